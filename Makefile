@@ -1,0 +1,45 @@
+# Every target makes .venv and installs what it needs by itself; a second call reinstalls nothing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+export OMP_NUM_THREADS ?= 2
+
+.PHONY: demo test lint typecheck pytest bench install clean help
+
+help:  ## what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(PIP) -e '.[test]'
+	touch $@
+
+install: $(VENV)/.installed  ## the library and the command line, into .venv
+
+demo: $(VENV)/.installed  ## a synthetic world from log to report, about a minute
+	$(BIN)/unskew run --data synthetic --out runs/demo --overwrite
+
+lint: $(VENV)/.installed-test  ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+typecheck: $(VENV)/.installed-test  ## mypy --strict on src
+	$(BIN)/mypy
+
+pytest: $(VENV)/.installed-test  ## the tests alone
+	$(BIN)/python -m pytest
+
+test: lint typecheck pytest  ## lint, type-check, all tests
+
+bench: $(VENV)/.installed-test  ## the benchmarks a CPU can run
+	$(BIN)/python -m benchmarks
+
+clean:  ## remove .venv and caches; never your runs
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,51 @@
+"""What a user did wrong, where, and how to fix it. Every error a user can cause is one of these."""
+
+from __future__ import annotations
+
+
+class UnskewError(ValueError):
+    """A problem with a place and a remedy, in one line.
+
+    Parameters
+    ----------
+    problem
+        What is wrong, as a clause: ``"value 2 is not 0 or 1"``.
+    where
+        The file, column and row, as far as known: ``"column 'clicked', row 3"``.
+    remedy
+        What to do about it, as an imperative: ``"encode clicks as 0 and 1"``.
+
+    Examples
+    --------
+    >>> print(DataError("value 2 is not 0 or 1", where="column 'clicked', row 3", remedy="encode as 0/1"))
+    column 'clicked', row 3: value 2 is not 0 or 1. To fix: encode as 0/1.
+    """
+
+    def __init__(self, problem: str, *, where: str | None = None, remedy: str | None = None) -> None:
+        self.problem = problem
+        self.where = where
+        self.remedy = remedy
+        line = f"{where}: {problem}" if where else problem
+        if remedy:
+            line = f"{line.rstrip('.')}. To fix: {remedy.rstrip('.')}."
+        super().__init__(line)
+
+
+class DataError(UnskewError):
+    """The data do not say what they should: a column, a value, a file."""
+
+
+class ParameterError(UnskewError):
+    """A parameter is outside what the object accepts."""
+
+
+class NotFittedError(UnskewError, AttributeError):
+    """Something was asked of an estimator before ``fit``."""
+
+
+class TrainingError(UnskewError):
+    """Training could not go on: a loss became NaN, the data cannot be split, a device is missing."""
+
+
+class RunFolderError(UnskewError):
+    """A run folder is missing, incomplete, in the way, or of another version."""

@@ -1,0 +1,383 @@
+"""The Log: what was shown, clicked and converted. Validated once, immutable afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Literal
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.errors import DataError, ParameterError
+from unskew.vocabulary import Vocabulary
+
+Space = Literal["matrix", "impressions"]
+Duplicates = Literal["error", "max"]
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """One row of numbers per user (or per item), in the order of the vocabulary."""
+
+    names: tuple[str, ...]
+    values: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or self.values.shape[1] != len(self.names):
+            raise DataError(
+                f"a feature matrix of shape {self.values.shape} does not fit its {len(self.names)} names"
+            )
+        if not np.isfinite(self.values).all():
+            row, column = np.argwhere(~np.isfinite(self.values))[0]
+            raise DataError(
+                "feature is NaN or infinite",
+                where=f"feature '{self.names[column]}', row {row}",
+                remedy="fill missing features before building the log",
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Log:
+    """What was shown, clicked and converted; columnar, with ids as codes.
+
+    In the space ``"matrix"`` the population D is every pair of a user and an item: pairs that the log
+    does not list were not clicked. In the space ``"impressions"`` the population is the rows themselves.
+    ``conversion`` is known only where ``click`` is 1 and NaN elsewhere.
+
+    Build one with :meth:`from_arrays`, :meth:`from_frame` or :func:`unskew.read_log`, which validate.
+
+    Attributes
+    ----------
+    user, item
+        Codes, positions in ``users.ids`` and ``items.ids``.
+    click
+        0 or 1 for each row (the paper's o).
+    conversion
+        0 or 1 where clicked, NaN elsewhere (the paper's r); None for a log of clicks alone.
+    columns
+        Further columns of the rows (features, times, segments), carried along untouched.
+    """
+
+    user: NDArray[np.int32]
+    item: NDArray[np.int32]
+    click: NDArray[np.uint8]
+    conversion: NDArray[np.float32] | None
+    users: Vocabulary
+    items: Vocabulary
+    space: Space = "matrix"
+    user_features: Features | None = None
+    item_features: Features | None = None
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for array in (self.user, self.item, self.click, self.conversion, *self.columns.values()):
+            if array is not None:
+                array.flags.writeable = False
+        object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
+        for features, vocabulary in ((self.user_features, self.users), (self.item_features, self.items)):
+            if features is not None and len(features.values) != len(vocabulary):
+                raise DataError(
+                    f"{len(features.values)} rows of {vocabulary.name} features"
+                    f" for {len(vocabulary)} {vocabulary.name}s",
+                    remedy="give one row for each id of the vocabulary, in its order",
+                )
+
+    @classmethod
+    def from_arrays(
+        cls,
+        *,
+        user: Any,
+        item: Any,
+        click: Any = None,
+        conversion: Any = None,
+        space: Space = "matrix",
+        duplicates: Duplicates = "error",
+        users: Vocabulary | None = None,
+        items: Vocabulary | None = None,
+        user_features: Features | None = None,
+        item_features: Features | None = None,
+        columns: Mapping[str, Any] | None = None,
+        names: Mapping[str, str] | None = None,
+    ) -> Log:
+        """Validate arrays and build a log.
+
+        Parameters
+        ----------
+        click
+            0/1 for each row. May be left out in the space ``"matrix"``: every listed pair was clicked.
+        conversion
+            0/1 where clicked; NaN (or 0) where not.
+        duplicates
+            What to do with a pair listed twice in the space ``"matrix"``: ``"error"``, or ``"max"``
+            to keep it once, clicked (converted) if any of its rows was.
+        users, items
+            Vocabularies to share with another log; by default those of the ids given.
+        names
+            What the caller calls ``user``, ``item``, ``click`` and ``conversion``, for error messages.
+
+        Examples
+        --------
+        >>> log = Log.from_arrays(user=["a", "a", "b"], item=[1, 2, 1], conversion=[1, 0, 0])
+        >>> log.population_size, log.n_clicks, log.density
+        (4, 3, 0.75)
+        """
+        called = {"user": "user", "item": "item", "click": "click", "conversion": "conversion"}
+        called.update(names or {})
+        if space not in ("matrix", "impressions"):
+            raise ParameterError(f"space must be 'matrix' or 'impressions', not {space!r}")
+        if duplicates not in ("error", "max"):
+            raise ParameterError(f"duplicates must be 'error' or 'max', not {duplicates!r}")
+        if len(np.asarray(user)) == 0:
+            raise DataError("the log is empty", remedy="give at least a few clicked rows")
+        users = users or Vocabulary.of(user, name=called["user"])
+        items = items or Vocabulary.of(item, name=called["item"])
+        user_code = users.encode(user)
+        item_code = items.encode(item)
+        n = len(user_code)
+        if click is None and space == "impressions":
+            raise DataError("the space 'impressions' needs a click for each row", remedy="give click=")
+        click_array = (
+            np.ones(n, dtype=np.uint8) if click is None else _binary(click, called["click"]).astype(np.uint8)
+        )
+        conversion_array = (
+            None if conversion is None else _conversion(conversion, click_array, space, called["conversion"])
+        )
+        extra = {name: np.array(values) for name, values in (columns or {}).items()}
+        for name, values in (("item", item_code), ("click", click_array), *extra.items()):
+            _same_length(n, len(values), called.get(name, name))
+        log = cls(
+            user=user_code,
+            item=item_code,
+            click=click_array,
+            conversion=conversion_array,
+            users=users,
+            items=items,
+            space=space,
+            user_features=user_features,
+            item_features=item_features,
+            columns=extra,
+        )
+        if space == "matrix":
+            log = _resolve_duplicates(log, duplicates, called)
+        _require_both_classes(log, called)
+        return log
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        user: str = "user",
+        item: str = "item",
+        click: str | None = None,
+        conversion: str | None = None,
+        keep: tuple[str, ...] = (),
+        **options: Any,
+    ) -> Log:
+        """Build a log from any data frame (pandas, polars, Arrow, …) and the names of its columns.
+
+        ``keep`` names further columns to carry along; ``options`` go to :meth:`from_arrays`.
+        """
+        table = nw.from_native(frame, eager_only=True)
+        columns = {
+            role: column_of(table, name)
+            for role, name in (("user", user), ("item", item), ("click", click), ("conversion", conversion))
+            if name is not None
+        }
+        return cls.from_arrays(
+            **columns,
+            columns={name: column_of(table, name) for name in keep},
+            names={"user": user, "item": item, "click": click or "click", "conversion": conversion or "conversion"},
+            **options,
+        )
+
+    def __len__(self) -> int:
+        return len(self.user)
+
+    def __repr__(self) -> str:
+        return (
+            f"Log({self.space}: {self.n_users:,} users × {self.n_items:,} items, {len(self):,} rows,"
+            f" {self.n_clicks:,} clicks, density {self.density:.4g})"
+        )
+
+    @property
+    def n_users(self) -> int:
+        """Users in the vocabulary."""
+        return len(self.users)
+
+    @property
+    def n_items(self) -> int:
+        """Items in the vocabulary."""
+        return len(self.items)
+
+    @property
+    def n_clicks(self) -> int:
+        """|O|."""
+        return int(self.click.sum())
+
+    @property
+    def population_size(self) -> int:
+        """|D|: all pairs, or all rows."""
+        return self.n_users * self.n_items if self.space == "matrix" else len(self)
+
+    @property
+    def density(self) -> float:
+        """|O| / |D|, the base rate of clicks."""
+        return self.n_clicks / self.population_size
+
+    @property
+    def clicked(self) -> NDArray[np.int64]:
+        """Row numbers with a click (the set O)."""
+        return np.flatnonzero(self.click)
+
+    @property
+    def cell(self) -> NDArray[np.int64]:
+        """The cell of D of each row: ``user · n_items + item``."""
+        return self.user.astype(np.int64) * self.n_items + self.item
+
+    def known_conversion(self) -> NDArray[np.float32]:
+        """Conversions of the clicked rows, in their order; an error for a log of clicks alone."""
+        if self.conversion is None:
+            raise DataError(
+                "the log has no conversions", remedy="name the conversion column when the log is built"
+            )
+        return self.conversion[self.clicked]
+
+    def take(self, rows: NDArray[np.integer[Any]] | NDArray[np.bool_]) -> Log:
+        """The same log with some of its rows (vocabularies and features are kept whole)."""
+        return replace(
+            self,
+            user=self.user[rows],
+            item=self.item[rows],
+            click=self.click[rows],
+            conversion=None if self.conversion is None else self.conversion[rows],
+            columns={name: values[rows] for name, values in self.columns.items()},
+        )
+
+
+def column_of(table: nw.DataFrame[Any], name: str) -> NDArray[Any]:
+    """A column as NumPy: nulls become NaN in numbers and None in text; a missing column is an error."""
+    if name not in table.columns:
+        raise DataError(
+            f"column '{name}' is missing",
+            remedy=f"name one of the columns that are there: {', '.join(table.columns)}",
+        )
+    series = table[name]
+    if series.is_null().any():
+        as_list = series.to_list()
+        numeric = all(isinstance(v, (int, float)) for v in as_list if v is not None)
+        return np.array([np.nan if v is None else v for v in as_list] if numeric else as_list, dtype=float if numeric else object)
+    return np.array(series.to_numpy())
+
+
+def _number(values: Any, name: str) -> NDArray[np.float64]:
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise DataError(f"must be one-dimensional, not of shape {array.shape}", where=f"column '{name}'")
+    if array.dtype.kind in "biuf":
+        return array.astype(np.float64)
+    number = np.empty(len(array))
+    for row, value in enumerate(array.tolist()):
+        try:
+            number[row] = np.nan if value is None else float(value)
+        except (TypeError, ValueError):
+            raise DataError(
+                f"value {value!r} is not a number",
+                where=f"column '{name}', row {row}",
+                remedy="encode as 0 and 1",
+            ) from None
+    return number
+
+
+def _binary(values: Any, name: str) -> NDArray[np.float64]:
+    number = _number(values, name)
+    wrong = ~((number == 0) | (number == 1))
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        shown = "missing (NaN or null)" if np.isnan(number[row]) else f"value {number[row]:g}, not 0 or 1"
+        raise DataError(
+            f"{name} is {shown} ({int(wrong.sum())} such rows)",
+            where=f"column '{name}', row {row}",
+            remedy="encode as 0 and 1, without missing values",
+        )
+    return number
+
+
+def _conversion(values: Any, click: NDArray[np.uint8], space: Space, name: str) -> NDArray[np.float32]:
+    number = _number(values, name)
+    _same_length(len(click), len(number), name)
+    clicked = click == 1
+    if np.isnan(number[clicked]).any():
+        row = int(np.flatnonzero(clicked & np.isnan(number))[0])
+        raise DataError(
+            f"conversion is missing where click is 1 ({int(np.isnan(number[clicked]).sum())} such rows)",
+            where=f"column '{name}', row {row}",
+            remedy="give 0 or 1 for every clicked row, or drop the row",
+        )
+    known = np.where(np.isnan(number), 0.0, number)
+    _binary(known, name)
+    converted_unclicked = ~clicked & (known == 1)
+    if space == "matrix" and converted_unclicked.any():
+        row = int(np.flatnonzero(converted_unclicked)[0])
+        raise DataError(
+            f"conversion is 1 where click is 0 ({int(converted_unclicked.sum())} such rows)",
+            where=f"column '{name}', row {row}",
+            remedy="a conversion follows a click: set click to 1, or the conversion to 0 or null",
+        )
+    return np.where(clicked, known, np.nan).astype(np.float32)
+
+
+def _same_length(expected: int, found: int, name: str) -> None:
+    if expected != found:
+        raise DataError(f"column '{name}' has {found} rows where the others have {expected}")
+
+
+def _resolve_duplicates(log: Log, policy: Duplicates, called: Mapping[str, str]) -> Log:
+    _, first, inverse, counts = np.unique(
+        log.cell, return_index=True, return_inverse=True, return_counts=True
+    )
+    if len(first) == len(log):
+        return log
+    if policy == "error":
+        repeated = np.flatnonzero(counts[inverse] > 1)
+        row = int(repeated[inverse[repeated] == inverse[repeated[0]]][1])
+        raise DataError(
+            f"the pair ({called['user']} {log.users.ids[log.user[row]]}, {called['item']}"
+            f" {log.items.ids[log.item[row]]}) is listed {counts[inverse[row]]} times"
+            f" ({len(log) - len(first)} repeated rows in all)",
+            where=f"columns '{called['user']}' and '{called['item']}', row {row}",
+            remedy="keep each pair once, ask for duplicates='max' (--duplicates max),"
+            " or use the space 'impressions' (--space impressions)",
+        )
+    click = np.zeros(len(first), dtype=np.uint8)
+    np.maximum.at(click, inverse, log.click)
+    conversion = log.conversion
+    if conversion is not None:
+        merged = np.full(len(first), -1.0, dtype=np.float32)
+        np.maximum.at(merged, inverse, np.where(np.isnan(conversion), np.float32(-1), conversion))
+        conversion = np.where(merged < 0, np.float32(np.nan), merged)
+    order = np.argsort(first)
+    kept = log.take(first[order])
+    return replace(kept, click=click[order], conversion=None if conversion is None else conversion[order])
+
+
+def _require_both_classes(log: Log, called: Mapping[str, str]) -> None:
+    if log.n_clicks in (0, log.population_size):
+        which = "no row" if log.n_clicks == 0 else "every pair" if log.space == "matrix" else "every row"
+        raise DataError(
+            f"{which} of the population is clicked: one class only",
+            where=f"column '{called['click']}'",
+            remedy="a propensity needs clicks and non-clicks; in the space 'matrix' the pairs that the"
+            " log does not list are the non-clicks",
+        )
+    if log.conversion is not None:
+        known = log.known_conversion()
+        if known.min() == known.max():
+            raise DataError(
+                f"conversion is {known[0]:g} on every clicked row: one class only",
+                where=f"column '{called['conversion']}'",
+                remedy="a conversion model needs converted and unconverted clicks",
+            )

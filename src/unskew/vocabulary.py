@@ -1,0 +1,118 @@
+"""Ids and their integer codes: one vocabulary for users, one for items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.errors import DataError
+
+Unseen = Literal["error", "nan"]
+
+UNSEEN_CODE = -1
+"""The code of an id that the vocabulary does not know (only with ``unseen="nan"``)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """Sorted unique ids; the code of an id is its position.
+
+    Examples
+    --------
+    >>> vocabulary = Vocabulary.of(["b", "a", "b"], name="user")
+    >>> vocabulary.encode(["b", "a"])
+    array([1, 0], dtype=int32)
+    """
+
+    ids: NDArray[Any]
+    name: str
+
+    @classmethod
+    def of(cls, values: Any, *, name: str) -> Vocabulary:
+        """Collect the unique ids of an array."""
+        return cls(ids=np.unique(_id_array(values, name)), name=name)
+
+    @classmethod
+    def range(cls, size: int, *, name: str) -> Vocabulary:
+        """The ids 0, …, size − 1, which are their own codes."""
+        return cls(ids=np.arange(size, dtype=np.int64), name=name)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def encode(self, values: Any, *, unseen: Unseen = "error") -> NDArray[np.int32]:
+        """Codes of ids; an unknown id is an error, or −1 with ``unseen="nan"``."""
+        array = _id_array(values, self.name)
+        if (array.dtype.kind in "US") != (self.ids.dtype.kind in "US"):
+            expected = "text" if self.ids.dtype.kind in "US" else "whole numbers"
+            raise DataError(
+                f"{self.name} ids have type {array.dtype}, but the model was trained on {expected}",
+                where=f"column '{self.name}'",
+                remedy=f"give the {self.name} ids as {expected}, as in training",
+            )
+        position = np.searchsorted(self.ids, array)
+        position = np.minimum(position, len(self.ids) - 1)
+        known = self.ids[position] == array
+        if unseen == "error" and not known.all():
+            row = int(np.flatnonzero(~known)[0])
+            count = int((~known).sum())
+            raise DataError(
+                f"{self.name} {array[row]!s} was not seen in training ({count} such rows)",
+                where=f"column '{self.name}', row {row}",
+                remedy="leave these rows out, or ask for NaN predictions with unseen='nan' (--unseen nan)",
+            )
+        return np.where(known, position, UNSEEN_CODE).astype(np.int32)
+
+    def decode(self, codes: NDArray[np.integer[Any]]) -> NDArray[Any]:
+        """Ids of codes."""
+        return self.ids[codes]
+
+
+def _id_array(values: Any, name: str) -> NDArray[Any]:
+    """Ids as an integer or text array; nulls, fractions and mixed types are errors that name the row."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise DataError(f"{name} ids must be one-dimensional, not of shape {array.shape}")
+    if array.dtype.kind == "O":
+        null = np.fromiter((v is None or v != v for v in array), dtype=bool, count=len(array))
+        _reject_null(null, name)
+        kinds = {type(v) for v in array}
+        if len(kinds) > 1 and str in kinds:
+            raise DataError(
+                "ids mix text and numbers", where=f"column '{name}'", remedy="convert the column to one type"
+            )
+        array = np.array(array.tolist()) if len(array) else array.astype(np.int64)
+    if array.dtype.kind == "f":
+        _reject_null(np.isnan(array), name)
+        fractional = array != np.floor(array)
+        if fractional.any():
+            row = int(np.flatnonzero(fractional)[0])
+            raise DataError(
+                f"id {array[row]} is not a whole number",
+                where=f"column '{name}', row {row}",
+                remedy="give ids as whole numbers or text",
+            )
+        return array.astype(np.int64)
+    if array.dtype.kind in "iub":
+        return array.astype(np.int64)
+    if array.dtype.kind in "US":
+        return array
+    if array.dtype.kind == "T":
+        return array.astype(str)
+    raise DataError(
+        f"ids of type {array.dtype} are not supported",
+        where=f"column '{name}'",
+        remedy="give ids as whole numbers or text",
+    )
+
+
+def _reject_null(null: NDArray[np.bool_], name: str) -> None:
+    if null.any():
+        raise DataError(
+            f"id is missing (NaN or null; {int(null.sum())} such rows)",
+            where=f"column '{name}', row {int(np.flatnonzero(null)[0])}",
+            remedy="drop these rows or fill in the ids",
+        )
