@@ -1,0 +1,187 @@
+"""Summaries over seeds, paired tests, Holm's correction; what forms a family is left to the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from unskew.errors import DataError, ParameterError
+
+Test = Literal["t", "wilcoxon"]
+
+DEFAULT_LEVEL = 0.95
+"""Confidence of intervals; the counterpart of the paper's p < .05."""
+
+
+class Summary(TypedDict):
+    """One metric over seeds, as in ``metrics.json``; None where a number is undefined."""
+
+    mean: float | None
+    std: float | None
+    seeds: list[float | None]
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """How much larger a is than b, and how sure that is.
+
+    Attributes
+    ----------
+    difference
+        Mean of a − b.
+    low, high
+        Student's interval of that mean, whichever test was made.
+    p_value
+        Two-sided, for "no difference", not yet corrected for the number of comparisons (:func:`holm`).
+    pairs
+        How many pairs were compared.
+    test
+        ``"t"`` or ``"wilcoxon"``.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    pairs: int
+    test: Test
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        return asdict(self)
+
+
+def summarise(values: Iterable[float]) -> Summary:
+    r"""Mean and standard deviation over seeds.
+
+    .. math::
+        \bar x = \frac1R \sum_r x_r, \qquad s = \sqrt{\frac{1}{R-1} \sum_r (x_r - \bar x)^2}
+
+    with R − 1 below the fraction (ddof = 1): the seeds are a sample. Nothing here is NaN, which JSON does
+    not know: ``std`` is None for a single seed, and ``mean`` and ``std`` are None when a seed is NaN.
+
+    Examples
+    --------
+    >>> summarise([1.0, 2.0, 3.0])
+    {'mean': 2.0, 'std': 1.0, 'seeds': [1.0, 2.0, 3.0]}
+    """
+    array = np.asarray([float(value) for value in values])
+    if len(array) == 0:
+        raise DataError("there is no value to summarise", remedy="run at least one seed")
+    defined = bool(np.isfinite(array).all())
+    return {
+        "mean": float(array.mean()) if defined else None,
+        "std": float(array.std(ddof=1)) if defined and len(array) > 1 else None,
+        "seeds": [float(value) if np.isfinite(value) else None for value in array],
+    }
+
+
+def paired_test(a: Any, b: Any, test: Test = "t", *, level: float = DEFAULT_LEVEL) -> PairedTest:
+    r"""Compare two methods on the same seeds (splits, users).
+
+    .. math::
+        d_r = a_r - b_r, \qquad t = \frac{\bar d}{s_d / \sqrt R}, \qquad
+        \bar d \pm t_{R-1,\,(1+level)/2} \; s_d / \sqrt R
+
+    with s_d the standard deviation of d (ddof = 1). ``test="wilcoxon"`` takes the p-value from Wilcoxon's
+    signed-rank test instead, which does not assume normal differences but cannot go below 2 · 2⁻ᴿ.
+    The interval is Student's in both cases.
+
+    Use it for methods that shared seed r's split and initial weights. For unpaired runs it is not valid.
+
+    Parameters
+    ----------
+    a, b
+        One value per seed, in the same order.
+    test
+        ``"t"`` or ``"wilcoxon"``.
+    level
+        Confidence of the interval.
+
+    Examples
+    --------
+    >>> result = paired_test([0.74, 0.75, 0.76, 0.75], [0.73, 0.73, 0.75, 0.73])
+    >>> round(result.difference, 3), round(result.p_value, 4)
+    (0.015, 0.0138)
+    """
+    if test not in ("t", "wilcoxon"):
+        raise ParameterError(f"test must be 't' or 'wilcoxon', not {test!r}")
+    if not 0 < level < 1:
+        raise ParameterError(f"level must lie between 0 and 1, not {level}", remedy="give for example 0.95")
+    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if first.ndim != 1 or first.shape != second.shape:
+        raise DataError(
+            f"values of shapes {first.shape} and {second.shape} are not pairs",
+            remedy="give one value of each method for every seed, in the same order",
+        )
+    if len(first) < 2:
+        raise DataError(
+            f"{len(first)} pair(s) do not show how far differences vary", remedy="run at least two seeds"
+        )
+    d = first - second
+    if not np.isfinite(d).all():
+        raise DataError(
+            "a value is NaN or infinite",
+            where=f"pair {int(np.flatnonzero(~np.isfinite(d))[0])}",
+            remedy="compare only seeds on which both methods have a value",
+        )
+    mean = float(d.mean())
+    standard_error = float(d.std(ddof=1) / np.sqrt(len(d)))
+    margin = float(stats.t.ppf((1 + level) / 2, len(d) - 1)) * standard_error
+    return PairedTest(
+        difference=mean,
+        low=mean - margin,
+        high=mean + margin,
+        p_value=_student(mean, standard_error, len(d)) if test == "t" else _wilcoxon(d),
+        pairs=len(d),
+        test=test,
+    )
+
+
+def holm(p_values: Any) -> NDArray[np.float64]:
+    r"""Holm's adjustment of a family of p-values.
+
+    .. math::
+        \tilde p_{(i)} = \max_{j \le i} \min\bigl(1, (m - j + 1)\, p_{(j)}\bigr)
+
+    for the m values sorted upwards. Reject where the adjusted value is below α: the chance of any false
+    rejection in the family is then at most α, whatever the dependence. The family is everything that a
+    table compares (metrics × methods), so pass all of it at once; the shape is kept.
+
+    Examples
+    --------
+    >>> holm([0.01, 0.04, 0.03])
+    array([0.03, 0.06, 0.06])
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    flat = p.ravel()
+    outside = ~((flat >= 0) & (flat <= 1))
+    if outside.any():
+        position = int(np.flatnonzero(outside)[0])
+        raise DataError(
+            f"p-value {flat[position]} does not lie between 0 and 1",
+            where=f"position {position}",
+            remedy="leave out comparisons without a p-value",
+        )
+    order = np.argsort(flat, kind="stable")
+    factor = np.arange(len(flat), 0, -1)
+    adjusted = np.empty_like(flat)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factor * flat[order]))
+    return adjusted.reshape(p.shape)
+
+
+def _student(mean: float, standard_error: float, pairs: int) -> float:
+    if standard_error == 0:
+        return 1.0 if mean == 0 else 0.0
+    return float(2 * stats.t.sf(abs(mean) / standard_error, pairs - 1))
+
+
+def _wilcoxon(d: NDArray[np.float64]) -> float:
+    if not d.any():
+        return 1.0
+    return float(stats.wilcoxon(d).pvalue)

@@ -1,0 +1,154 @@
+"""Paired tests against SciPy, Holm against a slow step-down reading, summaries with ddof 1."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from unskew.errors import DataError, ParameterError
+from unskew.metrics.significance import holm, paired_test, summarise
+
+
+def slow_holm(p_values):
+    """Smallest level at which the step-down procedure rejects each hypothesis, found by trying all levels."""
+
+    def rejected(level):
+        remaining = dict(enumerate(p_values))
+        out = set()
+        while remaining:
+            smallest = min(remaining, key=remaining.get)
+            if remaining[smallest] * len(remaining) > level:
+                break
+            out.add(smallest)
+            del remaining[smallest]
+        return out
+
+    levels = sorted({p * k for p in p_values for k in range(1, len(p_values) + 1)} | {1.0})
+    return [
+        min((level for level in levels if i in rejected(level)), default=1.0) for i in range(len(p_values))
+    ]
+
+
+@given(st.lists(st.floats(0, 1).map(lambda p: round(p, 3)), min_size=1, max_size=7))
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_holm_equals_the_step_down_procedure(p_values):
+    expected = np.minimum(1.0, slow_holm(p_values))
+    np.testing.assert_allclose(holm(p_values), expected, atol=1e-12)
+
+
+def test_holm_lies_between_no_correction_and_bonferroni_and_keeps_shape_and_order():
+    p = np.random.default_rng(0).random((4, 7)) ** 4
+    adjusted = holm(p)
+    assert adjusted.shape == p.shape
+    assert (adjusted >= p).all()
+    assert (adjusted <= np.minimum(1, p.size * p) + 1e-15).all()
+    assert (np.diff(adjusted.ravel()[np.argsort(p.ravel())]) >= 0).all()
+
+
+def test_holm_keeps_the_family_error_below_its_level():
+    generator = np.random.default_rng(1)
+    false_alarms = np.mean([holm(generator.random(10)).min() < 0.05 for _ in range(4000)])
+    assert false_alarms < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 4000)
+
+
+def test_holm_names_a_value_that_is_no_probability():
+    with pytest.raises(DataError, match=r"position 1: p-value nan does not lie between 0 and 1"):
+        holm([0.1, np.nan])
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    generator = np.random.default_rng(2)
+    b = generator.normal(0.75, 0.01, 10)
+    return b + generator.normal(0.004, 0.005, 10), b
+
+
+def test_t_equals_scipy(pairs):
+    found = paired_test(*pairs)
+    expected = stats.ttest_rel(*pairs)
+    interval = expected.confidence_interval(0.95)
+    assert found.p_value == pytest.approx(expected.pvalue, rel=1e-10)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-10)
+    assert found.difference == pytest.approx(np.mean(pairs[0]) - np.mean(pairs[1]))
+    assert (found.pairs, found.test) == (10, "t")
+
+
+def test_wilcoxon_equals_the_exact_count_of_signs(pairs):
+    a, b = pairs
+    d = a - b
+    rank = stats.rankdata(np.abs(d))
+    signs = (np.arange(2**10)[:, None] >> np.arange(10)) & 1
+    sums = signs @ rank
+    observed = rank[d > 0].sum()
+    expected = min(1.0, 2 * min((sums <= observed).mean(), (sums >= observed).mean()))
+    found = paired_test(a, b, test="wilcoxon")
+    assert found.p_value == pytest.approx(expected, rel=1e-10)
+    assert (found.low, found.high) == (paired_test(a, b).low, paired_test(a, b).high)
+
+
+@pytest.mark.parametrize("test", ["t", "wilcoxon"])
+def test_swapping_the_methods_flips_the_sign_and_nothing_else(pairs, test):
+    a, b = pairs
+    one, other = paired_test(a, b, test), paired_test(b, a, test)
+    assert (one.difference, one.low, one.high) == pytest.approx((-other.difference, -other.high, -other.low))
+    assert one.p_value == pytest.approx(other.p_value)
+
+
+def test_interval_widens_with_the_level_and_excludes_zero_as_the_t_test_says(pairs):
+    p = paired_test(*pairs).p_value
+    inside, outside = paired_test(*pairs, level=1 - p / 1.01), paired_test(*pairs, level=1 - p * 1.01)
+    assert inside.low < 0 < inside.high
+    assert outside.low > 0
+
+
+def test_constant_differences_are_certain_or_nothing():
+    same = paired_test([0.7, 0.8, 0.9], [0.7, 0.8, 0.9])
+    assert (same.difference, same.low, same.high, same.p_value) == (0, 0, 0, 1)
+    assert paired_test([0.7, 0.8], [0.7, 0.8], test="wilcoxon").p_value == 1
+    assert paired_test([2.0, 3.0, 4.0], [1.0, 2.0, 3.0]).p_value == 0
+
+
+def test_pairing_finds_what_an_unpaired_test_misses():
+    shared = np.random.default_rng(4).normal(0, 1, 10)
+    a, b = shared + 0.1 + 0.01 * np.arange(10), shared
+    assert paired_test(a, b).p_value < 0.001
+    assert stats.ttest_ind(a, b).pvalue > 0.5
+
+
+def test_bad_pairs_are_named():
+    with pytest.raises(DataError, match=r"values of shapes \(2,\) and \(3,\) are not pairs"):
+        paired_test([1, 2], [1, 2, 3])
+    with pytest.raises(DataError, match=r"1 pair\(s\) do not show .*run at least two seeds"):
+        paired_test([1], [2])
+    with pytest.raises(DataError, match="pair 1: a value is NaN or infinite"):
+        paired_test([1, np.nan], [1, 2])
+    with pytest.raises(ParameterError, match="test must be 't' or 'wilcoxon', not 'z'"):
+        paired_test([1, 2], [1, 3], test="z")
+    with pytest.raises(ParameterError, match="level must lie between 0 and 1, not 95"):
+        paired_test([1, 2], [1, 3], level=95)
+
+
+def test_summary_divides_by_one_less_than_the_seeds():
+    values = np.float32([0.71, 0.75, 0.74])
+    found = summarise(values)
+    assert found["std"] == pytest.approx(np.sqrt(np.sum((values - values.mean()) ** 2) / 2), rel=1e-6)
+    assert found["mean"] == pytest.approx(values.mean())
+    assert found["seeds"] == [float(value) for value in values]
+
+
+@pytest.mark.parametrize("values", [[0.5], [0.5, float("nan")], [0.1, 0.2]])
+def test_summary_is_json_with_none_where_undefined(values):
+    found = summarise(values)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert (found["std"] is None) == (len(values) == 1 or np.isnan(values).any())
+    assert (found["mean"] is None) == bool(np.isnan(values).any())
+
+
+def test_summary_of_nothing_is_an_error():
+    with pytest.raises(DataError, match=r"there is no value to summarise\. To fix: run at least one seed"):
+        summarise([])
