@@ -130,7 +130,7 @@ class Log:
             raise ParameterError(f"space must be 'matrix' or 'impressions', not {space!r}")
         if duplicates not in ("error", "max"):
             raise ParameterError(f"duplicates must be 'error' or 'max', not {duplicates!r}")
-        if len(np.asarray(user)) == 0:
+        if np.asarray(user).size == 0:
             raise DataError("the log is empty", remedy="give at least a few clicked rows")
         users = users or Vocabulary.of(user, name=called["user"])
         items = items or Vocabulary.of(item, name=called["item"])
@@ -146,7 +146,8 @@ class Log:
             None if conversion is None else _conversion(conversion, click_array, space, called["conversion"])
         )
         extra = {name: np.array(values) for name, values in (columns or {}).items()}
-        for name, values in (("item", item_code), ("click", click_array), *extra.items()):
+        in_rows: dict[str, NDArray[Any]] = {"item": item_code, "click": click_array, **extra}
+        for name, values in in_rows.items():
             _same_length(n, len(values), called.get(name, name))
         log = cls(
             user=user_code,
@@ -182,7 +183,7 @@ class Log:
         ``keep`` names further columns to carry along; ``options`` go to :meth:`from_arrays`.
         """
         table = nw.from_native(frame, eager_only=True)
-        columns = {
+        columns: dict[str, Any] = {
             role: column_of(table, name)
             for role, name in (("user", user), ("item", item), ("click", click), ("conversion", conversion))
             if name is not None
@@ -190,7 +191,12 @@ class Log:
         return cls.from_arrays(
             **columns,
             columns={name: column_of(table, name) for name in keep},
-            names={"user": user, "item": item, "click": click or "click", "conversion": conversion or "conversion"},
+            names={
+                "user": user,
+                "item": item,
+                "click": click or "click",
+                "conversion": conversion or "conversion",
+            },
             **options,
         )
 
@@ -269,7 +275,10 @@ def column_of(table: nw.DataFrame[Any], name: str) -> NDArray[Any]:
     if series.is_null().any():
         as_list = series.to_list()
         numeric = all(isinstance(v, (int, float)) for v in as_list if v is not None)
-        return np.array([np.nan if v is None else v for v in as_list] if numeric else as_list, dtype=float if numeric else object)
+        return np.array(
+            [np.nan if v is None else v for v in as_list] if numeric else as_list,
+            dtype=float if numeric else object,
+        )
     return np.array(series.to_numpy())
 
 

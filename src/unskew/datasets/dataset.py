@@ -1,0 +1,109 @@
+"""What a loader gives, and the checks that loaders share. Each dataset's own format is in its own file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.errors import DataError, ParameterError
+from unskew.log import Log
+
+if TYPE_CHECKING:
+    from unskew.datasets.synthetic import Truth
+
+Protocol = Literal["honest", "paper"]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A training log, a test log that shares its vocabularies, and what is known about both.
+
+    Attributes
+    ----------
+    name
+        The name in ``DATASETS``.
+    train
+        The biased log O (missing not at random).
+    test
+        Randomly shown pairs with their conversions (missing at random); None if there are none.
+    validation
+        Randomly shown pairs to select on, where the published split has them (KuaiRand); otherwise the
+        validation split is cut from ``train``.
+    truth
+        The true propensities and conversions, for the synthetic world alone.
+    facts
+        Counts and notes on how the data were read, ready for JSON: ``protocol``, ``leaked_cells_found``,
+        ``leaked_cells_dropped`` and more.
+    extra
+        Arrays that came with the data and are no part of the logs (Coat's ``shipped_propensities``).
+    """
+
+    name: str
+    train: Log
+    test: Log | None
+    validation: Log | None = None
+    truth: Truth | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+
+def without_leaked_cells(train: Log, test: Log, protocol: Protocol) -> tuple[Log, dict[str, Any]]:
+    """Leave out test cells that were clicked in training (honest), or keep them (paper); count them.
+
+    A model that has seen the conversion of a test cell can remember it: on Coat, training longer raises
+    every metric with the leaked cells and lowers every metric without them.
+    """
+    leaked = np.isin(test.cell, train.cell[train.clicked])
+    found = int(leaked.sum())
+    if protocol == "honest":
+        if found == len(test):
+            raise DataError(
+                f"all {found} test pairs were clicked in training: nothing is left to test on",
+                remedy="give a test set of other pairs, or ask for protocol='paper' to keep them",
+            )
+        test = test.take(~leaked)
+    return test, {
+        "protocol": protocol,
+        "leaked_cells_found": found,
+        "leaked_cells_dropped": found if protocol == "honest" else 0,
+    }
+
+
+def require_root(root: str | Path | None, name: str) -> Path:
+    """The folder of a dataset that cannot be shipped with the library."""
+    if root is None:
+        raise ParameterError(
+            f"the dataset '{name}' needs the folder of its files", remedy="give root= (--root)"
+        )
+    folder = Path(root)
+    if not folder.is_dir():
+        what = "a file, not a folder" if folder.exists() else "missing"
+        raise DataError(f"the folder is {what}", where=str(root), remedy=f"give the folder of '{name}'")
+    return folder
+
+
+def missing_files(folder: Path, expected: Sequence[str], missing: Sequence[str], remedy: str) -> DataError:
+    """The error for a wrong or half-downloaded folder: what was expected, and what was found."""
+    found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    shown = ", ".join(found[:12]) + (f" and {len(found) - 12} more" if len(found) > 12 else "")
+    return DataError(
+        f"{', '.join(missing)} missing; expected {', '.join(expected)}; found {shown or 'no files'}",
+        where=str(folder),
+        remedy=remedy,
+    )
+
+
+@contextmanager
+def errors_name(place: str | Path) -> Iterator[None]:
+    """Put the file in front of the place that a data error names."""
+    try:
+        yield
+    except DataError as error:
+        where = f"{place}, {error.where}" if error.where else str(place)
+        raise DataError(error.problem, where=where, remedy=error.remedy) from error

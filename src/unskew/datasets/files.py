@@ -1,0 +1,204 @@
+"""Your own files as logs and as a dataset. Reading tables is left to `tables`, validation to the Log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from unskew.datasets.dataset import Dataset, Protocol, errors_name, without_leaked_cells
+from unskew.datasets.tables import Paths, column_names, concatenate, expand_paths, read_file
+from unskew.errors import DataError, ParameterError
+from unskew.log import Duplicates, Log, Space
+from unskew.vocabulary import UNSEEN_CODE, Vocabulary
+
+
+def read_log(
+    path: Paths,
+    *,
+    user: str = "user",
+    item: str = "item",
+    click: str | None = None,
+    conversion: str | None = None,
+    space: Space = "matrix",
+    duplicates: Duplicates = "error",
+    keep: Sequence[str] = (),
+    users: Vocabulary | None = None,
+    items: Vocabulary | None = None,
+) -> Log:
+    """Read a log from CSV or Parquet.
+
+    Parameters
+    ----------
+    path
+        A file, a folder, a glob, or several of these.
+    user, item, click, conversion
+        Names of the columns; ``click`` may be left out in the space ``"matrix"``.
+    keep
+        Further columns to carry along.
+    space, duplicates, users, items
+        As in :meth:`unskew.Log.from_arrays`.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "clicks.csv").write_text("uid,iid,bought\\na,1,1\\na,2,0\\nb,1,0\\n")
+    >>> read_log(folder / "clicks.csv", user="uid", item="iid", conversion="bought")
+    Log(matrix: 2 users × 2 items, 3 rows, 3 clicks, density 0.75)
+    """
+    named = [name for name in (user, item, click, conversion, *keep) if name is not None]
+    files = expand_paths(path)
+    tables = [read_file(file, list(dict.fromkeys(named))) for file in files]
+    table = concatenate(files, tables)
+    try:
+        return Log.from_frame(
+            table,
+            user=user,
+            item=item,
+            click=click,
+            conversion=conversion,
+            keep=tuple(keep),
+            space=space,
+            duplicates=duplicates,
+            users=users,
+            items=items,
+        )
+    except DataError as error:
+        raise _in_its_file(error, files, [len(part) for part in tables]) from error
+
+
+def load(
+    root: str | Path | None = None,
+    *,
+    protocol: Protocol = "honest",
+    train: Paths | None = None,
+    test: Paths | None = None,
+    validation: Paths | None = None,
+    user: str = "user",
+    item: str = "item",
+    click: str | None = None,
+    conversion: str | None = None,
+    space: Space = "matrix",
+    duplicates: Duplicates = "error",
+    keep: Sequence[str] = (),
+    unseen: Literal["error", "drop"] = "error",
+) -> Dataset:
+    """Your own files as a dataset, with one mapping of columns.
+
+    Parameters
+    ----------
+    root
+        The folder that relative paths start from; without ``train``, the training log itself.
+    train, test, validation
+        Each a file, a folder, a glob, or several. Test and validation rows are randomly shown pairs with
+        their conversions. In the space ``"matrix"`` they may lack the click column: every row counts then.
+    unseen
+        What to do with test and validation rows of users or items that are not in ``train``: ``"error"``,
+        or ``"drop"`` and count them in ``facts``.
+
+    Notes
+    -----
+    In the space ``"matrix"`` test cells that were clicked in training are left out under the honest
+    protocol. In the space ``"impressions"`` a row is an event of its own and none is left out.
+    """
+    if unseen not in ("error", "drop"):
+        raise ParameterError(f"unseen must be 'error' or 'drop', not {unseen!r}")
+    if train is None:
+        if root is None:
+            raise ParameterError("the dataset 'files' needs a training log", remedy="give train= or root=")
+        train, root = root, None
+    columns: dict[str, Any] = {
+        "user": user,
+        "item": item,
+        "conversion": conversion,
+        "space": space,
+        "duplicates": duplicates,
+        "keep": keep,
+    }
+    train_log = read_log(_under(root, train), click=click, **columns)
+    if unseen == "error":
+        columns |= {"users": train_log.users, "items": train_log.items}
+    facts: dict[str, Any] = {
+        "protocol": protocol,
+        "leaked_cells_found": 0,
+        "leaked_cells_dropped": 0,
+        "unseen_rows_dropped": 0,
+    }
+    held_out: dict[str, Log] = {}
+    for role, paths in (("test", test), ("validation", validation)):
+        if paths is None:
+            continue
+        if conversion is None:
+            raise ParameterError(
+                f"a {role} log needs conversions", remedy="name their column with conversion="
+            )
+        place = _under(root, paths)
+        listed_means_clicked = space == "matrix" and click not in column_names(place)
+        log = read_log(place, click=None if listed_means_clicked else click, **columns)
+        if unseen == "drop":
+            log, dropped = _seen_rows(log, train_log, str(place))
+            facts["unseen_rows_dropped"] += dropped
+        if space == "matrix":
+            with errors_name(str(place)):
+                log, leak = without_leaked_cells(train_log, log, protocol)
+            for count in ("leaked_cells_found", "leaked_cells_dropped"):
+                facts[count] += leak[count]
+        held_out[role] = log
+    return Dataset(
+        name="files",
+        train=train_log,
+        test=held_out.get("test"),
+        validation=held_out.get("validation"),
+        facts=facts,
+    )
+
+
+def _in_its_file(error: DataError, files: list[Path], lengths: list[int]) -> DataError:
+    """Name the file of a data error, and turn a row of all files together into a row of that file."""
+    where = error.where or ""
+    row = re.search(r"(?<=row )\d+", where)
+    if row is None:
+        place = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more files"
+    else:
+        ends = np.cumsum(lengths)
+        part = int(np.searchsorted(ends, int(row[0]), side="right"))
+        place = str(files[part])
+        where = f"{where[: row.start()]}{int(row[0]) - (ends[part] - lengths[part])}{where[row.end() :]}"
+    return DataError(error.problem, where=f"{place}, {where}" if where else place, remedy=error.remedy)
+
+
+def _under(root: str | Path | None, paths: Paths) -> Paths:
+    if root is None:
+        return paths
+    if isinstance(paths, (str, Path)):
+        return Path(root) / paths
+    return [Path(root) / path for path in paths]
+
+
+def _seen_rows(log: Log, train: Log, place: str) -> tuple[Log, int]:
+    """The rows whose user and item are in the training vocabularies, in its codes; and how many are not."""
+    user = train.users.encode(log.users.ids, unseen="nan")[log.user]
+    item = train.items.encode(log.items.ids, unseen="nan")[log.item]
+    seen = (user != UNSEEN_CODE) & (item != UNSEEN_CODE)
+    if not seen.any():
+        raise DataError(
+            "no row has a user and an item of the training log",
+            where=place,
+            remedy="check that both logs use the same ids",
+        )
+    kept = log.take(seen)
+    recoded = Log(
+        user=user[seen],
+        item=item[seen],
+        click=kept.click,
+        conversion=kept.conversion,
+        users=train.users,
+        items=train.items,
+        space=log.space,
+        columns=kept.columns,
+    )
+    return recoded, int(len(log) - seen.sum())

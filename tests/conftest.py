@@ -1,0 +1,25 @@
+"""Fixtures that every test may use, and the path to the contract suites."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+# Contract suites are imported as `contracts.…`; importlib mode puts no test folder on the path by itself.
+sys.path.insert(0, str(TESTS))
+pytest.register_assert_rewrite("contracts")
+
+
+@pytest.fixture(scope="session")
+def coat_root() -> Path:
+    """The folder of the real Coat data; without it the test is skipped."""
+    shared = TESTS.parent.parent / "shared" / "data"
+    folder = Path(os.environ.get("UNSKEW_DATA", shared)) / "coat"
+    if not (folder / "train.ascii").is_file():
+        pytest.skip("the Coat data are not there: put them in $UNSKEW_DATA/coat or ../shared/data/coat")
+    return folder
