@@ -1,0 +1,68 @@
+"""Calibrators: maps from a score to an honest probability, one file each. NumPy in, NumPy out, no torch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from unskew.calibration.base import Calibrator
+from unskew.calibration.identity import Identity
+from unskew.calibration.platt import Platt
+from unskew.errors import ParameterError, RunFolderError
+
+CALIBRATORS: dict[str, type[Calibrator]] = {kind.name: kind for kind in (Identity, Platt)}
+"""Every calibrator by its name, in the order of tables."""
+
+
+def make_calibrator(name: str | Calibrator | None, **parameters: Any) -> Calibrator:
+    """A calibrator from its name; ``None`` is ``"none"``, and a calibrator is given back as it is.
+
+    Examples
+    --------
+    >>> make_calibrator("platt", input="prob")
+    Platt(input='prob')
+    """
+    if isinstance(name, Calibrator):
+        return name.set_params(**parameters)
+    kind = CALIBRATORS.get("none" if name is None else name)
+    if kind is None:
+        raise ParameterError(
+            f"there is no calibrator {name!r}", remedy=f"use one of {', '.join(CALIBRATORS)}"
+        )
+    return kind().set_params(**parameters)
+
+
+def calibrator_from_dict(saved: Mapping[str, Any]) -> Calibrator:
+    """The fitted calibrator, of whatever kind, that ``to_dict`` told of."""
+    told = saved.get("calibrator") if isinstance(saved, Mapping) else None
+    if told not in CALIBRATORS:
+        raise RunFolderError(
+            f"this does not hold a calibrator of this version (found {told!r})",
+            remedy="fit and save it again",
+        )
+    return CALIBRATORS[told].from_dict(saved)
+
+
+def load_calibrator(path: str | os.PathLike[str]) -> Calibrator:
+    """Read a calibrator that ``save`` wrote (JSON, never a pickle)."""
+    try:
+        saved = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunFolderError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    except ValueError as error:
+        raise RunFolderError(f"is not JSON: {error}", where=str(path)) from error
+    return calibrator_from_dict(saved)
+
+
+__all__ = [
+    "CALIBRATORS",
+    "Calibrator",
+    "Identity",
+    "Platt",
+    "calibrator_from_dict",
+    "load_calibrator",
+    "make_calibrator",
+]

@@ -1,0 +1,196 @@
+"""What every calibrator shares: rows or sketch in, chunked prediction, parameters, JSON. No map itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logit
+
+from unskew.calibration._grouping import Grouped, Vector, check_scores, group, numeric
+from unskew.errors import DataError, RunFolderError
+from unskew.estimator import Estimator, require
+
+PROBABILITY_FLOOR = 1e-12
+"""Scores are read, and probabilities given, no closer than this to 0 and 1: inverse weights stay finite."""
+
+CHUNK_ROWS = 1 << 15
+"""Rows mapped at a time: 256 KB of float64, which stays in a core's cache and bounds the extra memory."""
+
+FORMAT_VERSION = 1
+
+
+def logits(score: Vector) -> Vector:
+    """log(p/(1−p)) with p kept :data:`PROBABILITY_FLOOR` away from 0 and 1."""
+    return np.asarray(logit(np.clip(score, PROBABILITY_FLOOR, 1 - PROBABILITY_FLOOR)), dtype=np.float64)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Calibrator(Estimator, ABC):
+    """A map q from a score p̂ to an honest probability q(p̂) ≈ P(outcome = 1 | p̂).
+
+    A calibrator is a dataclass of parameters; ``fit`` learns attributes that end in ``_``. A subclass
+    gives :attr:`name`, :attr:`monotone`, :attr:`learned`, and two methods: ``_fit_points`` on grouped
+    data and ``_predict``.
+
+    Parameters
+    ----------
+    exact_below
+        Arrays of up to this many rows are fitted exactly, grouped by distinct score; longer ones through
+        a :class:`~unskew.metrics.sketch.CalibrationSketch`, which is some ten times faster and changes
+        the parameters in the fourth digit.
+
+    Attributes
+    ----------
+    rows_, base_rate_
+        Rows fitted on, and their weighted share of positives.
+    message_
+        What a user should know about this fit, or ``""``.
+    """
+
+    name: ClassVar[str]
+    """Its name in the registry, on the command line and in JSON."""
+    monotone: ClassVar[bool]
+    """Whether a higher score never gets a lower probability."""
+    learned: ClassVar[tuple[str, ...]] = ()
+    """Names of the learned attributes, all of them numbers, text, or arrays of numbers."""
+    needs_both_classes: ClassVar[bool] = True
+
+    exact_below: int = 200_000
+
+    def fit(self, score: Any, outcome: Any = None, sample_weight: Any = None) -> Self:
+        """Learn the map.
+
+        Parameters
+        ----------
+        score
+            Probabilities in [0, 1] (an array of any kind), or a ``CalibrationSketch``.
+        outcome
+            0 or 1 for each score; left out with a sketch.
+        sample_weight
+            Weights of the rows, such as 1 / sampling rate for sampled negatives.
+        """
+        self._check_parameters()
+        points = group(score, outcome, sample_weight, exact_below=self.exact_below)
+        if self.needs_both_classes:
+            require_both_classes(points)
+        self.message_ = ""
+        self.rows_ = int(points.rows.sum())
+        self.base_rate_ = points.base_rate
+        self._fit_grouped(points)
+        return self
+
+    def predict(self, score: Any) -> NDArray[np.float64]:
+        """Calibrated probabilities, each inside (0, 1), in the order of the scores."""
+        self._require_fitted("base_rate_")
+        scores = numeric(score, "score")
+        probability = np.empty(len(scores))
+        for start in range(0, len(scores), CHUNK_ROWS):
+            stop = min(start + CHUNK_ROWS, len(scores))
+            chunk = scores[start:stop].astype(np.float64, copy=False)
+            check_scores(chunk, first_row=start)
+            mapped = self._predict(chunk)
+            np.clip(mapped, PROBABILITY_FLOOR, 1 - PROBABILITY_FLOOR, out=probability[start:stop])
+        return probability
+
+    def clone(self) -> Self:
+        """A new, unfitted calibrator with the same parameters."""
+        return type(self)(**self.get_params(deep=False))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Parameters and learned state as plain numbers, text and lists."""
+        self._require_fitted("base_rate_")
+        return {
+            "calibrator": self.name,
+            "version": FORMAT_VERSION,
+            "parameters": {key: _plain(value) for key, value in self.get_params(deep=False).items()},
+            "learned": self._learned_to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Self:
+        """The fitted calibrator that :meth:`to_dict` told of."""
+        if not isinstance(saved, Mapping) or saved.get("calibrator") != cls.name:
+            told = saved.get("calibrator") if isinstance(saved, Mapping) else type(saved).__name__
+            raise RunFolderError(f"this is not a saved {cls.name} calibrator but {told!r}")
+        if saved.get("version") != FORMAT_VERSION:
+            raise RunFolderError(
+                f"the calibrator was saved in format {saved.get('version')}, not {FORMAT_VERSION}",
+                remedy="fit and save it again",
+            )
+        try:
+            calibrator = cls().set_params(**saved["parameters"])
+            calibrator._learned_from_dict(saved["learned"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise RunFolderError(
+                f"the saved {cls.name} calibrator is incomplete: {error}", remedy="fit and save it again"
+            ) from error
+        return calibrator
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted calibrator as JSON; read it with :func:`unskew.calibration.load_calibrator`."""
+        text = json.dumps(self.to_dict(), indent=1, allow_nan=False)
+        target = Path(path)
+        if not target.parent.is_dir():
+            raise RunFolderError(
+                "the folder does not exist", where=str(target), remedy="create the folder first"
+            )
+        beside = target.with_name(target.name + ".part")
+        beside.write_text(text + "\n", encoding="utf-8")
+        beside.replace(target)
+
+    def __repr__(self) -> str:
+        changed = (
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
+        )
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def _check_parameters(self) -> None:
+        """Raise a ParameterError for a parameter out of range."""
+        require(self.exact_below >= 0, f"exact_below must be a number of rows, not {self.exact_below!r}")
+
+    def _fit_grouped(self, points: Grouped) -> None:
+        self._fit_points(points.score, points.total, points.positive)
+
+    @abstractmethod
+    def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:
+        """Learn from groups: distinct ascending scores, their total weight, their positive weight."""
+
+    @abstractmethod
+    def _predict(self, score: Vector) -> Vector:
+        """The map, for scores known to be in [0, 1]; the caller clips to (0, 1)."""
+
+    def _learned_to_dict(self) -> dict[str, Any]:
+        names = ("rows_", "base_rate_", "message_", *self.learned)
+        return {name: _plain(getattr(self, name)) for name in names}
+
+    def _learned_from_dict(self, learned: Mapping[str, Any]) -> None:
+        for name in ("rows_", "base_rate_", "message_", *self.learned):
+            value = learned[name]
+            setattr(self, name, np.asarray(value, dtype=np.float64) if isinstance(value, list) else value)
+
+
+def require_both_classes(points: Grouped) -> None:
+    """Raise a DataError where the outcome never varies: the likelihood then has no finite optimum."""
+    for label, other in ((0, points.positive), (1, points.total - points.positive)):
+        if not (other > 0).any():
+            raise DataError(
+                f"outcome is {label} on every row: one class only",
+                where="outcome",
+                remedy="fit on rows of both classes (for sampled clicks, add non-clicks)",
+            )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
