@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
-import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.columns import binary_column, column_of, frame_of, number_column, require_same_length
 from unskew.errors import DataError, ParameterError
 from unskew.vocabulary import Vocabulary
 
@@ -28,7 +28,8 @@ class Features:
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.shape[1] != len(self.names):
             raise DataError(
-                f"a feature matrix of shape {self.values.shape} does not fit its {len(self.names)} names"
+                f"a feature matrix of shape {self.values.shape} does not fit its {len(self.names)} names",
+                remedy="give one column for each name",
             )
         if not np.isfinite(self.values).all():
             row, column = np.argwhere(~np.isfinite(self.values))[0]
@@ -37,6 +38,9 @@ class Features:
                 where=f"feature '{self.names[column]}', row {row}",
                 remedy="fill missing features before building the log",
             )
+        values = self.values.astype(np.float32)
+        values.flags.writeable = False
+        object.__setattr__(self, "values", values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +113,8 @@ class Log:
         click
             0/1 for each row. May be left out in the space ``"matrix"``: every listed pair was clicked.
         conversion
-            0/1 where clicked; NaN (or 0) where not.
+            0/1 where clicked; NaN (or 0) where not. A conversion without a click is an error in the space
+            ``"matrix"``; in the space ``"impressions"``, where it may follow from a mere view, it is dropped.
         duplicates
             What to do with a pair listed twice in the space ``"matrix"``: ``"error"``, or ``"max"``
             to keep it once, clicked (converted) if any of its rows was.
@@ -140,15 +145,17 @@ class Log:
         if click is None and space == "impressions":
             raise DataError("the space 'impressions' needs a click for each row", remedy="give click=")
         click_array = (
-            np.ones(n, dtype=np.uint8) if click is None else _binary(click, called["click"]).astype(np.uint8)
+            np.ones(n, dtype=np.uint8)
+            if click is None
+            else binary_column(click, called["click"]).astype(np.uint8)
         )
+        extra = {name: np.array(values, ndmin=1) for name, values in (columns or {}).items()}
+        in_rows: dict[str, NDArray[Any]] = {"item": item_code, "click": click_array, **extra}
+        for name, values in in_rows.items():
+            require_same_length(n, len(values), called.get(name, name))
         conversion_array = (
             None if conversion is None else _conversion(conversion, click_array, space, called["conversion"])
         )
-        extra = {name: np.array(values) for name, values in (columns or {}).items()}
-        in_rows: dict[str, NDArray[Any]] = {"item": item_code, "click": click_array, **extra}
-        for name, values in in_rows.items():
-            _same_length(n, len(values), called.get(name, name))
         log = cls(
             user=user_code,
             item=item_code,
@@ -182,7 +189,7 @@ class Log:
 
         ``keep`` names further columns to carry along; ``options`` go to :meth:`from_arrays`.
         """
-        table = nw.from_native(frame, eager_only=True)
+        table = frame_of(frame)
         columns: dict[str, Any] = {
             role: column_of(table, name)
             for role, name in (("user", user), ("item", item), ("click", click), ("conversion", conversion))
@@ -264,60 +271,9 @@ class Log:
         )
 
 
-def column_of(table: nw.DataFrame[Any], name: str) -> NDArray[Any]:
-    """A column as NumPy: nulls become NaN in numbers and None in text; a missing column is an error."""
-    if name not in table.columns:
-        raise DataError(
-            f"column '{name}' is missing",
-            remedy=f"name one of the columns that are there: {', '.join(table.columns)}",
-        )
-    series = table[name]
-    if series.is_null().any():
-        as_list = series.to_list()
-        numeric = all(isinstance(v, (int, float)) for v in as_list if v is not None)
-        return np.array(
-            [np.nan if v is None else v for v in as_list] if numeric else as_list,
-            dtype=float if numeric else object,
-        )
-    return np.array(series.to_numpy())
-
-
-def _number(values: Any, name: str) -> NDArray[np.float64]:
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise DataError(f"must be one-dimensional, not of shape {array.shape}", where=f"column '{name}'")
-    if array.dtype.kind in "biuf":
-        return array.astype(np.float64)
-    number = np.empty(len(array))
-    for row, value in enumerate(array.tolist()):
-        try:
-            number[row] = np.nan if value is None else float(value)
-        except (TypeError, ValueError):
-            raise DataError(
-                f"value {value!r} is not a number",
-                where=f"column '{name}', row {row}",
-                remedy="encode as 0 and 1",
-            ) from None
-    return number
-
-
-def _binary(values: Any, name: str) -> NDArray[np.float64]:
-    number = _number(values, name)
-    wrong = ~((number == 0) | (number == 1))
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        shown = "missing (NaN or null)" if np.isnan(number[row]) else f"value {number[row]:g}, not 0 or 1"
-        raise DataError(
-            f"{name} is {shown} ({int(wrong.sum())} such rows)",
-            where=f"column '{name}', row {row}",
-            remedy="encode as 0 and 1, without missing values",
-        )
-    return number
-
-
 def _conversion(values: Any, click: NDArray[np.uint8], space: Space, name: str) -> NDArray[np.float32]:
-    number = _number(values, name)
-    _same_length(len(click), len(number), name)
+    number = number_column(values, name)
+    require_same_length(len(click), len(number), name)
     clicked = click == 1
     if np.isnan(number[clicked]).any():
         row = int(np.flatnonzero(clicked & np.isnan(number))[0])
@@ -327,7 +283,7 @@ def _conversion(values: Any, click: NDArray[np.uint8], space: Space, name: str) 
             remedy="give 0 or 1 for every clicked row, or drop the row",
         )
     known = np.where(np.isnan(number), 0.0, number)
-    _binary(known, name)
+    binary_column(known, name)
     converted_unclicked = ~clicked & (known == 1)
     if space == "matrix" and converted_unclicked.any():
         row = int(np.flatnonzero(converted_unclicked)[0])
@@ -337,11 +293,6 @@ def _conversion(values: Any, click: NDArray[np.uint8], space: Space, name: str) 
             remedy="a conversion follows a click: set click to 1, or the conversion to 0 or null",
         )
     return np.where(clicked, known, np.nan).astype(np.float32)
-
-
-def _same_length(expected: int, found: int, name: str) -> None:
-    if expected != found:
-        raise DataError(f"column '{name}' has {found} rows where the others have {expected}")
 
 
 def _resolve_duplicates(log: Log, policy: Duplicates, called: Mapping[str, str]) -> Log:

@@ -8,12 +8,17 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.columns import null_mask
 from unskew.errors import DataError
 
 Unseen = Literal["error", "nan"]
 
 UNSEEN_CODE = -1
 """The code of an id that the vocabulary does not know (only with ``unseen="nan"``)."""
+
+
+LARGEST_EXACT_FLOAT = 2.0**53
+"""Above it doubles skip whole numbers, and two ids could become one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +34,11 @@ class Vocabulary:
 
     ids: NDArray[Any]
     name: str
+
+    def __post_init__(self) -> None:
+        if len(self.ids) == 0:
+            raise DataError(f"there are no {self.name} ids", remedy="give at least one row")
+        self.ids.flags.writeable = False
 
     @classmethod
     def of(cls, values: Any, *, name: str) -> Vocabulary:
@@ -46,8 +56,10 @@ class Vocabulary:
     def encode(self, values: Any, *, unseen: Unseen = "error") -> NDArray[np.int32]:
         """Codes of ids; an unknown id is an error, or −1 with ``unseen="nan"``."""
         array = _id_array(values, self.name)
-        if (array.dtype.kind in "US") != (self.ids.dtype.kind in "US"):
-            expected = "text" if self.ids.dtype.kind in "US" else "whole numbers"
+        if len(array) == 0:
+            return np.empty(0, dtype=np.int32)
+        if (array.dtype.kind in "U") != (self.ids.dtype.kind in "U"):
+            expected = "text" if self.ids.dtype.kind in "U" else "whole numbers"
             raise DataError(
                 f"{self.name} ids have type {array.dtype}, but the model was trained on {expected}",
                 where=f"column '{self.name}'",
@@ -66,47 +78,62 @@ class Vocabulary:
             )
         return np.where(known, position, UNSEEN_CODE).astype(np.int32)
 
+    def same_as(self, other: Vocabulary) -> bool:
+        """Whether codes mean the same ids in both."""
+        return self.ids is other.ids or np.array_equal(self.ids, other.ids)
+
     def decode(self, codes: NDArray[np.integer[Any]]) -> NDArray[Any]:
         """Ids of codes."""
-        return self.ids[codes]
+        ids: NDArray[Any] = self.ids[codes]
+        return ids
 
 
 def _id_array(values: Any, name: str) -> NDArray[Any]:
     """Ids as an integer or text array; nulls, fractions and mixed types are errors that name the row."""
-    array = np.asarray(values)
+    # NumPy would turn the list ["a", nan] into text; as objects the null can be seen.
+    array = np.asarray(values, dtype=object if isinstance(values, (list, tuple)) else None)
     if array.ndim != 1:
-        raise DataError(f"{name} ids must be one-dimensional, not of shape {array.shape}")
+        raise DataError(
+            f"{name} ids must be one-dimensional, not of shape {array.shape}", remedy="give one id a row"
+        )
     if array.dtype.kind == "O":
-        null = np.fromiter((v is None or v != v for v in array), dtype=bool, count=len(array))
-        _reject_null(null, name)
-        kinds = {type(v) for v in array}
-        if len(kinds) > 1 and str in kinds:
+        _reject_null(null_mask(array), name)
+        is_text = {isinstance(value, str) for value in array}
+        if len(is_text) > 1:
             raise DataError(
                 "ids mix text and numbers", where=f"column '{name}'", remedy="convert the column to one type"
             )
         array = np.array(array.tolist()) if len(array) else array.astype(np.int64)
     if array.dtype.kind == "f":
         _reject_null(np.isnan(array), name)
-        fractional = array != np.floor(array)
-        if fractional.any():
-            row = int(np.flatnonzero(fractional)[0])
-            raise DataError(
-                f"id {array[row]} is not a whole number",
-                where=f"column '{name}', row {row}",
-                remedy="give ids as whole numbers or text",
-            )
+        _reject_rows(
+            (array != np.floor(array)) | (np.abs(array) > LARGEST_EXACT_FLOAT),
+            array,
+            "is not a whole number",
+            name,
+        )
         return array.astype(np.int64)
     if array.dtype.kind in "iub":
+        if array.dtype == np.uint64:
+            _reject_rows(array > np.iinfo(np.int64).max, array, "does not fit 64 signed bits", name)
         return array.astype(np.int64)
-    if array.dtype.kind in "US":
-        return array
-    if array.dtype.kind == "T":
+    if array.dtype.kind in "UT":
         return array.astype(str)
     raise DataError(
         f"ids of type {array.dtype} are not supported",
         where=f"column '{name}'",
         remedy="give ids as whole numbers or text",
     )
+
+
+def _reject_rows(wrong: NDArray[np.bool_], ids: NDArray[Any], problem: str, name: str) -> None:
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise DataError(
+            f"id {ids[row]} {problem}",
+            where=f"column '{name}', row {row}",
+            remedy="give ids as whole numbers or text",
+        )
 
 
 def _reject_null(null: NDArray[np.bool_], name: str) -> None:

@@ -1,0 +1,100 @@
+"""Columns of a log as NumPy arrays, checked value by value. What the columns mean together is the Log's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.errors import DataError
+
+
+def frame_of(frame: Any) -> nw.DataFrame[Any]:
+    """Any data frame in memory (pandas, polars, Arrow, …) behind one interface."""
+    try:
+        return nw.from_native(frame, eager_only=True)
+    except TypeError:
+        remedy = "collect it first" if hasattr(frame, "collect") else "give a pandas, polars or Arrow table"
+        raise DataError(f"{type(frame).__name__} is not a data frame in memory", remedy=remedy) from None
+    except nw.exceptions.DuplicateError as error:
+        raise DataError(" ".join(str(error).split()), remedy="rename the repeated columns") from None
+
+
+def column_of(table: nw.DataFrame[Any], name: str) -> NDArray[Any]:
+    """A column as NumPy: nulls become NaN in numbers and None in text; a missing column is an error."""
+    if name not in table.columns:
+        raise DataError(
+            f"column '{name}' is missing",
+            remedy=f"name one of the columns that are there: {', '.join(table.columns)}",
+        )
+    series = table[name]
+    if series.is_null().any():
+        if series.dtype.is_numeric() or series.dtype == nw.Boolean:
+            return np.array(series.cast(nw.Float64()).to_numpy(), dtype=np.float64)
+        values = np.array(series.to_list(), dtype=object)
+        values[null_mask(values)] = None
+        return values
+    return np.array(series.to_numpy())
+
+
+def null_mask(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which values of an object array are None, NaN or a data frame's own null.
+
+    A null differs from itself (NaN) or answers the question with another null (``pandas.NA``).
+    """
+    return np.fromiter(
+        (
+            value is None or not isinstance(same := value == value, bool | np.bool_) or not same
+            for value in values
+        ),
+        dtype=bool,
+        count=len(values),
+    )
+
+
+def number_column(values: Any, name: str) -> NDArray[np.float64]:
+    """A column of numbers; nulls become NaN, text that is no number is an error that names the row."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise DataError(f"must be one-dimensional, not of shape {array.shape}", where=f"column '{name}'")
+    if array.dtype.kind in "biuf":
+        return array.astype(np.float64)
+    null = null_mask(array) if array.dtype.kind == "O" else np.zeros(len(array), dtype=bool)
+    number = np.full(len(array), np.nan)
+    for row in np.flatnonzero(~null):
+        try:
+            number[row] = float(array[row])
+        except (TypeError, ValueError):
+            raise DataError(
+                f"value {array[row].item() if isinstance(array[row], np.generic) else array[row]!r}"
+                " is not a number",
+                where=f"column '{name}', row {row}",
+                remedy="encode as 0 and 1",
+            ) from None
+    return number
+
+
+def binary_column(values: Any, name: str) -> NDArray[np.float64]:
+    """A column of 0 and 1 without missing values."""
+    number = number_column(values, name)
+    wrong = ~((number == 0) | (number == 1))
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        shown = "missing (NaN or null)" if np.isnan(number[row]) else f"value {number[row]:g}, not 0 or 1"
+        raise DataError(
+            f"{name} is {shown} ({int(wrong.sum())} such rows)",
+            where=f"column '{name}', row {row}",
+            remedy="encode as 0 and 1, without missing values",
+        )
+    return number
+
+
+def require_same_length(expected: int, found: int, name: str) -> None:
+    """Columns of one log have one length."""
+    if expected != found:
+        raise DataError(
+            f"column '{name}' has {found} rows where the others have {expected}",
+            remedy="give every column one value for each row",
+        )

@@ -1,0 +1,114 @@
+"""Ids and codes: round trips, and what is no id."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unskew.errors import DataError
+from unskew.vocabulary import UNSEEN_CODE, Vocabulary
+
+ids = st.one_of(
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1),
+    st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), min_size=1),
+)
+
+
+@given(ids)
+def test_decode_undoes_encode_and_codes_are_positions(values):
+    vocabulary = Vocabulary.of(values, name="user")
+    codes = vocabulary.encode(values)
+    assert vocabulary.decode(codes).tolist() == values
+    assert sorted(set(values)) == vocabulary.ids.tolist()
+    assert codes.dtype == np.int32
+
+
+def test_range_ids_are_their_own_codes():
+    np.testing.assert_array_equal(Vocabulary.range(5, name="item").encode([3, 0, 4]), [3, 0, 4])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [3, 1],
+        (3, 1),
+        np.array([3.0, 1.0]),
+        np.array([3, 1], dtype=np.uint64),
+        pd.Series([3, 1], dtype="Int64"),
+    ],
+)
+def test_whole_numbers_of_any_type_are_the_same_ids(values):
+    np.testing.assert_array_equal(Vocabulary.of([1, 2, 3], name="user").encode(values), [2, 0])
+
+
+@pytest.mark.parametrize("values", [["b", "a"], np.array(["b", "a"]), pd.Series(["b", "a"])])
+def test_text_of_any_type_is_the_same_ids(values):
+    np.testing.assert_array_equal(Vocabulary.of(["a", "b", "long"], name="user").encode(values), [1, 0])
+
+
+def test_unseen_id_names_column_row_count_and_remedy():
+    vocabulary = Vocabulary.of([10, 20], name="uid")
+    with pytest.raises(
+        DataError, match=r"^column 'uid', row 1: uid 99 was not seen in training \(2 such rows\)"
+    ):
+        vocabulary.encode([10, 99, 30])
+    with pytest.raises(DataError, match=r"To fix: leave these rows out, or ask .*unseen='nan'"):
+        vocabulary.encode([10, 99, 30])
+
+
+def test_unseen_id_gets_its_code_on_request():
+    codes = Vocabulary.of([10, 20], name="uid").encode([20, 5, 15, 99], unseen="nan")
+    np.testing.assert_array_equal(codes, [1, UNSEEN_CODE, UNSEEN_CODE, UNSEEN_CODE])
+
+
+def test_no_values_have_no_codes_whatever_the_type_of_ids():
+    assert Vocabulary.of(["a"], name="uid").encode([]).shape == (0,)
+
+
+def test_text_is_not_looked_up_among_numbers():
+    with pytest.raises(DataError, match=r"column 'uid': uid ids have type <U2, but .* whole numbers"):
+        Vocabulary.of([10], name="uid").encode(["10"])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, None, None],
+        [1.0, np.nan, np.nan],
+        ["a", None, float("nan")],
+        pd.Series([1, None, None], dtype="Int64"),
+        pd.Series(["a", None, None]),
+        pd.Series(["a", None, None], dtype="string"),
+    ],
+)
+def test_null_id_names_column_row_count_and_remedy(values):
+    with pytest.raises(
+        DataError,
+        match=r"^column 'uid', row 1: id is missing \(NaN or null; 2 such rows\)\. To fix: drop these rows",
+    ):
+        Vocabulary.of(values, name="uid")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([1.0, 2.5], r"column 'uid', row 1: id 2\.5 is not a whole number"),
+        ([1.0, np.inf], r"column 'uid', row 1: id inf is not a whole number"),
+        ([1.0, 1e300], r"row 1: id 1e\+300 is not a whole number"),
+        (np.array([1, 2**64 - 1], dtype=np.uint64), r"row 1: id 18446744073709551615 does not fit"),
+        (["a", 1], r"column 'uid': ids mix text and numbers"),
+        (
+            np.array(["2024-01-01"], dtype="M8[D]"),
+            r"column 'uid': ids of type datetime64\[D\] are not supported",
+        ),
+        ([[1, 2], [3, 4]], r"uid ids must be one-dimensional, not of shape \(2, 2\)"),
+        ([], r"there are no uid ids"),
+    ],
+)
+def test_what_is_no_id_is_an_error_with_a_remedy(values, message):
+    with pytest.raises(DataError, match=message) as caught:
+        Vocabulary.of(values, name="uid")
+    assert caught.value.remedy
