@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -188,3 +191,10 @@ def test_corrected_generalisation_bound_holds_for_the_model_that_looks_best():
     assert held >= 0.95 * 300
     assert bound.total == pytest.approx(bound.empirical_risk + bound.bias + bound.deviation)
     assert 0 < np.mean(slack) < 1
+
+
+def test_the_examples_of_the_theory_page_run():
+    page = Path(__file__).parents[1] / "docs" / "theory.md"
+    outcome = doctest.testfile(str(page), module_relative=False)
+    assert outcome.attempted >= 12
+    assert outcome.failed == 0
