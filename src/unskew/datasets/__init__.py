@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from unskew.datasets import coat, files, synthetic
+from unskew.datasets import coat, files, kuairand, synthetic, yahoo_r3
 from unskew.datasets.dataset import Dataset, Protocol
 from unskew.datasets.files import read_log
 from unskew.datasets.synthetic import Truth
@@ -28,6 +28,8 @@ __all__ = [
 DATASETS: dict[str, Callable[..., Dataset]] = {
     "synthetic": synthetic.load,
     "coat": coat.load,
+    "yahoo_r3": yahoo_r3.load,
+    "kuairand": kuairand.load,
     "files": files.load,
 }
 

@@ -1,0 +1,218 @@
+"""KuaiRand-Pure: videos shown by a recommender, and at random. Reads the official CSV files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from unskew.datasets.dataset import (
+    Dataset,
+    Protocol,
+    errors_name,
+    missing_files,
+    require_root,
+    without_leaked_cells,
+)
+from unskew.datasets.tables import Table, concatenate, read_file
+from unskew.errors import DataError, ParameterError
+from unskew.log import Features, Log
+from unskew.vocabulary import UNSEEN_CODE, Vocabulary
+
+FIRST_STANDARD = "log_standard_4_08_to_4_21_pure.csv"
+STANDARD = (FIRST_STANDARD, "log_standard_4_22_to_5_08_pure.csv")
+RANDOM = "log_random_4_22_to_5_08_pure.csv"
+USER_FEATURES = "user_features_pure.csv"
+VIDEO_FEATURES = "video_features_basic_pure.csv"
+VIDEO_STATISTICS = "video_features_statistic_pure.csv"
+OFFICIAL_ROWS = (1_436_609, 1_186_059)
+"""Rows of both standard logs together, and of the random log."""
+
+FOLDERS = (".", "data", "KuaiRand-Pure/data")
+LOG_COLUMNS = ("user_id", "video_id", "date", "time_ms", "is_click")
+IDS_AS_FEATURES = ("author_id", "music_id")
+"""Numbers that are names: coded by their order, since single precision cannot tell large ids apart."""
+
+MISSING_FEATURE = -1.0
+"""Stands for a missing value; the official features have none below 0."""
+
+REMEDY = "download KuaiRand-Pure again from https://kuairand.com and unpack all of it"
+
+
+def load(
+    root: str | Path | None = None,
+    *,
+    protocol: Protocol = "honest",
+    standard: Literal["all", "first"] = "all",
+    validation_share: float = 0.1,
+    features: bool = True,
+    statistics: bool = False,
+    seed: int = 0,
+) -> Dataset:
+    """Read KuaiRand-Pure: o = 1[shown by the recommender], r = is_click.
+
+    The standard logs are the biased training log. The random log is cut by pairs into validation
+    (``validation_share``, 10 % as in the paper) and test; both are missing at random, while for Coat and
+    Yahoo! R3 a biased validation set is cut from training. A pair that is listed several
+    times counts once, clicked if it ever was. The population is every user with every video that occurs in
+    any log; 32 official videos occur in the random log alone.
+
+    Parameters
+    ----------
+    standard
+        ``"all"`` trains on both standard logs as in the paper; the second is from the days of the random log.
+        ``"first"`` trains on the days before it.
+    features
+        Read the features of users and videos: numbers as they are, text as the position of its value in
+        alphabetical order, missing as −1.
+    statistics
+        Add the monthly statistics of the videos. They were taken over the days of the random log too, and so
+        know something of the test set.
+    seed
+        Of the validation split.
+    """
+    if standard not in ("all", "first"):
+        raise ParameterError(f"standard must be 'all' or 'first', not {standard!r}")
+    if not 0 < validation_share < 1:
+        raise ParameterError(f"validation_share must lie between 0 and 1, not {validation_share}")
+    standard_files = STANDARD if standard == "all" else (FIRST_STANDARD,)
+    video_files = (VIDEO_FEATURES, VIDEO_STATISTICS) if statistics else (VIDEO_FEATURES,)
+    feature_files = (USER_FEATURES, *video_files) if features else ()
+    folder = _find(require_root(root, "kuairand"), [*standard_files, RANDOM, *feature_files])
+
+    shown = _read_logs([folder / name for name in standard_files])
+    at_random = _read_logs([folder / RANDOM])
+    users, items = (
+        Vocabulary.of(np.concatenate([_column(shown, name), _column(at_random, name)]), name=name)
+        for name in ("user_id", "video_id")
+    )
+    shared: dict[str, Any] = {"users": users, "items": items}
+    facts: dict[str, Any] = {"protocol": protocol, "standard": standard, "seed": seed}
+    if features:
+        shared["user_features"], facts["users_without_features"] = _features([folder / USER_FEATURES], users)
+        video_paths = [folder / name for name in video_files]
+        shared["item_features"], facts["items_without_features"] = _features(video_paths, items)
+    train = _log(shown, " and ".join(standard_files), shared)
+    random_log = _log(at_random, RANDOM, shared)
+
+    order = np.random.default_rng(seed).permutation(len(random_log))
+    n_validation = max(1, round(validation_share * len(random_log)))
+    (validation, leak), (test, leak_of_test) = (
+        without_leaked_cells(train, random_log.take(np.sort(rows)), protocol)
+        for rows in (order[:n_validation], order[n_validation:])
+    )
+    for count in ("leaked_cells_found", "leaked_cells_dropped"):
+        facts[count] = leak[count] + leak_of_test[count]
+    facts |= {
+        "repeated_rows_train": len(shown) - len(train),
+        "repeated_rows_random": len(at_random) - len(random_log),
+        "items_never_in_train": int(len(items) - len(np.unique(train.item))),
+        "has_official_size": standard == "all" and (len(shown), len(at_random)) == OFFICIAL_ROWS,
+        **_overlap_in_time(_column(shown, "date"), _column(at_random, "date")),
+    }
+    return Dataset(name="kuairand", train=train, test=test, validation=validation, facts=facts)
+
+
+def _find(top: Path, expected: list[str]) -> Path:
+    """The folder with the files, where the archive or the user has put them."""
+    present = {
+        folder: [name for name in expected if (folder / name).is_file()]
+        for folder in (top / name for name in FOLDERS)
+    }
+    folder = max(present, key=lambda folder: len(present[folder]))
+    missing = [name for name in expected if name not in present[folder]]
+    if missing:
+        raise missing_files(top, expected, missing, REMEDY)
+    return folder
+
+
+def _overlap_in_time(train: NDArray[np.int64], at_random: NDArray[np.int64]) -> dict[str, Any]:
+    """Dates are numbers such as 20220408, whose order is that of the days."""
+    return {
+        "days_of_train": [int(train.min()), int(train.max())],
+        "days_of_random_log": [int(at_random.min()), int(at_random.max())],
+        "train_rows_from_days_of_random_log": int((train >= at_random.min()).sum()),
+        "note": "validation and test are missing at random; train and test overlap in time unless"
+        " standard='first'",
+    }
+
+
+def _read_logs(files: list[Path]) -> Table:
+    tables = []
+    for file in files:
+        table = read_file(file, LOG_COLUMNS)
+        if len(table) == 0:
+            raise DataError("the file has a header and no rows", where=str(file), remedy=REMEDY)
+        for name in LOG_COLUMNS:
+            if not pa.types.is_integer(table.schema.field(name).type):
+                values = table.column(name).to_pylist()
+                row = next((row for row, value in enumerate(values) if not _is_whole(value)), 0)
+                raise DataError(
+                    f"value {values[row]!r} is not a whole number",
+                    where=f"{file}, column '{name}', row {row}",
+                    remedy=REMEDY,
+                )
+        tables.append(table)
+    return concatenate(files, tables)
+
+
+def _is_whole(value: Any) -> bool:
+    try:
+        return float(value).is_integer()
+    except (TypeError, ValueError):
+        return False
+
+
+def _column(table: Table, name: str) -> NDArray[np.int64]:
+    return np.asarray(table.column(name).to_numpy())
+
+
+def _log(table: Table, place: str, shared: dict[str, Any]) -> Log:
+    with errors_name(place):
+        return Log.from_arrays(
+            user=_column(table, "user_id"),
+            item=_column(table, "video_id"),
+            conversion=_column(table, "is_click"),
+            columns={"time_ms": _column(table, "time_ms")},
+            duplicates="max",
+            names={"user": "user_id", "item": "video_id", "conversion": "is_click"},
+            **shared,
+        )
+
+
+def _features(files: list[Path], vocabulary: Vocabulary) -> tuple[Features, int]:
+    """Features in the order of the vocabulary, and how many of its ids no file knows."""
+    names: list[str] = []
+    blocks: list[NDArray[np.float64]] = []
+    without = np.zeros(len(vocabulary), dtype=bool)
+    for file in files:
+        table = read_file(file)
+        with errors_name(file):
+            if vocabulary.name not in table.column_names:
+                raise DataError(f"column '{vocabulary.name}' is missing", remedy=REMEDY)
+            code = vocabulary.encode(table.column(vocabulary.name).to_numpy(), unseen="nan")
+            known = np.flatnonzero(code != UNSEEN_CODE)
+            if len(np.unique(code[known])) < len(known):
+                raise DataError(f"a {vocabulary.name} is listed twice", remedy=REMEDY)
+        columns = [name for name in table.column_names if name != vocabulary.name]
+        block = np.full((len(vocabulary), len(columns)), MISSING_FEATURE)
+        block[code[known]] = np.column_stack([_feature(table, name) for name in columns])[known]
+        without |= ~np.isin(np.arange(len(vocabulary)), code)
+        names += columns
+        blocks.append(block)
+    return Features(tuple(names), np.hstack(blocks).astype(np.float32)), int(without.sum())
+
+
+def _feature(table: Table, name: str) -> NDArray[np.float64]:
+    column = table.column(name)
+    if name in IDS_AS_FEATURES or not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        text = np.array([None if value is None else str(value) for value in column.to_pylist()], dtype=object)
+        present = np.array([value is not None for value in text], dtype=bool)
+        coded = np.full(len(text), MISSING_FEATURE)
+        coded[present] = np.unique(text[present].astype(str), return_inverse=True)[1]
+        return coded
+    number = column.cast(pa.float64()).to_numpy().astype(np.float64)
+    return np.where(np.isnan(number), MISSING_FEATURE, number)
