@@ -1,0 +1,233 @@
+"""Grouped data, from a sketch or exactly from arrays, and its division into bins.
+
+Every metric takes ``score=, outcome=, weight=`` or ``sketch=``; :func:`cells_of` is where the two meet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.errors import DataError, ParameterError
+from unskew.metrics._grid import Rule, check_bins, width_bin
+from unskew.metrics._inputs import DEFAULT_NAMES, Chunk, chunks, reject
+from unskew.metrics._kernel import LIKELIHOOD_FLOOR, SMALLEST
+from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
+
+Array = NDArray[np.float64]
+Spacing = Literal["width", "mass", "log"]
+"""Bins of equal width in the score, of equal weight, or of equal width in the score's logarithm."""
+
+EXACT_BELOW = 200_000
+"""Arrays of at most this many rows are grouped by their unique scores, larger ones by a sketch."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Groups of rows of (nearly) one score, in order of score; the last axis of sums is the outcome.
+
+    Attributes
+    ----------
+    score
+        Mean score of each cell.
+    rows, weight, score_sum, inverse_sum, square_sum
+        ``[cell, outcome]``: n, Σw, Σwp, Σw/p (0 where p is 0), Σw².
+    brier_sum, log_loss_sum
+        Σ w(o − p)² and −Σ w log(likelihood) over all rows.
+    sketch, ids
+        Where the cells come from a sketch: it, and the id of each cell.
+    """
+
+    score: Array
+    rows: NDArray[np.int64]
+    weight: Array
+    score_sum: Array
+    inverse_sum: Array
+    square_sum: Array
+    brier_sum: float
+    log_loss_sum: float
+    sketch: CalibrationSketch | None = None
+    ids: NDArray[np.int64] | None = None
+
+    @property
+    def total(self) -> Array:
+        """Σw of each cell."""
+        return np.asarray(self.weight.sum(axis=1))
+
+    @property
+    def positive(self) -> Array:
+        """Σ w·o of each cell."""
+        return self.weight[:, 1]
+
+    @property
+    def gap(self) -> Array:
+        """Σ w(o − p) of each cell."""
+        return np.asarray(self.positive - self.score_sum.sum(axis=1))
+
+    @property
+    def effective_rows(self) -> Array:
+        """(Σw)² / Σw² of each cell: the rows, without weights."""
+        return np.asarray(self.total**2 / self.square_sum.sum(axis=1))
+
+    def spread(self, power: int = 1) -> Array:
+        """Σ w^power · p(1 − p) of each cell, at its mean score."""
+        mass = self.total if power == 1 else self.square_sum.sum(axis=1)
+        return np.asarray(mass * self.score * (1.0 - self.score))
+
+    def take(self, which: NDArray[np.bool_]) -> Cells:
+        """Some of the cells."""
+        return Cells(
+            self.score[which],
+            self.rows[which],
+            self.weight[which],
+            self.score_sum[which],
+            self.inverse_sum[which],
+            self.square_sum[which],
+            self.brier_sum,
+            self.log_loss_sum,
+            self.sketch,
+            None if self.ids is None else self.ids[which],
+        )
+
+    def bin_index(
+        self, *, bins: int | None, spacing: Spacing = "width", rule: Rule = "paper"
+    ) -> NDArray[np.int64]:
+        """The bin of each cell, not decreasing; a cell is never split."""
+        if spacing == "width":
+            return self._width_index(bins, rule)
+        count = check_bins(DEFAULT_BINS if bins is None else bins)
+        if spacing == "mass":
+            total = self.total
+            middle = np.cumsum(total) - total / 2
+            return np.asarray(np.minimum((middle / total.sum() * count).astype(np.int64), count - 1))
+        if spacing == "log":
+            edges = self.log_edges(count)
+            return np.searchsorted(edges[1:-1], self.score, side="left").astype(np.int64)
+        raise ParameterError(f"spacing must be 'width', 'mass' or 'log', not {spacing!r}")
+
+    def log_edges(self, bins: int) -> Array:
+        """Edges of equal ratio from the lowest positive score to the highest."""
+        positive = self.score[self.score > 0]
+        if not len(positive):
+            return np.zeros(bins + 1)
+        return np.geomspace(max(positive[0], SMALLEST), positive[-1], bins + 1)
+
+    def _width_index(self, bins: int | None, rule: Rule) -> NDArray[np.int64]:
+        if self.sketch is None or self.ids is None:
+            return width_bin(self.score, bins=check_bins(DEFAULT_BINS if bins is None else bins), rule=rule)
+        if bins is not None and check_bins(bins) != self.sketch.bins:
+            raise ParameterError(
+                f"the sketch keeps {self.sketch.bins} equal-width bins, not {bins}",
+                remedy=f"make it with CalibrationSketch(bins={bins})",
+            )
+        return self.sketch.grid.bin_of_id(rule)[self.ids]
+
+
+def cells_of(
+    *,
+    score: Any = None,
+    outcome: Any = None,
+    weight: Any = None,
+    sketch: CalibrationSketch | None = None,
+    bins: int | None = None,
+) -> Cells:
+    """Cells of a sketch, or of arrays; no rows, or no weight, is an error."""
+    if sketch is not None:
+        if score is not None or outcome is not None or weight is not None:
+            raise ParameterError("give score= and outcome=, or sketch=, not both")
+        if not isinstance(sketch, CalibrationSketch):
+            raise ParameterError(f"sketch must be a CalibrationSketch, not {type(sketch).__name__}")
+        return _cells_of_sketch(sketch)
+    require_arrays(score, outcome)
+    parts = list(chunks(score, outcome, weight))
+    if sum(len(part.score) for part in parts) > EXACT_BELOW:
+        width_bins = DEFAULT_BINS if bins is None else bins
+        return _cells_of_sketch(
+            CalibrationSketch.of(score=score, outcome=outcome, weight=weight, bins=width_bins)
+        )
+    return _exact_cells(parts)
+
+
+def require_arrays(score: Any, outcome: Any) -> None:
+    """An error unless both are given."""
+    if score is None or outcome is None:
+        raise ParameterError("score= and outcome= are needed, or sketch=")
+
+
+def require_rows(total: float) -> None:
+    """An error unless there is something to measure."""
+    if not total > 0:
+        raise DataError("there are no rows with a positive weight", remedy="give at least one row")
+
+
+def bin_sums(values: Array, index: NDArray[np.int64]) -> Array:
+    """Sums of values ``[..., cell]`` over the occupied bins, in order: ``[..., bin]``."""
+    starts = np.flatnonzero(np.diff(index, prepend=-1))
+    return np.asarray(np.add.reduceat(values, starts, axis=-1))
+
+
+def _cells_of_sketch(sketch: CalibrationSketch) -> Cells:
+    ids = sketch.occupied()
+    require_rows(float(len(ids)))
+    rows, sums = sketch.sums_by_outcome(ids)
+    weight, score_sum, inverse_sum, square_sum = np.moveaxis(sums, -1, 0)
+    score = np.clip(score_sum.sum(axis=1) / weight.sum(axis=1), 0.0, 1.0)
+    return Cells(
+        score,
+        rows,
+        weight,
+        score_sum,
+        inverse_sum,
+        square_sum,
+        sketch.brier_sum,
+        sketch.log_loss_sum,
+        sketch,
+        ids,
+    )
+
+
+def _exact_cells(parts: list[Chunk]) -> Cells:
+    for part in parts:
+        _validate(part)
+    p, o, w = (
+        np.concatenate([np.asarray(values, dtype=np.float64) for values in column]) if parts else np.empty(0)
+        for column in (
+            [part.score for part in parts],
+            [part.outcome for part in parts],
+            [np.ones(len(part.score)) if part.weight is None else part.weight for part in parts],
+        )
+    )
+    kept = w > 0
+    require_rows(float(w.sum()))
+    p, o, w = p[kept], o[kept], w[kept]
+    unique, cell = np.unique(p, return_inverse=True)
+    at = 2 * cell + o.astype(np.int64)
+    inverse = np.where(p > 0, 1.0 / np.maximum(p, SMALLEST), 0.0)
+    likelihood = np.maximum(1.0 - np.abs(o - p), LIKELIHOOD_FLOOR)
+
+    def summed(values: Array) -> Array:
+        summed_values: Array = np.bincount(at, weights=values, minlength=2 * len(unique)).astype(np.float64)
+        return summed_values.reshape(-1, 2)
+
+    weight = summed(w)
+    return Cells(
+        score=unique,
+        rows=np.bincount(at, minlength=2 * len(unique)).reshape(-1, 2),
+        weight=weight,
+        score_sum=weight * unique[:, None],
+        inverse_sum=summed(w * inverse),
+        square_sum=summed(w * w),
+        brier_sum=float(w @ (o - p) ** 2),
+        log_loss_sum=float(-(w @ np.log(likelihood))),
+    )
+
+
+def _validate(part: Chunk) -> None:
+    fine = (part.score >= 0) & (part.score <= 1) & ((part.outcome == 0) | (part.outcome == 1))
+    if part.weight is not None:
+        fine &= (part.weight >= 0) & (part.weight < np.inf)
+    if not fine.all():
+        reject(part, DEFAULT_NAMES)

@@ -1,0 +1,171 @@
+"""Scores, outcomes and weights as aligned NumPy chunks, without copies where the type allows.
+
+Takes NumPy, Arrow (chunked), torch, pandas and polars; leaves the check of the values to the passes,
+and finds the words for what they reject (:func:`reject`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.errors import DataError
+
+CONVERTED_ROWS = 1 << 18
+"""Rows a chunk where a conversion of type must copy: bounds the extra memory."""
+
+_Types = tuple[np.dtype[Any], ...]
+_SCORE_TYPES: _Types = (np.dtype(np.float64), np.dtype(np.float32))
+_OUTCOME_TYPES: _Types = (np.dtype(np.uint8), np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.float32))
+_WEIGHT_TYPES: _Types = (np.dtype(np.float64),)
+
+
+class Names(NamedTuple):
+    """What the caller calls the three columns, for error messages."""
+
+    score: str = "score"
+    outcome: str = "outcome"
+    weight: str = "weight"
+
+
+DEFAULT_NAMES = Names()
+
+
+class Chunk(NamedTuple):
+    """Rows of equal length, contiguous and read-only; ``first_row`` is the row number of the first."""
+
+    score: NDArray[Any]
+    outcome: NDArray[Any]
+    weight: NDArray[np.float64] | None
+    first_row: int
+
+
+def chunks(
+    score: Any, outcome: Any, weight: Any = None, *, first_row: int = 0, names: Names = DEFAULT_NAMES
+) -> Iterator[Chunk]:
+    """Aligned chunks of score, outcome and weight; lengths that differ are an error."""
+    columns = [(parts_of(score, names.score, first_row), _SCORE_TYPES)]
+    columns.append((parts_of(outcome, names.outcome, first_row), _OUTCOME_TYPES))
+    if weight is not None:
+        columns.append((parts_of(weight, names.weight, first_row), _WEIGHT_TYPES))
+    lengths = [sum(len(part) for part in parts) for parts, _ in columns]
+    for length, name in zip(lengths[1:], (names.outcome, names.weight), strict=False):
+        if length != lengths[0]:
+            raise DataError(
+                f"'{name}' has {length} rows where '{names.score}' has {lengths[0]}",
+                remedy="give one value for each row",
+            )
+    ends = [np.cumsum([len(part) for part in parts]) for parts, _ in columns]
+    breaks = np.unique(np.concatenate(ends))
+    converts = any(part.dtype not in kept for parts, kept in columns for part in parts)
+    if converts and lengths[0] > CONVERTED_ROWS:
+        breaks = np.unique(np.concatenate([breaks, np.arange(CONVERTED_ROWS, lengths[0], CONVERTED_ROWS)]))
+    start = 0
+    for stop in breaks.tolist():
+        if stop == start:
+            continue
+        rows = []
+        for (parts, kept), end in zip(columns, ends, strict=True):
+            which = int(np.searchsorted(end, start, side="right"))
+            offset = int(end[which]) - len(parts[which])
+            rows.append(_kept_type(parts[which][start - offset : stop - offset], kept))
+        yield Chunk(rows[0], rows[1], rows[2] if weight is not None else None, first_row + start)
+        start = stop
+
+
+def parts_of(values: Any, name: str, first_row: int = 0) -> list[NDArray[Any]]:
+    """A column as one-dimensional NumPy arrays of numbers; nulls, text and tables are errors."""
+    if hasattr(values, "null_count") and hasattr(values, "to_numpy") and not callable(values.null_count):
+        return _arrow_parts(values, name, first_row)
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = values.float().numpy() if str(values.dtype) == "torch.bfloat16" else values.numpy()
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise DataError(f"'{name}' must be one-dimensional, not of shape {array.shape}")
+    if array.dtype.kind == "b":
+        return [array.view(np.uint8)]
+    if array.dtype.kind in "iuf":
+        return [array]
+    return [_numbers(array, name, first_row)]
+
+
+def _arrow_parts(values: Any, name: str, first_row: int) -> list[NDArray[Any]]:
+    if values.null_count:
+        row = values.is_null().to_pylist().index(True)
+        raise DataError(
+            f"value is missing (null; {values.null_count} such rows)",
+            where=f"column '{name}', row {first_row + row}",
+            remedy="drop these rows or fill in the values",
+        )
+    pieces = values.chunks if hasattr(values, "chunks") else [values]
+    parts: list[NDArray[Any]] = []
+    for piece in pieces:
+        parts.extend(parts_of(piece.to_numpy(zero_copy_only=False), name, first_row))
+        first_row += len(piece)
+    return parts or [np.empty(0)]
+
+
+def _numbers(array: NDArray[Any], name: str, first_row: int) -> NDArray[np.float64]:
+    numbers = np.empty(len(array))
+    for row, value in enumerate(array.tolist()):
+        try:
+            numbers[row] = np.nan if value is None else float(value)
+        except (TypeError, ValueError):
+            raise DataError(
+                f"value {value!r} is not a number",
+                where=f"column '{name}', row {first_row + row}",
+                remedy="give numbers",
+            ) from None
+    return numbers
+
+
+def _kept_type(part: NDArray[Any], kept: _Types) -> NDArray[Any]:
+    """The part in a type that a kernel is compiled for, read-only: one compilation serves all callers."""
+    if part.dtype not in kept:
+        exact_integer = part.dtype.kind in "iu" and np.dtype(np.int64) in kept
+        part = part.astype(np.int64 if exact_integer else np.float64)
+    part = np.ascontiguousarray(part).view()
+    part.flags.writeable = False
+    return part
+
+
+def reject(chunk: Chunk, names: Names) -> NoReturn:
+    """Raise the error for the first bad row of a chunk that a pass has refused."""
+    score = chunk.score.astype(np.float64)
+    outcome = chunk.outcome.astype(np.float64)
+    bad_score = ~((score >= 0) & (score <= 1))
+    bad_outcome = ~((outcome == 0) | (outcome == 1))
+    bad_weight = np.zeros(len(score), dtype=bool)
+    if chunk.weight is not None:
+        bad_weight = ~((chunk.weight >= 0) & (chunk.weight < np.inf))
+    at = int(np.flatnonzero(bad_score | bad_outcome | bad_weight)[0])
+    row = chunk.first_row + at
+    if bad_score[at]:
+        if np.isnan(score[at]):
+            raise DataError(
+                "score is missing (NaN)",
+                where=f"column '{names.score}', row {row}",
+                remedy="drop these rows or fill in the scores",
+            )
+        raise DataError(
+            f"score {score[at]:g} is outside [0, 1]",
+            where=f"column '{names.score}', row {row}",
+            remedy="give probabilities; if these are logits, give 1 / (1 + exp(-logit))",
+        )
+    if bad_outcome[at]:
+        shown = "missing (NaN)" if np.isnan(outcome[at]) else f"{outcome[at]:g}, not 0 or 1"
+        raise DataError(
+            f"outcome is {shown}",
+            where=f"column '{names.outcome}', row {row}",
+            remedy="encode outcomes as 0 and 1, without missing values",
+        )
+    assert chunk.weight is not None
+    raise DataError(
+        f"weight {chunk.weight[at]:g} is not a finite number of at least 0",
+        where=f"column '{names.weight}', row {row}",
+        remedy="give finite weights of at least 0",
+    )

@@ -1,0 +1,63 @@
+"""The passes of ``_kernel`` in plain NumPy: the same ids and counts, sums equal to rounding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.metrics._grid import Grid, Rule, ids, width_bin
+from unskew.metrics._kernel import LIKELIHOOD_FLOOR, SMALLEST
+
+Array = NDArray[np.float64]
+
+CHUNK = 1 << 16
+"""Rows a chunk: bounds the extra memory."""
+
+
+def _valid(p: Array, o: Array, w: Array | None) -> bool:
+    fine = (p >= 0) & (p <= 1) & ((o == 0) | (o == 1))
+    if w is not None:
+        fine &= (w >= 0) & (w < np.inf)
+    return bool(fine.all())
+
+
+def _chunks(score: Any, outcome: Any, weight: Any) -> Any:
+    for start in range(0, len(score), CHUNK):
+        part = slice(start, start + CHUNK)
+        yield (
+            start,
+            score[part].astype(np.float64),
+            outcome[part].astype(np.float64),
+            None if weight is None else weight[part].astype(np.float64),
+        )
+
+
+def fill_cells(score: Any, outcome: Any, weight: Any, grid: Grid, table: Array, totals: Array) -> int:
+    """Both ``fill_cells`` and ``fill_weighted_cells``: the latter's table if there are weights."""
+    for start, p, o, w in _chunks(score, outcome, weight):
+        if not _valid(p, o, w):
+            return int(start)
+        at = 2 * ids(p, edges=grid.edges, bins=grid.bins, shift=grid.shift, base=grid.base)
+        at += o.astype(np.int64)
+        inverse = np.where(p > 0, 1.0 / np.maximum(p, SMALLEST), 0.0)
+        ones = np.ones_like(p)
+        fields = [ones, p, inverse] if w is None else [ones, w, w * p, w * inverse, w * w]
+        for column, values in enumerate(fields):
+            table[:, column] += np.bincount(at, weights=values, minlength=len(table))
+        row_weight = ones if w is None else w
+        totals[0] += row_weight @ (o - p) ** 2
+        totals[1] -= row_weight @ np.log(np.maximum(1.0 - np.abs(o - p), LIKELIHOOD_FLOOR))
+    return -1
+
+
+def fill_gaps(score: Any, outcome: Any, weight: Any, bins: int, right_closed: bool, gap: Array) -> int:
+    """Both ``fill_gaps`` and ``fill_weighted_gaps``, into ``gap[0, bin]``."""
+    rule: Rule = "paper" if right_closed else "netcal"
+    for start, p, o, w in _chunks(score, outcome, weight):
+        if not _valid(p, o, w):
+            return int(start)
+        error = o - p if w is None else w * (o - p)
+        gap[0] += np.bincount(width_bin(p, bins=bins, rule=rule), weights=error, minlength=bins)
+    return -1

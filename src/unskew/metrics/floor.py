@@ -1,0 +1,77 @@
+"""The noise floor: what a perfect predictor would score on so many rows."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.errors import ParameterError
+from unskew.metrics._cells import Cells, bin_sums, cells_of
+from unskew.metrics._grid import Rule
+from unskew.metrics.sketch import CalibrationSketch
+from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS
+
+Array = NDArray[np.float64]
+FloorMetric = Literal["ece", "adaptive_ece", "wce"]
+
+
+def noise_floor(
+    *,
+    score: Any = None,
+    outcome: Any = None,
+    weight: Any = None,
+    sketch: CalibrationSketch | None = None,
+    metric: FloorMetric = "ece",
+    bins: int | None = None,
+    rule: Rule = "paper",
+    draws: int = 100,
+    seed: int = 0,
+) -> float:
+    r"""Mean of a calibration error when the scores are true: it is not 0, and depends on n.
+
+    .. math::
+        \text{floor} = \mathbb{E}\left[\mathrm{ECE}(p, o^*)\right], \qquad
+        o^*_i \sim \mathrm{Bernoulli}(p_i)
+
+    Outcomes are drawn for whole cells, at their mean score. Print it beside every ECE: an ECE near its
+    floor says nothing against the scores.
+
+    Parameters
+    ----------
+    metric
+        ``"ece"``, ``"adaptive_ece"`` or ``"wce"``.
+    bins, rule
+        Those of the metric; by default its own.
+    draws
+        Simulated outcomes to average over.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> score = np.linspace(0.01, 0.99, 1000)
+    >>> 0.05 < noise_floor(score=score, outcome=np.arange(1000) % 2) < 0.15
+    True
+    """
+    if draws < 1:
+        raise ParameterError(f"draws must be at least 1, not {draws!r}")
+    if metric not in ("ece", "adaptive_ece", "wce"):
+        raise ParameterError(f"metric must be 'ece', 'adaptive_ece' or 'wce', not {metric!r}")
+    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch, bins=bins)
+    if metric == "wce":
+        bins = DEFAULT_WEIGHT_BINS if bins is None else bins
+    spacing: Literal["width", "mass"] = "width" if metric == "ece" else "mass"
+    index = cells.bin_index(bins=bins, spacing=spacing, rule=rule)
+    drawn = simulated_positive(cells, draws, np.random.default_rng(seed)) - cells.score_sum.sum(axis=1)
+    if metric == "wce":
+        drawn = np.divide(drawn, cells.score, out=np.zeros_like(drawn), where=cells.score > 0)
+    return float(np.abs(bin_sums(drawn, index)).sum(axis=-1).mean() / cells.total.sum())
+
+
+def simulated_positive(cells: Cells, draws: int, generator: np.random.Generator) -> Array:
+    """Positive weight ``[draw, cell]`` of outcomes drawn from the scores themselves."""
+    effective = np.maximum(np.rint(cells.effective_rows), 1).astype(np.int64)
+    return np.asarray(
+        generator.binomial(effective, cells.score, size=(draws, len(effective))) * (cells.total / effective)
+    )

@@ -1,0 +1,137 @@
+"""Proper scores and discrimination: NLL, Brier with its decomposition, AUC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.errors import DataError
+from unskew.metrics._cells import Cells, cells_of, require_arrays, require_rows
+from unskew.metrics._inputs import DEFAULT_NAMES, chunks, reject
+from unskew.metrics.sketch import CalibrationSketch
+
+
+def nll(
+    *,
+    score: Any = None,
+    outcome: Any = None,
+    weight: Any = None,
+    sketch: CalibrationSketch | None = None,
+) -> float:
+    r"""Negative log-likelihood, the log loss.
+
+    .. math::
+        \mathrm{NLL} = -\frac1n \sum_i \left[o_i \log p_i + (1 - o_i) \log(1 - p_i)\right]
+
+    Likelihoods are floored at 2^-52, as in scikit-learn: a certainty that proves wrong costs 36, not ∞.
+    Use it to choose between calibrators: it punishes miscalibration and lost discrimination alike.
+
+    Examples
+    --------
+    >>> round(nll(score=[0.5, 0.5], outcome=[0, 1]), 6)
+    0.693147
+    """
+    source = _totals_of(score, outcome, weight, sketch)
+    return source.log_loss_sum / _weight_of(source)
+
+
+def brier(
+    *,
+    score: Any = None,
+    outcome: Any = None,
+    weight: Any = None,
+    sketch: CalibrationSketch | None = None,
+) -> float:
+    r"""Brier score, the mean squared error of the probability.
+
+    .. math::
+        \mathrm{Brier} = \frac1n \sum_i (o_i - p_i)^2
+
+    Use it beside NLL: it is bounded, and splits into parts (:func:`brier_decomposition`). Where outcomes
+    are rare it barely sees the small scores; NLL does.
+
+    Examples
+    --------
+    >>> brier(score=[0.5, 1.0], outcome=[0, 1])
+    0.125
+    """
+    source = _totals_of(score, outcome, weight, sketch)
+    return source.brier_sum / _weight_of(source)
+
+
+def auc(
+    *,
+    score: Any = None,
+    outcome: Any = None,
+    weight: Any = None,
+    sketch: CalibrationSketch | None = None,
+) -> float:
+    r"""Area under the ROC curve: the chance that a positive has the higher score; ties count half.
+
+    .. math::
+        \mathrm{AUC} = \frac{1}{P N} \sum_{i: o_i = 1} \sum_{j: o_j = 0}
+        \left([p_i > p_j] + \tfrac12 [p_i = p_j]\right)
+
+    P and N are the positives and negatives (their weights). Exact from arrays; from a sketch, scores of
+    one cell count as ties. It says how well scores rank, nothing about their calibration.
+
+    Examples
+    --------
+    >>> auc(score=[0.1, 0.4, 0.4, 0.8], outcome=[0, 0, 1, 1])
+    0.875
+    """
+    if sketch is not None:
+        return float(
+            auc_of_groups(cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch).weight)
+        )
+    require_arrays(score, outcome)
+    parts = list(chunks(score, outcome, weight))
+    require_rows(float(len(parts)))
+    p = np.concatenate([part.score for part in parts])
+    o = np.concatenate([part.outcome for part in parts])
+    for part in parts:
+        if not np.all((part.score >= 0) & (part.score <= 1) & ((part.outcome == 0) | (part.outcome == 1))):
+            reject(part, DEFAULT_NAMES)
+    if parts[0].weight is not None:
+        cells = cells_of(score=score, outcome=outcome, weight=weight)
+        if cells.sketch is None:
+            return float(auc_of_groups(cells.weight))
+        w = np.concatenate([part.weight for part in parts if part.weight is not None])
+        unique, group = np.unique(p, return_inverse=True)
+        by_outcome = np.zeros((len(unique), 2))
+        np.add.at(by_outcome, (group, o.astype(np.int64)), w)
+        return float(auc_of_groups(by_outcome))
+    positive, negative = np.sort(p[o == 1]), np.sort(p[o == 0])
+    _require_both_classes(float(len(positive)), float(len(negative)))
+    fewer, more = (positive, negative) if len(positive) <= len(negative) else (negative, positive)
+    below = int(np.searchsorted(more, fewer, side="left").sum())
+    not_above = int(np.searchsorted(more, fewer, side="right").sum())
+    fewer_wins = (below + not_above) / 2 / (len(positive) * len(negative))
+    return fewer_wins if fewer is positive else 1.0 - fewer_wins
+
+
+def auc_of_groups(weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    """AUC of weights ``[..., group, outcome]``, groups in order of score."""
+    negative, positive = weight[..., 0], weight[..., 1]
+    negatives, positives = negative.sum(axis=-1), positive.sum(axis=-1)
+    _require_both_classes(float(np.min(positives)), float(np.min(negatives)))
+    below = np.cumsum(negative, axis=-1) - negative / 2
+    return np.asarray((positive * below).sum(axis=-1) / (positives * negatives))
+
+
+def _require_both_classes(positives: float, negatives: float) -> None:
+    if not (positives > 0 and negatives > 0):
+        raise DataError(
+            f"AUC needs both outcomes, but there is no {'positive' if negatives > 0 else 'negative'} row",
+            remedy="give rows with outcome 0 and with outcome 1",
+        )
+
+
+def _totals_of(score: Any, outcome: Any, weight: Any, sketch: CalibrationSketch | None) -> Cells:
+    return cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+
+
+def _weight_of(cells: Cells) -> float:
+    return float(cells.total.sum())

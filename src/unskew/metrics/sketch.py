@@ -1,0 +1,292 @@
+"""The calibration sketch: one pass over scores and outcomes into log-spaced cells, mergeable.
+
+It holds what every metric of ``unskew.metrics`` and every calibrator of ``unskew.calibration`` needs;
+what is computed from it is theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.errors import DataError, ParameterError
+from unskew.metrics import _kernel, _reference
+from unskew.metrics._grid import Grid, grid
+from unskew.metrics._inputs import Chunk, Names, chunks, reject
+
+USE_NUMBA = True
+"""Use the compiled pass; False takes the NumPy one, which gives the same cells."""
+
+FORMAT_VERSION = 1
+
+DEFAULT_BINS = 100
+"""Equal-width bins of ECE, as in the paper."""
+
+DEFAULT_MANTISSA_BITS = 7
+"""With the exponent, the top 16 bits of a float32 score: cells 0.4–0.8 % wide."""
+
+_WEIGHT, _SCORE, _INVERSE, _SQUARE = range(4)
+
+
+class Points(NamedTuple):
+    """Occupied cells in order of score: mean score, weight, positive weight, rows."""
+
+    score: NDArray[np.float64]
+    total: NDArray[np.float64]
+    positive: NDArray[np.float64]
+    rows: NDArray[np.int64]
+
+
+class CalibrationSketch:
+    r"""Sums over log-spaced cells of the score, from which calibration is measured and fitted.
+
+    .. math::
+        \text{cell}(p) = \text{the exponent and the first } m \text{ mantissa bits of } p, \qquad
+        \text{sums: } n,\ \Sigma w,\ \Sigma w o,\ \Sigma w p,\ \Sigma w o/p,\ \Sigma w (1-p)/p,\ \Sigma w^2
+
+    A score of 0 has a cell of its own, and a score that equals an edge of the equal-width bins too, so
+    that ECE is exact under both rules; so are NLL and Brier, of which the totals are kept. The size is
+    some 4,000 cells whatever the number of rows. Use it for data that arrive in chunks, for more data
+    than memory, or to compute several metrics at the price of one pass; for one ECE of two arrays
+    :func:`unskew.metrics.ece` alone is faster.
+
+    Counts are equal under any chunking, order and merging; floating-point sums are equal to rounding.
+
+    Parameters
+    ----------
+    bins
+        Equal-width bins that are kept exact (the paper's M).
+    mantissa_bits
+        Cells an octave are 2 to this power: fewer make a smaller, coarser sketch.
+
+    Examples
+    --------
+    >>> sketch = CalibrationSketch().update([0.1, 0.8], [0, 1]).update([0.3], [0])
+    >>> sketch.rows, sketch.positives, round(sketch.mean_score, 6)
+    (3, 1.0, 0.4)
+    >>> (sketch + CalibrationSketch.of(score=[0.5], outcome=[1])).base_rate
+    0.5
+    """
+
+    def __init__(self, *, bins: int = DEFAULT_BINS, mantissa_bits: int = DEFAULT_MANTISSA_BITS) -> None:
+        self.grid: Grid = grid(bins, mantissa_bits)
+        self._rows = np.zeros((self.grid.size, 2), dtype=np.int64)
+        self._sums = np.zeros((self.grid.size, 2, 4))
+        self._totals = np.zeros(2)
+
+    @classmethod
+    def of(cls, *, score: Any, outcome: Any, weight: Any = None, **options: Any) -> CalibrationSketch:
+        """A sketch of arrays; ``options`` go to the constructor."""
+        return cls(**options).update(score, outcome, weight)
+
+    def update(
+        self,
+        score: Any,
+        outcome: Any,
+        weight: Any = None,
+        *,
+        first_row: int = 0,
+        names: tuple[str, str, str] = ("score", "outcome", "weight"),
+    ) -> Self:
+        """Add rows: NumPy, Arrow, torch, pandas or polars. A bad value is an error, and nothing is added.
+
+        Parameters
+        ----------
+        score
+            Probabilities in [0, 1].
+        outcome
+            0 or 1.
+        weight
+            Finite, at least 0; how many rows of the population a row stands for.
+        first_row, names
+            The number of the first row and the names of the columns, for error messages.
+        """
+        called = Names(*names)
+        rows, sums, totals = np.zeros_like(self._rows), np.zeros_like(self._sums), np.zeros(2)
+        for chunk in chunks(score, outcome, weight, first_row=first_row, names=called):
+            self._add_chunk(chunk, called, rows, sums, totals)
+        self._rows += rows
+        self._sums += sums
+        self._totals += totals
+        return self
+
+    def _add_chunk(
+        self,
+        chunk: Chunk,
+        names: Names,
+        rows: NDArray[np.int64],
+        sums: NDArray[np.float64],
+        totals: NDArray[np.float64],
+    ) -> None:
+        at = self.grid
+        weighted = chunk.weight is not None
+        table = np.zeros((2 * at.size, 5 if weighted else 3))
+        place = (at.edges, at.bins, at.shift, at.base)
+        if not USE_NUMBA:
+            bad = _reference.fill_cells(chunk.score, chunk.outcome, chunk.weight, at, table, totals)
+        elif weighted:
+            bad = _kernel.fill_weighted_cells(chunk.score, chunk.outcome, chunk.weight, *place, table, totals)
+        else:
+            bad = _kernel.fill_cells(chunk.score, chunk.outcome, *place, table, totals)
+        if bad >= 0:
+            reject(chunk, names)
+        by_outcome = table.reshape(at.size, 2, -1)
+        rows += by_outcome[..., 0].astype(np.int64)
+        if weighted:
+            sums += by_outcome[..., 1:]
+        else:
+            sums += by_outcome[..., [0, 1, 2, 0]]
+
+    def merge(self, other: CalibrationSketch) -> Self:
+        """Add the rows of another sketch of the same bins and cells."""
+        if not isinstance(other, CalibrationSketch):
+            raise ParameterError(f"a sketch merges with a sketch, not with {type(other).__name__}")
+        for name in ("bins", "mantissa_bits"):
+            mine, theirs = getattr(self.grid, name), getattr(other.grid, name)
+            if mine != theirs:
+                raise ParameterError(
+                    f"sketches of {name}={mine} and {name}={theirs} cannot be merged",
+                    remedy=f"make both with the same {name}",
+                )
+        self._rows += other._rows
+        self._sums += other._sums
+        self._totals += other._totals
+        return self
+
+    def __add__(self, other: CalibrationSketch) -> CalibrationSketch:
+        return self.copy().merge(other)
+
+    def copy(self) -> CalibrationSketch:
+        """A sketch of the same rows."""
+        return CalibrationSketch(bins=self.bins, mantissa_bits=self.mantissa_bits).merge(self)
+
+    @property
+    def bins(self) -> int:
+        """Equal-width bins kept exact."""
+        return self.grid.bins
+
+    @property
+    def mantissa_bits(self) -> int:
+        """Binary logarithm of the cells an octave."""
+        return self.grid.mantissa_bits
+
+    @property
+    def rows(self) -> int:
+        """Rows seen."""
+        return int(self._rows.sum())
+
+    @property
+    def total(self) -> float:
+        """Σw; the rows, without weights."""
+        return float(self._sums[..., _WEIGHT].sum())
+
+    @property
+    def positives(self) -> float:
+        """Σ w·o."""
+        return float(self._sums[:, 1, _WEIGHT].sum())
+
+    @property
+    def base_rate(self) -> float:
+        """Weighted mean outcome; NaN for an empty sketch."""
+        return self.positives / self.total if self.total else float("nan")
+
+    @property
+    def mean_score(self) -> float:
+        """Weighted mean score; NaN for an empty sketch."""
+        return float(self._sums[..., _SCORE].sum()) / self.total if self.total else float("nan")
+
+    @property
+    def brier_sum(self) -> float:
+        """Σ w (o − p)², exact."""
+        return float(self._totals[0])
+
+    @property
+    def log_loss_sum(self) -> float:
+        """−Σ w log(likelihood), exact, likelihoods floored at 2^-52."""
+        return float(self._totals[1])
+
+    def points(self) -> Points:
+        """Occupied cells in order of score, as grouped data for a calibrator."""
+        ids = self.occupied()
+        total = self._sums[ids, :, _WEIGHT].sum(axis=1)
+        return Points(
+            score=np.clip(self._sums[ids, :, _SCORE].sum(axis=1) / total, 0.0, 1.0),
+            total=total,
+            positive=self._sums[ids, 1, _WEIGHT],
+            rows=self._rows[ids].sum(axis=1),
+        )
+
+    def occupied(self) -> NDArray[np.int64]:
+        """Ids of the cells with a positive weight, in order of score."""
+        return np.flatnonzero(self._sums[..., _WEIGHT].sum(axis=1))
+
+    def sums_by_outcome(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Rows ``[cell, outcome]`` and sums ``[cell, outcome, (Σw, Σwp, Σw/p, Σw²)]`` of cells."""
+        return self._rows[ids], self._sums[ids]
+
+    def __repr__(self) -> str:
+        return (
+            f"CalibrationSketch({self.rows:,} rows, {len(self.occupied()):,} cells,"
+            f" base rate {self.base_rate:.4g}, mean score {self.mean_score:.4g})"
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one small file (NumPy's npz, no pickle), beside and then moved into place."""
+        target = Path(path)
+        beside = target.with_name(target.name + ".part")
+        ids = np.flatnonzero(self._rows.sum(axis=1))
+        try:
+            with beside.open("wb") as file:
+                np.savez_compressed(
+                    file,
+                    header=np.array([FORMAT_VERSION, self.bins, self.mantissa_bits]),
+                    ids=ids,
+                    rows=self._rows[ids],
+                    sums=self._sums[ids],
+                    totals=self._totals,
+                )
+            os.replace(beside, target)
+        except OSError as error:
+            raise DataError(
+                f"the sketch cannot be written: {error.strerror}",
+                where=str(target),
+                remedy="choose a folder that exists and can be written",
+            ) from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> CalibrationSketch:
+        """Read what :meth:`save` wrote."""
+        source = Path(path)
+        try:
+            with source.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+                version, bins, mantissa_bits = (int(value) for value in stored["header"])
+                if version != FORMAT_VERSION:
+                    raise DataError(
+                        f"the sketch has format {version}, this library reads {FORMAT_VERSION}",
+                        where=str(source),
+                        remedy="make the sketch again from the data",
+                    )
+                sketch = cls(bins=bins, mantissa_bits=mantissa_bits)
+                sketch._rows[stored["ids"]] = stored["rows"]
+                sketch._sums[stored["ids"]] = stored["sums"]
+                sketch._totals[:] = stored["totals"]
+        except DataError:
+            raise
+        except OSError as error:
+            raise DataError(
+                f"the sketch cannot be read: {error.strerror or error}",
+                where=str(source),
+                remedy="check the path and the permissions",
+            ) from error
+        except (ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
+            raise DataError(
+                "the file is not a calibration sketch, or is damaged",
+                where=str(source),
+                remedy="make the sketch again from the data",
+            ) from error
+        return sketch
