@@ -59,7 +59,8 @@ def without_leaked_cells(train: Log, test: Log, protocol: Protocol) -> tuple[Log
     A model that has seen the conversion of a test cell can remember it: on Coat, training longer raises
     every metric with the leaked cells and lowers every metric without them.
     """
-    leaked = np.isin(test.cell, train.cell[train.clicked])
+    # Pairs are listed once in the space "matrix"; saying so spares NumPy two passes over a large log.
+    leaked = np.isin(test.cell, train.cell[train.clicked], assume_unique=True)
     found = int(leaked.sum())
     if protocol == "honest":
         if found == len(test):
