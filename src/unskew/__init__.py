@@ -1,0 +1,81 @@
+"""unskew: honest propensities and debiased conversion models for recommenders.
+
+Names are loaded when they are first used, so importing the package stays light (no torch).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from unskew.backbones import MF, NeuMF
+    from unskew.calibration import CALIBRATORS, Calibrator, Platt, load_calibrator
+    from unskew.datasets import DATASETS, Dataset, load, read_log
+    from unskew.debias import IPS, METHODS, SNIPS, Debiaser, Naive
+    from unskew.errors import UnskewError
+    from unskew.evaluation import evaluate
+    from unskew.log import Features, Log
+    from unskew.metrics import CalibrationSketch
+    from unskew.progress import progress_bars
+    from unskew.propensity import Propensity
+    from unskew.study import RunConfig, load_model, load_propensity, run_job
+    from unskew.vocabulary import Vocabulary
+
+_HOME = {
+    "unskew.backbones": ("MF", "NeuMF"),
+    "unskew.calibration": ("CALIBRATORS", "Calibrator", "Platt", "load_calibrator"),
+    "unskew.datasets": ("DATASETS", "Dataset", "load", "read_log"),
+    "unskew.debias": ("IPS", "METHODS", "SNIPS", "Debiaser", "Naive"),
+    "unskew.errors": ("UnskewError",),
+    "unskew.evaluation": ("evaluate",),
+    "unskew.log": ("Features", "Log"),
+    "unskew.metrics": ("CalibrationSketch",),
+    "unskew.progress": ("progress_bars",),
+    "unskew.propensity": ("Propensity",),
+    "unskew.study": ("RunConfig", "load_model", "load_propensity", "run_job"),
+    "unskew.vocabulary": ("Vocabulary",),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [
+    "CALIBRATORS",
+    "DATASETS",
+    "IPS",
+    "METHODS",
+    "MF",
+    "SNIPS",
+    "CalibrationSketch",
+    "Calibrator",
+    "Dataset",
+    "Debiaser",
+    "Features",
+    "Log",
+    "Naive",
+    "NeuMF",
+    "Platt",
+    "Propensity",
+    "RunConfig",
+    "UnskewError",
+    "Vocabulary",
+    "evaluate",
+    "load",
+    "load_calibrator",
+    "load_model",
+    "load_propensity",
+    "progress_bars",
+    "read_log",
+    "run_job",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'unskew' has no attribute {name!r}")
+    return getattr(import_module(_MODULE_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

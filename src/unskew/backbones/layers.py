@@ -1,0 +1,111 @@
+"""Layers with a leading replica dimension R: independent copies that train in one step.
+
+Shapes are ``[R, B, …]`` throughout. Initial weights and dropout masks of replica k come from its own
+seed alone, so a replica is the same network whether it is trained alone or beside others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from unskew.backbones.noise import Noise
+
+Initialiser = Callable[[Tensor, torch.Generator], None]
+
+
+def normal(std: float) -> Initialiser:
+    """N(0, std²)."""
+
+    def fill(weight: Tensor, generator: torch.Generator) -> None:
+        weight.normal_(0.0, std, generator=generator)
+
+    return fill
+
+
+def xavier_uniform(weight: Tensor, generator: torch.Generator) -> None:
+    """U(−a, a) with a = √(6 / (fan_in + fan_out)), for a weight of shape [in, out]."""
+    bound = math.sqrt(6.0 / (weight.shape[0] + weight.shape[1]))
+    weight.uniform_(-bound, bound, generator=generator)
+
+
+def fan_in_uniform(fan_in: int) -> Initialiser:
+    """U(−1/√fan_in, 1/√fan_in), PyTorch's default for weights and biases of ``nn.Linear``."""
+    bound = 1.0 / math.sqrt(fan_in)
+
+    def fill(weight: Tensor, generator: torch.Generator) -> None:
+        weight.uniform_(-bound, bound, generator=generator)
+
+    return fill
+
+
+def zeros(weight: Tensor, generator: torch.Generator) -> None:
+    """All zero; the generator is left untouched."""
+    weight.zero_()
+
+
+def replicated(
+    shape: Sequence[int], initialise: Initialiser, generators: Sequence[torch.Generator]
+) -> nn.Parameter:
+    """A parameter ``[R, *shape]`` whose slice k is drawn from ``generators[k]``."""
+    weight = torch.empty(len(generators), *shape)
+    with torch.no_grad():
+        for replica, generator in zip(weight, generators, strict=True):
+            initialise(replica, generator)
+    return nn.Parameter(weight)
+
+
+class ReplicaEmbedding(nn.Module):
+    """One table per replica, looked up as a single flat table with row offset k · n."""
+
+    def __init__(self, size: int, dim: int, initialise: Initialiser, generators: Sequence[torch.Generator]):
+        super().__init__()
+        self.weight = replicated((size, dim), initialise, generators)
+
+    def forward(self, index: Tensor) -> Tensor:
+        """``[R, B]`` codes → ``[R, B, dim]``."""
+        replicas, size, dim = self.weight.shape
+        offset = torch.arange(0, replicas * size, size, device=index.device).unsqueeze(1)
+        flat = (index + offset).view(-1)
+        rows = nn.functional.embedding(flat, self.weight.view(replicas * size, dim))
+        return rows.view(*index.shape, dim)
+
+
+class ReplicaLinear(nn.Module):
+    """y = x W + b for each replica, as one batched matrix product."""
+
+    def __init__(
+        self,
+        fan_in: int,
+        fan_out: int,
+        generators: Sequence[torch.Generator],
+        weight: Initialiser = xavier_uniform,
+        bias: Initialiser = zeros,
+    ):
+        super().__init__()
+        self.weight = replicated((fan_in, fan_out), weight, generators)
+        self.bias = replicated((1, fan_out), bias, generators)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[R, B, in]`` → ``[R, B, out]``."""
+        if self.weight.shape[0] == 1:
+            return nn.functional.linear(x[0], self.weight[0].t(), self.bias[0, 0]).unsqueeze(0)
+        return torch.baddbmm(self.bias, x, self.weight)
+
+
+class ReplicaDropout(nn.Module):
+    """Inverted dropout whose masks come from each replica's own noise."""
+
+    def __init__(self, rate: float, noise: Noise):
+        super().__init__()
+        self.rate = rate
+        self.noise = noise
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[R, B, F]`` → the same shape; the identity in ``eval`` mode or at rate 0."""
+        if not self.training or self.rate == 0.0:
+            return x
+        return x * self.noise.keep_mask(x.shape, self.rate, x.dtype)

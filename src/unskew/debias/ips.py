@@ -1,0 +1,34 @@
+"""IPS: weight each click by the inverse of its propensity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from unskew.debias.base import Batch, Debiaser, Setting
+from unskew.training import cross_entropy, stratified
+
+
+@dataclass(kw_only=True)
+class IPS(Debiaser):
+    """L = (1/|D|) Σ_O CE(r, r̂) / p.
+
+    p is ``propensity``, clipped at ``p_min`` and without gradient. Unbiased for the ideal loss if p is the
+    true propensity; its variance grows with 1/p. Use it with calibrated, cross-fitted propensities; where
+    weights vary wildly prefer :class:`SNIPS` or a doubly robust method.
+    """
+
+    name: ClassVar[str] = "ips"
+    paper: ClassVar[str] = "Schnabel 2016"
+    when: ClassVar[str] = "with propensities you trust and weights of moderate size"
+    needs_propensity: ClassVar[bool] = True
+    detached: ClassVar[tuple[str, ...]] = ("propensity",)
+
+    def loss(self, setting: Setting, observed: Batch | None, full: Batch | None) -> Tensor:
+        """(|O|/|D|) · mean_B CE(r, r̂) / p."""
+        assert observed is not None
+        assert observed.propensity is not None
+        error = cross_entropy(observed.conversion, setting.logit(observed))
+        return stratified(observed=error / observed.propensity, density=setting.density)

@@ -1,0 +1,29 @@
+"""Naive: train on what was clicked as if it were everything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from unskew.debias.base import Batch, Debiaser, Setting
+from unskew.training import cross_entropy
+
+
+@dataclass(kw_only=True)
+class Naive(Debiaser):
+    """L = (1/|O|) Σ_O CE(r, r̂).
+
+    r is ``conversion``, r̂ the prediction. No propensities: biased wherever selection depends on what is
+    predicted. It is the yardstick, and the better choice where selection is random.
+    """
+
+    name: ClassVar[str] = "naive"
+    paper: ClassVar[str] = "—"
+    when: ClassVar[str] = "as the yardstick, or where clicks are random"
+
+    def loss(self, setting: Setting, observed: Batch | None, full: Batch | None) -> Tensor:
+        """mean_B CE(r, r̂)."""
+        assert observed is not None
+        return cross_entropy(observed.conversion, setting.logit(observed)).mean(-1)

@@ -1,0 +1,35 @@
+"""SNIPS: IPS normalised by the weights of the batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from unskew.debias.base import Batch, Debiaser, Setting
+from unskew.training import cross_entropy
+
+
+@dataclass(kw_only=True)
+class SNIPS(Debiaser):
+    """L = Σ_B CE(r, r̂)/p / Σ_B 1/p for each batch B of O.
+
+    p is ``propensity``, clipped at ``p_min`` and without gradient. Slightly biased, with less variance than
+    :class:`IPS`, and indifferent to a common factor in the propensities. Normalising over all of O instead
+    of the batch would divide by a constant and be IPS again.
+    """
+
+    name: ClassVar[str] = "snips"
+    paper: ClassVar[str] = "Swaminathan 2015"
+    when: ClassVar[str] = "where weights vary much, or propensities are known only up to a factor"
+    needs_propensity: ClassVar[bool] = True
+    detached: ClassVar[tuple[str, ...]] = ("propensity",)
+
+    def loss(self, setting: Setting, observed: Batch | None, full: Batch | None) -> Tensor:
+        """Weighted mean over the batch."""
+        assert observed is not None
+        assert observed.propensity is not None
+        weight = 1.0 / observed.propensity
+        error = cross_entropy(observed.conversion, setting.logit(observed))
+        return (weight * error).sum(-1) / weight.sum(-1)

@@ -1,0 +1,8 @@
+"""Propensities: how likely each pair of the population was to be clicked."""
+
+from __future__ import annotations
+
+from unskew.propensity.estimator import Propensity
+from unskew.propensity.negatives import logit_offset
+
+__all__ = ["Propensity", "logit_offset"]

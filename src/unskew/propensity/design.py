@@ -1,0 +1,73 @@
+"""Which cells of D each replica of a propensity trains on, stops on, is calibrated on and is judged on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unskew.estimator import require
+
+TRAIN, STOP, OUT = 0, 1, 2
+"""Roles of a slot for a replica: trained on; early stopping (and, without cross-fitting, calibration);
+held out from both."""
+
+_HOLDOUT_SLOTS = 10
+_SLOTS_PER_FOLD = 4
+_STOP_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class SplitDesign:
+    """Roles of the slots of D for the replicas of one seed.
+
+    Without cross-fitting there is one replica: 80 % of the cells train it, 10 % stop and calibrate it, 10 %
+    judge it (METHODS §2.4). With K folds there are K replicas; replica k is held out from fold k, stops on
+    a tenth of the rest and trains on what remains, so every cell is held out from exactly one replica.
+    """
+
+    folds: int | None
+    roles: Tensor
+    """``[K or 1, S]``."""
+
+    @classmethod
+    def of(cls, crossfit: int | None, *, hold_out: bool = True) -> SplitDesign:
+        """The design for ``crossfit`` folds, or for a single hold-out (None), or with nothing held out."""
+        if not hold_out:
+            require(crossfit is None, "cross-fitting and calibrating on training cells exclude each other")
+            return cls(folds=None, roles=torch.full((1, 1), TRAIN))
+        if crossfit is None:
+            roles = torch.full((1, _HOLDOUT_SLOTS), TRAIN)
+            roles[0, -2], roles[0, -1] = STOP, OUT
+            return cls(folds=None, roles=roles)
+        require(crossfit >= 2, f"crossfit must be None or at least 2 folds, not {crossfit}")
+        slots = crossfit * _SLOTS_PER_FOLD
+        fold = torch.arange(slots) // _SLOTS_PER_FOLD
+        roles = torch.full((crossfit, slots), TRAIN)
+        stop = max(1, round(_STOP_SHARE * slots))
+        for k in range(crossfit):
+            after = ((k + 1) * _SLOTS_PER_FOLD + torch.arange(stop)) % slots
+            roles[k, after] = STOP
+            roles[k, fold == k] = OUT
+        return cls(folds=crossfit, roles=roles)
+
+    @property
+    def replicas(self) -> int:
+        """Replicas per seed."""
+        return len(self.roles)
+
+    @property
+    def slots(self) -> int:
+        """Slots into which D is cut."""
+        return int(self.roles.shape[1])
+
+    def admitted(self, role: int, seeds: int, device: torch.device) -> Tensor:
+        """``[seeds · replicas, S]``: which slots have a role, replicas of one seed side by side."""
+        return (self.roles == role).repeat(seeds, 1).to(device)
+
+    def fold_of(self, slot: Tensor) -> Tensor:
+        """The replica that a slot is held out from (0 without cross-fitting)."""
+        if self.folds is None:
+            return torch.zeros_like(slot)
+        return torch.div(slot, _SLOTS_PER_FOLD, rounding_mode="floor")

@@ -1,0 +1,49 @@
+"""The run folder: a run's results as plain files, whole or not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from unskew.files import whole_folder, write_json
+from unskew.study.run import RunResult
+from unskew.study.storage import write_models
+
+
+def write_run(result: RunResult, folder: Path, *, report: str, overwrite: bool) -> None:
+    """Write ``config.toml``, ``model.safetensors``, ``calibrator.json``, ``propensities.parquet``,
+    ``metrics.json``, ``report.html`` and the vocabularies."""
+    with whole_folder(folder, overwrite=overwrite) as beside:
+        write_models(
+            beside,
+            result.models,
+            main=result.config.method,
+            propensity=result.propensity,
+            further={"run": result.config.to_dict()},
+        )
+        pq.write_table(propensity_table(result), beside / "propensities.parquet")
+        write_json(beside / "metrics.json", result.metrics)
+        (beside / "report.html").write_text(report, encoding="utf-8")
+
+
+def propensity_table(result: RunResult) -> pa.Table:
+    """Every row of the training log with its propensity, raw and calibrated, and its weight if clicked."""
+    log, p_min = result.dataset.train, float(result.metrics["p_min"])
+    raw = result.propensity.predict(log, calibrated=False)
+    calibrated = result.propensity.predict(log)
+    columns: dict[str, Any] = {
+        log.users.name: log.users.decode(log.user),
+        log.items.name: log.items.decode(log.item),
+        "click": log.click,
+        "propensity_raw": raw,
+        "propensity": calibrated,
+        "weight": np.where(log.click == 1, 1.0 / np.maximum(calibrated, p_min), np.nan),
+        "clipped": calibrated < p_min,
+    }
+    if log.conversion is not None:
+        columns["conversion"] = log.conversion
+    return pa.table({name: pa.array(values, from_pandas=True) for name, values in columns.items()})

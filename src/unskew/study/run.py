@@ -1,0 +1,272 @@
+"""The main job: log → propensity → calibration → debiased model → evaluation. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.backbones import make_backbone
+from unskew.calibration import make_calibrator
+from unskew.datasets import Dataset, load
+from unskew.debias import METHODS, Debiaser, make_method
+from unskew.errors import ParameterError
+from unskew.estimator import require
+from unskew.evaluation import CUTOFFS, evaluate
+from unskew.metrics import CalibrationSketch
+from unskew.metrics.ranking import ranking_rails
+from unskew.metrics.significance import holm, paired_test, summarise
+from unskew.progress import SILENT, Progress
+from unskew.propensity import Propensity
+from unskew.study.protocol import ProtocolName, ProtocolSettings, protocol_settings
+from unskew.theory import truth_report
+
+BASELINE = "naive"
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What to run.
+
+    Parameters
+    ----------
+    data, root, options
+        The dataset's name, its folder, and further options of its loader.
+    method
+        The debiaser to compare with the naive model, once with raw and once with calibrated propensities.
+    seeds, seed
+        How many repetitions, numbered from ``seed``.
+    crossfit
+        Folds of the propensity; None for a single split.
+    propensity_epochs
+        Train the propensity for exactly so many epochs, as published code does, instead of stopping early.
+    """
+
+    data: str = "synthetic"
+    root: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    backbone: str = "neumf"
+    calibrator: str = "platt"
+    method: str = "ips"
+    seeds: int = 10
+    seed: int = 0
+    protocol: ProtocolName = "honest"
+    crossfit: int | None = 5
+    propensity_epochs: int | None = None
+    p_min: float = 0.01
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        require(self.seeds >= 1, f"seeds must be at least 1, not {self.seeds}")
+        require(self.seed >= 0, f"seed must not be negative, not {self.seed}")
+        require(
+            self.propensity_epochs is None or self.propensity_epochs >= 1,
+            f"propensity_epochs must be at least 1, not {self.propensity_epochs}",
+        )
+        require(0.0 < self.p_min < 1.0, f"p_min must be in (0, 1), not {self.p_min}")
+        require(
+            self.protocol in ("honest", "paper"),
+            f"protocol must be 'honest' or 'paper', not {self.protocol!r}",
+        )
+        make_backbone(self.backbone)
+        make_calibrator(self.calibrator)
+        if self.method not in METHODS:
+            raise ParameterError(f"unknown method {self.method!r}", remedy=f"use one of {', '.join(METHODS)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return {**asdict(self), "options": dict(self.options)}
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run found; :mod:`unskew.study.folder` writes it, :mod:`unskew.report` draws it."""
+
+    config: RunConfig
+    dataset: Dataset
+    propensity: Propensity
+    models: Mapping[str, Debiaser]
+    metrics: Mapping[str, Any]
+    sketches: Mapping[str, CalibrationSketch]
+    """Held-out scores against clicks of the first seed, ``"raw"`` and ``"calibrated"``."""
+    clicked: Mapping[str, NDArray[np.float64]]
+    """Unclipped propensities of the clicked rows, first seed."""
+
+    @property
+    def histories(self) -> dict[str, dict[str, Any]]:
+        """Learning curves by name."""
+        return {
+            "propensity": self.propensity.history_.to_dict(),
+            **{key: model.history_.to_dict() for key, model in self.models.items()},
+        }
+
+
+def run_job(config: RunConfig, progress: Progress = SILENT) -> RunResult:
+    """Train, calibrate, debias and evaluate."""
+    root = None if config.root is None else Path(config.root)
+    dataset = load(config.data, root, protocol=config.protocol, **config.options)
+    log = dataset.train
+    log.known_conversion()
+    settings = protocol_settings(
+        config.protocol,
+        crossfit=config.crossfit,
+        propensity_epochs=config.propensity_epochs,
+        p_min=config.p_min,
+    )
+    seeds = range(config.seed, config.seed + config.seeds)
+    calibrator = None if config.calibrator == "none" else make_calibrator(config.calibrator)
+    propensity = settings.propensity(make_backbone(config.backbone), calibrator)
+    propensity.fit(log, seeds=seeds, device=config.device, progress=progress)
+    each = {
+        kind: propensity.predict_each(log, calibrated=kind == "calibrated") for kind in ("raw", "calibrated")
+    }
+    models = _fit_models(config, settings, dataset, each, progress)
+    metrics: dict[str, Any] = {
+        "data": _data_facts(dataset),
+        "propensity": propensity.diagnose(p_min=settings.p_min),
+        "methods": {},
+        "protocol": settings.name,
+        "p_min": settings.p_min,
+        "labels": list(settings.labels),
+    }
+    if dataset.test is not None:
+        metrics |= _test_metrics(models, dataset)
+    if dataset.truth is not None:
+        metrics["truth"] = _truth(dataset, propensity, settings.p_min)
+    return RunResult(
+        config=config,
+        dataset=dataset,
+        propensity=propensity,
+        models=models,
+        metrics=metrics,
+        sketches={
+            kind: propensity.held_out_sketches(calibrated=kind == "calibrated")[0]
+            for kind in ("raw", "calibrated")
+        },
+        clicked={kind: lines[0, log.clicked] for kind, lines in each.items()},
+    )
+
+
+def _fit_models(
+    config: RunConfig,
+    settings: ProtocolSettings,
+    dataset: Dataset,
+    propensities: Mapping[str, NDArray[np.float64]],
+    progress: Progress,
+) -> dict[str, Debiaser]:
+    wanted: dict[str, tuple[str, NDArray[np.float64] | None]] = {BASELINE: (BASELINE, None)}
+    if config.method != BASELINE:
+        wanted[f"{config.method}_raw"] = (config.method, propensities["raw"])
+        wanted[config.method] = (config.method, propensities["calibrated"])
+    models = {}
+    for key, (name, propensity) in wanted.items():
+        model = make_method(
+            name,
+            backbone=make_backbone(config.backbone),
+            **settings.method_options(weighted=propensity is not None),
+        )
+        models[key] = model.fit(
+            dataset.train,
+            propensity=propensity,
+            seeds=range(config.seed, config.seed + config.seeds),
+            validation=dataset.validation,
+            device=config.device,
+            progress=progress,
+            label=key.replace("_", " "),
+        )
+    return models
+
+
+def _data_facts(dataset: Dataset) -> dict[str, Any]:
+    log = dataset.train
+    return {
+        "name": dataset.name,
+        "space": log.space,
+        "users": log.n_users,
+        "items": log.n_items,
+        "rows": len(log),
+        "clicks": log.n_clicks,
+        "population": log.population_size,
+        "density": log.density,
+        "conversion_rate_of_clicks": float(log.known_conversion().mean()),
+        "test_rows": 0 if dataset.test is None else len(dataset.test),
+        "leaked_cells_dropped": 0,
+        **dataset.facts,
+    }
+
+
+def _test_metrics(models: Mapping[str, Debiaser], dataset: Dataset) -> dict[str, Any]:
+    assert dataset.test is not None
+    test = dataset.test
+    values = {key: evaluate(model, test) for key, model in models.items()}
+    return {
+        "methods": {
+            key: {name: summarise(seeds) for name, seeds in of.items()} for key, of in values.items()
+        },
+        "comparison": _comparison(values),
+        "rails": ranking_rails(user=test.user[test.clicked], outcome=test.known_conversion(), ks=CUTOFFS),
+    }
+
+
+def _comparison(values: Mapping[str, Mapping[str, NDArray[np.float64]]]) -> dict[str, Any]:
+    """Paired differences to the baseline, with Holm's correction over all methods and metrics."""
+    baseline = values[BASELINE]
+    pairs = [(key, name) for key in values if key != BASELINE for name in values[key]]
+    if not pairs or len(baseline["auc"]) < 2:
+        return {}
+    tests = {pair: paired_test(values[pair[0]][pair[1]], baseline[pair[1]]) for pair in pairs}
+    adjusted = dict(zip(pairs, holm([tests[pair].p_value for pair in pairs]), strict=True))
+    result: dict[str, Any] = {}
+    for (key, name), test in tests.items():
+        result.setdefault(key, {})[name] = {
+            "difference": test.difference,
+            "low": test.low,
+            "high": test.high,
+            "p_value": test.p_value,
+            "p_holm": float(adjusted[key, name]),
+        }
+    return result
+
+
+def _truth(dataset: Dataset, propensity: Propensity, p_min: float) -> dict[str, Any]:
+    """Estimates of the ideal loss of one fixed predictor, beside the truth.
+
+    The predictor gives every pair the true overall conversion rate. It was not trained on the clicks, so
+    what an estimate is off by is selection alone.
+    """
+    truth, log = dataset.truth, dataset.train
+    assert truth is not None
+    rate = float(truth.labels.mean())
+    error = np.where(truth.labels == 1, -np.log(rate), -np.log1p(-rate))
+    click = np.zeros(log.population_size)
+    click[log.cell[log.clicked]] = 1.0
+    report = truth_report(
+        propensity_true=truth.propensity,
+        error=error,
+        click=click.reshape(error.shape),
+        propensities={
+            "ips_raw": np.maximum(propensity.predict_matrix_each(calibrated=False)[0], p_min),
+            "ips": np.maximum(propensity.predict_matrix_each(calibrated=True)[0], p_min),
+            "ips_true": truth.propensity,
+            "ips_constant": np.full(error.shape, log.density),
+        },
+    )
+    estimates = {"naive": report.naive, **report.ips}
+    return {
+        "predictor": f"the true conversion rate {rate:.4f} for every pair",
+        "ideal_loss": report.ideal,
+        "estimates": {name: _estimate_dict(each.to_dict()) for name, each in estimates.items()},
+    }
+
+
+def _estimate_dict(told: Mapping[str, Any]) -> dict[str, Any]:
+    parts = {
+        "calibration": "calibration_part",
+        "refinement": "refinement_part",
+        "discretisation": "discretisation_part",
+    }
+    return {parts.get(name, name): value for name, value in told.items()}

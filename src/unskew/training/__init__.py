@@ -1,0 +1,36 @@
+"""The one training loop, and the samplers that feed it."""
+
+from __future__ import annotations
+
+from unskew.training.devices import resolve_device
+from unskew.training.loop import History, Pass, Schedule, Step, evaluating, train
+from unskew.training.losses import cross_entropy, stratified
+from unskew.training.population import Population, Slots
+from unskew.training.samplers import (
+    ClicksAndNegatives,
+    Draw,
+    EveryCell,
+    ObservedAndFull,
+    Sampler,
+    ShuffledRows,
+)
+
+__all__ = [
+    "ClicksAndNegatives",
+    "Draw",
+    "EveryCell",
+    "History",
+    "ObservedAndFull",
+    "Pass",
+    "Population",
+    "Sampler",
+    "Schedule",
+    "ShuffledRows",
+    "Slots",
+    "Step",
+    "cross_entropy",
+    "evaluating",
+    "resolve_device",
+    "stratified",
+    "train",
+]

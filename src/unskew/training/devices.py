@@ -1,0 +1,26 @@
+"""Which device to train on."""
+
+from __future__ import annotations
+
+import torch
+
+from unskew.errors import ParameterError
+
+
+def resolve_device(name: str) -> torch.device:
+    """``"auto"`` is a GPU where there is one; a device that is not there is an error."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ParameterError(f"{name!r} is not a device", remedy="use auto, cpu, cuda or cuda:1") from None
+    if device.type == "cuda":
+        available = torch.cuda.device_count()
+        if (device.index or 0) >= available:
+            raise ParameterError(
+                f"device {name} is not there ({available} GPUs are)", remedy="use --device auto or cpu"
+            )
+    elif device.type != "cpu":
+        raise ParameterError(f"device {name!r} is not supported", remedy="use auto, cpu, cuda or cuda:1")
+    return device

@@ -1,0 +1,59 @@
+"""Counter-based randomness on tensors: the same numbers on every device, for every chunking.
+
+A replica's draws are a function of (its seed, position), so replicas are independent of one another and
+nothing has to be stored: not the order of an epoch, not the folds of D.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
+_MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
+_MIX_2 = 0x94D049BB133111EB - (1 << 64)
+_ROUNDS = 4
+
+
+def mix(x: Tensor) -> Tensor:
+    """The finaliser of splitmix64 on int64 with wrap-around."""
+    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * _MIX_1
+    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * _MIX_2
+    return x ^ ((x >> 31) & 0x1FFFFFFFF)
+
+
+def uniform_int(counter: Tensor, key: Tensor, size: int) -> Tensor:
+    """Integers in [0, size), one for each counter under each key (shapes broadcast)."""
+    return (mix(counter * _GOLDEN + key) & 0x3FFFFFFFFFFFFFFF) % size
+
+
+def keys(seeds: Tensor, salt: int) -> Tensor:
+    """One key per replica seed ``[R]`` for one use (an epoch, a fold table, …)."""
+    return mix(seeds + _GOLDEN * torch.tensor(salt + 1, device=seeds.device))
+
+
+def permutation_bits(size: int) -> int:
+    """Even number of bits whose range covers ``size``, as :func:`permute` needs."""
+    bits = max(2, (size - 1).bit_length())
+    return bits + bits % 2
+
+
+def permute(position: Tensor, key: Tensor, bits: int) -> Tensor:
+    """A keyed bijection of [0, 2^bits): a balanced Feistel network.
+
+    An epoch visits ``permute(0), permute(1), …`` and leaves out what is not a cell: every cell once,
+    in random order, without a table of D.
+    """
+    half = bits // 2
+    mask = (1 << half) - 1
+    left, right = position >> half, position & mask
+    for round_ in range(_ROUNDS):
+        scrambled = mix((right + (round_ << 40)) * _GOLDEN + key) & mask
+        left, right = right, left ^ scrambled
+    return (left << half) | right
+
+
+def shuffled(key: Tensor, size: int) -> Tensor:
+    """A permutation of [0, size) for each key: ``[R, size]`` (stored; for O, not for D)."""
+    counter = torch.arange(size, device=key.device)
+    return torch.argsort(mix(counter * _GOLDEN + key.unsqueeze(1)), dim=1)

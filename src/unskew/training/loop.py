@@ -1,0 +1,197 @@
+"""The one training loop: passes of steps over batches, Adam, early stopping, best weights per replica."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unskew.errors import TrainingError
+from unskew.progress import Tracker
+from unskew.training.samplers import Draw, Sampler
+
+StepLoss = Callable[[Draw], Tensor]
+"""Positions in O and cells of D, ``[R, B]`` each → loss ``[R]``."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One loss and the networks it trains; other networks it touches are left as they are."""
+
+    name: str
+    loss: StepLoss
+    trains: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass over a sampler's epoch; on each batch its steps run in turn.
+
+    ``[Pass(a), Pass(b)]`` alternates by epoch, ``[Pass(a, b)]`` by batch.
+    """
+
+    sampler: Sampler
+    steps: tuple[Step, ...]
+    before: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how fast to train."""
+
+    epochs: int
+    learning_rate: float
+    weight_decay: float
+    patience: int | None
+    """Epochs without improvement on validation before a replica stops and goes back to its best weights;
+    None trains all epochs and keeps the last."""
+
+
+@dataclass
+class History:
+    """Losses by epoch, ``[R]`` each, and the epoch whose weights each replica kept."""
+
+    train: dict[str, list[list[float]]] = field(default_factory=dict)
+    validation: list[list[float]] = field(default_factory=list)
+    best_epoch: list[int] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain lists, for JSON."""
+        return {"train": self.train, "validation": self.validation, "best_epoch": self.best_epoch}
+
+
+def train(
+    networks: Mapping[str, nn.Module],
+    passes: Sequence[Pass],
+    schedule: Schedule,
+    *,
+    replicas: int,
+    validate: Callable[[], Tensor] | None,
+    tracker: Tracker,
+) -> History:
+    """Train all replicas of all networks together; with patience each keeps the weights of its best epoch.
+
+    A replica that stops early keeps its best weights while the others go on: its result is the same as if
+    it had been trained alone.
+
+    Parameters
+    ----------
+    validate
+        Validation loss ``[R]`` of the current weights (networks in ``eval`` mode); None keeps the last
+        epoch's weights.
+
+    Raises
+    ------
+    TrainingError
+        A loss became NaN or infinite.
+    """
+    optimisers = {
+        name: torch.optim.Adam(
+            network.parameters(), lr=schedule.learning_rate, weight_decay=schedule.weight_decay, fused=True
+        )
+        for name, network in networks.items()
+    }
+    history = History()
+    selects = validate is not None and schedule.patience is not None
+    keeper = _BestWeights(networks, replicas) if selects else None
+    for epoch in range(schedule.epochs):
+        for each in passes:
+            if each.before is not None:
+                each.before()
+            for name, loss in _run_pass(each, epoch, networks, optimisers).items():
+                _require_finite(loss, name, epoch)
+                history.train.setdefault(name, []).append(loss.tolist())
+        if validate is not None:
+            with evaluating(networks.values()):
+                value = validate()
+            _require_finite(value, "validation", epoch)
+            history.validation.append(value.tolist())
+            if keeper is not None:
+                keeper.offer(value, epoch)
+        tracker.advance()
+        if keeper is not None and keeper.exhausted(schedule.patience or 0):
+            break
+    tracker.finish()
+    history.best_epoch = [schedule.epochs - 1] * replicas if keeper is None else keeper.restore()
+    return history
+
+
+def _run_pass(
+    each: Pass, epoch: int, networks: Mapping[str, nn.Module], optimisers: Mapping[str, torch.optim.Optimizer]
+) -> dict[str, Tensor]:
+    for network in networks.values():
+        network.train()
+    sums: dict[str, Tensor] = {}
+    for block in each.sampler.epoch(epoch):
+        for draw in block.steps():
+            for step in each.steps:
+                loss = step.loss(draw)
+                for optimiser in optimisers.values():
+                    optimiser.zero_grad(set_to_none=True)
+                torch.autograd.backward(loss.sum())
+                for name in step.trains:
+                    optimisers[name].step()
+                sums[step.name] = sums.get(step.name, 0.0) + loss.detach()
+    return {name: total / each.sampler.steps for name, total in sums.items()}
+
+
+@contextmanager
+def evaluating(networks: Any) -> Iterator[None]:
+    """Networks in ``eval`` mode without gradients; back to ``train`` mode where they were."""
+    were_training = [(network, network.training) for network in networks]
+    for network, _ in were_training:
+        network.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for network, training in were_training:
+            network.train(training)
+
+
+def _require_finite(loss: Tensor, name: str, epoch: int) -> None:
+    wrong = ~torch.isfinite(loss)
+    if bool(wrong.any()):
+        replica = int(torch.nonzero(wrong)[0])
+        raise TrainingError(
+            f"the loss '{name}' became {float(loss[replica])} in epoch {epoch} (replica {replica})",
+            remedy="lower learning_rate, raise p_min, or check the propensities",
+        )
+
+
+class _BestWeights:
+    """The best weights so far of each replica, on the device."""
+
+    def __init__(self, networks: Mapping[str, nn.Module], replicas: int) -> None:
+        self._parameters = [p for network in networks.values() for p in network.parameters()]
+        self._best = [p.detach().clone() for p in self._parameters]
+        device = self._parameters[0].device
+        self._value = torch.full((replicas,), torch.inf, device=device)
+        self._epoch = torch.zeros(replicas, dtype=torch.int64, device=device)
+        self._waited = torch.zeros(replicas, dtype=torch.int64, device=device)
+        self._stopped = torch.zeros(replicas, dtype=torch.bool, device=device)
+
+    def offer(self, value: Tensor, epoch: int) -> None:
+        """Keep the current weights of every running replica that improved."""
+        better = (value < self._value) & ~self._stopped
+        self._value = torch.where(better, value, self._value)
+        self._epoch[better] = epoch
+        self._waited = torch.where(better, 0, self._waited + 1)
+        for kept, current in zip(self._best, self._parameters, strict=True):
+            kept[better] = current.detach()[better]
+
+    def exhausted(self, patience: int) -> bool:
+        """Whether every replica has waited ``patience`` epochs; those that have are stopped for good."""
+        self._stopped |= self._waited >= patience
+        return bool(self._stopped.all())
+
+    def restore(self) -> list[int]:
+        """Put the best weights back; the epochs they are from."""
+        with torch.no_grad():
+            for kept, current in zip(self._best, self._parameters, strict=True):
+                current.copy_(kept)
+        return [int(epoch) for epoch in self._epoch]

@@ -1,0 +1,39 @@
+"""The losses that everything else is made of: cross-entropy on logits and the stratified estimator."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def cross_entropy(target: Tensor, logit: Tensor) -> Tensor:
+    """CE(t, σ(a)) = softplus(a) − t·a for each element; affine in t, which may leave [0, 1]."""
+    return torch.nn.functional.softplus(logit) - target * logit
+
+
+def stratified(*, observed: Tensor | None = None, full: Tensor | None = None, density: float) -> Tensor:
+    """L̂ = mean_{B_D} f + (|O| / |D|) · mean_{B_O} g, the exact stratified estimator of METHODS §1.3.
+
+    It is unbiased for (1/|D|) Σ_D f + (1/|D|) Σ_O g whatever the two batch sizes.
+
+    Parameters
+    ----------
+    observed
+        g on a batch of O, ``[R, B_O]``.
+    full
+        f on a batch drawn uniformly from D, ``[R, B_D]``.
+    density
+        |O| / |D|.
+
+    Returns
+    -------
+    Tensor
+        ``[R]``.
+    """
+    if observed is None and full is None:
+        raise ValueError("stratified needs a term over O, over D, or both")
+    total = 0.0 if full is None else full.mean(dim=-1)
+    if observed is not None:
+        total = total + density * observed.mean(dim=-1)
+    assert isinstance(total, Tensor)
+    return total

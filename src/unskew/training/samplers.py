@@ -1,0 +1,240 @@
+"""Batches over O and over D, for R replicas with an order of their own. D is never materialised.
+
+A sampler yields an epoch in blocks of ``[R, steps, B]`` numbers (positions in O, cells of D, or both),
+made in bulk so that a step only slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from unskew.training import hashing
+from unskew.training.population import Population, Slots
+
+BLOCK = 1 << 20
+"""Numbers drawn at once per replica at most: bounds the memory of an epoch over D."""
+
+
+class Draw(NamedTuple):
+    """What one step (``[R, B]``) or a block of steps (``[R, steps, B]``) works on."""
+
+    observed: Tensor | None = None
+    """Positions in O."""
+    cells: Tensor | None = None
+    """Cells of D."""
+
+    def steps(self) -> Iterator[Draw]:
+        """The steps of a block, one after the other."""
+        observed = None if self.observed is None else self.observed.unbind(1)
+        cells = None if self.cells is None else self.cells.unbind(1)
+        for step in range(len(observed or cells or ())):
+            yield Draw(None if observed is None else observed[step], None if cells is None else cells[step])
+
+
+class Sampler(Protocol):
+    """What an epoch works on, in blocks."""
+
+    steps: int
+
+    def epoch(self, number: int) -> Iterator[Draw]:
+        """Blocks of epoch ``number``; their steps add up to ``self.steps``."""
+        ...
+
+
+def batches(size: int, batch_size: int) -> tuple[int, int]:
+    """Steps per epoch and a batch size that divides it evenly (the last batch is not a rump).
+
+    Examples
+    --------
+    >>> batches(6264, 1024)
+    (7, 895)
+    """
+    steps = max(1, -(-size // batch_size))
+    return steps, -(-size // steps)
+
+
+@dataclass
+class ShuffledRows:
+    """Every row of a set once per epoch, in an order of each replica's own.
+
+    Parameters
+    ----------
+    rows
+        ``[R, n]`` numbers; each replica may have its own set.
+    """
+
+    rows: Tensor
+    seeds: Sequence[int]
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        self.steps, self._batch = batches(self.rows.shape[1], self.batch_size)
+        self._seeds = torch.tensor(self.seeds, device=self.rows.device)
+
+    def epoch(self, number: int) -> Iterator[Draw]:
+        """One block with the whole epoch; a few rows come twice to fill the last batch."""
+        order = hashing.shuffled(hashing.keys(self._seeds, salt=number), self.rows.shape[1])
+        rows = self.rows.gather(1, order)
+        missing = self.steps * self._batch - rows.shape[1]
+        rows = torch.cat((rows, rows[:, :missing]), dim=1)
+        yield Draw(observed=rows.view(len(rows), self.steps, self._batch))
+
+
+@dataclass
+class EveryCell:
+    """Every admitted cell of D once per epoch, in an order of each replica's own.
+
+    Parameters
+    ----------
+    slots, admitted
+        Replica r visits cell c if ``admitted[r, slot of c]``; with ``slots=None`` it visits all of D.
+    """
+
+    population: Population
+    seeds: Sequence[int]
+    batch_size: int
+    slots: Slots | None = None
+    admitted: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        self._seeds = torch.tensor(self.seeds, device=self.population.device)
+        share = 1.0 if self.admitted is None else float(self.admitted.float().mean())
+        self._cells = max(1, round(self.population.size * share))
+        self.steps, self._batch = batches(self._cells, self.batch_size)
+
+    def epoch(self, number: int) -> Iterator[Draw]:
+        """Blocks of cells; held-out cells are left out before batches are cut."""
+        key = hashing.keys(self._seeds, salt=number).unsqueeze(1)
+        bits = hashing.permutation_bits(self.population.size)
+        left = self.steps
+        pending: list[Tensor] | None = None
+        for start in _endless_blocks(1 << bits):
+            position = torch.arange(start, min(start + BLOCK, 1 << bits), device=self.population.device)
+            cell = hashing.permute(position.unsqueeze(0), key, bits)
+            pending = self._admit(cell, pending)
+            steps = min(left, min(len(row) for row in pending) // self._batch)
+            if steps:
+                taken = torch.stack([row[: steps * self._batch] for row in pending])
+                pending = [row[steps * self._batch :] for row in pending]
+                yield Draw(cells=taken.view(len(taken), steps, self._batch))
+                left -= steps
+            if left == 0:
+                return
+
+    def _admit(self, cell: Tensor, pending: list[Tensor] | None) -> list[Tensor]:
+        inside = cell < self.population.size
+        safe = cell.clamp(max=self.population.size - 1)
+        if self.slots is not None and self.admitted is not None:
+            inside &= self.admitted.gather(1, self.slots.of(safe))
+        rows = [row[keep] for row, keep in zip(safe, inside, strict=True)]
+        return rows if pending is None else [torch.cat(both) for both in zip(pending, rows, strict=True)]
+
+
+@dataclass
+class ObservedAndFull:
+    """Batches of O, each with a batch drawn uniformly from all of D, clicked or not.
+
+    Together they serve the exact stratified estimator of a sum over D (:func:`stratified`).
+
+    Parameters
+    ----------
+    observed
+        The sampler over O.
+    ratio
+        Cells of D per position of O in a batch.
+    """
+
+    observed: ShuffledRows
+    population: Population
+    ratio: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.steps = self.observed.steps
+        self._seeds = torch.tensor(self.observed.seeds, device=self.population.device)
+
+    def epoch(self, number: int) -> Iterator[Draw]:
+        """One block with the whole epoch."""
+        (block,) = self.observed.epoch(number)
+        assert block.observed is not None
+        _, steps, batch = block.observed.shape
+        cells = max(1, round(self.ratio * batch))
+        counter = torch.arange(steps * cells, device=self.population.device)
+        key = hashing.keys(self._seeds, salt=(number << 8) + 5).unsqueeze(1)
+        drawn = hashing.uniform_int(counter.unsqueeze(0), key, self.population.size)
+        yield Draw(observed=block.observed, cells=drawn.view(-1, steps, cells))
+
+
+@dataclass
+class ClicksAndNegatives:
+    """Admitted cells of O and ``ratio`` times as many unclicked cells of D, drawn uniformly.
+
+    The sample's odds are 1/w times those of D, with w = ratio · |O| / (|D| − |O|): whoever trains on it
+    must add log w to the logit before using it as a propensity over D (METHODS §2.3).
+
+    Parameters
+    ----------
+    resample
+        Draw new negatives in each epoch; otherwise each replica keeps those of its first.
+    """
+
+    population: Population
+    seeds: Sequence[int]
+    batch_size: int
+    slots: Slots
+    admitted: Tensor
+    ratio: float
+    resample: bool = True
+
+    def __post_init__(self) -> None:
+        population = self.population
+        self._seeds = torch.tensor(self.seeds, device=population.device)
+        observed = population.observed.unsqueeze(0).expand(len(self.seeds), -1)
+        keep = self.admitted.gather(1, self.slots.of(observed))
+        self._clicks = [cells[kept] for cells, kept in zip(observed, keep, strict=True)]
+        clicks = min(len(cells) for cells in self._clicks)
+        self._sizes = clicks, max(1, round(self.ratio * clicks))
+        self.steps, self._batch = batches(sum(self._sizes), self.batch_size)
+
+    def epoch(self, number: int) -> Iterator[Draw]:
+        """One block: clicks and negatives, shuffled together."""
+        n_clicks, n_negatives = self._sizes
+        draw = number if self.resample else 0
+        clicks = torch.stack(self._clicks_of(number, n_clicks))
+        cells = torch.cat((clicks, self._negatives(draw, n_negatives)), dim=1)
+        order = hashing.shuffled(hashing.keys(self._seeds, salt=2 * number), cells.shape[1])
+        cells = cells.gather(1, order)
+        missing = self.steps * self._batch - cells.shape[1]
+        cells = torch.cat((cells, cells[:, :missing]), dim=1)
+        yield Draw(cells=cells.view(len(cells), self.steps, self._batch))
+
+    def _clicks_of(self, number: int, count: int) -> list[Tensor]:
+        # Replicas hold out different folds, so their clicks may differ by one or two: leave out at random.
+        key = hashing.keys(self._seeds, salt=2 * number + 1)
+        return [
+            cells[hashing.shuffled(k.unsqueeze(0), len(cells))[0, :count]]
+            for k, cells in zip(key, self._clicks, strict=True)
+        ]
+
+    def _negatives(self, draw: int, count: int) -> Tensor:
+        key = hashing.keys(self._seeds, salt=(draw << 8) + 3).unsqueeze(1)
+        pending = [torch.empty(0, dtype=torch.int64, device=self.population.device) for _ in self.seeds]
+        for start in _endless_blocks(1 << 62, step=2 * count + 64):
+            counter = torch.arange(start, start + 2 * count + 64, device=self.population.device)
+            cell = hashing.uniform_int(counter.unsqueeze(0), key, self.population.size)
+            keep = self.admitted.gather(1, self.slots.of(cell)) & (self.population.click(cell) == 0)
+            pending = [
+                torch.cat((old, new[kept])) for old, new, kept in zip(pending, cell, keep, strict=True)
+            ]
+            if min(len(cells) for cells in pending) >= count:
+                break
+        return torch.stack([cells[:count] for cells in pending])
+
+
+def _endless_blocks(size: int, step: int = BLOCK) -> Iterator[int]:
+    while True:
+        yield from range(0, size, step)
