@@ -8,13 +8,38 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from unskew.calibration.auto import Auto
 from unskew.calibration.base import Calibrator
+from unskew.calibration.beta import Beta
+from unskew.calibration.histogram import Histogram
+from unskew.calibration.ic_ipw import ICIPW
 from unskew.calibration.identity import Identity
+from unskew.calibration.isotonic import Isotonic
 from unskew.calibration.platt import Platt
+from unskew.calibration.scaling_binning import ScalingBinning
+from unskew.calibration.segmented import Segmented
+from unskew.calibration.spline import Spline
+from unskew.calibration.temperature import Temperature
+from unskew.calibration.venn_abers import VennAbers
 from unskew.errors import ParameterError, RunFolderError
 
-CALIBRATORS: dict[str, type[Calibrator]] = {kind.name: kind for kind in (Identity, Platt)}
-"""Every calibrator by its name, in the order of tables."""
+CALIBRATORS: dict[str, type[Calibrator]] = {
+    kind.name: kind
+    for kind in (
+        Identity,
+        Platt,
+        Temperature,
+        Beta,
+        Spline,
+        Isotonic,
+        Histogram,
+        VennAbers,
+        ScalingBinning,
+        ICIPW,
+        Auto,
+    )
+}
+"""Every calibrator of scores alone by its name, in the order of tables (``Segmented`` needs more)."""
 
 
 def make_calibrator(name: str | Calibrator | None, **parameters: Any) -> Calibrator:
@@ -38,12 +63,13 @@ def make_calibrator(name: str | Calibrator | None, **parameters: Any) -> Calibra
 def calibrator_from_dict(saved: Mapping[str, Any]) -> Calibrator:
     """The fitted calibrator, of whatever kind, that ``to_dict`` told of."""
     told = saved.get("calibrator") if isinstance(saved, Mapping) else None
-    if told not in CALIBRATORS:
+    kinds = CALIBRATORS | {Segmented.name: Segmented}
+    if told not in kinds:
         raise RunFolderError(
             f"this does not hold a calibrator of this version (found {told!r})",
             remedy="fit and save it again",
         )
-    return CALIBRATORS[told].from_dict(saved)
+    return kinds[told].from_dict(saved)
 
 
 def load_calibrator(path: str | os.PathLike[str]) -> Calibrator:
@@ -59,9 +85,19 @@ def load_calibrator(path: str | os.PathLike[str]) -> Calibrator:
 
 __all__ = [
     "CALIBRATORS",
+    "ICIPW",
+    "Auto",
+    "Beta",
     "Calibrator",
+    "Histogram",
     "Identity",
+    "Isotonic",
     "Platt",
+    "ScalingBinning",
+    "Segmented",
+    "Spline",
+    "Temperature",
+    "VennAbers",
     "calibrator_from_dict",
     "load_calibrator",
     "make_calibrator",

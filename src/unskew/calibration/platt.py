@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from scipy.special import expit, logit
+from scipy.special import logit
 
 from unskew.calibration._grouping import Vector
 from unskew.calibration._logistic import LogisticFit, fit_logistic
-from unskew.calibration.base import Calibrator, logits
+from unskew.calibration.base import Calibrator, logits, sigmoid
 from unskew.estimator import require
 
 SEPARATED_INFORMATION = 1e-6
@@ -74,22 +74,20 @@ class Platt(Calibrator):
         # Centring decouples slope and intercept: Newton then starts near the optimum and stays well scaled.
         middle = float(total @ s / total.sum())
         features = np.column_stack([s - middle, np.ones_like(s)])
-        fit = fit_logistic(features, total, target, start=np.array([0.0, float(logit(rate))]))
+        fit = fit_logistic(
+            features,
+            total,
+            target,
+            start=np.array([self.smallest_slope, float(logit(rate))]),
+            lower=np.array([self.smallest_slope, -np.inf]),
+        )
         self.slope_ = float(fit.coefficients[0])
-        if self.slope_ < self.smallest_slope:
+        if self.slope_ == self.smallest_slope:
             self.message_ = (
-                f"higher scores had fewer positives (slope {self.slope_:.3g}): the map is flattened to the"
-                " base rate; check that the score is P(outcome = 1)"
+                "higher scores did not have more positives: the map is flattened to the base rate;"
+                " check that the score is P(outcome = 1)"
             )
-            self.slope_ = self.smallest_slope
-            fit = fit_logistic(
-                np.ones((len(s), 1)),
-                total,
-                target,
-                offset=self.slope_ * (s - middle),
-                start=np.array([float(logit(rate))]),
-            )
-        elif _is_separated(fit, rate):
+        elif separates(fit, rate):
             self.message_ = (
                 "the score separates the classes: the likelihood has no finite optimum;"
                 " target_smoothing=True gives a finite one"
@@ -97,7 +95,7 @@ class Platt(Calibrator):
         self.intercept_ = float(fit.coefficients[-1] - self.slope_ * middle)
 
     def _predict(self, score: Vector) -> Vector:
-        return np.asarray(expit(self.slope_ * self._scale(score) + self.intercept_))
+        return sigmoid(self.slope_ * self._scale(score) + self.intercept_)
 
     def _scale(self, score: Vector) -> Vector:
         return logits(score) if self.input == "logit" else score
@@ -109,5 +107,6 @@ def _smoothed(total: Vector, positive: Vector) -> Vector:
     return positive * (positives + 1) / (positives + 2) + (total - positive) / (negatives + 2)
 
 
-def _is_separated(fit: LogisticFit, rate: float) -> bool:
+def separates(fit: LogisticFit, rate: float) -> bool:
+    """Whether the optimum ran away to a step: no curvature is left in the intercept."""
     return bool(fit.information[-1, -1] < SEPARATED_INFORMATION * rate * (1 - rate))

@@ -1,0 +1,122 @@
+"""Maps that are constant between edges, and the fast way to find the step of a score. No fitting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.calibration._grouping import Vector
+from unskew.calibration.base import Calibrator
+
+BUCKET_SHIFT = 16
+"""A bucket is the top 16 bits of the float32 score, as in the sketch: 16,257 of them cover [0, 1]."""
+
+SKETCH_BINS = 100
+MANTISSA_BITS = 52
+FINEST_MANTISSA_BITS = 14
+"""The finest cells that a sketch can have; its default are 7 bits."""
+
+BUCKETS = (int(np.float32(1.0).view(np.uint32)) >> BUCKET_SHIFT) + 1
+
+
+class Lookup:
+    """``np.searchsorted(edges, score, side="right")`` in constant time for edges spread like scores.
+
+    The bucket of a score bounds where its edge can be; a bisection of the few edges inside the bucket,
+    done for all scores at once, does the rest.
+
+    Examples
+    --------
+    >>> Lookup(np.array([0.25, 0.5])).count(np.array([0.1, 0.25, 0.9]))
+    array([0, 1, 2])
+    """
+
+    def __init__(self, edges: Vector) -> None:
+        self.edges = edges
+        first = np.searchsorted(bucket_of(edges), np.arange(BUCKETS + 1))
+        self._first = first.astype(np.intp)
+        self._rounds = int(np.diff(first).max()).bit_length() if len(edges) else 0
+        # One past the end is never below a score, so that the bisection needs no bounds check.
+        self._padded = np.append(edges, np.inf)
+
+    def count(self, score: Vector) -> NDArray[np.intp]:
+        """How many edges lie at or below each score."""
+        bucket = bucket_of(score)
+        low = self._first.take(bucket)
+        if self._rounds == 0:
+            return low
+        # Where a bucket holds no further edge, the next one is a later bucket's, which is above the score.
+        if self._rounds == 1:
+            low += self._padded.take(low) <= score
+            return low
+        high = self._first.take(bucket + 1)
+        for _ in range(self._rounds):
+            middle = (low + high) >> 1
+            passed = self._padded.take(middle) <= score
+            np.copyto(low, middle + 1, where=passed)
+            np.copyto(high, middle, where=~passed)
+        return low
+
+
+def edges_between(left: Vector, right: Vector) -> Vector:
+    """An edge in (left, right] for each pair of neighbours: the roundest number there is.
+
+    Hundredths first, then the shortest binary fraction. Between the mean scores of two neighbouring
+    cells of a sketch (log-spaced, split at hundredths) that is the edge of the cells themselves, so
+    that every row gets the value of its own cell and sums over rows stay exact.
+    """
+    middle = left + (right - left) / 2
+    edge = np.where(middle > left, middle, right)
+    bits = right.view(np.int64)
+    for kept in range(FINEST_MANTISSA_BITS, -1, -1):
+        dropped = MANTISSA_BITS - kept
+        rounded = ((bits >> dropped) << dropped).view(np.float64)
+        edge = np.where((rounded > left) & (rounded <= right), rounded, edge)
+    hundredth = np.floor(right * SKETCH_BINS) / SKETCH_BINS
+    edge = np.where((hundredth > left) & (hundredth <= right), hundredth, edge)
+    # A sketch keeps scores that equal a hundredth in a cell of their own, which ends right after it.
+    on_hundredth = left == np.round(left * SKETCH_BINS) / SKETCH_BINS
+    return np.where(on_hundredth & (left > 0), np.nextafter(left, 1.0), edge)
+
+
+def block_starts(labels: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Where each run of equal labels begins."""
+    return np.concatenate([[0], np.flatnonzero(np.diff(labels)) + 1]).astype(np.intp)
+
+
+def smooth_extremes(frequency: Vector, total: Vector, smoothing: float) -> Vector:
+    """Frequencies of 0 and 1 as s/(n+2s) and (n+s)/(n+2s); the others as they are."""
+    if smoothing == 0:
+        return frequency
+    smoothed = (frequency * total + smoothing) / (total + 2 * smoothing)
+    return np.where((frequency == 0) | (frequency == 1), smoothed, frequency)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class StepCalibrator(Calibrator):
+    """q(p̂) = ``values_[k]``, where k is the number of ``edges_`` at or below p̂."""
+
+    learned: ClassVar[tuple[str, ...]] = ("edges_", "values_")
+
+    def _predict(self, score: Vector) -> Vector:
+        return self.values_.take(self._lookup(self.edges_).count(score))
+
+    def _lookup(self, edges: Vector) -> Lookup:
+        # Kept beside the learned state, never in it: rebuilt whenever the edges are other ones.
+        kept: Lookup | None = self.__dict__.get("_kept_lookup")
+        if kept is None or kept.edges is not edges:
+            kept = Lookup(edges)
+            self._kept_lookup = kept
+        return kept
+
+    def _set_steps(self, edges: Vector, values: Vector) -> None:
+        self.edges_, self.values_ = edges, values
+
+
+def bucket_of(score: Vector) -> NDArray[np.intp]:
+    """The bucket of each score: ascends with the score."""
+    bits = score.astype(np.float32).view(np.uint32)
+    return (bits >> np.uint32(BUCKET_SHIFT)).astype(np.intp)

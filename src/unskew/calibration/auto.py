@@ -1,0 +1,148 @@
+"""The calibrator that chooses a calibrator, by cross-validated log loss, and says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from unskew.calibration._folds import both_classes, folds_of, log_loss
+from unskew.calibration._grouping import Grouped, Vector
+from unskew.calibration.base import Calibrator, inside
+from unskew.errors import DataError, ParameterError
+from unskew.estimator import require
+
+CANDIDATES = ("none", "temperature", "platt", "beta", "spline", "isotonic", "histogram", "venn_abers")
+"""From the simplest to the most flexible, the order in which near-ties are decided."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Auto(Calibrator):
+    r"""The simplest candidate whose cross-validated log loss is within one standard error of the best.
+
+    .. math:: \text{NLL}_m = \frac1N Σ_k Σ_{j ∈ fold_k} −\log L_j(q_m^{(−k)}), \qquad
+              \text{choose the first } m: \text{NLL}_m − \min \text{NLL} ≤ s·\text{SE(difference)}
+
+    q_m^{(−k)} is candidate m fitted without fold k; the standard error is that of the paired differences
+    of rows. ``choice_`` is the fitted calibrator, ``losses_`` the NLL of each candidate, ``reason_`` the
+    choice in words.
+
+    Use it when there is no reason to prefer one map. Not on rows that trained the model: every
+    candidate then looks better than it is, the flexible ones most.
+
+    Parameters
+    ----------
+    candidates
+        Names of the registry, simplest first.
+    standard_errors
+        s; 1 is the usual rule (Breiman et al. 1984), 0 takes the lowest loss.
+    folds, seed
+        Rows go to folds at random; a sketch is divided by thinning its cells, which is the same.
+
+    Examples
+    --------
+    >>> random = np.random.default_rng(0)
+    >>> truth = random.uniform(0.02, 0.5, 4000)
+    >>> auto = Auto(candidates=("none", "platt")).fit(truth**2, random.random(4000) < truth)
+    >>> auto.choice_.name
+    'platt'
+    """
+
+    name: ClassVar[str] = "auto"
+    monotone: ClassVar[bool] = False
+
+    candidates: tuple[str, ...] = CANDIDATES
+    standard_errors: float = 1.0
+    folds: int = 5
+    seed: int = 0
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        require(len(self.candidates) > 0, "candidates must name at least one calibrator")
+        require(self.standard_errors >= 0, f"standard_errors must be 0 or more, not {self.standard_errors!r}")
+        require(self.folds >= 2, f"folds must be at least 2, not {self.folds!r}")
+        if self.name in self.candidates:
+            raise ParameterError("auto cannot choose itself", remedy="leave 'auto' out of candidates")
+
+    def _fit_grouped(self, points: Grouped) -> None:
+        from unskew.calibration import make_calibrator
+
+        splits = [split for split in folds_of(points, self.folds, self.seed) if both_classes(split[0])]
+        if not splits:
+            raise DataError(
+                "too few rows of one class to choose a calibrator by cross-validation",
+                remedy="name one, such as 'platt', or give more rows",
+            )
+        held_out = [part for _, part in splits]
+        predicted = {
+            name: [
+                inside(make_calibrator(name)._fit_on(training)._predict(part.score))
+                for training, part in splits
+            ]
+            for name in self.candidates
+        }
+        count = sum(float(part.total.sum()) for part in held_out)
+        self.losses_ = {
+            name: sum(log_loss(part, q) for part, q in zip(held_out, folds, strict=True)) / count
+            for name, folds in predicted.items()
+        }
+        best = min(self.losses_, key=lambda name: self.losses_[name])
+        chosen = next(
+            name
+            for name in self.candidates
+            if self.losses_[name] - self.losses_[best]
+            <= self.standard_errors * _standard_error(held_out, predicted[name], predicted[best])
+        )
+        self.choice_ = make_calibrator(chosen)._fit_on(points)
+        self.message_ = self.choice_.message_
+        self.reason_ = self._reason(chosen, best)
+
+    def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:
+        self._fit_grouped(Grouped.unweighted(score, total, positive))
+
+    def _predict(self, score: Vector) -> Vector:
+        return self.choice_._predict(score)
+
+    def _reason(self, chosen: str, best: str) -> str:
+        reason = f"{chosen}: cross-validated NLL {self.losses_[chosen]:.6g} over {self.rows_:,} rows"
+        if chosen == best:
+            reason += ", the lowest"
+        else:
+            reason += (
+                f", within {self.standard_errors:g} standard error of the lowest"
+                f" ({best}, {self.losses_[best]:.6g}) and simpler"
+            )
+        others = [name for name in sorted(self.losses_, key=self.losses_.__getitem__) if name != chosen]
+        if others:
+            reason += "; " + ", ".join(f"{name} {self.losses_[name]:.6g}" for name in others)
+        return reason
+
+    def _learned_to_dict(self) -> dict[str, Any]:
+        return super()._learned_to_dict() | {
+            "choice_": self.choice_.to_dict(),
+            "losses_": dict(self.losses_),
+            "reason_": self.reason_,
+        }
+
+    def _learned_from_dict(self, learned: Mapping[str, Any]) -> None:
+        from unskew.calibration import calibrator_from_dict
+
+        super()._learned_from_dict(learned)
+        self.candidates = tuple(self.candidates)
+        self.choice_ = calibrator_from_dict(learned["choice_"])
+        self.losses_ = dict(learned["losses_"])
+        self.reason_ = str(learned["reason_"])
+
+
+def _standard_error(held_out: list[Grouped], one: list[Vector], other: list[Vector]) -> float:
+    """Of the mean paired difference in log loss, from the two outcomes of every group."""
+    mass, rows, difference = [], [], []
+    for part, p, q in zip(held_out, one, other, strict=True):
+        mass += [part.positive, part.total - part.positive]
+        rows += [part.positive_rows, part.rows - part.positive_rows]
+        difference += [np.log(q) - np.log(p), np.log1p(-q) - np.log1p(-p)]
+    weight, count, value = (np.concatenate(columns) for columns in (mass, rows, difference))
+    spread = value - weight @ value / weight.sum()
+    return float(np.sqrt(weight**2 / np.maximum(count, 1) @ spread**2) / weight.sum())

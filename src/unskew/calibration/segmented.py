@@ -1,0 +1,153 @@
+"""Platt scaling for each segment, shrunk to the global map as far as the segment's rows leave it open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.calibration._grouping import Grouped, Vector, check_scores, numeric
+from unskew.calibration._segments import SegmentRows, by_cell, fit_segments
+from unskew.calibration.base import CHUNK_ROWS, Calibrator, inside, logits, sigmoid
+from unskew.calibration.platt import Platt
+from unskew.errors import DataError
+from unskew.estimator import require
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Segmented(Calibrator):
+    r"""q_g(p̂) = σ(b_g·logit p̂ + c_g) for segment g, with a Gaussian prior at the global (b, c).
+
+    .. math:: \min_{b_g > 0, c_g} −\log L_g(b_g, c_g) + \tfrac{m}{2} (θ_g − θ)^⊤ I (θ_g − θ)
+
+    I is the information that one row carries about θ = (b, c) in the global fit, and m the number of
+    rows that hold ``strength`` rows of the rarer class: the prior counts as so many clicks. A segment
+    with many more follows its own data, one with hardly any keeps the global map; a segment never seen
+    in ``fit``, and a prediction without segments, get the global map itself.
+
+    Use it where calibrated overall is not calibrated for each group of users or items (the worst
+    segments of ``unskew audit``). Not for segments that were chosen by looking at the outcome.
+
+    Parameters
+    ----------
+    strength
+        20: ten events for each of two parameters (Peduzzi et al. 1996). Sample weights count as
+        repeated rows.
+
+    Attributes
+    ----------
+    slope_, intercept_
+        b and c of the global map.
+    segments_, slopes_, intercepts_
+        The segments in order, and their b_g and c_g.
+
+    Examples
+    --------
+    >>> random = np.random.default_rng(0)
+    >>> score, segment = np.full(2000, 0.3), np.repeat(["new", "old"], 1000)
+    >>> outcome = random.random(2000) < np.where(segment == "new", 0.1, 0.5)
+    >>> segmented = Segmented().fit(score, outcome, segment=segment)
+    >>> segmented.predict([0.3, 0.3, 0.3], segment=["new", "old", "never seen"]).round(1)
+    array([0.1, 0.5, 0.3])
+    """
+
+    name: ClassVar[str] = "segmented"
+    monotone: ClassVar[bool] = True
+    learned: ClassVar[tuple[str, ...]] = ("slope_", "intercept_", "slopes_", "intercepts_")
+
+    strength: float = 20.0
+
+    def fit(self, score: Any, outcome: Any = None, sample_weight: Any = None, *, segment: Any = None) -> Self:
+        """Learn the global map and one for each ``segment`` (text or whole numbers, one a row)."""
+        super().fit(score, outcome, sample_weight)
+        if segment is None:
+            return self
+        if outcome is None:
+            raise DataError(
+                "a sketch does not tell its segments", remedy="give arrays: score, outcome, segment="
+            )
+        scores, outcomes = numeric(score, "score"), numeric(outcome, "outcome")
+        weights = np.ones(1) if sample_weight is None else numeric(sample_weight, "sample_weight")
+        weights = np.broadcast_to(weights, scores.shape)
+        self.segments_, code = np.unique(_labels(segment, len(scores)), return_inverse=True)
+        if len(scores) > self.exact_below:
+            rows = by_cell(code, scores, weights, outcomes)
+        else:
+            total = weights.astype(np.float64)
+            rows = SegmentRows(code, scores.astype(np.float64), total, total * outcomes)
+        self.slopes_, self.intercepts_ = fit_segments(
+            rows,
+            len(self.segments_),
+            slope=self.slope_,
+            intercept=self.intercept_,
+            strength=self.strength,
+        )
+        return self
+
+    def predict(self, score: Any, segment: Any = None) -> NDArray[np.float64]:
+        """Probabilities by each row's segment; the global map without ``segment``."""
+        if segment is None:
+            return super().predict(score)
+        self._require_fitted("segments_")
+        scores = numeric(score, "score")
+        labels = _labels(segment, len(scores))
+        if len(self.segments_) == 0:
+            raise DataError("this Segmented was fitted without segments", remedy="call fit with segment=")
+        if (labels.dtype.kind == "U") != (self.segments_.dtype.kind == "U"):
+            expected = "text" if self.segments_.dtype.kind == "U" else "whole numbers"
+            raise DataError(
+                f"segments are {labels.dtype} here and were {expected} in fit", where="column 'segment'"
+            )
+        slope, intercept = np.append(self.slopes_, self.slope_), np.append(self.intercepts_, self.intercept_)
+        probability = np.empty(len(scores))
+        for start in range(0, len(scores), CHUNK_ROWS):
+            rows = slice(start, min(start + CHUNK_ROWS, len(scores)))
+            chunk = scores[rows].astype(np.float64, copy=False)
+            check_scores(chunk, first_row=start)
+            code = np.minimum(np.searchsorted(self.segments_, labels[rows]), len(self.segments_) - 1)
+            code[self.segments_[code] != labels[rows]] = len(self.segments_)
+            z = logits(chunk)
+            z *= slope.take(code)
+            z += intercept.take(code)
+            inside(sigmoid(z), out=probability[rows])
+        return probability
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        require(self.strength > 0, f"strength must be above 0, not {self.strength!r}")
+
+    def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:
+        platt = Platt()._fit_on(Grouped.unweighted(score, total, positive))
+        self.slope_, self.intercept_, self.message_ = platt.slope_, platt.intercept_, platt.message_
+        self.segments_, self.slopes_, self.intercepts_ = np.empty(0, np.int64), np.empty(0), np.empty(0)
+
+    def _predict(self, score: Vector) -> Vector:
+        z = logits(score)
+        z *= self.slope_
+        z += self.intercept_
+        return sigmoid(z)
+
+    def _learned_to_dict(self) -> dict[str, Any]:
+        return super()._learned_to_dict() | {"segments_": self.segments_.tolist()}
+
+    def _learned_from_dict(self, learned: Mapping[str, Any]) -> None:
+        super()._learned_from_dict(learned)
+        self.segments_ = np.array(learned["segments_"])
+
+
+def _labels(segment: Any, rows: int) -> NDArray[Any]:
+    labels = np.asarray(segment)
+    if labels.dtype.kind in "OT":
+        labels = labels.astype(str)
+    if labels.shape != (rows,):
+        raise DataError(
+            f"segment has shape {labels.shape} where score has {rows} rows", where="column 'segment'"
+        )
+    if labels.dtype.kind not in "iubU":
+        raise DataError(
+            f"segments are {labels.dtype}", where="column 'segment'", remedy="give text or whole numbers"
+        )
+    return labels
