@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unskew.calibration.auto import Auto
 from unskew.calibration.base import Calibrator
@@ -22,6 +22,9 @@ from unskew.calibration.spline import Spline
 from unskew.calibration.temperature import Temperature
 from unskew.calibration.venn_abers import VennAbers
 from unskew.errors import ParameterError, RunFolderError
+
+if TYPE_CHECKING:
+    from unskew.calibration.sklearn_adapter import CalibratedClassifier
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
     kind.name: kind
@@ -83,11 +86,20 @@ def load_calibrator(path: str | os.PathLike[str]) -> Calibrator:
     return calibrator_from_dict(saved)
 
 
+def __getattr__(name: str) -> Any:
+    if name == "CalibratedClassifier":
+        from unskew.calibration.sklearn_adapter import CalibratedClassifier
+
+        return CalibratedClassifier
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "CALIBRATORS",
     "ICIPW",
     "Auto",
     "Beta",
+    "CalibratedClassifier",
     "Calibrator",
     "Histogram",
     "Identity",
