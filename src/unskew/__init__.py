@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from unskew.backbones import MF, NeuMF
     from unskew.calibration import CALIBRATORS, Calibrator, Platt, load_calibrator
     from unskew.datasets import DATASETS, Dataset, load, read_log
-    from unskew.debias import IPS, METHODS, SNIPS, Debiaser, Naive
+    from unskew.debias import IPS, METHODS, SNIPS, Debiaser, Naive, load_model
     from unskew.errors import UnskewError
     from unskew.evaluation import evaluate
     from unskew.log import Features, Log
     from unskew.metrics import CalibrationSketch
     from unskew.progress import progress_bars
-    from unskew.propensity import Propensity
-    from unskew.study import RunConfig, load_model, load_propensity, run_job
+    from unskew.propensity import Propensity, load_propensity
+    from unskew.study import RunConfig, run_job
     from unskew.vocabulary import Vocabulary
 
 _HOME = {
     "unskew.backbones": ("MF", "NeuMF"),
     "unskew.calibration": ("CALIBRATORS", "Calibrator", "Platt", "load_calibrator"),
     "unskew.datasets": ("DATASETS", "Dataset", "load", "read_log"),
-    "unskew.debias": ("IPS", "METHODS", "SNIPS", "Debiaser", "Naive"),
+    "unskew.debias": ("IPS", "METHODS", "SNIPS", "Debiaser", "Naive", "load_model"),
     "unskew.errors": ("UnskewError",),
     "unskew.evaluation": ("evaluate",),
     "unskew.log": ("Features", "Log"),
     "unskew.metrics": ("CalibrationSketch",),
     "unskew.progress": ("progress_bars",),
-    "unskew.propensity": ("Propensity",),
-    "unskew.study": ("RunConfig", "load_model", "load_propensity", "run_job"),
+    "unskew.propensity": ("Propensity", "load_propensity"),
+    "unskew.study": ("RunConfig", "run_job"),
     "unskew.vocabulary": ("Vocabulary",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

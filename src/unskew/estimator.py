@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from unskew.errors import NotFittedError, ParameterError
 
@@ -12,7 +12,10 @@ class Estimator:
     """A dataclass whose fields are its parameters; what ``fit`` learns ends in an underscore.
 
     Subclasses are dataclasses with keyword-only fields. scikit-learn's ``clone`` works on them.
+    ``name`` is what tables, files and the command line call the kind.
     """
+
+    name: ClassVar[str]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name; with ``deep``, also those of nested estimators as ``outer__inner``."""

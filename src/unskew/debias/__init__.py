@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from unskew.debias.base import Batch, Debiaser, PassPlan, Setting, StepPlan
 from unskew.debias.ips import IPS
 from unskew.debias.naive import Naive
 from unskew.debias.snips import SNIPS
-from unskew.errors import ParameterError
-
-METHODS: dict[str, type[Debiaser]] = {method.name: method for method in (Naive, IPS, SNIPS)}
-
-
-def make_method(name: str, **params: Any) -> Debiaser:
-    """A method by name, e.g. ``make_method("ips", p_min=0.05)``."""
-    if name not in METHODS:
-        raise ParameterError(f"unknown method {name!r}", remedy=f"use one of {', '.join(METHODS)}")
-    return METHODS[name](**params)
-
+from unskew.debias.storage import load_model
+from unskew.debias.table import METHODS, make_method
 
 __all__ = [
     "IPS",
@@ -30,5 +19,6 @@ __all__ = [
     "PassPlan",
     "Setting",
     "StepPlan",
+    "load_model",
     "make_method",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -210,6 +211,13 @@ class Debiaser(Estimator):
         result = np.full((len(self.seeds_), len(known)), np.nan)
         result[:, known] = self._predict_codes(user_code[known], item_code[known])
         return result
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write a folder of plain files that :func:`unskew.load_model` reads."""
+        self._require_fitted("networks_")
+        from unskew.debias.storage import save_model
+
+        save_model(self, folder, overwrite=overwrite)
 
     def _predict_codes(self, user: NDArray[np.int32], item: NDArray[np.int32]) -> NDArray[np.float64]:
         users = torch.as_tensor(user.astype(np.int64), device=self.device_)[None]

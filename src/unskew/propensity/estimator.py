@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -86,6 +86,7 @@ class Propensity(Estimator):
         published code: at the paper's 10⁻⁴ NeuMF stays on a plateau of popularity for some 20 epochs of Coat.
     """
 
+    name: ClassVar[str] = "propensity"
     backbone: Backbone = field(default_factory=NeuMF)
     calibrator: Calibrator | None = field(default_factory=Platt)
     crossfit: int | None = None

@@ -9,22 +9,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from unskew.debias.storage import write_models
 from unskew.files import whole_folder, write_json
+from unskew.propensity.storage import write_propensity
+from unskew.saved import write_config
 from unskew.study.run import RunResult
-from unskew.study.storage import write_models
 
 
 def write_run(result: RunResult, folder: Path, *, report: str, overwrite: bool) -> None:
     """Write ``config.toml``, ``model.safetensors``, ``calibrator.json``, ``propensities.parquet``,
-    ``metrics.json``, ``report.html`` and the vocabularies."""
+    ``metrics.json``, ``report.html``, the propensity's weights and the vocabularies."""
     with whole_folder(folder, overwrite=overwrite) as beside:
-        write_models(
-            beside,
-            result.models,
-            main=result.config.method,
-            propensity=result.propensity,
-            further={"run": result.config.to_dict()},
-        )
+        config = {
+            "main": result.config.method,
+            "run": result.config.to_dict(),
+            **write_models(beside, result.models),
+            **write_propensity(beside, result.propensity),
+        }
+        write_config(beside, config)
         pq.write_table(propensity_table(result), beside / "propensities.parquet")
         write_json(beside / "metrics.json", result.metrics)
         (beside / "report.html").write_text(report, encoding="utf-8")

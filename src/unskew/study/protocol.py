@@ -36,10 +36,10 @@ class ProtocolSettings:
     def propensity(self, backbone: Backbone, calibrator: Calibrator | None) -> Propensity:
         """The propensity estimator under this protocol."""
         if self.name == "honest":
-            stopping = (
-                {} if self.propensity_epochs is None else {"epochs": self.propensity_epochs, "patience": None}
-            )
-            return Propensity(backbone=backbone, calibrator=calibrator, crossfit=self.crossfit, **stopping)
+            propensity = Propensity(backbone=backbone, calibrator=calibrator, crossfit=self.crossfit)
+            if self.propensity_epochs is not None:
+                propensity.set_params(epochs=self.propensity_epochs, patience=None)
+            return propensity
         return Propensity(
             backbone=backbone,
             calibrator=calibrator,

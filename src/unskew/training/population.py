@@ -1,4 +1,4 @@
-"""The population D on a device: cells by number, clicks looked up, folds computed, nothing per cell stored."""
+"""The population D on a device: cells by number, clicks looked up, folds computed; no table of D."""
 
 from __future__ import annotations
 

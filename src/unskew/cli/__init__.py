@@ -1,0 +1,46 @@
+"""The command line: one file a verb. ``--help`` loads no torch; errors are one line and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and give the exit code."""
+    import typer
+
+    from unskew.cli.app import app
+    from unskew.errors import UnskewError
+
+    # typer carries its own click in newer versions and imports it in older ones: the base of its usage
+    # errors is reached the same way in both.
+    usage_error: type[Exception] = typer.BadParameter.__mro__[2]
+    try:
+        result = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+    except typer.Exit as done:
+        return int(done.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        print(
+            "unskew: interrupted; nothing was written. Give the same command to start again.", file=sys.stderr
+        )
+        return EXIT_INTERRUPTED
+    except usage_error as error:
+        message = getattr(error, "format_message", error.__str__)()
+        return _fail(f"{message} (unskew --help tells more)")
+    except UnskewError as error:
+        return _fail(str(error))
+    return result if isinstance(result, int) else 0
+
+
+def _fail(message: str) -> int:
+    print(f"unskew: {' '.join(message.split())}", file=sys.stderr)
+    return EXIT_BAD_INPUT
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main())

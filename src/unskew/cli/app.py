@@ -1,0 +1,41 @@
+"""The application and its verbs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from unskew import __version__
+from unskew.cli.methods import methods
+from unskew.cli.run import run
+from unskew.cli.score import score
+
+app = typer.Typer(
+    name="unskew",
+    help="Honest propensities and debiased conversion models for recommenders.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _version(show: bool) -> None:
+    if show:
+        print(f"unskew {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Honest propensities and debiased conversion models for recommenders."""
+
+
+app.command()(run)
+app.command()(score)
+app.command()(methods)

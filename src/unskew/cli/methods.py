@@ -1,0 +1,27 @@
+"""``unskew methods``: what there is to choose from."""
+
+from __future__ import annotations
+
+
+def methods() -> None:
+    """List the debiasing methods: what each needs and when to use it."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from unskew.debias import METHODS
+
+    table = Table(title="Debiasing methods", title_justify="left")
+    for title in ("name", "paper", "needs", "when to use it"):
+        table.add_column(title)
+    for name, method in METHODS.items():
+        needs = [
+            word
+            for word, needed in (
+                ("propensities", method.needs_propensity),
+                ("all of D", method.needs_full_space),
+                (f"imputation {method.imputation}", method.imputation is not None),
+            )
+            if needed
+        ]
+        table.add_row(name, method.paper, ", ".join(needs) or "clicks alone", method.when)
+    Console().print(table)

@@ -1,0 +1,117 @@
+"""``unskew run``: the main job, from a log to a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from unskew.errors import DataError, ParameterError
+
+TABLE_SUFFIXES = (".csv", ".parquet", ".pq")
+
+
+def run(
+    data: Annotated[
+        str, typer.Option(help="A dataset (synthetic, coat, yahoo_r3, kuairand) or a CSV/Parquet file.")
+    ] = "synthetic",
+    root: Annotated[str | None, typer.Option(help="The folder of the dataset's files.")] = None,
+    test: Annotated[
+        str | None, typer.Option(help="With a file: a file of randomly shown pairs to test on.")
+    ] = None,
+    user: Annotated[str, typer.Option(help="With a file: the column of user ids.")] = "user",
+    item: Annotated[str, typer.Option(help="With a file: the column of item ids.")] = "item",
+    click: Annotated[
+        str | None,
+        typer.Option(help="With a file: the click column; without it every listed pair was clicked."),
+    ] = None,
+    conversion: Annotated[str, typer.Option(help="With a file: the conversion column.")] = "conversion",
+    space: Annotated[
+        str, typer.Option(help="With a file: the population, matrix (all pairs) or impressions (the rows).")
+    ] = "matrix",
+    duplicates: Annotated[
+        str, typer.Option(help="With a file: a pair listed twice is an error, or kept once (max).")
+    ] = "error",
+    backbone: Annotated[str, typer.Option(help="The network: neumf or mf.")] = "neumf",
+    calibrator: Annotated[
+        str, typer.Option(help="What makes propensities honest; none leaves them.")
+    ] = "platt",
+    method: Annotated[str, typer.Option(help="The debiaser; unskew methods lists them.")] = "ips",
+    seeds: Annotated[int, typer.Option(help="Repetitions, trained together.")] = 10,
+    seed: Annotated[int, typer.Option(help="Number of the first repetition.")] = 0,
+    protocol: Annotated[str, typer.Option(help="honest, or paper (what the published code did).")] = "honest",
+    crossfit: Annotated[
+        int, typer.Option(help="Folds of the propensity; 0 for a single split into 80/10/10.")
+    ] = 5,
+    propensity_epochs: Annotated[
+        int | None,
+        typer.Option(help="Train the propensity for exactly so many epochs instead of stopping early."),
+    ] = None,
+    p_min: Annotated[float, typer.Option(help="Propensities below are raised to it.")] = 0.01,
+    out: Annotated[Path | None, typer.Option(help="The run folder [runs/DATA-METHOD].")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    json: Annotated[Path | None, typer.Option(help="Write the metrics to this file too.")] = None,
+) -> None:
+    """Train, calibrate, debias and evaluate; write a run folder with report.html."""
+    from unskew.files import check_target, write_json
+
+    is_file = Path(data).suffix in TABLE_SUFFIXES
+    target = out or Path("runs") / f"{Path(data).stem}-{method}"
+    check_target(target, overwrite=overwrite)
+    if json is not None and not json.absolute().parent.is_dir():
+        raise ParameterError(f"the folder of --json {json} does not exist", remedy="create it first")
+    options: dict[str, Any] = {}
+    if is_file:
+        if not Path(data).exists():
+            raise DataError("there is no such file", where=data, remedy="give --data an existing file")
+        options = {
+            "train": data,
+            "test": test,
+            "user": user,
+            "item": item,
+            "click": click,
+            "conversion": conversion,
+            "space": space,
+            "duplicates": duplicates,
+        }
+    elif test is not None:
+        raise ParameterError("--test goes with --data FILE", remedy="leave it out, or give a file as --data")
+
+    from unskew.progress import progress_bars
+    from unskew.report import render_run_report
+    from unskew.study.folder import write_run
+    from unskew.study.run import RunConfig, run_job
+
+    config = RunConfig(
+        data="files" if is_file else data,
+        root=root,
+        options=options,
+        backbone=backbone,
+        calibrator=calibrator,
+        method=method,
+        seeds=seeds,
+        seed=seed,
+        protocol=protocol,  # type: ignore[arg-type]
+        crossfit=crossfit or None,
+        propensity_epochs=propensity_epochs,
+        p_min=p_min,
+        device=device,
+    )
+    with progress_bars() as progress:
+        result = run_job(config, progress)
+    report = render_run_report(
+        metrics=result.metrics,
+        config={**config.to_dict(), "p_min": result.metrics["p_min"]},
+        sketches=result.sketches,
+        clicked=result.clicked,
+        histories=result.histories,
+    )
+    write_run(result, target, report=report, overwrite=overwrite)
+    if json is not None:
+        write_json(json, result.metrics)
+    from unskew.cli.tables import print_run
+
+    print_run(result.metrics)
+    print(f"\nThe report: {target / 'report.html'}")

@@ -1,0 +1,44 @@
+"""``unskew score``: predictions of a run for new pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unskew.errors import ParameterError
+
+
+def score(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    pairs: Annotated[Path, typer.Argument(help="A CSV or Parquet file with a user and an item column.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The Parquet file to write.")],
+    user: Annotated[str | None, typer.Option(help="The column of user ids [as in training].")] = None,
+    item: Annotated[str | None, typer.Option(help="The column of item ids [as in training].")] = None,
+    method: Annotated[str | None, typer.Option(help="Which of the run's models [its main one].")] = None,
+    unseen: Annotated[
+        str, typer.Option(help="An id that was not seen in training is an error, or gets nan.")
+    ] = "error",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+) -> None:
+    """Add conversion (mean over seeds), its standard deviation, and the propensity to each pair."""
+    if unseen not in ("error", "nan"):
+        raise ParameterError(f"--unseen must be error or nan, not {unseen!r}")
+    if out.exists() and not overwrite:
+        raise ParameterError(f"{out} exists already", remedy="choose another -o, or give --overwrite")
+
+    from unskew.study.scoring import score_pairs
+
+    rows = score_pairs(
+        run,
+        pairs,
+        out,
+        user=user,
+        item=item,
+        method=method,
+        unseen=unseen,  # type: ignore[arg-type]
+        device=device,
+    )
+    print(f"{rows:,} pairs scored: {out}")

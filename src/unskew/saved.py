@@ -1,0 +1,117 @@
+"""Folders of plain files: TOML for what a thing is, safetensors for weights, Parquet for ids, no pickle.
+
+What goes into them is told by :mod:`unskew.debias.storage` and :mod:`unskew.propensity.storage`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from unskew import __version__
+from unskew.backbones import make_backbone
+from unskew.calibration import make_calibrator
+from unskew.errors import RunFolderError
+from unskew.estimator import Estimator
+from unskew.files import CONFIG, to_toml
+from unskew.vocabulary import Vocabulary
+
+FORMAT = 1
+"""Raised when a folder of an earlier version can no longer be read."""
+
+
+class SavedFolder:
+    """The files of a folder; what is missing or damaged is an error that says so."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
+            raise RunFolderError("is not a folder", where=str(folder), remedy="give a run folder")
+        try:
+            self.config = tomllib.loads(self.text(CONFIG))
+        except tomllib.TOMLDecodeError as error:
+            raise RunFolderError(f"{CONFIG} is damaged: {error}", where=str(folder)) from error
+        if self.config.get("format") != FORMAT:
+            raise RunFolderError(
+                f"was written in format {self.config.get('format')}, and this version reads {FORMAT}",
+                where=str(folder),
+                remedy="run it again with this version",
+            )
+
+    def text(self, name: str) -> str:
+        """A text file."""
+        return self._path(name).read_text(encoding="utf-8")
+
+    def tensors(self, name: str, prefix: str = "") -> dict[str, Tensor]:
+        """The tensors of a safetensors file whose names start with a prefix, without it."""
+        try:
+            everything = load_file(self._path(name))
+        except SafetensorError as error:
+            raise RunFolderError(f"{name} is damaged: {error}", where=str(self.folder)) from error
+        return {key[len(prefix) :]: value for key, value in everything.items() if key.startswith(prefix)}
+
+    def vocabulary(self, name: str) -> Vocabulary:
+        """The ids of users or items."""
+        try:
+            table = pq.read_table(self._path(f"{name}.parquet"))
+        except pa.ArrowException as error:
+            raise RunFolderError(f"{name}.parquet is damaged: {error}", where=str(self.folder)) from error
+        return Vocabulary(
+            ids=np.array(table.column("id").to_pylist()), name=table.schema.metadata[b"name"].decode()
+        )
+
+    def _path(self, name: str) -> Path:
+        path = self.folder / name
+        if not path.is_file():
+            raise RunFolderError(
+                f"{name} is missing", where=str(self.folder), remedy="give a folder that unskew wrote, whole"
+            )
+        return path
+
+
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """``config.toml``, with the version that wrote it."""
+    text = to_toml({"unskew": __version__, "format": FORMAT, **config})
+    (folder / CONFIG).write_text(text, encoding="utf-8")
+
+
+def write_vocabularies(folder: Path, users: Vocabulary, items: Vocabulary) -> None:
+    """``users.parquet`` and ``items.parquet``."""
+    for name, vocabulary in (("users", users), ("items", items)):
+        schema = pa.schema({"id": pa.array(vocabulary.ids).type}, metadata={"name": vocabulary.name})
+        pq.write_table(pa.table([pa.array(vocabulary.ids)], schema=schema), folder / f"{name}.parquet")
+
+
+def named(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """A network's tensors under a prefix, ready to be written."""
+    return {prefix + name: value.detach().cpu().contiguous() for name, value in state.items()}
+
+
+def params_table(estimator: Estimator) -> dict[str, Any]:
+    """Parameters as TOML can hold them; nested estimators as tables with their names."""
+    return {
+        name: {"name": type(value).name, **params_table(value)} if isinstance(value, Estimator) else value
+        for name, value in estimator.get_params(deep=False).items()
+    }
+
+
+def restored_params(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters from such a table: backbones and calibrators are made again by their names."""
+    params: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            inner = restored_params({key: v for key, v in value.items() if key != "name"})
+            make = make_backbone if name.endswith("backbone") else make_calibrator
+            params[name] = make(str(value["name"]), **inner)
+        else:
+            params[name] = None if value == "none" else value
+    return params
