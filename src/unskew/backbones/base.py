@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,19 +13,36 @@ from unskew.backbones.noise import Noise
 from unskew.estimator import Estimator
 from unskew.seeds import stream
 
+Embedded = tuple[Tensor, Tensor]
+"""Rows of the user and the item tables, ``[R, B, …]`` each."""
+
+TOWER = "prediction"
+"""The tower of a network that has only one."""
+
 
 class Network(nn.Module):
     """R copies of a network: ``(user [R, B], item [R, B]) → logit [R, B]``.
 
-    ``noise`` feeds its dropout; every parameter has the leading dimension R.
+    A network may have several towers that share its embeddings, each with weights of its own; a
+    multi-task method embeds a pair once and reads it with each. Every parameter has the leading dimension
+    R; ``noise`` feeds the dropout.
     """
 
     noise: Noise
     replicas: int
+    towers: tuple[str, ...]
+
+    def embed(self, user: Tensor, item: Tensor) -> Embedded:
+        """Look up pairs of codes ``[R, B]``."""
+        raise NotImplementedError
+
+    def read(self, embedded: Embedded, tower: str) -> Tensor:
+        """Logits ``[R, B]`` of embedded pairs, by one tower."""
+        raise NotImplementedError
 
     def forward(self, user: Tensor, item: Tensor) -> Tensor:
-        """Logits of pairs of codes."""
-        raise NotImplementedError
+        """Logits of the first tower."""
+        return self.read(self.embed(user, item), self.towers[0])
 
     def to_device(self, device: torch.device) -> Network:
         """Move parameters and noise."""
@@ -41,18 +57,23 @@ class Backbone(Estimator):
 
     name: ClassVar[str]
 
-    def build(self, n_users: int, n_items: int, seeds: Sequence[int]) -> Network:
+    def build(
+        self, n_users: int, n_items: int, seeds: Sequence[int], towers: Sequence[str] = (TOWER,)
+    ) -> Network:
         """A network of ``len(seeds)`` replicas; the weights of replica k depend on ``seeds[k]`` alone."""
         generators = [torch.Generator().manual_seed(stream(seed, "weights")) for seed in seeds]
-        network = self._network(n_users, n_items, generators, Noise([stream(s, "dropout") for s in seeds]))
+        noise = Noise([stream(seed, "dropout") for seed in seeds])
+        network = self._network(n_users, n_items, generators, noise, tuple(towers))
         network.replicas = len(seeds)
+        network.towers = tuple(towers)
         return network
 
     def _network(
-        self, n_users: int, n_items: int, generators: Sequence[torch.Generator], noise: Noise
+        self,
+        n_users: int,
+        n_items: int,
+        generators: Sequence[torch.Generator],
+        noise: Noise,
+        towers: tuple[str, ...],
     ) -> Network:
         raise NotImplementedError
-
-    def to_dict(self) -> dict[str, Any]:
-        """Name and parameters, for a run's ``config.toml``."""
-        return {"name": self.name, **dataclasses.asdict(self)}

@@ -47,6 +47,16 @@ def zeros(weight: Tensor, generator: torch.Generator) -> None:
     weight.zero_()
 
 
+def ones(weight: Tensor, generator: torch.Generator) -> None:
+    """All one; the generator is left untouched."""
+    weight.fill_(1.0)
+
+
+def random_signs(weight: Tensor, generator: torch.Generator) -> None:
+    """+1 or −1 with equal probability."""
+    weight.bernoulli_(0.5, generator=generator).mul_(2.0).sub_(1.0)
+
+
 def replicated(
     shape: Sequence[int], initialise: Initialiser, generators: Sequence[torch.Generator]
 ) -> nn.Parameter:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from unskew.backbones.base import Backbone, Network
-from unskew.backbones.layers import ReplicaEmbedding, normal, replicated, zeros
+from unskew.backbones.base import Backbone, Embedded, Network
+from unskew.backbones.layers import Initialiser, ReplicaEmbedding, normal, ones, replicated, zeros
 from unskew.backbones.noise import Noise
 from unskew.estimator import require
 
@@ -19,8 +19,9 @@ from unskew.estimator import require
 class MF(Backbone):
     """logit(u, i) = ⟨x_u, y_i⟩ + b_u + b_i + b.
 
-    x_u, y_i are embeddings of dimension ``dim``; b_u, b_i biases; b an offset. Use it where the data are
-    few or speed counts; :class:`NeuMF` is the paper's backbone.
+    x_u, y_i are embeddings of dimension ``dim``; b_u, b_i biases; b an offset. With several towers each has
+    its own b and a weight per dimension, Σ_d w_d x_ud y_id (with one tower w = 1 is not trained). Use it
+    where the data are few or speed counts; :class:`NeuMF` is the paper's backbone.
 
     Parameters
     ----------
@@ -35,26 +36,56 @@ class MF(Backbone):
     init_std: float = 0.01
 
     def _network(
-        self, n_users: int, n_items: int, generators: Sequence[torch.Generator], noise: Noise
+        self,
+        n_users: int,
+        n_items: int,
+        generators: Sequence[torch.Generator],
+        noise: Noise,
+        towers: tuple[str, ...],
     ) -> Network:
         require(self.dim >= 1, f"dim must be at least 1, not {self.dim}")
-        return _MFNetwork(self, n_users, n_items, generators, noise)
+        return _MFNetwork(self, n_users, n_items, generators, noise, towers)
 
 
 class _MFNetwork(Network):
     def __init__(
-        self, spec: MF, n_users: int, n_items: int, generators: Sequence[torch.Generator], noise: Noise
+        self,
+        spec: MF,
+        n_users: int,
+        n_items: int,
+        generators: Sequence[torch.Generator],
+        noise: Noise,
+        towers: tuple[str, ...],
     ):
         super().__init__()
         self.noise = noise
-        self.user = ReplicaEmbedding(n_users, spec.dim, normal(spec.init_std), generators)
-        self.item = ReplicaEmbedding(n_items, spec.dim, normal(spec.init_std), generators)
-        self.user_bias = ReplicaEmbedding(n_users, 1, zeros, generators)
-        self.item_bias = ReplicaEmbedding(n_items, 1, zeros, generators)
-        self.offset = replicated((1,), zeros, generators)
+        # The bias of a user (item) is one more column of its table: one look-up instead of two.
+        self.user = ReplicaEmbedding(n_users, spec.dim + 1, _with_zero_bias(spec), generators)
+        self.item = ReplicaEmbedding(n_items, spec.dim + 1, _with_zero_bias(spec), generators)
+        self.offset = nn.ParameterDict({name: replicated((1,), zeros, generators) for name in towers})
+        self.scale = (
+            nn.ParameterDict({name: replicated((1, spec.dim), ones, generators) for name in towers})
+            if len(towers) > 1
+            else None
+        )
 
-    def forward(self, user: Tensor, item: Tensor) -> Tensor:
-        affinity = (self.user(user) * self.item(item)).sum(-1)
-        bias = (self.user_bias(user) + self.item_bias(item)).squeeze(-1)
-        logit: Tensor = affinity + bias + self.offset
+    def embed(self, user: Tensor, item: Tensor) -> Embedded:
+        return self.user(user), self.item(item)
+
+    def read(self, embedded: Embedded, tower: str) -> Tensor:
+        user, item = embedded
+        product = user[..., :-1] * item[..., :-1]
+        if self.scale is not None:
+            product = product * self.scale[tower]
+        logit: Tensor = product.sum(-1) + user[..., -1] + item[..., -1] + self.offset[tower]
         return logit
+
+
+def _with_zero_bias(spec: MF) -> Initialiser:
+    embeddings = normal(spec.init_std)
+
+    def fill(weight: Tensor, generator: torch.Generator) -> None:
+        embeddings(weight, generator)
+        weight[:, -1] = 0.0
+
+    return fill

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from unskew.backbones.base import Backbone, Network
+from unskew.backbones.base import Backbone, Embedded, Network
 from unskew.backbones.layers import (
     ReplicaDropout,
     ReplicaEmbedding,
@@ -54,26 +54,52 @@ class NeuMF(Backbone):
     init_std: float = 0.01
 
     def _network(
-        self, n_users: int, n_items: int, generators: Sequence[torch.Generator], noise: Noise
+        self,
+        n_users: int,
+        n_items: int,
+        generators: Sequence[torch.Generator],
+        noise: Noise,
+        towers: tuple[str, ...],
     ) -> Network:
         require(self.dim >= 1, f"dim must be at least 1, not {self.dim}")
         require(bool(self.layers), "layers must name at least one width", "give layers=(64, 32, 16)")
         for name in ("dropout", "emb_dropout"):
             rate = getattr(self, name)
             require(0.0 <= rate < 1.0, f"{name} must be in [0, 1), not {rate}")
-        return _NeuMFNetwork(self, n_users, n_items, generators, noise)
+        return _NeuMFNetwork(self, n_users, n_items, generators, noise, towers)
 
 
 class _NeuMFNetwork(Network):
     def __init__(
-        self, spec: NeuMF, n_users: int, n_items: int, generators: Sequence[torch.Generator], noise: Noise
+        self,
+        spec: NeuMF,
+        n_users: int,
+        n_items: int,
+        generators: Sequence[torch.Generator],
+        noise: Noise,
+        towers: tuple[str, ...],
     ):
         super().__init__()
         self.noise = noise
-        self.dim = spec.dim
         self.user = ReplicaEmbedding(n_users, 2 * spec.dim, normal(spec.init_std), generators)
         self.item = ReplicaEmbedding(n_items, 2 * spec.dim, normal(spec.init_std), generators)
         self.embedding_dropout = ReplicaDropout(spec.emb_dropout, noise)
+        self.tower = nn.ModuleDict({name: _Tower(spec, generators, noise) for name in towers})
+
+    def embed(self, user: Tensor, item: Tensor) -> Embedded:
+        return self.embedding_dropout(self.user(user)), self.embedding_dropout(self.item(item))
+
+    def read(self, embedded: Embedded, tower: str) -> Tensor:
+        logit: Tensor = self.tower[tower](*embedded)
+        return logit
+
+
+class _Tower(nn.Module):
+    """The MLP and the head over looked-up rows."""
+
+    def __init__(self, spec: NeuMF, generators: Sequence[torch.Generator], noise: Noise):
+        super().__init__()
+        self.dim = spec.dim
         widths = (2 * spec.dim, *spec.layers)
         self.dropouts = nn.ModuleList(ReplicaDropout(spec.dropout, noise) for _ in spec.layers)
         self.mlp = nn.ModuleList(ReplicaLinear(i, o, generators) for i, o in pairwise(widths))
@@ -81,9 +107,7 @@ class _NeuMFNetwork(Network):
         default = fan_in_uniform(fan_in)
         self.head = ReplicaLinear(fan_in, 1, generators, weight=default, bias=default)
 
-    def forward(self, user: Tensor, item: Tensor) -> Tensor:
-        user_rows = self.embedding_dropout(self.user(user))
-        item_rows = self.embedding_dropout(self.item(item))
+    def forward(self, user_rows: Tensor, item_rows: Tensor) -> Tensor:
         gmf = user_rows[..., : self.dim] * item_rows[..., : self.dim]
         hidden = torch.cat((user_rows[..., self.dim :], item_rows[..., self.dim :]), dim=-1)
         for dropout, linear in zip(self.dropouts, self.mlp, strict=True):
