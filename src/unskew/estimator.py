@@ -38,7 +38,12 @@ class Estimator:
                     remedy=f"use one of {', '.join(known)}",
                 )
             if inner:
-                getattr(self, outer).set_params(**{inner: value})
+                nested = getattr(self, outer)
+                require(
+                    isinstance(nested, Estimator),
+                    f"{type(self).__name__}'s {outer} is {nested!r}, which has no parameter {inner!r}",
+                )
+                nested.set_params(**{inner: value})
             else:
                 setattr(self, outer, value)
         return self

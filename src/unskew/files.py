@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from unskew.errors import RunFolderError
 
 CONFIG = "config.toml"
@@ -54,6 +56,10 @@ def whole_folder(folder: Path, *, overwrite: bool) -> Iterator[Path]:
         if folder.exists():
             folder.rename(old)
         beside.rename(folder)
+    except BaseException:
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
@@ -64,6 +70,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     """A new file beside the target, moved into its place at the end; nothing is left of a failure."""
     if not path.parent.is_dir():
         raise RunFolderError("its folder does not exist", where=str(path), remedy="create the folder first")
+    if path.is_dir():
+        raise RunFolderError("is a folder", where=str(path), remedy="give the name of a file")
     beside = path.parent / f".{path.name}.partial-{os.getpid()}"
     try:
         yield beside
@@ -118,6 +126,8 @@ def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[st
 
 
 def _toml_value(value: Any) -> str:
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None:
         return '"none"'
     if isinstance(value, bool):
