@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from unskew.errors import TrainingError
+from unskew.estimator import require
 from unskew.progress import Tracker
 from unskew.training.samplers import Draw, Sampler
 
@@ -45,10 +46,20 @@ class Schedule:
 
     epochs: int
     learning_rate: float
-    weight_decay: float
+    weight_decay: float | Mapping[str, float]
+    """For all networks, or by network."""
     patience: int | None
     """Epochs without improvement on validation before a replica stops and goes back to its best weights;
     None trains all epochs and keeps the last."""
+
+    def __post_init__(self) -> None:
+        require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}")
+        require(self.learning_rate > 0, f"learning_rate must be positive, not {self.learning_rate}")
+        require(self.weight_decay >= 0, f"weight_decay must not be negative, not {self.weight_decay}")
+        require(
+            self.patience is None or self.patience >= 1,
+            f"patience must be None or at least 1 epoch, not {self.patience}",
+        )
 
 
 @dataclass
@@ -58,6 +69,13 @@ class History:
     train: dict[str, list[list[float]]] = field(default_factory=dict)
     validation: list[list[float]] = field(default_factory=list)
     best_epoch: list[int] = field(default_factory=list)
+
+    def __add__(self, later: History) -> History:
+        """One stage after another; the best epoch is counted from the start of the last."""
+        steps = {**self.train}
+        for name, losses in later.train.items():
+            steps[name] = steps.get(name, []) + losses
+        return History(steps, self.validation + later.validation, later.best_epoch)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain lists, for JSON."""
@@ -89,9 +107,13 @@ def train(
     TrainingError
         A loss became NaN or infinite.
     """
+    decay = schedule.weight_decay
     optimisers = {
         name: torch.optim.Adam(
-            network.parameters(), lr=schedule.learning_rate, weight_decay=schedule.weight_decay, fused=True
+            network.parameters(),
+            lr=schedule.learning_rate,
+            weight_decay=decay[name] if isinstance(decay, Mapping) else decay,
+            fused=True,
         )
         for name, network in networks.items()
     }
@@ -101,14 +123,15 @@ def train(
     for epoch in range(schedule.epochs):
         for each in passes:
             if each.before is not None:
-                each.before()
+                with evaluating(networks.values()):
+                    each.before()
             for name, loss in _run_pass(each, epoch, networks, optimisers).items():
-                _require_finite(loss, name, epoch)
+                _require_finite(loss, name, epoch, keeper)
                 history.train.setdefault(name, []).append(loss.tolist())
         if validate is not None:
             with evaluating(networks.values()):
                 value = validate()
-            _require_finite(value, "validation", epoch)
+            _require_finite(value, "validation", epoch, keeper)
             history.validation.append(value.tolist())
             if keeper is not None:
                 keeper.offer(value, epoch)
@@ -153,8 +176,11 @@ def evaluating(networks: Any) -> Iterator[None]:
             network.train(training)
 
 
-def _require_finite(loss: Tensor, name: str, epoch: int) -> None:
+def _require_finite(loss: Tensor, name: str, epoch: int, keeper: _BestWeights | None) -> None:
     wrong = ~torch.isfinite(loss)
+    if keeper is not None:
+        # What becomes of a replica after it stopped is thrown away.
+        wrong &= ~keeper.stopped
     if bool(wrong.any()):
         replica = int(torch.nonzero(wrong)[0])
         raise TrainingError(
@@ -173,11 +199,11 @@ class _BestWeights:
         self._value = torch.full((replicas,), torch.inf, device=device)
         self._epoch = torch.zeros(replicas, dtype=torch.int64, device=device)
         self._waited = torch.zeros(replicas, dtype=torch.int64, device=device)
-        self._stopped = torch.zeros(replicas, dtype=torch.bool, device=device)
+        self.stopped = torch.zeros(replicas, dtype=torch.bool, device=device)
 
     def offer(self, value: Tensor, epoch: int) -> None:
         """Keep the current weights of every running replica that improved."""
-        better = (value < self._value) & ~self._stopped
+        better = (value < self._value) & ~self.stopped
         self._value = torch.where(better, value, self._value)
         self._epoch[better] = epoch
         self._waited = torch.where(better, 0, self._waited + 1)
@@ -186,8 +212,8 @@ class _BestWeights:
 
     def exhausted(self, patience: int) -> bool:
         """Whether every replica has waited ``patience`` epochs; those that have are stopped for good."""
-        self._stopped |= self._waited >= patience
-        return bool(self._stopped.all())
+        self.stopped |= self._waited >= patience
+        return bool(self.stopped.all())
 
     def restore(self) -> list[int]:
         """Put the best weights back; the epochs they are from."""
