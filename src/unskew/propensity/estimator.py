@@ -47,6 +47,8 @@ Scored = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 HELD_OUT_BUDGET = 1 << 24
 """Held-out cells kept over all replicas; beyond it the unclicked are thinned and weighted."""
 
+_NO_DATA = "a loaded propensity keeps no data to diagnose"
+
 
 @dataclass(kw_only=True)
 class Propensity(Estimator):
@@ -206,7 +208,7 @@ class Propensity(Estimator):
         self._require_fitted("network_")
         log = log or self.log_
         if log is None:
-            raise NotFittedError("a loaded propensity keeps no data to diagnose", remedy="fit it again")
+            raise NotFittedError(_NO_DATA, remedy="fit it again")
         clicks = log.take(log.clicked)
         return {
             kind: average(
@@ -235,6 +237,8 @@ class Propensity(Estimator):
         evaluation cells.
         """
         self._require_fitted("network_")
+        if self.log_ is None:
+            raise NotFittedError(_NO_DATA, remedy="fit it again")
         return self._sketches_calibrated if calibrated else self._sketches_raw
 
     def _check(self) -> None:
@@ -269,13 +273,16 @@ class Propensity(Estimator):
         cells, weight = held_out_cells(
             self.population_, self.slots_, admitted, HELD_OUT_BUDGET // len(admitted)
         )
-        click = self.population_.click(cells) * (weight > 0)
-        if bool((click.sum(1) == 0).any()):
+        self._require_clicks((self.population_.click(cells) * weight).sum(1) > 0)
+        return cells, weight
+
+    def _require_clicks(self, has_clicks: Tensor) -> None:
+        if not bool(has_clicks.all()):
             raise DataError(
-                f"too few clicks ({self.population_.n_clicks}) to hold some out for every replica",
+                f"too few clicks ({self.population_.n_clicks}) for every replica to train on some and to hold"
+                " some out",
                 remedy="give more data, or fewer folds (crossfit)",
             )
-        return cells, weight
 
     def _training_cells(self, ratio: float) -> tuple[Tensor, Tensor]:
         seeds = self._replica_seeds("fresh negatives")
@@ -288,6 +295,7 @@ class Propensity(Estimator):
     def _sampler(self, ratio: float | None) -> Sampler:
         seeds = self._replica_seeds("propensity order")
         admitted = self.design_.admitted(TRAIN, len(self.seeds_), self.device_)
+        self._require_clicks(admitted.gather(1, self.slots_.of(self.population_.observed[None])).any(1))
         if ratio is None:
             return EveryCell(self.population_, seeds, self.batch_size, self.slots_, admitted)
         return ClicksAndNegatives(

@@ -22,7 +22,7 @@ def resolve_ratio(negatives: Negatives, population_size: int) -> float | None:
         return AUTO_RATIO if population_size > MOST_CELLS else None
     if negatives is None:
         return None
-    if not negatives > 0:
+    if not (isinstance(negatives, int | float) and negatives > 0):
         raise ParameterError(f"negatives must be None, 'auto' or a positive ratio, not {negatives!r}")
     return float(negatives)
 
