@@ -14,6 +14,10 @@ Vector = NDArray[np.float64]
 SCORE_REMEDY = "give probabilities in [0, 1]; turn logits into probabilities with the sigmoid first"
 
 
+ROUNDING_OF_A_MEAN = 1e-12
+"""Relative error that the mean of ten million equal scores may have gathered."""
+
+
 class Grouped(NamedTuple):
     """Rows of one score told together; scores ascend and are distinct.
 
@@ -155,8 +159,16 @@ def _sketch_points(sketch: Any, outcome: Any, sample_weight: Any) -> Grouped:
     if len(points.score) == 0:
         raise DataError("the sketch is empty", remedy="update it with rows before fitting on it")
     rows, _ = sketch.sums_by_outcome(sketch.occupied())
-    columns = (points.score, points.total, points.positive, points.rows, rows[:, 1])
+    columns = (_on_edges(points.score, sketch.bins), points.total, points.positive, points.rows, rows[:, 1])
     return _with_weight(Grouped(*(np.asarray(column, dtype=np.float64) for column in columns)))
+
+
+def _on_edges(score: Vector, bins: int) -> Vector:
+    """Mean scores of the cells that hold one edge of the equal-width bins only, freed of their rounding."""
+    edge = np.linspace(0.0, 1.0, bins + 1)[np.rint(score * bins).astype(np.intp)]
+    moved = np.where(np.abs(score - edge) <= ROUNDING_OF_A_MEAN * edge, edge, score)
+    kept = np.diff(moved, prepend=-1.0, append=2.0) > 0
+    return np.where(kept[:-1] & kept[1:], moved, score)
 
 
 def _with_weight(points: Grouped) -> Grouped:

@@ -75,11 +75,16 @@ def edges_between(left: Vector, right: Vector) -> Vector:
         dropped = MANTISSA_BITS - kept
         rounded = ((bits >> dropped) << dropped).view(np.float64)
         edge = np.where((rounded > left) & (rounded <= right), rounded, edge)
-    hundredth = np.floor(right * SKETCH_BINS) / SKETCH_BINS
-    edge = np.where((hundredth > left) & (hundredth <= right), hundredth, edge)
+    hundredths = width_edges(SKETCH_BINS)
+    hundredth = hundredths[np.searchsorted(hundredths, right, side="right") - 1]
+    edge = np.where(hundredth > left, hundredth, edge)
     # A sketch keeps scores that equal a hundredth in a cell of their own, which ends right after it.
-    on_hundredth = left == np.round(left * SKETCH_BINS) / SKETCH_BINS
-    return np.where(on_hundredth & (left > 0), np.nextafter(left, 1.0), edge)
+    return np.where(np.isin(left, hundredths[1:]), np.nextafter(left, 1.0), edge)
+
+
+def width_edges(bins: int) -> Vector:
+    """0, …, 1 in equal steps, to the last bit those of the sketch and of ECE."""
+    return np.linspace(0.0, 1.0, bins + 1)
 
 
 def block_starts(labels: NDArray[np.intp]) -> NDArray[np.intp]:

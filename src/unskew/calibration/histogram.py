@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.calibration._grouping import Vector, sum_by
-from unskew.calibration._steps import Lookup, StepCalibrator, block_starts, edges_between, smooth_extremes
+from unskew.calibration._steps import (
+    Lookup,
+    StepCalibrator,
+    block_starts,
+    edges_between,
+    smooth_extremes,
+    width_edges,
+)
 from unskew.estimator import require
 
 
@@ -71,7 +78,7 @@ class Histogram(StepCalibrator):
             centre = np.full(len(starts), np.nan)
             in_bin, in_bin_positive = np.add.reduceat(total, starts), np.add.reduceat(positive, starts)
         else:
-            edges = np.nextafter(np.arange(1, self.bins) / self.bins, 1.0)
+            edges = np.nextafter(width_edges(self.bins)[1:-1], 1.0)
             centre = (np.arange(self.bins) + 0.5) / self.bins
             bin_of = Lookup(edges).count(score)
             in_bin = sum_by(bin_of, total, self.bins)

@@ -1,0 +1,84 @@
+"""Auto chooses what the truth calls for, and says why."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from contracts.calibrator_contract import skewed_rows
+from unskew.calibration import Auto, make_calibrator
+from unskew.calibration._folds import folds_of
+from unskew.calibration._grouping import group
+from unskew.errors import DataError
+from unskew.metrics.sketch import CalibrationSketch
+
+
+def rows_of(truth_of, rows=20_000, seed=0):
+    random = np.random.default_rng(seed)
+    z = random.normal(-1.5, 1.5, rows)
+    return expit(z), random.random(rows) < truth_of(z)
+
+
+@pytest.mark.parametrize(
+    ("truth_of", "expected"),
+    [
+        (expit, {"none"}),
+        (lambda z: expit(z / 1.7), {"temperature"}),
+        (lambda z: expit(0.6 * z - 1), {"platt"}),
+        (lambda z: np.where(z < -1.5, 0.05, np.where(z < 0, 0.3, 0.6)), {"isotonic", "venn_abers"}),
+    ],
+)
+def test_chooses_the_simplest_map_that_fits(truth_of, expected):
+    auto = Auto().fit(*rows_of(truth_of))
+    assert auto.choice_.name in expected
+    assert auto.reason_.startswith(f"{auto.choice_.name}: cross-validated NLL")
+
+
+def test_the_reason_tells_every_loss():
+    auto = Auto(candidates=("none", "platt")).fit(*skewed_rows(5000))
+    assert auto.choice_.name == "platt"
+    assert "the lowest" in auto.reason_
+    assert f"none {auto.losses_['none']:.6g}" in auto.reason_
+    assert "5,000 rows" in auto.reason_
+
+
+def test_a_near_tie_goes_to_the_simpler_one_unless_told_otherwise():
+    score, outcome = rows_of(expit)
+    strict = Auto(standard_errors=0).fit(score, outcome)
+    assert strict.losses_[strict.choice_.name] == min(strict.losses_.values())
+    assert Auto().fit(score, outcome).choice_.name == "none"
+
+
+def test_predicts_as_its_choice_fitted_on_everything():
+    score, outcome = skewed_rows(3000)
+    auto = Auto().fit(score, outcome)
+    alone = make_calibrator(auto.choice_.name).fit(score, outcome)
+    np.testing.assert_array_equal(auto.predict(score), alone.predict(score))
+
+
+def test_a_sketch_is_divided_as_its_rows_are():
+    score, outcome = skewed_rows(100_000)
+    from_rows = Auto().fit(score, outcome)
+    from_sketch = Auto().fit(CalibrationSketch.of(score=score, outcome=outcome))
+    assert from_sketch.choice_.name == from_rows.choice_.name
+    for name, loss in from_rows.losses_.items():
+        assert from_sketch.losses_[name] == pytest.approx(loss, rel=2e-3)
+
+
+def test_folds_divide_rows_and_weights_without_loss():
+    score, outcome = skewed_rows(3000, ties=100)
+    weight = np.where(outcome == 1, 1.0, 25.0)
+    points = group(score, outcome, weight, exact_below=10_000)
+    folds = folds_of(points, 5, seed=0)
+    assert sum(part.rows.sum() for _, part in folds) == 3000
+    assert sum(part.positive.sum() for _, part in folds) == pytest.approx(outcome.sum())
+    assert sum(part.total.sum() for _, part in folds) == pytest.approx(weight.sum())
+    for training, held_out in folds:
+        assert training.rows.sum() + held_out.rows.sum() == 3000
+        assert held_out.positive.sum() == pytest.approx(outcome.sum() / 5, rel=0.35)
+
+
+def test_too_few_rows_to_choose_is_told():
+    with pytest.raises(DataError, match="too few rows of one class"):
+        Auto(folds=2).fit([0.1, 0.9], [0, 1])

@@ -1,0 +1,170 @@
+"""Every calibrator keeps the contract; those that promise the base rate keep it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contracts.calibrator_contract import CalibratorContract, skewed_rows
+from unskew.calibration import (
+    CALIBRATORS,
+    Beta,
+    Calibrator,
+    Histogram,
+    Isotonic,
+    Platt,
+    Segmented,
+    Spline,
+    calibrator_from_dict,
+    load_calibrator,
+    make_calibrator,
+)
+from unskew.errors import ParameterError, RunFolderError
+from unskew.metrics.sketch import CalibrationSketch
+
+VARIANTS = {
+    "platt-prob": Platt(input="prob"),
+    "platt-smoothed": Platt(target_smoothing=True),
+    "beta-am": Beta(variant="am"),
+    "beta-ab": Beta(variant="ab"),
+    "isotonic-linear": Isotonic(interpolation="linear"),
+    "isotonic-plain": Isotonic(smoothing=0),
+    "histogram-width": Histogram(spacing="width", bins=100),
+    "histogram-laplace": Histogram(smooth_all=True),
+    "spline-fixed": Spline(penalty=1.0),
+    "segmented": Segmented(),
+}
+CHOOSERS = ("auto", "spline")
+SIMPLE = {name: kind() for name, kind in CALIBRATORS.items() if name not in CHOOSERS} | VARIANTS
+KEEP_BASE_RATE = (
+    "platt", "platt-prob", "beta", "beta-am", "spline", "isotonic", "scaling_binning", "segmented"
+)  # fmt: skip
+
+
+def named(name: str) -> Calibrator:
+    return (SIMPLE | {chooser: CALIBRATORS[chooser]() for chooser in CHOOSERS})[name].clone()
+
+
+class TestEveryCalibrator(CalibratorContract):
+    @pytest.fixture(params=SIMPLE)
+    def calibrator(self, request) -> Calibrator:
+        return named(request.param)
+
+
+class TestCalibratorsThatChoose(CalibratorContract):
+    thins_rows_at_random = True
+
+    @pytest.fixture(params=CHOOSERS)
+    def calibrator(self, request) -> Calibrator:
+        return named(request.param)
+
+
+@pytest.mark.parametrize("name", KEEP_BASE_RATE)
+@pytest.mark.parametrize(
+    ("level", "through_sketch", "tolerance"),
+    # The cells of a sketch are fine where propensities are small, and coarse near 1.
+    [(-6.0, False, 1e-6), (-2.5, False, 1e-6), (2.0, False, 1e-6),
+     (-6.0, True, 1e-6), (-2.5, True, 1e-6), (2.0, True, 1e-4)],
+)  # fmt: skip
+def test_the_mean_prediction_is_the_base_rate(name, level, through_sketch, tolerance):
+    score, outcome = skewed_rows(30_000, level=level)
+    calibrator = named(name)
+    if through_sketch:
+        calibrator.fit(CalibrationSketch.of(score=score, outcome=outcome))
+    else:
+        calibrator.fit(score, outcome)
+    assert calibrator.predict(score).mean() == pytest.approx(outcome.mean(), abs=tolerance)
+
+
+@pytest.mark.parametrize("name", [name for name in KEEP_BASE_RATE if name != "spline"])
+@given(
+    rows=st.lists(
+        st.tuples(st.one_of(st.sampled_from([0.0, 1.0, 0.5, 1e-38, 1e-12]), st.floats(0, 1)), st.booleans()),
+        min_size=2,
+        max_size=40,
+    ).filter(lambda rows: 0 < sum(outcome for _, outcome in rows) < len(rows))
+)
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_the_base_rate_is_kept_whatever_the_scores(name, rows):
+    score, outcome = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
+    calibrator = named(name)
+    probability = calibrator.fit(score, outcome).predict(score)
+    assert probability.mean() == pytest.approx(outcome.mean(), abs=1e-6)
+    assert 0 < probability.min() <= probability.max() < 1
+    assert np.diff(calibrator.predict(np.sort(score))).min() >= -1e-12
+
+
+@pytest.mark.parametrize("name", ["isotonic", "histogram", "ic_ipw", "venn_abers"])
+def test_no_weight_explodes_where_a_plain_map_answers_zero(name):
+    score, outcome = skewed_rows(20_000, level=-8.0)
+    assert Isotonic(smoothing=0).fit(score, outcome).predict(score).min() == 1e-12
+    probability = make_calibrator(name).fit(score, outcome).predict(score)
+    assert probability.min() >= 0.9 / (len(score) + 2)
+
+
+def test_constant_scores_get_the_base_rate():
+    for name in ("platt", "beta", "spline", "isotonic", "histogram", "scaling_binning", "ic_ipw"):
+        calibrator = make_calibrator(name).fit(np.full(50, 0.25), np.arange(50) % 5 == 0)
+        assert calibrator.predict([0.25])[0] == pytest.approx(0.2, abs=1e-9), name
+
+
+def test_names_make_calibrators():
+    assert isinstance(make_calibrator(None), CALIBRATORS["none"])
+    assert make_calibrator("platt", input="prob").get_params()["input"] == "prob"
+    given_one = Platt()
+    assert make_calibrator(given_one) is given_one
+    with pytest.raises(ParameterError, match=r"no calibrator 'plat'.*platt"):
+        make_calibrator("plat")
+    for name, kind in CALIBRATORS.items():
+        assert kind.name == name
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Platt(input="logits"), "input must be 'logit' or 'prob'"),
+        (lambda: Platt(smallest_slope=0), "smallest_slope must be above 0"),
+        (lambda: Beta(variant="a"), "variant must be"),
+        (lambda: Isotonic(smoothing=-1), "smoothing must be 0 or more"),
+        (lambda: Isotonic(interpolation="cubic"), "interpolation must be"),
+        (lambda: Histogram(bins=0), "bins must be at least 1"),
+        (lambda: Histogram(spacing="log"), "spacing must be"),
+        (lambda: Spline(pieces=2), "pieces must be at least 3"),
+        (lambda: Spline(penalty=0), "penalty must be above 0"),
+        (lambda: Segmented(strength=0), "strength must be above 0"),
+        (lambda: make_calibrator("temperature", largest_temperature=0.5), "largest_temperature"),
+        (lambda: make_calibrator("scaling_binning", bins=0), "bins must be at least 1"),
+        (lambda: make_calibrator("auto", folds=1), "folds must be at least 2"),
+        (lambda: make_calibrator("auto", candidates=("auto",)), "auto cannot choose itself"),
+    ],
+)
+def test_parameters_out_of_range_are_told_at_fit(build, message):
+    calibrator = build()
+    with pytest.raises(ParameterError, match=message):
+        calibrator.fit(*skewed_rows(100))
+
+
+def test_files_that_hold_no_calibrator_are_refused(tmp_path):
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        load_calibrator(tmp_path / "absent.json")
+    (tmp_path / "text.json").write_text("not json")
+    with pytest.raises(RunFolderError, match="is not JSON"):
+        load_calibrator(tmp_path / "text.json")
+    with pytest.raises(RunFolderError, match="does not hold a calibrator"):
+        calibrator_from_dict({"calibrator": "unheard of"})
+    with pytest.raises(RunFolderError, match="folder does not exist"):
+        Platt().fit(*skewed_rows(100)).save(tmp_path / "absent" / "calibrator.json")
+
+
+def test_importing_calibrators_loads_neither_torch_nor_scikit_learn_nor_numba():
+    code = (
+        "import sys, unskew.calibration;"
+        "print([name for name in ('torch', 'sklearn', 'numba') if name in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
