@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from unskew.debias.base import Batch, Debiaser, PassPlan, Setting, StepPlan
+from unskew.debias.base import Debiaser
 from unskew.debias.ips import IPS
 from unskew.debias.naive import Naive
+from unskew.debias.setting import Batch, PassPlan, Setting, StagePlan, StepPlan
 from unskew.debias.snips import SNIPS
 from unskew.debias.storage import load_model
 from unskew.debias.table import METHODS, make_method
@@ -18,6 +19,7 @@ __all__ = [
     "Naive",
     "PassPlan",
     "Setting",
+    "StagePlan",
     "StepPlan",
     "load_model",
     "make_method",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,79 +12,134 @@ from unskew.errors import DataError, ParameterError
 from unskew.log import Log
 from unskew.metrics import WeightDiagnostics, weight_diagnostics
 
-if TYPE_CHECKING:
-    pass
-
-GivenPropensity = "Propensity | NDArray[Any] | str | float"
+MOST_EVERYWHERE = 1 << 29
+"""Propensities of all of D that are kept in memory, over all seeds (2 GiB of float32)."""
 
 
 @dataclass(frozen=True)
-class ClickedPropensities:
-    """Propensities of the clicked rows, one line per seed, after clipping at ``p_min``."""
+class GivenPropensities:
+    """Propensities after clipping at ``p_min``, one line per seed."""
 
-    values: NDArray[np.float64]
-    """``[seeds, |O|]``, at least ``p_min``."""
+    clicked: NDArray[np.float64]
+    """``[seeds, |O|]``."""
+    everywhere: NDArray[np.float32] | None
+    """``[seeds, |D|]``, for methods that need them on every cell; None for the others."""
     diagnostics: tuple[WeightDiagnostics, ...]
-    """One per line: what was clipped and what that did."""
+    """What was clipped on O and what that did."""
 
 
-def clicked_propensities(
-    log: Log, propensity: Any, seeds: tuple[int, ...], p_min: float, *, calibrated: bool = True
-) -> ClickedPropensities:
-    """Resolve ``propensity=`` for the clicked rows of a log.
+def given_propensities(
+    log: Log,
+    propensity: Any,
+    seeds: tuple[int, ...],
+    p_min: float,
+    *,
+    calibrated: bool = True,
+    everywhere: bool = False,
+    full_space: bool = False,
+) -> GivenPropensities:
+    """Resolve ``propensity=``.
 
     Accepts a fitted :class:`Propensity` (one line per seed where its seeds are ``seeds``, else its mean for
-    all), an array ``[n]`` or ``[seeds, n]`` aligned with the log's rows, the name of one of its columns, or
-    one number for all pairs.
+    all), an array ``[n]`` or ``[seeds, n]`` aligned with the log's rows, an array ``[users, items]`` or
+    ``[seeds, users, items]`` over D, the name of one of the log's columns, or one number for all pairs.
+
+    Parameters
+    ----------
+    everywhere
+        Also give them on every cell of D.
+    full_space
+        The method sums over D, so a propensity of a sampled population is refused.
     """
     if not 0.0 < p_min < 1.0:
         raise ParameterError(f"p_min must be in (0, 1), not {p_min}")
-    rows = _aligned(log, propensity, seeds, calibrated)
-    clicked = rows[:, log.clicked]
+    if full_space and getattr(propensity, "population", "D") == "sampled":
+        raise ParameterError(
+            "this propensity is of a sampled population (1:k negatives without the logit offset), not of D",
+            remedy="fit it with population='D', which adds the offset log w",
+        )
+    clicked, all_cells = _resolved(log, propensity, seeds, calibrated, everywhere)
     _require_probabilities(clicked, log)
     diagnostics = tuple(
         weight_diagnostics(propensity=line, p_min=p_min, population_size=log.population_size)
         for line in clicked
     )
     values = np.broadcast_to(np.maximum(clicked, p_min), (len(seeds), clicked.shape[1]))
-    return ClickedPropensities(values=values, diagnostics=diagnostics)
+    on_cells = None
+    if all_cells is not None:
+        clipped = np.maximum(all_cells, p_min).astype(np.float32)
+        on_cells = np.broadcast_to(clipped, (len(seeds), clipped.shape[1]))
+    return GivenPropensities(clicked=values, everywhere=on_cells, diagnostics=diagnostics)
 
 
-def _aligned(log: Log, propensity: Any, seeds: tuple[int, ...], calibrated: bool) -> NDArray[np.float64]:
-    if hasattr(propensity, "predict_each"):
-        if propensity.population == "sampled":
-            raise ParameterError(
-                "this propensity is of a sampled population (1:k negatives without the logit offset),"
-                " not of D",
-                remedy="fit it with population='D', which adds the offset log w",
-            )
-        if tuple(propensity.seeds_) == seeds:
-            return np.asarray(propensity.predict_each(log, calibrated=calibrated))
-        return np.asarray(propensity.predict(log, calibrated=calibrated))[None]
-    if isinstance(propensity, str):
-        if propensity not in log.columns:
-            raise DataError(
-                f"the log has no column '{propensity}'",
-                remedy=f"keep it when the log is built; it has: {', '.join(log.columns) or 'none'}",
-            )
-        return np.asarray(log.columns[propensity], dtype=np.float64)[None]
-    values = np.asarray(propensity, dtype=np.float64)
-    if values.ndim == 0:
-        return np.full((1, len(log)), float(values))
-    if values.ndim == 1:
-        values = values[None]
-    if values.shape[1] != len(log) or values.shape[0] not in (1, len(seeds)):
-        raise DataError(
-            f"propensities of shape {values.shape} do not fit {len(log)} rows and {len(seeds)} seeds",
-            remedy="give one number per row of the log (or per seed and row)",
+def _resolved(
+    log: Log, propensity: Any, seeds: tuple[int, ...], calibrated: bool, everywhere: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Propensities of the clicked rows and, if asked for, of all cells; one line, or one per seed."""
+    if everywhere and log.population_size * len(seeds) > MOST_EVERYWHERE:
+        raise ParameterError(
+            f"propensities on all {log.population_size:,} cells of D for {len(seeds)} seeds do not fit",
+            remedy="use fewer seeds, or a method that needs them on clicks alone",
         )
-    return values
+    if hasattr(propensity, "predict_each"):
+        paired = tuple(propensity.seeds_) == seeds
+        rows = propensity.predict_each(log, calibrated=calibrated)
+        cells = None
+        if everywhere:
+            cells = rows if log.space == "impressions" else _matrix_of(propensity, calibrated)
+        return tuple(  # type: ignore[return-value]
+            part if part is None or paired else part.mean(axis=0, keepdims=True)
+            for part in (rows[:, log.clicked], cells)
+        )
+    values = _column(log, propensity) if isinstance(propensity, str) else np.asarray(propensity, np.float64)
+    if values.ndim == 0:
+        return (
+            np.full((1, log.n_clicks), float(values)),
+            np.full((1, log.population_size), float(values)) if everywhere else None,
+        )
+    if log.space == "matrix" and values.shape[-2:] == (log.n_users, log.n_items):
+        cells = values.reshape(-1, log.population_size)
+        _require_lines(cells, seeds)
+        return cells[:, log.cell[log.clicked]], cells if everywhere else None
+    rows = values[None] if values.ndim == 1 else values
+    if rows.ndim != 2 or rows.shape[1] != len(log):
+        raise DataError(
+            f"propensities of shape {values.shape} do not fit a log of {len(log)} rows",
+            remedy="give one number per row of the log (or per seed and row), or a matrix [users, items]",
+        )
+    _require_lines(rows, seeds)
+    if everywhere and log.space == "matrix":
+        raise ParameterError(
+            "this method needs propensities on every pair, not on the log's rows alone",
+            remedy="give a fitted Propensity or an array [users, items]",
+        )
+    return rows[:, log.clicked], rows if everywhere else None
+
+
+def _matrix_of(propensity: Any, calibrated: bool) -> NDArray[np.float64]:
+    matrix = propensity.predict_matrix_each(calibrated=calibrated)
+    return np.asarray(matrix.reshape(len(matrix), -1))
+
+
+def _column(log: Log, name: str) -> NDArray[np.float64]:
+    if name not in log.columns:
+        raise DataError(
+            f"the log has no column '{name}'",
+            remedy=f"keep it when the log is built; it has: {', '.join(log.columns) or 'none'}",
+        )
+    return np.asarray(log.columns[name], dtype=np.float64)
+
+
+def _require_lines(lines: NDArray[np.float64], seeds: tuple[int, ...]) -> None:
+    if len(lines) not in (1, len(seeds)):
+        raise DataError(
+            f"{len(lines)} lines of propensities do not fit {len(seeds)} seeds",
+            remedy="give one line for all seeds, or one for each",
+        )
 
 
 def _require_probabilities(clicked: NDArray[np.float64], log: Log) -> None:
-    wrong = ~((clicked > 0.0) & (clicked <= 1.0))
-    zero = clicked == 0.0
-    wrong &= ~zero
+    wrong = ~((clicked >= 0.0) & (clicked <= 1.0))
     if wrong.any():
         line, column = np.argwhere(wrong)[0]
         raise DataError(

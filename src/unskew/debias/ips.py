@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.base import Batch, Debiaser, Setting
+from unskew.debias.base import Debiaser
+from unskew.debias.setting import Batch, Setting
 from unskew.training import cross_entropy, stratified
 
 
@@ -26,9 +27,7 @@ class IPS(Debiaser):
     needs_propensity: ClassVar[bool] = True
     detached: ClassVar[tuple[str, ...]] = ("propensity",)
 
-    def loss(self, setting: Setting, observed: Batch | None, full: Batch | None) -> Tensor:
+    def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """(|O|/|D|) · mean_B CE(r, r̂) / p."""
-        assert observed is not None
-        assert observed.propensity is not None
         error = cross_entropy(observed.conversion, setting.logit(observed))
         return stratified(observed=error / observed.propensity, density=setting.density)

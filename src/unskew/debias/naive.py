@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.base import Batch, Debiaser, Setting
+from unskew.debias.base import Debiaser
+from unskew.debias.setting import Batch, Setting
 from unskew.training import cross_entropy
 
 
@@ -23,7 +24,6 @@ class Naive(Debiaser):
     paper: ClassVar[str] = "—"
     when: ClassVar[str] = "as the yardstick, or where clicks are random"
 
-    def loss(self, setting: Setting, observed: Batch | None, full: Batch | None) -> Tensor:
+    def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """mean_B CE(r, r̂)."""
-        assert observed is not None
         return cross_entropy(observed.conversion, setting.logit(observed)).mean(-1)

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.base import Batch, Debiaser, Setting
+from unskew.debias.base import Debiaser
+from unskew.debias.setting import Batch, Setting
 from unskew.training import cross_entropy
 
 
@@ -26,10 +27,8 @@ class SNIPS(Debiaser):
     needs_propensity: ClassVar[bool] = True
     detached: ClassVar[tuple[str, ...]] = ("propensity",)
 
-    def loss(self, setting: Setting, observed: Batch | None, full: Batch | None) -> Tensor:
+    def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """Weighted mean over the batch."""
-        assert observed is not None
-        assert observed.propensity is not None
         weight = 1.0 / observed.propensity
         error = cross_entropy(observed.conversion, setting.logit(observed))
         return (weight * error).sum(-1) / weight.sum(-1)

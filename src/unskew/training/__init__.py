@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unskew.training.devices import resolve_device
 from unskew.training.loop import History, Pass, Schedule, Step, evaluating, train
-from unskew.training.losses import cross_entropy, stratified
+from unskew.training.losses import cross_entropy, over_population, stratified
 from unskew.training.population import Population, Slots
 from unskew.training.samplers import (
     ClicksAndNegatives,
@@ -30,6 +30,7 @@ __all__ = [
     "Step",
     "cross_entropy",
     "evaluating",
+    "over_population",
     "resolve_device",
     "stratified",
     "train",

@@ -17,14 +17,17 @@ BUDGET = 1 << 17
 """Logits computed at once: at NeuMF's widths some 200 MB of activations."""
 
 
-def logits(network: Network, user: Tensor, item: Tensor, budget: int = BUDGET) -> Tensor:
+def logits(
+    network: Network, user: Tensor, item: Tensor, *, tower: str | None = None, budget: int = BUDGET
+) -> Tensor:
     """Logits ``[R, n]`` of pairs ``[R, n]`` (or ``[1, n]``, for all replicas), in ``eval`` mode."""
+    tower = tower or network.towers[0]
     replicas = network.replicas
     chunk = max(1, budget // replicas)
     user, item = user.expand(replicas, -1), item.expand(replicas, -1)
     with evaluating([network]):
         parts = [
-            network(user[:, start : start + chunk], item[:, start : start + chunk])
+            network.read(network.embed(user[:, start : start + chunk], item[:, start : start + chunk]), tower)
             for start in range(0, user.shape[1], chunk)
         ]
     return torch.cat(parts, dim=1) if parts else torch.empty(replicas, 0, device=user.device)

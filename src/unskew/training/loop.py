@@ -55,7 +55,8 @@ class Schedule:
     def __post_init__(self) -> None:
         require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}")
         require(self.learning_rate > 0, f"learning_rate must be positive, not {self.learning_rate}")
-        require(self.weight_decay >= 0, f"weight_decay must not be negative, not {self.weight_decay}")
+        decays = self.weight_decay.values() if isinstance(self.weight_decay, Mapping) else [self.weight_decay]
+        require(min(decays) >= 0, f"weight_decay must not be negative, not {self.weight_decay}")
         require(
             self.patience is None or self.patience >= 1,
             f"patience must be None or at least 1 epoch, not {self.patience}",

@@ -37,3 +37,26 @@ def stratified(*, observed: Tensor | None = None, full: Tensor | None = None, de
         total = total + density * observed.mean(dim=-1)
     assert isinstance(total, Tensor)
     return total
+
+
+def over_population(
+    *, clicked: Tensor, unclicked_observed: Tensor, unclicked_full: Tensor, density: float
+) -> Tensor:
+    """(1/|D|) Σ_D [o·a + (1 − o)·b] = mean_{B_D} b + (|O|/|D|) · mean_{B_O} (a − b).
+
+    The mean over D of a quantity that is a where clicked and b where not, without looking up which cells
+    of the batch of D were clicked.
+
+    Parameters
+    ----------
+    clicked
+        a on a batch of O.
+    unclicked_observed, unclicked_full
+        b on the same batch of O, and on a batch drawn uniformly from D.
+
+    Returns
+    -------
+    Tensor
+        ``[R]``.
+    """
+    return stratified(observed=clicked - unclicked_observed, full=unclicked_full, density=density)
