@@ -1,0 +1,137 @@
+"""What every backbone must do. A backbone's tests inherit this class and say which one it is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from unskew.backbones import Backbone, Network, make_backbone
+from unskew.progress import SILENT
+from unskew.training import Pass, Schedule, ShuffledRows, Step, cross_entropy, train
+
+USERS, ITEMS = 30, 20
+SEEDS = (1, 3, 9)
+ROUNDING = 1e-5
+"""One replica is a plain matrix product, several are a batched one; they round differently."""
+
+
+class BackboneContract:
+    """Override the fixture ``backbone``."""
+
+    @pytest.fixture
+    def backbone(self) -> Backbone:
+        raise NotImplementedError
+
+    def test_logits_have_one_number_for_each_replica_and_pair(self, backbone: Backbone):
+        network = backbone.build(USERS, ITEMS, SEEDS)
+        assert network(*pairs(len(SEEDS), 7)).shape == (len(SEEDS), 7)
+        assert network.replicas == len(SEEDS)
+
+    def test_every_parameter_leads_with_the_replicas(self, backbone: Backbone):
+        for name, parameter in backbone.build(USERS, ITEMS, SEEDS).named_parameters():
+            assert len(parameter) == len(SEEDS), name
+
+    @pytest.mark.parametrize("position", range(len(SEEDS)))
+    def test_initial_weights_of_a_replica_depend_on_its_own_seed_alone(self, backbone: Backbone, position):
+        alone = backbone.build(USERS, ITEMS, [SEEDS[position]]).state_dict()
+        stacked = backbone.build(USERS, ITEMS, SEEDS).state_dict()
+        for name, weight in alone.items():
+            assert torch.equal(weight[0], stacked[name][position]), name
+
+    def test_different_seeds_give_different_weights(self, backbone: Backbone):
+        network = backbone.build(USERS, ITEMS, SEEDS).eval()
+        scores = network(*pairs(len(SEEDS), 50, shared=True))
+        assert torch.unique(scores, dim=0).shape[0] == len(SEEDS)
+
+    def test_the_loss_of_one_replica_has_no_gradient_in_the_others(self, backbone: Backbone):
+        network = backbone.build(USERS, ITEMS, SEEDS)
+        network(*pairs(len(SEEDS), 40))[1].square().sum().backward()
+        own = 0.0
+        for name, parameter in network.named_parameters():
+            assert not parameter.grad[[0, 2]].any(), name
+            own += float(parameter.grad[1].abs().sum())
+        assert own > 0
+
+    def test_a_logit_depends_on_its_own_pair_alone(self, backbone: Backbone):
+        network = backbone.build(USERS, ITEMS, SEEDS).eval()
+        user, item = pairs(len(SEEDS), 12)
+        backward = network(user.flip(1), item.flip(1)).flip(1)
+        torch.testing.assert_close(network(user, item), backward, rtol=0, atol=1e-6)
+
+    def test_evaluation_is_the_same_each_time(self, backbone: Backbone):
+        network = backbone.build(USERS, ITEMS, SEEDS).eval()
+        asked = pairs(len(SEEDS), 25)
+        assert torch.equal(network(*asked), network(*asked))
+
+    @pytest.mark.parametrize("hashed", [False, True])
+    def test_a_replica_trained_in_a_stack_equals_the_same_network_trained_alone(
+        self, backbone: Backbone, hashed: bool
+    ):
+        stacked = trained(backbone, SEEDS, hashed=hashed)
+        initial = backbone.build(USERS, ITEMS, SEEDS).state_dict()
+        for position, seed in enumerate(SEEDS):
+            alone = trained(backbone, [seed], hashed=hashed).state_dict()
+            for name, weight in stacked.state_dict().items():
+                torch.testing.assert_close(weight[position], alone[name][0], rtol=0, atol=ROUNDING)
+            moved = max(
+                float((weight[position] - initial[name][position]).abs().max())
+                for name, weight in stacked.state_dict().items()
+            )
+            assert moved > 1000 * ROUNDING
+
+    def test_training_twice_gives_the_same_weights_bit_for_bit(self, backbone: Backbone):
+        first, second = (trained(backbone, SEEDS, epochs=2).state_dict() for _ in range(2))
+        for name, weight in first.items():
+            assert torch.equal(weight, second[name]), name
+
+    def test_towers_share_embeddings_and_have_weights_of_their_own(self, backbone: Backbone):
+        network = backbone.build(USERS, ITEMS, SEEDS, towers=("prediction", "click")).eval()
+        asked = pairs(len(SEEDS), 10)
+        embedded = network.embed(*asked)
+        assert torch.equal(network.read(embedded, "prediction"), network(*asked))
+        single = backbone.build(USERS, ITEMS, SEEDS)
+        twice, once = (sum(p.numel() for p in each.parameters()) for each in (network, single))
+        assert once < twice < 2 * once
+
+    def test_parameters_make_the_same_backbone_again(self, backbone: Backbone):
+        again = make_backbone(backbone.name, **backbone.get_params())
+        assert again == backbone
+        assert again is not backbone
+
+    def test_its_text_and_lists_as_a_file_has_them_make_it_too(self, backbone: Backbone):
+        told = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in backbone.get_params().items()
+        }
+        assert make_backbone(backbone.name, **told) == backbone
+
+
+def pairs(replicas: int, count: int, *, shared: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    random = torch.Generator().manual_seed(0)
+    rows = 1 if shared else replicas
+    user = torch.randint(USERS, (rows, count), generator=random)
+    item = torch.randint(ITEMS, (rows, count), generator=random)
+    return user.expand(replicas, -1), item.expand(replicas, -1)
+
+
+def trained(backbone: Backbone, seeds, *, hashed: bool = False, epochs: int = 4) -> Network:
+    """A network after a few epochs on every cell, each replica in its own order, with dropout on."""
+    network = backbone.build(USERS, ITEMS, seeds)
+    network.noise.hashed = hashed
+    cells = torch.arange(USERS * ITEMS)
+    label = ((cells * 7919) % 11 < 3).float()
+
+    def loss(draw):
+        rows = draw.observed
+        logit = network(rows // ITEMS, rows % ITEMS)
+        return cross_entropy(label[rows], logit).mean(-1)
+
+    train(
+        {"network": network},
+        [Pass(ShuffledRows(cells.expand(len(seeds), -1), seeds, 128), (Step("fit", loss, ("network",)),))],
+        Schedule(epochs=epochs, learning_rate=0.01, weight_decay=0.0, patience=None),
+        replicas=len(seeds),
+        validate=None,
+        tracker=SILENT,
+    )
+    return network
