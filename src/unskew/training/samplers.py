@@ -28,6 +28,15 @@ class Draw(NamedTuple):
     cells: Tensor | None = None
     """Cells of D."""
 
+    @property
+    def device(self) -> torch.device:
+        """Where the numbers are."""
+        return next(part.device for part in self if part is not None)
+
+    def at(self, position: Tensor) -> Draw:
+        """The step of a block at a position ``[1]`` that is known only on the device."""
+        return Draw(*(None if part is None else part.index_select(1, position).squeeze(1) for part in self))
+
     def steps(self) -> Iterator[Draw]:
         """The steps of a block, one after the other."""
         observed = None if self.observed is None else self.observed.unbind(1)
@@ -111,9 +120,12 @@ class EveryCell:
         """Blocks of cells; held-out cells are left out before batches are cut."""
         key = hashing.keys(self._seeds, salt=number).unsqueeze(1)
         bits = hashing.permutation_bits(self.population.size)
+        if 1 << bits <= BLOCK:
+            yield self._whole(key, bits)
+            return
         left = self.steps
         pending: list[Tensor] | None = None
-        for start in _endless_blocks(1 << bits):
+        for start in _endless_blocks(1 << bits, BLOCK):
             position = torch.arange(start, min(start + BLOCK, 1 << bits), device=self.population.device)
             cell = hashing.permute(position.unsqueeze(0), key, bits)
             pending = self._admit(cell, pending)
@@ -126,11 +138,29 @@ class EveryCell:
             if left == 0:
                 return
 
-    def _admit(self, cell: Tensor, pending: list[Tensor] | None) -> list[Tensor]:
+    def _whole(self, key: Tensor, bits: int) -> Draw:
+        """An epoch that fits into one block, without a transfer to the host."""
+        cell, inside = self._inside(
+            hashing.permute(torch.arange(1 << bits, device=self.population.device).unsqueeze(0), key, bits)
+        )
+        place = inside.cumsum(1)
+        count = place[:, -1:].clamp(min=1)
+        last = cell.shape[1]
+        front = torch.zeros(len(cell), last + 1, dtype=cell.dtype, device=cell.device)
+        front.scatter_(1, torch.where(inside, place - 1, last), cell)
+        wanted = torch.arange(self.steps * self._batch, device=cell.device).unsqueeze(0) % count
+        return Draw(cells=front.gather(1, wanted).view(len(cell), self.steps, self._batch))
+
+    def _inside(self, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """Cells ``[R, n]`` and whether each is a cell of D that the replica may visit."""
         inside = cell < self.population.size
         safe = cell.clamp(max=self.population.size - 1)
         if self.slots is not None and self.admitted is not None:
-            inside &= self.admitted.gather(1, self.slots.of(safe))
+            inside = inside & self.admitted.gather(1, self.slots.of(safe))
+        return safe, inside
+
+    def _admit(self, cell: Tensor, pending: list[Tensor] | None) -> list[Tensor]:
+        safe, inside = self._inside(cell)
         rows = [row[keep] for row, keep in zip(safe, inside, strict=True)]
         return rows if pending is None else [torch.cat(both) for both in zip(pending, rows, strict=True)]
 
@@ -235,6 +265,6 @@ class ClicksAndNegatives:
         return torch.stack([cells[:count] for cells in pending])
 
 
-def _endless_blocks(size: int, step: int = BLOCK) -> Iterator[int]:
+def _endless_blocks(size: int, step: int) -> Iterator[int]:
     while True:
         yield from range(0, size, step)
