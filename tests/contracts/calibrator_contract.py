@@ -151,6 +151,8 @@ class CalibratorContract:
         as_tensor = calibrator.clone().fit(torch.tensor(score, requires_grad=True), torch.tensor(outcome))
         np.testing.assert_array_equal(as_list.predict(score), expected)
         np.testing.assert_array_equal(as_tensor.predict(torch.tensor(score)), expected)
+        brief = torch.tensor(score).bfloat16()
+        np.testing.assert_array_equal(calibrator.predict(brief), calibrator.predict(brief.double().numpy()))
 
     def test_does_not_change_its_input(self, calibrator: Calibrator):
         score, outcome = skewed_rows(500)

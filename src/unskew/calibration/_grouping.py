@@ -100,7 +100,8 @@ def sum_by(cell: NDArray[np.intp], values: Vector, cells: int) -> Vector:
 def numeric(values: Any, name: str) -> NDArray[Any]:
     """A one-dimensional numeric array of whatever was given, without a copy where there is none to make."""
     if hasattr(values, "detach"):
-        values = values.detach().cpu().numpy()
+        values = values.detach().cpu()
+        values = (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
     array = np.asarray(values)
     if array.ndim != 1:
         raise DataError(f"{name} must be one-dimensional, not of shape {array.shape}")
