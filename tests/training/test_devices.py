@@ -1,0 +1,41 @@
+"""Devices by name, and what is told where there is none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from unskew.errors import ParameterError
+from unskew.training import resolve_device
+
+
+def test_auto_takes_a_gpu_where_there_is_one(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert resolve_device("auto") == torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert resolve_device("auto") == torch.device("cpu")
+
+
+def test_a_gpu_that_is_there_is_taken_by_number(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert resolve_device("cuda:1") == torch.device("cuda", 1)
+    with pytest.raises(ParameterError, match=r"cuda:2 is not there \(2 GPUs are\)"):
+        resolve_device("cuda:2")
+
+
+@pytest.mark.parametrize("name", ["gpu", "", "cuda:x", "cpu:cpu"])
+def test_what_is_no_device_is_told(name):
+    with pytest.raises(ParameterError, match=r"is not a device.*auto, cpu, cuda or cuda:1"):
+        resolve_device(name)
+
+
+@pytest.mark.parametrize("name", ["mps", "meta", "xpu"])
+def test_devices_that_are_not_supported_are_told(name):
+    with pytest.raises(ParameterError, match=f"device '{name}' is not supported"):
+        resolve_device(name)
+
+
+def test_a_missing_gpu_is_told(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ParameterError, match=r"cuda is not there \(0 GPUs are\).*--device auto or cpu"):
+        resolve_device("cuda")
