@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from unskew.backbones import MF, NeuMF
     from unskew.calibration import CALIBRATORS, Calibrator, Platt, load_calibrator
     from unskew.datasets import DATASETS, Dataset, load, read_log
-    from unskew.debias import IPS, METHODS, SNIPS, Debiaser, Naive, load_model
+    from unskew.debias import IPS, METHODS, SNIPS, Debiaser, Naive, load_model, register
     from unskew.errors import UnskewError
     from unskew.evaluation import evaluate
     from unskew.log import Features, Log
@@ -28,7 +28,7 @@ _HOME = {
     "unskew.backbones": ("MF", "NeuMF"),
     "unskew.calibration": ("CALIBRATORS", "Calibrator", "Platt", "load_calibrator"),
     "unskew.datasets": ("DATASETS", "Dataset", "load", "read_log"),
-    "unskew.debias": ("IPS", "METHODS", "SNIPS", "Debiaser", "Naive", "load_model"),
+    "unskew.debias": ("IPS", "METHODS", "SNIPS", "Debiaser", "Naive", "load_model", "register"),
     "unskew.errors": ("UnskewError",),
     "unskew.evaluation": ("evaluate",),
     "unskew.log": ("Features", "Log"),
@@ -67,6 +67,7 @@ __all__ = [
     "load_propensity",
     "progress_bars",
     "read_log",
+    "register",
     "run_job",
 ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unskew.backbones.base import Backbone, Network
+from unskew.backbones.intercept import Intercept
 from unskew.backbones.mf import MF
 from unskew.backbones.neumf import NeuMF
 from unskew.errors import ParameterError
@@ -19,4 +20,4 @@ def make_backbone(name: str, **params: Any) -> Backbone:
     return BACKBONES[name](**{key: tuple(v) if isinstance(v, list) else v for key, v in params.items()})
 
 
-__all__ = ["BACKBONES", "MF", "Backbone", "Network", "NeuMF", "make_backbone"]
+__all__ = ["BACKBONES", "MF", "Backbone", "Intercept", "Network", "NeuMF", "make_backbone"]

@@ -8,7 +8,7 @@ from unskew.debias.naive import Naive
 from unskew.debias.setting import Batch, PassPlan, Setting, StagePlan, StepPlan
 from unskew.debias.snips import SNIPS
 from unskew.debias.storage import load_model
-from unskew.debias.table import METHODS, make_method
+from unskew.debias.table import METHODS, make_method, register
 
 __all__ = [
     "IPS",
@@ -23,4 +23,5 @@ __all__ = [
     "StepPlan",
     "load_model",
     "make_method",
+    "register",
 ]

@@ -99,6 +99,13 @@ class Debiaser(Estimator):
         """Loss ``[R]`` from a batch of O and, where ``needs_full_space``, a batch of D."""
         raise NotImplementedError
 
+    def backbones(self) -> Mapping[str, Backbone]:
+        """Backbone by network, where it is not ``backbone``."""
+        return {}
+
+    def finish(self, setting: Setting) -> None:
+        """What a method learns or reports when its training is over; by default nothing."""
+
     def weight_decays(self) -> Mapping[str, float]:
         """Weight decay by network, where it is not ``weight_decay``."""
         return {}
@@ -139,12 +146,19 @@ class Debiaser(Estimator):
         data = Observed(log, self._given(log, propensity, calibrated), self.seeds_, self.device_)
         training, held_out = data.split(self.validation_share if validation is None else 0.0)
         self.networks_ = {
-            name: self.backbone.build(
-                log.n_users, log.n_items, [stream(seed, name) for seed in self.seeds_], towers
-            ).to_device(self.device_)
+            name: self.backbones()
+            .get(name, self.backbone)
+            .build(log.n_users, log.n_items, [stream(seed, name) for seed in self.seeds_], towers)
+            .to_device(self.device_)
             for name, towers in self.networks().items()
         }
-        setting = Setting(networks=self.networks_, density=log.density, clicks=data.observed(training))
+        setting = Setting(
+            networks=self.networks_,
+            density=log.density,
+            clicks=data.observed(training),
+            given=data.propensity is not None,
+            held_out=lambda part: data.held_out.cells(part),
+        )
         validate = self._validator(data, held_out, validation)
         decays = {name: self.weight_decays().get(name, self.weight_decay) for name in self.networks_}
         self.history_ = History()
@@ -158,6 +172,7 @@ class Debiaser(Estimator):
                 validate=validate,
                 tracker=progress.task(label or self.name, epochs),
             )
+        self.finish(setting)
         return self
 
     def predict(self, log: Log) -> NDArray[np.float64]:
@@ -227,9 +242,11 @@ class Debiaser(Estimator):
         return given
 
     def _passes(self, stage: StagePlan, setting: Setting, data: Observed, rows: Tensor) -> list[Pass]:
-        order = [stream(seed, "order") for seed in self.seeds_]
         passes = []
-        for each in stage.passes:
+        for number, each in enumerate(stage.passes):
+            # Every method's first pass has the same order, so that methods are paired; others differ.
+            purpose = "order" if number == 0 else f"order of pass {number}"
+            order = [stream(seed, purpose) for seed in self.seeds_]
             observed = ShuffledRows(rows, order, self.batch_size)
             sampler: Sampler = (
                 observed

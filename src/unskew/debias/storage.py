@@ -65,7 +65,8 @@ def load_model(folder: str | Path, method: str | None = None, *, device: str = "
     model.users_, model.items_ = saved.vocabulary("users"), saved.vocabulary("items")
     model.networks_ = {}
     for name, towers in model.networks().items():
-        network = model.backbone.build(len(model.users_), len(model.items_), model.seeds_, towers)
+        backbone = model.backbones().get(name, model.backbone)
+        network = backbone.build(len(model.users_), len(model.items_), model.seeds_, towers)
         network.load_state_dict(saved.tensors(WEIGHTS, f"{key}/{name}/"))
         model.networks_[name] = network.to_device(model.device_)
     return model

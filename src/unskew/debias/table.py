@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from unskew.debias.base import Debiaser
 from unskew.debias.ips import IPS
 from unskew.debias.naive import Naive
 from unskew.debias.snips import SNIPS
 from unskew.errors import ParameterError
+
+Method = TypeVar("Method", bound=type[Debiaser])
 
 METHODS: dict[str, type[Debiaser]] = {
     method.name: method
@@ -18,6 +20,26 @@ METHODS: dict[str, type[Debiaser]] = {
         SNIPS,
     )
 }
+
+
+def register(method: Method) -> Method:
+    """Add a method of your own to ``METHODS``; runs, studies and ``load_model`` then know it by its name.
+
+    A class decorator, above ``@dataclass``. Defining the same class again (in a notebook) replaces it;
+    the name of another method is refused.
+    """
+    name = getattr(method, "name", None)
+    if not isinstance(method, type) or not issubclass(method, Debiaser) or not isinstance(name, str):
+        raise ParameterError(f"{method!r} is not a Debiaser with a name", remedy="subclass it, set name")
+    known = METHODS.get(name)
+    if known is not None and _written_at(known) != _written_at(method):
+        raise ParameterError(f"a method {name!r} is there already ({known.__name__})", remedy="rename yours")
+    METHODS[name] = method
+    return method
+
+
+def _written_at(method: type[Debiaser]) -> tuple[str, str]:
+    return method.__module__, method.__qualname__
 
 
 def make_method(name: str, **params: Any) -> Debiaser:
