@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew.debias.given import GivenPropensities
+from unskew.debias.held_out import HeldOut
 from unskew.debias.setting import Batch, Loss, Setting
 from unskew.errors import DataError
 from unskew.log import Log
@@ -30,9 +32,15 @@ class Observed:
         self.population = Population(log, device)
         self.user = torch.as_tensor(log.user[clicked].astype(np.int64), device=device)
         self.item = torch.as_tensor(log.item[clicked].astype(np.int64), device=device)
+        self.cell = torch.as_tensor(log.cell[clicked] if log.space == "matrix" else clicked, device=device)
         self.conversion = torch.as_tensor(log.known_conversion(), device=device)
         self.propensity = None if given is None else _on(given.clicked, device)
         self.everywhere = None if given is None or given.everywhere is None else _on(given.everywhere, device)
+
+    @cached_property
+    def held_out(self) -> HeldOut:
+        """The cells that no click tower trains on."""
+        return HeldOut(self.population, self.seeds)
 
     def split(self, validation_share: float) -> tuple[Tensor, Tensor]:
         """Training and validation positions ``[R, n]`` in O, by each seed's own permutation."""
@@ -53,6 +61,7 @@ class Observed:
             item=self.item[rows],
             conversion=self.conversion[rows],
             propensity=_unknown(rows) if self.propensity is None else self.propensity.gather(1, rows),
+            weigh=lambda: self.held_out.weight_clicked(self.cell[rows]),
         )
 
     def full(self, cells: Tensor) -> Batch:
@@ -63,6 +72,7 @@ class Observed:
             item=item,
             conversion=_unknown(cells),
             propensity=_unknown(cells) if self.everywhere is None else self.everywhere.gather(1, cells),
+            weigh=lambda: self.held_out.weight_unclicked(cells),
         )
 
     def bind(self, loss: Loss, setting: Setting) -> Callable[[Draw], Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -23,6 +24,33 @@ class Batch:
     """Known on a batch of O; NaN on a batch of D, where a loss must not look."""
     propensity: Tensor
     """Clipped, without gradient; NaN where the method was given none (or none for all of D)."""
+    weigh: Callable[[], Tensor] | None = None
+    """Makes ``click_weight`` when a loss first asks for it."""
+
+    @cached_property
+    def click_weight(self) -> Tensor:
+        """Weight of each row in a mean over D that trains a click tower (:func:`over_cells`).
+
+        On a batch of O the clicked cells together weigh |O|/|D|, on a batch of D the unclicked ones
+        together 1 − |O|/|D|; cells held out from the click tower weigh 0.
+        """
+        if self.weigh is None:
+            raise ValueError("this batch does not know its cells")
+        return self.weigh()
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Held-out cells of D with their clicks, ``[R, n]`` each."""
+
+    user: Tensor
+    item: Tensor
+    click: Tensor
+    weight: Tensor
+    """How many cells of D each stands for; 0 is padding."""
+
+
+HeldOutPart = Literal["calibration", "evaluation"]
 
 
 @dataclass
@@ -35,6 +63,10 @@ class Setting:
     clicks: Batch
     """All training rows of O."""
     state: dict[str, Tensor] = field(default_factory=dict)
+    given: bool = False
+    """Whether the batches' propensities were given."""
+    held_out: Callable[[HeldOutPart], Cells] | None = None
+    """Cells of D that no click tower trains on."""
 
     def logits(self, batch: Batch, *towers: str) -> tuple[Tensor, ...]:
         """Logits ``[R, B]`` of a batch, one for each tower; towers of one network share one look-up."""
@@ -52,7 +84,7 @@ class Setting:
         (result,) = self.logits(batch, tower)
         return result
 
-    def predicted(self, batch: Batch, tower: str = "prediction") -> Tensor:
+    def predicted(self, batch: Batch | Cells, tower: str = "prediction") -> Tensor:
         """Logits of many pairs in ``eval`` mode, without gradient and in chunks; for hooks."""
         return logits(self.network_of(tower)[1], batch.user, batch.item, tower=tower)
 
