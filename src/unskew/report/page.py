@@ -1,0 +1,55 @@
+"""Templates into one HTML file that needs nothing else; what it says is in the modules that call it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from unskew.report.style import FONT_STACK, css_variables, svg
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure on a page, with its caption."""
+
+    name: str
+    svg: Markup
+    caption: str
+
+
+def picture(figure: Figure, *, name: str, title: str, caption: str) -> Picture:
+    """A figure made ready for a page."""
+    from markupsafe import Markup
+
+    return Picture(name=name, svg=Markup(svg(figure, name=name, title=title)), caption=caption)
+
+
+def render(template: str, **content: Any) -> str:
+    """A page from one of the templates; everything but our own SVG and CSS is escaped."""
+    from markupsafe import Markup
+
+    styles = {"light": css_variables(dark=False), "dark": css_variables(dark=True), "fonts": FONT_STACK}
+    return (
+        _environment()
+        .get_template(template)
+        .render(style={name: Markup(text) for name, text in styles.items()}, **content)
+    )
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("unskew.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -1,0 +1,37 @@
+"""Figures as functions of predictions: sketches, arrays and plain dictionaries, never of our models."""
+
+from __future__ import annotations
+
+from unskew.report.plots.learning import draw_learning, learning_figure
+from unskew.report.plots.methods import differences_figure, draw_differences, draw_methods, methods_figure
+from unskew.report.plots.overview import overview_figure, overview_svg
+from unskew.report.plots.reliability import draw_reliability, reliability_figure
+from unskew.report.plots.truth import draw_bias_parts, draw_estimates, truth_figure
+from unskew.report.plots.weights import (
+    draw_propensities,
+    draw_weight_calibration,
+    draw_weights,
+    histogram_figure,
+    weight_calibration_figure,
+)
+
+__all__ = [
+    "differences_figure",
+    "draw_bias_parts",
+    "draw_differences",
+    "draw_estimates",
+    "draw_learning",
+    "draw_methods",
+    "draw_propensities",
+    "draw_reliability",
+    "draw_weight_calibration",
+    "draw_weights",
+    "histogram_figure",
+    "learning_figure",
+    "methods_figure",
+    "overview_figure",
+    "overview_svg",
+    "reliability_figure",
+    "truth_figure",
+    "weight_calibration_figure",
+]

@@ -1,0 +1,207 @@
+"""Methods side by side: each metric with its seeds, and paired differences against the naive model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from unskew.report.curves import DEFAULT_LEVEL
+from unskew.report.style import MUTED, SERIES, SURFACE, Series, new_figure, say_nothing_to_show, styled
+from unskew.report.words import brief, method_name, method_parts, metric_name, real
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SIGNIFICANT = 0.05
+"""Level of the corrected test, as in the paper."""
+SHOWN_METRICS = ("auc", "user_auc", "dcg@2", "dcg@4", "dcg@6", "hits@2", "hits@4", "hits@6")
+"""The paper's seven metrics and the AUC per user; the others are in the table."""
+PANELS_A_ROW = 4
+BASE_MARKERS = ("o", "s", "^", "v", "P", "X", "p", "h")
+AUC_RAILS = {"random": 0.5, "oracle": 1.0}
+
+
+def method_series(key: str, keys: Sequence[str]) -> Series:
+    """Colour by the propensities a method used, marker by the method."""
+    base, propensity = method_parts(key)
+    series = SERIES[propensity]
+    bases = list(dict.fromkeys(b for b, p in map(method_parts, keys) if p != "naive"))
+    if propensity == "naive" or len(bases) < 2:
+        return series
+    marker = BASE_MARKERS[bases.index(base) % len(BASE_MARKERS)]
+    return Series(series.colour, marker, series.dashes, series.hatch)
+
+
+def shown_metrics(methods: Mapping[str, Any]) -> list[str]:
+    """The metrics worth a panel: the known ones that are there, or else all."""
+    there = list(dict.fromkeys(metric for of_method in methods.values() for metric in of_method))
+    return [metric for metric in SHOWN_METRICS if metric in there] or there
+
+
+def seed_values(methods: Mapping[str, Any], method: str, metric: str) -> NDArray[np.float64]:
+    """The finite values of a metric over seeds; empty where the method does not have it."""
+    values = np.array([real(v) for v in methods[method].get(metric, {}).get("seeds", [])], dtype=np.float64)
+    return values[np.isfinite(values)]
+
+
+@styled
+def methods_figure(
+    methods: Mapping[str, Any],
+    rails: Mapping[str, Mapping[str, float]] | None = None,
+    *,
+    metrics: Sequence[str] | None = None,
+) -> Figure:
+    """One panel a metric, one row a method: every seed, the mean and its interval.
+
+    Parameters
+    ----------
+    methods
+        ``{method: {metric: {"mean", "std", "seeds"}}}``, as in ``metrics.json``.
+    rails
+        ``{"random": {metric: …}, "oracle": {metric: …}}``: what chance and hindsight reach.
+    metrics
+        Which, and in which order; by default :data:`SHOWN_METRICS`.
+
+    Examples
+    --------
+    >>> auc = {"mean": 0.71, "std": 0.01, "seeds": [0.70, 0.72]}
+    >>> methods_figure({"naive": {"auc": auc}}).axes[0].get_title(loc="left")
+    'AUC'
+    """
+    chosen = list(metrics or shown_metrics(methods))
+    columns = min(PANELS_A_ROW, max(len(chosen), 1))
+    rows = max(-(-len(chosen) // columns), 1)
+    figure = new_figure(rows * (0.95 + 0.22 * max(len(methods), 2)))
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for place, axes in enumerate(panels.flat):
+        if place >= len(chosen):
+            axes.set_axis_off()
+            continue
+        draw_methods(axes, methods, chosen[place], rails, names=place % columns == 0)
+    return figure
+
+
+def draw_methods(
+    axes: Axes,
+    methods: Mapping[str, Any],
+    metric: str,
+    rails: Mapping[str, Mapping[str, float]] | None = None,
+    *,
+    names: bool = True,
+    level: float = DEFAULT_LEVEL,
+) -> None:
+    """Seeds, mean and Student's interval of the mean of one metric."""
+    keys = list(methods)
+    axes.set_title(metric_name(metric))
+    if not any(len(seed_values(methods, key, metric)) for key in keys):
+        say_nothing_to_show(axes, "undefined")
+        return
+    for row, key in enumerate(keys):
+        values = seed_values(methods, key, metric)
+        if not len(values):
+            continue
+        series = method_series(key, keys)
+        colour = series.colour.light
+        axes.plot(values, np.full(len(values), row), "|", color=colour, alpha=0.45, markersize=7)
+        mean, half = float(values.mean()), half_interval(values, level)
+        axes.hlines(row, mean - half, mean + half, color=colour, linewidth=2.2)
+        axes.plot(mean, row, **series.line())
+    axes.set_ylim(len(keys) - 0.4, -0.6)
+    axes.set_yticks(range(len(keys)), [method_name(key) for key in keys] if names else [""] * len(keys))
+    axes.tick_params(axis="y", length=0, labelcolor=axes.title.get_color())
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="y", visible=False)
+    axes.locator_params(axis="x", nbins=3)
+    note = _rails_note(metric, rails)
+    if note:
+        axes.set_xlabel(note, fontsize=7.5)
+
+
+def half_interval(values: NDArray[np.float64], level: float) -> float:
+    """Half of Student's interval of the mean; 0 for a single value, of which nothing is known."""
+    if len(values) < 2:
+        return 0.0
+    spread = float(values.std(ddof=1)) / np.sqrt(len(values))
+    return float(stats.t.ppf(0.5 + level / 2, len(values) - 1) * spread)
+
+
+def _rails_note(metric: str, rails: Mapping[str, Mapping[str, float]] | None) -> str:
+    known = AUC_RAILS if metric.endswith("auc") else {k: v.get(metric) for k, v in (rails or {}).items()}
+    parts = [f"{name} {brief(known[name])}" for name in ("random", "oracle") if known.get(name) is not None]
+    return " · ".join(parts)
+
+
+@styled
+def differences_figure(
+    comparison: Mapping[str, Any], methods: Mapping[str, Any], *, metrics: Sequence[str] | None = None
+) -> Figure:
+    """Paired differences against the naive model, each in per cent of its value, with intervals.
+
+    Parameters
+    ----------
+    comparison
+        ``{method: {metric: {"difference", "low", "high", "p_value", "p_holm"}}}``.
+    methods
+        As in :func:`methods_figure`; gives the naive values.
+
+    Examples
+    --------
+    >>> naive = {"naive": {"auc": {"mean": 0.5, "std": 0.1, "seeds": [0.4, 0.6]}}}
+    >>> better = {"ips": {"auc": {"difference": 0.1, "low": 0.05, "high": 0.15, "p_holm": 0.01}}}
+    >>> len(differences_figure(better, naive).axes)
+    1
+    """
+    chosen = [m for m in metrics or shown_metrics(comparison) if _naive_mean(methods, m)]
+    figure = new_figure(1.05 + 0.36 * max(len(chosen), 2))
+    draw_differences(figure.subplots(), comparison, methods, chosen)
+    return figure
+
+
+def draw_differences(
+    axes: Axes, comparison: Mapping[str, Any], methods: Mapping[str, Any], metrics: Sequence[str]
+) -> None:
+    """One row a metric, one point a method; filled where it is significant after correction."""
+    keys = list(comparison)
+    if not keys or not metrics:
+        say_nothing_to_show(axes, "nothing was compared")
+        return
+    offsets = (np.arange(len(keys)) - (len(keys) - 1) / 2) * min(0.26, 0.7 / len(keys))
+    for key, offset in zip(keys, offsets, strict=True):
+        series = method_series(key, keys)
+        colour = series.colour.light
+        for row, metric in enumerate(metrics):
+            found = comparison[key].get(metric)
+            scale = 100 / (_naive_mean(methods, metric) or np.nan)
+            if found is None or not np.isfinite(real(found.get("difference"))):
+                continue
+            low, high = (scale * real(found.get(end)) for end in ("low", "high"))
+            if np.isfinite([low, high]).all():
+                axes.hlines(row + offset, low, high, color=colour, linewidth=1.4)
+            face = colour if real(found.get("p_holm")) < SIGNIFICANT else SURFACE.light
+            axes.plot(
+                scale * real(found["difference"]),
+                row + offset,
+                marker=series.marker,
+                linestyle="none",
+                color=colour,
+                markerfacecolor=face,
+                markersize=5.5,
+            )
+        axes.plot([], [], marker=series.marker, linestyle="none", color=colour, label=method_name(key))
+    axes.axvline(0.0, color=MUTED.light, linewidth=0.9, zorder=1)
+    axes.set_ylim(len(metrics) - 0.5, -0.5)
+    axes.set_yticks(range(len(metrics)), [metric_name(metric) for metric in metrics])
+    axes.tick_params(axis="y", length=0, labelcolor=axes.title.get_color())
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel("difference from the naive model, in % of its value (left: worse, right: better)")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
+
+
+def _naive_mean(methods: Mapping[str, Any], metric: str) -> float | None:
+    mean = real(methods.get("naive", {}).get(metric, {}).get("mean"))
+    return mean if np.isfinite(mean) and mean != 0 else None

@@ -1,0 +1,188 @@
+"""Propensities and the weights they become: histograms, and whether the weights add up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.metrics import CalibrationSketch
+from unskew.report.curves import DEFAULT_LEVEL, weight_curve
+from unskew.report.plots.axes import LOWEST_SHOWN, plain, set_log_ticks
+from unskew.report.style import INK, MUTED, SERIES, Series, new_figure, say_nothing_to_show, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Array = NDArray[np.float64]
+
+HISTOGRAM_BINS = 40
+FILL = 0.16
+"""Opacity of the area of a histogram: two of them can be seen through each other."""
+RATIO_RANGE = (0.1, 10.0)
+"""Ratios beyond are drawn at the edge: whether weights are off by 10 or by 1,000 is no longer a matter."""
+
+
+@styled
+def histogram_figure(
+    sketches: Mapping[str, CalibrationSketch],
+    clicked: Mapping[str, Array],
+    *,
+    p_min: float | None = None,
+) -> Figure:
+    """Histograms of the propensities of all held-out pairs and of the weights of the clicked ones.
+
+    Parameters
+    ----------
+    sketches
+        Propensities of the population.
+    clicked
+        Propensities of the clicked rows, not clipped.
+    p_min
+        Where they are clipped before they become weights.
+
+    Examples
+    --------
+    >>> sketch = CalibrationSketch.of(score=[0.1, 0.2, 0.4, 0.6], outcome=[0, 0, 1, 1])
+    >>> len(histogram_figure({"raw": sketch}, {"raw": np.array([0.4, 0.6])}, p_min=0.01).axes)
+    2
+    """
+    figure = new_figure(3.3)
+    left, right = figure.subplots(1, 2)
+    draw_propensities(left, sketches, p_min=p_min)
+    left.set_title("Propensities of all pairs")
+    draw_weights(right, clicked, p_min=p_min)
+    right.set_title("Weights of the clicked pairs")
+    return figure
+
+
+def draw_propensities(
+    axes: Axes, sketches: Mapping[str, CalibrationSketch], *, p_min: float | None = None
+) -> None:
+    """Share of rows by propensity, on a logarithmic axis."""
+    points = {name: sketch.points() for name, sketch in sketches.items() if sketch.rows}
+    if not points:
+        say_nothing_to_show(axes, "no held-out scores")
+        return
+    values = {name: np.maximum(p.score, LOWEST_SHOWN) for name, p in points.items()}
+    edges = _log_edges(list(values.values()))
+    for name, p in points.items():
+        share = np.histogram(values[name], bins=edges, weights=p.total)[0] / p.total.sum()
+        _draw_histogram(axes, share, edges, name)
+    axes.set_xscale("log")
+    axes.set_xlim(edges[0], edges[-1])
+    set_log_ticks(axes, "x")
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
+    axes.set_xlabel("propensity (log axis)")
+    axes.set_ylabel("share of pairs")
+    _draw_legend(axes)
+    if p_min is not None and edges[0] < p_min < edges[-1]:
+        _draw_limit(axes, p_min, f"p_min {plain(p_min)}")
+
+
+def draw_weights(axes: Axes, clicked: Mapping[str, Array], *, p_min: float | None = None) -> None:
+    """Number of clicked rows by weight 1/max(p, p_min), on logarithmic axes."""
+    floor = max(p_min or 0.0, LOWEST_SHOWN)
+    weights = {name: 1.0 / np.maximum(p[np.isfinite(p)], floor) for name, p in clicked.items()}
+    weights = {name: w for name, w in weights.items() if len(w)}
+    if not weights:
+        say_nothing_to_show(axes, "no clicked rows")
+        return
+    edges = _log_edges(list(weights.values()))
+    for name, weight in weights.items():
+        _draw_histogram(axes, np.histogram(weight, bins=edges)[0].astype(float), edges, name)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(edges[0], edges[-1] * 1.05)
+    axes.set_ylim(0.7, 2.2 * axes.get_ylim()[1])
+    set_log_ticks(axes, "x")
+    set_log_ticks(axes, "y")
+    axes.set_xlabel("weight 1/p (log axis)")
+    axes.set_ylabel("clicked pairs (log axis)")
+    _draw_legend(axes)
+    if p_min and edges[0] < 1 / p_min <= edges[-1] * 1.05:
+        _draw_limit(axes, 1 / p_min, f"cap {plain(1 / p_min)}")
+
+
+@styled
+def weight_calibration_figure(sketches: Mapping[str, CalibrationSketch]) -> Figure:
+    """Whether the weights add up, by propensity: the mean of o/p̂ in each bin, with intervals.
+
+    Examples
+    --------
+    >>> sketch = CalibrationSketch.of(score=[0.1, 0.2, 0.4, 0.6], outcome=[0, 0, 1, 1])
+    >>> len(weight_calibration_figure({"raw": sketch}).axes)
+    1
+    """
+    figure = new_figure(3.0)
+    draw_weight_calibration(figure.subplots(), sketches)
+    return figure
+
+
+def draw_weight_calibration(
+    axes: Axes, sketches: Mapping[str, CalibrationSketch], *, level: float = DEFAULT_LEVEL
+) -> None:
+    """The mean of o/p̂ by propensity, on logarithmic axes; 1 is honest."""
+    curves = {name: weight_curve(sketch, level=level) for name, sketch in sketches.items() if sketch.rows}
+    if not curves:
+        say_nothing_to_show(axes, "no held-out scores")
+        return
+    axes.axhline(1.0, color=MUTED.light, linewidth=0.9, zorder=1)
+    for name, curve in curves.items():
+        series = SERIES.get(name, SERIES["calibrated"])
+        score = np.maximum(curve.score, LOWEST_SHOWN)
+        ratio, low, high = (np.clip(v, *RATIO_RANGE) for v in (curve.ratio, curve.low, curve.high))
+        axes.vlines(score, low, high, color=series.colour.light, linewidth=1.1, alpha=0.65)
+        axes.plot(score, ratio, label=name, **series.line())
+    inside = np.concatenate([v[np.isfinite(v)] for c in curves.values() for v in (c.low, c.high)])
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_ylim(
+        max(RATIO_RANGE[0], 0.9 * min(inside.min(initial=0.8), 0.8)),
+        min(RATIO_RANGE[1], 1.1 * max(inside.max(initial=1.25), 1.25)),
+    )
+    set_log_ticks(axes, "x")
+    set_log_ticks(axes, "y")
+    axes.set_xlabel("propensity (log axis)")
+    axes.set_ylabel("sum of weights ÷ pairs")
+    axes.legend(loc="upper right")
+
+
+def _log_edges(values: list[Array]) -> Array:
+    every = np.concatenate(values)
+    low, high = float(every.min()), float(every.max())
+    if high < low * 1.01:
+        low, high = low / 2, high * 2
+    return np.geomspace(low * 0.999, high * 1.001, HISTOGRAM_BINS + 1)
+
+
+def _draw_histogram(axes: Axes, values: Array, edges: Array, name: str) -> None:
+    series: Series = SERIES.get(name, SERIES["calibrated"])
+    colour = series.colour.light
+    outline: dict[str, Any] = {"color": colour, "linewidth": 1.4, "linestyle": series.dashes}
+    axes.stairs(values, edges, fill=True, color=colour, alpha=FILL, linewidth=0)
+    axes.stairs(values, edges, label=name, **outline)
+
+
+def _draw_legend(axes: Axes) -> None:
+    """To the right of the title: a histogram leaves no corner free for sure."""
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.1, columnspacing=1.2)
+
+
+def _draw_limit(axes: Axes, at: float, text: str) -> None:
+    axes.axvline(at, color=INK.light, linewidth=0.9, linestyle=(0, (2, 2)))
+    axes.annotate(
+        text,
+        (at, 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(-4, -3),
+        textcoords="offset points",
+        ha="right",
+        va="top",
+        color=INK.light,
+        fontsize=8,
+    )

@@ -1,0 +1,216 @@
+"""How every figure looks: palette, matplotlib settings, and SVG that is the same bytes every time.
+
+What is drawn is in ``plots/``. matplotlib is imported inside the functions, so that nobody waits for it
+who draws nothing, and only through its objects (``Figure``), never through pyplot.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec
+from xml.sax.saxutils import escape
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+P = ParamSpec("P")
+
+FIGURE_WIDTH = 9.6
+"""Inches, of every figure: all are scaled alike on the page, so that their letters are of one size."""
+
+STANDALONE_MARGIN = 9.0
+"""Points around a picture that stands alone; on a page its card has a margin."""
+
+SVG_NAMESPACE = "http://www.w3.org/2000/svg"
+XLINK_NAMESPACE = "http://www.w3.org/1999/xlink"
+
+FONT_STACK = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
+"""Fonts of the page and, in it, of the figures. Figures are laid out with DejaVu Sans, which comes with
+matplotlib (the same layout on every machine) and is wider than all of these (so nothing can overlap)."""
+
+
+@dataclass(frozen=True)
+class Colour:
+    """A colour on a light page and on a dark one, and its name as a CSS variable."""
+
+    name: str
+    light: str
+    dark: str
+
+
+INK = Colour("ink", "#1b1f24", "#e6e9ed")
+MUTED = Colour("muted", "#5b636d", "#9aa4b0")
+LINE = Colour("line", "#d9dee4", "#333b45")
+SURFACE = Colour("surface", "#ffffff", "#171b21")
+BEFORE = Colour("before", "#e69f00", "#e69f00")
+AFTER = Colour("after", "#0072b2", "#4ba3e3")
+PLAIN = Colour("plain", "#474d55", "#b9c1cb")
+TRUE = Colour("true", "#17a67d", "#2fbf95")
+CONSTANT = Colour("constant", "#cc79a7", "#d98fb8")
+
+COLOURS = (INK, MUTED, LINE, SURFACE, BEFORE, AFTER, PLAIN, TRUE, CONSTANT)
+
+
+@dataclass(frozen=True)
+class Series:
+    """One kind of data: told apart by colour, by lightness, by marker and by line."""
+
+    colour: Colour
+    marker: str
+    dashes: str | tuple[float, tuple[float, ...]]
+    hatch: str = ""
+
+    def line(self) -> dict[str, Any]:
+        """Arguments of a line with markers; the faces are filled with the page's surface or the colour."""
+        return {
+            "color": self.colour.light,
+            "marker": self.marker,
+            "linestyle": self.dashes,
+            "markerfacecolor": SURFACE.light if self.colour is BEFORE else self.colour.light,
+            "markeredgecolor": self.colour.light,
+        }
+
+
+SERIES: Mapping[str, Series] = {
+    "raw": Series(BEFORE, "s", (0, (4.0, 1.6)), "////"),
+    "calibrated": Series(AFTER, "o", "-"),
+    "naive": Series(PLAIN, "D", (0, (1.2, 1.2))),
+    "true": Series(TRUE, "^", "-."),
+    "constant": Series(CONSTANT, "v", (0, (6.0, 1.5, 1.0, 1.5))),
+}
+"""Okabe and Ito's colours, safe for colour-blind readers; lightness (L*) is 33, 46, 61, 61 and 71."""
+
+_SETTINGS: dict[Any, Any] = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": 8.5,
+    "axes.titlesize": 9.0,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 8.0,
+    "axes.titlecolor": INK.light,
+    "axes.labelsize": 8.5,
+    "axes.labelcolor": MUTED.light,
+    "axes.labelpad": 5.0,
+    "axes.edgecolor": MUTED.light,
+    "axes.linewidth": 0.7,
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": True,
+    "grid.color": LINE.light,
+    "grid.linewidth": 0.6,
+    "text.color": INK.light,
+    "xtick.color": MUTED.light,
+    "ytick.color": MUTED.light,
+    "xtick.labelsize": 8.0,
+    "ytick.labelsize": 8.0,
+    "xtick.major.size": 3.0,
+    "ytick.major.size": 3.0,
+    "xtick.minor.visible": False,
+    "ytick.minor.visible": False,
+    "xtick.minor.size": 0.0,
+    "ytick.minor.size": 0.0,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.5,
+    "lines.markeredgewidth": 1.2,
+    "hatch.linewidth": 0.7,
+    "legend.frameon": True,
+    "legend.fancybox": False,
+    "legend.facecolor": SURFACE.light,
+    "legend.edgecolor": "none",
+    "legend.framealpha": 0.85,
+    "legend.fontsize": 8.0,
+    "legend.handlelength": 2.6,
+    "figure.facecolor": "none",
+    "savefig.facecolor": "auto",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "unskew",
+    "figure.constrained_layout.h_pad": 0.06,
+    "figure.constrained_layout.w_pad": 0.06,
+    "figure.constrained_layout.wspace": 0.06,
+    "figure.constrained_layout.hspace": 0.07,
+}
+
+
+@contextmanager
+def settings() -> Iterator[None]:
+    """The settings of our figures, whatever the reader's matplotlibrc says; his own are put back."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_SETTINGS)
+        yield
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """A function that makes a figure, made under our settings."""
+
+    @wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with settings():
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+def new_figure(height: float, *, width: float = FIGURE_WIDTH) -> Figure:
+    """An empty figure of a height in inches, laid out when it is written."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def say_nothing_to_show(axes: Axes, what: str) -> None:
+    """An empty panel that says why it is empty."""
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, what, ha="center", va="center", color=MUTED.light, transform=axes.transAxes)
+
+
+def svg(figure: Figure, *, name: str, title: str, standalone: bool = False) -> str:
+    """A figure as SVG text, the same bytes for the same figure.
+
+    Parameters
+    ----------
+    name
+        Put before every id, so that several figures can stand in one page.
+    title
+        What the figure shows, for those who hear the page instead of seeing it.
+    standalone
+        True for a file of its own (fixed colours on a white ground); False for a part of a page, which
+        takes its colours from the page's variables and so follows it into the dark.
+    """
+    target = io.StringIO()
+    with settings():
+        figure.savefig(target, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Type", "Format")))
+    text = target.getvalue()
+    text = text[text.index("<svg") :].rstrip()
+    text = text.replace("font-family: 'DejaVu Sans'", f"font-family: {FONT_STACK}")
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", text)
+    rest = text.split(">", 1)[1]
+    margin = STANDALONE_MARGIN if standalone else 0.0
+    width, height = (72 * inches + 2 * margin for inches in figure.get_size_inches())
+    box = f"{-margin:g} {-margin:g} {width:g} {height:g}"
+    opening = f'<svg xmlns="{SVG_NAMESPACE}" xmlns:xlink="{XLINK_NAMESPACE}" viewBox="{box}" role="img"'
+    if standalone:
+        opening += f' width="{width:g}pt" height="{height:g}pt"'
+        size = f'x="{-margin:g}" y="{-margin:g}" width="{width:g}" height="{height:g}"'
+        rest = f'\n <rect {size} fill="{SURFACE.light}"/>{rest}'
+    else:
+        for colour in COLOURS:
+            rest = rest.replace(colour.light, f"var(--{colour.name})")
+    return f"{opening}>\n <title>{escape(title)}</title>{rest}\n"
+
+
+def css_variables(dark: bool) -> str:
+    """The palette as CSS declarations."""
+    return " ".join(f"--{c.name}: {c.dark if dark else c.light};" for c in COLOURS)

@@ -1,0 +1,178 @@
+"""Tables of the report as plain rows; the template only lays them out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unskew.report.plots.methods import AUC_RAILS
+from unskew.report.plots.truth import deviation
+from unskew.report.verdict import beyond_noise
+from unskew.report.words import brief, method_name, metric_name, number, real, signed_fixed
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is shown, the exact value behind it, what stands small beside it, and a mark."""
+
+    text: str
+    value: float | None = None
+    aside: str = ""
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table: its name, its cells, and what it tells."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Column heads (without the first) and rows."""
+
+    heads: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class _Figure:
+    key: str
+    name: str
+    form: str
+    ideal: str
+    note: str
+
+
+_FIGURES = (
+    _Figure("ece", "ECE", "4", "the floor", "mean gap between propensity and clicks, 100 bins"),
+    _Figure("ece_floor", "ECE of pure noise", "4", "", "what a perfect propensity would show at this size"),
+    _Figure("wce", "WCE", "4", "0", "mean error of the weights, relative: follows the bias of IPS"),
+    _Figure("nll", "NLL", "4", "lower", "negative log-likelihood of the clicks"),
+    _Figure("brier", "Brier", "4", "lower", "mean squared error of the clicks"),
+    _Figure(
+        "auc",
+        "AUC of clicks",
+        "4",
+        "higher",
+        "how well clicked pairs are told apart; no calibrator adds to it",
+    ),
+    _Figure("mean_over_base_rate", "Mean ÷ base rate", "3", "1", "right on average?"),
+    _Figure("weight_check", "Weight check", "3", "1", "sum of 1/p over clicks ÷ pairs"),
+    _Figure(
+        "effective_sample_size",
+        "Effective sample size",
+        "0",
+        "higher",
+        "equal rows that carry the same information",
+    ),
+    _Figure("clipped", "Clipped", "%", "0 %", "share of clicked pairs with p below p_min"),
+)
+
+
+def propensity_table(figures: Mapping[str, Any]) -> Table:
+    """Every figure of the raw and the calibrated propensities side by side, with the spread over seeds."""
+    kinds = list(figures)
+    rows = []
+    for figure in _FIGURES:
+        if all(figures[kind].get(figure.key) is None for kind in kinds):
+            continue
+        cells = [_figure_cell(figures[kind], figure) for kind in kinds]
+        rows.append(Row(figure.name, (*cells, Cell(figure.ideal)), figure.note))
+    return Table((*kinds, "ideal"), tuple(rows))
+
+
+def _figure_cell(figures: Mapping[str, Any], figure: _Figure) -> Cell:
+    value = real(figures.get(figure.key))
+    spread = _spread(figures.get("per_seed", {}).get(figure.key, []))
+    if figure.form == "%":
+        aside = f"± {number(100 * spread, 2)} %" if math.isfinite(spread) else ""
+        return Cell(f"{number(100 * value, 2)} %" if math.isfinite(value) else number(None), value, aside)
+    decimals = int(figure.form)
+    return Cell(
+        number(value, decimals), value, f"± {number(spread, decimals)}" if math.isfinite(spread) else ""
+    )
+
+
+def _spread(seeds: Sequence[Any]) -> float:
+    values = np.array([real(seed) for seed in seeds], dtype=np.float64)
+    values = values[np.isfinite(values)]
+    return float(values.std(ddof=1)) if len(values) > 1 else math.nan
+
+
+def methods_table(
+    methods: Mapping[str, Any], comparison: Mapping[str, Any], rails: Mapping[str, Mapping[str, float]]
+) -> Table:
+    """Every metric of every method between its rails, with marks for what is beyond noise."""
+    names = list(dict.fromkeys(metric for of in methods.values() for metric in of))
+    rows = []
+    for metric in names:
+        known = AUC_RAILS if metric.endswith("auc") else {k: v.get(metric) for k, v in rails.items()}
+        cells = [Cell(brief(known.get("random")), known.get("random"))]
+        for key, of in methods.items():
+            summary = of.get(metric, {})
+            sign = beyond_noise(comparison.get(key, {}).get(metric, {}))
+            std = real(summary.get("std"))
+            cells.append(
+                Cell(
+                    number(summary.get("mean")),
+                    summary.get("mean"),
+                    f"± {number(std)}" if math.isfinite(std) else "",
+                    {1: "▲", -1: "▼", 0: ""}[sign],
+                )
+            )
+        cells.append(Cell(brief(known.get("oracle")), known.get("oracle")))
+        rows.append(Row(metric_name(metric), tuple(cells)))
+    return Table(("random", *(method_name(key) for key in methods), "oracle"), tuple(rows))
+
+
+def truth_table(truth: Mapping[str, Any]) -> Table:
+    """Every estimate: its value, how far it is off on average, and the two parts."""
+    rows = []
+    for key, of in truth.get("estimates", {}).items():
+        error = real(of.get("standard_error"))
+        off = deviation(of)
+        cells = [Cell(number(of.get("estimate")), of.get("estimate"), f"± {number(error)}")]
+        for name in ("bias", "calibration_part", "refinement_part"):
+            part = deviation(of, name)
+            cells.append(Cell(signed_fixed(part), part))
+        cells.append(
+            Cell(
+                brief(abs(off) / error, 2) if error > 0 else number(None), abs(off) / error if error else None
+            )
+        )
+        rows.append(Row(method_name(key), tuple(cells)))
+    heads = (
+        "estimate ± standard error",
+        "off on average",
+        "calibration part",
+        "refinement part",
+        "in standard errors",
+    )
+    return Table(heads, tuple(rows))
+
+
+def settings_rows(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested settings as dotted names and text, for a list."""
+    rows: list[tuple[str, str]] = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            rows += settings_rows(value, f"{prefix}{name}.")
+        elif isinstance(value, float):
+            rows.append((f"{prefix}{name}", f"{value:.6g}"))
+        elif isinstance(value, int) and not isinstance(value, bool):
+            rows.append((f"{prefix}{name}", f"{value:,}"))
+        elif value is None:
+            rows.append((f"{prefix}{name}", number(None)))
+        elif isinstance(value, (list, tuple)):
+            rows.append((f"{prefix}{name}", ", ".join(str(each) for each in value)))
+        else:
+            rows.append((f"{prefix}{name}", str(value)))
+    return rows
