@@ -15,6 +15,7 @@ from torch import Tensor
 
 from unskew.backbones import Backbone, NeuMF
 from unskew.debias.given import GivenPropensities, given_propensities
+from unskew.debias.held_out import HeldOut
 from unskew.debias.observed import Observed
 from unskew.debias.setting import Batch, PassPlan, Setting, StagePlan, StepPlan
 from unskew.errors import ParameterError
@@ -157,7 +158,7 @@ class Debiaser(Estimator):
             density=log.density,
             clicks=data.observed(training),
             given=data.propensity is not None,
-            held_out=lambda part: data.held_out.cells(part),
+            held_out=HeldOut(data.population, self.seeds_),
         )
         validate = self._validator(data, held_out, validation)
         decays = {name: self.weight_decays().get(name, self.weight_decay) for name in self.networks_}

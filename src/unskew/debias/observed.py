@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew.debias.given import GivenPropensities
-from unskew.debias.held_out import HeldOut
 from unskew.debias.setting import Batch, Loss, Setting
 from unskew.errors import DataError
 from unskew.log import Log
@@ -37,11 +35,6 @@ class Observed:
         self.propensity = None if given is None else _on(given.clicked, device)
         self.everywhere = None if given is None or given.everywhere is None else _on(given.everywhere, device)
 
-    @cached_property
-    def held_out(self) -> HeldOut:
-        """The cells that no click tower trains on."""
-        return HeldOut(self.population, self.seeds)
-
     def split(self, validation_share: float) -> tuple[Tensor, Tensor]:
         """Training and validation positions ``[R, n]`` in O, by each seed's own permutation."""
         size = len(self.conversion)
@@ -61,7 +54,7 @@ class Observed:
             item=self.item[rows],
             conversion=self.conversion[rows],
             propensity=_unknown(rows) if self.propensity is None else self.propensity.gather(1, rows),
-            weigh=lambda: self.held_out.weight_clicked(self.cell[rows]),
+            cell=self.cell[rows],
         )
 
     def full(self, cells: Tensor) -> Batch:
@@ -72,7 +65,7 @@ class Observed:
             item=item,
             conversion=_unknown(cells),
             propensity=_unknown(cells) if self.everywhere is None else self.everywhere.gather(1, cells),
-            weigh=lambda: self.held_out.weight_unclicked(cells),
+            cell=cells,
         )
 
     def bind(self, loss: Loss, setting: Setting) -> Callable[[Draw], Tensor]:

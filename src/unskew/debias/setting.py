@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from unskew.backbones import Network
+from unskew.debias.held_out import Cells, HeldOut
 from unskew.training.inference import logits
 
 
@@ -24,33 +24,8 @@ class Batch:
     """Known on a batch of O; NaN on a batch of D, where a loss must not look."""
     propensity: Tensor
     """Clipped, without gradient; NaN where the method was given none (or none for all of D)."""
-    weigh: Callable[[], Tensor] | None = None
-    """Makes ``click_weight`` when a loss first asks for it."""
-
-    @cached_property
-    def click_weight(self) -> Tensor:
-        """Weight of each row in a mean over D that trains a click tower (:func:`over_cells`).
-
-        On a batch of O the clicked cells together weigh |O|/|D|, on a batch of D the unclicked ones
-        together 1 − |O|/|D|; cells held out from the click tower weigh 0.
-        """
-        if self.weigh is None:
-            raise ValueError("this batch does not know its cells")
-        return self.weigh()
-
-
-@dataclass(frozen=True)
-class Cells:
-    """Held-out cells of D with their clicks, ``[R, n]`` each."""
-
-    user: Tensor
-    item: Tensor
-    click: Tensor
-    weight: Tensor
-    """How many cells of D each stands for; 0 is padding."""
-
-
-HeldOutPart = Literal["calibration", "evaluation"]
+    cell: Tensor | None = None
+    """Number of the pair's cell in D."""
 
 
 @dataclass
@@ -65,8 +40,8 @@ class Setting:
     state: dict[str, Tensor] = field(default_factory=dict)
     given: bool = False
     """Whether the batches' propensities were given."""
-    held_out: Callable[[HeldOutPart], Cells] | None = None
-    """Cells of D that no click tower trains on."""
+    held_out: HeldOut | None = None
+    """Which cells no click tower trains on."""
 
     def logits(self, batch: Batch, *towers: str) -> tuple[Tensor, ...]:
         """Logits ``[R, B]`` of a batch, one for each tower; towers of one network share one look-up."""
