@@ -79,6 +79,15 @@ def test_folds_divide_rows_and_weights_without_loss():
         assert held_out.positive.sum() == pytest.approx(outcome.sum() / 5, rel=0.35)
 
 
+def test_a_sketch_of_sampled_negatives_tells_its_positive_rows():
+    score, outcome = skewed_rows(20_000)
+    weight = np.where(outcome == 1, 1.0, 25.0)
+    sketch = CalibrationSketch.of(score=score, outcome=outcome, weight=weight)
+    points = group(sketch, None, None, exact_below=0)
+    np.testing.assert_array_equal(points.positive_rows, points.positive)
+    assert points.positive_rows.sum() == outcome.sum()
+
+
 def test_too_few_rows_to_choose_is_told():
     with pytest.raises(DataError, match="too few rows of one class"):
         Auto(folds=2).fit([0.1, 0.9], [0, 1])

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 
 from unskew.errors import DataError
 
@@ -159,9 +160,24 @@ def _sketch_points(sketch: Any, outcome: Any, sample_weight: Any) -> Grouped:
     points = sketch.points()
     if len(points.score) == 0:
         raise DataError("the sketch is empty", remedy="update it with rows before fitting on it")
-    rows, _ = sketch.sums_by_outcome(sketch.occupied())
-    columns = (_on_edges(points.score, sketch.bins), points.total, points.positive, points.rows, rows[:, 1])
-    return _with_weight(Grouped(*(np.asarray(column, dtype=np.float64) for column in columns)))
+    total, positive, rows = (
+        np.asarray(column, dtype=np.float64) for column in (points.total, points.positive, points.rows)
+    )
+    score = _on_edges(np.asarray(points.score, dtype=np.float64), sketch.bins)
+    return _with_weight(Grouped(score, total, positive, rows, _positive_rows(total, positive, rows)))
+
+
+def _positive_rows(total: Vector, positive: Vector, rows: Vector) -> Vector:
+    """Rows with a positive outcome of each cell; with weights, those that one weight for each class implies.
+
+    n = Σw·o/w₁ + Σw·(1−o)/w₀ holds in every cell where the rows of a class weigh the same, as sampled
+    negatives do: two unknowns, thousands of cells.
+    """
+    if np.array_equal(total, rows):
+        return positive
+    negative = total - positive
+    (of_positive, _), _ = nnls(np.column_stack([positive, negative]), rows)
+    return np.asarray(np.clip(np.rint(of_positive * positive), positive > 0, rows - (negative > 0)))
 
 
 def _on_edges(score: Vector, bins: int) -> Vector:
