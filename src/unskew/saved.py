@@ -5,6 +5,7 @@ What goes into them is told by :mod:`unskew.debias.storage` and :mod:`unskew.pro
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,6 +51,13 @@ class SavedFolder:
     def text(self, name: str) -> str:
         """A text file."""
         return self._path(name).read_text(encoding="utf-8")
+
+    def json(self, name: str) -> Any:
+        """A JSON file."""
+        try:
+            return json.loads(self.text(name))
+        except ValueError as error:
+            raise RunFolderError(f"{name} is damaged: {error}", where=str(self.folder)) from error
 
     def tensors(self, name: str, prefix: str = "") -> dict[str, Tensor]:
         """The tensors of a safetensors file whose names start with a prefix, without it."""

@@ -19,8 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # typer carries its own click in newer versions and imports it in older ones: the base of its usage
     # errors is reached the same way in both.
     usage_error: type[Exception] = typer.BadParameter.__mro__[2]
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        result = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+        result = app(args=given or ["--help"], standalone_mode=False)
     except typer.Exit as done:
         return int(done.exit_code)
     except (typer.Abort, KeyboardInterrupt):

@@ -14,7 +14,6 @@ from unskew.cli.score import score
 app = typer.Typer(
     name="unskew",
     help="Honest propensities and debiased conversion models for recommenders.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

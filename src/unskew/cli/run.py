@@ -60,8 +60,9 @@ def run(
     is_file = Path(data).suffix in TABLE_SUFFIXES
     target = out or Path("runs") / f"{Path(data).stem}-{method}"
     check_target(target, overwrite=overwrite)
-    if json is not None and not json.absolute().parent.is_dir():
-        raise ParameterError(f"the folder of --json {json} does not exist", remedy="create it first")
+    if json is not None and (json.is_dir() or not json.absolute().parent.is_dir()):
+        problem = "is a folder" if json.is_dir() else "lies in a folder that does not exist"
+        raise ParameterError(f"--json {json} {problem}", remedy="give the name of a file in a folder")
     options: dict[str, Any] = {}
     if is_file:
         if not Path(data).exists():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import DataError, ParameterError
+from unskew.columns import number_column
+from unskew.errors import DataError, NotFittedError, ParameterError
 from unskew.log import Log
 from unskew.metrics import WeightDiagnostics, weight_diagnostics
 
@@ -59,7 +61,7 @@ def given_propensities(
             remedy="fit it with population='D', which adds the offset log w",
         )
     clicked, all_cells = _resolved(log, propensity, seeds, calibrated, everywhere)
-    _require_probabilities(clicked, log)
+    _require_probabilities(clicked, lambda column: f"row {log.clicked[column]}")
     diagnostics = tuple(
         weight_diagnostics(propensity=line, p_min=p_min, population_size=log.population_size)
         for line in clicked
@@ -67,6 +69,7 @@ def given_propensities(
     values = np.broadcast_to(np.maximum(clicked, p_min), (len(seeds), clicked.shape[1]))
     on_cells = None
     if all_cells is not None:
+        _require_probabilities(all_cells, lambda cell: _cell_name(log, cell))
         clipped = np.maximum(all_cells, p_min).astype(np.float32)
         on_cells = np.broadcast_to(clipped, (len(seeds), clipped.shape[1]))
     return GivenPropensities(clicked=values, everywhere=on_cells, diagnostics=diagnostics)
@@ -82,6 +85,10 @@ def _resolved(
             remedy="use fewer seeds, or a method that needs them on clicks alone",
         )
     if hasattr(propensity, "predict_each"):
+        if not hasattr(propensity, "seeds_"):
+            raise NotFittedError(
+                f"this {type(propensity).__name__} is not fitted yet", remedy="call fit first"
+            )
         paired = tuple(propensity.seeds_) == seeds
         rows = propensity.predict_each(log, calibrated=calibrated)
         cells = None
@@ -91,7 +98,7 @@ def _resolved(
             part if part is None or paired else part.mean(axis=0, keepdims=True)
             for part in (rows[:, log.clicked], cells)
         )
-    values = _column(log, propensity) if isinstance(propensity, str) else np.asarray(propensity, np.float64)
+    values = _column(log, propensity) if isinstance(propensity, str) else _numbers(propensity)
     if values.ndim == 0:
         return (
             np.full((1, log.n_clicks), float(values)),
@@ -127,7 +134,17 @@ def _column(log: Log, name: str) -> NDArray[np.float64]:
             f"the log has no column '{name}'",
             remedy=f"keep it when the log is built; it has: {', '.join(log.columns) or 'none'}",
         )
-    return np.asarray(log.columns[name], dtype=np.float64)
+    return number_column(log.columns[name], name)
+
+
+def _numbers(propensity: Any) -> NDArray[np.float64]:
+    values = np.asarray(propensity)
+    if values.dtype.kind not in "biuf":
+        raise DataError(
+            f"propensities of type {values.dtype} are not numbers",
+            remedy="give a fitted Propensity, an array of numbers or a column's name",
+        )
+    return values.astype(np.float64)
 
 
 def _require_lines(lines: NDArray[np.float64], seeds: tuple[int, ...]) -> None:
@@ -138,12 +155,19 @@ def _require_lines(lines: NDArray[np.float64], seeds: tuple[int, ...]) -> None:
         )
 
 
-def _require_probabilities(clicked: NDArray[np.float64], log: Log) -> None:
-    wrong = ~((clicked >= 0.0) & (clicked <= 1.0))
+def _require_probabilities(lines: NDArray[np.float64], place: Callable[[int], str]) -> None:
+    wrong = ~((lines >= 0.0) & (lines <= 1.0))
     if wrong.any():
         line, column = np.argwhere(wrong)[0]
         raise DataError(
-            f"propensity is {clicked[line, column]}, not a probability",
-            where=f"row {int(log.clicked[column])}",
-            remedy="give P(click = 1) for every clicked row, in [0, 1]",
+            f"propensity is {lines[line, column]}, not a probability",
+            where=place(int(column)),
+            remedy="give P(click = 1), in [0, 1]",
         )
+
+
+def _cell_name(log: Log, cell: int) -> str:
+    if log.space == "impressions":
+        return f"row {cell}"
+    user, item = divmod(cell, log.n_items)
+    return f"{log.users.name} {log.users.ids[user]}, {log.items.name} {log.items.ids[item]}"

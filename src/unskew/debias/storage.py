@@ -52,8 +52,10 @@ def load_model(folder: str | Path, method: str | None = None, *, device: str = "
     >>> model.predict_pairs_each(["u1"], ["i7"])               # doctest: +SKIP
     """
     saved = SavedFolder(folder)
-    methods = saved.config["methods"]
-    key = saved.config["main"] if method is None else method
+    methods = saved.config.get("methods", {})
+    key = saved.config.get("main") if method is None else method
+    if not methods:
+        raise RunFolderError("holds no conversion model", where=str(folder), remedy="give a run folder")
     if key not in methods:
         raise RunFolderError(
             f"this run has no method {key!r}", where=str(folder), remedy=f"use one of {', '.join(methods)}"

@@ -53,7 +53,7 @@ def load_propensity(folder: str | Path, *, device: str = "auto") -> Propensity |
     network.load_state_dict(saved.tensors(WEIGHTS, "network/"))
     propensity.network_ = network.to_device(propensity.device_)
     propensity.calibrators_ = [
-        None if each is None else calibrator_from_dict(each) for each in json.loads(saved.text(CALIBRATORS))
+        None if each is None else calibrator_from_dict(each) for each in saved.json(CALIBRATORS)
     ]
     propensity.log_ = None
     if propensity.space_ == "matrix":
