@@ -14,7 +14,23 @@ if TYPE_CHECKING:
     from unskew.backbones import MF, NeuMF
     from unskew.calibration import CALIBRATORS, Calibrator, Platt, load_calibrator
     from unskew.datasets import DATASETS, Dataset, load, read_log
-    from unskew.debias import IPS, METHODS, SNIPS, Debiaser, Naive, load_model, register
+    from unskew.debias import (
+        CDR,
+        DR,
+        DRJL,
+        DRMSE,
+        EIB,
+        IPS,
+        METHODS,
+        MRDR,
+        SNIPS,
+        TDR,
+        Debiaser,
+        DRBias,
+        Naive,
+        load_model,
+        register,
+    )
     from unskew.errors import UnskewError
     from unskew.evaluation import evaluate
     from unskew.log import Features, Log
@@ -28,7 +44,23 @@ _HOME = {
     "unskew.backbones": ("MF", "NeuMF"),
     "unskew.calibration": ("CALIBRATORS", "Calibrator", "Platt", "load_calibrator"),
     "unskew.datasets": ("DATASETS", "Dataset", "load", "read_log"),
-    "unskew.debias": ("IPS", "METHODS", "SNIPS", "Debiaser", "Naive", "load_model", "register"),
+    "unskew.debias": (
+        "CDR",
+        "DR",
+        "DRJL",
+        "DRMSE",
+        "EIB",
+        "IPS",
+        "METHODS",
+        "MRDR",
+        "SNIPS",
+        "TDR",
+        "DRBias",
+        "Debiaser",
+        "Naive",
+        "load_model",
+        "register",
+    ),
     "unskew.errors": ("UnskewError",),
     "unskew.evaluation": ("evaluate",),
     "unskew.log": ("Features", "Log"),
@@ -42,13 +74,21 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "CALIBRATORS",
+    "CDR",
     "DATASETS",
+    "DR",
+    "DRJL",
+    "DRMSE",
+    "EIB",
     "IPS",
     "METHODS",
     "MF",
+    "MRDR",
     "SNIPS",
+    "TDR",
     "CalibrationSketch",
     "Calibrator",
+    "DRBias",
     "Dataset",
     "Debiaser",
     "Features",

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from unskew.debias.base import Debiaser
+from unskew.debias.cdr import CDR
+from unskew.debias.dr import DR
+from unskew.debias.dr_bias import DRBias
+from unskew.debias.dr_jl import DRJL
+from unskew.debias.dr_mse import DRMSE
+from unskew.debias.eib import EIB
 from unskew.debias.ips import IPS
+from unskew.debias.mrdr import MRDR
 from unskew.debias.naive import Naive
 from unskew.debias.setting import Batch, PassPlan, Setting, StagePlan, StepPlan
 from unskew.debias.snips import SNIPS
 from unskew.debias.storage import load_model
 from unskew.debias.table import METHODS, make_method, register
+from unskew.debias.tdr import TDR
 
 __all__ = [
+    "CDR",
+    "DR",
+    "DRJL",
+    "DRMSE",
+    "EIB",
     "IPS",
     "METHODS",
+    "MRDR",
     "SNIPS",
+    "TDR",
     "Batch",
+    "DRBias",
     "Debiaser",
     "Naive",
     "PassPlan",

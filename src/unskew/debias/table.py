@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from unskew.debias.base import Debiaser
+from unskew.debias.cdr import CDR
+from unskew.debias.dr import DR
+from unskew.debias.dr_bias import DRBias
+from unskew.debias.dr_jl import DRJL
+from unskew.debias.dr_mse import DRMSE
+from unskew.debias.eib import EIB
 from unskew.debias.ips import IPS
+from unskew.debias.mrdr import MRDR
 from unskew.debias.naive import Naive
 from unskew.debias.snips import SNIPS
+from unskew.debias.tdr import TDR
 from unskew.errors import ParameterError
 
 Method = TypeVar("Method", bound=type[Debiaser])
@@ -18,6 +26,14 @@ METHODS: dict[str, type[Debiaser]] = {
         Naive,
         IPS,
         SNIPS,
+        EIB,
+        DR,
+        DRJL,
+        MRDR,
+        CDR,
+        DRBias,
+        DRMSE,
+        TDR,
     )
 }
 

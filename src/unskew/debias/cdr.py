@@ -1,0 +1,78 @@
+"""CDR: doubly robust where the imputer is sure, IPS where it is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unskew.backbones.base import Embedded, Network
+from unskew.debias.hosted import Hosted
+from unskew.debias.setting import Batch, Setting
+from unskew.estimator import require
+from unskew.training import evaluating
+
+
+@dataclass(kw_only=True)
+class CDR(Hosted):
+    """L = (1/|D|) Σ_D [o·e/p + γ·ê·(1 − o/p)], γ = 1[σ̂/μ̂ < η].
+
+    μ̂ and σ̂ are mean and standard deviation of ê over ``masks`` thinned copies of the imputer, each with a
+    dropout mask on its embeddings; γ has no gradient, and this dropout is not used in training. An imputed
+    error that the thinned imputers disagree on is left out, and its pair counts as in IPS: η → 0 is IPS,
+    η → ∞ the host. Use it where the imputer meets pairs unlike those it learned from.
+
+    Parameters
+    ----------
+    host
+        ``"mrdr"``, ``"dr-jl"`` or ``"dr-bias"``: how the imputer is trained.
+    threshold
+        η; the paper searches 0.1, 0.5, 1, 3, 5, 7, 10, 50.
+    masks, mask_rate
+        How many thinned imputers, and the share of each embedding that a mask removes (10 and 0.5 in the
+        paper); what is left is scaled by 1/(1 − rate). A mask serves a whole batch: one thinned network.
+    """
+
+    name: ClassVar[str] = "cdr"
+    paper: ClassVar[str] = "Song 2023"
+    when: ClassVar[str] = "doubly robust where some imputed errors cannot be trusted"
+    detached: ClassVar[tuple[str, ...]] = (*Hosted.detached, "filter")
+
+    threshold: float = 1.0
+    masks: int = 10
+    mask_rate: float = 0.5
+
+    def imputed_error(self, setting: Setting, batch: Batch, logit: Tensor) -> Tensor:
+        """γ·ê."""
+        return super().imputed_error(setting, batch, logit) * self.trusted(setting, batch, logit)
+
+    def correction(self, setting: Setting, observed: Batch, logit: Tensor) -> Tensor:
+        """(e − γ·ê)/p of clicks."""
+        doubly_robust = super().correction(setting, observed, logit)
+        alone = self.form.error(observed.conversion, logit) * self.inverse_propensity(observed)
+        return torch.where(self.trusted(setting, observed, logit), doubly_robust, alone)
+
+    @torch.no_grad()
+    def trusted(self, setting: Setting, batch: Batch, logit: Tensor) -> Tensor:
+        """γ ``[R, B]`` as truth values."""
+        _, imputer = setting.network_of("imputation")
+        with evaluating([imputer]):
+            rows = imputer.embed(batch.user, batch.item)
+            errors = [self.form.imputed(self._thinned(imputer, rows), logit) for _ in range(self.masks)]
+        deviation, mean = torch.std_mean(torch.stack(errors), dim=0)
+        return deviation < self.threshold * mean
+
+    def _thinned(self, imputer: Network, rows: Embedded) -> Tensor:
+        user, item = (
+            part * imputer.noise.keep_mask((len(part), 1, *part.shape[2:]), self.mask_rate, part.dtype)
+            for part in rows
+        )
+        return imputer.read((user, item), "imputation")
+
+    def _check(self) -> None:
+        super()._check()
+        require(self.threshold >= 0, f"threshold must be at least 0, not {self.threshold}")
+        require(self.masks >= 2, f"masks must be at least 2, not {self.masks}")
+        require(0.0 < self.mask_rate < 1.0, f"mask_rate must be in (0, 1), not {self.mask_rate}")

@@ -1,0 +1,142 @@
+"""The doubly robust prediction loss, once for all methods of its family; where ê comes from is theirs."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unskew.debias.base import Debiaser
+from unskew.debias.imputation import FORMS, FormName, ImputationForm
+from unskew.debias.setting import Batch, PassPlan, Setting, StepPlan
+from unskew.estimator import require
+from unskew.training import stratified
+
+FAR_TARGET = 20.0
+"""An effective target beyond this is far: with p ≥ 0.05 there is none (METHODS §5D)."""
+FAR_SHARE = 0.01
+"""Share of far targets in a batch of O above which training is told to be at risk (METHODS §5D)."""
+
+
+@dataclass(kw_only=True)
+class DoublyRobust(Debiaser):
+    """L = (1/|D|) Σ_D [ê + o·(e − ê)/p].
+
+    e is the error of the prediction, ê the imputed one, p ``propensity``, clipped and without gradient, as
+    is the imputation. With a pseudo-label r̃ (P1) a click's term is CE(t, r̂) with the effective target
+    t = r̃ + (r − r̃)/p. Where t leaves [0, 1] that term has no lower bound: small propensities and long
+    training diverge. Clip p (``p_min``) or t (``target_clip``), and stop early.
+
+    Parameters
+    ----------
+    imputation_form
+        ``"P1"`` pseudo-label, ``"P2"`` direct error, ``"P3"`` residual with squared errors (METHODS §1.2).
+    target_clip
+        τ: effective targets are clipped to [−τ, 1 + τ]; None (the papers) does not.
+    ratio
+        Cells of D in a batch per row of O. The estimator is exact for any; more cells, less noise.
+    legacy_unweighted_imputation
+        Corrects by Σ_O (e/p − ê), as much public code does: not doubly robust, even with true p.
+    legacy_scaling
+        Averages clicks and their ``ratio`` cells of D together, as public code does: it takes |O|/|D| for
+        1/(1 + ratio).
+    """
+
+    needs_propensity: ClassVar[bool] = True
+    needs_full_space: ClassVar[bool] = True
+    imputation: ClassVar[str | None] = "P1"
+    detached: ClassVar[tuple[str, ...]] = ("propensity", "imputation")
+
+    imputation_form: FormName = "P1"
+    target_clip: float | None = None
+    ratio: float = 1.0
+    legacy_unweighted_imputation: bool = False
+    legacy_scaling: bool = False
+
+    @property
+    def form(self) -> ImputationForm:
+        """The arithmetic of ``imputation_form``."""
+        return FORMS[self.imputation_form]
+
+    def plan(self) -> tuple[PassPlan, ...]:
+        """One pass over O and D for the prediction."""
+        return (self.prediction_pass(),)
+
+    def prediction_pass(self) -> PassPlan:
+        """Batches of O, each with ``ratio`` times as many cells of D."""
+        step = StepPlan("prediction", self.loss, ("prediction",))
+        return PassPlan((step,), "both", self.ratio, before=self.before_prediction)
+
+    def before_prediction(self, setting: Setting) -> None:
+        """Once per epoch; heirs add to it."""
+        if "far targets" not in setting.state:
+            setting.remember("far targets", torch.zeros_like(setting.clicks.user[:, 0], dtype=torch.float32))
+
+    def imputer_output(self, setting: Setting, batch: Batch) -> Tensor:
+        """b ``[R, B]``, without gradient."""
+        raise NotImplementedError
+
+    def inverse_propensity(self, observed: Batch) -> Tensor:
+        """1/p of clicks."""
+        return 1.0 / observed.propensity
+
+    def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
+        """mean_{B_D} ê + (|O|/|D|) · mean_{B_O} (e − ê)/p."""
+        logit = setting.logit(observed)
+        correction = self.correction(setting, observed, logit)
+        imputed = self.imputed_error(setting, full, setting.logit(full))
+        if self.legacy_scaling:
+            share = 1.0 / (1.0 + self.ratio)
+            clicked = self.imputed_error(setting, observed, logit) + correction
+            return share * clicked.mean(-1) + (1.0 - share) * imputed.mean(-1)
+        return stratified(observed=correction, full=imputed, density=setting.density)
+
+    def imputed_error(self, setting: Setting, batch: Batch, logit: Tensor) -> Tensor:
+        """ê of a batch of O or D."""
+        return self.form.imputed(self.imputer_output(setting, batch), logit)
+
+    def correction(self, setting: Setting, observed: Batch, logit: Tensor) -> Tensor:
+        """(e − ê)/p of clicks, with the effective target clipped and watched."""
+        output = self.imputer_output(setting, observed)
+        form, conversion, inverse = self.form, observed.conversion, self.inverse_propensity(observed)
+        if self.legacy_unweighted_imputation:
+            return form.error(conversion, logit) * inverse - form.imputed(output, logit)
+        if not form.has_label:
+            return form.deviation(conversion, output, logit) * inverse
+        label = form.label(output, logit)
+        target = label + (conversion - label) * inverse
+        self._watch(setting, target)
+        if self.target_clip is not None:
+            target = target.clamp(-self.target_clip, 1.0 + self.target_clip)
+        return form.shifted(conversion, output, logit, target - label)
+
+    def _watch(self, setting: Setting, target: Tensor) -> None:
+        if self.target_clip is None and "far targets" in setting.state:
+            share = (target.detach().abs() > FAR_TARGET).float().mean(-1)
+            setting.remember("far targets", torch.maximum(setting.state["far targets"], share))
+
+    def finish(self, setting: Setting) -> None:
+        """Tell of far targets, once."""
+        share = float(setting.state["far targets"].max())
+        if share > FAR_SHARE:
+            warnings.warn(
+                f"{self.name}: up to {share:.1%} of a batch's effective targets were beyond ±{FAR_TARGET:g};"
+                " raise p_min to 0.05 or set target_clip if training is unstable",
+                stacklevel=3,
+            )
+
+    def _check(self) -> None:
+        super()._check()
+        require(
+            self.imputation_form in FORMS,
+            f"imputation_form must be one of {', '.join(FORMS)}, not {self.imputation_form!r}",
+        )
+        require(self.ratio > 0, f"ratio must be positive, not {self.ratio}")
+        require(
+            self.target_clip is None or (self.target_clip >= 0 and self.form.has_label),
+            f"target_clip {self.target_clip} does not fit imputation {self.imputation_form}",
+            "give a number of at least 0 with P1 or P3, or None",
+        )

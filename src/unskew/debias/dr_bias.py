@@ -1,0 +1,29 @@
+"""DR-BIAS: doubly robust with an imputer trained for little bias."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from unskew.debias.imputation import bias_weight
+from unskew.debias.joint_learning import JointLearning
+
+
+@dataclass(kw_only=True)
+class DRBias(JointLearning):
+    """L = (1/|D|) Σ_D [ê + o·(e − ê)/p], L_imp = (1/|D|) Σ_O (1 − p)²/p³ · (e − ê)², in turn.
+
+    As :class:`DRJL`, but the imputer minimises the bias that wrong propensities leave. The weight is the
+    most uneven of its family (a few small propensities decide): use it with propensities clipped well, and
+    compare :class:`DRMSE`, which mixes it with the weight of :class:`MRDR`.
+    """
+
+    name: ClassVar[str] = "dr-bias"
+    paper: ClassVar[str] = "Dai 2022"
+    when: ClassVar[str] = "doubly robust where propensities may be wrong and bias is what hurts"
+
+    def imputation_weight(self, propensity: Tensor) -> Tensor:
+        """w = (1 − p)²/p³."""
+        return bias_weight(propensity)

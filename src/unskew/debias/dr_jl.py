@@ -1,0 +1,29 @@
+"""DR-JL: doubly robust joint learning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from unskew.debias.imputation import inverse_weight
+from unskew.debias.joint_learning import JointLearning
+
+
+@dataclass(kw_only=True)
+class DRJL(JointLearning):
+    """L = (1/|D|) Σ_D [ê + o·(e − ê)/p], L_imp = (1/|D|) Σ_O (e − ê)²/p, in turn.
+
+    e = CE(r, r̂), ê = CE(r̃, r̂) with r̃ from an imputer of its own; p is ``propensity``. Unbiased for the
+    ideal loss if either p or ê is true. Use it where propensities are fair and clicks enough to learn
+    from; where weights are large :class:`MRDR` trains its imputer for less variance.
+    """
+
+    name: ClassVar[str] = "dr-jl"
+    paper: ClassVar[str] = "Wang 2019"
+    when: ClassVar[str] = "the first doubly robust method to try, with calibrated propensities"
+
+    def imputation_weight(self, propensity: Tensor) -> Tensor:
+        """w = 1/p."""
+        return inverse_weight(propensity)

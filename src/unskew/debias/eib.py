@@ -1,0 +1,72 @@
+"""EIB: impute the error wherever nothing was clicked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from unskew.debias.joint_learning import JointLearning
+from unskew.debias.setting import Batch, PassPlan, Setting
+from unskew.estimator import require
+
+
+@dataclass(kw_only=True)
+class EIB(JointLearning):
+    """L = (1/|D|) Σ_D [o·e + (1 − o)·ê], the imputer by L_imp = mean_O CE(r, r̃), unweighted.
+
+    e is the error where the conversion is known, ê the imputed one elsewhere. It is the doubly robust loss
+    with p = 1: no propensities, little variance, and as biased as its imputer, which learned from clicks
+    alone. Use it to see what imputation does by itself; with propensities use :class:`DRJL`.
+
+    Parameters
+    ----------
+    constant
+        Steck's constant r̃ in the place of a learned one: every unclicked pair converts with this
+        probability. None learns.
+    """
+
+    name: ClassVar[str] = "eib"
+    paper: ClassVar[str] = "Steck 2010"
+    when: ClassVar[str] = "without propensities, where the imputer can be trusted beyond the clicks"
+    needs_propensity: ClassVar[bool] = False
+    detached: ClassVar[tuple[str, ...]] = (
+        "imputation in the prediction step",
+        "prediction in the imputation step",
+    )
+
+    imp_loss: Literal["sq", "ce"] = "ce"
+    constant: float | None = None
+
+    def networks(self) -> Mapping[str, tuple[str, ...]]:
+        """Without an imputer where it is a constant."""
+        return super().networks() if self.constant is None else {"prediction": ("prediction",)}
+
+    def plan(self) -> tuple[PassPlan, ...]:
+        """The imputer's pass and the prediction's, or the latter alone."""
+        return super().plan() if self.constant is None else (self.prediction_pass(),)
+
+    def imputation_weight(self, propensity: Tensor) -> Tensor:
+        """w = 1."""
+        return torch.ones_like(propensity)
+
+    def inverse_propensity(self, observed: Batch) -> Tensor:
+        """1: the known error stands for its own pair alone."""
+        return torch.ones_like(observed.conversion)
+
+    def imputer_output(self, setting: Setting, batch: Batch) -> Tensor:
+        """b, or the logit of the constant."""
+        if self.constant is None:
+            return super().imputer_output(setting, batch)
+        return torch.logit(torch.full(batch.user.shape, self.constant, device=batch.user.device))
+
+    def _check(self) -> None:
+        super()._check()
+        require(
+            self.constant is None or (0.0 < self.constant < 1.0 and self.imputation_form == "P1"),
+            f"constant {self.constant} does not fit imputation {self.imputation_form}",
+            "give a probability in (0, 1) with P1, or None",
+        )

@@ -1,0 +1,121 @@
+"""Imputed errors: three forms (P1, P2, P3 of METHODS §1.2) and the weights that train an imputer.
+
+A form is pure arithmetic on logits; who trains on it, and where gradients stop, is told by the methods.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from unskew.training import cross_entropy
+
+FormName = Literal["P1", "P2", "P3"]
+
+
+class ImputationForm:
+    """What the output b of an imputer says about the error of a prediction with logit a.
+
+    e is the error with the known conversion r, ê the imputed one; r̃ is the conversion that the imputer
+    stands for, where the form has one.
+    """
+
+    has_label: bool = True
+    """Whether there is an r̃, and with it an effective target t = r̃ + (r − r̃)/p."""
+
+    def error(self, conversion: Tensor, logit: Tensor) -> Tensor:
+        """e."""
+        return cross_entropy(conversion, logit)
+
+    def imputed(self, output: Tensor, logit: Tensor) -> Tensor:
+        """ê."""
+        raise NotImplementedError
+
+    def label(self, output: Tensor, logit: Tensor) -> Tensor:
+        """r̃."""
+        raise NotImplementedError
+
+    def deviation(self, conversion: Tensor, output: Tensor, logit: Tensor) -> Tensor:
+        """What the squared imputation loss squares: e − ê."""
+        return self.error(conversion, logit) - self.imputed(output, logit)
+
+    def shifted(self, conversion: Tensor, output: Tensor, logit: Tensor, shift: Tensor) -> Tensor:
+        """(e − ê)·s, written with the shift (r − r̃)·s of the target."""
+        raise NotImplementedError
+
+
+class PseudoLabel(ImputationForm):
+    """P1: r̃ = σ(b), ê = CE(r̃, r̂).
+
+    CE is affine in its target, so e − ê = −(r − r̃)·a exactly: nothing is subtracted that could cancel.
+    """
+
+    def imputed(self, output: Tensor, logit: Tensor) -> Tensor:
+        """CE(σ(b), r̂)."""
+        return cross_entropy(self.label(output, logit), logit)
+
+    def label(self, output: Tensor, logit: Tensor) -> Tensor:
+        """σ(b)."""
+        return torch.sigmoid(output)
+
+    def deviation(self, conversion: Tensor, output: Tensor, logit: Tensor) -> Tensor:
+        """−(r − r̃)·a."""
+        return -(conversion - self.label(output, logit)) * logit
+
+    def shifted(self, conversion: Tensor, output: Tensor, logit: Tensor, shift: Tensor) -> Tensor:
+        """−(r − r̃)·s·a."""
+        return -shift * logit
+
+
+class DirectError(ImputationForm):
+    """P2: ê = softplus(b), which is never negative and, unlike a probability, may exceed 1."""
+
+    has_label = False
+
+    def imputed(self, output: Tensor, logit: Tensor) -> Tensor:
+        """softplus(b)."""
+        return torch.nn.functional.softplus(output)
+
+
+class Residual(ImputationForm):
+    """P3: b predicts r − r̂, r̃ = sg(r̂) + b, and errors are squared: ê = (r̃ − r̂)²."""
+
+    def error(self, conversion: Tensor, logit: Tensor) -> Tensor:
+        """(r − r̂)²."""
+        return (conversion - torch.sigmoid(logit)).square()
+
+    def imputed(self, output: Tensor, logit: Tensor) -> Tensor:
+        """(r̃ − r̂)², whose value is b² and whose gradient is −2b·∇r̂."""
+        return (self.label(output, logit) - torch.sigmoid(logit)).square()
+
+    def label(self, output: Tensor, logit: Tensor) -> Tensor:
+        """sg(r̂) + b."""
+        return torch.sigmoid(logit).detach() + output
+
+    def deviation(self, conversion: Tensor, output: Tensor, logit: Tensor) -> Tensor:
+        """r − r̂ − b: the residual itself, since e − ê would leave the sign of b open."""
+        return conversion - torch.sigmoid(logit) - output
+
+    def shifted(self, conversion: Tensor, output: Tensor, logit: Tensor, shift: Tensor) -> Tensor:
+        """(r − r̃)·s·(r + r̃ − 2r̂)."""
+        return shift * (conversion + self.label(output, logit) - 2.0 * torch.sigmoid(logit))
+
+
+FORMS: dict[FormName, ImputationForm] = {"P1": PseudoLabel(), "P2": DirectError(), "P3": Residual()}
+
+
+def inverse_weight(propensity: Tensor) -> Tensor:
+    """1/p: every pair of D counts the same (DR-JL)."""
+    return 1.0 / propensity
+
+
+def variance_weight(propensity: Tensor) -> Tensor:
+    """(1 − p)/p²: the share of a click in Var_DR, with o in the place of the unknown p (MRDR)."""
+    return (1.0 - propensity) / propensity.square()
+
+
+def bias_weight(propensity: Tensor) -> Tensor:
+    """(1 − p)²/p³: the share of a click in the squared bias of DR (DR-BIAS)."""
+    return (1.0 - propensity).square() / propensity.pow(3)

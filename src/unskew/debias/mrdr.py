@@ -1,0 +1,31 @@
+"""MRDR: more robust doubly robust, an imputer trained for little variance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from unskew.debias.imputation import variance_weight
+from unskew.debias.joint_learning import Copy, JointLearning
+
+
+@dataclass(kw_only=True)
+class MRDR(JointLearning):
+    """L = (1/|D|) Σ_D [ê + o·(e − ê)/p], L_imp = (1/|D|) Σ_O (1 − p)/p² · (e − ê)², in turn.
+
+    As :class:`DRJL`, but the imputer minimises the variance of the estimate instead of the error of
+    imputation, and starts each epoch from the prediction's weights. Use it where propensities vary much;
+    with propensities near 1 its weights vanish and the imputer does not train.
+    """
+
+    name: ClassVar[str] = "mrdr"
+    paper: ClassVar[str] = "Guo 2021"
+    when: ClassVar[str] = "doubly robust where propensities vary much and variance is what hurts"
+
+    copy: Copy = "epoch"
+
+    def imputation_weight(self, propensity: Tensor) -> Tensor:
+        """w = (1 − p)/p²."""
+        return variance_weight(propensity)
