@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from unskew.calibration import CALIBRATORS, Calibrator, Platt, load_calibrator
     from unskew.datasets import DATASETS, Dataset, load, read_log
     from unskew.debias import (
+        ATT,
         CDR,
         DR,
         DRJL,
         DRMSE,
         EIB,
         IPS,
+        KBDR,
+        KBIPS,
         METHODS,
         MRDR,
         SNIPS,
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
         Debiaser,
         DRBias,
         Naive,
+        StableDR,
         load_model,
         register,
     )
@@ -45,6 +49,10 @@ _HOME = {
     "unskew.calibration": ("CALIBRATORS", "Calibrator", "Platt", "load_calibrator"),
     "unskew.datasets": ("DATASETS", "Dataset", "load", "read_log"),
     "unskew.debias": (
+        "ATT",
+        "KBDR",
+        "KBIPS",
+        "StableDR",
         "CDR",
         "DR",
         "DRJL",
@@ -73,6 +81,7 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "ATT",
     "CALIBRATORS",
     "CDR",
     "DATASETS",
@@ -81,6 +90,8 @@ __all__ = [
     "DRMSE",
     "EIB",
     "IPS",
+    "KBDR",
+    "KBIPS",
     "METHODS",
     "MF",
     "MRDR",
@@ -98,6 +109,7 @@ __all__ = [
     "Platt",
     "Propensity",
     "RunConfig",
+    "StableDR",
     "UnskewError",
     "Vocabulary",
     "evaluate",

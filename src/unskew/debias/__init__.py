@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from unskew.debias.att import ATT
 from unskew.debias.base import Debiaser
 from unskew.debias.cdr import CDR
 from unskew.debias.dr import DR
@@ -10,21 +11,27 @@ from unskew.debias.dr_jl import DRJL
 from unskew.debias.dr_mse import DRMSE
 from unskew.debias.eib import EIB
 from unskew.debias.ips import IPS
+from unskew.debias.kb_dr import KBDR
+from unskew.debias.kb_ips import KBIPS
 from unskew.debias.mrdr import MRDR
 from unskew.debias.naive import Naive
 from unskew.debias.setting import Batch, PassPlan, Setting, StagePlan, StepPlan
 from unskew.debias.snips import SNIPS
+from unskew.debias.stable_dr import StableDR
 from unskew.debias.storage import load_model
 from unskew.debias.table import METHODS, make_method, register
 from unskew.debias.tdr import TDR
 
 __all__ = [
+    "ATT",
     "CDR",
     "DR",
     "DRJL",
     "DRMSE",
     "EIB",
     "IPS",
+    "KBDR",
+    "KBIPS",
     "METHODS",
     "MRDR",
     "SNIPS",
@@ -35,6 +42,7 @@ __all__ = [
     "Naive",
     "PassPlan",
     "Setting",
+    "StableDR",
     "StagePlan",
     "StepPlan",
     "load_model",

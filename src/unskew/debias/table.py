@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from unskew.debias.att import ATT
 from unskew.debias.base import Debiaser
 from unskew.debias.cdr import CDR
 from unskew.debias.dr import DR
@@ -12,9 +13,12 @@ from unskew.debias.dr_jl import DRJL
 from unskew.debias.dr_mse import DRMSE
 from unskew.debias.eib import EIB
 from unskew.debias.ips import IPS
+from unskew.debias.kb_dr import KBDR
+from unskew.debias.kb_ips import KBIPS
 from unskew.debias.mrdr import MRDR
 from unskew.debias.naive import Naive
 from unskew.debias.snips import SNIPS
+from unskew.debias.stable_dr import StableDR
 from unskew.debias.tdr import TDR
 from unskew.errors import ParameterError
 
@@ -33,7 +37,11 @@ METHODS: dict[str, type[Debiaser]] = {
         CDR,
         DRBias,
         DRMSE,
+        StableDR,
         TDR,
+        ATT,
+        KBIPS,
+        KBDR,
     )
 }
 

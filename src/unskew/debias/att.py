@@ -1,0 +1,98 @@
+"""ATT: a third model learns the pairs on which two weighted models agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unskew.debias.base import Debiaser
+from unskew.debias.setting import Batch, Loss, PassPlan, Setting, StagePlan, StepPlan
+from unskew.estimator import require
+from unskew.training import cross_entropy, stratified
+
+
+@dataclass(kw_only=True)
+class ATT(Debiaser):
+    """L = mean of CE(r̂₁, r̂₀) over the pairs of D with |r̂₁ − r̂₂| ≤ ε (asymmetric tri-training).
+
+    A₁ (``"first"``) and A₂ (``"second"``) are trained on O with weights 1/p, each from its own initial
+    weights and batches; A₀ (``"prediction"``) without weights. Then pairs are drawn from D, those on which
+    A₁ and A₂ agree are labelled with r̂₁ (without gradient), and all three are trained on them. A₀ predicts.
+    Use it where weights are so uneven that IPS is unstable; not where A₁ is poor, whose errors A₀ inherits.
+
+    Parameters
+    ----------
+    agreement
+        ε, a difference of probabilities. Tuned log-uniformly in [0.001, 1] by the published code, whose
+        predictions are ratings from 1 to 5; its choices on Coat, 0.16 to 0.45, are 0.04 to 0.11 here.
+    pseudo_epochs
+        Epochs on pseudo-labels at most; early stopping applies.
+    ratio
+        Pairs of D per click in a batch of pseudo-labels.
+    labelled
+        Weight of the IPS losses of A₁ and A₂ beside their pseudo-labels. The published code has 0, but A₁
+        is then taught its own predictions, and weight decay alone moves it.
+    """
+
+    name: ClassVar[str] = "att"
+    paper: ClassVar[str] = "Saito 2020"
+    when: ClassVar[str] = "where weights are too uneven for IPS but propensities rank well"
+    needs_propensity: ClassVar[bool] = True
+    needs_full_space: ClassVar[bool] = True
+    detached: ClassVar[tuple[str, ...]] = ("propensity", "pseudo-label")
+
+    agreement: float = 0.1
+    pseudo_epochs: int = 50
+    ratio: float = 1.0
+    labelled: float = 1.0
+
+    def networks(self) -> dict[str, tuple[str, ...]]:
+        """Three predictors of the same shape."""
+        return {"prediction": ("prediction",), "first": ("first",), "second": ("second",)}
+
+    def stages(self) -> tuple[StagePlan, ...]:
+        """Pre-training on O, then pseudo-labels on D."""
+        pretrain = tuple(
+            PassPlan((StepPlan(f"pre-train {tower}", self._pretrain(tower), (tower,)),))
+            for tower in self.networks()
+        )
+        return StagePlan(pretrain), StagePlan(self.plan(), epochs=self.pseudo_epochs)
+
+    def plan(self) -> tuple[PassPlan, ...]:
+        """The passes on pseudo-labels."""
+        return (
+            PassPlan((StepPlan("pseudo-labels", self.loss, tuple(self.networks())),), "both", self.ratio),
+        )
+
+    def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
+        """Σ over the three of the mean of CE(r̂₁, ·) where A₁ and A₂ agree."""
+        first, second = (torch.sigmoid(setting.predicted(full, tower)) for tower in ("first", "second"))
+        agree = ((first - second).abs() <= self.agreement).float()
+        share = agree / agree.sum(-1, keepdim=True).clamp_min(1.0)
+        logits = setting.logits(full, "prediction", "first", "second")
+        total = torch.stack([(share * cross_entropy(first, logit)).sum(-1) for logit in logits]).sum(0)
+        if self.labelled:
+            for tower in ("first", "second"):
+                total = total + self.labelled * self._pretrain(tower)(setting, observed, full)
+        return total
+
+    def _pretrain(self, tower: str) -> Loss:
+        """IPS for A₁ and A₂, the plain mean for A₀."""
+
+        def loss(setting: Setting, observed: Batch, full: Batch) -> Tensor:
+            error = cross_entropy(observed.conversion, setting.logit(observed, tower))
+            if tower == "prediction":
+                return error.mean(-1)
+            return stratified(observed=error / observed.propensity, density=setting.density)
+
+        return loss
+
+    def _check(self) -> None:
+        super()._check()
+        require(0.0 < self.agreement <= 1.0, f"agreement must be in (0, 1], not {self.agreement}")
+        require(self.pseudo_epochs >= 1, f"pseudo_epochs must be at least 1, not {self.pseudo_epochs}")
+        require(self.ratio > 0.0, f"ratio must be positive, not {self.ratio}")
+        require(self.labelled >= 0.0, f"labelled must not be negative, not {self.labelled}")

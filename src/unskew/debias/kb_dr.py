@@ -1,0 +1,61 @@
+"""KB-DR: joint learning with weights that balance kernel means in the place of 1/p."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from unskew.debias.imputation import inverse_weight
+from unskew.debias.joint_learning import JointLearning
+from unskew.debias.kernel_balance import KernelBalancing
+from unskew.debias.setting import Batch, PassPlan, Setting, StepPlan
+
+
+@dataclass(kw_only=True)
+class KBDR(KernelBalancing, JointLearning):
+    """L = (1/|D|) Σ_D ê + (1/|O|) Σ_O w·(e − ê), with w from :class:`KernelBalancing`.
+
+    The imputer minimises (1/|O|) Σ_O w·(e − ê)². w has no gradient in either; on each batch the weights are
+    trained, then the imputer, then the prediction. Use it where :class:`DRJL` is the choice but its
+    propensities leave some kinds of pairs out of balance; it trains three networks, and wants more clicks.
+    """
+
+    name: ClassVar[str] = "kb-dr"
+    paper: ClassVar[str] = "Li 2024"
+    when: ClassVar[str] = "as kb-ips, with an imputer that lowers the variance"
+    detached: ClassVar[tuple[str, ...]] = (
+        *JointLearning.detached,
+        "weight in the imputation and prediction steps",
+        "embeddings in the kernels",
+    )
+
+    def networks(self) -> dict[str, tuple[str, ...]]:
+        """The predictor, the imputer and the weights."""
+        return {**super().networks(), "weight": ("weight",)}
+
+    def plan(self) -> tuple[PassPlan, ...]:
+        """On each batch the weights, the imputer, then the prediction."""
+        imputation = StepPlan("imputation", self.imputation_loss, ("imputation",))
+        prediction = StepPlan("prediction", self.loss, ("prediction",))
+        return (
+            PassPlan((self.weight_step(), imputation, prediction), "both", self.ratio, self.before_epoch),
+        )
+
+    def before_epoch(self, setting: Setting) -> None:
+        """What joint learning prepares for its two passes."""
+        self.before_imputation(setting)
+        self.before_prediction(setting)
+
+    def imputation_weight(self, propensity: Tensor) -> Tensor:
+        """w."""
+        return inverse_weight(propensity)
+
+    def imputation_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
+        """mean_B w·(e − ê)²."""
+        return super().imputation_loss(setting, self.balanced(setting, observed), full)
+
+    def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
+        """mean_{B_D} ê + mean_{B_O} w·(e − ê)."""
+        return super().loss(setting, self.balanced(setting, observed), full)
