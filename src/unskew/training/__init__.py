@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unskew.training.devices import resolve_device
-from unskew.training.loop import History, Pass, Schedule, Step, evaluating, train
+from unskew.training.loop import History, Pass, Schedule, evaluating, train
 from unskew.training.losses import cross_entropy, over_population, stratified
 from unskew.training.population import Population, Slots
 from unskew.training.samplers import (
@@ -14,6 +14,7 @@ from unskew.training.samplers import (
     Sampler,
     ShuffledRows,
 )
+from unskew.training.steps import Step
 
 __all__ = [
     "ClicksAndNegatives",

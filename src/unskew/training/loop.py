@@ -13,19 +13,8 @@ from torch import Tensor, nn
 from unskew.errors import TrainingError
 from unskew.estimator import require
 from unskew.progress import Tracker
-from unskew.training.samplers import Draw, Sampler
-
-StepLoss = Callable[[Draw], Tensor]
-"""Positions in O and cells of D, ``[R, B]`` each → loss ``[R]``."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """One loss and the networks it trains; other networks it touches are left as they are."""
-
-    name: str
-    loss: StepLoss
-    trains: tuple[str, ...]
+from unskew.training.samplers import Sampler
+from unskew.training.steps import CapturedSteps, EagerSteps, Executor, Step
 
 
 @dataclass(frozen=True)
@@ -108,25 +97,19 @@ def train(
     TrainingError
         A loss became NaN or infinite.
     """
-    decay = schedule.weight_decay
-    optimisers = {
-        name: torch.optim.Adam(
-            network.parameters(),
-            lr=schedule.learning_rate,
-            weight_decay=decay[name] if isinstance(decay, Mapping) else decay,
-            fused=True,
-        )
-        for name, network in networks.items()
-    }
+    optimisers = {name: _adam(network, name, schedule) for name, network in networks.items()}
+    executors = [_executor(each, optimisers) for each in passes]
     history = History()
     selects = validate is not None and schedule.patience is not None
     keeper = _BestWeights(networks, replicas) if selects else None
     for epoch in range(schedule.epochs):
-        for each in passes:
+        for each, executor in zip(passes, executors, strict=True):
             if each.before is not None:
                 with evaluating(networks.values()):
                     each.before()
-            for name, loss in _run_pass(each, epoch, networks, optimisers).items():
+            for network in networks.values():
+                network.train()
+            for name, loss in executor.run(each.sampler, epoch).items():
                 _require_finite(loss, name, epoch, keeper)
                 history.train.setdefault(name, []).append(loss.tolist())
         if validate is not None:
@@ -144,23 +127,26 @@ def train(
     return history
 
 
-def _run_pass(
-    each: Pass, epoch: int, networks: Mapping[str, nn.Module], optimisers: Mapping[str, torch.optim.Optimizer]
-) -> dict[str, Tensor]:
-    for network in networks.values():
-        network.train()
-    sums: dict[str, Tensor] = {}
-    for block in each.sampler.epoch(epoch):
-        for draw in block.steps():
-            for step in each.steps:
-                loss = step.loss(draw)
-                for optimiser in optimisers.values():
-                    optimiser.zero_grad(set_to_none=True)
-                torch.autograd.backward(loss.sum())
-                for name in step.trains:
-                    optimisers[name].step()
-                sums[step.name] = sums.get(step.name, 0.0) + loss.detach()
-    return {name: total / each.sampler.steps for name, total in sums.items()}
+def _adam(network: nn.Module, name: str, schedule: Schedule) -> torch.optim.Adam:
+    decay = schedule.weight_decay
+    parameters = list(network.parameters())
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in parameters if not hasattr(p, "without_decay")]},
+        {"params": [p for p in parameters if hasattr(p, "without_decay")], "weight_decay": 0.0},
+    ]
+    return torch.optim.Adam(
+        groups,
+        lr=schedule.learning_rate,
+        weight_decay=decay[name] if isinstance(decay, Mapping) else decay,
+        fused=True,
+        capturable=parameters[0].is_cuda,
+    )
+
+
+def _executor(each: Pass, optimisers: Mapping[str, torch.optim.Optimizer]) -> Executor:
+    eager = EagerSteps(each.steps, optimisers)
+    on_gpu = any(p.is_cuda for o in optimisers.values() for group in o.param_groups for p in group["params"])
+    return CapturedSteps(eager) if on_gpu else eager
 
 
 @contextmanager
@@ -206,10 +192,11 @@ class _BestWeights:
         """Keep the current weights of every running replica that improved."""
         better = (value < self._value) & ~self.stopped
         self._value = torch.where(better, value, self._value)
-        self._epoch[better] = epoch
+        self._epoch = torch.where(better, epoch, self._epoch)
         self._waited = torch.where(better, 0, self._waited + 1)
         for kept, current in zip(self._best, self._parameters, strict=True):
-            kept[better] = current.detach()[better]
+            chosen = better.view(-1, *(1,) * (current.dim() - 1))
+            torch.where(chosen, current.detach(), kept, out=kept)
 
     def exhausted(self, patience: int) -> bool:
         """Whether every replica has waited ``patience`` epochs; those that have are stopped for good."""

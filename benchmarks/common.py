@@ -1,0 +1,86 @@
+"""What all benchmarks share: the world, the clock, and how results are told."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from unskew.log import Log
+
+COAT_SHAPE = (290, 300)
+COAT_DENSITY = 0.08
+BATCH = 1024
+
+
+def coat_sized_log(seed: int = 0) -> Log:
+    """A log with the shape and the density of Coat; what is in the cells does not change the time."""
+    users, items = COAT_SHAPE
+    rng = np.random.default_rng(seed)
+    cells = np.sort(rng.choice(users * items, round(COAT_DENSITY * users * items), replace=False))
+    return Log.from_arrays(
+        user=cells // items, item=cells % items, conversion=(rng.random(len(cells)) < 0.3).astype(float)
+    )
+
+
+def arguments(description: str) -> argparse.Namespace:
+    """The options of every benchmark."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", default=None, help="also write the results to this file")
+    return parser.parse_args()
+
+
+def seconds(work: Callable[[], Any], repeats: int, device: str) -> float:
+    """The best of several timings, with the device's queue empty at both ends."""
+    times = []
+    for _ in range(repeats):
+        synchronise(device)
+        start = time.perf_counter()
+        work()
+        synchronise(device)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def synchronise(device: str) -> None:
+    """Wait until a GPU has nothing left to do."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+def machine(device: str) -> dict[str, Any]:
+    """The machine's class and the versions."""
+    gpu = torch.cuda.get_device_name() if device.startswith("cuda") else None
+    return {
+        "device": gpu or f"CPU, {torch.get_num_threads()} threads",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def tell(title: str, rows: Sequence[Mapping[str, Any]], device: str, path: str | None = None) -> None:
+    """Print a table, then the same as one line of JSON."""
+    columns = list(rows[0])
+    cells = [[_text(row[column]) for column in columns] for row in rows]
+    widths = [max(len(c), *(len(line[k]) for line in cells)) for k, c in enumerate(columns)]
+    print(f"\n{title}")
+    for line in (columns, ["-" * width for width in widths], *cells):
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)))
+    result = {"title": title, "machine": machine(device), "rows": [dict(row) for row in rows]}
+    print(json.dumps(result))
+    if path:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(result, file, indent=2)
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
