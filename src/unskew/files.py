@@ -19,8 +19,18 @@ CONFIG = "config.toml"
 """What marks a folder as a run folder."""
 
 
-def check_target(folder: Path, *, overwrite: bool) -> None:
-    """An error if a run folder could not be put there; call it before the long work."""
+def check_target(folder: Path, *, overwrite: bool, marker: str = CONFIG, holds: str = "a run") -> None:
+    """An error if a folder of results could not be put there; call it before the long work.
+
+    Parameters
+    ----------
+    overwrite
+        Whether an earlier folder of the same kind may be replaced.
+    marker
+        The file that tells such a folder from others, which are never replaced.
+    holds
+        What such a folder holds, for the message.
+    """
     parent = folder.resolve().parent
     existing = next(path for path in (parent, *parent.parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
@@ -33,20 +43,22 @@ def check_target(folder: Path, *, overwrite: bool) -> None:
         raise RunFolderError("is a file", where=str(folder), remedy="choose another --out")
     if not any(folder.iterdir()):
         return
-    if not (folder / CONFIG).is_file():
+    if not (folder / marker).is_file():
         raise RunFolderError(
             "is a folder with other things in it", where=str(folder), remedy="choose another --out"
         )
     if not overwrite:
         raise RunFolderError(
-            "holds a run already", where=str(folder), remedy="choose another --out, or give --overwrite"
+            f"holds {holds} already", where=str(folder), remedy="choose another --out, or give --overwrite"
         )
 
 
 @contextmanager
-def whole_folder(folder: Path, *, overwrite: bool) -> Iterator[Path]:
+def whole_folder(
+    folder: Path, *, overwrite: bool, marker: str = CONFIG, holds: str = "a run"
+) -> Iterator[Path]:
     """A new folder beside the target, moved into its place at the end; nothing is left of a failure."""
-    check_target(folder, overwrite=overwrite)
+    check_target(folder, overwrite=overwrite, marker=marker, holds=holds)
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = folder.parent / f".{folder.name}.partial-{os.getpid()}"
     old = folder.parent / f".{folder.name}.replaced-{os.getpid()}"

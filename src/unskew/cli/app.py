@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 
 from unskew import __version__
+from unskew.cli.audit import audit
 from unskew.cli.methods import methods
 from unskew.cli.run import run
 from unskew.cli.score import score
+from unskew.cli.weights import weights
 
 app = typer.Typer(
     name="unskew",
@@ -36,5 +38,7 @@ def _common(
 
 
 app.command()(run)
+app.command()(audit)
+app.command()(weights)
 app.command()(score)
 app.command()(methods)

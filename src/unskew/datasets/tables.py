@@ -74,7 +74,7 @@ def read_table(paths: Paths, columns: Sequence[str] | None = None) -> Table:
 def column_names(paths: Paths) -> list[str]:
     """The columns of the first file, without reading its rows."""
     file = expand_paths(paths)[0]
-    with _reading(file) as delimiter:
+    with reading(file) as delimiter:
         if delimiter is None:
             return list(pa.parquet.read_schema(file).names)
         options = pa.csv.ParseOptions(delimiter=delimiter)
@@ -84,9 +84,9 @@ def column_names(paths: Paths) -> list[str]:
 
 def read_file(file: Path, columns: Sequence[str] | None = None) -> Table:
     """One file as a table; an unreadable file or a missing column is an error that names the file."""
-    with _reading(file) as delimiter:
+    with reading(file) as delimiter:
         if delimiter is None:
-            _require_columns(columns, pa.parquet.read_schema(file).names, file)
+            require_columns(columns, pa.parquet.read_schema(file).names, file)
             return pa.parquet.read_table(file, columns=None if columns is None else list(columns))
         table = pa.csv.read_csv(
             file,
@@ -94,12 +94,12 @@ def read_file(file: Path, columns: Sequence[str] | None = None) -> Table:
             # An empty cell in a text column is a missing id, not an id of no letters.
             convert_options=pa.csv.ConvertOptions(strings_can_be_null=True),
         )
-        _require_columns(columns, table.column_names, file)
+        require_columns(columns, table.column_names, file)
         return table if columns is None else table.select(list(columns))
 
 
 @contextmanager
-def _reading(file: Path) -> Iterator[str | None]:
+def reading(file: Path) -> Iterator[str | None]:
     """The delimiter of a CSV file, None for Parquet; what goes wrong inside becomes an error of the file."""
     delimiter = next((d for suffix, d in CSV_DELIMITERS.items() if file.name.endswith(suffix)), None)
     if delimiter is None and not file.name.endswith(PARQUET_SUFFIXES):
@@ -120,7 +120,8 @@ def _reading(file: Path) -> Iterator[str | None]:
         ) from error
 
 
-def _require_columns(columns: Sequence[str] | None, present: list[str], file: Path) -> None:
+def require_columns(columns: Sequence[str] | None, present: list[str], file: Path) -> None:
+    """An error that names the file and the first column it does not have."""
     for name in columns or ():
         if name not in present:
             raise DataError(

@@ -1,0 +1,9 @@
+"""Anybody's propensities, audited and made into weights: files of any size, one sketch, no torch."""
+
+from __future__ import annotations
+
+from unskew.audit.audit import audit
+from unskew.audit.result import AuditResult
+from unskew.audit.weights import WeightsResult, write_weights
+
+__all__ = ["AuditResult", "WeightsResult", "audit", "write_weights"]

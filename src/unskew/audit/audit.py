@@ -1,0 +1,234 @@
+"""The audit: one pass over files of scores and outcomes, and what can be said from its sketches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from unskew.audit.crossfit import COMPARED, CalibratorScore, can_crossfit, compare
+from unskew.audit.figures import errors, is_honest, regions, weight_figures
+from unskew.audit.folds import FoldSketches
+from unskew.audit.result import AuditResult
+from unskew.audit.segments import SegmentTable, corrected, worst_first
+from unskew.audit.stream import Roles, stream
+from unskew.audit.verdict import Remedy, verdict
+from unskew.datasets.tables import Paths, expand_paths
+from unskew.errors import DataError
+from unskew.estimator import require
+from unskew.metrics import (
+    CalibrationSketch,
+    auc,
+    brier,
+    mean_outcome_over_score,
+    nll,
+    noise_floor,
+    wce,
+    wce_test,
+)
+from unskew.progress import SILENT, Progress
+
+DEFAULT_TOLERANCE = 0.05
+"""Relative error of the weights, and so of an estimate by IPS, that an audit lets pass."""
+
+DEFAULT_SIGNIFICANCE = 0.01
+"""Chance of blaming honest scores for their noise: in a daily pipeline, less than 4 times a year."""
+
+DEFAULT_P_MIN = 0.01
+"""The clip of which the cost is told, as in training."""
+
+FOLDS = 5
+
+
+def audit(
+    paths: Paths,
+    *,
+    score: str,
+    outcome: str,
+    weight: str | None = None,
+    segments: Sequence[str] = (),
+    tolerance: float = DEFAULT_TOLERANCE,
+    significance: float = DEFAULT_SIGNIFICANCE,
+    p_min: float = DEFAULT_P_MIN,
+    calibrators: Sequence[str] = COMPARED,
+    folds: int = FOLDS,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> AuditResult:
+    """Are these propensities honest? One pass over files of any size, in bounded memory.
+
+    .. math:: \\text{healthy} \\iff \\mathrm{WCE}_2 \\le \\text{tolerance} \\ \\text{ or } \\
+              p(\\chi^2) \\ge \\text{significance}
+
+    WCE₂ is the debiased weight-calibration error (:func:`unskew.metrics.wce`): the relative error of the
+    weights 1/p̂, noise removed. Rows are dealt to folds as they pass (:mod:`unskew.audit.folds`), so that
+    each calibrator is judged on rows that it was not fitted on without a second pass.
+
+    Use it on rows that did not train the scores: in-sample scores look better than they are.
+
+    Parameters
+    ----------
+    paths
+        CSV and Parquet files, folders and globs of them, or several of these.
+    score, outcome, weight
+        Columns: a probability in [0, 1], 0 or 1, and how many rows of the population a row stands for.
+    segments
+        Columns whose every value is audited on its own.
+    tolerance
+        Relative error of the weights that passes.
+    significance
+        Level of the tests, of the whole and (corrected for their number) of the segments.
+    p_min
+        The clip of which the cost is told.
+    calibrators
+        Names of those to compare, the simplest first.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> rows = "".join(f"{0.2 if i % 2 else 0.4},{int(i % 10 == 0)}\\n" for i in range(1000))
+    >>> _ = (folder / "log.csv").write_text("p,clicked\\n" + rows)
+    >>> result = audit(folder / "log.csv", score="p", outcome="clicked")
+    >>> result.rows, result.healthy, round(result.mean_outcome_over_score, 2)
+    (1000, False, 0.25)
+    """
+    roles = Roles(score, outcome, weight, tuple(dict.fromkeys(segments)))
+    require(tolerance > 0, f"tolerance must be above 0, not {tolerance!r}")
+    require(0 < significance < 1, f"significance must be between 0 and 1, not {significance!r}")
+    require(0 <= p_min < 1, f"p_min must be in [0, 1), not {p_min!r}")
+    require(len(set(roles.numbers)) == len(roles.numbers), "score, outcome and weight must be three columns")
+    files = expand_paths(paths)
+    sketches, tables = read(files, roles, folds=folds, seed=seed, progress=progress)
+    return judge(
+        sketches,
+        tables,
+        files=files,
+        roles=roles,
+        tolerance=tolerance,
+        significance=significance,
+        p_min=p_min,
+        calibrators=calibrators,
+    )
+
+
+def read(
+    files: Sequence[Path], roles: Roles, *, folds: int, seed: int = 0, progress: Progress = SILENT
+) -> tuple[FoldSketches, list[SegmentTable]]:
+    """The one pass: sketches of the folds and tables of the segments."""
+    sketches = FoldSketches(folds, seed=seed)
+    tables = [SegmentTable(column) for column in roles.segments]
+    tracker = progress.task("reading", 100)
+    told = 0
+    for batch in stream(files, columns=roles.names, numbers=roles.numbers, text=roles.segments):
+        columns = sketches.add(batch, roles)
+        weight = columns[2] if roles.weight else None
+        for table in tables:
+            table.add(batch.record.column(table.column), columns[0], columns[1], weight)
+        tracker.advance(int(100 * batch.done) - told)
+        told = int(100 * batch.done)
+    tracker.finish()
+    if not any(sketch.total for sketch in sketches.sketches):
+        what = "rows" if roles.weight is None else "rows with a weight above 0"
+        raise DataError(f"there are no {what}", where=_named(files), remedy="give files with rows")
+    return sketches, tables
+
+
+def judge(
+    sketches: FoldSketches,
+    tables: Sequence[SegmentTable],
+    *,
+    files: Sequence[Path],
+    roles: Roles,
+    tolerance: float,
+    significance: float,
+    p_min: float,
+    calibrators: Sequence[str],
+) -> AuditResult:
+    """Everything that follows from the sketches."""
+    whole = sketches.all()
+    seed = sketches.seed
+    limits = {"tolerance": tolerance, "significance": significance}
+    found = errors(whole, seed=seed)
+    test = wce_test(sketch=whole)
+    healthy = is_honest(whole, **limits)
+    off = regions(whole)
+    scores = compare(sketches, calibrators) if can_crossfit(sketches) else []
+    recommended = _recommended(scores, calibrators, **limits)
+    segments = worst_first(
+        corrected([segment for table in tables for segment in table.segments()]), significance=significance
+    )
+    beyond_chance = [s for s in segments if s.q_value is not None and s.q_value < significance]
+    one_class = whole.positives in (0.0, whole.total)
+    debiased = wce(sketch=whole, debiased=True)
+    told = verdict(
+        healthy=healthy,
+        tolerance=tolerance,
+        wce=found["wce"],
+        wce_debiased=debiased,
+        p_value=test.p_value,
+        significance=significance,
+        clicks=_clicks(whole),
+        infinite=_infinite_rows(whole),
+        regions=off,
+        remedy=None if recommended is None else _remedy(recommended, **limits),
+        segment=next((s for s in beyond_chance if s.wce_debiased > tolerance), None),
+    )
+    return AuditResult(
+        files=tuple(str(file) for file in files),
+        roles=roles,
+        tolerance=tolerance,
+        significance=significance,
+        rows=whole.rows,
+        clicks=_clicks(whole),
+        base_rate=whole.base_rate,
+        mean_score=whole.mean_score,
+        ece=found["ece"],
+        wce=found["wce"],
+        wce_debiased=debiased,
+        test=test,
+        nll=nll(sketch=whole),
+        brier=brier(sketch=whole),
+        auc=None if one_class else auc(sketch=whole),
+        mean_outcome_over_score=mean_outcome_over_score(sketch=whole),
+        weights=weight_figures(whole, p_min=p_min),
+        regions=tuple(off),
+        segments=tuple(segments),
+        calibrators=tuple(scores),
+        recommended=None if recommended is None else recommended.name,
+        healthy=healthy,
+        verdict=told,
+        sketch=whole,
+        calibrated=None if recommended is None else recommended.sketch,
+    )
+
+
+def _recommended(
+    scores: Sequence[CalibratorScore], simplest_first: Sequence[str], *, tolerance: float, significance: float
+) -> CalibratorScore | None:
+    """The simplest honest one within one standard error of the lowest NLL, or else the nearest to honest."""
+    near = sorted((s for s in scores if s.near_best), key=lambda s: list(simplest_first).index(s.name))
+    honest = (s for s in near if is_honest(s.sketch, tolerance=tolerance, significance=significance))
+    return next(honest, min(near, key=lambda s: s.wce_debiased, default=None))
+
+
+def _remedy(chosen: CalibratorScore, *, tolerance: float, significance: float) -> Remedy:
+    return Remedy(
+        name=chosen.name,
+        wce=chosen.wce,
+        floor=noise_floor(sketch=chosen.sketch, metric="wce"),
+        honest=is_honest(chosen.sketch, tolerance=tolerance, significance=significance),
+    )
+
+
+def _clicks(sketch: CalibrationSketch) -> int:
+    return int(sketch.sums.rows[:, 1].sum())
+
+
+def _infinite_rows(sketch: CalibrationSketch) -> int:
+    points = sketch.points()
+    at_zero = sketch.occupied()[points.score == 0]
+    return int(sketch.sums.rows[at_zero, 1].sum())
+
+
+def _named(files: Sequence[Path]) -> str:
+    return str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more files"

@@ -1,0 +1,185 @@
+"""The figures of an audit, from a sketch: errors with floor and interval, weights, and where scores are off.
+
+What they amount to in words is left to ``verdict``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.metrics import CalibrationSketch, ece, interval, noise_floor, wce, wce_test
+from unskew.metrics._cells import bin_sums, cells_of
+from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS, inverse_of, inverse_variance
+
+Array = NDArray[np.float64]
+
+CLEAR_ERRORS = 2.0
+"""A bin whose mean of o/p̂ is so many standard errors from 1 is clearly off: some 95 % confidence."""
+
+RESAMPLES = 1000
+"""Of the bootstrap of each interval."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A calibration error, its interval, and what a perfect score would show on as many rows.
+
+    ``low`` and ``high`` are None where there is no interval: outcomes at a score of 0.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    floor: float
+
+
+@dataclass(frozen=True)
+class Region:
+    """Neighbouring scores that are off in one direction.
+
+    Attributes
+    ----------
+    low, high
+        Between which scores; None for no limit.
+    share
+        Of all rows (weight).
+    ratio
+        Mean of o/p̂: below 1 the scores are overstated and the weights too small, above 1 the reverse.
+    part
+        What the region adds to WCE.
+    """
+
+    low: float | None
+    high: float | None
+    share: float
+    ratio: float
+    part: float
+
+
+@dataclass(frozen=True)
+class WeightFigures:
+    """Inverse-propensity weights of the rows with outcome 1, from the cells of the sketch (to 0.8 %).
+
+    Attributes
+    ----------
+    rows
+        Rows with outcome 1.
+    median, largest
+        Of 1/p̂.
+    effective_sample_size
+        (Σw)²/Σw²: as many rows of equal weight carry the same information.
+    p_min, clipped, clip_cost
+        The clip, the share of rows below it, and what it takes from the sum of the weights (0 or less).
+    """
+
+    rows: int
+    median: float
+    largest: float
+    effective_sample_size: float
+    p_min: float
+    clipped: float
+    clip_cost: float
+
+
+def errors(sketch: CalibrationSketch, *, seed: int = 0) -> dict[str, Figure]:
+    """ECE and WCE, each with interval and floor."""
+    infinite = has_infinite_weight(sketch)
+    found = {}
+    for name, value in (("ece", ece(sketch=sketch)), ("wce", wce(sketch=sketch))):
+        floor = noise_floor(sketch=sketch, metric=name, seed=seed)  # type: ignore[arg-type]
+        if infinite and name == "wce":
+            found[name] = Figure(value, None, None, floor)
+            continue
+        limits = interval(metric=name, sketch=sketch, resamples=RESAMPLES, seed=seed)  # type: ignore[arg-type]
+        found[name] = Figure(value, limits.low, limits.high, floor)
+    return found
+
+
+def has_infinite_weight(sketch: CalibrationSketch) -> bool:
+    """Whether a row has score 0 and outcome 1."""
+    cells = cells_of(sketch=sketch)
+    return bool(((cells.score == 0) & (cells.positive > 0)).any())
+
+
+def is_honest(sketch: CalibrationSketch, *, tolerance: float, significance: float) -> bool:
+    r"""Whether the weights are within a tolerance of honest, as far as so many rows can tell.
+
+    .. math:: \mathrm{WCE}_2 \le \text{tolerance} \quad\text{or}\quad p(\chi^2) \ge \text{significance}
+
+    WCE₂ is the debiased weight-calibration error, χ² the test of :func:`unskew.metrics.wce_test`: few rows
+    are not blamed for their noise, many rows not for an error that does not matter. An outcome at a score
+    of 0 is an infinite weight, and never honest.
+    """
+    if has_infinite_weight(sketch):
+        return False
+    if wce(sketch=sketch, debiased=True) <= tolerance:
+        return True
+    return wce_test(sketch=sketch).p_value >= significance
+
+
+def regions(sketch: CalibrationSketch, *, bins: int = DEFAULT_WEIGHT_BINS) -> list[Region]:
+    """Where scores are clearly off, the largest part of WCE first.
+
+    Equal-mass bins whose mean of o/p̂ is more than :data:`CLEAR_ERRORS` standard errors from 1 are off;
+    neighbours that are off in one direction, and unclear ones between them, make one region.
+    """
+    cells = cells_of(sketch=sketch)
+    index = cells.bin_index(bins=bins, spacing="mass")
+    total = bin_sums(cells.total, index)
+    inverse = bin_sums(inverse_of(cells), index)
+    error = np.sqrt(bin_sums(inverse_variance(cells), index)) / total
+    with np.errstate(invalid="ignore"):
+        excess = inverse / total - 1
+        sign = np.where(np.abs(excess) > CLEAR_ERRORS * error, np.sign(excess), 0.0)
+    starts = np.flatnonzero(np.diff(index, prepend=-1))
+    lowest, highest = cells.score[starts], cells.score[np.append(starts[1:], len(index)) - 1]
+    found = []
+    for first, last in _runs(sign):
+        run = slice(first, last + 1)
+        found.append(
+            Region(
+                low=None if first == 0 else float(np.sqrt(highest[first - 1] * lowest[first])),
+                high=None if last == len(sign) - 1 else float(np.sqrt(highest[last] * lowest[last + 1])),
+                share=float(total[run].sum() / total.sum()),
+                ratio=float(inverse[run].sum() / total[run].sum()),
+                part=float(total[run] @ np.abs(excess[run]) / total.sum()),
+            )
+        )
+    return sorted(found, key=lambda region: -region.part)
+
+
+def weight_figures(sketch: CalibrationSketch, *, p_min: float) -> WeightFigures | None:
+    """Figures of the weights of the rows with outcome 1; None where there are none, or one is infinite."""
+    cells = cells_of(sketch=sketch)
+    cells = cells.take(cells.positive > 0)
+    if not len(cells.score) or has_infinite_weight(sketch):
+        return None
+    inverse = cells.inverse_sum / cells.positive
+    propensity = 1 / inverse
+    clipped = np.minimum(inverse, 1 / p_min) if p_min > 0 else inverse
+    order = np.argsort(inverse)
+    half = np.searchsorted(np.cumsum(cells.positive[order]), cells.positive.sum() / 2)
+    summed = float(cells.positive @ inverse)
+    return WeightFigures(
+        rows=int(cells.rows[:, 1].sum()),
+        median=float(inverse[order[min(half, len(order) - 1)]]),
+        largest=float(inverse.max()),
+        effective_sample_size=summed**2 / float(cells.square_sum[:, 1] @ inverse**2),
+        p_min=p_min,
+        clipped=float(cells.positive[propensity < p_min].sum() / cells.positive.sum()),
+        clip_cost=float(cells.positive @ clipped) / summed - 1,
+    )
+
+
+def _runs(sign: Array) -> list[tuple[int, int]]:
+    """First and last place of each run of one sign; a zero between two equal signs belongs to the run."""
+    runs: list[tuple[int, int]] = []
+    for place in np.flatnonzero(sign).tolist():
+        if runs and sign[runs[-1][0]] == sign[place]:
+            runs[-1] = (runs[-1][0], place)
+        else:
+            runs.append((place, place))
+    return runs

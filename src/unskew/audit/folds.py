@@ -1,0 +1,143 @@
+"""Rows dealt to folds by their number, and one sketch of each fold: what cross-validation needs of a stream.
+
+Rows go to folds in blocks of :data:`BLOCK_ROWS` neighbours. K blocks in a row go to the K folds in turn,
+beginning with a fold that is a hash of their place: folds are of one size, whatever period the data have,
+and depend on nothing but the row's number, K and the seed (not on batches, files or threads). Neighbours
+(rows of one request, one session) mostly share a fold, so they do not vouch for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.audit.stream import Batch, Roles, located, number_columns
+from unskew.errors import DataError
+from unskew.estimator import require
+from unskew.metrics import CalibrationSketch
+from unskew.seeds import stream as seed_stream
+
+BLOCK_ROWS = 64
+"""Rows of a block: enough to copy them fast, few enough for small files to have all folds."""
+
+MOST_FOLDS = 100
+
+
+class FoldSketches:
+    """One sketch of each fold, filled batch by batch.
+
+    Parameters
+    ----------
+    folds
+        K.
+    seed
+        Another seed deals other folds.
+    """
+
+    def __init__(self, folds: int, *, seed: int = 0) -> None:
+        require(2 <= folds <= MOST_FOLDS, f"folds must be from 2 to {MOST_FOLDS}, not {folds!r}")
+        self.folds = folds
+        self.seed = seed
+        self.sketches = [CalibrationSketch() for _ in range(folds)]
+
+    def add(self, batch: Batch, roles: Roles) -> list[NDArray[Any]]:
+        """Add the rows of a batch; gives its score, outcome and, where there is one, weight.
+
+        A bad value is an error that names the file, the column and the row within the file.
+        """
+        columns = number_columns(batch, roles.numbers)
+        try:
+            for fold, part in enumerate(deal(columns, batch.start, self.folds, self.seed)):
+                self.sketches[fold].update(*part)
+        except DataError:
+            # A fold's rows are not neighbours in the file: the batch itself tells the row.
+            names = (roles.score, roles.outcome, roles.weight or "weight")
+            with located(batch):
+                CalibrationSketch().update(*columns, first_row=batch.first_row, names=names)
+            raise
+        return columns
+
+    def all(self) -> CalibrationSketch:
+        """The sketch of all rows."""
+        return merged(self.sketches)
+
+    def without(self, fold: int) -> CalibrationSketch:
+        """The sketch of the rows of the other folds."""
+        return merged(self.sketches[:fold] + self.sketches[fold + 1 :])
+
+
+def merged(sketches: Sequence[CalibrationSketch]) -> CalibrationSketch:
+    """One sketch of the rows of several."""
+    whole = CalibrationSketch()
+    for sketch in sketches:
+        whole.merge(sketch)
+    return whole
+
+
+def fold_of_rows(start: int, rows: int, folds: int, seed: int) -> NDArray[np.int8]:
+    """The folds of rows ``start`` to ``start + rows``.
+
+    Examples
+    --------
+    >>> fold = fold_of_rows(0, 640, folds=5, seed=0)
+    >>> np.bincount(fold)
+    array([128, 128, 128, 128, 128])
+    >>> bool((fold_of_rows(100, 50, folds=5, seed=0) == fold[100:150]).all())
+    True
+    """
+    first = start // BLOCK_ROWS
+    blocks = (start + rows - 1) // BLOCK_ROWS - first + 1
+    offset = start - first * BLOCK_ROWS
+    return np.repeat(_fold_of_blocks(first, blocks, folds, seed), BLOCK_ROWS)[offset : offset + rows]
+
+
+def deal(
+    columns: Sequence[NDArray[Any]], start: int, folds: int, seed: int
+) -> Iterator[tuple[NDArray[Any], ...]]:
+    """The rows of each fold in turn, of columns whose first row has the number ``start``.
+
+    All folds are given in the same memory: take what you need of one before you ask for the next. Fresh
+    memory for each would cost more than everything else.
+    """
+    rows = len(columns[0])
+    lead = min(-start % BLOCK_ROWS, rows)
+    whole = (rows - lead) // BLOCK_ROWS
+    end = lead + whole * BLOCK_ROWS
+    body = _fold_of_blocks((start + lead) // BLOCK_ROWS, whole, folds, seed)
+    ends = [
+        (piece, int(_fold_of_blocks((start + piece.start) // BLOCK_ROWS, 1, folds, seed)[0]))
+        for piece in (slice(0, lead), slice(end, rows))
+        if piece.stop > piece.start
+    ]
+    memory = [np.empty(rows, dtype=column.dtype) for column in columns]
+    for fold in range(folds):
+        at = np.flatnonzero(body == fold)
+        dealt = []
+        for column, target in zip(columns, memory, strict=True):
+            filled = len(at) * BLOCK_ROWS
+            blocks = column[lead:end].reshape(whole, BLOCK_ROWS)
+            # "clip" is what lets NumPy write into `out` directly; no index is out of bounds.
+            blocks.take(at, axis=0, out=target[:filled].reshape(len(at), BLOCK_ROWS), mode="clip")
+            for piece in (piece for piece, of in ends if of == fold):
+                size = piece.stop - piece.start
+                target[filled : filled + size] = column[piece]
+                filled += size
+            dealt.append(target[:filled])
+        yield tuple(dealt)
+
+
+def _fold_of_blocks(first: int, blocks: int, folds: int, seed: int) -> NDArray[np.int8]:
+    block = np.arange(first, first + blocks, dtype=np.uint64)
+    turn = _hashed(block // np.uint64(folds) + np.uint64(seed_stream(seed, "folds")))
+    return ((block + turn % np.uint64(folds)) % np.uint64(folds)).astype(np.int8)
+
+
+def _hashed(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64 (Steele, Lea and Flood 2014)."""
+    value = value + np.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))

@@ -1,0 +1,115 @@
+"""What an audit found, as numbers: for the terminal, for ``--json``, for the report."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from unskew.audit.crossfit import CalibratorScore
+from unskew.audit.figures import Figure, Region, WeightFigures
+from unskew.audit.segments import Segment
+from unskew.audit.stream import Roles
+from unskew.metrics import CalibrationSketch, WeightTest
+
+SEGMENTS_TOLD = 100
+"""Worst segments in :meth:`AuditResult.to_dict`."""
+
+
+@dataclass(frozen=True, eq=False)
+class AuditResult:
+    """What an audit found; :meth:`to_dict` is what ``unskew audit --json`` writes.
+
+    Attributes
+    ----------
+    rows, clicks, base_rate, mean_score
+        Rows, rows with outcome 1, and weighted means of outcome and score.
+    ece, wce
+        With interval and noise floor.
+    wce_debiased, test
+        WCE less its noise, and the χ² test that the weights are honest.
+    nll, brier, auc, mean_outcome_over_score
+        Of the scores as they are; ``auc`` is None where all outcomes are the same.
+    healthy
+        Whether WCE₂ is within ``tolerance``, or the test cannot tell it from 0 (:func:`~figures.is_honest`).
+    regions
+        Where scores are clearly off, the worst first.
+    segments
+        Every segment, the worst first: those beyond chance before the others.
+    calibrators
+        What each calibrator would reach on held-out rows, lowest NLL first; empty where there are too few
+        rows of one class.
+    recommended
+        The calibrator to use: the simplest that is honest and within one standard error of the lowest NLL.
+    sketch, calibrated
+        All rows, and the same rows calibrated out of fold by the recommended calibrator.
+    """
+
+    files: tuple[str, ...]
+    roles: Roles
+    tolerance: float
+    significance: float
+    rows: int
+    clicks: int
+    base_rate: float
+    mean_score: float
+    ece: Figure
+    wce: Figure
+    wce_debiased: float
+    test: WeightTest
+    nll: float
+    brier: float
+    auc: float | None
+    mean_outcome_over_score: float
+    weights: WeightFigures | None
+    regions: tuple[Region, ...]
+    segments: tuple[Segment, ...]
+    calibrators: tuple[CalibratorScore, ...]
+    recommended: str | None
+    healthy: bool
+    verdict: str
+    sketch: CalibrationSketch
+    calibrated: CalibrationSketch | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, text and lists."""
+        return {
+            "files": list(self.files),
+            "columns": dataclasses.asdict(self.roles),
+            "rows": self.rows,
+            "clicks": self.clicks,
+            "base_rate": self.base_rate,
+            "mean_score": self.mean_score,
+            "ece": vars(self.ece),
+            "wce": {
+                **vars(self.wce),
+                "debiased": self.wce_debiased,
+                "chi2": self.test.statistic,
+                "dof": self.test.dof,
+                "p_value": self.test.p_value,
+            },
+            "nll": self.nll,
+            "brier": self.brier,
+            "auc": self.auc,
+            "mean_outcome_over_score": self.mean_outcome_over_score,
+            "weights": None if self.weights is None else vars(self.weights),
+            "regions": [vars(region) for region in self.regions],
+            "verdict": self.verdict,
+            "healthy": self.healthy,
+            "tolerance": self.tolerance,
+            "significance": self.significance,
+            "segments": [vars(segment) for segment in self.segments[:SEGMENTS_TOLD]],
+            "segment_count": len(self.segments),
+            "calibrators": [
+                {
+                    "name": score.name,
+                    "nll": score.nll,
+                    "wce": score.wce,
+                    "ece": score.ece,
+                    "wce_debiased": score.wce_debiased,
+                    "mean_outcome_over_score": score.mean_outcome_over_score,
+                }
+                for score in self.calibrators
+            ],
+            "recommended": self.recommended,
+        }

@@ -1,0 +1,218 @@
+"""Calibration of each value of a column (country, device, …): small tables, filled batch by batch.
+
+Each segment keeps sums in :data:`CELLS` cells of the score, an octave each. Which segments are off beyond
+chance is decided here; what is said about them is in ``verdict``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from scipy.special import chdtrc
+
+Array = NDArray[np.float64]
+
+MOST_SEGMENTS = 10_000
+"""Values of a column that get a table of their own, the first to be met; the rest is told together."""
+
+OTHERS = "(all others)"
+MISSING = "(missing)"
+
+LOWEST_OCTAVE = -29
+"""Scores below 2^-30 share a cell."""
+CELLS = 3 - LOWEST_OCTAVE
+"""A cell for scores of 0, one for each octave of (0, 1), one for scores of 1."""
+
+LEAST_EXPECTED = 5.0
+"""Outcomes that a cell must be expected to hold, and to lack, for χ² to be used (Cochran 1954), counted
+by the noise that weights leave; smaller cells are merged with the next."""
+
+NORMAL_95 = 1.96
+"""Standard deviations on either side that hold 95 % of a normal law."""
+
+ROWS_AT_A_TIME = 1 << 18
+_SUMS = ("rows", "weight", "positive", "score", "inverse", "spread", "inverse_spread")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """How honest the scores of one segment are.
+
+    Attributes
+    ----------
+    column, value, rows
+        Which rows, and how many.
+    base_rate, mean_score
+        Weighted means of outcome and score.
+    mean_outcome_over_score, low, high
+        Mean of o/p̂, 1 for honest propensities, and its 95 % interval (normal, with the variance that the
+        scores imply in proportion to the mean).
+    wce
+        Σ_b n_b/n |S_b| over octaves of the score (merged where there are few expected outcomes).
+    wce_debiased
+        √max(0, Σ_b n_b/n (S_b² − V_b)): what is left after noise.
+    p_value, q_value
+        Of the χ² test that the scores are right, and corrected for the number of segments
+        (Benjamini and Hochberg 1995). ``p_value`` is None where the rows are too few for the test.
+    """
+
+    column: str
+    value: str
+    rows: int
+    base_rate: float
+    mean_score: float
+    mean_outcome_over_score: float
+    low: float
+    high: float
+    wce: float
+    wce_debiased: float
+    p_value: float | None
+    q_value: float | None
+
+
+class SegmentTable:
+    """Sums by value of a column and octave of the score.
+
+    Examples
+    --------
+    >>> table = SegmentTable("country")
+    >>> table.add(pa.array(["de", "fr", "de"]), np.array([0.5, 0.25, 0.5]), np.array([1, 0, 0]), None)
+    >>> [(segment.value, segment.rows, segment.base_rate) for segment in table.segments()]
+    [('de', 2, 0.5), ('fr', 1, 0.0)]
+    """
+
+    def __init__(self, column: str, *, most: int = MOST_SEGMENTS) -> None:
+        self.column = column
+        self.most = most
+        self._codes: dict[str, int] = {}
+        self._sums: Array = np.zeros((len(_SUMS), 0, CELLS))
+
+    def add(
+        self, values: Any, score: NDArray[Any], outcome: NDArray[Any], weight: NDArray[Any] | None
+    ) -> None:
+        """Add rows, known to be valid; ``values`` is an Arrow array of any type that has equality."""
+        code = self._code(values)
+        missing = len(self._codes) - self._sums.shape[1]
+        self._sums = np.pad(self._sums, ((0, 0), (0, missing), (0, 0)))
+        for start in range(0, len(code), ROWS_AT_A_TIME):
+            rows = slice(start, start + ROWS_AT_A_TIME)
+            self._add(code[rows], score[rows], outcome[rows], None if weight is None else weight[rows])
+
+    def segments(self) -> list[Segment]:
+        """Figures of every value, in the order in which they were met; without q-values."""
+        order = sorted(self._codes.items(), key=lambda item: item[1])
+        return [_figures(self.column, value, self._sums[:, code]) for value, code in order]
+
+    def _code(self, values: Any) -> NDArray[np.int64]:
+        encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+        names = [MISSING if value is None else str(value) for value in encoded.dictionary.to_pylist()]
+        found = encoded.indices.to_numpy(zero_copy_only=False)
+        if encoded.indices.null_count:
+            found = np.where(np.isnan(found), len(names), found).astype(np.int64)
+            names.append(MISSING)
+        lookup = np.fromiter((self._code_of(name) for name in names), dtype=np.int64, count=len(names))
+        return np.asarray(lookup[found])
+
+    def _code_of(self, name: str) -> int:
+        code = self._codes.get(name)
+        if code is None:
+            if len(self._codes) >= self.most:
+                name = OTHERS
+            code = self._codes.setdefault(name, len(self._codes))
+        return code
+
+    def _add(self, code: NDArray[np.int64], score: Any, outcome: Any, weight: NDArray[Any] | None) -> None:
+        p, o = score.astype(np.float64), outcome.astype(np.float64)
+        w = np.ones(len(p)) if weight is None else weight.astype(np.float64)
+        octave = np.clip(np.frexp(p)[1] - LOWEST_OCTAVE + 1, 1, CELLS - 1)
+        key = code * CELLS + np.where(p > 0, octave, 0)
+        inverse = np.divide(1.0, p, out=np.zeros_like(p), where=p > 0)
+        columns = (np.ones(len(p)), w, w * o, w * p, w * o * inverse)
+        spreads = (w * w * p * (1 - p), w * w * (1 - p) * inverse)
+        shape = self._sums.shape[1:]
+        for place, column in enumerate((*columns, *spreads)):
+            self._sums[place] += np.bincount(key, column, minlength=shape[0] * CELLS).reshape(shape)
+
+
+def corrected(segments: Sequence[Segment]) -> list[Segment]:
+    """The segments with q-values (Benjamini and Hochberg's step-up over all that could be tested)."""
+    tested = [place for place, segment in enumerate(segments) if segment.p_value is not None]
+    p = np.array([segments[place].p_value for place in tested], dtype=np.float64)
+    order = np.argsort(p)
+    raised = p[order] * len(p) / np.arange(1, len(p) + 1)
+    q = np.empty(len(p))
+    q[order] = np.minimum(np.minimum.accumulate(raised[::-1])[::-1], 1.0)
+    values: dict[int, float] = dict(zip(tested, q.tolist(), strict=True))
+    return [
+        Segment(**{**vars(segment), "q_value": values.get(place)}) for place, segment in enumerate(segments)
+    ]
+
+
+def worst_first(segments: Sequence[Segment], *, significance: float) -> list[Segment]:
+    """Those beyond chance first, by what is left of WCE after noise; then the rest, likewise.
+
+    So a small segment, whose WCE is large by chance, does not stand before a large one that is off.
+    """
+
+    def key(segment: Segment) -> tuple[bool, float, int]:
+        clear = segment.q_value is not None and segment.q_value < significance
+        return (not clear, -segment.wce_debiased, -segment.rows)
+
+    return sorted(segments, key=key)
+
+
+def _figures(column: str, value: str, sums: Array) -> Segment:
+    rows, weight, positive, score, inverse, spread, inverse_spread = sums
+    total = float(weight.sum()) or np.nan
+    infinite = bool(positive[0] > 0)
+    w, o, e, inv, var, inv_var = _merged(np.stack([weight, positive, score, inverse, spread, inverse_spread]))
+    share = w / total
+    excess = np.divide(inv, w, out=np.zeros_like(w), where=w > 0) - 1
+    noise = np.divide(inv_var, w**2, out=np.zeros_like(w), where=w > 0)
+    testable = _expected(w, e, var) >= LEAST_EXPECTED
+    statistic = float((((o - e)[testable]) ** 2 / var[testable]).sum())
+    p_value = float(chdtrc(int(testable.sum()), statistic)) if testable.any() else None
+    ratio = float(inverse.sum() / total)
+    half = float(NORMAL_95 * np.sqrt(inverse_spread.sum() * ratio) / total)
+    return Segment(
+        column=column,
+        value=value,
+        rows=int(rows.sum()),
+        base_rate=float(positive.sum() / total),
+        mean_score=float(score.sum() / total),
+        mean_outcome_over_score=np.inf if infinite else ratio,
+        low=max(ratio - half, 0.0),
+        high=np.inf if infinite else ratio + half,
+        wce=np.inf if infinite else float(share @ np.abs(excess)),
+        wce_debiased=np.inf if infinite else float(np.sqrt(max(0.0, share @ (excess**2 - noise)))),
+        p_value=0.0 if infinite else p_value,
+        q_value=None,
+    )
+
+
+def _expected(weight: Array, score: Array, spread: Array) -> Array:
+    """(Σ wp)² / Σ w²p(1 − p), or the same of 1 − p where it is less: Σp without weights, for small p."""
+    least = np.minimum(score, weight - score)
+    return np.asarray(np.divide(least**2, spread, out=np.zeros_like(least), where=spread > 0))
+
+
+def _merged(cells: Array) -> Array:
+    """Cells ``[sum, cell]`` joined with the next until each is expected to hold enough outcomes."""
+    bins: list[Array] = []
+    open_bin = np.zeros(len(cells))
+    for cell in cells.T:
+        open_bin = open_bin + cell
+        if _expected(open_bin[0], open_bin[2], open_bin[4]) >= LEAST_EXPECTED:
+            bins.append(open_bin)
+            open_bin = np.zeros(len(cells))
+    if open_bin[0] > 0:
+        if bins:
+            bins[-1] = bins[-1] + open_bin
+        else:
+            bins.append(open_bin)
+    return np.stack(bins, axis=1) if bins else np.zeros((len(cells), 0))

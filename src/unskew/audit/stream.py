@@ -1,0 +1,285 @@
+"""Rows of CSV and Parquet files as batches of the columns that are asked for: in order, in bounded memory.
+
+It knows files, columns and types; what the values mean is left to those who take the batches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from unskew.datasets.tables import reading, require_columns
+from unskew.errors import DataError
+from unskew.metrics._inputs import parts_of
+
+RecordBatch = Any
+"""A ``pyarrow.RecordBatch``; pyarrow ships no types."""
+Schema = Any
+T = TypeVar("T")
+
+BATCH_ROWS = 1 << 20
+"""Rows of a batch of Parquet: some 10 MB for a score and an outcome."""
+
+CSV_BLOCK_BYTES = 1 << 24
+"""Bytes of a CSV file read at a time; types of columns that nobody asked for are guessed from the first."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which column is what."""
+
+    score: str
+    outcome: str
+    weight: str | None = None
+    segments: tuple[str, ...] = ()
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Columns that must hold numbers: score, outcome, and the weight if there is one."""
+        return (self.score, self.outcome) if self.weight is None else (self.score, self.outcome, self.weight)
+
+    @property
+    def names(self) -> list[str]:
+        """Every column, once."""
+        return list(dict.fromkeys((*self.numbers, *self.segments)))
+
+
+class Batch(NamedTuple):
+    """Rows of one file.
+
+    ``first_row`` is the number of the first within the file, ``start`` within all files; ``done`` is the
+    share of all bytes that is read after this batch.
+    """
+
+    file: Path
+    first_row: int
+    start: int
+    record: RecordBatch
+    done: float
+
+
+class ColumnTypeError(DataError):
+    """A CSV column whose type was guessed from its first rows has values of another type further down."""
+
+    def __init__(self, column: str, said: str, file: Path) -> None:
+        self.column = column
+        super().__init__(
+            f"column '{column}' has values of several types: {said}",
+            where=str(file),
+            remedy="write the column with one type, or give Parquet",
+        )
+
+
+def stream(
+    files: Sequence[Path],
+    *,
+    columns: Sequence[str] | None,
+    numbers: Sequence[str],
+    text: Sequence[str] = (),
+    types: Mapping[str, Any] | None = None,
+) -> Iterator[Batch]:
+    """Batches of all files, one after the other; the next is read while the last is worked on.
+
+    Parameters
+    ----------
+    columns
+        Columns to read; None for all.
+    numbers
+        Those of which the type is checked, and which a CSV file gives as float64 (or boolean).
+    text
+        Those which a CSV file gives as text, whatever they look like.
+    types
+        Types of further CSV columns.
+    """
+    sizes = np.array([_size(file) for file in files], dtype=np.float64)
+    before = np.cumsum(sizes) - sizes
+    start = 0
+    for index, file in enumerate(files):
+        first_row = 0
+        for record, share in ahead(_batches(file, columns, numbers, text, types or {})):
+            done = (before[index] + share * sizes[index]) / sizes.sum()
+            yield Batch(file, first_row, start, record, float(done))
+            first_row += record.num_rows
+            start += record.num_rows
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items, the next of which is made by another thread while the last is worked on."""
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(next, items, None)
+        while (item := pending.result()) is not None:
+            pending = pool.submit(next, items, None)
+            yield item
+
+
+def schema_of(file: Path, *, numbers: Sequence[str] = (), text: Sequence[str] = ()) -> Schema:
+    """The columns of a file and their types, as :func:`stream` gives them."""
+    with reading(file) as delimiter:
+        if delimiter is None:
+            return pa.parquet.read_schema(file)
+        with pa.csv.open_csv(
+            file,
+            read_options=pa.csv.ReadOptions(block_size=CSV_BLOCK_BYTES),
+            parse_options=pa.csv.ParseOptions(delimiter=delimiter),
+        ) as reader:
+            schema = reader.schema
+    for place, field in enumerate(schema):
+        if field.name in text:
+            schema = schema.set(place, field.with_type(pa.string()))
+        elif field.name in numbers and not pa.types.is_boolean(field.type):
+            schema = schema.set(place, field.with_type(pa.float64()))
+    return schema
+
+
+def is_parquet(file: Path) -> bool:
+    """Whether a file is Parquet by its name; a file that is neither that nor CSV is an error."""
+    with reading(file) as delimiter:
+        return delimiter is None
+
+
+def number_columns(batch: Batch, names: Sequence[str]) -> list[NDArray[Any]]:
+    """Columns of numbers as NumPy arrays, without a copy where the type allows; a null is an error."""
+    arrays = []
+    for name in names:
+        column = batch.record.column(name)
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if pa.types.is_decimal(column.type):
+            column = column.cast(pa.float64())
+        with located(batch):
+            arrays += parts_of(column, name, batch.first_row)
+    return arrays
+
+
+@contextmanager
+def located(batch: Batch) -> Iterator[None]:
+    """A data error inside gets the name of the batch's file."""
+    try:
+        yield
+    except DataError as error:
+        where = f"{batch.file}, {error.where}" if error.where else str(batch.file)
+        raise DataError(error.problem, where=where, remedy=error.remedy) from error
+
+
+def require_numbers(schema: Schema, numbers: Sequence[str], file: Path) -> None:
+    """An error for a column that is twice there, or whose type is not one of numbers."""
+    for name in numbers:
+        places = schema.get_all_field_indices(name)
+        if len(places) > 1:
+            raise DataError(
+                f"column '{name}' is there {len(places)} times", where=str(file), remedy="rename all but one"
+            )
+        kind = schema.field(name).type
+        value = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not (
+            pa.types.is_integer(value)
+            or pa.types.is_floating(value)
+            or pa.types.is_boolean(value)
+            or pa.types.is_decimal(value)
+        ):
+            raise DataError(
+                f"column '{name}' holds {kind}, not numbers",
+                where=str(file),
+                remedy="write the column as numbers, or name another one",
+            )
+
+
+def _size(file: Path) -> int:
+    with reading(file):
+        return file.stat().st_size
+
+
+def _batches(
+    file: Path,
+    columns: Sequence[str] | None,
+    numbers: Sequence[str],
+    text: Sequence[str],
+    types: Mapping[str, Any],
+) -> Iterator[tuple[RecordBatch, float]]:
+    """Batches of a file, and the share of it that is read after each."""
+    wanted = list(dict.fromkeys([*(columns or ()), *numbers, *text]))
+    with reading(file) as delimiter:
+        if delimiter is not None:
+            yield from _csv_batches(file, delimiter, columns, numbers, text, types)
+            return
+        with pa.parquet.ParquetFile(file, pre_buffer=True) as source:
+            require_columns(wanted, source.schema_arrow.names, file)
+            require_numbers(source.schema_arrow, numbers, file)
+            rows, read = source.metadata.num_rows, 0
+            for record in source.iter_batches(BATCH_ROWS, columns=None if columns is None else wanted):
+                read += record.num_rows
+                yield record, read / rows
+
+
+def _csv_batches(
+    file: Path,
+    delimiter: str,
+    columns: Sequence[str] | None,
+    numbers: Sequence[str],
+    text: Sequence[str],
+    types: Mapping[str, Any],
+) -> Iterator[tuple[RecordBatch, float]]:
+    schema = schema_of(file, numbers=numbers, text=text)
+    wanted = list(dict.fromkeys([*(columns or ()), *numbers, *text]))
+    require_columns(wanted, schema.names, file)
+    require_numbers(schema, numbers, file)
+    kinds = {name: schema.field(name).type for name in (*numbers, *text)} | dict(types)
+    blocks = max(file.stat().st_size / CSV_BLOCK_BYTES, 1.0)
+    try:
+        with _open_csv(file, delimiter, None if columns is None else wanted, kinds) as reader:
+            for count, record in enumerate(reader, 1):
+                yield record, min(count / blocks, 1.0)
+    except pa.ArrowInvalid as error:
+        _name_text(file, delimiter, [name for name in numbers if kinds[name] == pa.float64()])
+        place = re.match(r"In CSV column #(\d+): CSV conversion error", str(error))
+        if place is None:
+            raise
+        raise ColumnTypeError(schema.names[int(place[1])], str(error), file) from error
+
+
+def _open_csv(file: Path, delimiter: str, columns: Sequence[str] | None, types: Mapping[str, Any]) -> Any:
+    return pa.csv.open_csv(
+        file,
+        read_options=pa.csv.ReadOptions(block_size=CSV_BLOCK_BYTES),
+        parse_options=pa.csv.ParseOptions(delimiter=delimiter),
+        convert_options=pa.csv.ConvertOptions(
+            include_columns=columns or [], column_types=types, strings_can_be_null=True
+        ),
+    )
+
+
+def _name_text(file: Path, delimiter: str, numbers: Sequence[str]) -> None:
+    """An error that names the first row with text in a column of numbers; Arrow tells only the value."""
+    first_row = 0
+    with _open_csv(file, delimiter, numbers, dict.fromkeys(numbers, pa.string())) as reader:
+        for record in reader:
+            found: list[tuple[int, str, str]] = []
+            for name in numbers:
+                values = record.column(name).to_pylist()
+                found += [(row, name, value) for row, value in enumerate(values) if not _is_number(value)][:1]
+            if found:
+                row, name, value = min(found)
+                raise DataError(
+                    f"value {value!r} is not a number",
+                    where=f"{file}, column '{name}', row {first_row + row}",
+                    remedy="give numbers",
+                )
+            first_row += record.num_rows
+
+
+def _is_number(value: str | None) -> bool:
+    try:
+        return value is None or float(value) is not None
+    except ValueError:
+        return False

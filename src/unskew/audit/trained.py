@@ -1,0 +1,104 @@
+"""Weights without scores: a propensity is trained on users, items and clicks, then written as weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.audit.audit import DEFAULT_P_MIN, FOLDS
+from unskew.audit.stream import Batch
+from unskew.audit.weights import WeightsResult, prepared, write_with
+from unskew.calibration import Calibrator, make_calibrator
+from unskew.columns import column_of, frame_of
+from unskew.datasets import read_log
+from unskew.datasets.tables import Paths, read_table, require_columns
+from unskew.errors import ParameterError
+from unskew.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from unskew.log import Log
+    from unskew.propensity import Propensity
+
+
+def train_weights(
+    paths: Paths,
+    out: str | Path,
+    *,
+    user: str,
+    item: str,
+    outcome: str | None = None,
+    calibrator: str | Calibrator = "platt",
+    folds: int = FOLDS,
+    p_min: float = DEFAULT_P_MIN,
+    seed: int = 0,
+    device: str = "auto",
+    overwrite: bool = False,
+    progress: Progress = SILENT,
+) -> WeightsResult:
+    """Train a cross-fitted propensity on the rows, and write it beside them as :func:`write_weights` does.
+
+    .. math:: \\tilde p_{ui} = q^{(-k)}(g^{(-k)}(u, i)), \\qquad k = \\text{fold of the cell } (u, i)
+
+    Network and calibrator of each row never saw its cell. Where ``outcome`` holds zeros the rows are the
+    population (the space ``"impressions"``); where it is left out, or 1 on every row, it is all pairs of a
+    user and an item (``"matrix"``), and a pair that is listed twice is one cell.
+
+    Parameters
+    ----------
+    user, item, outcome
+        Columns: ids, and whether the row was clicked.
+    device
+        ``"auto"``, ``"cpu"`` or ``"cuda"``.
+    """
+    target, files, schema = prepared(paths, out, p_min=p_min, overwrite=overwrite)
+    named = [user, item] if outcome is None else [user, item, outcome]
+    require_columns(named, schema.names, files[0])
+    if len(set(named)) < len(named):
+        raise ParameterError("user, item and outcome must be different columns")
+    from unskew.propensity import Propensity
+
+    log = _log(files, user=user, item=item, outcome=outcome)
+    chosen = make_calibrator(calibrator)
+    propensity = Propensity(calibrator=None if chosen.name == "none" else chosen, crossfit=folds)
+    propensity.fit(log, seeds=[seed], device=device, progress=progress)
+    p, fold = _out_of_fold(propensity, log, files, user, item)
+
+    def assign(batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
+        rows = slice(batch.start, batch.start + batch.record.num_rows)
+        return p[rows], fold[rows]
+
+    rows = write_with(files, target, schema, assign, p_min=p_min, numbers=(), progress=progress)
+    fitted = tuple(c if c is not None else chosen for c in propensity.calibrators_)
+    (raw,), (calibrated,) = (propensity.held_out_sketches(calibrated=which) for which in (False, True))
+    return WeightsResult(rows, folds, fitted, raw, calibrated, p_min)
+
+
+def _log(files: list[Path], *, user: str, item: str, outcome: str | None) -> Log:
+    columns: dict[str, Any] = {"user": user, "item": item, "click": outcome}
+    space: Literal["matrix", "impressions"] = "matrix"
+    if outcome is not None:
+        click = column_of(frame_of(read_table(files, [outcome])), outcome)
+        space = "impressions" if bool(np.any(click == 0)) else "matrix"
+    return read_log(files, **columns, space=space, duplicates="max" if space == "matrix" else "error")
+
+
+def _out_of_fold(
+    propensity: Propensity, log: Log, files: list[Path], user: str, item: str
+) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
+    """Propensity and fold of every row of the files, in order."""
+    import torch
+
+    if log.space == "impressions":
+        p = propensity.predict(log)
+        cell = np.arange(len(log))
+    else:
+        frame = frame_of(read_table(files, [user, item]))
+        users, items = column_of(frame, user), column_of(frame, item)
+        p = propensity.predict_pairs_each(users, items).mean(axis=0)
+        cell = log.users.encode(users).astype(np.int64) * log.n_items + log.items.encode(items)
+    slots = propensity.slots_.of(torch.as_tensor(cell, device=propensity.device_).unsqueeze(0))
+    fold = propensity.design_.fold_of(slots)[0].cpu().numpy().astype(np.int8)
+    return np.asarray(p), fold

@@ -1,0 +1,235 @@
+"""What an audit found, in words: a pure function of its figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from unskew.audit.figures import Figure, Region
+from unskew.audit.segments import Segment
+
+MAIN_PART = 0.25
+"""A region that makes up this share of the error of all regions is told."""
+
+MOST_REGIONS = 2
+
+NOISY = 0.5
+"""The noise in what a remedy leaves is told where it is more than this share of it."""
+
+CALIBRATOR_WORDS = {
+    "temperature": "Temperature scaling",
+    "platt": "Platt on logits",
+    "beta": "Beta calibration",
+    "spline": "A spline on logits",
+    "isotonic": "Isotonic regression",
+    "histogram": "Histogram binning",
+    "venn_abers": "Venn-Abers",
+    "scaling_binning": "Scaling-binning",
+    "ic_ipw": "IC-IPW",
+}
+"""Calibrators at the beginning of a sentence."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """The calibrator to use.
+
+    ``wce`` is what it would leave on held-out rows, ``floor`` what noise alone shows there, and ``honest``
+    whether that is healthy.
+    """
+
+    name: str
+    wce: float
+    floor: float
+    honest: bool
+
+
+def verdict(
+    *,
+    healthy: bool,
+    tolerance: float,
+    wce: Figure,
+    wce_debiased: float,
+    p_value: float,
+    significance: float,
+    clicks: int,
+    infinite: int,
+    regions: Sequence[Region],
+    remedy: Remedy | None,
+    segment: Segment | None,
+) -> str:
+    """The verdict in a few sentences.
+
+    Parameters
+    ----------
+    clicks, infinite
+        Rows with outcome 1, and those of them with score 0.
+    remedy
+        None where no calibrator is of use, or none could be judged.
+    segment
+        The worst of those that are off beyond chance.
+
+    Examples
+    --------
+    >>> low = Region(low=None, high=0.01, share=0.8, ratio=0.5556, part=0.36)
+    >>> print(verdict(healthy=False, tolerance=0.05, wce=Figure(0.46, 0.45, 0.47, 0.01), wce_debiased=0.46,
+    ...               p_value=0.0, significance=0.01, clicks=9000, infinite=0, regions=[low],
+    ...               remedy=Remedy("platt", 0.02, 0.004, True), segment=None))  # doctest: +NORMALIZE_WHITESPACE
+    Overstated by a factor 1.8 below 0.01; the weights that matter are 44 % too small. Platt on logits,
+    cross-fitted, would bring WCE from 0.46 to 0.02.
+    """
+    if healthy:
+        sentences = [_praise(tolerance, wce, wce_debiased, p_value, significance, clicks)]
+    else:
+        sentences = [
+            *([_infinite(infinite)] if infinite else []),
+            *_where_off(regions, wce, tolerance, infinite),
+            _remedy(remedy, wce, clicks),
+        ]
+    if segment is not None:
+        sentences.append(_segment(segment, healthy))
+    return " ".join(sentences)
+
+
+def short(value: float) -> str:
+    """Two significant digits, without exponent for what is read often.
+
+    Examples
+    --------
+    >>> short(0.01234), short(1.0), short(123.4), short(0.00000123)
+    ('0.012', '1', '120', '1.2e-06')
+    """
+    if not math.isfinite(value) or value == 0:
+        return f"{value:g}"
+    rounded = float(f"{value:.2g}")
+    return f"{rounded:.0f}" if abs(rounded) >= 10 else f"{rounded:g}"
+
+
+def percent(share: float) -> str:
+    """A share in per cent, two significant digits.
+
+    Examples
+    --------
+    >>> percent(0.444), percent(0.0123), percent(2.5)
+    ('44 %', '1.2 %', '250 %')
+    """
+    return f"{short(100 * share)} %"
+
+
+def direction(ratio: float) -> str:
+    """How far scores are off, from the mean of o/p̂.
+
+    Examples
+    --------
+    >>> direction(0.5), direction(1.25)
+    ('overstated by a factor 2', 'understated by a factor 1.2')
+    """
+    if ratio == 0:
+        return "overstated beyond measure (not one click)"
+    word, factor = ("overstated", 1 / ratio) if ratio < 1 else ("understated", ratio)
+    return f"{word} by a factor {_factor(factor)}"
+
+
+def weights_off(ratio: float) -> str:
+    """What the same means for the weights.
+
+    Examples
+    --------
+    >>> weights_off(0.56), weights_off(1.3)
+    ('44 % too small', '30 % too large')
+    """
+    return f"{percent(abs(ratio - 1))} too {'small' if ratio < 1 else 'large'}"
+
+
+def place(region: Region) -> str:
+    """Which scores a region holds."""
+    if region.low is None and region.high is None:
+        return "everywhere"
+    if region.low is None:
+        return f"below {short(region.high or 0.0)}"
+    if region.high is None:
+        return f"above {short(region.low)}"
+    return f"between {short(region.low)} and {short(region.high)}"
+
+
+def _factor(factor: float) -> str:
+    return short(factor) if factor >= 1.1 else f"{factor:.3g}"
+
+
+def _praise(
+    tolerance: float, wce: Figure, wce_debiased: float, p_value: float, significance: float, clicks: int
+) -> str:
+    if wce_debiased > tolerance:
+        return (
+            f"Not distinguishable from honest: the weights look {percent(wce.value)} off, but with"
+            f" {clicks:,} clicks noise alone shows {percent(wce.floor)} (p = {short(p_value)})."
+            " More rows would tell more."
+        )
+    if p_value >= significance:
+        return (
+            f"Honest: nothing tells the weights from right ones (WCE {short(wce.value)}, noise alone"
+            f" {short(wce.floor)}, p = {short(p_value)})."
+        )
+    return (
+        f"Honest within the tolerance: the weights are off by {percent(wce_debiased)}, which is more than"
+        f" noise but not more than {percent(tolerance)}."
+    )
+
+
+def _infinite(rows: int) -> str:
+    if rows == 1:
+        return "1 click has a score of 0: its weight is infinite."
+    return f"{rows:,} clicks have a score of 0: their weights are infinite."
+
+
+def _where_off(regions: Sequence[Region], wce: Figure, tolerance: float, infinite: int) -> list[str]:
+    finite = [region for region in regions if math.isfinite(region.ratio)]
+    if not finite:
+        if infinite:
+            return []
+        return [
+            f"The weights are {percent(wce.value)} off on average, with a tolerance of {percent(tolerance)}."
+        ]
+    whole = sum(region.part for region in finite)
+    main = [region for region in finite if region.part >= MAIN_PART * whole][:MOST_REGIONS] or finite[:1]
+    if len(main) == 1:
+        region = main[0]
+        which = "the weights that matter" if region.low is None else "the weights there"
+        which = "the weights" if region.low is None and region.high is None else which
+        return [
+            f"{_capital(direction(region.ratio))} {place(region)}; {which} are {weights_off(region.ratio)}."
+        ]
+    told = [f"{direction(r.ratio)} {place(r)} (weights {weights_off(r.ratio)})" for r in main]
+    return [f"{_capital('; '.join(told))}."]
+
+
+def _remedy(remedy: Remedy | None, wce: Figure, clicks: int) -> str:
+    if remedy is None:
+        if clicks == 0:
+            return "Without a click no calibrator can be fitted."
+        return "No calibrator could be judged: there are too few rows of one class for cross-fitting."
+    if remedy.name == "none":
+        return "No calibrator does better on held-out rows than the scores as they are."
+    only = "" if remedy.honest else "only "
+    before = f"from {short(wce.value)} " if math.isfinite(wce.value) else ""
+    noise = f" (noise alone shows {short(remedy.floor)})" if remedy.floor > NOISY * remedy.wce else ""
+    return (
+        f"{CALIBRATOR_WORDS.get(remedy.name, remedy.name)}, cross-fitted, would bring WCE"
+        f" {before}{only}to {short(remedy.wce)}{noise}."
+    )
+
+
+def _segment(segment: Segment, healthy: bool) -> str:
+    if not math.isfinite(segment.mean_outcome_over_score):
+        off = "have clicks at a score of 0"
+    else:
+        off = f"are {direction(segment.mean_outcome_over_score)}"
+    return (
+        f"{'But scores' if healthy else 'Scores'} where {segment.column} is {segment.value!r} {off}"
+        f" ({segment.rows:,} rows)."
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,279 @@
+"""Calibrated, clipped, cross-fitted propensities and weights, written beside the rows they belong to.
+
+Two passes over the files: the first fills the sketches of the folds, the second maps every row with a
+calibrator that was fitted without its fold, and writes it. Propensities that are yet to be trained are in
+``trained``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from unskew.audit.audit import DEFAULT_P_MIN, FOLDS, read
+from unskew.audit.crossfit import fit_without_each, mapped
+from unskew.audit.figures import WeightFigures, weight_figures
+from unskew.audit.folds import fold_of_rows, merged
+from unskew.audit.stream import (
+    Batch,
+    ColumnTypeError,
+    Roles,
+    Schema,
+    is_parquet,
+    number_columns,
+    schema_of,
+    stream,
+)
+from unskew.calibration import Calibrator, make_calibrator
+from unskew.datasets.tables import Paths, expand_paths, require_columns
+from unskew.errors import DataError, ParameterError, RunFolderError
+from unskew.estimator import require
+from unskew.files import whole_file
+from unskew.metrics import CalibrationSketch, mean_outcome_over_score, wce
+from unskew.progress import SILENT, Progress
+
+ADDED = (
+    pa.field("propensity_calibrated", pa.float64()),
+    pa.field("weight", pa.float64()),
+    pa.field("fold", pa.int8()),
+    pa.field("clipped", pa.bool_()),
+)
+"""The columns that are added, in this order."""
+
+Assign = Callable[[Batch], tuple[NDArray[np.float64], NDArray[np.int8]]]
+"""Calibrated propensities and folds of the rows of a batch."""
+
+
+@dataclass(frozen=True, eq=False)
+class WeightsResult:
+    """What was written.
+
+    Attributes
+    ----------
+    rows, folds
+        Rows, and the number of folds.
+    calibrators
+        The calibrators, one for each fold, each fitted on the others.
+    raw, calibrated
+        Sketches of the scores before and after, each row's calibrated without its fold.
+    """
+
+    rows: int
+    folds: int
+    calibrators: tuple[Calibrator, ...]
+    raw: CalibrationSketch
+    calibrated: CalibrationSketch
+    p_min: float
+
+    @property
+    def weights(self) -> WeightFigures | None:
+        """Figures of the calibrated weights of the clicked rows."""
+        return weight_figures(self.calibrated, p_min=self.p_min)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and text."""
+        return {
+            "rows": self.rows,
+            "folds": self.folds,
+            "calibrator": self.calibrators[0].name,
+            "messages": sorted({c.message_ for c in self.calibrators if c.message_}),
+            **{
+                kind: {
+                    "wce": wce(sketch=sketch),
+                    "mean_outcome_over_score": mean_outcome_over_score(sketch=sketch),
+                }
+                for kind, sketch in (("raw", self.raw), ("calibrated", self.calibrated))
+            },
+            "weights": None if self.weights is None else vars(self.weights),
+        }
+
+
+def write_weights(
+    paths: Paths,
+    out: str | Path,
+    *,
+    score: str,
+    outcome: str,
+    sample_weight: str | None = None,
+    calibrator: str | Calibrator = "platt",
+    folds: int = FOLDS,
+    p_min: float = DEFAULT_P_MIN,
+    seed: int = 0,
+    overwrite: bool = False,
+    progress: Progress = SILENT,
+) -> WeightsResult:
+    """Add calibrated propensities and weights to rows; the same rows, in the same order, in one Parquet file.
+
+    .. math:: \\tilde p_i = q^{(-k_i)}(\\hat p_i), \\qquad w_i = \\frac{1}{\\max(\\tilde p_i, p_{\\min})}
+
+    k_i is row i's ``fold`` and q^(−k) the calibrator fitted on the rows of all other folds, so that no row
+    has a say in its own weight. ``clipped`` says where p̃ is below ``p_min``. Weights belong to the clicked
+    rows: an estimate over the population sums o·w·loss. Every row has one, so that any row can be looked at.
+
+    Parameters
+    ----------
+    paths
+        CSV and Parquet files, folders and globs of them, or several of these, with the same columns.
+    out
+        The Parquet file to write; it appears when it is whole.
+    score, outcome, sample_weight
+        Columns: a probability in [0, 1], 0 or 1, and (for sampled rows) how many rows a row stands for.
+    calibrator
+        A name of the registry, or a calibrator.
+    folds, seed
+        How rows are dealt (:mod:`unskew.audit.folds`).
+    p_min
+        Propensities below are raised to it before they become weights.
+    """
+    roles = Roles(score, outcome, sample_weight)
+    chosen = make_calibrator(calibrator)
+    floats = [score] if sample_weight is None else [score, sample_weight]
+    target, files, schema = prepared(paths, out, p_min=p_min, overwrite=overwrite, floats=floats)
+    sketches, _ = read(files, roles, folds=folds, seed=seed, progress=progress)
+    fitted = fit_without_each(chosen, sketches)
+
+    def assign(batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
+        (scores,) = number_columns(batch, [score])
+        fold = fold_of_rows(batch.start, len(scores), folds, seed)
+        propensity = np.empty(len(scores))
+        for k, fitted_without in enumerate(fitted):
+            rows = np.flatnonzero(fold == k)
+            propensity[rows] = fitted_without.predict(scores[rows])
+        return propensity, fold
+
+    rows = write_with(files, target, schema, assign, p_min=p_min, numbers=roles.numbers, progress=progress)
+    parts = [
+        mapped(sketch, calibrator.predict(sketch.points().score))
+        for sketch, calibrator in zip(sketches.sketches, fitted, strict=True)
+        if sketch.rows
+    ]
+    return WeightsResult(rows, folds, tuple(fitted), sketches.all(), merged(parts), p_min)
+
+
+def write_with(
+    files: Sequence[Path],
+    target: Path,
+    schema: Schema,
+    assign: Assign,
+    *,
+    p_min: float,
+    numbers: Sequence[str],
+    progress: Progress,
+) -> int:
+    """Write the rows of the files with the added columns; gives their number."""
+    while True:
+        try:
+            return _write(files, target, schema, assign, p_min, numbers, progress)
+        except ColumnTypeError as error:
+            # The type was guessed from the first rows: begin again with text, which holds everything.
+            place = schema.get_field_index(error.column)
+            schema = schema.set(place, schema.field(place).with_type(pa.string()))
+
+
+def _write(
+    files: Sequence[Path],
+    target: Path,
+    schema: Schema,
+    assign: Assign,
+    p_min: float,
+    numbers: Sequence[str],
+    progress: Progress,
+) -> int:
+    types = {field.name: field.type for field in schema if field.name not in numbers}
+    tracker = progress.task("writing", 100)
+    told = rows = 0
+    with whole_file(target) as beside:
+        try:
+            with pa.parquet.ParquetWriter(beside, _extended(schema)) as writer:
+                for batch in stream(files, columns=None, numbers=numbers, types=types):
+                    propensity, fold = assign(batch)
+                    added = (propensity, 1 / np.maximum(propensity, p_min), fold, propensity < p_min)
+                    kept = [
+                        column if column.type == field.type else column.cast(field.type)
+                        for field, column in zip(
+                            schema, batch.record.select(schema.names).columns, strict=True
+                        )
+                    ]
+                    columns = kept + [
+                        pa.array(values, type=field.type) for field, values in zip(ADDED, added, strict=True)
+                    ]
+                    writer.write_batch(pa.record_batch(columns, schema=_extended(schema)))
+                    rows += batch.record.num_rows
+                    tracker.advance(int(100 * batch.done) - told)
+                    told = int(100 * batch.done)
+        except OSError as error:
+            raise RunFolderError(f"cannot be written: {error}", where=str(target)) from error
+    tracker.finish()
+    return rows
+
+
+def prepared(
+    paths: Paths, out: str | Path, *, p_min: float, overwrite: bool, floats: Sequence[str] = ()
+) -> tuple[Path, list[Path], Schema]:
+    """The target and the files with their common columns, all checked before the long work."""
+    require(0 < p_min < 1, f"p_min must be between 0 and 1, not {p_min!r}")
+    target = Path(out)
+    if target.suffix != ".parquet":
+        raise ParameterError(f"{target} must end in .parquet", remedy="give -o FILE.parquet")
+    if not target.absolute().parent.is_dir():
+        raise RunFolderError("its folder does not exist", where=str(target), remedy="create the folder first")
+    if target.is_dir() or (target.exists() and not overwrite):
+        raise RunFolderError(
+            "exists already", where=str(target), remedy="choose another -o, or give --overwrite"
+        )
+    files = expand_paths(paths)
+    return target, files, common_schema(files, floats=floats)
+
+
+def common_schema(files: Sequence[Path], *, floats: Sequence[str] = ()) -> Schema:
+    """The columns of all files, which must agree, and have none of the added ones.
+
+    CSV files have no types but those guessed from their rows: where guesses differ, the wider one counts.
+    ``floats`` are columns that a CSV file gives as float64, whatever the guess.
+    """
+    common = schema_of(files[0], numbers=floats)
+    for file in files:
+        schema = schema_of(file, numbers=floats)
+        require_columns(common.names, schema.names, file)
+        require_columns(schema.names, common.names, files[0])
+        for place, field in enumerate(common):
+            found = schema.field(field.name).type
+            if found == field.type:
+                continue
+            if is_parquet(file) or is_parquet(files[0]):
+                raise DataError(
+                    f"column '{field.name}' is {found} here and {field.type} in {files[0]}",
+                    where=str(file),
+                    remedy="write the column with one type in all files",
+                )
+            common = common.set(place, field.with_type(_wider(field.type, found)))
+    taken = next((field.name for field in ADDED if field.name in common.names), None)
+    if taken is not None:
+        raise DataError(
+            f"column '{taken}' is there already",
+            where=str(files[0]),
+            remedy="rename it; unskew weights adds a column of that name",
+        )
+    return common
+
+
+def _wider(one: Any, other: Any) -> Any:
+    """A type that holds the values of both; text holds all."""
+    for kind, empty in ((one, other), (other, one)):
+        if pa.types.is_null(empty):
+            return kind
+    numeric = all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in (one, other))
+    return pa.float64() if numeric else pa.string()
+
+
+def _extended(schema: Schema) -> Schema:
+    for field in ADDED:
+        schema = schema.append(field)
+    return schema

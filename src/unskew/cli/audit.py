@@ -1,0 +1,96 @@
+"""``unskew audit``: is this propensity honest?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unskew.errors import ParameterError
+
+EXIT_HEALTHY = 0
+EXIT_MISCALIBRATED = 1
+
+MARKER = "audit.json"
+"""What marks a folder as one of an audit."""
+
+
+def audit(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="CSV or Parquet: files, folders or globs.")
+    ],
+    score: Annotated[str, typer.Option(help="The column of the propensity, a probability in [0, 1].")],
+    outcome: Annotated[str, typer.Option(help="The column that says whether it happened, 0 or 1.")],
+    weight: Annotated[
+        str | None, typer.Option(help="A column that says how many rows of the population a row stands for.")
+    ] = None,
+    segment: Annotated[
+        list[str] | None, typer.Option(help="Audit each value of this column too; may be repeated.")
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(help="Relative error of the weights that passes as healthy.")
+    ] = 0.05,
+    significance: Annotated[
+        float, typer.Option(help="Chance of blaming honest scores for their noise.")
+    ] = 0.01,
+    p_min: Annotated[float, typer.Option(help="The clip of which the cost is told.")] = 0.01,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to write [audits/FILE, with a number if it exists].")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier audit.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the folds and of the resampling.")] = 0,
+) -> int:
+    """Tell whether a propensity column is honest, what it costs and what would mend it; write report.html.
+
+    Exit code 0: healthy. 1: miscalibrated beyond the tolerance. 2: bad input.
+    """
+    from unskew.files import check_target, whole_folder, write_json
+
+    target = out or _free_folder(files[0])
+    check_target(target, overwrite=overwrite, marker=MARKER, holds="an audit")
+    if json is not None and not json.absolute().parent.is_dir():
+        raise ParameterError(f"the folder of --json {json} does not exist", remedy="create it first")
+
+    from unskew.audit import audit as run_audit
+    from unskew.progress import progress_bars
+
+    with progress_bars() as progress:
+        result = run_audit(
+            files,
+            score=score,
+            outcome=outcome,
+            weight=weight,
+            segments=segment or (),
+            tolerance=tolerance,
+            significance=significance,
+            p_min=p_min,
+            seed=seed,
+            progress=progress,
+        )
+    from unskew.cli.audit_tables import print_audit
+    from unskew.report.audit_report import render_audit_report
+
+    report = render_audit_report(result)
+    with whole_folder(target, overwrite=overwrite, marker=MARKER, holds="an audit") as beside:
+        (beside / "report.html").write_text(report, encoding="utf-8")
+        result.sketch.save(beside / "sketch.npz")
+        write_json(beside / MARKER, result.to_dict())
+    if json is not None:
+        write_json(json, result.to_dict())
+    print_audit(result)
+    print(f"\nThe report: {target / 'report.html'}")
+    return EXIT_HEALTHY if result.healthy else EXIT_MISCALIBRATED
+
+
+def _free_folder(first: str) -> Path:
+    """``audits/NAME``, or with the first number from 2 on that is free."""
+    name = Path(first).name.split(".")[0].strip("*?[]") or "audit"
+    wanted = Path("audits") / name
+    number = 2
+    target = wanted
+    while target.exists():
+        target = wanted.with_name(f"{name}-{number}")
+        number += 1
+    return target

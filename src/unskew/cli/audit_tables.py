@@ -1,0 +1,124 @@
+"""The result of an audit, and of weights, on a terminal."""
+
+from __future__ import annotations
+
+import math
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from unskew.audit.result import AuditResult
+from unskew.audit.weights import WeightsResult
+from unskew.metrics import mean_outcome_over_score, wce
+
+SEGMENTS_SHOWN = 10
+
+
+def print_audit(result: AuditResult) -> None:
+    """Verdict, figures, worst segments and calibrators."""
+    console = Console(highlight=False)
+    files = result.files[0] if len(result.files) == 1 else f"{len(result.files):,} files"
+    console.print(
+        f"{files}: {result.rows:,} rows, {result.clicks:,} clicks; mean score {result.mean_score:.4g},"
+        f" base rate {result.base_rate:.4g}\n"
+    )
+    word, style = ("Healthy.", "bold green") if result.healthy else ("Miscalibrated.", "bold red")
+    console.print(Text.assemble((word, style), " ", result.verdict))
+    console.print()
+    console.print(_figures(result))
+    if result.segments:
+        console.print(_segments(result))
+    if result.calibrators:
+        console.print(_calibrators(result))
+
+
+def print_weights(result: WeightsResult, out: str) -> None:
+    """What the weights are, before and after."""
+    console = Console(highlight=False)
+    table = Table(title="Weights of the clicked rows", title_justify="left")
+    for title in ("", "as given", "calibrated"):
+        table.add_column(title, justify="right" if title else "left")
+    both = (result.raw, result.calibrated)
+    table.add_row("WCE", *(_number(wce(sketch=sketch)) for sketch in both))
+    table.add_row("mean o/p̂", *(_number(mean_outcome_over_score(sketch=sketch), 3) for sketch in both))
+    after = result.weights
+    if after is not None:
+        table.add_row("effective sample size", "", f"{after.effective_sample_size:,.0f} of {after.rows:,}")
+        table.add_row("largest 1/p̂", "", f"{after.largest:,.1f}")
+        table.add_row(f"clipped at {after.p_min:g}", "", f"{100 * after.clipped:.2f} %")
+        table.add_row("cost of the clip", "", f"{100 * after.clip_cost:.2f} % of the sum")
+    console.print(table)
+    for message in sorted({c.message_ for c in result.calibrators if c.message_}):
+        console.print(f"{result.calibrators[0].name}: {message}")
+    console.print(
+        f"{result.rows:,} rows in {result.folds} folds, calibrated by {result.calibrators[0].name}: {out}"
+    )
+
+
+def _number(value: float | None, digits: int = 4) -> str:
+    return "–" if value is None or math.isnan(value) else f"{value:.{digits}f}"
+
+
+def _figures(result: AuditResult) -> Table:
+    table = Table(title="Figures", title_justify="left")
+    for title in ("", "value", "95 % interval", "noise alone"):
+        table.add_column(title, justify="right" if title else "left")
+    for name, figure in (("ECE", result.ece), ("WCE", result.wce)):
+        limits = "–" if figure.low is None else f"{_number(figure.low)} to {_number(figure.high)}"
+        table.add_row(name, _number(figure.value), limits, _number(figure.floor))
+    table.add_row(
+        "WCE, noise removed", _number(result.wce_debiased), f"p {_p_value(result.test.p_value)}", "0"
+    )
+    table.add_row("mean o/p̂", _number(result.mean_outcome_over_score), "", "1")
+    for name, value in (("NLL", result.nll), ("Brier", result.brier), ("AUC", result.auc)):
+        table.add_row(name, _number(value), "", "")
+    weights = result.weights
+    if weights is not None:
+        table.add_row("largest 1/p̂", f"{weights.largest:,.1f}", "", "")
+        table.add_row(
+            "effective sample size", f"{weights.effective_sample_size:,.0f}", "", f"{weights.rows:,}"
+        )
+        cost = f"takes {100 * abs(weights.clip_cost):.2g} % of the sum"
+        table.add_row(f"clipped at {weights.p_min:g}", f"{100 * weights.clipped:.2f} %", cost, "")
+    return table
+
+
+def _segments(result: AuditResult) -> Table:
+    table = Table(title=f"Worst of {len(result.segments):,} segments", title_justify="left")
+    table.add_column("segment")
+    for title in ("rows", "mean score", "clicked", "mean o/p̂", "q"):
+        table.add_column(title, justify="right")
+    for segment in result.segments[:SEGMENTS_SHOWN]:
+        q = "too few" if segment.q_value is None else _p_value(segment.q_value).removeprefix("= ")
+        table.add_row(
+            f"{segment.column} = {segment.value}",
+            f"{segment.rows:,}",
+            _number(segment.mean_score),
+            _number(segment.base_rate),
+            _number(segment.mean_outcome_over_score, 3),
+            q,
+        )
+    return table
+
+
+def _calibrators(result: AuditResult) -> Table:
+    table = Table(title="Calibrators, cross-fitted", title_justify="left")
+    table.add_column("")
+    for title in ("NLL", "WCE", "ECE", "mean o/p̂"):
+        table.add_column(title, justify="right")
+    for score in result.calibrators:
+        chosen = score.name == result.recommended
+        table.add_row(
+            f"{score.name} ← use this" if chosen and score.name != "none" else score.name,
+            _number(score.nll, 6),
+            _number(score.wce),
+            _number(score.ece, 5),
+            _number(score.mean_outcome_over_score, 3),
+            style="bold" if chosen else None,
+        )
+    return table
+
+
+def _p_value(value: float) -> str:
+    return "< 0.0001" if value < 1e-4 else f"= {value:.2g}"

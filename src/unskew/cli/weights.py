@@ -1,0 +1,104 @@
+"""``unskew weights``: calibrated, clipped, cross-fitted propensities and weights back into Parquet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unskew.errors import ParameterError
+
+
+def weights(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="CSV or Parquet: files, folders or globs.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The Parquet file to write.")],
+    score: Annotated[
+        str | None, typer.Option(help="The column of the propensity; without it one is trained.")
+    ] = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option(help="The column of clicks, 0 or 1; without --score it may be left out."),
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="Without --score: the column of user ids.")] = None,
+    item: Annotated[str | None, typer.Option(help="Without --score: the column of item ids.")] = None,
+    sample_weight: Annotated[
+        str | None, typer.Option(help="A column that says how many rows of the population a row stands for.")
+    ] = None,
+    calibrator: Annotated[str, typer.Option(help="What makes propensities honest; auto chooses.")] = "platt",
+    folds: Annotated[int, typer.Option(help="Each row is calibrated without its fold.")] = 5,
+    p_min: Annotated[float, typer.Option(help="Propensities below are raised to it.")] = 0.01,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the folds, and of training.")] = 0,
+    device: Annotated[str, typer.Option(help="Without --score: auto, cpu, cuda or cuda:1.")] = "auto",
+) -> None:
+    """Add propensity_calibrated, weight, fold and clipped to every row; other columns stay as they are."""
+    _check(score, outcome, user, item, sample_weight)
+    if json is not None and not json.absolute().parent.is_dir():
+        raise ParameterError(f"the folder of --json {json} does not exist", remedy="create it first")
+
+    from unskew.audit import write_weights
+    from unskew.progress import progress_bars
+
+    with progress_bars() as progress:
+        if score is not None and outcome is not None:
+            result = write_weights(
+                files,
+                out,
+                score=score,
+                outcome=outcome,
+                sample_weight=sample_weight,
+                calibrator=calibrator,
+                folds=folds,
+                p_min=p_min,
+                seed=seed,
+                overwrite=overwrite,
+                progress=progress,
+            )
+        else:
+            from unskew.audit.trained import train_weights
+
+            result = train_weights(
+                files,
+                out,
+                user=str(user),
+                item=str(item),
+                outcome=outcome,
+                calibrator=calibrator,
+                folds=folds,
+                p_min=p_min,
+                seed=seed,
+                device=device,
+                overwrite=overwrite,
+                progress=progress,
+            )
+    if json is not None:
+        from unskew.files import write_json
+
+        write_json(json, result.to_dict())
+    from unskew.cli.audit_tables import print_weights
+
+    print_weights(result, str(out))
+
+
+def _check(
+    score: str | None, outcome: str | None, user: str | None, item: str | None, sample_weight: str | None
+) -> None:
+    if score is not None:
+        if outcome is None:
+            raise ParameterError("--score needs --outcome", remedy="name the column of clicks")
+        if user is not None or item is not None:
+            raise ParameterError(
+                "--user and --item train a propensity, --score brings one", remedy="give one"
+            )
+        return
+    if user is None or item is None:
+        raise ParameterError(
+            "there is no propensity",
+            remedy="give --score COLUMN, or --user and --item to train one",
+        )
+    if sample_weight is not None:
+        raise ParameterError("--sample-weight goes with --score", remedy="leave it out")

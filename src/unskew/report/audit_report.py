@@ -1,0 +1,226 @@
+"""The report of an audit: figures, tables and words put together into one HTML file."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from unskew.metrics import CalibrationSketch, reliability_curve
+from unskew.report.page import Picture, picture, render
+from unskew.report.plots.audit import SEGMENTS_DRAWN, score_histogram_figure, segments_figure
+from unskew.report.plots.reliability import CURVE_BINS, reliability_figure
+from unskew.report.plots.weights import weight_calibration_figure
+from unskew.report.tables import Cell, Row, Table
+from unskew.report.words import MISSING, brief, counted, listed, number, p_value, percent
+
+if TYPE_CHECKING:
+    from unskew.audit.figures import Figure
+    from unskew.audit.result import AuditResult
+    from unskew.audit.segments import Segment
+
+SEGMENTS_LISTED = 50
+
+
+def render_audit_report(result: AuditResult) -> str:
+    """One HTML file that opens offline and shows what an audit found."""
+    return render(
+        "audit.html.j2",
+        title="unskew audit",
+        healthy=result.healthy,
+        verdict=result.verdict,
+        data_line=_data_line(result),
+        columns=_columns(result),
+        pictures=_pictures(result),
+        figures=_figures(result),
+        segments=_segments(result) if result.segments else None,
+        segment_count=len(result.segments),
+        calibrators=_calibrators(result) if result.calibrators else None,
+        recommended=result.recommended,
+        rule=_rule(result),
+    )
+
+
+def _data_line(result: AuditResult) -> str:
+    files = result.files[0] if len(result.files) == 1 else counted(len(result.files), "file")
+    return f"{files}: {counted(result.rows, 'row')}, {counted(result.clicks, 'click')}."
+
+
+def _columns(result: AuditResult) -> list[tuple[str, str]]:
+    roles = result.roles
+    named = [("Score", roles.score), ("Outcome", roles.outcome)]
+    named += [("Weight", roles.weight)] if roles.weight else []
+    named += [("Segments", ", ".join(roles.segments))] if roles.segments else []
+    return [
+        *named,
+        ("Tolerance", percent(result.tolerance)),
+        ("Significance", brief(result.significance, 1)),
+        ("Files", listed(list(result.files[:5])) + (" …" if len(result.files) > 5 else "")),
+    ]
+
+
+def _rule(result: AuditResult) -> str:
+    return (
+        f"Healthy means: WCE without noise is at most {percent(result.tolerance)}, or the χ² test cannot tell"
+        f" it from 0 at the level {brief(result.significance, 1)}. Here it is {percent(result.wce_debiased)}"
+        f" with p {p_value(result.test.p_value)}."
+    )
+
+
+def _sketches(result: AuditResult) -> dict[str, CalibrationSketch]:
+    shown = {"raw": result.sketch}
+    if result.calibrated is not None and result.recommended != "none":
+        shown["calibrated"] = result.calibrated
+    return shown
+
+
+def _pictures(result: AuditResult) -> dict[str, Picture]:
+    sketches = _sketches(result)
+    p_min = None if result.weights is None else result.weights.p_min
+    made = {
+        "reliability": picture(
+            reliability_figure(sketches),
+            name="reliability",
+            title="Reliability diagram on linear and logit axes, with 95 % intervals",
+            caption=_reliability_caption(sketches, result.recommended),
+        ),
+        "weights": picture(
+            weight_calibration_figure(sketches),
+            name="weights",
+            title="Sum of the weights relative to the rows, by score",
+            caption=_weights_caption(result),
+        ),
+        "histograms": picture(
+            score_histogram_figure(sketches, p_min=p_min),
+            name="histograms",
+            title="Histograms of scores and of weights",
+            caption=_histogram_caption(result),
+        ),
+    }
+    if result.segments:
+        drawn = result.segments[:SEGMENTS_DRAWN]
+        made["segments"] = picture(
+            segments_figure(drawn, [_is_clear(segment, result) for segment in drawn]),
+            name="segments",
+            title="Mean of outcome over score of the worst segments",
+            caption="The worst segments first, with 95 % intervals; a filled marker is off beyond chance, all"
+            " segments taken together (Benjamini and Hochberg).",
+        )
+    return made
+
+
+def _is_clear(segment: Segment, result: AuditResult) -> bool:
+    return segment.q_value is not None and segment.q_value < result.significance
+
+
+def _reliability_caption(sketches: dict[str, CalibrationSketch], recommended: str | None) -> str:
+    counts = []
+    for name, sketch in sketches.items():
+        curve = reliability_curve(sketch=sketch, bins=CURVE_BINS, spacing="mass")
+        touching = int(((curve.low <= curve.score) & (curve.score <= curve.high)).sum())
+        counts.append(f"{touching} of {len(curve.score)} {name} intervals reach it")
+    after = f" Calibrated is {recommended}, each row without its own fold." if len(sketches) > 1 else ""
+    return (
+        "Each point is a group of rows of equal size, with the 95 % interval of the share that was clicked;"
+        f" on the diagonal a score means what it says. Here {listed(counts)}.{after}"
+    )
+
+
+def _weights_caption(result: AuditResult) -> str:
+    return (
+        "Among rows of one score, the weights of the clicked ones should add up to the number of rows: the"
+        f" line at 1. Above it they are too large. Here they are off by {percent(result.wce.value)} on"
+        f" average (WCE); noise alone would show {percent(result.wce.floor)}."
+    )
+
+
+def _histogram_caption(result: AuditResult) -> str:
+    weights = result.weights
+    if weights is None:
+        return "A small score becomes a large weight, and few large weights decide."
+    return (
+        "A small score on the left becomes a large weight on the right, and few large weights decide: here"
+        f" {counted(weights.rows, 'clicked row')} carry as much information as"
+        f" {number(weights.effective_sample_size, 0)} of equal weight. A clip at {brief(weights.p_min, 1)}"
+        f" touches {percent(weights.clipped)} of them and takes {percent(abs(weights.clip_cost))} of the sum"
+        " of the weights."
+    )
+
+
+def _figures(result: AuditResult) -> Table:
+    def error(name: str, figure: Figure, note: str) -> Row:
+        limits = MISSING if figure.low is None else f"{number(figure.low)} to {number(figure.high)}"
+        cells = (
+            Cell(number(figure.value), figure.value),
+            Cell(limits),
+            Cell(number(figure.floor), figure.floor),
+        )
+        return Row(name, cells, note)
+
+    def plain(name: str, value: float | None, ideal: str, note: str, decimals: int = 4) -> Row:
+        return Row(name, (Cell(number(value, decimals), value), Cell(""), Cell(ideal)), note)
+
+    rows = [
+        error("WCE", result.wce, "mean error of the weights, relative: follows the bias of IPS"),
+        plain("WCE without noise", result.wce_debiased, "0", "what decides, against the tolerance"),
+        error("ECE", result.ece, "mean gap between score and clicks, 100 bins"),
+        plain("Mean o/p", result.mean_outcome_over_score, "1", "sum of the weights ÷ rows", 3),
+        plain(
+            "Mean ÷ base rate",
+            result.mean_score / result.base_rate if result.base_rate else None,
+            "1",
+            "right on average?",
+            3,
+        ),
+        plain("NLL", result.nll, "", "negative log-likelihood of the clicks"),
+        plain("Brier", result.brier, "", "mean squared error of the clicks"),
+        plain("AUC", result.auc, "", "how well clicked rows are told apart; no calibrator adds to it"),
+    ]
+    if result.weights is not None:
+        weights = result.weights
+        rows += [
+            plain("Largest weight", weights.largest, "", "1/p of the clicked row with the smallest score", 1),
+            plain(
+                "Effective sample size",
+                weights.effective_sample_size,
+                number(weights.rows, 0),
+                "equal rows that carry the same information",
+                0,
+            ),
+        ]
+    return Table(("value", "95 % interval", "if honest"), tuple(rows))
+
+
+def _segments(result: AuditResult) -> Table:
+    rows = []
+    for segment in result.segments[:SEGMENTS_LISTED]:
+        q = segment.q_value
+        ratio = segment.mean_outcome_over_score
+        limits = f"{number(segment.low, 2)} to {number(segment.high, 2)}" if math.isfinite(ratio) else ""
+        rows.append(
+            Row(
+                f"{segment.column} = {segment.value}",
+                (
+                    Cell(number(segment.rows, 0), segment.rows),
+                    Cell(brief(segment.mean_score), segment.mean_score),
+                    Cell(brief(segment.base_rate), segment.base_rate),
+                    Cell(number(ratio, 3), ratio, limits),
+                    Cell(percent(segment.wce_debiased), segment.wce_debiased),
+                    Cell("too few" if q is None else p_value(q).removeprefix("= "), q),
+                ),
+            )
+        )
+    return Table(("rows", "mean score", "clicked", "mean o/p", "WCE without noise", "q"), tuple(rows))
+
+
+def _calibrators(result: AuditResult) -> Table:
+    rows = []
+    for score in result.calibrators:
+        cells = (
+            Cell(number(score.nll, 6), score.nll),
+            Cell(number(score.wce), score.wce),
+            Cell(number(score.ece, 5), score.ece),
+            Cell(number(score.mean_outcome_over_score, 3), score.mean_outcome_over_score),
+        )
+        name = "none (as given)" if score.name == "none" else score.name.replace("_", " ")
+        rows.append(Row(name, cells, "recommended" if score.name == result.recommended else ""))
+    return Table(("NLL", "WCE", "ECE", "mean o/p"), tuple(rows))

@@ -1,0 +1,134 @@
+"""Figures of an audit alone: weights by size from sketches, and segments side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from unskew.metrics import CalibrationSketch
+from unskew.metrics._cells import cells_of
+from unskew.report.plots.axes import LOWEST_SHOWN, plain, set_log_ticks
+from unskew.report.plots.weights import (
+    RATIO_RANGE,
+    _draw_histogram,
+    _draw_legend,
+    _draw_limit,
+    _log_edges,
+    draw_propensities,
+)
+from unskew.report.style import INK, MUTED, SERIES, new_figure, say_nothing_to_show, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SEGMENTS_DRAWN = 20
+LONGEST_LABEL = 40
+
+
+class DrawnSegment(Protocol):
+    """What of a segment is drawn."""
+
+    @property
+    def column(self) -> str: ...  # noqa: D102
+    @property
+    def value(self) -> str: ...  # noqa: D102
+    @property
+    def mean_outcome_over_score(self) -> float: ...  # noqa: D102
+    @property
+    def low(self) -> float: ...  # noqa: D102
+    @property
+    def high(self) -> float: ...  # noqa: D102
+
+
+@styled
+def score_histogram_figure(
+    sketches: Mapping[str, CalibrationSketch], *, p_min: float | None = None
+) -> Figure:
+    """Histograms of all scores, and of the weights that the rows with outcome 1 would get.
+
+    Examples
+    --------
+    >>> sketch = CalibrationSketch.of(score=[0.1, 0.2, 0.4, 0.6], outcome=[0, 0, 1, 1])
+    >>> len(score_histogram_figure({"raw": sketch}, p_min=0.01).axes)
+    2
+    """
+    figure = new_figure(3.3)
+    left, right = figure.subplots(1, 2)
+    draw_propensities(left, sketches, p_min=p_min)
+    left.set_title("Scores of all rows")
+    left.set_ylabel("share of rows")
+    draw_clicked_weights(right, sketches, p_min=p_min)
+    right.set_title("Weights of the clicked rows")
+    return figure
+
+
+def draw_clicked_weights(
+    axes: Axes, sketches: Mapping[str, CalibrationSketch], *, p_min: float | None = None
+) -> None:
+    """Number of rows with outcome 1 by weight 1/p, not clipped, on logarithmic axes."""
+    weights, rows = {}, {}
+    for name, sketch in sketches.items():
+        cells = cells_of(sketch=sketch)
+        cells = cells.take((cells.positive > 0) & (cells.score > 0))
+        if len(cells.score):
+            weights[name] = np.minimum(cells.inverse_sum / cells.positive, 1 / LOWEST_SHOWN)
+            rows[name] = cells.rows[:, 1].astype(np.float64)
+    if not weights:
+        say_nothing_to_show(axes, "no clicked rows")
+        return
+    edges = _log_edges(list(weights.values()))
+    for name, weight in weights.items():
+        _draw_histogram(axes, np.histogram(weight, bins=edges, weights=rows[name])[0], edges, name)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(edges[0], edges[-1] * 1.05)
+    axes.set_ylim(0.7, 2.2 * axes.get_ylim()[1])
+    set_log_ticks(axes, "x")
+    set_log_ticks(axes, "y")
+    axes.set_xlabel("weight 1/p (log axis)")
+    axes.set_ylabel("clicked rows (log axis)")
+    _draw_legend(axes)
+    if p_min and edges[0] < 1 / p_min <= edges[-1] * 1.05:
+        _draw_limit(axes, 1 / p_min, f"clip {plain(1 / p_min)}")
+
+
+@styled
+def segments_figure(segments: Sequence[DrawnSegment], clear: Sequence[bool]) -> Figure:
+    """The mean of o/p̂ of each segment with its 95 % interval, the first at the top; 1 is honest.
+
+    Parameters
+    ----------
+    segments
+        Those to draw, at most :data:`SEGMENTS_DRAWN` of them.
+    clear
+        Whether each is off beyond chance: a filled marker.
+    """
+    shown = list(zip(segments, clear, strict=True))[:SEGMENTS_DRAWN]
+    figure = new_figure(0.9 + 0.24 * len(shown))
+    axes = figure.subplots()
+    axes.axvline(1.0, color=MUTED.light, linewidth=0.9, zorder=1)
+    series = SERIES["raw"]
+    for place, (segment, off) in enumerate(shown):
+        low, middle, high = np.clip(
+            [segment.low, segment.mean_outcome_over_score, segment.high], *RATIO_RANGE
+        )
+        axes.hlines(place, low, high, color=series.colour.light, linewidth=1.3, alpha=0.75)
+        face = series.colour.light if off else "none"
+        axes.plot(middle, place, marker="o", markeredgecolor=series.colour.light, markerfacecolor=face)
+    ends = np.clip([end for s, _ in shown for end in (s.low, s.high)], *RATIO_RANGE)
+    axes.set_xscale("log")
+    axes.set_xlim(0.92 * min(0.8, ends.min()), 1.08 * max(1.25, ends.max()))
+    set_log_ticks(axes, "x")
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    labels = [_shortened(f"{s.column} = {s.value}") for s, _ in shown]
+    axes.set_yticks(range(len(shown)), labels, color=INK.light)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("sum of weights ÷ rows, the mean of o/p (log axis): below 1 the scores are overstated")
+    return figure
+
+
+def _shortened(label: str) -> str:
+    return label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"
