@@ -1,0 +1,66 @@
+"""A small setting of a method: networks, a batch of O and a batch of D, to look at its losses one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unskew.backbones import MF
+from unskew.debias import Batch, Debiaser, Setting
+from unskew.seeds import stream
+
+USERS, ITEMS, CLICKS, CELLS, REPLICAS = 7, 6, 20, 30, 2
+WIDE = MF(dim=3, init_std=0.7)
+"""A backbone whose initial logits differ enough to be told apart."""
+
+
+def small_setting(method: Debiaser, *, density: float = 0.3) -> Setting:
+    """Untrained networks of a method that may be built with :data:`WIDE`."""
+    networks = {
+        name: method.backbones()
+        .get(name, method.backbone)
+        .build(USERS, ITEMS, [stream(seed, name) for seed in range(REPLICAS)], towers)
+        for name, towers in method.networks().items()
+    }
+    return Setting(networks=networks, density=density, clicks=clicked_batch())
+
+
+def clicked_batch(size: int = CLICKS, **given: Tensor) -> Batch:
+    """A batch of O; ``given`` replaces what is drawn."""
+    random = torch.Generator().manual_seed(1)
+    return _batch(random, size, **{"conversion": _draw(random, size).round(), **given})
+
+
+def full_batch(size: int = CELLS, **given: Tensor) -> Batch:
+    """A batch of D, whose conversions nobody may look at."""
+    random = torch.Generator().manual_seed(2)
+    return _batch(random, size, **{"conversion": torch.full((REPLICAS, size), torch.nan), **given})
+
+
+def trained_by(
+    loss: Callable[..., Tensor], setting: Setting, observed: Batch, full: Batch
+) -> dict[str, bool]:
+    """By network, whether a loss has a gradient in it that is not zero."""
+    for network in setting.networks.values():
+        network.zero_grad(set_to_none=True)
+    loss(setting, observed, full).sum().backward()
+    return {
+        name: any(p.grad is not None and bool((p.grad != 0).any()) for p in network.parameters())
+        for name, network in setting.networks.items()
+    }
+
+
+def _batch(random: torch.Generator, size: int, **given: Any) -> Batch:
+    drawn = {
+        "user": torch.randint(USERS, (REPLICAS, size), generator=random),
+        "item": torch.randint(ITEMS, (REPLICAS, size), generator=random),
+        "propensity": 0.05 + 0.9 * _draw(random, size),
+    }
+    return Batch(**{**drawn, **given})
+
+
+def _draw(random: torch.Generator, size: int) -> Tensor:
+    return torch.rand(REPLICAS, size, generator=random)

@@ -1,0 +1,166 @@
+"""KB-IPS and KB-DR: weights of mean 1, balance for each anchor, and where gradients stop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import unskew as us
+from contracts.small_setting import WIDE, clicked_batch, full_batch, small_setting, trained_by
+from unskew.debias import DRJL, KBDR, KBIPS, SNIPS, Batch, Setting
+from unskew.debias.kernel_balance import KernelBalancing, embeddings, kernels, relative_weight
+from unskew.errors import ParameterError
+
+OBSERVED, FULL = clicked_batch(), full_batch()
+
+
+def balancing(kind: type[KernelBalancing] = KBIPS, **params: object) -> tuple[KernelBalancing, Setting]:
+    method = kind(backbone=WIDE, **params)
+    return method, small_setting(method)
+
+
+def flatten_weights(setting: Setting) -> None:
+    """Make the weight network say the same of every pair, as it about does at its start."""
+    with torch.no_grad():
+        for parameter in setting.networks["weight"].parameters():
+            parameter.zero_()
+
+
+def gaps(setting: Setting, method: KernelBalancing, observed: Batch, full: Batch) -> torch.Tensor:
+    """mean_D K(x, x_j) − mean_O w·K(x, x_j) ``[R, J]``."""
+    weight = setting.density / method.balanced(setting, observed).propensity
+    at_observed, at_full = kernels(setting, observed, full, method.anchors, method.kernel)
+    return at_full.mean(1) - (weight.unsqueeze(-1) * at_observed).mean(1)
+
+
+def test_weights_have_mean_one_and_are_at_most_inverse_propensities_up_to_that_factor():
+    logit = torch.randn(2, 20, generator=torch.Generator().manual_seed(0))
+    weight = relative_weight(logit, OBSERVED)
+    torch.testing.assert_close(weight.mean(1), torch.ones(2))
+    torch.testing.assert_close(
+        weight[:, 1:] / weight[:, :1], _ratio(torch.sigmoid(logit) / OBSERVED.propensity)
+    )
+
+
+def _ratio(values: torch.Tensor) -> torch.Tensor:
+    return values[:, 1:] / values[:, :1]
+
+
+def test_with_flat_weights_kb_ips_is_snips():
+    method, setting = balancing()
+    flatten_weights(setting)
+    torch.testing.assert_close(method.loss(setting, OBSERVED, FULL), SNIPS().loss(setting, OBSERVED, FULL))
+
+
+def test_with_flat_weights_kb_dr_is_dr_jl_with_normalised_propensities():
+    method, setting = balancing(KBDR)
+    flatten_weights(setting)
+    p = OBSERVED.propensity
+    normalised = replace(OBSERVED, propensity=p * setting.density * (1 / p).mean(1, keepdim=True))
+    host = DRJL(backbone=WIDE)
+    torch.testing.assert_close(method.loss(setting, OBSERVED, FULL), host.loss(setting, normalised, FULL))
+    for each in (method, host):
+        each.set_params(normalise_weights=False)
+    torch.testing.assert_close(
+        method.imputation_loss(setting, OBSERVED, FULL), host.imputation_loss(setting, normalised, FULL)
+    )
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "exponential"])
+def test_the_weight_loss_is_entropy_and_a_hinge_for_each_anchor(kernel: str):
+    method, setting = balancing(kernel=kernel, anchors=15, tolerance=0.002, gamma=7.0)
+    weight = setting.density / method.balanced(setting, OBSERVED).propensity
+    gap = gaps(setting, method, OBSERVED, FULL)
+    hinges = (gap.abs() - 0.002).clamp(min=0).sum(1)
+    expected = (weight * weight.log()).mean(1) + 7.0 * hinges
+    torch.testing.assert_close(method.weight_loss(setting, OBSERVED, FULL), expected)
+    # Public code takes the hinge of the sum, in which anchors above and below cancel.
+    assert bool((hinges > (gap.sum(1).abs() - 0.002).clamp(min=0) + 0.05).any())
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "exponential"])
+def test_kernels_are_one_at_the_anchor_and_do_not_depend_on_the_scale_of_embeddings(kernel: str):
+    _, setting = balancing(kernel=kernel)
+    at_observed, at_full = kernels(setting, OBSERVED, FULL, 3, kernel)
+    assert at_observed.shape == (2, 20, 3)
+    torch.testing.assert_close(torch.diagonal(at_full[:, :3], dim1=1, dim2=2), torch.ones(2, 3))
+    assert float(at_full.min()) > 0
+    assert float(at_full.max()) <= 1
+    with torch.no_grad():
+        for table in (setting.networks["prediction"].user, setting.networks["prediction"].item):
+            table.weight.mul_(1e-3)
+    for scaled, plain in zip(
+        kernels(setting, OBSERVED, FULL, 3, kernel), (at_observed, at_full), strict=True
+    ):
+        torch.testing.assert_close(scaled, plain, rtol=1e-4, atol=1e-6)
+
+
+def test_embeddings_that_all_coincide_give_finite_losses():
+    method, setting = balancing()
+    with torch.no_grad():
+        for table in (setting.networks["prediction"].user, setting.networks["prediction"].item):
+            table.weight.zero_()
+    assert bool(torch.isfinite(method.weight_loss(setting, OBSERVED, FULL)).all())
+    assert not embeddings(setting, OBSERVED).requires_grad
+
+
+@pytest.mark.parametrize(("kind", "others"), [(KBIPS, {}), (KBDR, {"imputation": False})])
+def test_weights_train_in_their_step_alone(kind: type[KernelBalancing], others: dict[str, bool]):
+    method, setting = balancing(kind)
+    alone = {"prediction": False, **others, "weight": True}
+    assert trained_by(method.weight_loss, setting, OBSERVED, FULL) == alone
+    assert trained_by(method.loss, setting, OBSERVED, FULL) == {"prediction": True, **others, "weight": False}
+
+
+def test_the_imputer_of_kb_dr_trains_alone():
+    method, setting = balancing(KBDR, normalise_weights=False)
+    trained = trained_by(method.imputation_loss, setting, OBSERVED, FULL)
+    assert trained == {"prediction": False, "imputation": True, "weight": False}
+
+
+def test_training_the_weights_balances_what_wrong_propensities_leave_unbalanced():
+    """Clicks lean towards some pairs, the given propensity is constant; weights make up for it."""
+    method, setting = balancing(gamma=100.0, tolerance=0.0, anchors=5)
+    observed = replace(OBSERVED, propensity=torch.full_like(OBSERVED.propensity, setting.density))
+    flatten_weights(setting)
+    before = gaps(setting, method, observed, FULL).abs().sum(1)
+    optimiser = torch.optim.Adam(setting.networks["weight"].parameters(), lr=0.02)
+    with torch.no_grad():
+        for table in (setting.networks["weight"].user, setting.networks["weight"].item):
+            table.weight.normal_(0, 0.1, generator=torch.Generator().manual_seed(0))
+    for _ in range(200):
+        optimiser.zero_grad()
+        method.weight_loss(setting, observed, FULL).sum().backward()
+        optimiser.step()
+    after = gaps(setting, method, observed, FULL).abs().sum(1)
+    assert bool((after < 0.2 * before).all()), (before, after)
+
+
+def test_without_balance_entropy_drives_the_weights_towards_one():
+    method, setting = balancing(gamma=0.0)
+    before = method.weight_loss(setting, OBSERVED, FULL).detach()
+    optimiser = torch.optim.Adam(setting.networks["weight"].parameters(), lr=0.05)
+    for _ in range(300):
+        optimiser.zero_grad()
+        method.weight_loss(setting, OBSERVED, FULL).sum().backward()
+        optimiser.step()
+    assert bool((method.weight_loss(setting, OBSERVED, FULL) < 0.4 * before).all())
+    weight = setting.density / method.balanced(setting, OBSERVED).propensity
+    assert float(weight.std()) < 0.5 * float(relative_weight(torch.zeros(2, 20), OBSERVED).std())
+
+
+@pytest.mark.parametrize(
+    ("params", "told"),
+    [
+        ({"kernel": "linear"}, "kernel must be 'gaussian' or 'exponential'"),
+        ({"anchors": 0}, "anchors must be at least 1"),
+        ({"tolerance": -0.1}, "tolerance must not be negative"),
+        ({"gamma": -1.0}, "gamma must not be negative"),
+    ],
+)
+def test_parameters_that_cannot_work_are_refused(params: dict[str, object], told: str):
+    data = us.load("synthetic", n_users=20, n_items=30)
+    with pytest.raises(ParameterError, match=told):
+        KBIPS(**params).fit(data.train, propensity=0.1)
