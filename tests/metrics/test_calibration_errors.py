@@ -145,12 +145,12 @@ def test_floor_is_the_mean_ece_of_a_perfect_predictor(skewed):
     assert ece(score=score, outcome=skewed[1]) > 2 * floor
 
 
-def test_floor_of_wce_and_adaptive(skewed):
+def test_floor_of_wce(skewed):
     score = skewed[0]
     generator = np.random.default_rng(6)
-    draws = [wce(score=score, outcome=generator.random(len(score)) < score) for _ in range(200)]
+    draws = [wce(score=score, outcome=generator.random(len(score)) < score) for _ in range(100)]
     floor = noise_floor(score=score, outcome=skewed[1], metric="wce", draws=400)
-    assert abs(floor - np.mean(draws)) < 4 * np.std(draws) * np.sqrt(1 / 200 + 1 / 400)
+    assert abs(floor - np.mean(draws)) < 4 * np.std(draws) * np.sqrt(1 / 100 + 1 / 400)
 
 
 @pytest.mark.parametrize("spacing", ["width", "mass", "log"])

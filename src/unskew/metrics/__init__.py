@@ -1,30 +1,57 @@
 """Metrics of calibration, ranking and weights: NumPy in, numbers out; no torch.
 
-Each is a function of ``score=`` and ``outcome=`` arrays or of a :class:`CalibrationSketch`.
+The calibration metrics are functions of ``score=`` and ``outcome=`` arrays or of a
+:class:`CalibrationSketch`.
 """
 
 from __future__ import annotations
 
-from unskew.metrics.calibration import ece
+from unskew.metrics.binned import adaptive_ece, debiased_ece, ece, mce, relative_error
 from unskew.metrics.floor import noise_floor
-from unskew.metrics.proper import auc, brier, nll
+from unskew.metrics.hypothesis_tests import KuiperTest, SpiegelhalterTest, kuiper, spiegelhalter
+from unskew.metrics.intervals import Interval, interval
+from unskew.metrics.proper import BrierDecomposition, auc, brier, brier_decomposition, nll
+from unskew.metrics.ranking import ranking_metrics, ranking_rails, user_auc
 from unskew.metrics.reliability import ReliabilityCurve, reliability_curve
+from unskew.metrics.significance import PairedTest, holm, paired_test
 from unskew.metrics.sketch import CalibrationSketch, Points
-from unskew.metrics.weight_calibration import mean_outcome_over_score, wce
+from unskew.metrics.smooth import smooth_ece
+from unskew.metrics.weight_calibration import WeightTest, mean_outcome_over_score, wce, wce_test
 from unskew.metrics.weights import WeightDiagnostics, weight_diagnostics
 
 __all__ = [
+    "BrierDecomposition",
     "CalibrationSketch",
+    "Interval",
+    "KuiperTest",
+    "PairedTest",
     "Points",
     "ReliabilityCurve",
+    "SpiegelhalterTest",
     "WeightDiagnostics",
+    "WeightTest",
+    "adaptive_ece",
     "auc",
     "brier",
+    "brier_decomposition",
+    "debiased_ece",
     "ece",
+    "holm",
+    "interval",
+    "kuiper",
+    "mce",
     "mean_outcome_over_score",
     "nll",
     "noise_floor",
+    "paired_test",
+    "ranking_metrics",
+    "ranking_rails",
+    "relative_error",
     "reliability_curve",
+    "smooth_ece",
+    "spiegelhalter",
+    "user_auc",
     "wce",
+    "wce_test",
     "weight_diagnostics",
 ]

@@ -27,14 +27,16 @@ EXACT_BELOW = 200_000
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Groups of rows of (nearly) one score, in order of score; the last axis of sums is the outcome.
+    """Groups of rows of (nearly) one score, in order of score.
 
     Attributes
     ----------
     score
         Mean score of each cell.
-    rows, weight, score_sum, inverse_sum, square_sum
-        ``[cell, outcome]``: n, Σw, Σwp, Σw/p (0 where p is 0), Σw².
+    rows, weight, score_sum, square_sum
+        ``[cell, outcome]``: n, Σw, Σwp, Σw².
+    inverse_sum
+        Σ wo/p (0 where p is 0).
     brier_sum, log_loss_sum
         Σ w(o − p)² and −Σ w log(likelihood) over all rows.
     sketch, ids
@@ -45,8 +47,8 @@ class Cells:
     rows: NDArray[np.int64]
     weight: Array
     score_sum: Array
-    inverse_sum: Array
     square_sum: Array
+    inverse_sum: Array
     brier_sum: float
     log_loss_sum: float
     sketch: CalibrationSketch | None = None
@@ -84,8 +86,8 @@ class Cells:
             self.rows[which],
             self.weight[which],
             self.score_sum[which],
-            self.inverse_sum[which],
             self.square_sum[which],
+            self.inverse_sum[which],
             self.brier_sum,
             self.log_loss_sum,
             self.sketch,
@@ -172,20 +174,19 @@ def bin_sums(values: Array, index: NDArray[np.int64]) -> Array:
 def _cells_of_sketch(sketch: CalibrationSketch) -> Cells:
     ids = sketch.occupied()
     require_rows(float(len(ids)))
-    rows, sums = sketch.sums_by_outcome(ids)
-    weight, score_sum, inverse_sum, square_sum = np.moveaxis(sums, -1, 0)
-    score = np.clip(score_sum.sum(axis=1) / weight.sum(axis=1), 0.0, 1.0)
+    sums = sketch.sums.take(ids)
+    score = np.clip(sums.score.sum(axis=1) / sums.weight.sum(axis=1), 0.0, 1.0)
     return Cells(
-        score,
-        rows,
-        weight,
-        score_sum,
-        inverse_sum,
-        square_sum,
-        sketch.brier_sum,
-        sketch.log_loss_sum,
-        sketch,
-        ids,
+        score=score,
+        rows=sums.rows,
+        weight=sums.weight,
+        score_sum=sums.score,
+        square_sum=sums.square,
+        inverse_sum=sums.inverse,
+        brier_sum=sketch.brier_sum,
+        log_loss_sum=sketch.log_loss_sum,
+        sketch=sketch,
+        ids=ids,
     )
 
 
@@ -206,7 +207,7 @@ def _exact_cells(parts: list[Chunk]) -> Cells:
     unique, cell = np.unique(p, return_inverse=True)
     at = 2 * cell + o.astype(np.int64)
     inverse = np.where(p > 0, 1.0 / np.maximum(p, SMALLEST), 0.0)
-    likelihood = np.maximum(1.0 - np.abs(o - p), LIKELIHOOD_FLOOR)
+    likelihood = np.maximum(np.where(o == 1, p, 1.0 - p), LIKELIHOOD_FLOOR)
 
     def summed(values: Array) -> Array:
         summed_values: Array = np.bincount(at, weights=values, minlength=2 * len(unique)).astype(np.float64)
@@ -218,8 +219,8 @@ def _exact_cells(parts: list[Chunk]) -> Cells:
         rows=np.bincount(at, minlength=2 * len(unique)).reshape(-1, 2),
         weight=weight,
         score_sum=weight * unique[:, None],
-        inverse_sum=summed(w * inverse),
         square_sum=summed(w * w),
+        inverse_sum=summed(w * inverse)[:, 1],
         brier_sum=float(w @ (o - p) ** 2),
         log_loss_sum=float(-(w @ np.log(likelihood))),
     )

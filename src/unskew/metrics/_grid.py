@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import ParameterError
-from unskew.metrics._kernel import SMALLEST
+from unskew.metrics._kernel import OFFSET_BITS, SMALLEST
 
 Rule = Literal["paper", "netcal"]
 """``"paper"``: bins (lo, hi], 0 in the first. ``"netcal"``: bins [lo, hi), 1 in the last."""
@@ -33,7 +33,11 @@ _EXPONENT_BIAS = 1023
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Where scores fall. ``left_bin`` and ``right_bin`` give the equal-width bin of each id."""
+    """Where scores fall.
+
+    ``left_bin`` and ``right_bin`` give the equal-width bin of each id; ``lower`` and ``unit``, for each
+    ``id · 2 + outcome``, the lowest score of its cell and the step of a packed position within it.
+    """
 
     bins: int
     mantissa_bits: int
@@ -43,6 +47,8 @@ class Grid:
     size: int
     left_bin: NDArray[np.int64]
     right_bin: NDArray[np.int64]
+    lower: NDArray[np.float64]
+    unit: NDArray[np.float64]
 
     def bin_of_id(self, rule: Rule) -> NDArray[np.int64]:
         """The equal-width bin of every id under a rule."""
@@ -92,7 +98,13 @@ def grid(bins: int, mantissa_bits: int) -> Grid:
     left, right = (np.full(size, -1, dtype=np.int64) for _ in range(2))
     left[identity] = width_bin(start, bins=bins, rule="netcal")
     right[identity] = width_bin(start, bins=bins, rule="paper")
-    return Grid(bins, mantissa_bits, edges, shift, base, size, left, right)
+    bottom, step = np.zeros(size), np.zeros(size)
+    cell = identity - left[identity] - right[identity]
+    bottom[identity] = np.concatenate([[0.0], lower])[cell]
+    step[identity] = np.spacing(bottom[identity]) * 2.0 ** (shift - OFFSET_BITS)
+    return Grid(
+        bins, mantissa_bits, edges, shift, base, size, left, right, np.repeat(bottom, 2), np.repeat(step, 2)
+    )
 
 
 def width_bin(score: NDArray[np.float64], *, bins: int, rule: Rule) -> NDArray[np.int64]:

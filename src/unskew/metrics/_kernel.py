@@ -4,8 +4,8 @@ Rows go through in blocks of :data:`BLOCK`. A first loop over the block is free 
 memory dependencies, so that the compiler turns it into SIMD; a second one scatters the block into
 the cells. ``unskew.metrics._reference`` does the same in plain NumPy.
 
-Each kernel returns the first row of the first block that holds a bad value, or −1; the caller looks
-at the block itself to name the row (:func:`unskew.metrics._inputs.reject`).
+Each pass returns a row at or before the first bad one, within a block, or −1; the caller looks at the
+chunk itself to name the row (:func:`unskew.metrics._inputs.reject`).
 """
 
 from __future__ import annotations
@@ -18,21 +18,30 @@ from numba import njit
 LIKELIHOOD_FLOOR = float(np.finfo(np.float64).eps)
 """Likelihoods are floored here before the logarithm, as in scikit-learn's ``log_loss``."""
 
-SMALLEST = 1e-300
-"""1/p is taken at p of at least this, so that it and its sums stay finite."""
+SMALLEST = 1e-100
+"""1/p is taken at p of at least this, so that it, its sums and their squares stay finite."""
 
 BLOCK = 512
 """Rows a block: its buffers stay in the first-level cache."""
 
-_LANES = 32
-"""Independent partial sums and products, so that neither waits for the one before."""
-
+_FLUSH_EVERY = 16
 _FLUSH_BELOW = 1e-50
-"""Take the logarithm of the running product below this: one block multiplies it by at least
-``LIKELIHOOD_FLOOR ** (BLOCK / _LANES)`` ≈ 1e-251, so it cannot underflow."""
+"""Every 16 blocks the running products of likelihoods below 1e-50 give way to their logarithm: 16
+factors of at least 2^-52 cannot bring 1e-50 to underflow."""
 
-_NEAR_EDGE = 0.4999999
-"""|position in the bin − ½| above this: the rounding of p · bins could choose the wrong side."""
+_UNPACK_EVERY = 127
+"""Blocks before packed cells are read: 127 · 512 rows < 2^16, which is what the count has room for."""
+
+_COUNT_SHIFT = 48
+_COUNT_MASK = (1 << 16) - 1
+OFFSET_BITS = 32
+"""A packed cell is count · 2^48 + Σ of 32-bit positions within the cell: one addition a row."""
+
+_FRACTION_BITS = 24
+"""Position within an equal-width bin, in fixed point: where it is near 0 or 1, the bin is found exactly."""
+
+_LOWEST_INVERSE = 2.0**30
+"""Inverse of the lowest score with a cell of its own (``LOWEST_EXPONENT`` of the grid)."""
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -60,21 +69,69 @@ def _right(p: Any, edges: Any, bins: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def _both(p: Any, edges: Any, bins: Any) -> Any:
+    """``_left + _right``."""
+    below = np.int64(p * bins)
+    below = below if below < bins else bins - 1
+    low, high = edges[below], edges[below + 1]
+    return 2 * below + (p >= high) + (p > high) - (p < low) - (p <= low)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _slack(bins: Any) -> Any:
+    """Fixed-point distance from an edge within which a bin is found exactly; it includes scores < 2^-30."""
+    return 2 + np.int64(bins * 2.0**_FRACTION_BITS / _LOWEST_INVERSE)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _unpack(packed: Any, lower: Any, unit: Any, rows: Any, score_sum: Any) -> None:
+    """Add packed counts and positions to the rows and Σp of each (cell, outcome); empty the packed cells."""
+    for at in range(len(packed)):
+        count = (packed[at] >> _COUNT_SHIFT) & _COUNT_MASK
+        offset = packed[at] & ((np.int64(1) << _COUNT_SHIFT) - 1)
+        rows[at] += count
+        score_sum[at] += np.float64(count) * lower[at] + np.float64(offset) * unit[at]
+        packed[at] = 0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def fill_cells(
-    score: Any, outcome: Any, edges: Any, bins: int, shift: int, base: int, table: Any, totals: Any
+    score: Any,
+    outcome: Any,
+    edges: Any,
+    bins: int,
+    shift: int,
+    base: int,
+    lower: Any,
+    unit: Any,
+    rows: Any,
+    score_sum: Any,
+    inverse_sum: Any,
+    totals: Any,
 ) -> int:
-    """Add rows to ``table[id · 2 + outcome] = (n, Σp, Σ1/p)`` and ``totals = (Σ(o − p)², −Σ log-lik)``."""
-    position = np.empty(BLOCK, np.int64)
-    probability = np.empty(BLOCK)
-    inverse = np.empty(BLOCK)
-    likelihood = np.empty(BLOCK)
-    product = np.ones(_LANES)
-    square = np.zeros(_LANES)
+    """Add rows to n and Σp of ``[id · 2 + outcome]``, Σo/p of ``[id]``, and Σ(o − p)², −Σ log-lik.
+
+    ``lower`` and ``unit`` say what a packed position means: p = lower + position · unit.
+    """
+    packed = np.zeros(len(rows), np.int64)
+    # Two buffers for four arrays: the compiler proves that parts of one do not overlap, and vectorises.
+    whole = np.empty(2 * BLOCK, np.int64)
+    position, packed_row = whole[:BLOCK], whole[BLOCK:]
+    real = np.ones(2 * BLOCK)
+    product, square = real[:BLOCK], real[BLOCK:]
+    square[:] = 0.0
+    positives = np.empty(BLOCK + 1, np.int64)
     loss = 0.0
-    scale = np.float64(bins)
-    rows = len(score)
-    for start in range(0, rows, BLOCK):
-        size = min(BLOCK, rows - start)
+    scale = np.float64(bins) * 2.0**_FRACTION_BITS
+    fraction = (np.int64(1) << _FRACTION_BITS) - 1
+    slack = _slack(bins)
+    cut = np.int64(shift - OFFSET_BITS)
+    within = (np.int64(1) << shift) - 1
+    half = np.int64(1) << (cut - 1)
+    one = np.int64(1) << _COUNT_SHIFT
+    for block in range((len(score) + BLOCK - 1) // BLOCK):
+        start = block * BLOCK
+        size = min(BLOCK, len(score) - start)
         scores = score[start : start + size]
         outcomes = outcome[start : start + size]
         bad = 0
@@ -83,50 +140,49 @@ def fill_cells(
             p = np.float64(scores[i])
             o = np.float64(outcomes[i])
             bad += 0 if ((p >= 0.0) & (p <= 1.0) & ((o == 0.0) | (o == 1.0))) else 1
+            fit = p if o > 0.5 else 1.0 - p
+            real[i] *= fit if fit > LIKELIHOOD_FLOOR else LIKELIHOOD_FLOOR
+            real[BLOCK + i] += (o - p) * (o - p)
+            place = np.int64(p * scale)
+            near += 1 if ((place + 1) & fraction) <= slack else 0
+            bits = np.float64(p).view(np.int64)
+            whole[i] = 2 * ((bits >> shift) - base + 2 * (place >> _FRACTION_BITS)) + np.int64(o)
+            whole[BLOCK + i] = (((bits & within) + half) >> cut) + one
         if bad:
             return start
-        for i in range(size):
-            p = np.float64(scores[i])
-            o = np.float64(outcomes[i])
-            fit = 1.0 - abs(o - p)
-            probability[i] = p
-            likelihood[i] = fit if fit > LIKELIHOOD_FLOOR else LIKELIHOOD_FLOOR
-            inverse[i] = 1.0 / (p if p > SMALLEST else SMALLEST) if p > 0.0 else 0.0
-            place = p * scale
-            below = np.int64(place)
-            near += 1 if abs(place - np.float64(below) - 0.5) > _NEAR_EDGE else 0
-            position[i] = 2 * (_cell(p, shift, base) + 2 * below) + np.int64(o)
         if near:
             for i in range(size):
-                p = probability[i]
-                bin_ids = _left(p, edges, bins) + _right(p, edges, bins)
-                position[i] = 2 * (_cell(p, shift, base) + bin_ids) + np.int64(outcomes[i])
+                p = np.float64(scores[i])
+                cell = _cell(p, shift, base)
+                at = 2 * (cell + _both(p, edges, bins)) + np.int64(outcomes[i])
+                position[i] = at
+                if p * _LOWEST_INVERSE < 1.0:
+                    packed_row[i] = 0
+                    rows[at] += 1
+                    score_sum[at] += p
+        count = 0
         for i in range(size):
             at = np.uint64(position[i])
-            table[at, 0] += 1.0
-            table[at, 1] += probability[i]
-            table[at, 2] += inverse[i]
-        if size < BLOCK:
-            for i in range(size):
-                loss -= np.log(likelihood[i])
-                square[0] += (outcomes[i] - probability[i]) ** 2
-            break
-        for group in range(0, BLOCK, _LANES):
-            fits = likelihood[group : group + _LANES]
-            probabilities = probability[group : group + _LANES]
-            outcomes_here = outcomes[group : group + _LANES]
-            for i in range(_LANES):
-                product[i] *= fits[i]
-                error = np.float64(outcomes_here[i]) - probabilities[i]
-                square[i] += error * error
-        lowest = 1.0
-        for i in range(_LANES):
-            lowest = product[i] if product[i] < lowest else lowest
-        if lowest < _FLUSH_BELOW:
-            for i in range(_LANES):
-                loss -= np.log(product[i])
-                product[i] = 1.0
-    for i in range(_LANES):
+            packed[at] += packed_row[i]
+            positives[np.uint64(count)] = i
+            count += position[i] & 1
+        for j in range(count):
+            row = np.uint64(positives[j])
+            p = np.float64(scores[row])
+            if p > 0.0:
+                inverse_sum[np.uint64(position[row] >> 1)] += 1.0 / (p if p > SMALLEST else SMALLEST)
+        if block % _FLUSH_EVERY == _FLUSH_EVERY - 1:
+            lowest = 1.0
+            for i in range(BLOCK):
+                lowest = product[i] if product[i] < lowest else lowest
+            if lowest < _FLUSH_BELOW:
+                for i in range(BLOCK):
+                    loss -= np.log(product[i])
+                    product[i] = 1.0
+        if block % _UNPACK_EVERY == _UNPACK_EVERY - 1:
+            _unpack(packed, lower, unit, rows, score_sum)
+    _unpack(packed, lower, unit, rows, score_sum)
+    for i in range(BLOCK):
         loss -= np.log(product[i])
     totals[0] += square.sum()
     totals[1] += loss
@@ -142,10 +198,14 @@ def fill_weighted_cells(
     bins: int,
     shift: int,
     base: int,
-    table: Any,
+    rows: Any,
+    weight_sum: Any,
+    score_sum: Any,
+    square_sum: Any,
+    inverse_sum: Any,
     totals: Any,
 ) -> int:
-    """Add rows to ``table[id · 2 + outcome] = (n, Σw, Σwp, Σw/p, Σw²)`` and the two weighted totals."""
+    """Add rows to n, Σw, Σwp and Σw² of ``[id · 2 + outcome]``, Σwo/p of ``[id]``, and the totals."""
     square = 0.0
     loss = 0.0
     for row in range(len(score)):
@@ -154,15 +214,16 @@ def fill_weighted_cells(
         w = np.float64(weight[row])
         if not ((p >= 0.0) & (p <= 1.0) & ((o == 0.0) | (o == 1.0)) & (w >= 0.0) & (w < np.inf)):
             return row
-        bin_ids = _left(p, edges, bins) + _right(p, edges, bins)
-        at = 2 * (_cell(p, shift, base) + bin_ids) + np.int64(o)
-        table[at, 0] += 1.0
-        table[at, 1] += w
-        table[at, 2] += w * p
-        table[at, 3] += w / max(p, SMALLEST) if p > 0.0 else 0.0
-        table[at, 4] += w * w
+        cell = _cell(p, shift, base) + _both(p, edges, bins)
+        at = 2 * cell + np.int64(o)
+        rows[at] += 1
+        weight_sum[at] += w
+        score_sum[at] += w * p
+        square_sum[at] += w * w
+        if o > 0.5 and p > 0.0:
+            inverse_sum[cell] += w / max(p, SMALLEST)
         square += w * (o - p) ** 2
-        loss -= w * np.log(max(1.0 - abs(o - p), LIKELIHOOD_FLOOR))
+        loss -= w * np.log(max(p if o > 0.5 else 1.0 - p, LIKELIHOOD_FLOOR))
     totals[0] += square
     totals[1] += loss
     return -1
@@ -173,7 +234,9 @@ def fill_gaps(score: Any, outcome: Any, edges: Any, bins: int, right_closed: boo
     """Add o − p of every row to its equal-width bin: ``gap[copy, bin]``, four copies to be summed."""
     position = np.empty(BLOCK, np.int64)
     error = np.empty(BLOCK)
-    scale = np.float64(bins)
+    scale = np.float64(bins) * 2.0**_FRACTION_BITS
+    fraction = (np.int64(1) << _FRACTION_BITS) - 1
+    slack = _slack(bins)
     rows = len(score)
     first, second, third, fourth = gap[0], gap[1], gap[2], gap[3]
     for start in range(0, rows, BLOCK):
@@ -187,13 +250,11 @@ def fill_gaps(score: Any, outcome: Any, edges: Any, bins: int, right_closed: boo
             o = np.float64(outcomes[i])
             bad += 0 if ((p >= 0.0) & (p <= 1.0) & ((o == 0.0) | (o == 1.0))) else 1
             error[i] = o - p
+            place = np.int64(p * scale)
+            near += 1 if ((place + 1) & fraction) <= slack else 0
+            position[i] = place >> _FRACTION_BITS
         if bad:
             return start
-        for i in range(size):
-            place = np.float64(scores[i]) * scale
-            below = np.int64(place)
-            near += 1 if abs(place - np.float64(below) - 0.5) > _NEAR_EDGE else 0
-            position[i] = below
         if near:
             for i in range(size):
                 p = np.float64(scores[i])

@@ -34,21 +34,32 @@ def _chunks(score: Any, outcome: Any, weight: Any) -> Any:
         )
 
 
-def fill_cells(score: Any, outcome: Any, weight: Any, grid: Grid, table: Array, totals: Array) -> int:
-    """Both ``fill_cells`` and ``fill_weighted_cells``: the latter's table if there are weights."""
-    for start, p, o, w in _chunks(score, outcome, weight):
-        if not _valid(p, o, w):
+def fill_cells(
+    score: Any,
+    outcome: Any,
+    weight: Any,
+    grid: Grid,
+    rows: NDArray[np.int64],
+    weight_sum: Array,
+    score_sum: Array,
+    square_sum: Array,
+    inverse_sum: Array,
+    totals: Array,
+) -> int:
+    """Both ``fill_cells`` and ``fill_weighted_cells``; without weights they are 1."""
+    for start, p, o, given in _chunks(score, outcome, weight):
+        if not _valid(p, o, given):
             return int(start)
-        at = 2 * ids(p, edges=grid.edges, bins=grid.bins, shift=grid.shift, base=grid.base)
-        at += o.astype(np.int64)
-        inverse = np.where(p > 0, 1.0 / np.maximum(p, SMALLEST), 0.0)
-        ones = np.ones_like(p)
-        fields = [ones, p, inverse] if w is None else [ones, w, w * p, w * inverse, w * w]
-        for column, values in enumerate(fields):
-            table[:, column] += np.bincount(at, weights=values, minlength=len(table))
-        row_weight = ones if w is None else w
-        totals[0] += row_weight @ (o - p) ** 2
-        totals[1] -= row_weight @ np.log(np.maximum(1.0 - np.abs(o - p), LIKELIHOOD_FLOOR))
+        w = np.ones_like(p) if given is None else given
+        cell = ids(p, edges=grid.edges, bins=grid.bins, shift=grid.shift, base=grid.base)
+        at = 2 * cell + o.astype(np.int64)
+        rows += np.bincount(at, minlength=len(rows))
+        for sums, values in ((weight_sum, w), (score_sum, w * p), (square_sum, w * w)):
+            sums += np.bincount(at, weights=values, minlength=len(sums))
+        inverse = np.where((o == 1) & (p > 0), w / np.maximum(p, SMALLEST), 0.0)
+        inverse_sum += np.bincount(cell, weights=inverse, minlength=len(inverse_sum))
+        totals[0] += w @ (o - p) ** 2
+        totals[1] -= w @ np.log(np.maximum(np.where(o == 1, p, 1.0 - p), LIKELIHOOD_FLOOR))
     return -1
 
 

@@ -1,0 +1,51 @@
+"""The sums that a sketch keeps for each of its cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class CellSums:
+    """Sums of cells: ``rows, weight, score, square`` are n, Σw, Σwp, Σw² by ``[cell, outcome]``.
+
+    ``inverse`` is Σ wo/p by ``[cell]``, ``totals`` is (Σ w(o − p)², −Σ w log-likelihood) of all rows.
+    """
+
+    rows: NDArray[np.int64]
+    weight: NDArray[np.float64]
+    score: NDArray[np.float64]
+    square: NDArray[np.float64]
+    inverse: NDArray[np.float64]
+    totals: NDArray[np.float64]
+
+    @classmethod
+    def empty(cls, size: int) -> CellSums:
+        """Sums of no rows."""
+        by_outcome = (size, 2)
+        return cls(
+            rows=np.zeros(by_outcome, dtype=np.int64),
+            weight=np.zeros(by_outcome),
+            score=np.zeros(by_outcome),
+            square=np.zeros(by_outcome),
+            inverse=np.zeros(size),
+            totals=np.zeros(2),
+        )
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def add(self, other: CellSums) -> None:
+        """Add other sums of the same cells."""
+        for name, values in self.arrays().items():
+            values += getattr(other, name)
+
+    def take(self, ids: NDArray[np.int64]) -> CellSums:
+        """Some of the cells."""
+        kept = {name: values if name == "totals" else values[ids] for name, values in self.arrays().items()}
+        return CellSums(**kept)

@@ -1,0 +1,251 @@
+"""Binned calibration errors: how far mean outcomes are from mean scores, bin by bin.
+
+Proper scores, weight calibration, tests, intervals and curves have files of their own beside this one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from unskew.errors import ParameterError
+from unskew.metrics import _kernel, _reference
+from unskew.metrics import sketch as sketch_module
+from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of, require_arrays, require_rows
+from unskew.metrics._grid import Rule, bin_edges, check_bins, check_rule
+from unskew.metrics._inputs import DEFAULT_NAMES, chunks, reject
+from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
+
+Array = NDArray[np.float64]
+
+DEFAULT_RELATIVE_BINS = 20
+"""Equal-mass bins of the relative error, as for WCE: positives in each at a low base rate."""
+
+
+def ece(
+    *,
+    score: Any = None,
+    outcome: Any = None,
+    weight: Any = None,
+    sketch: CalibrationSketch | None = None,
+    bins: int | None = None,
+    rule: Rule = "paper",
+) -> float:
+    r"""Expected calibration error over equal-width bins, of the positive class.
+
+    .. math::
+        \mathrm{ECE}_M = \sum_{m=1}^{M} \frac{n_m}{n}
+        \left|\bar o_m - \bar p_m\right| = \frac1n \sum_m \Big|\sum_{i \in m} (o_i - p_i)\Big|
+
+    n_m are the rows (the weight) of bin m, ō_m and p̄_m its mean ``outcome`` and mean ``score``.
+    Use it to compare with the literature, beside its noise floor (:func:`unskew.metrics.noise_floor`):
+    it is biased upwards, and blind where scores are small. For propensities that become weights,
+    :func:`unskew.metrics.wce` is the number to look at.
+
+    Parameters
+    ----------
+    bins
+        M; 100 by default, as in the paper, or what the sketch keeps.
+    rule
+        ``"paper"``: bins (lo, hi], a score of 0 in the first. ``"netcal"``: bins [lo, hi), a score
+        of 1 in the last. They differ only for scores that equal an edge.
+
+    Examples
+    --------
+    >>> round(ece(score=[0.1, 0.1, 0.9, 0.9], outcome=[0, 0, 1, 0], bins=10), 6)
+    0.25
+    """
+    check_rule(rule)
+    if sketch is not None:
+        cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+        gap = bin_sums(cells.gap, cells.bin_index(bins=bins, rule=rule))
+        return float(np.abs(gap).sum() / cells.total.sum())
+    require_arrays(score, outcome)
+    return _ece_of_arrays(score, outcome, weight, check_bins(DEFAULT_BINS if bins is None else bins), rule)
+
+
+def adaptive_ece(
+    *,
+    score: Any = None,
+    outcome: Any = None,
+    weight: Any = None,
+    sketch: CalibrationSketch | None = None,
+    bins: int = DEFAULT_BINS,
+) -> float:
+    r"""ECE over bins of equal mass.
+
+    .. math::
+        \mathrm{ECE}_{\text{mass}} = \sum_b \frac{n_b}{n} \left|\bar o_b - \bar p_b\right|,
+        \qquad n_b \approx n / M
+
+    Symbols as in :func:`ece`. Use it where most scores are small, and equal-width bins would put nearly
+    all rows into one. Rows of one score are never split between bins.
+
+    Examples
+    --------
+    >>> round(adaptive_ece(score=[0.01, 0.02, 0.03, 0.04], outcome=[0, 0, 1, 0], bins=2), 6)
+    0.24
+    """
+    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+    gap = bin_sums(cells.gap, cells.bin_index(bins=bins, spacing="mass"))
+    return float(np.abs(gap).sum() / cells.total.sum())
+
+
+def mce(
+    *,
+    score: Any = None,
+    outcome: Any = None,
+    weight: Any = None,
+    sketch: CalibrationSketch | None = None,
+    bins: int | None = None,
+    spacing: Spacing = "width",
+    rule: Rule = "paper",
+) -> float:
+    r"""Maximum calibration error: the worst bin.
+
+    .. math::
+        \mathrm{MCE} = \max_m \left|\bar o_m - \bar p_m\right|
+
+    Over the bins that hold rows. Equal-width bins with a handful of rows are mostly noise: with
+    ``spacing="mass"`` every bin has the same weight, and the maximum means something.
+
+    Examples
+    --------
+    >>> round(mce(score=[0.1, 0.1, 0.9, 0.9], outcome=[0, 0, 1, 0], bins=10), 6)
+    0.4
+    """
+    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch, bins=bins)
+    index = cells.bin_index(bins=bins, spacing=spacing, rule=rule)
+    return float(np.abs(bin_sums(cells.gap, index) / bin_sums(cells.total, index)).max())
+
+
+def relative_error(
+    *,
+    score: Any = None,
+    outcome: Any = None,
+    weight: Any = None,
+    sketch: CalibrationSketch | None = None,
+    bins: int = DEFAULT_RELATIVE_BINS,
+    spacing: Spacing = "mass",
+) -> float:
+    r"""Mean relative calibration error: by which share the scores of a bin are off.
+
+    .. math::
+        \mathrm{RE} = \sum_b \frac{n_b}{n} \left|\frac{\bar o_b}{\bar p_b} - 1\right|
+
+    Symbols as in :func:`ece`. Use it to see errors of small scores, which ECE hides; where the scores
+    become weights, :func:`unskew.metrics.wce` is closer to the bias. A bin of scores 0 counts 0 without
+    positives and makes the result infinite with one.
+
+    Examples
+    --------
+    >>> round(relative_error(score=[0.1] * 10 + [0.5] * 10, outcome=[1, 1] + [0] * 8 + [1] * 5 + [0] * 5), 6)
+    0.5
+    """
+    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+    index = cells.bin_index(bins=bins, spacing=spacing)
+    total, positive = bin_sums(cells.total, index), bin_sums(cells.positive, index)
+    expected = bin_sums(cells.score_sum.sum(axis=1), index)
+    certain = np.where(positive > 0, np.inf, 0.0)
+    ratio = np.divide(positive - expected, expected, out=certain, where=expected > 0)
+    return float(total @ np.abs(ratio) / total.sum())
+
+
+def debiased_ece(
+    *,
+    score: Any = None,
+    outcome: Any = None,
+    weight: Any = None,
+    sketch: CalibrationSketch | None = None,
+    norm: Literal["l1", "l2"] = "l2",
+    bins: int = DEFAULT_BINS,
+    spacing: Spacing = "mass",
+    squared: bool = False,
+) -> float:
+    r"""Calibration error without the part that noise alone produces (Kumar, Liang and Ma, 2019).
+
+    .. math::
+        \text{l2: } \sum_b \frac{n_b}{n} \left(d_b^2 - v_b\right), \qquad
+        \text{l1: } \sum_b \frac{n_b}{n} \left(2 |d_b| - \mathbb{E}\,|N(d_b, v_b)|\right), \qquad
+        d_b = \bar o_b - \bar p_b
+
+    v_b is the estimated variance of d_b, s²_b/n_b, of o − p within the bin; for scores that are constant
+    in a bin it is Kumar's ō(1 − ō)/(n_b − 1). The sum of ``"l2"`` is an unbiased estimate of the squared
+    error of the binned scores, whatever the truth, and so may fall below 0; what is returned is its root,
+    or 0. ``"l1"`` subtracts from ECE the bias that noise of this size adds to it (the folded normal mean
+    in closed form, where Kumar's code resamples): less biased than ECE, not unbiased. Use them to compare
+    data of different size.
+
+    Parameters
+    ----------
+    norm
+        ``"l2"`` or ``"l1"``.
+    squared
+        Return the unbiased square itself (``"l2"`` only).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> score = np.tile([0.25, 0.75], 200)
+    >>> outcome = np.repeat([0, 1, 0, 1], 100)
+    >>> round(debiased_ece(score=score, outcome=outcome, bins=2), 3)
+    0.247
+    """
+    if norm not in ("l1", "l2") or (squared and norm == "l1"):
+        raise ParameterError(f"norm must be 'l1' or 'l2', and 'l2' with squared=True, not {norm!r}")
+    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+    index = cells.bin_index(bins=bins, spacing=spacing)
+    total = bin_sums(cells.total, index)
+    gap, variance = bin_sums(cells.gap, index) / total, gap_variance(cells, index)
+    share = total / total.sum()
+    if norm == "l1":
+        return float(max(share @ (2 * np.abs(gap) - folded_normal_mean(gap, variance)), 0.0))
+    square = float(share @ (gap**2 - variance))
+    return square if squared else float(np.sqrt(max(square, 0.0)))
+
+
+def gap_variance(cells: Cells, index: NDArray[np.int64]) -> Array:
+    """Estimated variance of the weighted mean of o − p in each occupied bin.
+
+    From the spread of o − p within the bin, at the cells' mean scores; p(1 − p) where a bin has one row.
+    """
+    error = np.stack([-cells.score, 1.0 - cells.score], axis=1)
+    first, second = ((cells.square_sum * error**power).sum(axis=1) for power in (1, 2))
+    squares, total = bin_sums(cells.square_sum.sum(axis=1), index), bin_sums(cells.total, index)
+    mean = bin_sums(cells.gap, index) / total
+    spread = bin_sums(second, index) - 2 * mean * bin_sums(first, index) + mean**2 * squares
+    rows = bin_sums(cells.rows.sum(axis=1).astype(np.float64), index)
+    model = bin_sums(cells.spread(power=2), index)
+    return np.asarray(np.where(rows > 1, spread * rows / np.maximum(rows - 1, 1), model) / total**2)
+
+
+def folded_normal_mean(mean: Array, variance: Array) -> Array:
+    r"""E\ |X| of X ~ N(mean, variance), elementwise."""
+    deviation = np.sqrt(variance)
+    ratio = np.divide(mean, deviation, out=np.zeros_like(mean), where=deviation > 0)
+    folded = deviation * np.sqrt(2 / np.pi) * np.exp(-(ratio**2) / 2) + mean * (2 * ndtr(ratio) - 1)
+    return np.where(deviation > 0, folded, np.abs(mean))
+
+
+def _ece_of_arrays(score: Any, outcome: Any, weight: Any, bins: int, rule: Rule) -> float:
+    """ECE in one pass that fills nothing but Σ(o − p) of each bin."""
+    edges, right_closed = bin_edges(bins), rule == "paper"
+    gap: NDArray[np.float64] = np.zeros((4, bins))
+    total = 0.0
+    for chunk in chunks(score, outcome, weight):
+        if not sketch_module.USE_NUMBA:
+            bad = _reference.fill_gaps(chunk.score, chunk.outcome, chunk.weight, bins, right_closed, gap)
+        elif chunk.weight is None:
+            bad = _kernel.fill_gaps(chunk.score, chunk.outcome, edges, bins, right_closed, gap)
+        else:
+            bad = _kernel.fill_weighted_gaps(
+                chunk.score, chunk.outcome, chunk.weight, edges, bins, right_closed, gap
+            )
+        if bad >= 0:
+            reject(chunk, DEFAULT_NAMES)
+        total += len(chunk.score) if chunk.weight is None else float(chunk.weight.sum())
+    require_rows(total)
+    return float(np.abs(gap.sum(axis=0)).sum() / total)

@@ -1,0 +1,289 @@
+"""Intervals for metrics, by a bootstrap on the cells of a sketch: thousands of resamples in a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.errors import DataError, ParameterError
+from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of, require_arrays
+from unskew.metrics._grid import Rule
+from unskew.metrics._kernel import LIKELIHOOD_FLOOR, SMALLEST
+from unskew.metrics.binned import DEFAULT_RELATIVE_BINS
+from unskew.metrics.proper import auc_of_groups
+from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
+from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS
+
+Array = NDArray[np.float64]
+BinnedMetric = Literal["ece", "adaptive_ece", "wce", "relative_error"]
+MeanMetric = Literal["nll", "brier", "mean_outcome_over_score", "base_rate"]
+IntervalMetric = Literal[BinnedMetric, MeanMetric, "auc"]
+
+FEW_ROWS = 40.0
+"""Groups of fewer rows are resampled by Poisson's law, larger ones by the normal law that it tends to."""
+
+PSEUDO_ROWS = 1.0
+"""Added to the positives and negatives of a bin, seen and expected, before their ratio becomes its rate."""
+
+BATCH = 100
+"""Resamples at a time: bounds the extra memory."""
+
+SURE = 2.5
+"""A bin whose error exceeds so many standard deviations counts as wrong in the lower limit."""
+
+_LARGEST_SCALE = 64.0
+_HALVINGS = 24
+
+
+class Interval(NamedTuple):
+    """The metric as computed, and the limits for the true value."""
+
+    value: float
+    low: float
+    high: float
+    level: float
+
+
+def interval(
+    *,
+    metric: IntervalMetric,
+    score: Any = None,
+    outcome: Any = None,
+    weight: Any = None,
+    sketch: CalibrationSketch | None = None,
+    bins: int | None = None,
+    rule: Rule = "paper",
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    r"""A bootstrap interval for a metric.
+
+    .. math::
+        \text{means: } \left[q_{\alpha/2}(\theta^*),\ q_{1-\alpha/2}(\theta^*)\right], \qquad
+        \text{binned: } \left\{ \sum_b w_b |\delta_b| :\
+        q_{\alpha/2} \le \sum_b w_b |d_b| \le q_{1-\alpha/2} \text{ of }
+        \sum_b w_b |\delta_b + \varepsilon^*_b| \right\}
+
+    For ``nll``, ``brier``, ``mean_outcome_over_score``, ``base_rate`` and ``auc`` groups of equal cell and
+    outcome are resampled, n* ~ Poisson(n), and the limits are quantiles of the resampled metric θ*.
+    ``ece``, ``adaptive_ece``, ``wce`` and ``relative_error`` sum absolute values, so noise only adds to
+    them, and resampling adds it twice: quantiles would miss the true value. Here d_b is the error of bin
+    b, ε*_b the noise of outcomes drawn cell by cell at the bin's own rate, and the limits are the smallest
+    and largest true errors δ that explain the sum that was seen. The upper limit spreads the error over
+    all bins in proportion to their noise, or to the errors seen, whichever allows more; the lower one puts
+    it into the bins that are surely wrong, or in proportion to the errors seen, whichever allows less. So
+    they hold for any pattern of errors, and cover ``level`` or more. **The metric
+    itself may lie above its interval**: near its noise floor it mostly measures noise.
+
+    Parameters
+    ----------
+    metric
+        Its name.
+    bins, rule
+        Those of the metric; by default its own.
+    level
+        Coverage.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> generator = np.random.default_rng(0)
+    >>> score = generator.uniform(0.2, 0.8, 5000)
+    >>> found = interval(metric="base_rate", score=score, outcome=generator.random(5000) < score)
+    >>> found.low < 0.5 < found.high, round(found.high - found.low, 2)
+    (True, 0.03)
+    """
+    if metric not in [*get_args(BinnedMetric), *get_args(MeanMetric), "auc"]:
+        raise ParameterError(f"there is no interval for the metric {metric!r}")
+    if not 0 < level < 1:
+        raise ParameterError(f"level must be between 0 and 1, not {level!r}")
+    if resamples < 1:
+        raise ParameterError(f"resamples must be at least 1, not {resamples!r}")
+    cells = _cells(score, outcome, weight, sketch, bins if metric == "ece" else None)
+    generator = np.random.default_rng(seed)
+    tails = ((1 - level) / 2, (1 + level) / 2)
+    if metric == "auc":
+        value = float(auc_of_groups(cells.weight))
+        drawn = np.concatenate([auc_of_groups(w) for w in _resampled_weights(cells, resamples, generator)])
+        low, high = np.quantile(drawn, tails)
+    elif metric in get_args(MeanMetric):
+        value, low, high = _mean_interval(metric, cells, resamples, generator, tails)
+    else:
+        errors = _errors_of_bins(cells, metric, bins, rule)
+        value, low, high = _absolute_interval(errors, cells, resamples, generator, tails)
+    return Interval(value, float(low), float(high), level)
+
+
+@dataclass(frozen=True, eq=False)
+class _BinErrors:
+    """The error of each bin; a cell's positive weight moves it by ``slope[cell] / denominator[bin]``."""
+
+    index: NDArray[np.int64]
+    slope: Array
+    denominator: Array
+    error: Array
+
+
+def _cells(
+    score: Any, outcome: Any, weight: Any, sketch: CalibrationSketch | None, bins: int | None
+) -> Cells:
+    if sketch is None:
+        require_arrays(score, outcome)
+        sketch = CalibrationSketch.of(
+            score=score, outcome=outcome, weight=weight, bins=DEFAULT_BINS if bins is None else bins
+        )
+        return cells_of(sketch=sketch)
+    return cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+
+
+def _loss_of_groups(cells: Cells, metric: str) -> Array:
+    """What a row adds to a metric that is a mean over rows, ``[cell, outcome]``, at the cell's mean score."""
+    p = cells.score
+    if metric == "nll":
+        loss = [-np.log(np.maximum(q, LIKELIHOOD_FLOOR)) for q in (1 - p, p)]
+    elif metric == "brier":
+        loss = [p**2, (1 - p) ** 2]
+    elif metric == "base_rate":
+        loss = [np.zeros_like(p), np.ones_like(p)]
+    else:
+        loss = [np.zeros_like(p), _inverse(cells)]
+    return np.stack(loss, axis=1)
+
+
+def _errors_of_bins(cells: Cells, metric: str, bins: int | None, rule: Rule) -> _BinErrors:
+    spacing: Spacing = "width" if metric == "ece" else "mass"
+    usual = {"wce": DEFAULT_WEIGHT_BINS, "relative_error": DEFAULT_RELATIVE_BINS}.get(metric, DEFAULT_BINS)
+    wanted = bins if bins is not None or metric == "ece" else usual
+    index = cells.bin_index(bins=wanted, spacing=spacing, rule=rule)
+    total, score_sum = bin_sums(cells.total, index), bin_sums(cells.score_sum.sum(axis=1), index)
+    if metric == "wce":
+        inverse = np.where(cells.positive > 0, _inverse(cells), 1.0 / np.maximum(cells.score, SMALLEST))
+        slope = np.where(cells.score > 0, inverse, 0.0)
+        return _BinErrors(index, slope, total, bin_sums(slope * cells.positive, index) / total - 1.0)
+    ones = np.ones(len(cells.score))
+    gap = bin_sums(cells.gap, index)
+    if metric == "relative_error":
+        expected = np.maximum(score_sum, SMALLEST)
+        return _BinErrors(index, ones, expected, gap / expected)
+    return _BinErrors(index, ones, total, gap / total)
+
+
+def _inverse(cells: Cells) -> Array:
+    """Mean of 1/p over the positives of each cell."""
+    if ((cells.score == 0) & (cells.positive > 0)).any():
+        raise DataError(
+            "a row has score 0 and outcome 1: its weight is infinite, and has no interval",
+            remedy="clip the scores, or calibrate them so that none is 0",
+        )
+    return np.divide(
+        cells.inverse_sum, cells.positive, out=np.zeros_like(cells.score), where=cells.positive > 0
+    )
+
+
+def _multipliers(cells: Cells, resamples: int, generator: np.random.Generator) -> Iterator[Array]:
+    """How often each group ``[resample, cell, outcome]`` is taken: mean 1, variance Σw²/(Σw)²."""
+    rows = np.divide(
+        cells.weight**2, cells.square_sum, out=np.zeros_like(cells.weight), where=cells.square_sum > 0
+    )
+    few = rows < FEW_ROWS
+    for start in range(0, resamples, BATCH):
+        count = min(BATCH, resamples - start)
+        drawn = np.empty((count, *rows.shape))
+        drawn[:, few] = generator.poisson(rows[few], size=(count, int(few.sum())))
+        drawn[:, few] /= np.maximum(rows[few], 1e-300)
+        many = rows[~few]
+        drawn[:, ~few] = 1.0 + generator.standard_normal((count, len(many))) / np.sqrt(many)
+        yield np.maximum(drawn, 0.0)
+
+
+def _resampled_weights(cells: Cells, resamples: int, generator: np.random.Generator) -> Iterator[Array]:
+    for multiplier in _multipliers(cells, resamples, generator):
+        weight = cells.weight * multiplier
+        yield weight[(weight.sum(axis=1) > 0).all(axis=-1)]
+
+
+def _mean_interval(
+    metric: str, cells: Cells, resamples: int, generator: np.random.Generator, tails: tuple[float, float]
+) -> tuple[float, float, float]:
+    loss, total = _loss_of_groups(cells, metric), float(cells.total.sum())
+    about = float((cells.weight * loss).sum())
+    exact = {"nll": cells.log_loss_sum, "brier": cells.brier_sum}.get(metric, about)
+    drawn = [
+        (weight * loss).sum(axis=(1, 2)) / weight.sum(axis=(1, 2))
+        for weight in _resampled_weights(cells, resamples, generator)
+    ]
+    low, high = np.quantile(np.concatenate(drawn), tails) + (exact - about) / total
+    return exact / total, float(low), float(high)
+
+
+def _noise(errors: _BinErrors, cells: Cells, resamples: int, generator: np.random.Generator) -> Array:
+    """Noise of the errors of bins, ``[resample, bin]``: outcomes drawn at each bin's own, smoothed rate."""
+    index, p = errors.index, cells.score
+    rows = np.maximum(np.rint(cells.effective_rows), 1.0)
+    expected, seen = bin_sums(p * rows, index), bin_sums(cells.positive / cells.total * rows, index)
+    other = bin_sums(rows, index) - np.stack([expected, seen])
+    odds = (
+        (seen + PSEUDO_ROWS)
+        * (other[0] + PSEUDO_ROWS)
+        / ((expected + PSEUDO_ROWS) * (other[1] + PSEUDO_ROWS))
+    )
+    times = odds[np.cumsum(np.diff(index, prepend=index[0]) > 0)]
+    rate = p * times / (1.0 - p + p * times)
+    variance = rows * rate * (1.0 - rate)
+    few = variance < FEW_ROWS
+    step = errors.slope * cells.total / rows
+    noise = []
+    for start in range(0, resamples, BATCH):
+        count = min(BATCH, resamples - start)
+        drawn = np.empty((count, len(p)))
+        drawn[:, few] = (
+            generator.binomial(rows[few].astype(np.int64), rate[few], size=(count, int(few.sum())))
+            - (rows * rate)[few]
+        )
+        drawn[:, ~few] = generator.standard_normal((count, int((~few).sum()))) * np.sqrt(variance[~few])
+        noise.append(bin_sums(drawn * step, index) / errors.denominator)
+    return np.concatenate(noise)
+
+
+def _absolute_interval(
+    errors: _BinErrors,
+    cells: Cells,
+    resamples: int,
+    generator: np.random.Generator,
+    tails: tuple[float, float],
+) -> tuple[float, float, float]:
+    """Limits of Σ w|δ| that explain the Σ w|d| that was seen, given the noise of each bin."""
+    total = bin_sums(cells.total, errors.index)
+    share, error = total / total.sum(), errors.error
+    noise = _noise(errors, cells, resamples, generator)
+    deviation = noise.std(axis=0)
+    seen = float(share @ np.abs(error))
+
+    def too_small(error: Array, tail: float) -> bool:
+        """Whether these errors and their noise stay below what was seen in more than ``tail`` of draws."""
+        return float(np.mean(np.abs(noise + error) @ share < seen)) > tail
+
+    def explained(pattern: Array, tail: float) -> float:
+        """The Σ w|λ · pattern| whose quantile is what was seen."""
+        size = float(share @ np.abs(pattern))
+        if size == 0 or not too_small(np.zeros_like(pattern), tail):
+            return 0.0
+        low, high = 0.0, _LARGEST_SCALE * max(seen / size, 1.0)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if too_small(middle * pattern, tail) else (low, middle)
+        return low * size
+
+    sure = np.where(np.abs(error) > SURE * deviation, error, 0.0)
+    if not sure.any():
+        worst = np.argmax(share * np.abs(error))
+        sure[worst] = error[worst]
+    spread = np.where(error < 0, -deviation, deviation)
+    low = min(explained(pattern, tails[1]) for pattern in (sure, error))
+    high = max(explained(pattern, tails[0]) for pattern in (spread, error))
+    return seen, low, high
