@@ -123,7 +123,9 @@ def test_propensities_of_one_and_at_the_clip_give_finite_losses():
 def test_without_the_constraint_the_shift_undoes_a_shift_of_the_given_propensities():
     data = us.load("synthetic", n_users=80, n_items=60, density=0.2)
     odds = data.truth.propensity / (1 - data.truth.propensity) * np.e
-    method = StableDR(backbone=us.MF(dim=4), constraint=0.0, learning_rate=0.05, epochs=60, patience=None)
+    method = StableDR(
+        backbone=us.MF(dim=4), constraint=0.0, shift_learning_rate=0.05, epochs=60, patience=None
+    )
     method.fit(data.train, propensity=odds / (1 + odds), seeds=2)
     shift = method.networks_["propensity"].offset["shift"].detach()
     torch.testing.assert_close(shift, torch.full_like(shift, -1.0), rtol=0, atol=0.12)

@@ -107,6 +107,10 @@ class Debiaser(Estimator):
     def finish(self, setting: Setting) -> None:
         """What a method learns or reports when its training is over; by default nothing."""
 
+    def learning_rates(self) -> Mapping[str, float]:
+        """Learning rate by network, where it is not ``learning_rate``."""
+        return {}
+
     def weight_decays(self) -> Mapping[str, float]:
         """Weight decay by network, where it is not ``weight_decay``."""
         return {}
@@ -161,6 +165,7 @@ class Debiaser(Estimator):
             held_out=HeldOut(data.population, self.seeds_),
         )
         validate = self._validator(data, held_out, validation)
+        rates = {name: self.learning_rates().get(name, self.learning_rate) for name in self.networks_}
         decays = {name: self.weight_decays().get(name, self.weight_decay) for name in self.networks_}
         self.history_ = History()
         for stage in self.stages():
@@ -168,7 +173,7 @@ class Debiaser(Estimator):
             self.history_ = self.history_ + train(
                 self.networks_,
                 self._passes(stage, setting, data, training),
-                Schedule(epochs, self.learning_rate, decays, self.patience if stage.selects else None),
+                Schedule(epochs, rates, decays, self.patience if stage.selects else None),
                 replicas=len(self.seeds_),
                 validate=validate,
                 tracker=progress.task(label or self.name, epochs),

@@ -39,6 +39,10 @@ class StableDR(SNIPS):
     ----------
     constraint
         η. 100 (Coat) to 1,000 (Yahoo) in the published code, which sums where this takes means.
+    shift_learning_rate
+        Of s; 0.01 in the published code on Coat.
+    ratio
+        Cells of D per click in a batch; 3 to 5 in the published code.
     """
 
     name: ClassVar[str] = "stable-dr"
@@ -54,6 +58,7 @@ class StableDR(SNIPS):
     )
 
     constraint: float = 100.0
+    shift_learning_rate: float = 0.01
     ratio: float = 1.0
 
     def networks(self) -> dict[str, tuple[str, ...]]:
@@ -63,6 +68,10 @@ class StableDR(SNIPS):
     def backbones(self) -> dict[str, Intercept]:
         """The shift is one number."""
         return {"propensity": Intercept()}
+
+    def learning_rates(self) -> dict[str, float]:
+        """The shift has its own."""
+        return {"propensity": self.shift_learning_rate}
 
     def weight_decays(self) -> dict[str, float]:
         """The shift does not decay."""

@@ -34,7 +34,8 @@ class Schedule:
     """How long and how fast to train."""
 
     epochs: int
-    learning_rate: float
+    learning_rate: float | Mapping[str, float]
+    """For all networks, or by network."""
     weight_decay: float | Mapping[str, float]
     """For all networks, or by network."""
     patience: int | None
@@ -43,9 +44,9 @@ class Schedule:
 
     def __post_init__(self) -> None:
         require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}")
-        require(self.learning_rate > 0, f"learning_rate must be positive, not {self.learning_rate}")
-        decays = self.weight_decay.values() if isinstance(self.weight_decay, Mapping) else [self.weight_decay]
-        require(min(decays) >= 0, f"weight_decay must not be negative, not {self.weight_decay}")
+        rate, decay = min(_values(self.learning_rate)), min(_values(self.weight_decay))
+        require(rate > 0, f"learning_rate must be positive, not {rate}")
+        require(decay >= 0, f"weight_decay must not be negative, not {decay}")
         require(
             self.patience is None or self.patience >= 1,
             f"patience must be None or at least 1 epoch, not {self.patience}",
@@ -128,7 +129,10 @@ def train(
 
 
 def _adam(network: nn.Module, name: str, schedule: Schedule) -> torch.optim.Adam:
-    decay = schedule.weight_decay
+    rate, decay = (
+        value[name] if isinstance(value, Mapping) else value
+        for value in (schedule.learning_rate, schedule.weight_decay)
+    )
     parameters = list(network.parameters())
     groups: list[dict[str, Any]] = [
         {"params": [p for p in parameters if not hasattr(p, "without_decay")]},
@@ -136,11 +140,15 @@ def _adam(network: nn.Module, name: str, schedule: Schedule) -> torch.optim.Adam
     ]
     return torch.optim.Adam(
         groups,
-        lr=schedule.learning_rate,
-        weight_decay=decay[name] if isinstance(decay, Mapping) else decay,
+        lr=rate,
+        weight_decay=decay,
         fused=True,
         capturable=parameters[0].is_cuda,
     )
+
+
+def _values(setting: float | Mapping[str, float]) -> list[float]:
+    return list(setting.values()) if isinstance(setting, Mapping) else [setting]
 
 
 def _executor(each: Pass, optimisers: Mapping[str, torch.optim.Optimizer]) -> Executor:
