@@ -124,7 +124,7 @@ def run_job(config: RunConfig, progress: Progress = SILENT) -> RunResult:
     each = {
         kind: propensity.predict_each(log, calibrated=kind == "calibrated") for kind in ("raw", "calibrated")
     }
-    models = _fit_models(config, settings, dataset, each, progress)
+    models = _fit_models(config, settings, dataset, propensity, each, progress)
     metrics: dict[str, Any] = {
         "data": _data_facts(dataset),
         "propensity": propensity.diagnose(p_min=settings.p_min),
@@ -155,23 +155,26 @@ def _fit_models(
     config: RunConfig,
     settings: ProtocolSettings,
     dataset: Dataset,
-    propensities: Mapping[str, NDArray[np.float64]],
+    propensity: Propensity,
+    each: Mapping[str, NDArray[np.float64]],
     progress: Progress,
 ) -> dict[str, Debiaser]:
-    wanted: dict[str, tuple[str, NDArray[np.float64] | None]] = {BASELINE: (BASELINE, None)}
+    wanted: dict[str, tuple[str, str | None]] = {BASELINE: (BASELINE, None)}
     if config.method != BASELINE:
-        wanted[f"{config.method}_raw"] = (config.method, propensities["raw"])
-        wanted[config.method] = (config.method, propensities["calibrated"])
+        wanted[f"{config.method}_raw"] = (config.method, "raw")
+        wanted[config.method] = (config.method, "calibrated")
     models = {}
-    for key, (name, propensity) in wanted.items():
+    for key, (name, kind) in wanted.items():
         model = make_method(
             name,
             backbone=make_backbone(config.backbone),
-            **settings.method_options(weighted=propensity is not None),
+            **settings.method_options(weighted=kind is not None),
         )
+        given = None if kind is None else propensity if model.needs_propensity_everywhere else each[kind]
         models[key] = model.fit(
             dataset.train,
-            propensity=propensity,
+            propensity=given,
+            calibrated=kind != "raw",
             seeds=range(config.seed, config.seed + config.seeds),
             validation=dataset.validation,
             device=config.device,
