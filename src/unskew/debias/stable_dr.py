@@ -114,14 +114,16 @@ class StableDR(SNIPS):
             FORMS["P1"].imputed(setting.predicted(batch, "imputation"), setting.predicted(batch))
             for batch in (observed, full)
         )
-        propensity = torch.sigmoid(self.shifted_logit(setting, observed)).clamp_min(self.p_min)
         centred = imputed - everywhere.mean(-1, keepdim=True)
-        return stratified(observed=centred / propensity, density=setting.density)
+        return stratified(observed=centred / self.propensity(setting, observed), density=setting.density)
 
     def shifted(self, setting: Setting, batch: Batch) -> Batch:
-        """The batch with shifted propensities, clipped again, without gradient."""
-        propensity = torch.sigmoid(self.shifted_logit(setting, batch)).clamp_min(self.p_min)
-        return replace(batch, propensity=propensity.detach())
+        """The batch with shifted propensities, without gradient."""
+        return replace(batch, propensity=self.propensity(setting, batch).detach())
+
+    def propensity(self, setting: Setting, batch: Batch) -> Tensor:
+        """p, clipped again after the shift."""
+        return torch.sigmoid(self.shifted_logit(setting, batch)).clamp_min(self.p_min)
 
     def shifted_logit(self, setting: Setting, batch: Batch) -> Tensor:
         """logit p̃ + s."""
