@@ -29,6 +29,9 @@ from unskew.vocabulary import Vocabulary
 FORMAT = 1
 """Raised when a folder of an earlier version can no longer be read."""
 
+NONE = "none"
+"""In a table of parameters: the names of those that are None."""
+
 
 class SavedFolder:
     """The files of a folder; what is missing or damaged is an error that says so."""
@@ -105,21 +108,28 @@ def named(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def params_table(estimator: Estimator) -> dict[str, Any]:
-    """Parameters as TOML can hold them; nested estimators as tables with their names."""
-    return {
-        name: {"name": type(value).name, **params_table(value)} if isinstance(value, Estimator) else value
-        for name, value in estimator.get_params(deep=False).items()
-    }
+    """Parameters as TOML can hold them; nested estimators as tables with their names.
+
+    TOML has no None, and ``"none"`` may be a parameter's value: what is None is listed by name.
+    """
+    params = estimator.get_params(deep=False)
+    table: dict[str, Any] = {NONE: [name for name, value in params.items() if value is None]}
+    for name, value in params.items():
+        if isinstance(value, Estimator):
+            table[name] = {"name": type(value).name, **params_table(value)}
+        elif value is not None:
+            table[name] = value
+    return table
 
 
 def restored_params(table: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters from such a table: backbones and calibrators are made again by their names."""
-    params: dict[str, Any] = {}
+    params: dict[str, Any] = dict.fromkeys(table[NONE])
     for name, value in table.items():
         if isinstance(value, Mapping):
             inner = restored_params({key: v for key, v in value.items() if key != "name"})
             make = make_backbone if name.endswith("backbone") else make_calibrator
             params[name] = make(str(value["name"]), **inner)
-        else:
-            params[name] = None if value == "none" else value
+        elif name != NONE:
+            params[name] = value
     return params
