@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -223,3 +226,17 @@ def test_one_class_and_a_constant_score(score, rows, outcome):
     assert brier(**arrays) == pytest.approx((outcome - score) ** 2, abs=1e-12)
     with pytest.raises(DataError, match="AUC needs both outcomes"):
         auc(**arrays)
+
+
+def test_metrics_import_neither_torch_nor_scipy_stats():
+    code = "import sys, unskew.metrics as m; print({'torch', 'scipy.stats'} & set(sys.modules)); m.holm"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_every_public_name_is_there():
+    from unskew import metrics
+
+    assert all(hasattr(metrics, name) for name in metrics.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'eec'"):
+        metrics.eec  # noqa: B018

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
 from unskew.metrics._grid import Rule, check_bins, width_bin
-from unskew.metrics._inputs import DEFAULT_NAMES, Chunk, chunks, reject
+from unskew.metrics._inputs import DEFAULT_NAMES, Chunk, chunks, parts_of, reject
 from unskew.metrics._kernel import LIKELIHOOD_FLOOR, SMALLEST
 from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
 
@@ -144,13 +144,12 @@ def cells_of(
             raise ParameterError(f"sketch must be a CalibrationSketch, not {type(sketch).__name__}")
         return _cells_of_sketch(sketch)
     require_arrays(score, outcome)
-    parts = list(chunks(score, outcome, weight))
-    if sum(len(part.score) for part in parts) > EXACT_BELOW:
+    if sum(len(part) for part in parts_of(score, DEFAULT_NAMES.score)) > EXACT_BELOW:
         width_bins = DEFAULT_BINS if bins is None else bins
         return _cells_of_sketch(
             CalibrationSketch.of(score=score, outcome=outcome, weight=weight, bins=width_bins)
         )
-    return _exact_cells(parts)
+    return _exact_cells(list(chunks(score, outcome, weight)))
 
 
 def require_arrays(score: Any, outcome: Any) -> None:

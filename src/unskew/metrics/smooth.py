@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import logit
 
 from unskew.errors import ParameterError
@@ -88,6 +87,6 @@ def smoothed_mass(place: Array, mass: Array, bandwidth: float) -> float:
     offsets = np.arange(-margin, margin + 1) * step
     kernel = np.exp(-(offsets**2) / (2 * (bandwidth**2 - step**2 / 6)))
     kernel /= kernel.sum()
-    length = next_fast_len(size + 2 * margin, real=True)
-    smoothed = irfft(rfft(deposited, length) * rfft(kernel, length), length)
+    length = 1 << (size + 2 * margin).bit_length()
+    smoothed = np.fft.irfft(np.fft.rfft(deposited, length) * np.fft.rfft(kernel, length), length)
     return float(np.abs(smoothed).sum())
