@@ -1,0 +1,115 @@
+"""Saved models: plain files, whole or not there, and errors that say what is wrong with a folder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import unskew as us
+from unskew.errors import RunFolderError
+
+
+@pytest.fixture(scope="module")
+def log():
+    return us.Log.from_arrays(
+        user=["ann", "ann", "bob", "bob", "eve", "eve"],
+        item=[10, 20, 10, 30, 20, 30],
+        conversion=[1, 0, 0, 1, 0, 0],
+        names={"user": "who", "item": "what"},
+    )
+
+
+@pytest.fixture(scope="module")
+def model(log):
+    return us.IPS(backbone=us.MF(dim=2), epochs=2, validation_share=0.2).fit(log, propensity=0.5, seeds=2)
+
+
+@pytest.fixture
+def folder(model, tmp_path):
+    model.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_the_folder_holds_plain_files_alone(folder):
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "config.toml",
+        "items.parquet",
+        "model.safetensors",
+        "users.parquet",
+    ]
+    assert not list(folder.parent.glob(".*")), "nothing is left beside it"
+
+
+def test_text_ids_names_and_seeds_come_back(folder, model):
+    loaded = us.load_model(folder)
+    assert loaded.users_.name == "who"
+    assert loaded.users_.ids.tolist() == ["ann", "bob", "eve"]
+    assert loaded.seeds_ == (0, 1)
+    np.testing.assert_array_equal(
+        loaded.predict_pairs_each(["eve", "ann"], [10, 30]),
+        model.predict_pairs_each(["eve", "ann"], [10, 30]),
+    )
+
+
+def test_numpy_numbers_and_none_come_back_as_parameters(log, tmp_path):
+    given = {
+        "p_min": np.float64(0.25),
+        "epochs": np.int64(1),
+        "patience": None,
+        "validation_share": np.float32(0),
+    }
+    us.IPS(backbone=us.MF(dim=np.int64(2)), **given).fit(log, propensity=0.5).save(tmp_path / "model")
+    params = us.load_model(tmp_path / "model").get_params(deep=False)
+    assert {name: params[name] for name in given} == given
+    assert params["backbone"] == us.MF(dim=2)
+
+
+def test_a_saved_model_is_replaced_only_on_request(folder, log):
+    other = us.Naive(backbone=us.MF(dim=3), epochs=1, validation_share=0.2).fit(log)
+    with pytest.raises(RunFolderError, match=r"holds a run already.*--overwrite"):
+        other.save(folder)
+    assert us.load_model(folder).name == "ips"
+    other.save(folder, overwrite=True)
+    assert us.load_model(folder).name == "naive"
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+def test_a_method_that_is_not_there_is_told_with_those_that_are(folder):
+    with pytest.raises(RunFolderError, match=r"no method 'mrdr'.*use one of ips"):
+        us.load_model(folder, "mrdr")
+
+
+def test_a_folder_that_is_none_is_told(tmp_path):
+    with pytest.raises(RunFolderError, match="is not a folder"):
+        us.load_model(tmp_path / "nowhere")
+    with pytest.raises(RunFolderError, match=r"config\.toml is missing"):
+        us.load_model(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "users.parquet", "items.parquet"])
+def test_a_missing_or_damaged_file_is_named(folder, name):
+    (folder / name).write_bytes(b"half of a fi")
+    with pytest.raises(RunFolderError, match=f"{name} is damaged"):
+        us.load_model(folder)
+    (folder / name).unlink()
+    with pytest.raises(RunFolderError, match=f"{name} is missing"):
+        us.load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("format = ", "config.toml is damaged"),
+        ("format = 99", "was written in format 99"),
+        ("", "was written in format None"),
+        ("format = 1", "holds no conversion model"),
+    ],
+)
+def test_a_config_that_cannot_be_read_is_told(folder, config, message):
+    (folder / "config.toml").write_text(config)
+    with pytest.raises(RunFolderError, match=message):
+        us.load_model(folder)
+
+
+def test_a_folder_without_a_propensity_has_none(folder):
+    assert us.load_propensity(folder) is None
