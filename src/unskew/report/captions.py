@@ -147,7 +147,7 @@ def learning(histories: Mapping[str, Mapping[str, Any]]) -> str:
         epochs = [epoch for epoch in history.get("best_epoch") or [] if epoch is not None]
         if epochs:
             called = "the propensity" if name == "propensity" else method_phrase(name)
-            kept.append(f"{called} kept epoch {brief(np.median(epochs) + 1, 2)}")
+            kept.append(f"{called} kept epoch {np.median(epochs) + 1:g}")
     here = f"; here, in the median, {listed(kept)}" if kept else ""
     return (
         "The line is the median over seeds, the band holds all of them, and dotted line and ticks mark"

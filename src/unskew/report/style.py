@@ -49,8 +49,8 @@ MUTED = Colour("muted", "#5b636d", "#9aa4b0")
 LINE = Colour("line", "#d9dee4", "#333b45")
 SURFACE = Colour("surface", "#ffffff", "#171b21")
 BEFORE = Colour("before", "#e69f00", "#e69f00")
-AFTER = Colour("after", "#0072b2", "#4ba3e3")
-PLAIN = Colour("plain", "#474d55", "#b9c1cb")
+AFTER = Colour("after", "#0072b2", "#3a8fd0")
+PLAIN = Colour("plain", "#474d55", "#d3d9e0")
 TRUE = Colour("true", "#17a67d", "#2fbf95")
 CONSTANT = Colour("constant", "#cc79a7", "#d98fb8")
 
@@ -64,7 +64,6 @@ class Series:
     colour: Colour
     marker: str
     dashes: str | tuple[float, tuple[float, ...]]
-    hatch: str = ""
 
     def line(self) -> dict[str, Any]:
         """Arguments of a line with markers; the faces are filled with the page's surface or the colour."""
@@ -78,13 +77,14 @@ class Series:
 
 
 SERIES: Mapping[str, Series] = {
-    "raw": Series(BEFORE, "s", (0, (4.0, 1.6)), "////"),
+    "raw": Series(BEFORE, "s", (0, (4.0, 1.6))),
     "calibrated": Series(AFTER, "o", "-"),
     "naive": Series(PLAIN, "D", (0, (1.2, 1.2))),
     "true": Series(TRUE, "^", "-."),
     "constant": Series(CONSTANT, "v", (0, (6.0, 1.5, 1.0, 1.5))),
 }
-"""Okabe and Ito's colours, safe for colour-blind readers; lightness (L*) is 33, 46, 61, 61 and 71."""
+"""Okabe and Ito's colours, safe for colour-blind readers. In grey, raw, calibrated and naive are told apart
+by lightness (L* 71, 46 and 32 on a light page; 71, 57 and 86 on a dark one), the others by their markers."""
 
 _SETTINGS: dict[Any, Any] = {
     "font.family": ["DejaVu Sans"],

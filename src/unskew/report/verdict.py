@@ -169,9 +169,9 @@ def _told(figures: Mapping[str, Any]) -> str:
 
 
 def _moved(before: Any, after: Any) -> str:
-    change = real(after) - real(before)
-    verb = "falls" if change < 0 else "rises" if change > 0 else "stays"
-    return f"{verb} from {number(before)} to {number(after)}"
+    if number(before) == number(after):
+        return f"stays at {number(after)}"
+    return f"{'falls' if real(after) < real(before) else 'rises'} from {number(before)} to {number(after)}"
 
 
 def improvement(metrics: Mapping[str, Any]) -> Finding:
@@ -182,13 +182,11 @@ def improvement(metrics: Mapping[str, Any]) -> Finding:
         told = ["There is no randomly shown test set, so no model can be judged.", *_estimated(metrics)]
         return Finding(question, "open", "no test set", " ".join(told))
     if not comparison:
-        return Finding(
-            question,
-            "open",
-            "differences not tested",
+        untested = (
             "Nothing was tested against the naive model: that takes a second method and at least two seeds"
-            " (ten are better).",
+            " (ten are better)."
         )
+        return Finding(question, "open", "differences not tested", " ".join([untested, *_estimated(metrics)]))
     told = [compared(key, comparison[key], methods) for key in main_first(comparison)]
     told += _estimated(metrics)
     wins, losses = (
@@ -214,7 +212,15 @@ def _estimated(metrics: Mapping[str, Any]) -> list[str]:
         for key in sorted(estimates, key=lambda key: method_parts(key)[1] != "calibrated")
         if method_parts(key)[1] in ("calibrated", "raw", "naive")
     ]
-    return [f"As estimates of the true loss, they are off on average: {listed(off)}."] if off else []
+    told = [f"As estimates of the true loss, they are off on average: {listed(off)}."] if off else []
+    for key, of in estimates.items():
+        parts = [deviation(of, part) for part in ("calibration_part", "refinement_part")]
+        if method_parts(key)[1] == "calibrated" and all(map(math.isfinite, parts)):
+            told.append(
+                f"With calibrated propensities {signed_fixed(parts[0], 3)} of it is still calibration, and"
+                f" {signed_fixed(parts[1], 3)} is refinement, which no calibrator can remove."
+            )
+    return told
 
 
 def main_first(comparison: Mapping[str, Any]) -> list[str]:

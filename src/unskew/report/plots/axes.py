@@ -17,6 +17,14 @@ Scale = Literal["linear", "logit"]
 LOGIT_TICKS = (1e-5, 1e-4, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99, 0.999)
 LOWEST_SHOWN = 1e-6
 """Probabilities below are drawn at the edge: a weight of a million is beyond any use."""
+LOG_STEPS = (
+    (1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 8.0, 9.0),
+    (1.0, 1.5, 2.0, 3.0, 5.0, 7.0),
+    (1.0, 2.0, 5.0),
+    (1.0, 3.0),
+    (1.0,),
+)
+MOST_TICKS = 7
 APART = 0.11
 """Least distance of two ticks on a logit axis, as a share of the axis."""
 MARGIN = 0.35
@@ -79,16 +87,16 @@ def _apart(ticks: list[float], limits: tuple[float, float]) -> list[float]:
 
 
 def set_log_ticks(axes: Axes, which: Literal["x", "y"]) -> None:
-    """Plain decimals at 1, 2, 5 of each decade where there are few, else at the decades."""
+    """Plain decimals, as fine as :data:`MOST_TICKS` allow, in round steps of each decade."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
     decades = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
-    for steps in ([1.0, 2.0, 5.0], [1.0, 3.0], [1.0]):
+    for steps in LOG_STEPS:
         ticks = np.sort(np.outer(10.0**decades, steps).ravel())
         ticks = ticks[(ticks >= low * 0.999) & (ticks <= high * 1.001)]
-        if len(ticks) <= 7:
+        if len(ticks) <= MOST_TICKS:
             break
     axis.set_major_locator(FixedLocator(list(ticks)))
     axis.set_minor_locator(NullLocator())

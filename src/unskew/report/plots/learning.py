@@ -64,11 +64,18 @@ def learning_figure(histories: Mapping[str, Mapping[str, Any]]) -> Figure:
         panels.flat[place].set_title("Propensity" if name == "propensity" else method_name(name))
         if place % columns:
             panels.flat[place].set_ylabel("")
+    entries = {
+        label: handle
+        for axes in panels.flat
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    if entries:
+        figure.legend(list(entries.values()), list(entries), loc="outside upper right", ncols=4)
     return figure
 
 
 def draw_learning(axes: Axes, history: Mapping[str, Any]) -> None:
-    """Losses of one model by epoch, the first epoch being 1."""
+    """Losses of one model by epoch, the first epoch being 1; the legend is left to the caller."""
     lines: list[tuple[str, NDArray[np.float64], str, Any]] = []
     training = history.get("train") or {}
     for place, (step, losses) in enumerate(training.items()):
@@ -94,7 +101,6 @@ def draw_learning(axes: Axes, history: Mapping[str, Any]) -> None:
     axes.set_xlabel("epoch")
     axes.set_ylabel("loss")
     axes.locator_params(axis="x", nbins=5, integer=True)
-    axes.legend(loc="upper right")
 
 
 def by_epoch(losses: Any) -> NDArray[np.float64]:

@@ -34,7 +34,7 @@ def method_series(key: str, keys: Sequence[str]) -> Series:
     if propensity == "naive" or len(bases) < 2:
         return series
     marker = BASE_MARKERS[bases.index(base) % len(BASE_MARKERS)]
-    return Series(series.colour, marker, series.dashes, series.hatch)
+    return Series(series.colour, marker, series.dashes)
 
 
 def shown_metrics(methods: Mapping[str, Any]) -> list[str]:
@@ -157,7 +157,7 @@ def differences_figure(
     1
     """
     chosen = [m for m in metrics or shown_metrics(comparison) if _naive_mean(methods, m)]
-    figure = new_figure(1.05 + 0.36 * max(len(chosen), 2))
+    figure = new_figure(1.05 + max(0.36, 0.13 * len(comparison)) * max(len(chosen), 2))
     draw_differences(figure.subplots(), comparison, methods, chosen)
     return figure
 

@@ -1,0 +1,260 @@
+"""The report says what the numbers say, whole or with parts missing, in one file that needs nothing."""
+
+from __future__ import annotations
+
+import copy
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unskew.report import render_run_report
+
+SECTIONS = ("verdict", "propensities", "weights", "methods", "truth", "learning", "settings")
+FIGURES = (
+    "overview",
+    "reliability",
+    "histograms",
+    "weights",
+    "methods",
+    "differences",
+    "truth",
+    "learning",
+)
+VOID = {"meta", "br", "img", "input", "hr", "link"}
+
+
+class Page(HTMLParser):
+    """Ids, links, tables, figures and captions of a page; unbalanced tags are an error."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.open: list[str] = []
+        self.rows: dict[str, list[tuple[str, str | None]]] = {}
+        self.captions: list[str] = []
+        self.text = ""
+        self._row: str | None = None
+        self.feed(text)
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if given.get("id"):
+            self.ids.append(str(given["id"]))
+        if tag == "a":
+            self.links.append(str(given["href"]))
+        if tag == "td" and self._row is not None:
+            self.rows[self._row].append(("", given.get("data-value")))
+        if tag == "figcaption":
+            self.captions.append("")
+        if tag == "tr":
+            self._row = None
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if given.get("id"):
+            self.ids.append(str(given["id"]))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "th" and self._row is None and "tbody" in self.open:
+            self._row = data
+            while self._row in self.rows:
+                self._row += " again"
+            self.rows[self._row] = []
+        if self.open and self.open[-1] == "td" and self._row is not None:
+            shown, value = self.rows[self._row][-1]
+            self.rows[self._row][-1] = (shown + data, value)
+        if "figcaption" in self.open:
+            self.captions[-1] += data
+        if "svg" not in self.open and "style" not in self.open:
+            self.text += data
+
+
+@pytest.fixture(scope="module")
+def page(inputs: dict[str, Any]) -> str:
+    return render_run_report(**inputs)
+
+
+@pytest.fixture(scope="module")
+def quick(inputs: dict[str, Any]) -> dict[str, Any]:
+    """The same run with two metrics and no learning curves: as much to say, less to draw."""
+    metrics = dict(inputs["metrics"])
+    for part in ("methods", "comparison"):
+        metrics[part] = {
+            key: {metric: of[metric] for metric in ("auc", "dcg@4")} for key, of in metrics[part].items()
+        }
+    return {**inputs, "metrics": metrics, "histories": {}}
+
+
+@pytest.fixture(scope="module")
+def parsed(page: str) -> Page:
+    return Page(page)
+
+
+def test_every_section_and_figure_is_there_once(parsed: Page) -> None:
+    for name in (*SECTIONS, *(f"figure-{figure}" for figure in FIGURES)):
+        assert parsed.ids.count(name) == 1, name
+    assert len(parsed.ids) == len(set(parsed.ids))
+
+
+def test_every_link_leads_to_a_section_of_the_page(parsed: Page) -> None:
+    assert parsed.links
+    assert all(link.startswith("#") and link[1:] in parsed.ids for link in parsed.links)
+
+
+def test_every_figure_has_a_sentence_about_this_run(parsed: Page) -> None:
+    assert len(parsed.captions) == len(FIGURES)
+    for caption in parsed.captions:
+        assert re.fullmatch(r"[A-Z].*\.", caption.strip(), re.DOTALL)
+        assert len(caption) > 60
+
+
+def test_the_page_needs_nothing_from_outside(page: str) -> None:
+    namespaces = re.sub(r'xmlns(:\w+)?="[^"]*"', "", page)
+    assert not re.findall(r"https?:|//[a-z]", namespaces)
+    for forbidden in ("<script", "<link", "@import", "src=", "@font-face", "javascript:"):
+        assert forbidden not in page
+    assert set(re.findall(r"url\((.)", page)) <= {"#"}
+
+
+def test_the_same_run_gives_the_same_page(inputs: dict[str, Any], page: str) -> None:
+    assert render_run_report(**inputs) == page
+
+
+@pytest.mark.parametrize(
+    ("row", "key"),
+    [
+        ("ECE", "ece"),
+        ("ECE of pure noise", "ece_floor"),
+        ("WCE", "wce"),
+        ("NLL", "nll"),
+        ("Brier", "brier"),
+        ("AUC of clicks", "auc"),
+        ("Mean ÷ base rate", "mean_over_base_rate"),
+        ("Weight check", "weight_check"),
+        ("Effective sample size", "effective_sample_size"),
+        ("Clipped", "clipped"),
+    ],
+)
+def test_the_table_of_propensities_shows_the_metrics(
+    inputs: dict[str, Any], parsed: Page, row: str, key: str
+) -> None:
+    for (shown, value), kind in zip(parsed.rows[row], ("raw", "calibrated"), strict=False):
+        exact = inputs["metrics"]["propensity"][kind][key]
+        assert float(str(value)) == exact
+        text = shown.split()[0].replace(",", "")
+        scale, decimals = 100 if key == "clipped" else 1, len(text.partition(".")[2])
+        assert float(text) == pytest.approx(scale * exact, abs=0.5 * 10**-decimals + 1e-12)
+
+
+def test_the_table_of_methods_shows_means_rails_and_marks(inputs: dict[str, Any], parsed: Page) -> None:
+    metrics = inputs["metrics"]
+    cells = parsed.rows["DCG@4"]
+    values = [float(str(value)) for _, value in cells]
+    means = [metrics["methods"][key]["dcg@4"]["mean"] for key in metrics["methods"]]
+    assert values == [metrics["rails"]["random"]["dcg@4"], *means, metrics["rails"]["oracle"]["dcg@4"]]
+    tests = metrics["comparison"]
+    for cell, key in zip(cells[2:4], ("ips_raw", "ips"), strict=True):
+        test = tests[key]["dcg@4"]
+        assert test["p_holm"] < 0.05
+        assert (test["difference"] > 0) == (float(str(cell[1])) > means[0])
+
+
+def test_the_table_of_estimates_has_the_sign_of_estimate_minus_truth(
+    inputs: dict[str, Any], parsed: Page
+) -> None:
+    naive = inputs["metrics"]["truth"]["estimates"]["naive"]
+    estimate, off = parsed.rows["Naive"][0], parsed.rows["Naive"][1]
+    assert float(str(estimate[1])) == naive["estimate"]
+    assert float(str(off[1])) == -naive["bias"] > 0
+    assert off[0].startswith("+")
+
+
+@pytest.mark.parametrize(
+    "missing", [("truth",), ("methods",), ("comparison", "rails", "labels", "protocol", "p_min")]
+)
+def test_a_part_that_is_missing_is_left_out(quick: dict[str, Any], missing: tuple[str, ...]) -> None:
+    metrics = {name: value for name, value in quick["metrics"].items() if name not in missing}
+    ids = Page(render_run_report(**{**quick, "metrics": metrics})).ids
+    assert ("figure-truth" in ids) == ("truth" not in missing)
+    assert ("figure-methods" in ids) == ("methods" not in missing)
+    assert ("figure-differences" in ids) == (not {"methods", "comparison"} & set(missing))
+    assert "figure-reliability" in ids
+    assert "figure-learning" not in ids
+
+
+def test_a_run_without_a_test_set_says_that_nothing_was_compared(quick: dict[str, Any]) -> None:
+    metrics = {**quick["metrics"], "methods": {}, "comparison": {}, "rails": {}}
+    told = Page(render_run_report(**{**quick, "metrics": metrics})).text
+    assert "There is no randomly shown test set" in told
+
+
+def test_one_seed_is_not_called_a_difference(quick: dict[str, Any]) -> None:
+    metrics = copy.deepcopy(quick["metrics"])
+    metrics["comparison"] = {}
+    for method in metrics["methods"].values():
+        for summary in method.values():
+            summary.update(std=None, seeds=summary["seeds"][:1])
+    told = Page(render_run_report(**{**quick, "metrics": metrics})).text
+    assert "Nothing was tested against the naive model" in told
+    assert "▲" not in told
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan")])
+def test_numbers_that_are_missing_are_shown_as_missing(quick: dict[str, Any], nothing: float | None) -> None:
+    metrics = {
+        **quick["metrics"],
+        "propensity": _without_numbers(quick["metrics"]["propensity"], nothing),
+        "methods": _without_numbers(quick["metrics"]["methods"], nothing),
+        "comparison": _without_numbers(quick["metrics"]["comparison"], nothing),
+        "truth": _without_numbers(quick["metrics"]["truth"], nothing),
+        "rails": _without_numbers(quick["metrics"]["rails"], nothing),
+    }
+    text = render_run_report(**{**quick, "metrics": metrics})
+    assert Page(text).rows["AUC"][1][0].split()[0] == "–"
+    assert not re.search(r"\bnan\b|\bNone\b", Page(text).text)
+    assert not re.search(r'[ "]nan[ "]', text)
+
+
+def _without_numbers(value: Any, nothing: float | None) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_numbers(inner, nothing) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_numbers(inner, nothing) for inner in value]
+    return nothing if isinstance(value, (int, float)) else value
+
+
+def test_other_methods_are_shown_under_their_names(quick: dict[str, Any]) -> None:
+    metrics = copy.deepcopy(quick["metrics"])
+    for part in ("methods", "comparison"):
+        metrics[part]["dr_jl"] = metrics[part].pop("ips")
+        metrics[part]["dr_jl_raw"] = metrics[part].pop("ips_raw")
+    told = Page(render_run_report(**{**quick, "metrics": metrics})).text
+    assert "DR-JL with calibrated propensities is better on 2 of 2 metrics" in told
+    assert "DR-JL, raw" in told
+
+
+def test_names_from_the_data_cannot_become_markup(quick: dict[str, Any]) -> None:
+    hostile = "<script>alert(1)</script>"
+    metrics = copy.deepcopy(quick["metrics"])
+    metrics["data"]["name"] = metrics["labels"][0] = hostile
+    metrics["methods"] = {hostile: metrics["methods"]["naive"], **metrics["methods"]}
+    config = {**quick["config"], hostile: hostile, "calibrator": hostile}
+    assert "<script" not in render_run_report(**{**quick, "metrics": metrics, "config": config})
+
+
+def test_a_bare_minimum_is_enough(quick: dict[str, Any]) -> None:
+    text = render_run_report(metrics={}, config={}, sketches={}, clicked={}, histories={})
+    assert "No propensities were judged." in Page(text).text
+    with_nothing = {name: array[:0] for name, array in quick["clicked"].items()}
+    assert "no clicked rows" in render_run_report(**{**quick, "clicked": with_nothing})
+    assert np.all([len(array) == 0 for array in with_nothing.values()])
