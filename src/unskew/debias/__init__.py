@@ -5,15 +5,24 @@ from __future__ import annotations
 from unskew.debias.att import ATT
 from unskew.debias.base import Debiaser
 from unskew.debias.cdr import CDR
+from unskew.debias.ddpo import DDPO
 from unskew.debias.dr import DR
 from unskew.debias.dr_bias import DRBias
 from unskew.debias.dr_jl import DRJL
 from unskew.debias.dr_mse import DRMSE
+from unskew.debias.dr_v2 import DRV2
 from unskew.debias.eib import EIB
+from unskew.debias.escm2_dr import ESCM2DR
+from unskew.debias.escm2_ips import ESCM2IPS
+from unskew.debias.esmm import ESMM
+from unskew.debias.gpl import GPL
 from unskew.debias.ips import IPS
+from unskew.debias.ips_v2 import IPSV2
 from unskew.debias.kb_dr import KBDR
 from unskew.debias.kb_ips import KBIPS
 from unskew.debias.mrdr import MRDR
+from unskew.debias.multi_dr import MultiDR
+from unskew.debias.multi_ipw import MultiIPW
 from unskew.debias.naive import Naive
 from unskew.debias.setting import Batch, PassPlan, Setting, StagePlan, StepPlan
 from unskew.debias.snips import SNIPS
@@ -25,11 +34,18 @@ from unskew.debias.tdr import TDR
 __all__ = [
     "ATT",
     "CDR",
+    "DDPO",
     "DR",
     "DRJL",
     "DRMSE",
+    "DRV2",
     "EIB",
+    "ESCM2DR",
+    "ESCM2IPS",
+    "ESMM",
+    "GPL",
     "IPS",
+    "IPSV2",
     "KBDR",
     "KBIPS",
     "METHODS",
@@ -39,6 +55,8 @@ __all__ = [
     "Batch",
     "DRBias",
     "Debiaser",
+    "MultiDR",
+    "MultiIPW",
     "Naive",
     "PassPlan",
     "Setting",

@@ -103,6 +103,22 @@ class Residual(ImputationForm):
         return shift * (conversion + self.label(output, logit) - 2.0 * torch.sigmoid(logit))
 
 
+class SquaredPseudoLabel(ImputationForm):
+    """P1 with squared errors: r̃ = σ(b), e = (r − r̂)², ê = (r̃ − r̂)² (IPS-V2 and DR-V2 as published)."""
+
+    def error(self, conversion: Tensor, logit: Tensor) -> Tensor:
+        """(r − r̂)²."""
+        return (conversion - torch.sigmoid(logit)).square()
+
+    def imputed(self, output: Tensor, logit: Tensor) -> Tensor:
+        """(σ(b) − r̂)²."""
+        return self.error(self.label(output, logit), logit)
+
+    def label(self, output: Tensor, logit: Tensor) -> Tensor:
+        """σ(b)."""
+        return torch.sigmoid(output)
+
+
 FORMS: dict[FormName, ImputationForm] = {"P1": PseudoLabel(), "P2": DirectError(), "P3": Residual()}
 
 

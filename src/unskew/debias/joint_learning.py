@@ -81,7 +81,7 @@ class JointLearning(DoublyRobust):
         """Copy weights if asked to, and find the mean of w."""
         if self.copying() == "epoch":
             setting.copy_weights("prediction", "imputation")
-        if self.normalise_weights and "mean weight" not in setting.state:
+        if self.normalise_weights:
             mean = self._clamped(setting.clicks.propensity).mean(-1, keepdim=True)
             # Where every p is 1 all weights are 0 and there is nothing to divide by.
             setting.remember("mean weight", torch.where(mean > 0, mean, 1.0))

@@ -7,15 +7,24 @@ from typing import Any, TypeVar
 from unskew.debias.att import ATT
 from unskew.debias.base import Debiaser
 from unskew.debias.cdr import CDR
+from unskew.debias.ddpo import DDPO
 from unskew.debias.dr import DR
 from unskew.debias.dr_bias import DRBias
 from unskew.debias.dr_jl import DRJL
 from unskew.debias.dr_mse import DRMSE
+from unskew.debias.dr_v2 import DRV2
 from unskew.debias.eib import EIB
+from unskew.debias.escm2_dr import ESCM2DR
+from unskew.debias.escm2_ips import ESCM2IPS
+from unskew.debias.esmm import ESMM
+from unskew.debias.gpl import GPL
 from unskew.debias.ips import IPS
+from unskew.debias.ips_v2 import IPSV2
 from unskew.debias.kb_dr import KBDR
 from unskew.debias.kb_ips import KBIPS
 from unskew.debias.mrdr import MRDR
+from unskew.debias.multi_dr import MultiDR
+from unskew.debias.multi_ipw import MultiIPW
 from unskew.debias.naive import Naive
 from unskew.debias.snips import SNIPS
 from unskew.debias.stable_dr import StableDR
@@ -34,11 +43,20 @@ METHODS: dict[str, type[Debiaser]] = {
         DR,
         DRJL,
         MRDR,
+        GPL,
         CDR,
+        IPSV2,
+        DRV2,
+        ESMM,
+        ESCM2IPS,
+        ESCM2DR,
         DRBias,
         DRMSE,
         StableDR,
         TDR,
+        MultiIPW,
+        MultiDR,
+        DDPO,
         ATT,
         KBIPS,
         KBDR,

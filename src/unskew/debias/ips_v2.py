@@ -1,0 +1,128 @@
+"""IPS-V2: IPS with a propensity that also balances: clicked and unclicked must weigh the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from unskew.debias.imputation import FORMS, ImputationForm, SquaredPseudoLabel
+from unskew.debias.own_propensity import OwnPropensity, Source
+from unskew.debias.setting import Batch, Setting
+from unskew.debias.tasks import Tasks
+from unskew.estimator import require
+from unskew.training import stratified
+
+
+@dataclass(kw_only=True)
+class IPSV2(OwnPropensity):
+    """L = mean_D (p − o)² + α · mean_D (p·r̂ − o·r)² + β · L_cvr + γ · (mean_D [(o/p − (1−o)/(1−p)) · r̂])².
+
+    L_cvr = (1/|D|) Σ_O e/p with e = (r − r̂)². The last term, the balancing mean squared error, is 0 for true
+    propensities; p has its gradient there and in the first two, not in L_cvr. α is
+    ``click_conversion_weight``, β ``conversion_weight``, γ ``balance_weight``; networks share nothing. Use
+    it where propensities should be judged by what they balance, not by their likelihood alone.
+
+    Parameters
+    ----------
+    conversion_weight, balance_weight
+        β and γ. Published code: 1 and 0.01 on Coat, 5 and 0.05 on Yahoo! R3; α = 1 on both.
+    errors
+        ``"squared"`` as published, or ``"ce"`` for cross-entropies in the place of all squares but the last.
+    detach_p_in_cvr
+        False lets L_cvr move p, which it can only push up; p is then the tower's own, uncalibrated.
+    official
+        As published: no gradient is stopped and no propensity clipped.
+    """
+
+    name: ClassVar[str] = "ips-v2"
+    paper: ClassVar[str] = "Li 2023"
+    when: ClassVar[str] = "IPS where propensities should balance clicked and unclicked pairs"
+    detached: ClassVar[tuple[str, ...]] = ("propensity in the conversion loss",)
+
+    click_conversion_weight: float = 1.0
+    conversion_weight: float = 1.0
+    balance_weight: float = 0.01
+    errors: Literal["squared", "ce"] = "squared"
+    detach_p_in_cvr: bool = True
+    official: bool = False
+
+    def networks(self) -> Mapping[str, tuple[str, ...]]:
+        """A network each for the prediction and the click."""
+        return {"prediction": ("prediction",), "click": ("click",)}
+
+    def source(self, setting: Setting) -> Source:
+        """The tower's own where it has a gradient."""
+        return super().source(setting) if self.detaches_propensity else "report-only"
+
+    @property
+    def detaches_propensity(self) -> bool:
+        """Whether p has no gradient in the conversion loss."""
+        return self.detach_p_in_cvr and not self.official
+
+    @property
+    def form(self) -> ImputationForm:
+        """The arithmetic of errors."""
+        return SquaredPseudoLabel() if self.errors == "squared" else FORMS["P1"]
+
+    def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
+        """The four terms."""
+        towers = [tower for towers in self.networks().values() for tower in towers if tower != "click"]
+        tasks = Tasks.read(setting, observed, full, *towers)
+        if self.errors == "squared":
+            click, both = squared_click_losses(tasks, observed.conversion)
+        else:
+            click, both = tasks.click_loss(), tasks.click_conversion_loss(observed.conversion)
+        return (
+            click
+            + self.click_conversion_weight * both
+            + self.conversion_loss(setting, observed, tasks, self.weight_propensity(setting, observed, tasks))
+            + self.balance_weight * self.imbalance(tasks).square()
+        )
+
+    def conversion_loss(self, setting: Setting, observed: Batch, tasks: Tasks, p: Tensor) -> Tensor:
+        """β · L_cvr."""
+        error = self.form.error(observed.conversion, tasks.observed["prediction"])
+        return self.conversion_weight * stratified(observed=error / p, density=setting.density)
+
+    def weight_propensity(self, setting: Setting, observed: Batch, tasks: Tasks) -> Tensor:
+        """The p of the conversion loss, with a gradient only if asked for."""
+        if self.detaches_propensity:
+            return self.propensity(setting, observed)
+        return torch.sigmoid(tasks.observed["click"]).clamp(min=self.least)
+
+    def imbalance(self, tasks: Tasks) -> Tensor:
+        """mean_D [(o/p − (1 − o)/(1 − p)) · r̂] ``[R]``."""
+        clicked, unclicked = (torch.sigmoid(logits["prediction"]) for logits in (tasks.observed, tasks.full))
+        p = torch.sigmoid(tasks.observed["click"]).clamp(min=self.least)
+        not_p = torch.sigmoid(-tasks.full["click"]).clamp(min=self.least)
+        return tasks.over_cells(clicked=clicked / p, unclicked=-unclicked / not_p)
+
+    @property
+    def least(self) -> float:
+        """What p and 1 − p are clipped at."""
+        return 0.0 if self.official else self.p_min
+
+    def _check(self) -> None:
+        super()._check()
+        require(self.errors in ("squared", "ce"), f"errors must be 'squared' or 'ce', not {self.errors!r}")
+        require(
+            self.detaches_propensity or self.calibration in ("auto", "report-only"),
+            f"calibration {self.calibration!r} needs a p without gradient in the conversion loss",
+            "use official=False and detach_p_in_cvr=True, or calibration='report-only'",
+        )
+
+
+def squared_click_losses(tasks: Tasks, conversion: Tensor) -> tuple[Tensor, Tensor]:
+    """mean_D (p − o)² and mean_D (p·r̂ − o·r)²."""
+    (p, r), (p_full, r_full) = (
+        (torch.sigmoid(logits["click"]), torch.sigmoid(logits["prediction"]))
+        for logits in (tasks.observed, tasks.full)
+    )
+    return (
+        tasks.over_cells(clicked=(1.0 - p).square(), unclicked=p_full.square()),
+        tasks.over_cells(clicked=(p * r - conversion).square(), unclicked=(p_full * r_full).square()),
+    )

@@ -1,0 +1,58 @@
+"""Multi-DR: doubly robust learning with its propensity and its imputer on shared embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from unskew.debias.imputation import FORMS, FormName
+from unskew.debias.multi_task import MultiTask
+from unskew.debias.setting import Batch, Setting
+from unskew.debias.tasks import Tasks
+from unskew.estimator import require
+from unskew.training import stratified
+
+
+@dataclass(kw_only=True)
+class MultiDR(MultiTask):
+    """L = (1/|D|) Σ_D CE(o, p) + λ_c · (L_err + L_imp).
+
+    L_err = (1/|D|) Σ_D [ê + o·(e − ê)/sg(p)], L_imp = (1/|D|) Σ_O (e − ê)²/sg(p); e = CE(r, r̂), and ê is
+    what the imputation tower says of it; λ_c is ``conversion_weight``, 1 in the paper. Towers share
+    embeddings: apart, P2 would train the prediction exactly as IPS does. Use it as :class:`MultiIPW`, where
+    weights vary much.
+
+    Parameters
+    ----------
+    imputation_form
+        ``"P2"``, ê = softplus of the tower, as in the papers; ``"P1"`` or ``"P3"`` (METHODS §1.2).
+    """
+
+    name: ClassVar[str] = "multi-dr"
+    paper: ClassVar[str] = "Zhang 2020"
+    when: ClassVar[str] = "doubly robust where clicks can teach the embeddings what conversions need"
+    imputation: ClassVar[str | None] = "P2"
+    towers: ClassVar[tuple[str, ...]] = ("prediction", "imputation")
+
+    imputation_form: FormName = "P2"
+
+    def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
+        """λ_c · (L_err + L_imp)."""
+        form = FORMS[self.imputation_form]
+        logit, output = tasks.observed["prediction"], tasks.observed["imputation"]
+        correction = form.error(observed.conversion, logit) - form.imputed(output, logit)
+        deviation = form.deviation(observed.conversion, output, logit)
+        return self.conversion_weight * stratified(
+            observed=(correction + deviation.square()) / self.propensity(setting, observed),
+            full=form.imputed(tasks.full["imputation"], tasks.full["prediction"]),
+            density=setting.density,
+        )
+
+    def _check(self) -> None:
+        super()._check()
+        require(
+            self.imputation_form in FORMS,
+            f"imputation_form must be one of {', '.join(FORMS)}, not {self.imputation_form!r}",
+        )
