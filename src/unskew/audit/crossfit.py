@@ -15,7 +15,7 @@ from unskew.errors import DataError
 from unskew.metrics import CalibrationSketch, ece, mean_outcome_over_score, nll, wce
 from unskew.metrics._grid import ids
 from unskew.metrics._kernel import LIKELIHOOD_FLOOR
-from unskew.metrics.sketch import CellSums
+from unskew.metrics._sums import CellSums
 
 Array = NDArray[np.float64]
 
@@ -55,9 +55,15 @@ class CalibratorScore:
         return self.excess <= self.excess_error
 
 
-def fit_without_each(name: str | Calibrator, folds: FoldSketches) -> list[Calibrator]:
-    """For each fold the calibrator fitted on the rows of all others; one class among them is an error."""
-    fitted = []
+def fit_without_each(
+    name: str | Calibrator, folds: FoldSketches, *, choose_once: bool = False
+) -> list[Calibrator]:
+    """For each fold the calibrator fitted on the rows of all others; one class among them is an error.
+
+    ``choose_once`` keeps a smoothing that was chosen without the first fold (the spline's penalty) for the
+    other folds: for a comparison, where choosing it five times would take as long as all other calibrators.
+    """
+    fitted: list[Calibrator] = []
     for fold in range(folds.folds):
         training = folds.without(fold)
         if not _both_classes(training):
@@ -67,6 +73,8 @@ def fit_without_each(name: str | Calibrator, folds: FoldSketches) -> list[Calibr
                 remedy="give more rows, or fewer folds",
             )
         chosen = name.clone() if isinstance(name, Calibrator) else make_calibrator(name)
+        if choose_once and fitted and hasattr(fitted[0], "penalty_"):
+            chosen.set_params(penalty=fitted[0].penalty_)
         fitted.append(chosen.fit(training))
     return fitted
 
@@ -81,7 +89,7 @@ def compare(folds: FoldSketches, names: Sequence[str] = COMPARED) -> list[Calibr
     parts: dict[str, list[CalibrationSketch]] = {}
     losses: dict[str, list[Array]] = {}
     for name in names:
-        fitted = fit_without_each(name, folds)
+        fitted = fit_without_each(name, folds, choose_once=True)
         predicted = [
             np.asarray(calibrator.predict(sketch.points().score)) if sketch.rows else np.empty(0)
             for calibrator, sketch in zip(fitted, folds.sketches, strict=True)

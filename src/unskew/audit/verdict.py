@@ -73,11 +73,13 @@ def verdict(
     Examples
     --------
     >>> low = Region(low=None, high=0.01, share=0.8, ratio=0.5556, part=0.36)
-    >>> print(verdict(healthy=False, tolerance=0.05, wce=Figure(0.46, 0.45, 0.47, 0.01), wce_debiased=0.46,
-    ...               p_value=0.0, significance=0.01, clicks=9000, infinite=0, regions=[low],
-    ...               remedy=Remedy("platt", 0.02, 0.004, True), segment=None))  # doctest: +NORMALIZE_WHITESPACE
-    Overstated by a factor 1.8 below 0.01; the weights that matter are 44 % too small. Platt on logits,
-    cross-fitted, would bring WCE from 0.46 to 0.02.
+    >>> text = verdict(healthy=False, tolerance=0.05, wce=Figure(0.46, 0.45, 0.47, 0.01), wce_debiased=0.46,
+    ...                p_value=0.0, significance=0.01, clicks=9000, infinite=0, regions=[low],
+    ...                remedy=Remedy("platt", 0.02, 0.004, True), segment=None)
+    >>> for sentence in text.split(". "):
+    ...     print(sentence)
+    Overstated by a factor 1.8 below 0.01; the weights that matter are 44 % too small
+    Platt on logits, cross-fitted, would bring WCE from 0.46 to 0.02.
     """
     if healthy:
         sentences = [_praise(tolerance, wce, wce_debiased, p_value, significance, clicks)]

@@ -73,6 +73,11 @@ class WeightsResult:
     p_min: float
 
     @property
+    def chosen(self) -> tuple[str, ...]:
+        """The names of the calibrators, of what ``auto`` chose rather than ``auto`` itself."""
+        return tuple(getattr(calibrator, "choice_", calibrator).name for calibrator in self.calibrators)
+
+    @property
     def weights(self) -> WeightFigures | None:
         """Figures of the calibrated weights of the clicked rows."""
         return weight_figures(self.calibrated, p_min=self.p_min)
@@ -83,6 +88,7 @@ class WeightsResult:
             "rows": self.rows,
             "folds": self.folds,
             "calibrator": self.calibrators[0].name,
+            "chosen": list(self.chosen),
             "messages": sorted({c.message_ for c in self.calibrators if c.message_}),
             **{
                 kind: {

@@ -51,9 +51,8 @@ def print_weights(result: WeightsResult, out: str) -> None:
     console.print(table)
     for message in sorted({c.message_ for c in result.calibrators if c.message_}):
         console.print(f"{result.calibrators[0].name}: {message}")
-    console.print(
-        f"{result.rows:,} rows in {result.folds} folds, calibrated by {result.calibrators[0].name}: {out}"
-    )
+    names = ", ".join(dict.fromkeys(result.chosen))
+    console.print(f"{result.rows:,} rows in {result.folds} folds, calibrated by {names}: {out}")
 
 
 def _number(value: float | None, digits: int = 4) -> str:

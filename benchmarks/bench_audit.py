@@ -1,0 +1,156 @@
+"""``unskew audit`` beside a plain read of the two columns. ``python -m benchmarks.bench_audit``
+
+Times are the best of several, taken in turns in one process, so that a busy machine hurts all alike:
+``read`` is ``pyarrow.parquet.read_table`` of the two columns, ``pass`` the one streaming pass of an audit
+(reading, checking, five sketches), ``audit`` everything up to the verdict. What an audit adds to its pass
+does not grow with the rows. Memory is the peak of a fresh process above what it holds after its imports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.make_audit_data import TYPES, write
+
+MEGABYTE = 1 << 20
+WANTED_RATIO = 3.0
+WANTED_MEGABYTES = 700
+
+
+def child(path: str, repeats: int) -> dict[str, float]:
+    """Times and peak memory, in a process of its own."""
+    import pyarrow.parquet
+
+    from unskew.audit import audit
+    from unskew.audit.audit import FOLDS
+    from unskew.audit.audit import read as read_sketches
+    from unskew.audit.stream import Roles
+    from unskew.datasets.tables import expand_paths
+
+    started = _resident()
+    result = audit(path, score="p", outcome="clicked")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - started
+    files = expand_paths(path)
+    works: dict[str, Callable[[], Any]] = {
+        "read": lambda: [pyarrow.parquet.read_table(file, columns=["p", "clicked"]) for file in files],
+        "pass": lambda: read_sketches(files, Roles("p", "clicked"), folds=FOLDS),
+        "audit": lambda: audit(path, score="p", outcome="clicked"),
+    }
+    if len(files) > 1:
+        # All files at once would need the memory that the audit does not.
+        works["read"] = lambda: [
+            pyarrow.parquet.read_table(file, columns=["p", "clicked"]).num_rows for file in files
+        ]
+    best = dict.fromkeys(works, float("inf"))
+    for _ in range(repeats):
+        for name, work in works.items():
+            start = time.perf_counter()
+            work()
+            best[name] = min(best[name], time.perf_counter() - start)
+    return {"rows": result.rows, "peak MB": peak / MEGABYTE, **best}
+
+
+def command_seconds(path: Path, repeats: int) -> tuple[float, float]:
+    """The whole command in a fresh process, and a fresh process that reads the two columns."""
+    reading = f"import pyarrow.parquet as pq; pq.read_table({str(path)!r}, columns=['p', 'clicked'])"
+    best = [float("inf")] * 2
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            auditing = ["-m", "unskew", "audit", str(path), "--score", "p", "--outcome", "clicked"]
+            for place, arguments in enumerate((["-c", reading], [*auditing, "--out", f"{folder}/audit"])):
+                start = time.perf_counter()
+                subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=False)
+                best[place] = min(best[place], time.perf_counter() - start)
+    return best[0], best[1]
+
+
+def _resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def _measured(path: Path, repeats: int) -> dict[str, float]:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.bench_audit", "--child", str(path), "--repeats", str(repeats)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--files", type=int, default=100, help="of a tenth of the rows each")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--json", type=Path, default=None, help="also write the results to this file")
+    parser.add_argument("--child", default=None, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(child(options.child, options.repeats)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        cases: list[tuple[str, Path, int]] = []
+        for types, (score, outcome) in TYPES.items():
+            name = f"1 file, {score.__name__} + {outcome.__name__}"
+            path = write(Path(folder) / f"{types}.parquet", options.rows, types=types)
+            cases.append((name, path, options.repeats))
+        many = Path(folder) / "many"
+        many.mkdir()
+        for number in range(options.files):
+            write(many / f"part-{number:03}.parquet", options.rows // 10, seed=number)
+        if options.files:
+            cases.append((f"{options.files} files, float32 + uint8", many, 2))
+        rows = []
+        for name, path, repeats in cases:
+            found = _measured(path, repeats)
+            rows.append(
+                {
+                    "data": name,
+                    **found,
+                    "pass ÷ read": found["pass"] / found["read"],
+                    "audit − pass": found["audit"] - found["pass"],
+                }
+            )
+        plain, command = command_seconds(cases[0][1], min(options.repeats, 3))
+    tell(rows, plain, command, options.json)
+
+
+def tell(rows: list[dict[str, Any]], plain: float, command: float, path: Path | None) -> None:
+    columns = list(rows[0])
+    cells = [[f"{row[c]:.3f}" if isinstance(row[c], float) else f"{row[c]}" for c in columns] for row in rows]
+    widths = [max(len(c), *(len(line[k]) for line in cells)) for k, c in enumerate(columns)]
+    for line in (columns, ["-" * width for width in widths], *cells):
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)))
+    print(
+        f"\nA fresh process: the whole command with report.html {command:.2f} s, a read of the two columns"
+        f" {plain:.2f} s.\nWanted: pass ÷ read at most {WANTED_RATIO:g}, peak at most {WANTED_MEGABYTES} MB."
+    )
+    result = {
+        "machine": f"CPU, {os.cpu_count()} cores, {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in ("numpy", "numba", "pyarrow", "unskew")},
+        "rows": rows,
+        "command": {"audit": command, "read": plain},
+    }
+    print(json.dumps(result))
+    if path:
+        path.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
