@@ -65,7 +65,7 @@ def run(
         raise ParameterError(f"--json {json} {problem}", remedy="give the name of a file in a folder")
     options: dict[str, Any] = {}
     if is_file:
-        if not Path(data).exists():
+        if not (Path(root or "") / data).exists():
             raise DataError("there is no such file", where=data, remedy="give --data an existing file")
         options = {
             "train": data,
