@@ -1,0 +1,21 @@
+"""You have a propensity of your own, in a column of your table of impressions. Use it as it is."""
+
+import numpy as np
+import pandas as pd
+
+import unskew as us
+
+random = np.random.default_rng(0)
+shown = pd.DataFrame({"uid": random.integers(60, size=20_000), "iid": random.integers(40, size=20_000)})
+on_top = random.random(20_000) < 0.25  # a better place: clicked and bought more often, whatever the item
+shown["p"] = np.where(on_top, 0.5, 0.1)  # what your own model says about each impression
+shown["clicked"] = (random.random(20_000) < shown.p).astype(int)
+bought = random.random(20_000) < np.where(on_top, 0.6, 0.2)
+shown["bought"] = np.where(shown.clicked == 1, bought, np.nan)  # known only where it was clicked
+
+names = {"user": "uid", "item": "iid", "click": "clicked", "conversion": "bought"}
+log = us.Log.from_frame(shown, **names, keep=("p",), space="impressions")
+for method in (us.Naive(backbone=us.MF(dim=4)), us.SNIPS(backbone=us.MF(dim=4))):
+    method.set_params(learning_rate=0.02).fit(log, propensity="p", seeds=3)
+    print(f"{method.name:6} mean conversion {method.predict(log).mean():.3f} (true {bought.mean():.3f})")
+print(f"Σ 1/p over clicks ÷ impressions = {method.clipping_[0].weight_check:.2f} (1 if p is honest)")
