@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+INTERRUPTED = "unskew: interrupted; nothing was written. Give the same command to start again."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,17 +24,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         result = app(args=given or ["--help"], standalone_mode=False)
     except typer.Exit as done:
-        return int(done.exit_code)
+        result = done.exit_code
     except (typer.Abort, KeyboardInterrupt):
-        print(
-            "unskew: interrupted; nothing was written. Give the same command to start again.", file=sys.stderr
-        )
-        return EXIT_INTERRUPTED
+        result = EXIT_INTERRUPTED
     except usage_error as error:
         message = getattr(error, "format_message", error.__str__)()
         return _fail(f"{message} (unskew --help tells more)")
     except UnskewError as error:
         return _fail(str(error))
+    if result == EXIT_INTERRUPTED:
+        # typer catches an interrupt itself and gives this code without a word.
+        print(INTERRUPTED, file=sys.stderr)
     return result if isinstance(result, int) else 0
 
 

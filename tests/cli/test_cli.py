@@ -1,0 +1,423 @@
+"""The command line: one line for an error, exit codes, run folders whole or not there, and score."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import unskew as us
+from unskew.cli import main
+
+QUICK = ["--backbone", "mf", "--seeds", "2", "--crossfit", "2", "--propensity-epochs", "2"]
+COLUMNS = ["--user", "who", "--item", "what", "--click", "seen", "--conversion", "bought"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A training log and a test log as files, drawn from the synthetic world."""
+    folder = tmp_path_factory.mktemp("files")
+    data = us.load("synthetic", n_users=50, n_items=40, density=0.2, seed=3)
+    for name, log in (("train", data.train), ("test", data.test)):
+        table = pa.table(
+            {"user": log.user, "item": log.item, "conversion": log.known_conversion().astype(int)}
+        )
+        pyarrow.csv.write_csv(table, folder / f"{name}.csv")
+        pq.write_table(table, folder / f"{name}.parquet")
+    return folder
+
+
+@pytest.fixture
+def no_report(monkeypatch):
+    monkeypatch.setattr("unskew.report.render_run_report", lambda **told: "<html></html>")
+
+
+@pytest.fixture(scope="module")
+def run(files, tmp_path_factory):
+    """A whole run through the command line, with its report."""
+    folder = tmp_path_factory.mktemp("runs")
+    arguments = ["--data", str(files / "train.parquet"), "--test", str(files / "test.csv")]
+    code = main(["run", *arguments, *QUICK, "--out", str(folder / "run"), "--json", str(folder / "out.json")])
+    assert code == 0
+    return folder / "run"
+
+
+def fails(arguments, capsys, *, code: int = 2) -> str:
+    """Run, and give the one line that it printed on standard error."""
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == code
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.count("\n") == 1, error
+    assert "Traceback" not in error
+    assert error.startswith("unskew: ")
+    return error
+
+
+def tree(folder):
+    return sorted(path.relative_to(folder) for path in folder.rglob("*"))
+
+
+class TestRun:
+    def test_it_writes_a_run_folder_and_the_metrics_as_json(self, run):
+        assert {path.name for path in run.iterdir()} >= {
+            "config.toml",
+            "model.safetensors",
+            "calibrator.json",
+            "propensities.parquet",
+            "metrics.json",
+            "report.html",
+        }
+        assert not {path.suffix for path in run.iterdir()} & {".pkl", ".pickle", ".pt", ".pth", ".joblib"}
+        assert sorted(path.name for path in run.parent.iterdir()) == ["out.json", "run"]
+        told = json.loads((run / "metrics.json").read_text())
+        assert json.loads((run.parent / "out.json").read_text()) == told
+        assert set(told["methods"]) == {"naive", "ips_raw", "ips"}
+
+    def test_the_report_is_one_file_that_needs_no_network(self, run):
+        page = (run / "report.html").read_text()
+        assert page.lstrip().lower().startswith("<!doctype html>")
+        for outside in ('src="http', "src='http", 'href="http', "@import", "url(http"):
+            assert outside not in page
+
+    def test_it_prints_short_tables_and_where_the_report_is(self, files, tmp_path, capsys, no_report):
+        arguments = ["--data", files / "train.csv", "--test", files / "test.parquet", *QUICK]
+        assert main([str(a) for a in ["run", *arguments, "--out", tmp_path / "run"]]) == 0
+        out, error = capsys.readouterr()
+        for word in ("50 users × 40 items", "ECE of a perfect one", "hits@6", "ips raw", "The report: "):
+            assert word in out
+        assert error == "", "no bar where there is no terminal"
+
+    def test_the_folder_has_a_name_by_default(self, files, tmp_path, monkeypatch, no_report):
+        monkeypatch.chdir(tmp_path)
+        assert main(["run", "--data", str(files / "train.csv"), *QUICK, "--method", "snips"]) == 0
+        assert (tmp_path / "runs" / "train-snips" / "config.toml").is_file()
+
+    def test_a_file_is_looked_for_under_the_root(self, files, tmp_path, no_report):
+        arguments = ["--data", "train.csv", "--root", str(files), *QUICK, "--method", "naive"]
+        assert main(["run", *arguments, "--out", str(tmp_path / "run")]) == 0
+
+    def test_an_earlier_run_needs_overwrite(self, run, files, capsys, no_report):
+        arguments = ["run", "--data", files / "train.csv", *QUICK, "--method", "naive", "--out", run]
+        before = (run / "metrics.json").read_bytes()
+        line = fails(arguments, capsys)
+        assert "holds a run already" in line
+        assert "--overwrite" in line
+        assert (run / "metrics.json").read_bytes() == before
+
+    def test_overwrite_replaces_a_run_but_nothing_else(self, files, tmp_path, capsys, no_report):
+        target = tmp_path / "run"
+        arguments = ["run", "--data", str(files / "train.csv"), *QUICK, "--out", str(target)]
+        target.mkdir()
+        (target / "letter.txt").write_text("dear")
+        for further in ([], ["--overwrite"]):
+            assert "a folder with other things in it" in fails([*arguments, *further], capsys)
+        assert tree(tmp_path) == sorted(
+            [target.relative_to(tmp_path), (target / "letter.txt").relative_to(tmp_path)]
+        )
+        (target / "letter.txt").unlink()
+        assert main([*arguments, "--method", "naive"]) == 0, "an empty folder is in nobody's way"
+        assert main([*arguments, "--method", "naive", "--overwrite"]) == 0
+        assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+    @pytest.mark.parametrize("where", ["unskew.study.run.run_job", "unskew.study.folder.write_json"])
+    def test_an_interrupt_leaves_a_message_and_nothing_else(
+        self, files, tmp_path, capsys, monkeypatch, no_report, where
+    ):
+        def interrupt(*arguments):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(where, interrupt)
+        arguments = [
+            "run",
+            "--data",
+            files / "train.csv",
+            *QUICK,
+            "--method",
+            "naive",
+            "--out",
+            tmp_path / "run",
+        ]
+        line = fails(arguments, capsys, code=130)
+        assert "interrupted; nothing was written" in line
+        assert "same command" in line
+        assert tree(tmp_path) == []
+
+    def test_a_failure_in_the_middle_leaves_no_folder(self, files, tmp_path, monkeypatch, no_report):
+        def fail(*arguments):
+            raise OSError("disk full")
+
+        monkeypatch.setattr("unskew.study.folder.write_json", fail)
+        arguments = ["run", "--data", str(files / "train.csv"), *QUICK, "--method", "naive"]
+        with pytest.raises(OSError, match="disk full"):
+            main([*arguments, "--out", str(tmp_path / "run")])
+        assert tree(tmp_path) == []
+
+
+HEADER = "who,what,seen,bought\n"
+GOOD = "".join(
+    f"{user},{item},{int(seen)},{user % 2 if seen else ''}\n"
+    for user in range(12)
+    for item in range(6)
+    for seen in [(user + item) % 3 == 0]
+)
+
+
+class TestBadData:
+    """Every bad log of the issue, through the command line."""
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("who,what,bought\na,b,1\n", ["column 'seen' is missing", "who, what, bought"]),
+            (HEADER + ",b,1,1\n" + GOOD, ["column 'who', row 0", "id is missing"]),
+            (HEADER + GOOD + "nan,3,1,1\n", ["who", "To fix"]),
+            (HEADER + GOOD + "40,41,2,0\n", ["column 'seen', row 72", "value 2, not 0 or 1"]),
+            (HEADER + GOOD + "40,41,,0\n", ["column 'seen', row 72", "missing"]),
+            (HEADER + GOOD + "40,41,yes,0\n", ["column 'seen', row", "is not a number"]),
+            (
+                HEADER + GOOD + "40,41,1,\n",
+                ["column 'bought', row 72", "conversion is missing where click is 1"],
+            ),
+            (HEADER + GOOD + "40,41,1,3\n", ["column 'bought', row 72", "value 3, not 0 or 1"]),
+            (HEADER + GOOD + "40,41,0,1\n", ["column 'bought', row 72", "conversion is 1 where click is 0"]),
+            (HEADER + GOOD + "0,0,1,1\n", ["row 72", "is listed 2 times", "--duplicates max"]),
+            (HEADER, ["is empty"]),
+            ("", ["empty"]),
+            (HEADER + "a,b,0,0\nc,d,0,0\n", ["no row of the population is clicked: one class only"]),
+            (HEADER + "a,b,1,0\nc,d,1,0\n", ["conversion is 0 on every clicked row: one class only"]),
+            (HEADER + "a,b,1,0\n", ["every pair of the population is clicked: one class only"]),
+        ],
+    )
+    def test_it_is_told_in_one_line_and_nothing_is_left(self, tmp_path, capsys, text, words):
+        source = tmp_path / "clicks.csv"
+        source.write_text(text)
+        line = fails(["run", "--data", source, *COLUMNS, *QUICK, "--out", tmp_path / "run"], capsys)
+        for word in words:
+            assert word in line
+        assert str(source) in line
+        assert tree(tmp_path) == [source.relative_to(tmp_path)]
+
+    def test_duplicates_are_kept_once_on_request(self, tmp_path, no_report):
+        source = tmp_path / "clicks.csv"
+        source.write_text(HEADER + GOOD + "0,0,1,1\n")
+        arguments = [
+            "run",
+            "--data",
+            str(source),
+            *COLUMNS,
+            *QUICK,
+            "--method",
+            "naive",
+            "--duplicates",
+            "max",
+        ]
+        assert main([*arguments, "--out", str(tmp_path / "run")]) == 0
+
+    def test_an_unseen_id_in_the_test_log_is_told(self, files, tmp_path, capsys):
+        source = tmp_path / "test.csv"
+        source.write_text("user,item,conversion\n0,0,1\n99,0,0\n")
+        arguments = [
+            "run",
+            "--data",
+            files / "train.csv",
+            "--test",
+            source,
+            *QUICK,
+            "--out",
+            tmp_path / "run",
+        ]
+        line = fails(arguments, capsys)
+        assert "user 99 was not seen in training" in line
+        assert not (tmp_path / "run").exists()
+
+
+class TestBadArguments:
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["--data", "nowhere.csv"], ["nowhere.csv", "there is no such file"]),
+            (["--data", "movielens"], ["no dataset is called 'movielens'", "synthetic, coat"]),
+            (["--data", "coat"], ["the dataset 'coat' needs the folder of its files", "--root"]),
+            (["--data", "coat", "--root", "."], ["train.ascii", "expected", "found"]),
+            (["--data", "synthetic", "--root", "."], ["drawn, not read"]),
+            (["--test", "x.csv"], ["--test goes with --data FILE"]),
+            (["--backbone", "lstm"], ["unknown backbone 'lstm'", "neumf, mf"]),
+            (["--calibrator", "magic"], ["no calibrator 'magic'", "platt"]),
+            (["--method", "magic"], ["unknown method 'magic'", "ips"]),
+            (["--protocol", "fair"], ["protocol must be 'honest' or 'paper', not 'fair'"]),
+            (["--seeds", "0"], ["seeds must be at least 1"]),
+            (["--seeds", "many"], ["--seeds", "integer"]),
+            (["--seed", "-3"], ["seed must not be negative"]),
+            (["--crossfit", "1"], ["crossfit must be None or at least 2 folds, not 1"]),
+            (["--p-min", "2"], ["p_min must be in (0, 1), not 2.0"]),
+            (["--propensity-epochs", "0"], ["propensity_epochs must be at least 1"]),
+            (["--device", "gpu7"], ["'gpu7' is not a device", "auto, cpu"]),
+            (["--json", "nowhere/metrics.json"], ["nowhere/metrics.json", "does not exist"]),
+            (["--json", "."], ["is a folder"]),
+            (["--out", "notes.txt"], ["notes.txt", "is a file"]),
+            (["--out", "notes.txt/run"], ["notes.txt", "cannot write into"]),
+            (["--colour"], ["No such option: --colour", "--help"]),
+        ],
+    )
+    def test_it_is_told_in_one_line_and_nothing_is_left(
+        self, tmp_path, monkeypatch, capsys, arguments, words
+    ):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "notes.txt").write_text("notes")
+        line = fails(["run", *arguments], capsys)
+        for word in words:
+            assert word in line
+        assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+    @pytest.mark.parametrize("arguments", [["fly"], ["--colour"], ["score"], ["score", "run"]])
+    def test_a_wrong_verb_or_a_missing_argument_is_told(self, capsys, arguments):
+        assert "unskew --help tells more" in fails(arguments, capsys)
+
+    def test_nothing_asked_is_answered_with_help(self, capsys):
+        assert main([]) == 0
+        out, error = capsys.readouterr()
+        assert "run" in out
+        assert "score" in out
+        assert error == ""
+
+    def test_the_version_is_told(self, capsys):
+        assert main(["--version"]) == 0
+        assert capsys.readouterr().out == f"unskew {us.__version__}\n"
+
+    def test_methods_are_listed_with_what_they_need(self, capsys, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "200")
+        assert main(["methods"]) == 0
+        out = capsys.readouterr().out
+        for name in us.METHODS:
+            assert name in out
+        assert "propensities" in out
+
+
+class TestScore:
+    @pytest.fixture
+    def pairs(self, tmp_path):
+        table = pa.table({"user": [0, 49, 7], "item": [39, 0, 7], "note": ["a", "b", "c"]})
+        pq.write_table(table, tmp_path / "pairs.parquet")
+        pyarrow.csv.write_csv(table, tmp_path / "pairs.csv")
+        return tmp_path / "pairs.parquet"
+
+    @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+    def test_scores_are_those_of_the_loaded_model(self, run, pairs, suffix, capsys):
+        out = pairs.with_name("scored.parquet")
+        assert main(["score", str(run), str(pairs.with_suffix(suffix)), "-o", str(out)]) == 0
+        assert "3 pairs scored" in capsys.readouterr().out
+        table = pq.read_table(out)
+        assert table.column_names == ["user", "item", "note", "conversion", "conversion_std", "propensity"]
+        each = us.load_model(run).predict_pairs_each([0, 49, 7], [39, 0, 7])
+        np.testing.assert_array_equal(table["conversion"], each.mean(axis=0))
+        np.testing.assert_array_equal(table["conversion_std"], each.std(axis=0, ddof=1))
+        propensity = us.load_propensity(run).predict_pairs_each([0, 49, 7], [39, 0, 7]).mean(axis=0)
+        np.testing.assert_array_equal(table["propensity"], propensity)
+        assert table["note"].to_pylist() == ["a", "b", "c"]
+
+    def test_another_of_the_runs_methods_can_be_asked(self, run, pairs):
+        out = pairs.with_name("scored.parquet")
+        assert main(["score", str(run), str(pairs), "-o", str(out), "--method", "naive"]) == 0
+        naive = us.load_model(run, "naive").predict_pairs_each([0, 49, 7], [39, 0, 7]).mean(axis=0)
+        np.testing.assert_array_equal(pq.read_table(out)["conversion"], naive)
+
+    def test_unseen_ids_are_an_error_or_nan(self, run, tmp_path, capsys):
+        pairs, out = tmp_path / "pairs.csv", tmp_path / "scored.parquet"
+        pairs.write_text("user,item\n0,0\n50,0\n0,40\n")
+        line = fails(["score", run, pairs, "-o", out], capsys)
+        assert "user 50 was not seen in training" in line
+        assert "--unseen nan" in line
+        assert not out.exists()
+        assert main(["score", str(run), str(pairs), "-o", str(out), "--unseen", "nan"]) == 0
+        table = pq.read_table(out)
+        for column in ("conversion", "propensity"):
+            assert np.isnan(table[column].to_numpy()).tolist() == [False, True, True]
+
+    def test_columns_may_have_other_names(self, run, tmp_path, capsys):
+        pairs, out = tmp_path / "pairs.csv", tmp_path / "scored.parquet"
+        pairs.write_text("who,what\n0,0\n")
+        assert "column 'user' is missing" in fails(["score", run, pairs, "-o", out], capsys)
+        assert main(["score", str(run), str(pairs), "-o", str(out), "--user", "who", "--item", "what"]) == 0
+
+    def test_an_output_file_is_replaced_only_on_request(self, run, pairs, capsys):
+        out = pairs.with_name("scored.parquet")
+        out.write_text("mine")
+        assert "exists already" in fails(["score", run, pairs, "-o", out], capsys)
+        assert out.read_text() == "mine"
+        assert main(["score", str(run), str(pairs), "-o", str(out), "--overwrite"]) == 0
+        assert len(pq.read_table(out)) == 3
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (
+                ["{run}", "{pairs}", "-o", "o.parquet", "--method", "mrdr"],
+                ["no method 'mrdr'", "naive, ips_raw, ips"],
+            ),
+            (["{run}", "{pairs}", "-o", "o.parquet", "--unseen", "zero"], ["--unseen must be error or nan"]),
+            (["{run}", "nowhere.csv", "-o", "o.parquet"], ["nowhere.csv"]),
+            (["{run}", "{pairs}", "-o", "nowhere/o.parquet"], ["nowhere/o.parquet", "folder does not exist"]),
+            (["nowhere", "{pairs}", "-o", "o.parquet"], ["nowhere", "is not a folder"]),
+            ([".", "{pairs}", "-o", "o.parquet"], ["config.toml is missing"]),
+        ],
+    )
+    def test_what_cannot_be_scored_is_told_in_one_line(
+        self, run, pairs, tmp_path, monkeypatch, capsys, arguments, words
+    ):
+        monkeypatch.chdir(tmp_path)
+        before = tree(tmp_path)
+        line = fails(["score", *(a.format(run=run, pairs=pairs) for a in arguments)], capsys)
+        for word in words:
+            assert word in line
+        assert tree(tmp_path) == before
+
+    def test_a_column_that_would_be_added_twice_is_told(self, run, tmp_path, capsys):
+        (tmp_path / "pairs.csv").write_text("user,item,propensity\n0,0,0.5\n")
+        line = fails(["score", run, tmp_path / "pairs.csv", "-o", tmp_path / "o.parquet"], capsys)
+        assert "column 'propensity' is there already" in line
+
+    def test_a_damaged_run_is_told(self, run, pairs, tmp_path, capsys):
+        copy = shutil.copytree(run, tmp_path / "copy")
+        for name in ("calibrator.json", "model.safetensors", "users.parquet", "config.toml"):
+            whole = (copy / name).read_bytes()
+            (copy / name).write_bytes(whole[: len(whole) // 2])
+            line = fails(["score", copy, pairs, "-o", tmp_path / "o.parquet"], capsys)
+            assert name in line
+            (copy / name).write_bytes(whole)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import unskew",
+        "from unskew.cli import main; main(['--help'])",
+        "from unskew.cli import main; main(['run', '--help'])",
+        "from unskew.cli import main; main(['score', '--help'])",
+        "import unskew.metrics, unskew.calibration, unskew.theory, unskew.datasets, unskew.report",
+    ],
+)
+def test_no_torch_is_loaded_without_need(code):
+    check = f"{code}\nimport sys; sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, env={**os.environ})
+    assert done.returncode == 0, done.stderr or "torch was loaded"
+
+
+def test_the_console_script_and_the_module_run_it():
+    for command in (
+        [sys.executable, "-m", "unskew"],
+        [sys.executable, "-c", "from unskew.cli import entry; entry()"],
+    ):
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True)
+        assert done.stdout == f"unskew {us.__version__}\n"
+    done = subprocess.run([sys.executable, "-m", "unskew", "fly"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
