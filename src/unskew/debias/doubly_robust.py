@@ -32,6 +32,9 @@ class DoublyRobust(Debiaser):
 
     Parameters
     ----------
+    p_min
+        0.05, the commonest clip of public code: effective targets then stay within ±20. On data sparser
+        than that it clips nearly every propensity (``clipping_`` tells): lower it there.
     imputation_form
         ``"P1"`` pseudo-label, ``"P2"`` direct error, ``"P3"`` residual with squared errors (METHODS §1.2).
     target_clip
@@ -50,6 +53,7 @@ class DoublyRobust(Debiaser):
     imputation: ClassVar[str | None] = "P1"
     detached: ClassVar[tuple[str, ...]] = ("propensity", "imputation")
 
+    p_min: float = 0.05
     imputation_form: FormName = "P1"
     target_clip: float | None = None
     ratio: float = 1.0

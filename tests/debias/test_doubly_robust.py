@@ -1,0 +1,500 @@
+"""The doubly robust family: its identities, its limits, and where gradients go."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from unskew import CDR, DR, DRJL, DRMSE, EIB, IPS, MF, MRDR, TDR, DRBias, Log, NeuMF, UnskewError
+from unskew.debias import Batch, Debiaser, Setting
+from unskew.debias.doubly_robust import DoublyRobust
+from unskew.debias.imputation import FORMS, bias_weight, inverse_weight, variance_weight
+from unskew.debias.joint_learning import JointLearning
+from unskew.training import cross_entropy
+
+USERS, ITEMS, SEEDS = 7, 9, (3, 4)
+LEARNED = (EIB, DRJL, MRDR, DRBias, DRMSE, TDR, CDR)
+FAMILY = (DR, *LEARNED)
+
+
+class World:
+    """Every pair of D with its click, conversion and propensity, and the networks of a method, in float64."""
+
+    def __init__(self, method: Debiaser, spread: float = 1.0) -> None:
+        random = np.random.default_rng(0)
+        self.click = random.random(USERS * ITEMS) < 0.4
+        self.conversion = (random.random(USERS * ITEMS) < 0.3).astype(float)
+        self.propensity = random.uniform(0.1, 0.9, USERS * ITEMS)
+        cells = np.arange(USERS * ITEMS)
+        self.full = self.batch(cells, known=False)
+        self.observed = self.batch(cells[self.click], known=True)
+        self.networks = {}
+        for name, towers in method.networks().items():
+            network = method.backbone.build(
+                USERS, ITEMS, [seed + sum(map(ord, name)) for seed in SEEDS], towers
+            )
+            network.double()
+            with torch.no_grad():
+                for parameter in network.parameters():
+                    parameter.mul_(spread / parameter.std().clamp_min(1e-9) if parameter.std() > 0 else 1.0)
+            self.networks[name] = network
+        self.setting = Setting(
+            networks=self.networks, density=float(self.click.mean()), clicks=self.observed, given=True
+        )
+        for plan in method.plan():
+            if plan.before is not None:
+                with torch.no_grad():
+                    plan.before(self.setting)
+
+    def batch(self, cells: np.ndarray, *, known: bool) -> Batch:
+        def tensor(values: Any) -> Tensor:
+            return torch.as_tensor(values).expand(len(SEEDS), -1)
+
+        unknown = np.full(len(cells), np.nan)
+        return Batch(
+            user=tensor(cells // ITEMS),
+            item=tensor(cells % ITEMS),
+            conversion=tensor(self.conversion[cells] if known else unknown),
+            propensity=tensor(self.propensity[cells] if known else unknown),
+        )
+
+    def logits(self, tower: str) -> np.ndarray:
+        """Of all pairs, by each replica."""
+        return self.setting.predicted(self.full, tower).numpy()
+
+    def loss(self, method: Debiaser) -> Tensor:
+        return method.loss(self.setting, self.observed, self.full)
+
+    def gradient(self, method: Debiaser, network: str = "prediction") -> list[Tensor]:
+        parameters = list(self.networks[network].parameters())
+        return list(torch.autograd.grad(self.loss(method).sum(), parameters))
+
+
+def tiny(cls: type[Debiaser], **params: Any) -> Any:
+    return cls(backbone=MF(dim=3), **params)
+
+
+def ce(target: np.ndarray, logit: np.ndarray) -> np.ndarray:
+    return np.logaddexp(0.0, logit) - target * logit
+
+
+def sigmoid(logit: np.ndarray) -> np.ndarray:
+    return 1.0 / (1.0 + np.exp(-logit))
+
+
+def drawn(*shape: int, seed: int = 1) -> Tensor:
+    return torch.as_tensor(np.random.default_rng(seed).normal(0.0, 3.0, shape))
+
+
+def assert_same(left: Sequence[Tensor], right: Sequence[Tensor]) -> None:
+    for a, b in zip(left, right, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+# Test (a) of the specification: the identities of §1.2.
+
+
+def test_pseudo_label_deviation_is_residual_times_logit() -> None:
+    logit, output, conversion = drawn(50), drawn(50, seed=2), (drawn(50, seed=3) > 0).double()
+    label = torch.sigmoid(output)
+    direct = cross_entropy(conversion, logit) - cross_entropy(label, logit)
+    torch.testing.assert_close(FORMS["P1"].deviation(conversion, output, logit), direct)
+    torch.testing.assert_close(direct.square(), logit.square() * (conversion - label).square())
+
+
+def test_squared_imputation_loss_has_no_gradient_where_the_prediction_is_undecided() -> None:
+    output = drawn(5).requires_grad_()
+    deviation = FORMS["P1"].deviation(torch.ones(5).double(), output, torch.zeros(5).double())
+    (gradient,) = torch.autograd.grad(deviation.square().sum(), output)
+    assert not gradient.any()
+
+
+@pytest.mark.parametrize("name", ["P1", "P2", "P3"])
+def test_correction_is_deviation_over_propensity(name: str) -> None:
+    form = FORMS[name]  # type: ignore[index]
+    method = tiny(DRJL, imputation_form=name)
+    world = World(method)
+    logit = world.setting.predicted(world.observed)
+    output = world.setting.predicted(world.observed, "imputation")
+    error, imputed = form.error(world.observed.conversion, logit), form.imputed(output, logit)
+    corrected = method.correction(world.setting, world.observed, logit)
+    torch.testing.assert_close(corrected, (error - imputed) / world.observed.propensity)
+
+
+def test_doubly_robust_term_is_cross_entropy_with_the_effective_target() -> None:
+    world = World(method := tiny(DRJL))
+    logit = world.setting.predicted(world.observed).requires_grad_()
+    label = torch.sigmoid(world.setting.predicted(world.observed, "imputation"))
+    target = label + (world.observed.conversion - label) / world.observed.propensity
+    term = method.imputed_error(world.setting, world.observed, logit)
+    term = term + method.correction(world.setting, world.observed, logit)
+    torch.testing.assert_close(term, cross_entropy(target, logit))
+    (gradient,) = torch.autograd.grad(term.sum(), logit)
+    torch.testing.assert_close(gradient, (torch.sigmoid(logit) - target).detach())
+
+
+def test_direct_errors_without_shared_parameters_train_as_ips() -> None:
+    world = World(method := tiny(DRJL, imputation_form="P2"))
+    assert_same(world.gradient(method), world.gradient(tiny(IPS)))
+
+
+def test_residual_form_moves_the_prediction_towards_the_effective_target() -> None:
+    world = World(method := tiny(DRJL, imputation_form="P3"))
+    logit = world.setting.predicted(world.observed).requires_grad_()
+    term = method.imputed_error(world.setting, world.observed, logit)
+    term = term + method.correction(world.setting, world.observed, logit)
+    (gradient,) = torch.autograd.grad(term.sum(), logit)
+    predicted = torch.sigmoid(logit.detach())
+    label = predicted + world.setting.predicted(world.observed, "imputation")
+    target = label + (world.observed.conversion - label) / world.observed.propensity
+    torch.testing.assert_close(gradient, 2 * (predicted - target) * predicted * (1 - predicted))
+
+
+# The losses are the formulas, summed over all of D.
+
+
+@pytest.mark.parametrize("cls", [DRJL, MRDR, DRBias, DRMSE, TDR])
+def test_prediction_loss_is_the_doubly_robust_sum(cls: type[JointLearning]) -> None:
+    world = World(method := tiny(cls))
+    logit, label = world.logits("prediction"), sigmoid(world.logits("imputation"))
+    imputed, error = ce(label, logit), ce(world.conversion, logit)
+    expected = (imputed + world.click * (error - imputed) / world.propensity).mean(-1)
+    np.testing.assert_allclose(world.loss(method).detach(), expected)
+
+
+def test_eib_is_known_errors_on_clicks_and_imputed_ones_elsewhere() -> None:
+    world = World(method := tiny(EIB))
+    logit, label = world.logits("prediction"), sigmoid(world.logits("imputation"))
+    expected = np.where(world.click, ce(world.conversion, logit), ce(label, logit)).mean(-1)
+    np.testing.assert_allclose(world.loss(method).detach(), expected)
+
+
+def test_eib_with_a_constant_imputes_it_everywhere() -> None:
+    world = World(method := tiny(EIB, constant=0.2))
+    assert list(world.networks) == ["prediction"]
+    logit = world.logits("prediction")
+    expected = np.where(world.click, ce(world.conversion, logit), ce(np.array(0.2), logit)).mean(-1)
+    np.testing.assert_allclose(world.loss(method).detach(), expected, rtol=1e-6)
+
+
+def test_dr_imputes_the_self_normalised_conversion_rate() -> None:
+    world = World(method := tiny(DR))
+    weight = world.click / world.propensity
+    rate = (weight * world.conversion).sum() / weight.sum()
+    output = method.imputer_output(world.setting, world.full)
+    np.testing.assert_allclose(sigmoid(output.numpy()), rate)
+    logit = world.logits("prediction")
+    imputed, error = ce(rate, logit), ce(world.conversion, logit)
+    expected = (imputed + weight * (error - imputed)).mean(-1)
+    np.testing.assert_allclose(world.loss(method).detach(), expected)
+
+
+@pytest.mark.parametrize(
+    ("cls", "weight"),
+    [
+        (EIB, lambda p: np.ones_like(p)),
+        (DRJL, lambda p: 1 / p),
+        (MRDR, lambda p: (1 - p) / p**2),
+        (DRBias, lambda p: (1 - p) ** 2 / p**3),
+        (DRMSE, lambda p: 0.5 * (1 - p) ** 2 / p**3 + 0.5 * (1 - p) / p**2),
+    ],
+)
+@pytest.mark.parametrize("imp_loss", ["sq", "ce"])
+def test_imputation_loss_is_the_weighted_sum_over_clicks(cls: Any, weight: Any, imp_loss: Any) -> None:
+    method = tiny(cls, imp_loss=imp_loss, normalise_weights=False, copy="none")
+    world = World(method)
+    logit, output = (world.logits(tower)[:, world.click] for tower in ("prediction", "imputation"))
+    r, p = world.conversion[world.click], world.propensity[world.click]
+    each = ce(r, output) if imp_loss == "ce" else (ce(r, logit) - ce(sigmoid(output), logit)) ** 2
+    expected = (weight(p) * each).sum(-1) / len(world.click)
+    actual = method.imputation_loss(world.setting, world.observed, world.observed)
+    np.testing.assert_allclose(actual.detach(), expected)
+
+
+def test_normalised_weights_have_mean_one_over_the_training_clicks() -> None:
+    method = tiny(DRBias, imp_loss="ce")
+    world = World(method)
+    p = world.propensity[world.click]
+    weight = (1 - p) ** 2 / p**3
+    each = ce(world.conversion[world.click], world.logits("imputation")[:, world.click])
+    expected = (weight / weight.mean() * each).mean(-1)
+    actual = method.imputation_loss(world.setting, world.observed, world.observed)
+    np.testing.assert_allclose(actual.detach(), expected)
+
+
+def test_weights_at_one_half_are_two_and_as_the_specification_tabulates() -> None:
+    p = torch.tensor([0.95, 0.5, 0.08, 0.02], dtype=torch.float64)
+    for weight, expected in (
+        (inverse_weight, [1.0526, 2, 12.5, 50]),
+        (variance_weight, [0.0554, 2, 143.75, 2450]),
+        (bias_weight, [0.002916, 2, 1653.1, 1.2005e5]),
+    ):
+        np.testing.assert_allclose(weight(p), expected, rtol=1e-3)
+
+
+def test_weight_clamp_limits_single_weights() -> None:
+    method = tiny(MRDR, weight_clamp=5.0)
+    weight = method._clamped(torch.tensor([0.02, 0.5]))
+    torch.testing.assert_close(weight, torch.tensor([5.0, 2.0]))
+
+
+@pytest.mark.parametrize("cls", [MRDR, DRBias, DRMSE, TDR])
+def test_propensities_of_one_leave_the_imputer_alone(cls: type[JointLearning]) -> None:
+    method = tiny(cls, host="mrdr") if cls is TDR else tiny(cls)
+    world = World(method)
+    certain = world.batch(np.flatnonzero(world.click), known=True)
+    certain = Batch(certain.user, certain.item, certain.conversion, torch.ones_like(certain.propensity))
+    world.setting = Setting(networks=world.networks, density=world.setting.density, clicks=certain)
+    for plan in method.plan():
+        plan.before(world.setting)
+    assert not method.imputation_loss(world.setting, certain, certain).any()
+    assert torch.isfinite(method.loss(world.setting, certain, world.full)).all()
+
+
+# Gradients go where the specification says.
+
+
+@pytest.mark.parametrize("cls", LEARNED)
+@pytest.mark.parametrize("backbone", [MF(dim=3), NeuMF(dim=4, layers=(6, 3))], ids=["mf", "neumf"])
+def test_each_step_moves_its_own_network_only(cls: type[JointLearning], backbone: Any) -> None:
+    world = World(method := cls(backbone=backbone))
+    for loss, moved in ((method.loss, "prediction"), (method.imputation_loss, "imputation")):
+        for network in world.networks.values():
+            network.zero_grad()
+        loss(world.setting, world.observed, world.full).sum().backward()
+        for name, network in world.networks.items():
+            gradients = [p.grad for p in network.parameters()]
+            if name == moved:
+                assert all(g is not None and g.any() for g in gradients)
+            else:
+                assert all(g is None or not g.any() for g in gradients)
+
+
+@pytest.mark.parametrize("cls", FAMILY)
+def test_conversions_of_the_batch_of_d_are_never_looked_at(cls: type[DoublyRobust]) -> None:
+    world = World(method := tiny(cls))
+    assert world.full.conversion.isnan().all()
+    assert world.full.propensity.isnan().all()
+    loss = world.loss(method)
+    assert loss.shape == (len(SEEDS),)
+    assert loss.isfinite().all()
+
+
+# Copying, targeting, filtering.
+
+
+@pytest.mark.parametrize(("copy", "copied"), [("epoch", True), ("batch", False), ("none", False)])
+def test_mrdr_copies_before_the_epoch_if_asked(copy: Any, copied: bool) -> None:
+    world = World(tiny(MRDR, copy=copy))
+    assert np.array_equal(world.logits("prediction"), world.logits("imputation")) == copied
+
+
+def test_mrdr_copies_before_each_batch_if_asked() -> None:
+    world = World(method := tiny(MRDR, copy="batch", imp_loss="ce"))
+    method.imputation_loss(world.setting, world.observed, world.observed)
+    np.testing.assert_array_equal(world.logits("prediction"), world.logits("imputation"))
+
+
+@pytest.mark.parametrize("host", ["dr-jl", "mrdr"])
+def test_tdr_epsilon_is_least_squares_over_all_clicks(host: str) -> None:
+    world = World(tiny(TDR, host=host))
+    logit, label = world.logits("prediction"), sigmoid(world.logits("imputation"))
+    odds = 1 / world.propensity[world.click] - 1
+    for replica, epsilon in enumerate(world.setting.state["epsilon"][:, 0].tolist()):
+        deviation = ce(world.conversion, logit[replica]) - ce(label[replica], logit[replica])
+        (expected,), *_ = np.linalg.lstsq(odds[:, None], deviation[world.click])
+        assert epsilon == pytest.approx(expected)
+
+
+def test_tdr_loss_has_the_gradient_of_the_whole_targeted_estimate() -> None:
+    world = World(method := tiny(TDR))
+    p = torch.as_tensor(world.propensity)
+    click, conversion = torch.as_tensor(world.click), torch.as_tensor(world.conversion)
+    logit = world.setting.logit(world.full)
+    label = torch.sigmoid(world.setting.predicted(world.full, "imputation"))
+    targeted = cross_entropy(label, logit) + world.setting.state["epsilon"] * (1 / p - 1)
+    estimate = (targeted + click * (cross_entropy(conversion, logit) - targeted) / p).mean(-1)
+    whole = torch.autograd.grad(estimate.sum(), list(world.networks["prediction"].parameters()))
+    assert world.setting.state["epsilon"].abs().min() > 1e-3
+    assert_same(world.gradient(method), whole)
+
+
+def test_tdr_imputer_learns_what_epsilon_leaves() -> None:
+    world = World(method := tiny(TDR, normalise_weights=False))
+    host = tiny(DRJL, normalise_weights=False)
+    loss = [m.imputation_loss(world.setting, world.observed, world.observed) for m in (method, host)]
+    # ε minimises the unweighted sum of squares, so that with equal weights targeting can only lower it.
+    for m in (method, host):
+        m.imputation_weight = torch.ones_like
+    equal = [m.imputation_loss(world.setting, world.observed, world.observed) for m in (method, host)]
+    assert not torch.equal(*loss)
+    assert (equal[0] < equal[1]).all()
+
+
+@pytest.mark.parametrize(("host", "cls"), [("mrdr", MRDR), ("dr-jl", DRJL), ("dr-bias", DRBias)])
+@pytest.mark.parametrize("form", ["P1", "P3"])
+def test_cdr_between_ips_and_its_host(host: str, cls: type[JointLearning], form: Any) -> None:
+    copy = "none" if form == "P3" else "host"
+    params = {"imputation_form": form, "normalise_weights": False}
+    never, always = (tiny(CDR, host=host, threshold=t, copy=copy, **params) for t in (0.0, 1e30))
+    alone = tiny(cls, **params, copy="none")
+    world = World(never)
+    with torch.no_grad():
+        world.networks["imputation"].user.weight.mul_(-1.0)
+    error = FORMS[form].error(world.observed.conversion, world.setting.predicted(world.observed))
+    ips = (error / world.observed.propensity).mean(-1) * world.setting.density
+    torch.testing.assert_close(world.loss(never), ips)
+    if form == "P1":
+        assert_same(world.gradient(never), world.gradient(tiny(IPS)))
+    assert_same(world.gradient(always), world.gradient(alone))
+    torch.testing.assert_close(world.loss(always), world.loss(alone))
+    step = [m.imputation_loss(world.setting, world.observed, world.observed) for m in (always, alone)]
+    torch.testing.assert_close(*step)
+    assert always.copying() == ("none" if form == "P3" else {"mrdr": "epoch"}.get(host, "none"))
+
+
+def test_cdr_trusts_by_the_spread_of_thinned_imputers() -> None:
+    method = tiny(CDR, masks=400)
+    world = World(method)
+    logit = world.setting.predicted(world.full)
+    network = world.networks["imputation"]
+    rows = network.embed(world.full.user, world.full.item)
+    random = torch.Generator().manual_seed(0)
+    errors = []
+    for _ in range(4000):
+        masks = [2.0 * torch.bernoulli(torch.full_like(part, 0.5), generator=random) for part in rows]
+        output = network.read((rows[0] * masks[0], rows[1] * masks[1]), "imputation")
+        errors.append(FORMS["P1"].imputed(output, logit).detach())
+    deviation, mean = torch.std_mean(torch.stack(errors), dim=0)
+    ratio = deviation / mean
+    method.threshold = float(ratio.median())
+    clear = (ratio / method.threshold - 1).abs() > 0.2
+    trusted = method.trusted(world.setting, world.full, logit)
+    assert clear.float().mean() > 0.3
+    assert torch.equal(trusted[clear], (ratio < method.threshold)[clear])
+
+
+# Targets that run away, and the switches of public code.
+
+
+def test_target_clip_bounds_the_effective_target() -> None:
+    world = World(clipped := tiny(DRJL, target_clip=0.0))
+    logit = world.setting.predicted(world.observed)
+    label = torch.sigmoid(world.setting.predicted(world.observed, "imputation"))
+    # With τ = 0 the target of a converted click is at most 1 and of another at least 0: its own label.
+    expected = cross_entropy(world.observed.conversion, logit) - cross_entropy(label, logit)
+    far = (label + (world.observed.conversion - label) / world.observed.propensity - 0.5).abs() >= 0.5
+    actual = clipped.correction(world.setting, world.observed, logit)
+    torch.testing.assert_close(actual[far], expected[far])
+    assert far.any()
+
+
+def make_log(space: str = "matrix", seed: int = 0) -> tuple[Log, np.ndarray]:
+    """A little world with true propensities of its rows."""
+    random = np.random.default_rng(seed)
+    user, item = (grid.ravel() for grid in np.meshgrid(np.arange(30), np.arange(20), indexing="ij"))
+    taste = random.normal(size=(30, 1)) + random.normal(size=(1, 20))
+    p = sigmoid(taste.ravel() - 0.7)
+    click = random.random(600) < p
+    converted = random.random(600) < sigmoid(1.5 * taste.ravel() - 1.0)
+    if space == "matrix":
+        log = Log.from_arrays(user=user[click], item=item[click], conversion=converted[click])
+        return log, p[click]
+    conversion = np.where(click, converted, np.nan)
+    return Log.from_arrays(user=user, item=item, click=click, conversion=conversion, space="impressions"), p
+
+
+def test_far_targets_are_told_once_and_never_at_the_default_clip() -> None:
+    log, _ = make_log()
+    small = np.full(len(log), 0.02)
+    with pytest.warns(UserWarning, match=r"dr-jl: up to .* beyond ±20.*raise p_min to 0.05") as told:
+        tiny(DRJL, p_min=0.01, epochs=2, imp_loss="ce").fit(log, propensity=small)
+    assert len(told) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tiny(DRJL, epochs=2, imp_loss="ce").fit(log, propensity=small)
+        tiny(DRJL, p_min=0.01, target_clip=3.0, epochs=2, imp_loss="ce").fit(log, propensity=small)
+
+
+def test_legacy_correction_leaves_the_imputed_error_unweighted() -> None:
+    world = World(method := tiny(DRJL, legacy_unweighted_imputation=True))
+    logit, label = world.logits("prediction"), sigmoid(world.logits("imputation"))
+    imputed, error = ce(label, logit), ce(world.conversion, logit)
+    expected = (imputed + world.click * (error / world.propensity - imputed)).mean(-1)
+    np.testing.assert_allclose(world.loss(method).detach(), expected)
+
+
+def test_legacy_scaling_averages_clicks_and_their_cells_together() -> None:
+    world = World(method := tiny(DRJL, legacy_scaling=True, ratio=6.0))
+    logit, label = world.logits("prediction"), sigmoid(world.logits("imputation"))
+    imputed, error = ce(label, logit), ce(world.conversion, logit)
+    clicked = (imputed + (error - imputed) / world.propensity)[:, world.click].mean(-1)
+    np.testing.assert_allclose(world.loss(method).detach(), clicked / 7 + imputed.mean(-1) * 6 / 7)
+
+
+# Fitting.
+
+
+@pytest.mark.parametrize("space", ["matrix", "impressions"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        DRJL(imputation_form="P3"),
+        MRDR(copy="batch"),
+        MRDR(imputation_form="P3", copy="none"),
+        TDR(host="mrdr"),
+        CDR(host="dr-jl"),
+        CDR(host="dr-bias", imputation_form="P3", copy="none"),
+        EIB(constant=0.3),
+        DRJL(legacy_unweighted_imputation=True, legacy_scaling=True, ratio=4, weight_clamp=5),
+    ],
+    ids=lambda method: method.name,
+)
+def test_options_train_in_both_spaces(method: Debiaser, space: str) -> None:
+    log, p = make_log(space)
+    method = type(method)(**{**method.get_params(deep=False), "backbone": MF(dim=4), "epochs": 60})
+    method.set_params(learning_rate=0.02)
+    method.fit(log, propensity=p, seeds=2)
+    validation = np.array(method.history_.validation)
+    assert (validation.min(axis=0) < validation[0]).all()
+    assert np.isfinite(method.predict_each(log)).all()
+
+
+def test_p2_with_separate_networks_is_told_to_be_ips() -> None:
+    log, p = make_log()
+    with pytest.warns(UserWarning, match="trains the prediction exactly as IPS"):
+        tiny(DRJL, imputation_form="P2", epochs=1).fit(log, propensity=p)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (DRJL(imputation_form="P4"), "imputation_form must be one of P1, P2, P3, not 'P4'"),  # type: ignore[arg-type]
+        (DRJL(imputation_form="P3", imp_loss="ce"), "imp_loss 'ce' needs a pseudo-label"),
+        (DRJL(imp_loss="mse"), "imp_loss must be 'sq' or 'ce', not 'mse'"),  # type: ignore[arg-type]
+        (MRDR(imputation_form="P3"), "copy 'epoch': a prediction's weights mean nothing"),
+        (MRDR(copy="host"), "copy must be 'epoch', 'batch' or 'none', not 'host'"),
+        (DRJL(target_clip=-1.0), "target_clip -1.0 does not fit imputation P1"),
+        (DRJL(ratio=0.0), "ratio must be positive"),
+        (DR(imputation_form="P3"), "dr imputes a conversion rate"),
+        (EIB(constant=1.0), r"constant 1.0 does not fit.*probability in \(0, 1\)"),
+        (DRMSE(bias_share=1.5), r"bias_share must be in \[0, 1\]"),
+        (TDR(host="dr-bias"), "host must be one of dr-jl, mrdr, not 'dr-bias'"),
+        (TDR(imp_loss="ce"), "targeting needs e − ê"),
+        (CDR(host="ips"), "host must be one of dr-jl, mrdr, dr-bias, not 'ips'"),
+        (CDR(masks=1), "masks must be at least 2"),
+        (CDR(mask_rate=1.0), r"mask_rate must be in \(0, 1\)"),
+        (CDR(threshold=-0.1), "threshold must be at least 0"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Debiaser) else "",
+)
+def test_impossible_options_are_refused(method: Debiaser, message: str) -> None:
+    log, p = make_log()
+    with pytest.raises(UnskewError, match=message):
+        method.fit(log, propensity=p)
