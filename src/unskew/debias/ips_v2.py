@@ -36,6 +36,8 @@ class IPSV2(OwnPropensity):
         False lets L_cvr move p, which it can only push up; p is then the tower's own, uncalibrated.
     official
         As published: no gradient is stopped and no propensity clipped.
+    p_min
+        0.05, as in later public code (0.05 to 0.1): the balance, too, is made of 1/p and 1/(1 − p).
     """
 
     name: ClassVar[str] = "ips-v2"
@@ -46,6 +48,7 @@ class IPSV2(OwnPropensity):
     click_conversion_weight: float = 1.0
     conversion_weight: float = 1.0
     balance_weight: float = 0.01
+    p_min: float = 0.05
     errors: Literal["squared", "ce"] = "squared"
     detach_p_in_cvr: bool = True
     official: bool = False
