@@ -13,6 +13,7 @@ from unskew.progress import SILENT
 from unskew.training import (
     Draw,
     EveryCell,
+    LookedUp,
     Pass,
     Population,
     Schedule,
@@ -35,12 +36,10 @@ def stacked(replicas: int, device: str, epochs: int) -> Callable[[], None]:
         network = NeuMF().build(log.n_users, log.n_items, seeds).to_device(population.device)
 
         def loss(draw: Draw) -> torch.Tensor:
-            assert draw.cells is not None
-            return cross_entropy(population.click(draw.cells), network(*population.pairs(draw.cells))).mean(
-                -1
-            )
+            assert draw.click is not None
+            return cross_entropy(draw.click, network(draw.user, draw.item)).mean(-1)
 
-        sampler = EveryCell(population, seeds, BATCH)
+        sampler = LookedUp(EveryCell(population, seeds, BATCH), population)
         train(
             {"propensity": network},
             [Pass(sampler, (Step("propensity", loss, ("propensity",)),))],
@@ -65,7 +64,7 @@ def main() -> None:
     options = arguments(__doc__)
     log = coat_sized_log()
     click = torch.zeros(log.n_users, log.n_items)
-    click[torch.as_tensor(log.user).long(), torch.as_tensor(log.item).long()] = 1.0
+    click.view(-1)[torch.tensor(log.cell)] = 1.0
     plain = seconds(lambda: plain_epochs(click, BATCH, 1, options.device), options.repeats, options.device)
     counts = (1, 10, 100) if options.device.startswith("cuda") else (1, 10)
     rows = []

@@ -40,9 +40,9 @@ class Network(nn.Module):
         """Logits ``[R, B]`` of embedded pairs, by one tower."""
         raise NotImplementedError
 
-    def forward(self, user: Tensor, item: Tensor) -> Tensor:
-        """Logits of the first tower."""
-        return self.read(self.embed(user, item), self.towers[0])
+    def forward(self, user: Tensor, item: Tensor, tower: str | None = None) -> Tensor:
+        """Logits of one tower, by default the first; a GPU may compute them in one go."""
+        return self.read(self.embed(user, item), tower or self.towers[0])
 
     def to_device(self, device: torch.device) -> Network:
         """Move parameters and noise."""

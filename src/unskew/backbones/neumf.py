@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from unskew.backbones import fused
 from unskew.backbones.base import Backbone, Embedded, Network
 from unskew.backbones.layers import (
     ReplicaDropout,
@@ -84,7 +85,16 @@ class _NeuMFNetwork(Network):
         self.user = ReplicaEmbedding(n_users, 2 * spec.dim, normal(spec.init_std), generators)
         self.item = ReplicaEmbedding(n_items, 2 * spec.dim, normal(spec.init_std), generators)
         self.embedding_dropout = ReplicaDropout(spec.emb_dropout, noise)
+        self.rate = spec.dropout
+        self.fusible = spec.emb_dropout == 0.0 and fused.fits(spec.dim, spec.layers)
         self.tower = nn.ModuleDict({name: _Tower(spec, generators, noise) for name in towers})
+
+    def forward(self, user: Tensor, item: Tensor, tower: str | None = None) -> Tensor:
+        chosen = self.tower[tower or self.towers[0]]
+        if not (user.is_cuda and self.fusible):
+            return super().forward(user, item, tower)
+        parameters = (self.user.weight, self.item.weight, *chosen.parameters())
+        return fused.neumf_logits(user, item, parameters, self.noise, self.rate if chosen.training else 0.0)
 
     def embed(self, user: Tensor, item: Tensor) -> Embedded:
         return self.embedding_dropout(self.user(user)), self.embedding_dropout(self.item(item))

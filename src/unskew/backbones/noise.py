@@ -47,6 +47,21 @@ class Noise:
         self.hashed = self.hashed or device.type != "cpu"
         self.restart()
 
+    @property
+    def seed_tensor(self) -> Tensor:
+        """Seeds as the hash takes them, ``[R]``."""
+        return self._seed
+
+    def calls_so_far(self) -> Tensor:
+        """How many masks were made, as a number on the device."""
+        return self._call
+
+    def next_calls(self, count: int) -> Tensor:
+        """The number of the next mask; ``count`` masks from it on count as made."""
+        first = self._call.clone()
+        self._call += count
+        return first
+
     def keep_mask(self, shape: Sequence[int], rate: float, dtype: torch.dtype) -> Tensor:
         """A mask ``[R, …]`` of 0 and 1/(1 − rate): zero with probability ``rate``, to 1/65,536."""
         bits = self._hash_bits(shape) if self.hashed else self._draw_bits(shape)

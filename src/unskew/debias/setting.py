@@ -56,7 +56,7 @@ class Setting:
 
     def logit(self, batch: Batch, tower: str = "prediction") -> Tensor:
         """Logits ``[R, B]`` of a batch by one tower."""
-        (result,) = self.logits(batch, tower)
+        result: Tensor = self.network_of(tower)[1](batch.user, batch.item, tower)
         return result
 
     def predicted(self, batch: Batch | Cells, tower: str = "prediction") -> Tensor:

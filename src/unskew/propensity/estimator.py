@@ -27,6 +27,7 @@ from unskew.training import (
     Draw,
     EveryCell,
     History,
+    LookedUp,
     Pass,
     Population,
     Sampler,
@@ -306,9 +307,9 @@ class Propensity(Estimator):
         network, population, smoothing = self.network_, self.population_, self.label_smoothing
 
         def loss(draw: Draw) -> Tensor:
-            assert draw.cells is not None
-            target = population.click(draw.cells) * (1.0 - smoothing) + 0.5 * smoothing
-            return cross_entropy(target, network(*population.pairs(draw.cells))).mean(-1)
+            assert draw.click is not None
+            target = draw.click * (1.0 - smoothing) + 0.5 * smoothing if smoothing else draw.click
+            return cross_entropy(target, network(draw.user, draw.item)).mean(-1)
 
         def held_out_nll(cells: Tensor, weight: Tensor) -> Callable[[], Tensor]:
             user, item = population.pairs(cells)
@@ -323,7 +324,7 @@ class Propensity(Estimator):
         step = Step("propensity", loss, trains=("propensity",))
         return train(
             {"propensity": network},
-            [Pass(self._sampler(ratio), (step,))],
+            [Pass(LookedUp(self._sampler(ratio), population), (step,))],
             Schedule(self.epochs, self.learning_rate, self.weight_decay, self.patience),
             replicas=network.replicas,
             validate=None if stop is None else held_out_nll(*stop),

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from unskew.backbones.fused import HAS_TRITON
+
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
 _MIX_2 = 0x94D049BB133111EB - (1 << 64)
@@ -51,6 +53,15 @@ def permute(position: Tensor, key: Tensor, bits: int) -> Tensor:
         scrambled = mix((right + (round_ << 40)) * _GOLDEN + key) & mask
         left, right = right, left ^ scrambled
     return (left << half) | right
+
+
+def permuted_range(start: int, stop: int, key: Tensor, bits: int) -> Tensor:
+    """``[R, stop − start]``: :func:`permute` of the numbers from ``start`` on, under each key ``[R]``."""
+    if key.is_cuda and HAS_TRITON:
+        from unskew.training import hash_kernels
+
+        return hash_kernels.permute(start, stop - start, key, bits, _ROUNDS)
+    return permute(torch.arange(start, stop, device=key.device), key.unsqueeze(1), bits)
 
 
 def shuffled(key: Tensor, size: int) -> Tensor:

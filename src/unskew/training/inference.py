@@ -27,7 +27,7 @@ def logits(
     user, item = user.expand(replicas, -1), item.expand(replicas, -1)
     with evaluating([network]):
         parts = [
-            network.read(network.embed(user[:, start : start + chunk], item[:, start : start + chunk]), tower)
+            network(user[:, start : start + chunk], item[:, start : start + chunk], tower)
             for start in range(0, user.shape[1], chunk)
         ]
     return torch.cat(parts, dim=1) if parts else torch.empty(replicas, 0, device=user.device)

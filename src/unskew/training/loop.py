@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unskew.backbones import fused
 from unskew.errors import TrainingError
 from unskew.estimator import require
 from unskew.progress import Tracker
@@ -128,12 +129,16 @@ def train(
     return history
 
 
-def _adam(network: nn.Module, name: str, schedule: Schedule) -> torch.optim.Adam:
+def _adam(network: nn.Module, name: str, schedule: Schedule) -> torch.optim.Optimizer:
     rate, decay = (
         value[name] if isinstance(value, Mapping) else value
         for value in (schedule.learning_rate, schedule.weight_decay)
     )
     parameters = list(network.parameters())
+    if parameters[0].is_cuda and fused.HAS_TRITON:
+        from unskew.training.adam import FlatAdam
+
+        return FlatAdam(parameters, rate, decay)
     groups: list[dict[str, Any]] = [
         {"params": [p for p in parameters if not hasattr(p, "without_decay")]},
         {"params": [p for p in parameters if hasattr(p, "without_decay")], "weight_decay": 0.0},

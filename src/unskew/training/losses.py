@@ -8,7 +8,7 @@ from torch import Tensor
 
 def cross_entropy(target: Tensor, logit: Tensor) -> Tensor:
     """CE(t, σ(a)) = softplus(a) − t·a for each element; affine in t, which may leave [0, 1]."""
-    return torch.nn.functional.softplus(logit) - target * logit
+    return torch.addcmul(torch.nn.functional.softplus(logit), target, logit, value=-1.0)
 
 
 def stratified(*, observed: Tensor | None = None, full: Tensor | None = None, density: float) -> Tensor:

@@ -27,6 +27,15 @@ class Draw(NamedTuple):
     """Positions in O."""
     cells: Tensor | None = None
     """Cells of D."""
+    user: Tensor | None = None
+    item: Tensor | None = None
+    click: Tensor | None = None
+    """What the cells are, looked up for a whole block by :class:`LookedUp`."""
+
+    @property
+    def shape(self) -> torch.Size:
+        """``[R, B]`` or ``[R, steps, B]``."""
+        return next(part.shape for part in self if part is not None)
 
     @property
     def device(self) -> torch.device:
@@ -39,16 +48,18 @@ class Draw(NamedTuple):
 
     def steps(self) -> Iterator[Draw]:
         """The steps of a block, one after the other."""
-        observed = None if self.observed is None else self.observed.unbind(1)
-        cells = None if self.cells is None else self.cells.unbind(1)
-        for step in range(len(observed or cells or ())):
-            yield Draw(None if observed is None else observed[step], None if cells is None else cells[step])
+        parts = [None if part is None else part.unbind(1) for part in self]
+        for step in range(self.shape[1]):
+            yield Draw(*(None if part is None else part[step] for part in parts))
 
 
 class Sampler(Protocol):
     """What an epoch works on, in blocks."""
 
-    steps: int
+    @property
+    def steps(self) -> int:
+        """Steps per epoch."""
+        ...
 
     def epoch(self, number: int) -> Iterator[Draw]:
         """Blocks of epoch ``number``; their steps add up to ``self.steps``."""
@@ -118,7 +129,7 @@ class EveryCell:
 
     def epoch(self, number: int) -> Iterator[Draw]:
         """Blocks of cells; held-out cells are left out before batches are cut."""
-        key = hashing.keys(self._seeds, salt=number).unsqueeze(1)
+        key = hashing.keys(self._seeds, salt=number)
         bits = hashing.permutation_bits(self.population.size)
         if 1 << bits <= BLOCK:
             yield self._whole(key, bits)
@@ -126,8 +137,7 @@ class EveryCell:
         left = self.steps
         pending: list[Tensor] | None = None
         for start in _endless_blocks(1 << bits, BLOCK):
-            position = torch.arange(start, min(start + BLOCK, 1 << bits), device=self.population.device)
-            cell = hashing.permute(position.unsqueeze(0), key, bits)
+            cell = hashing.permuted_range(start, min(start + BLOCK, 1 << bits), key, bits)
             pending = self._admit(cell, pending)
             steps = min(left, min(len(row) for row in pending) // self._batch)
             if steps:
@@ -140,9 +150,7 @@ class EveryCell:
 
     def _whole(self, key: Tensor, bits: int) -> Draw:
         """An epoch that fits into one block, without a transfer to the host."""
-        cell, inside = self._inside(
-            hashing.permute(torch.arange(1 << bits, device=self.population.device).unsqueeze(0), key, bits)
-        )
+        cell, inside = self._inside(hashing.permuted_range(0, 1 << bits, key, bits))
         place = inside.cumsum(1)
         count = place[:, -1:].clamp(min=1)
         last = cell.shape[1]
@@ -163,6 +171,26 @@ class EveryCell:
         safe, inside = self._inside(cell)
         rows = [row[keep] for row, keep in zip(safe, inside, strict=True)]
         return rows if pending is None else [torch.cat(both) for both in zip(pending, rows, strict=True)]
+
+
+@dataclass
+class LookedUp:
+    """Cells with their users, items and clicks: looked up once per block instead of once per step."""
+
+    sampler: Sampler
+    population: Population
+
+    @property
+    def steps(self) -> int:
+        """Steps per epoch."""
+        return self.sampler.steps
+
+    def epoch(self, number: int) -> Iterator[Draw]:
+        """The sampler's blocks with what their cells are."""
+        for block in self.sampler.epoch(number):
+            assert block.cells is not None
+            user, item = self.population.pairs(block.cells)
+            yield Draw(user=user, item=item, click=self.population.click(block.cells))
 
 
 @dataclass

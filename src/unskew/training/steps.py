@@ -58,7 +58,7 @@ class EagerSteps:
             loss = step.loss(draw)
             for optimiser in self.optimisers.values():
                 optimiser.zero_grad(set_to_none=True)
-            torch.autograd.backward(loss.sum())
+            torch.autograd.backward(loss, torch.ones_like(loss))
             for name in step.trains:
                 self.optimisers[name].step()
             losses[step.name] = loss.detach()
@@ -84,7 +84,7 @@ class CapturedSteps:
         for total in self._sums.values():
             total.zero_()
         for block in sampler.epoch(epoch):
-            steps = (block.observed if block.observed is not None else block.cells).shape[1]  # type: ignore[union-attr]
+            steps = block.shape[1]
             done = 0
             if self._graph is None:
                 done = self._warm_up_and_capture(block, steps)

@@ -1,0 +1,73 @@
+"""Adam for a GPU in one kernel: parameters, gradients and moments as flat buffers."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor, nn
+
+BLOCK = 1024
+
+
+# The numbers in the kernel are PyTorch's defaults: β₁ = 0.9, β₂ = 0.999, ε = 1e-8.
+@triton.jit
+def _adam_kernel(parameter, gradient, first, second, decay, step, n, lr, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < n
+    t = tl.load(step) + 1.0
+    p = tl.load(parameter + place, mask=inside)
+    g = tl.load(gradient + place, mask=inside) + tl.load(decay + place, mask=inside) * p
+    m = 0.9 * tl.load(first + place, mask=inside) + (1.0 - 0.9) * g
+    v = 0.999 * tl.load(second + place, mask=inside) + (1.0 - 0.999) * g * g
+    correction_1 = 1.0 - tl.exp2(t * tl.log2(0.9))
+    correction_2 = 1.0 - tl.exp2(t * tl.log2(0.999))
+    denominator = tl.sqrt(v) / tl.sqrt(correction_2) + 1e-8
+    tl.store(parameter + place, p - lr / correction_1 * m / denominator, mask=inside)
+    tl.store(first + place, m, mask=inside)
+    tl.store(second + place, v, mask=inside)
+
+
+class FlatAdam(torch.optim.Optimizer):
+    """The same update as ``torch.optim.Adam`` with coupled weight decay.
+
+    Parameters are moved into one buffer and stay views of it. Gradients that already are views of one
+    buffer in the same order (as :mod:`unskew.backbones.fused` makes them) are read in place.
+    """
+
+    def __init__(self, parameters: list[nn.Parameter], lr: float, weight_decay: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+        self.lr = lr
+        self._parameters = parameters
+        self._sizes = [p.numel() for p in parameters]
+        self._flat = torch.cat([p.detach().flatten() for p in parameters])
+        for p, part in zip(parameters, self._flat.split(self._sizes), strict=True):
+            p.data = part.view_as(p)
+        decays = [0.0 if hasattr(p, "without_decay") else weight_decay for p in parameters]
+        self._decay = torch.cat(
+            [torch.full((n,), d, device=self._flat.device) for n, d in zip(self._sizes, decays, strict=True)]
+        )
+        self._first = torch.zeros_like(self._flat)
+        self._second = torch.zeros_like(self._flat)
+        self._step = torch.zeros(1, device=self._flat.device)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One update."""
+        n = self._flat.numel()
+        _adam_kernel[(triton.cdiv(n, BLOCK),)](
+            self._flat, self._gradient(), self._first, self._second, self._decay, self._step, n, self.lr,
+            BLOCK=BLOCK,
+        )  # fmt: skip
+        self._step += 1.0
+
+    def _gradient(self) -> Tensor:
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
+        start = grads[0].data_ptr()
+        together = all(
+            g.is_contiguous() and g.data_ptr() == start + 4 * sum(self._sizes[:k])
+            for k, g in enumerate(grads)
+        )
+        if together:
+            return torch.as_strided(grads[0], (self._flat.numel(),), (1,))
+        return torch.cat([g.flatten() for g in grads])
