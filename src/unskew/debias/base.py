@@ -72,6 +72,8 @@ class Debiaser(Estimator):
     """How it imputes errors: P1 pseudo-label, P2 direct error, P3 residual (METHODS §1.2)."""
     detached: ClassVar[tuple[str, ...]] = ()
     """Quantities without gradient in its losses."""
+    predicts_rates: ClassVar[bool] = True
+    """Whether predictions are meant as conversion rates; otherwise they are scores, to rank by."""
 
     backbone: Backbone = field(default_factory=NeuMF)
     p_min: float = 0.01

@@ -31,13 +31,14 @@ class DDPO(MultiTask):
     conversion_weight, click_conversion_weight, soft_label_weight
         λ_r, λ_g and λ_c; all 1 in published code.
     soften_clicks
-        False takes r itself as the label of a click.
+        False takes r itself as the label of a click, which does not make rates too high.
     """
 
     name: ClassVar[str] = "ddpo"
     paper: ClassVar[str] = "Su 2024"
     when: ClassVar[str] = "to rank, where pairs that were not clicked should train the conversion tower too"
     needs_propensity_everywhere: ClassVar[bool] = True
+    predicts_rates: ClassVar[bool] = False
     detached: ClassVar[tuple[str, ...]] = ("propensity in weights", "conversion propensity as a label")
     towers: ClassVar[tuple[str, ...]] = ("prediction", "soft_label")
 
@@ -47,21 +48,22 @@ class DDPO(MultiTask):
 
     def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
         """λ_r · (L_click + L_non), and λ_c · mean_D [o·CE(r, c)] for c."""
-        conversion, logit, logit_full = (
-            observed.conversion,
-            tasks.observed["prediction"],
-            tasks.full["prediction"],
+        conversion = observed.conversion
+        soft, soft_full = (
+            torch.sigmoid(logits["soft_label"]).detach() for logits in (tasks.observed, tasks.full)
         )
-        soft = torch.sigmoid(tasks.observed["soft_label"]).detach()
         label = (conversion + soft).clamp(max=1.0) if self.soften_clicks else conversion
-        clicked = weighted_mean(cross_entropy(label, logit), 1.0 / self.propensity(setting, observed))
-        soft_full = torch.sigmoid(tasks.full["soft_label"]).detach()
-        weight = tasks.unclicked / (1.0 - self.propensity(setting, full)).clamp(min=FLOOR)
-        unclicked = weighted_mean(cross_entropy(soft_full, logit_full), weight)
-        learned = cross_entropy(conversion, tasks.observed["soft_label"])
-        return self.conversion_weight * (clicked + unclicked) + self.soft_label_weight * stratified(
-            observed=learned, density=setting.density
+        clicked = weighted_mean(
+            cross_entropy(label, tasks.observed["prediction"]), 1.0 / self.propensity(setting, observed)
         )
+        unclicked = weighted_mean(
+            cross_entropy(soft_full, tasks.full["prediction"]),
+            tasks.unclicked / (1.0 - self.propensity(setting, full)).clamp(min=FLOOR),
+        )
+        learned = stratified(
+            observed=cross_entropy(conversion, tasks.observed["soft_label"]), density=setting.density
+        )
+        return self.conversion_weight * (clicked + unclicked) + self.soft_label_weight * learned
 
 
 def weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
