@@ -129,10 +129,8 @@ def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[st
     plain = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
     nested = {key: value for key, value in table.items() if isinstance(value, Mapping)}
     if path and (plain or not nested):
-        lines += ["", f"[{'.'.join(json.dumps(part) if not part.isidentifier() else part for part in path)}]"]
-    for key, value in plain.items():
-        name = key if key.isidentifier() else json.dumps(key)
-        lines.append(f"{name} = {_toml_value(value)}")
+        lines += ["", f"[{'.'.join(map(_toml_key, path))}]"]
+    lines += [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in plain.items()]
     for key, value in nested.items():
         _write_table(value, (*path, key), lines)
 
@@ -148,4 +146,13 @@ def _toml_value(value: Any) -> str:
         return "[" + ", ".join(_toml_value(inner) for inner in value) + "]"
     if isinstance(value, (int, float)):
         return repr(value)
-    return json.dumps(str(value), ensure_ascii=False)
+    return _toml_text(str(value))
+
+
+def _toml_key(key: str) -> str:
+    return key if key.isascii() and key.isidentifier() else _toml_text(key)
+
+
+def _toml_text(text: str) -> str:
+    # JSON's text is TOML's, but for one control character that JSON lets pass.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,75 @@
+"""Metrics of a model on a test log: those of the scores, seed by seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+import unskew as us
+from unskew.errors import DataError
+from unskew.metrics.ranking import ranking_rails
+
+
+class Given:
+    """A model that knows its predictions."""
+
+    def __init__(self, matrix):
+        self.matrix = np.asarray(matrix)
+
+    def predict_each(self, log):
+        return self.matrix[:, log.user, log.item]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return us.load("synthetic", n_users=40, n_items=30, test_per_user=12, seed=2)
+
+
+def test_the_true_labels_reach_the_oracle_and_their_opposite_the_floor(data):
+    labels = data.truth.labels.astype(float)
+    told = us.evaluate(Given([labels, 1 - labels]), data.test)
+    rails = ranking_rails(user=data.test.user, outcome=data.test.known_conversion(), ks=(2, 4, 6))
+    np.testing.assert_array_equal(told["auc"], [1, 0])
+    np.testing.assert_array_equal(told["user_auc"], [1, 0])
+    for name, oracle in rails["oracle"].items():
+        if name in told:
+            assert told[name][0] == pytest.approx(oracle)
+            assert told[name][1] < rails["random"][name]
+
+
+def test_every_metric_has_one_value_for_each_seed_and_auc_is_pooled(data):
+    scores = np.random.default_rng(0).random((3, 40, 30))
+    told = us.evaluate(Given(scores), data.test)
+    assert set(told) == {"auc", "user_auc"} | {
+        f"{name}@{k}" for name in ("dcg", "hits", "recall", "ndcg") for k in (2, 4, 6)
+    }
+    for seed in range(3):
+        pooled = roc_auc_score(data.test.known_conversion(), scores[seed][data.test.user, data.test.item])
+        assert told["auc"][seed] == pytest.approx(pooled)
+        assert all(values.shape == (3,) for values in told.values())
+
+
+def test_other_cutoffs_can_be_asked(data):
+    assert "hits@3" in us.evaluate(Given(np.zeros((1, 40, 30))), data.test, ks=(3,))
+
+
+def test_ties_are_broken_by_the_seed(data):
+    tied = Given(np.zeros((1, 40, 30)))
+    values = {float(us.evaluate(tied, data.test, seed=seed)["dcg@2"][0]) for seed in range(8)}
+    assert len(values) > 1
+    assert us.evaluate(tied, data.test, seed=3) == us.evaluate(tied, data.test, seed=3)
+
+
+def test_rows_that_were_not_clicked_are_left_out():
+    log = us.Log.from_arrays(
+        user=[0, 0, 0, 1], item=[0, 1, 2, 0], click=[1, 1, 0, 1], conversion=[1, 0, np.nan, 0]
+    )
+    told = us.evaluate(Given([[[0.9, 0.1, np.nan], [0.2, 0.0, 0.0]]]), log)
+    assert told["auc"] == [1.0]
+
+
+def test_a_test_log_of_one_class_is_told(data):
+    positives = data.test.take(np.flatnonzero(data.test.known_conversion() == 1))
+    with pytest.raises(DataError, match="every conversion of the test log is 1: nothing can be ranked"):
+        us.evaluate(Given(np.zeros((1, 40, 30))), positives)

@@ -1,0 +1,64 @@
+"""A bar on a terminal, nothing elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+import unskew as us
+from unskew.progress import SILENT, progress_bars
+
+
+def test_nothing_is_shown_where_there_is_no_terminal(capsys):
+    with progress_bars() as progress:
+        assert progress is SILENT
+        tracker = progress.task("training", 3)
+        tracker.advance()
+        tracker.finish()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_bars_are_shown_on_standard_error_and_are_full_at_the_end(capsys):
+    with progress_bars(show=True) as progress:
+        tracker = progress.task("propensity", 40)
+        tracker.advance(7)
+        tracker.finish()
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert "propensity" in error
+    assert "40/40" in error
+
+
+def test_training_tells_its_epochs():
+    class Recorder:
+        def __init__(self):
+            self.tasks = {}
+
+        def task(self, description, total):
+            self.tasks[description] = [total, 0]
+            outer, name = self, description
+
+            class Tracker:
+                def advance(self, steps=1):
+                    outer.tasks[name][1] += steps
+
+                def finish(self):
+                    outer.tasks[name].append("finished")
+
+            return Tracker()
+
+    log = us.load("synthetic", n_users=30, n_items=20, density=0.3).train
+    progress = Recorder()
+    us.Propensity(backbone=us.MF(dim=2), epochs=4, patience=None).fit(log, progress=progress)
+    us.Naive(backbone=us.MF(dim=2), epochs=3).fit(log, progress=progress, label="my model")
+    assert progress.tasks == {"propensity": [4, 4, "finished"], "my model": [3, 3, "finished"]}
+
+
+@pytest.mark.parametrize("show", [True, False])
+def test_an_interrupt_inside_passes_through(show, capsys):
+    def interrupted():
+        with progress_bars(show=show) as progress:
+            progress.task("training", 3).advance()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()

@@ -1,0 +1,38 @@
+"""One seed for each repetition, one stream for each purpose."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unskew.errors import ParameterError
+from unskew.seeds import as_seeds, stream
+
+
+def test_streams_differ_by_seed_purpose_and_what_follows():
+    streams = {
+        stream(seed, purpose, *further)
+        for seed in range(50)
+        for purpose in ("weights", "order", "dropout")
+        for further in ((), (1,), (2,), (1, 2))
+    }
+    assert len(streams) == 50 * 3 * 4
+    assert all(0 <= each < 2**63 for each in streams)
+
+
+def test_a_stream_is_always_the_same():
+    assert stream(3, "weights") == stream(3, "weights")
+    assert stream(np.int64(3), "weights") == stream(3, "weights")
+
+
+@pytest.mark.parametrize("seeds", [3, np.int64(3), range(3), [0, 1, 2], np.arange(3), (0, 1, 2)])
+def test_a_count_or_the_seeds_themselves(seeds):
+    assert as_seeds(seeds) == (0, 1, 2)
+
+
+@pytest.mark.parametrize("seeds", [0, -2, [], [1, 1], [-1], range(0)])
+def test_what_is_no_seed_is_told(seeds):
+    with pytest.raises(
+        ParameterError, match="seeds must be a positive count or distinct non-negative numbers"
+    ):
+        as_seeds(seeds)

@@ -1,0 +1,142 @@
+"""Files and folders are whole or not there; TOML and JSON say what they were given."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unskew.errors import RunFolderError
+from unskew.files import check_target, to_toml, whole_file, whole_folder, write_json
+
+
+class TestWholeFolder:
+    def test_it_appears_at_the_end_with_everything_in_it(self, tmp_path):
+        with whole_folder(tmp_path / "deep" / "run", overwrite=False) as beside:
+            (beside / "config.toml").write_text("x = 1")
+            assert not (tmp_path / "deep" / "run").exists()
+        assert (tmp_path / "deep" / "run" / "config.toml").read_text() == "x = 1"
+        assert [path.name for path in (tmp_path / "deep").iterdir()] == ["run"]
+
+    @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+    def test_nothing_is_left_of_a_failure(self, tmp_path, error):
+        def fail():
+            with whole_folder(tmp_path / "run", overwrite=False) as beside:
+                (beside / "half").write_text("half")
+                raise error
+
+        with pytest.raises(error):
+            fail()
+        assert not list(tmp_path.iterdir())
+
+    def test_the_earlier_run_comes_back_where_the_last_move_fails(self, tmp_path, monkeypatch):
+        target = tmp_path / "run"
+        target.mkdir()
+        (target / "config.toml").write_text("earlier")
+        rename = type(target).rename
+
+        def fails_for_the_new_one(path, to):
+            if "partial" in path.name:
+                raise OSError("disk full")
+            return rename(path, to)
+
+        monkeypatch.setattr(type(target), "rename", fails_for_the_new_one)
+
+        def replace():
+            with whole_folder(target, overwrite=True) as beside:
+                (beside / "config.toml").write_text("later")
+
+        with pytest.raises(OSError, match="disk full"):
+            replace()
+        assert (target / "config.toml").read_text() == "earlier"
+        assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+    def test_a_file_in_the_way_is_told(self, tmp_path):
+        (tmp_path / "run").write_text("mine")
+        with pytest.raises(RunFolderError, match="is a file"):
+            check_target(tmp_path / "run", overwrite=True)
+
+    def test_a_place_that_cannot_be_written_is_told(self, tmp_path):
+        (tmp_path / "notes").write_text("mine")
+        with pytest.raises(RunFolderError, match=r"cannot write into .*notes"):
+            check_target(tmp_path / "notes" / "deep" / "run", overwrite=False)
+
+    def test_checking_writes_nothing(self, tmp_path):
+        check_target(tmp_path / "a" / "b" / "run", overwrite=False)
+        assert not list(tmp_path.iterdir())
+
+
+class TestWholeFile:
+    def test_it_replaces_at_the_end_alone(self, tmp_path):
+        target = tmp_path / "out.txt"
+        target.write_text("earlier")
+        with whole_file(target) as beside:
+            beside.write_text("later")
+            assert target.read_text() == "earlier"
+        assert target.read_text() == "later"
+        assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+
+    def test_a_failure_leaves_the_earlier_file(self, tmp_path):
+        target = tmp_path / "out.txt"
+        target.write_text("earlier")
+
+        def fail():
+            with whole_file(target) as beside:
+                beside.write_text("half")
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            fail()
+        assert target.read_text() == "earlier"
+        assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+
+    @pytest.mark.parametrize(
+        ("name", "message"), [("no/out.txt", "its folder does not exist"), (".", "is a folder")]
+    )
+    def test_a_place_that_cannot_be_is_told(self, tmp_path, name, message):
+        with pytest.raises(RunFolderError, match=message), whole_file(tmp_path / name):
+            pytest.fail("the file must not be opened")
+
+
+def test_json_has_no_nan(tmp_path):
+    write_json(tmp_path / "x.json", {"a": math.nan, "b": [1.0, -math.inf, (np.float64("nan"), 2)], 3: True})
+    assert json.loads((tmp_path / "x.json").read_text()) == {
+        "a": None,
+        "b": [1.0, None, [None, 2]],
+        "3": True,
+    }
+
+
+texts = st.text(st.characters(codec="utf-8"), max_size=8)
+values = st.recursive(
+    st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | texts
+    | st.lists(st.integers(), max_size=3),
+    lambda inner: st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(texts, values, max_size=4))
+def test_toml_reads_back_as_it_was_written(table):
+    assert tomllib.loads(to_toml(table)) == table
+
+
+def test_toml_takes_numpy_numbers_paths_tuples_and_none(tmp_path):
+    told = {
+        "a": np.float64(0.1),
+        "b": np.int64(3),
+        "c": np.bool_(True),
+        "d": (1, 2),
+        "e": None,
+        "f": tmp_path,
+    }
+    expected = {"a": 0.1, "b": 3, "c": True, "d": [1, 2], "e": "none", "f": str(tmp_path)}
+    assert tomllib.loads(to_toml(told)) == expected
