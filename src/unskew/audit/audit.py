@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unskew.audit.crossfit import COMPARED, CalibratorScore, can_crossfit, compare
-from unskew.audit.figures import errors, is_honest, regions, weight_figures
+from unskew.audit.figures import beyond_tolerance, errors, is_honest, regions, weight_figures
 from unskew.audit.folds import FoldSketches
 from unskew.audit.result import AuditResult
 from unskew.audit.segments import SegmentTable, corrected, worst_first
@@ -57,11 +57,13 @@ def audit(
     """Are these propensities honest? One pass over files of any size, in bounded memory.
 
     .. math:: \\text{healthy} \\iff \\mathrm{WCE}_2 \\le \\text{tolerance} \\ \\text{ or } \\
-              p(\\chi^2) \\ge \\text{significance}
+              p(\\text{beyond tolerance}) \\ge \\text{significance}
 
     WCE₂ is the debiased weight-calibration error (:func:`unskew.metrics.wce`): the relative error of the
-    weights 1/p̂, noise removed. Rows are dealt to folds as they pass (:mod:`unskew.audit.folds`), so that
-    each calibrator is judged on rows that it was not fitted on without a second pass.
+    weights 1/p̂, noise removed. p is that of a χ² test that the weights are within the tolerance
+    (:func:`unskew.audit.figures.beyond_tolerance`). Rows are dealt to folds as they pass
+    (:mod:`unskew.audit.folds`), so that each calibrator is judged on rows that it was not fitted on, without
+    a second pass.
 
     Use it on rows that did not train the scores: in-sample scores look better than they are.
 
@@ -151,7 +153,7 @@ def judge(
     found = errors(whole, seed=seed)
     test = wce_test(sketch=whole)
     healthy = is_honest(whole, **limits)
-    off = regions(whole)
+    off = regions(whole, tolerance=tolerance)
     scores = compare(sketches, calibrators) if can_crossfit(sketches) else []
     recommended = _recommended(scores, calibrators, **limits)
     segments = worst_first(
@@ -186,6 +188,7 @@ def judge(
         wce=found["wce"],
         wce_debiased=debiased,
         test=test,
+        p_beyond_tolerance=beyond_tolerance(whole, tolerance),
         nll=nll(sketch=whole),
         brier=brier(sketch=whole),
         auc=None if one_class else auc(sketch=whole),

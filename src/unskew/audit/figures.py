@@ -9,15 +9,26 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtrc
 
-from unskew.metrics import CalibrationSketch, ece, interval, noise_floor, wce, wce_test
+from unskew.metrics import CalibrationSketch, ece, interval, noise_floor, wce
 from unskew.metrics._cells import bin_sums, cells_of
-from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS, inverse_of, inverse_variance
+from unskew.metrics.weight_calibration import (
+    DEFAULT_WEIGHT_BINS,
+    MIN_EXPECTED,
+    _joined,
+    inverse_of,
+    inverse_variance,
+)
 
 Array = NDArray[np.float64]
 
-CLEAR_ERRORS = 2.0
-"""A bin whose mean of o/p̂ is so many standard errors from 1 is clearly off: some 95 % confidence."""
+CLEAR_ERRORS = 3.0
+"""A bin whose mean of o/p̂ is so many standard errors from 1 is clearly off: 20 honest bins have one such
+in 1 of 20 audits."""
+
+OPEN_ERRORS = 2.0
+"""A bin that is within so many standard errors of being off may belong to a region around it."""
 
 RESAMPLES = 500
 """Of the bootstrap of each interval: more would move its ends by less than a twentieth of its width."""
@@ -107,42 +118,64 @@ def has_infinite_weight(sketch: CalibrationSketch) -> bool:
 def is_honest(sketch: CalibrationSketch, *, tolerance: float, significance: float) -> bool:
     r"""Whether the weights are within a tolerance of honest, as far as so many rows can tell.
 
-    .. math:: \mathrm{WCE}_2 \le \text{tolerance} \quad\text{or}\quad p(\chi^2) \ge \text{significance}
+    .. math:: \mathrm{WCE}_2 \le \text{tolerance} \quad\text{or}\quad
+              p(\text{beyond tolerance}) \ge \text{significance}
 
-    WCE₂ is the debiased weight-calibration error, χ² the test of :func:`unskew.metrics.wce_test`: few rows
-    are not blamed for their noise, many rows not for an error that does not matter. An outcome at a score
-    of 0 is an infinite weight, and never honest.
+    WCE₂ is the debiased weight-calibration error, p that of :func:`beyond_tolerance`: few rows are not blamed
+    for their noise, many rows not for an error that does not matter. An outcome at a score of 0 is an
+    infinite weight, and never honest.
     """
     if has_infinite_weight(sketch):
         return False
     if wce(sketch=sketch, debiased=True) <= tolerance:
         return True
-    return wce_test(sketch=sketch).p_value >= significance
+    return beyond_tolerance(sketch, tolerance) >= significance
 
 
-def regions(sketch: CalibrationSketch, *, bins: int = DEFAULT_WEIGHT_BINS) -> list[Region]:
-    """Where scores are clearly off, the largest part of WCE first.
+def beyond_tolerance(sketch: CalibrationSketch, tolerance: float) -> float:
+    r"""The chance of such errors if the weights of every bin were within the tolerance of honest.
 
-    Equal-mass bins whose mean of o/p̂ is more than :data:`CLEAR_ERRORS` standard errors from 1 are off;
-    neighbours that are off in one direction, and unclear ones between them, make one region.
+    .. math:: \chi^2 = \sum_b \frac{\max(|S_b| - \text{tolerance}, 0)^2}{(1 + \text{tolerance}) V_b},
+              \qquad B \text{ degrees of freedom}
+
+    S_b, V_b and the bins are those of :func:`unskew.metrics.wce_test`, which this is at a tolerance of 0.
+    Where the tolerance is not used up the chance is less than this.
+    """
+    cells = cells_of(sketch=sketch)
+    cells = cells.take(cells.score > 0)
+    if not len(cells.score):
+        return 1.0
+    index = _joined(cells, cells.bin_index(bins=DEFAULT_WEIGHT_BINS, spacing="mass"), MIN_EXPECTED)
+    total = bin_sums(cells.total, index)
+    excess = np.abs(bin_sums(cells.inverse_sum, index) / total - 1) - tolerance
+    variance = (1 + tolerance) * bin_sums(inverse_variance(cells), index) / total**2
+    # A bin of scores 1 has no variance: within the tolerance it says nothing, beyond it everything.
+    certain = np.where(excess > 0, np.inf, 0.0)
+    terms = np.divide(np.maximum(excess, 0.0) ** 2, variance, out=certain, where=variance > 0)
+    return float(chdtrc(max(int((variance > 0).sum()), 1), terms.sum()))
+
+
+def regions(sketch: CalibrationSketch, *, tolerance: float, bins: int = DEFAULT_WEIGHT_BINS) -> list[Region]:
+    """Where weights are off by more than the tolerance, the largest part of WCE first.
+
+    Equal-mass bins that are clearly off in one direction make a region, with those between them that may
+    be; so do those from there to the end of the scores, where the fewest clicks are.
     """
     cells = cells_of(sketch=sketch)
     index = cells.bin_index(bins=bins, spacing="mass")
     total = bin_sums(cells.total, index)
     inverse = bin_sums(inverse_of(cells), index)
     error = np.sqrt(bin_sums(inverse_variance(cells), index)) / total
-    with np.errstate(invalid="ignore"):
-        excess = inverse / total - 1
-        sign = np.where(np.abs(excess) > CLEAR_ERRORS * error, np.sign(excess), 0.0)
+    excess = inverse / total - 1
     starts = np.flatnonzero(np.diff(index, prepend=-1))
     lowest, highest = cells.score[starts], cells.score[np.append(starts[1:], len(index)) - 1]
     found = []
-    for first, last in _runs(sign):
+    for first, last in _runs(excess, error, tolerance):
         run = slice(first, last + 1)
         found.append(
             Region(
                 low=None if first == 0 else float(np.sqrt(highest[first - 1] * lowest[first])),
-                high=None if last == len(sign) - 1 else float(np.sqrt(highest[last] * lowest[last + 1])),
+                high=None if last == len(total) - 1 else float(np.sqrt(highest[last] * lowest[last + 1])),
                 share=float(total[run].sum() / total.sum()),
                 ratio=float(inverse[run].sum() / total[run].sum()),
                 part=float(total[run] @ np.abs(excess[run]) / total.sum()),
@@ -174,12 +207,23 @@ def weight_figures(sketch: CalibrationSketch, *, p_min: float) -> WeightFigures 
     )
 
 
-def _runs(sign: Array) -> list[tuple[int, int]]:
-    """First and last place of each run of one sign; a zero between two equal signs belongs to the run."""
+def _runs(excess: Array, error: Array, tolerance: float) -> list[tuple[int, int]]:
+    """First and last bin of each region."""
+    off = np.abs(excess) > np.maximum(tolerance, CLEAR_ERRORS * error)
+
+    def may_be_off(sign: float, first: int, stop: int) -> bool:
+        between = slice(first, stop)
+        return bool((sign * excess[between] + OPEN_ERRORS * error[between] > tolerance).all())
+
     runs: list[tuple[int, int]] = []
-    for place in np.flatnonzero(sign).tolist():
-        if runs and sign[runs[-1][0]] == sign[place]:
+    for place in np.flatnonzero(off).tolist():
+        sign = float(np.sign(excess[place]))
+        if runs and np.sign(excess[runs[-1][0]]) == sign and may_be_off(sign, runs[-1][1] + 1, place):
             runs[-1] = (runs[-1][0], place)
         else:
             runs.append((place, place))
+    if runs and may_be_off(float(np.sign(excess[runs[0][0]])), 0, runs[0][0]):
+        runs[0] = (0, runs[0][1])
+    if runs and may_be_off(float(np.sign(excess[runs[-1][1]])), runs[-1][1] + 1, len(excess)):
+        runs[-1] = (runs[-1][0], len(excess) - 1)
     return runs

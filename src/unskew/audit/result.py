@@ -26,12 +26,14 @@ class AuditResult:
         Rows, rows with outcome 1, and weighted means of outcome and score.
     ece, wce
         With interval and noise floor.
-    wce_debiased, test
-        WCE less its noise, and the χ² test that the weights are honest.
+    wce_debiased, test, p_beyond_tolerance
+        WCE less its noise, the χ² test that the weights are honest, and the p-value of the one that they are
+        within the tolerance.
     nll, brier, auc, mean_outcome_over_score
         Of the scores as they are; ``auc`` is None where all outcomes are the same.
     healthy
-        Whether WCE₂ is within ``tolerance``, or the test cannot tell it from 0 (:func:`~figures.is_honest`).
+        Whether WCE₂ is within ``tolerance``, or noise may have put it beyond
+        (:func:`unskew.audit.figures.is_honest`).
     regions
         Where scores are clearly off, the worst first.
     segments
@@ -57,6 +59,7 @@ class AuditResult:
     wce: Figure
     wce_debiased: float
     test: WeightTest
+    p_beyond_tolerance: float
     nll: float
     brier: float
     auc: float | None
@@ -87,6 +90,7 @@ class AuditResult:
                 "chi2": self.test.statistic,
                 "dof": self.test.dof,
                 "p_value": self.test.p_value,
+                "p_beyond_tolerance": self.p_beyond_tolerance,
             },
             "nll": self.nll,
             "brier": self.brier,

@@ -121,7 +121,7 @@ class SegmentTable:
     def _code_of(self, name: str) -> int:
         code = self._codes.get(name)
         if code is None:
-            if len(self._codes) >= self.most:
+            if len(self._codes) >= self.most and name != MISSING:
                 name = OTHERS
             code = self._codes.setdefault(name, len(self._codes))
         return code

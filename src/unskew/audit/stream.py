@@ -246,7 +246,7 @@ def _csv_batches(
                 yield record, min(count / blocks, 1.0)
     except pa.ArrowInvalid as error:
         _name_text(file, delimiter, [name for name in numbers if kinds[name] == pa.float64()])
-        place = re.match(r"In CSV column #(\d+): CSV conversion error", str(error))
+        place = re.match(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error", str(error))
         if place is None:
             raise
         raise ColumnTypeError(schema.names[int(place[1])], str(error), file) from error

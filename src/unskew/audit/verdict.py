@@ -162,20 +162,25 @@ def _factor(factor: float) -> str:
 def _praise(
     tolerance: float, wce: Figure, wce_debiased: float, p_value: float, significance: float, clicks: int
 ) -> str:
-    if wce_debiased > tolerance:
+    off = percent(wce_debiased)
+    if wce_debiased <= tolerance and p_value < significance:
         return (
-            f"Not distinguishable from honest: the weights look {percent(wce.value)} off, but with"
-            f" {clicks:,} clicks noise alone shows {percent(wce.floor)} (p = {short(p_value)})."
-            " More rows would tell more."
+            f"Honest within the tolerance: the weights are off by {off}, which is more than noise but not"
+            f" more than {percent(tolerance)}."
         )
-    if p_value >= significance:
+    if wce_debiased <= tolerance:
         return (
             f"Honest: nothing tells the weights from right ones (WCE {short(wce.value)}, noise alone"
             f" {short(wce.floor)}, p = {short(p_value)})."
         )
+    claim = (
+        f"Not shown to be off by more than {percent(tolerance)}"
+        if p_value < significance
+        else "Not distinguishable from honest"
+    )
     return (
-        f"Honest within the tolerance: the weights are off by {percent(wce_debiased)}, which is more than"
-        f" noise but not more than {percent(tolerance)}."
+        f"{claim}: the weights look {percent(wce.value)} off, but with {clicks:,} clicks noise alone shows"
+        f" {percent(wce.floor)}. More rows would tell more."
     )
 
 

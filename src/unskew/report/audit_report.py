@@ -60,9 +60,9 @@ def _columns(result: AuditResult) -> list[tuple[str, str]]:
 
 def _rule(result: AuditResult) -> str:
     return (
-        f"Healthy means: WCE without noise is at most {percent(result.tolerance)}, or the χ² test cannot tell"
-        f" it from 0 at the level {brief(result.significance, 1)}. Here it is {percent(result.wce_debiased)}"
-        f" with p {p_value(result.test.p_value)}."
+        f"Healthy means: WCE without noise is at most the tolerance, {percent(result.tolerance)}, or noise"
+        f" may have put it beyond (χ² test, p at least {brief(result.significance, 1)}). Here it is"
+        f" {percent(result.wce_debiased)}, and p {p_value(result.p_beyond_tolerance)}."
     )
 
 

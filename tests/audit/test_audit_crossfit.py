@@ -1,0 +1,95 @@
+"""Calibrators judged from fold sketches: as if judged on the rows themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unskew.audit.crossfit import COMPARED, can_crossfit, compare, fit_without_each, mapped
+from unskew.audit.folds import FoldSketches, deal, fold_of_rows
+from unskew.calibration import CALIBRATORS, Platt
+from unskew.errors import DataError
+from unskew.metrics import CalibrationSketch, brier, ece, mean_outcome_over_score, nll, wce
+
+
+def dealt(score: Any, outcome: Any, folds: int = 5) -> FoldSketches:
+    filled = FoldSketches(folds)
+    for fold, part in enumerate(deal([np.asarray(score), np.asarray(outcome)], 0, folds, 0)):
+        filled.sketches[fold].update(*part)
+    return filled
+
+
+# WCE is at its noise of 0.09 here, and its equal-mass bins end at other rows.
+@pytest.mark.parametrize(
+    ("metric", "tolerance"), [(nll, 1e-5), (brier, 1e-5), (mean_outcome_over_score, 1e-3), (wce, 0.01)]
+)
+def test_a_mapped_sketch_measures_as_the_mapped_rows_do(log: Any, metric: Any, tolerance: float) -> None:
+    platt = Platt().fit(log.score, log.outcome)
+    sketch = CalibrationSketch.of(score=log.score, outcome=log.outcome)
+    after = mapped(sketch, platt.predict(sketch.points().score))
+    exact = metric(sketch=CalibrationSketch.of(score=platt.predict(log.score), outcome=log.outcome))
+    assert metric(sketch=after) == pytest.approx(exact, abs=tolerance)
+    assert after.rows == sketch.rows
+    assert after.positives == sketch.positives
+
+
+def test_a_mapped_sketch_keeps_the_bins_of_ece(log: Any) -> None:
+    sketch = CalibrationSketch.of(score=log.score, outcome=log.outcome)
+    same = mapped(sketch, sketch.points().score)
+    np.testing.assert_array_equal(same.sums.rows, sketch.sums.rows)
+    assert ece(sketch=same) == pytest.approx(ece(sketch=sketch), rel=1e-9)
+
+
+def test_platt_is_scored_as_by_cross_validation_on_the_rows(log: Any) -> None:
+    fold = fold_of_rows(0, len(log.score), 5, 0)
+    q = np.empty(len(log.score))
+    for k in range(5):
+        fitted = Platt().fit(log.score[fold != k], log.outcome[fold != k])
+        q[fold == k] = fitted.predict(log.score[fold == k])
+    (score,) = compare(dealt(log.score, log.outcome), ["platt"])
+    assert score.nll == pytest.approx(nll(score=q, outcome=log.outcome), rel=1e-4)
+    assert score.mean_outcome_over_score == pytest.approx(
+        mean_outcome_over_score(score=q, outcome=log.outcome), rel=1e-3
+    )
+
+
+def test_the_scores_as_they_are_keep_their_exact_figures(log: Any) -> None:
+    folds = dealt(log.score, log.outcome)
+    (score,) = compare(folds, ["none"])
+    assert score.nll == nll(sketch=folds.all())
+    assert score.wce == wce(sketch=folds.all())
+
+
+def test_all_calibrators_are_compared_lowest_nll_first(log: Any) -> None:
+    scores = compare(dealt(log.score, log.outcome))
+    assert {score.name for score in scores} == set(CALIBRATORS) - {"auto"} == set(COMPARED)
+    assert [score.nll for score in scores] == sorted(score.nll for score in scores)
+    by_name = {score.name: score for score in scores}
+    assert scores[0].excess == 0
+    assert by_name["platt"].near_best, "the truth is a straight line on logits"
+    assert not by_name["none"].near_best
+    assert by_name["platt"].wce_debiased < 0.05 < by_name["none"].wce_debiased
+
+
+def test_the_standard_error_is_that_of_paired_differences_of_rows(log: Any) -> None:
+    folds = dealt(log.score, log.outcome)
+    scores = {score.name: score for score in compare(folds, ["none", "platt"])}
+    fitted = fit_without_each("platt", folds)
+    fold = fold_of_rows(0, len(log.score), 5, 0)
+    q = np.empty(len(log.score))
+    for k in range(5):
+        q[fold == k] = fitted[k].predict(log.score[fold == k])
+    loss = [-np.log(np.where(log.outcome == 1, p, 1 - p)) for p in (log.score, q)]
+    expected = (loss[0] - loss[1]).std() / np.sqrt(len(q))
+    assert scores["none"].excess_error == pytest.approx(expected, rel=0.01)
+
+
+def test_one_class_outside_a_fold_is_an_error_that_says_so() -> None:
+    outcome = np.zeros(640, dtype=np.int64)
+    outcome[0] = 1
+    folds = dealt(np.full(640, 0.1), outcome)
+    assert not can_crossfit(folds)
+    with pytest.raises(DataError, match="outcome 0 is on every row outside fold"):
+        fit_without_each("platt", folds)

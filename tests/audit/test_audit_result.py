@@ -1,0 +1,175 @@
+"""The audit as a whole, on scores whose truth is known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from unskew.audit import audit
+from unskew.errors import DataError, ParameterError
+from unskew.files import write_json
+from unskew.metrics import auc, brier, ece, mean_outcome_over_score, nll, wce
+
+
+@pytest.fixture(scope="module")
+def big(make_log: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    log = make_log(120_000, seed=2)
+    return log, log.write(tmp_path_factory.mktemp("audit") / "log.parquet")
+
+
+def test_the_figures_are_those_of_the_rows(big: tuple[Any, Path]) -> None:
+    log, path = big
+    result = audit(path, score="p", outcome="clicked")
+    rows = {"score": log.score, "outcome": log.outcome}
+    assert (result.rows, result.clicks) == (len(log.score), int(log.outcome.sum()))
+    assert result.ece.value == pytest.approx(ece(**rows), rel=1e-9)
+    assert result.nll == pytest.approx(nll(**rows), rel=1e-9)
+    assert result.brier == pytest.approx(brier(**rows), rel=1e-9)
+    assert result.auc == pytest.approx(auc(**rows), abs=1e-3)
+    assert result.mean_outcome_over_score == pytest.approx(mean_outcome_over_score(**rows), rel=1e-9)
+    assert result.wce.value == pytest.approx(wce(**rows), abs=0.01)
+
+
+def test_overstated_scores_are_found_and_platt_is_told_to_mend_them(big: tuple[Any, Path]) -> None:
+    log, path = big
+    result = audit(path, score="p", outcome="clicked")
+    assert not result.healthy
+    assert result.recommended == "platt", "the truth is a straight line on logits"
+    assert result.verdict.startswith("Overstated by a factor")
+    assert "Platt on logits, cross-fitted, would bring WCE from" in result.verdict
+    region = result.regions[0]
+    inside = (log.score > (region.low or 0.0)) & (log.score < (region.high or 1.0))
+    assert region.share == pytest.approx(inside.mean(), abs=0.01)
+    assert region.ratio == pytest.approx(float((log.honest / log.score)[inside].mean()), rel=0.05)
+    assert result.calibrated is not None
+    assert wce(sketch=result.calibrated, debiased=True) < 0.05
+
+
+def test_the_truth_itself_is_healthy(big: tuple[Any, Path]) -> None:
+    result = audit(big[1], score="honest", outcome="clicked")
+    assert result.healthy
+    assert result.regions == ()
+    assert result.verdict.startswith("Honest")
+
+
+def test_a_constant_at_the_base_rate_is_honest_and_worth_nothing(
+    big: tuple[Any, Path], tmp_path: Path
+) -> None:
+    log, _ = big
+    constant = np.full(len(log.score), log.outcome.mean())
+    pq.write_table(pa.table({"p": constant, "clicked": log.outcome}), tmp_path / "log.parquet")
+    result = audit(tmp_path / "log.parquet", score="p", outcome="clicked")
+    assert result.healthy
+    assert result.auc == 0.5
+
+
+def test_segments_that_are_off_are_found_and_the_worst_is_told(make_log: Any, tmp_path: Path) -> None:
+    log = make_log(60_000, seed=5)
+    score = log.honest * np.where(log.country == "us", 0.5, 1.0)
+    score = np.where(log.country == "de", 1.5 * log.honest, score)
+    table = pa.table(
+        {"p": score, "clicked": log.outcome, "country": log.country, "half": np.arange(60_000) % 2}
+    )
+    pq.write_table(table, tmp_path / "log.parquet")
+    result = audit(tmp_path / "log.parquet", score="p", outcome="clicked", segments=["country", "half"])
+    by_value = {(segment.column, segment.value): segment for segment in result.segments}
+    assert set(by_value) == {("country", c) for c in ("de", "fr", "us")} | {("half", "0"), ("half", "1")}
+    assert by_value["country", "us"].mean_outcome_over_score == pytest.approx(2.0, rel=0.1)
+    assert by_value["country", "de"].mean_outcome_over_score == pytest.approx(1 / 1.5, rel=0.1)
+    assert by_value["country", "fr"].q_value > 0.01
+    assert result.segments[0].value == "us"
+    assert "Scores where country is 'us' are understated by a factor" in result.verdict
+
+
+def test_weights_are_repetition(make_log: Any, tmp_path: Path) -> None:
+    log = make_log(3000, seed=7)
+    count = np.random.default_rng(0).integers(0, 4, 3000)
+    once = pa.table({"p": log.score, "clicked": log.outcome, "w": count})
+    often = pa.table({"p": np.repeat(log.score, count), "clicked": np.repeat(log.outcome, count)})
+    pq.write_table(once, tmp_path / "once.parquet")
+    pq.write_table(often, tmp_path / "often.parquet")
+    options: dict[str, Any] = {"score": "p", "outcome": "clicked", "calibrators": ("none", "platt")}
+    weighted = audit(tmp_path / "once.parquet", weight="w", **options)
+    repeated = audit(tmp_path / "often.parquet", **options)
+    for name in ("nll", "brier", "auc", "mean_outcome_over_score", "base_rate"):
+        assert getattr(weighted, name) == pytest.approx(getattr(repeated, name), rel=1e-9)
+    assert weighted.ece.value == pytest.approx(repeated.ece.value, rel=1e-9)
+
+
+def test_the_dictionary_has_the_fields_of_the_design_and_survives_json(
+    big: tuple[Any, Path], tmp_path: Path
+) -> None:
+    result = audit(big[1], score="p", outcome="clicked", segments=["country"])
+    write_json(tmp_path / "audit.json", result.to_dict())
+    told = json.loads((tmp_path / "audit.json").read_text())
+    for name in ("rows", "nll", "brier", "auc", "mean_outcome_over_score", "verdict", "healthy", "segments"):
+        assert told[name] is not None
+    for name in ("ece", "wce"):
+        assert {"value", "low", "high", "floor"} <= set(told[name])
+    assert {"name", "nll", "wce", "ece"} <= set(told["calibrators"][0])
+    assert told["rows"] == result.rows
+    assert len(told["segments"]) == 3
+
+
+def test_the_same_seed_gives_the_same_audit(big: tuple[Any, Path]) -> None:
+    options: dict[str, Any] = {
+        "score": "p",
+        "outcome": "clicked",
+        "calibrators": ("none", "platt", "isotonic"),
+    }
+    assert audit(big[1], **options).to_dict() == audit(big[1], **options).to_dict()
+
+
+@pytest.mark.parametrize("outcome", [0, 1])
+def test_one_class_is_judged_without_calibrators(outcome: int, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"p": [0.4] * 1000, "clicked": [outcome] * 1000}), tmp_path / "log.parquet")
+    result = audit(tmp_path / "log.parquet", score="p", outcome="clicked")
+    assert not result.healthy
+    assert result.auc is None
+    assert result.calibrators == ()
+    assert result.recommended is None
+
+
+def test_a_click_at_score_zero_is_told_and_not_healthy(tmp_path: Path) -> None:
+    score = [0.0] * 100 + [0.3] * 900
+    outcome = [1] * 2 + [0] * 98 + [1] * 270 + [0] * 630
+    pq.write_table(pa.table({"p": score, "clicked": outcome}), tmp_path / "log.parquet")
+    result = audit(tmp_path / "log.parquet", score="p", outcome="clicked")
+    assert not result.healthy
+    assert result.verdict.startswith("2 clicks have a score of 0: their weights are infinite.")
+    assert result.wce.value == np.inf
+    assert result.weights is None
+
+
+def test_one_row_can_be_audited(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"p": [0.5], "clicked": [1]}), tmp_path / "log.parquet")
+    result = audit(tmp_path / "log.parquet", score="p", outcome="clicked")
+    assert result.rows == 1
+    assert result.healthy, "one row says nothing against it"
+
+
+def test_rows_without_weight_are_no_rows(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"p": [0.5], "clicked": [1], "w": [0.0]}), tmp_path / "log.parquet")
+    with pytest.raises(DataError, match=r"log.parquet: there are no rows with a weight above 0"):
+        audit(tmp_path / "log.parquet", score="p", outcome="clicked", weight="w")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tolerance": 0.0}, "tolerance must be above 0, not 0.0"),
+        ({"significance": 1.0}, "significance must be between 0 and 1, not 1.0"),
+        ({"p_min": 1.0}, r"p_min must be in \[0, 1\), not 1.0"),
+        ({"weight": "p"}, "score, outcome and weight must be three columns"),
+        ({"calibrators": ["plat"]}, "there is no calibrator 'plat'"),
+    ],
+)
+def test_bad_parameters_are_refused(log_file: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        audit(log_file, score="p", outcome="clicked", **options)

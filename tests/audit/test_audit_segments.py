@@ -1,0 +1,120 @@
+"""Segments: their figures are the formulas, their tests hold their size, and noise does not lead."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from unskew.audit.segments import MISSING, OTHERS, SegmentTable, corrected, worst_first
+from unskew.metrics import CalibrationSketch, mean_outcome_over_score
+
+
+def filled(values: list[str | None], score: np.ndarray, outcome: np.ndarray, **options: int) -> SegmentTable:
+    table = SegmentTable("g", **options)
+    table.add(pa.array(values), score, outcome, None)
+    return table
+
+
+def test_figures_of_a_segment_are_those_of_its_rows() -> None:
+    generator = np.random.default_rng(0)
+    score = generator.beta(1, 20, 5000)
+    outcome = (generator.random(5000) < score).astype(np.int64)
+    group = generator.choice(np.array(["a", "b"]), 5000)
+    (first, second) = sorted(filled(group.tolist(), score, outcome).segments(), key=lambda s: s.value)
+    for segment in (first, second):
+        rows = group == segment.value
+        assert segment.rows == rows.sum()
+        assert segment.base_rate == pytest.approx(outcome[rows].mean())
+        assert segment.mean_score == pytest.approx(score[rows].mean())
+        exact = mean_outcome_over_score(score=score[rows], outcome=outcome[rows])
+        assert segment.mean_outcome_over_score == pytest.approx(exact)
+        assert segment.low < exact < segment.high
+
+
+def test_batches_add_up_and_weights_are_repetition() -> None:
+    generator = np.random.default_rng(1)
+    score, outcome = generator.random(300), generator.integers(0, 2, 300)
+    count = generator.integers(0, 3, 300)
+    group = generator.choice(np.array(["a", "b", "c"]), 300)
+    weighted = SegmentTable("g")
+    for rows in (slice(0, 120), slice(120, 300)):
+        weighted.add(pa.array(group[rows]), score[rows], outcome[rows], count[rows])
+    repeated = filled(np.repeat(group, count).tolist(), np.repeat(score, count), np.repeat(outcome, count))
+    for one, other in zip(
+        sorted(weighted.segments(), key=lambda s: s.value),
+        sorted(repeated.segments(), key=lambda s: s.value),
+        strict=True,
+    ):
+        assert one.base_rate == pytest.approx(other.base_rate)
+        assert one.mean_outcome_over_score == pytest.approx(other.mean_outcome_over_score)
+
+
+def test_the_test_of_honest_segments_holds_its_size() -> None:
+    generator = np.random.default_rng(2)
+    segments, rows = 1000, 400
+    score = np.exp(generator.uniform(np.log(0.002), np.log(0.6), segments * rows))
+    outcome = (generator.random(segments * rows) < score).astype(np.int64)
+    table = filled(np.repeat(np.arange(segments).astype(str), rows).tolist(), score, outcome)
+    p = np.array([segment.p_value for segment in table.segments()], dtype=np.float64)
+    assert abs((p < 0.05).mean() - 0.05) < 0.02
+
+
+def test_correction_is_benjamini_and_hochbergs() -> None:
+    generator = np.random.default_rng(3)
+    score = np.full(8000, 0.2)
+    outcome = (generator.random(8000) < np.repeat([0.2] * 6 + [0.26, 0.3], 1000)).astype(np.int64)
+    segments = corrected(filled(np.repeat(list("abcdefgh"), 1000).tolist(), score, outcome).segments())
+    expected = stats.false_discovery_control([segment.p_value for segment in segments])
+    np.testing.assert_allclose([segment.q_value for segment in segments], expected)
+
+
+def test_a_small_noisy_segment_does_not_stand_before_a_large_one_that_is_off() -> None:
+    generator = np.random.default_rng(4)
+    score = np.full(20_030, 0.1)
+    outcome = (generator.random(20_030) < 0.1).astype(np.int64)
+    outcome[:10_000] = generator.random(10_000) < 0.15
+    outcome[20_000:20_010] = 1
+    group = ["large"] * 10_000 + ["honest"] * 10_000 + ["tiny"] * 30
+    segments = worst_first(corrected(filled(group, score, outcome).segments()), significance=0.01)
+    assert segments[0].value == "large"
+    tiny = next(segment for segment in segments if segment.value == "tiny")
+    assert tiny.mean_outcome_over_score > 3
+    assert tiny.p_value is None
+    assert tiny.q_value is None
+
+
+def test_missing_values_and_values_beyond_the_limit_are_segments_too() -> None:
+    score, outcome = np.full(6, 0.5), np.array([0, 1, 0, 1, 0, 1])
+    segments = filled(["a", None, "b", "c", "d", "a"], score, outcome, most=3).segments()
+    told = {segment.value: segment.rows for segment in segments}
+    assert told == {"a": 2, "b": 1, "c": 1, MISSING: 1, OTHERS: 1}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([3, 3, None]),
+        pa.array([True, True, None]),
+        pa.array(["x", "x", None]).dictionary_encode(),
+        pa.array([pa.scalar(0).cast(pa.timestamp("s")).as_py()] * 2 + [None], pa.timestamp("s")),
+    ],
+)
+def test_columns_of_every_type_can_be_segments(values: pa.Array) -> None:
+    table = SegmentTable("g")
+    table.add(values, np.full(3, 0.5), np.array([0, 1, 1]), None)
+    assert [segment.rows for segment in table.segments()] == [2, 1]
+
+
+def test_a_click_at_score_zero_is_never_honest() -> None:
+    (segment,) = filled(["a"] * 3, np.array([0.0, 0.5, 0.5]), np.array([1, 0, 1])).segments()
+    assert segment.wce == np.inf
+    assert segment.p_value == 0.0
+
+
+def test_a_score_of_zero_that_is_never_clicked_counts_as_in_the_metrics() -> None:
+    score, outcome = np.array([0.0, 0.5, 0.5, 1.0]), np.array([0, 0, 1, 1])
+    (segment,) = filled(["a"] * 4, score, outcome).segments()
+    sketch = CalibrationSketch.of(score=score, outcome=outcome)
+    assert segment.mean_outcome_over_score == pytest.approx(mean_outcome_over_score(sketch=sketch))

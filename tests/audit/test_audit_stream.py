@@ -1,0 +1,203 @@
+"""Rows come out of files once, in order, whatever the format and the batches; folds hang on the row alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unskew.audit import stream as stream_module
+from unskew.audit.folds import BLOCK_ROWS, FoldSketches, deal, fold_of_rows
+from unskew.audit.stream import Roles, number_columns, stream
+from unskew.datasets.tables import expand_paths
+from unskew.errors import DataError, ParameterError
+from unskew.metrics import CalibrationSketch
+
+ROLES = Roles("p", "clicked")
+
+
+def sketches_of(path: Any, folds: int = 5, roles: Roles = ROLES) -> FoldSketches:
+    filled = FoldSketches(folds)
+    for batch in stream(expand_paths(path), columns=roles.names, numbers=roles.numbers, text=roles.segments):
+        filled.add(batch, roles)
+    return filled
+
+
+def rows_of(path: Any) -> np.ndarray:
+    files = expand_paths(path)
+    return np.concatenate(
+        [number_columns(b, ["p"])[0].astype(np.float64) for b in stream(files, columns=["p"], numbers=["p"])]
+    )
+
+
+@pytest.fixture
+def table() -> pa.Table:
+    generator = np.random.default_rng(3)
+    return pa.table(
+        {
+            "p": generator.random(1000).round(6),
+            "clicked": generator.integers(0, 2, 1000),
+            "other": np.arange(1000).astype(str),
+        }
+    )
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "csv.gz", "folder", "glob", "list"])
+def test_every_format_gives_the_same_rows_in_the_same_order(
+    table: pa.Table, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "BATCH_ROWS", 64)
+    monkeypatch.setattr(stream_module, "CSV_BLOCK_BYTES", 4096)
+    parts = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    pq.write_table(table.slice(0, 300), parts[0], row_group_size=70)
+    pq.write_table(table.slice(300), parts[1], row_group_size=70)
+    path: Any = {
+        "folder": tmp_path,
+        "glob": str(tmp_path / "*.parquet"),
+        "list": [str(part) for part in parts],
+    }.get(kind)
+    if path is None:
+        path = tmp_path / f"whole.{kind}"
+        if kind == "parquet":
+            pq.write_table(table, path)
+        else:
+            with pa.output_stream(path, compression="gzip" if kind == "csv.gz" else None) as target:
+                pa.csv.write_csv(table, target)
+    np.testing.assert_array_equal(rows_of(path), table["p"].to_numpy())
+    whole = CalibrationSketch.of(score=table["p"], outcome=table["clicked"])
+    np.testing.assert_array_equal(sketches_of(path).all().sums.rows, whole.sums.rows)
+
+
+def test_batches_tell_their_file_their_rows_and_how_much_is_read(table: pa.Table, tmp_path: Path) -> None:
+    for name, start in (("a", 0), ("b", 500)):
+        pq.write_table(table.slice(start, 500), tmp_path / f"{name}.parquet")
+    batches = list(stream(expand_paths(tmp_path), columns=["p"], numbers=["p"]))
+    assert [(b.file.name, b.first_row, b.start) for b in batches] == [
+        ("a.parquet", 0, 0),
+        ("b.parquet", 0, 500),
+    ]
+    assert [round(b.done, 1) for b in batches] == [0.5, 1.0]
+    assert batches[0].record.schema.names == ["p"]
+
+
+def test_sketches_of_folds_do_not_depend_on_the_batches(
+    table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log.parquet"
+    pq.write_table(table, path)
+    once = sketches_of(path)
+    monkeypatch.setattr(stream_module, "BATCH_ROWS", 37)
+    often = sketches_of(path)
+    for one, other in zip(once.sketches, often.sketches, strict=True):
+        np.testing.assert_array_equal(one.sums.rows, other.sums.rows)
+        np.testing.assert_allclose(one.sums.score, other.sums.score, rtol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    start=st.integers(0, 10**9),
+    rows=st.integers(1, 1000),
+    folds=st.integers(2, 9),
+    seed=st.integers(0, 5),
+)
+def test_dealing_gives_every_row_to_the_fold_that_its_number_says(
+    start: int, rows: int, folds: int, seed: int
+) -> None:
+    number = np.arange(start, start + rows)
+    fold = fold_of_rows(start, rows, folds, seed)
+    np.testing.assert_array_equal(fold, [fold_of_rows(int(n), 1, folds, seed)[0] for n in number])
+    dealt = [part[0].copy() for part in deal([number, number], start, folds, seed)]
+    for k in range(folds):
+        np.testing.assert_array_equal(np.sort(dealt[k]), number[fold == k])
+
+
+def test_folds_are_of_one_size_and_another_seed_deals_others() -> None:
+    fold = fold_of_rows(0, 5 * BLOCK_ROWS * 200, 5, 0)
+    assert np.bincount(fold).tolist() == [BLOCK_ROWS * 200] * 5
+    assert (fold != fold_of_rows(0, len(fold), 5, 1)).any()
+    first_of_group = fold[:: 5 * BLOCK_ROWS]
+    assert len(set(first_of_group.tolist())) == 5, "the turn does not begin with the same fold each time"
+
+
+def test_weights_go_with_their_rows(tmp_path: Path) -> None:
+    table = pa.table({"p": [0.2, 0.4, 0.2], "clicked": [1, 0, 0], "w": [1.0, 2.0, 3.0]})
+    pq.write_table(table, tmp_path / "log.parquet")
+    whole = sketches_of(tmp_path / "log.parquet", roles=Roles("p", "clicked", "w")).all()
+    assert (whole.rows, whole.total, whole.positives) == (3, 6.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([0.25, 0.5], pa.float32()),
+        pa.array([0.25, 0.5], pa.float16()),
+        pa.array(["0.25", "0.5"]).cast(pa.decimal128(4, 2)),
+        pa.array([0.25, 0.5]).dictionary_encode(),
+    ],
+)
+def test_scores_of_every_numeric_type_are_read(column: Any, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"p": column, "clicked": [True, False]}), tmp_path / "log.parquet")
+    whole = sketches_of(tmp_path / "log.parquet").all()
+    assert (whole.mean_score, whole.base_rate) == (0.375, 0.5)
+
+
+def test_csv_takes_true_and_false_as_outcomes(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("p,clicked\n0.5,true\n0.5,false\n")
+    assert sketches_of(tmp_path / "log.csv").all().base_rate == 0.5
+
+
+def test_a_later_text_in_a_csv_is_named_with_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_module, "CSV_BLOCK_BYTES", 1024)
+    (tmp_path / "log.csv").write_text("p,clicked\n" + "0.5,1\n" * 900 + "0.5,oops\n" + "0.5,0\n" * 300)
+    with pytest.raises(DataError, match=r"log.csv, column 'clicked', row 900: value 'oops' is not a number"):
+        sketches_of(tmp_path / "log.csv")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([0.5, 1.5], r"b.parquet, column 'p', row 701: score 1.5 is outside \[0, 1\].*1 / \(1 \+ exp"),
+        ([0.5, float("nan")], r"b.parquet, column 'p', row 701: score is missing \(NaN\)"),
+        ([0.5, None], r"b.parquet, column 'p', row 701: value is missing"),
+    ],
+)
+def test_a_bad_score_is_named_by_file_and_row_in_it(
+    values: list[Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "BATCH_ROWS", 100)
+    pq.write_table(pa.table({"p": [0.5] * 300, "clicked": [1, 0] * 150}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"p": [0.5] * 700 + values, "clicked": [1, 0] * 351}), tmp_path / "b.parquet")
+    with pytest.raises(DataError, match=message):
+        sketches_of(tmp_path)
+
+
+def test_a_bad_outcome_and_a_bad_weight_are_named(tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"p": [0.5] * 3, "clicked": [0, 1, 2], "w": [1.0, -1.0, 1.0]}), tmp_path / "a.parquet"
+    )
+    with pytest.raises(DataError, match=r"a.parquet, column 'clicked', row 2: outcome is 2, not 0 or 1"):
+        sketches_of(tmp_path)
+    with pytest.raises(DataError, match=r"a.parquet, column 'w', row 1: weight -1 is not a finite"):
+        sketches_of(tmp_path, roles=Roles("p", "clicked", "w"))
+
+
+def test_a_text_column_and_a_repeated_column_are_refused_by_name(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"p": ["a"], "clicked": [1]}), tmp_path / "text.parquet")
+    with pytest.raises(DataError, match=r"text.parquet: column 'p' holds string, not numbers"):
+        sketches_of(tmp_path / "text.parquet")
+    twice = pa.table([pa.array([0.5]), pa.array([0.5]), pa.array([1])], names=["p", "p", "clicked"])
+    pq.write_table(twice, tmp_path / "twice.parquet")
+    with pytest.raises(DataError, match=r"twice.parquet: column 'p' is there 2 times"):
+        sketches_of(tmp_path / "twice.parquet")
+
+
+def test_too_few_or_too_many_folds_are_refused() -> None:
+    with pytest.raises(ParameterError, match="folds must be from 2 to 100, not 1"):
+        FoldSketches(1)

@@ -1,0 +1,60 @@
+"""Weights without scores: a propensity is trained first, and every row gets it out of fold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from unskew.audit.trained import train_weights
+from unskew.errors import DataError
+from unskew.metrics import auc
+
+USERS, ITEMS = 24, 30
+
+
+def shown_pairs() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(0)
+    user, item = (axis.ravel() for axis in np.mgrid[:USERS, :ITEMS])
+    p = 1 / (1 + np.exp(-(1.5 * np.sin(user) + 1.5 * np.cos(item) - 0.5)))
+    return user, item, (generator.random(len(p)) < p).astype(np.int64)
+
+
+def test_clicked_pairs_alone_are_weighted_over_the_matrix(tmp_path: Path) -> None:
+    user, item, click = shown_pairs()
+    pairs = pa.table({"uid": [f"u{u}" for u in user[click == 1]], "iid": item[click == 1]})
+    twice = pa.concat_tables([pairs, pairs.slice(0, 1)])
+    pq.write_table(twice, tmp_path / "log.parquet")
+    result = train_weights(
+        tmp_path / "log.parquet", tmp_path / "out.parquet", user="uid", item="iid", folds=2
+    )
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table.select(twice.column_names).equals(twice)
+    p, weight, fold = (table[name].to_numpy() for name in ("propensity_calibrated", "weight", "fold"))
+    np.testing.assert_array_equal(weight, 1 / np.maximum(p, 0.01))
+    assert set(fold.tolist()) == {0, 1}
+    assert (p[0], fold[0]) == (p[-1], fold[-1]), "a pair that is listed twice is one cell"
+    assert result.raw.rows == USERS * ITEMS, "the population is every pair"
+    assert abs(weight[:-1].sum() / (USERS * ITEMS) - 1) < 0.3
+
+
+def test_impressions_are_their_own_population(tmp_path: Path) -> None:
+    user, item, click = shown_pairs()
+    pq.write_table(pa.table({"u": user, "i": item, "c": click}), tmp_path / "log.parquet")
+    result = train_weights(
+        tmp_path / "log.parquet", tmp_path / "out.parquet", user="u", item="i", outcome="c", folds=2
+    )
+    p = pq.read_table(tmp_path / "out.parquet")["propensity_calibrated"].to_numpy()
+    assert result.raw.rows == len(p) == USERS * ITEMS
+    assert abs(p.mean() - click.mean()) < 0.1
+    assert 0 < auc(score=p, outcome=click) < 1
+
+
+def test_a_missing_column_is_told_before_anything_is_trained(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"u": [1], "i": [2]}), tmp_path / "log.parquet")
+    with pytest.raises(DataError, match=r"log.parquet: column 'user' is missing"):
+        train_weights(tmp_path / "log.parquet", tmp_path / "out.parquet", user="user", item="i")
+    assert [path.name for path in tmp_path.iterdir()] == ["log.parquet"]

@@ -1,0 +1,211 @@
+"""Weights beside their rows: nothing else changes, and no row has a say in its own weight."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from unskew.audit import stream as stream_module
+from unskew.audit import write_weights
+from unskew.errors import DataError, ParameterError, RunFolderError
+from unskew.metrics import wce
+
+ADDED = ["propensity_calibrated", "weight", "fold", "clipped"]
+
+
+def rich_table(log: Any, rows: int) -> pa.Table:
+    """Columns of many types, and metadata on the table and on a column."""
+    base = log.table().slice(0, rows)
+    times = [datetime.datetime(2024, 1, 1) + datetime.timedelta(seconds=i) for i in range(rows)]
+    table = base.append_column("when", pa.array(times, pa.timestamp("us", tz="UTC")))
+    table = table.append_column("kind", pa.array(["x", None, "y", "x"] * (rows // 4)).dictionary_encode())
+    table = table.append_column("list", pa.array([[i, i + 1] for i in range(rows)], pa.list_(pa.int32())))
+    noted = pa.field("price", pa.decimal128(9, 2), metadata={"unit": "EUR"})
+    table = table.append_column(noted, pa.array([decimal.Decimal(i) / 100 for i in range(rows)], noted.type))
+    return table.replace_schema_metadata({"made_by": "a test"})
+
+
+def test_rows_columns_types_and_metadata_stay_as_they_are(
+    log: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "BATCH_ROWS", 999)
+    table = rich_table(log, 8000)
+    pq.write_table(table, tmp_path / "log.parquet", row_group_size=1500)
+    result = write_weights(tmp_path / "log.parquet", tmp_path / "out.parquet", score="p", outcome="clicked")
+    before, after = (pq.read_table(tmp_path / name) for name in ("log.parquet", "out.parquet"))
+    assert after.column_names == [*before.column_names, *ADDED]
+    assert after.select(before.column_names).equals(before)
+    assert after.schema.metadata[b"made_by"] == b"a test"
+    assert after.schema.field("price").metadata[b"unit"] == b"EUR"
+    assert after.select(before.column_names).schema.equals(before.schema)
+    assert result.rows == len(after) == 8000
+
+
+def test_weights_are_clipped_inverses(log_file: Path, tmp_path: Path) -> None:
+    write_weights(log_file, tmp_path / "out.parquet", score="p", outcome="clicked", p_min=0.05)
+    table = pq.read_table(tmp_path / "out.parquet")
+    p, weight = table["propensity_calibrated"].to_numpy(), table["weight"].to_numpy()
+    np.testing.assert_array_equal(weight, 1 / np.maximum(p, 0.05))
+    np.testing.assert_array_equal(table["clipped"].to_numpy(), p < 0.05)
+    assert 0 < (p < 0.05).mean() < 1
+    assert np.unique(table["fold"].to_numpy()).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_weights_add_up_to_the_population_where_the_scores_did_not(
+    log: Any, log_file: Path, tmp_path: Path
+) -> None:
+    result = write_weights(log_file, tmp_path / "out.parquet", score="p", outcome="clicked")
+    p = pq.read_table(tmp_path / "out.parquet")["propensity_calibrated"].to_numpy()
+    clicked = log.outcome == 1
+    assert abs((1 / log.score[clicked]).sum() / len(p) - 1) > 0.3
+    assert abs((1 / p[clicked]).sum() / len(p) - 1) < 0.05
+    np.testing.assert_allclose(p, log.honest, rtol=0.2)
+    assert wce(sketch=result.calibrated, debiased=True) < 0.05 < wce(sketch=result.raw, debiased=True)
+
+
+def test_the_outcomes_of_a_fold_do_not_touch_its_own_propensities(log: Any, tmp_path: Path) -> None:
+    """Flip every outcome of fold 2: its propensities stay, those of all others change."""
+    table = log.table().slice(0, 10_000)
+    pq.write_table(table, tmp_path / "log.parquet")
+    write_weights(tmp_path / "log.parquet", tmp_path / "a.parquet", score="p", outcome="clicked")
+    before = pq.read_table(tmp_path / "a.parquet")
+    fold = before["fold"].to_numpy()
+    flipped = np.where(fold == 2, 1 - table["clicked"].to_numpy(), table["clicked"].to_numpy())
+    pq.write_table(table.set_column(2, "clicked", pa.array(flipped)), tmp_path / "log.parquet")
+    write_weights(tmp_path / "log.parquet", tmp_path / "b.parquet", score="p", outcome="clicked")
+    after = pq.read_table(tmp_path / "b.parquet")
+    np.testing.assert_array_equal(after["fold"].to_numpy(), fold)
+    p, q = (t["propensity_calibrated"].to_numpy() for t in (before, after))
+    np.testing.assert_array_equal(p[fold == 2], q[fold == 2])
+    assert (p[fold != 2] != q[fold != 2]).all()
+
+
+def test_order_of_scores_is_kept_within_a_fold(log_file: Path, tmp_path: Path) -> None:
+    write_weights(log_file, tmp_path / "out.parquet", score="p", outcome="clicked", calibrator="isotonic")
+    table = pq.read_table(tmp_path / "out.parquet")
+    for k in range(5):
+        rows = table["fold"].to_numpy() == k
+        score, p = table["p"].to_numpy()[rows], table["propensity_calibrated"].to_numpy()[rows]
+        assert (np.diff(p[np.argsort(score)]) >= 0).all()
+
+
+def test_several_files_become_one_in_their_order(log: Any, tmp_path: Path) -> None:
+    table = log.table().slice(0, 3000)
+    pq.write_table(table.slice(0, 1111), tmp_path / "a.parquet")
+    pq.write_table(table.slice(1111).select(["country", "clicked", "honest", "p"]), tmp_path / "b.parquet")
+    out = tmp_path / "out" / "whole.parquet"
+    out.parent.mkdir()
+    write_weights([tmp_path / "a.parquet", tmp_path / "b.parquet"], out, score="p", outcome="clicked")
+    assert pq.read_table(out).select(table.column_names).equals(table)
+
+
+def test_csv_columns_keep_their_values_and_get_the_type_that_fits_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "CSV_BLOCK_BYTES", 1024)
+    generator = np.random.default_rng(0)
+    rows = [
+        f"{p:.4f},{int(generator.random() < p)},{i if i < 500 else f'id-{i}'},{i}"
+        for i, p in enumerate(generator.uniform(0.1, 0.9, 1000))
+    ]
+    (tmp_path / "log.csv").write_text("p,clicked,late,number\n" + "\n".join(rows) + "\n")
+    write_weights(tmp_path / "log.csv", tmp_path / "out.parquet", score="p", outcome="clicked")
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table["late"].to_pylist() == [str(i) if i < 500 else f"id-{i}" for i in range(1000)]
+    assert table["number"].to_pylist() == list(range(1000))
+    assert table.schema.field("clicked").type == pa.int64()
+    assert table["clicked"].to_pylist() == [int(row.split(",")[1]) for row in rows]
+
+
+def test_csv_files_whose_guesses_differ_are_joined_in_the_wider_type(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("p,clicked,x,y\n" + "0.5,1,1,2\n0.4,0,2,3\n" * 200)
+    (tmp_path / "b.csv").write_text("p,clicked,x,y\n" + "0.5,1,1.5,u\n0.4,0,2,v\n" * 200)
+    out = tmp_path / "out.parquet"
+    write_weights([tmp_path / "a.csv", tmp_path / "b.csv"], out, score="p", outcome="clicked")
+    schema = pq.read_schema(out)
+    assert (schema.field("x").type, schema.field("y").type) == (pa.float64(), pa.string())
+
+
+@pytest.mark.parametrize("calibrator", ["none", "beta", "histogram", "auto"])
+def test_any_calibrator_can_be_asked_for(log_file: Path, tmp_path: Path, calibrator: str) -> None:
+    result = write_weights(
+        log_file, tmp_path / "out.parquet", score="p", outcome="clicked", calibrator=calibrator, folds=3
+    )
+    assert result.to_dict()["calibrator"] == calibrator
+    assert len(result.chosen) == 3
+    assert "auto" not in result.chosen
+
+
+def test_sample_weights_restore_the_population_of_sampled_negatives(make_log: Any, tmp_path: Path) -> None:
+    log = make_log(60_000, seed=9)
+    kept = (log.outcome == 1) | (np.random.default_rng(0).random(60_000) < 0.1)
+    table = pa.table(
+        {"p": log.score[kept], "clicked": log.outcome[kept], "w": np.where(log.outcome[kept] == 1, 1.0, 10.0)}
+    )
+    pq.write_table(table, tmp_path / "log.parquet")
+    write_weights(
+        tmp_path / "log.parquet", tmp_path / "out.parquet", score="p", outcome="clicked", sample_weight="w"
+    )
+    p = pq.read_table(tmp_path / "out.parquet")["propensity_calibrated"].to_numpy()
+    assert abs((p / log.honest[kept]).mean() - 1) < 0.05
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_a_column_of_an_added_name_is_refused(log: Any, tmp_path: Path, name: str) -> None:
+    pq.write_table(log.table().append_column(name, log.table()["p"]), tmp_path / "log.parquet")
+    with pytest.raises(DataError, match=rf"log.parquet: column '{name}' is there already"):
+        write_weights(tmp_path / "log.parquet", tmp_path / "out.parquet", score="p", outcome="clicked")
+    assert [path.name for path in tmp_path.iterdir()] == ["log.parquet"]
+
+
+def test_files_that_disagree_are_refused_by_name(log: Any, tmp_path: Path) -> None:
+    table = log.table().slice(0, 100)
+    pq.write_table(table, tmp_path / "a.parquet")
+    pq.write_table(table.drop_columns(["country"]), tmp_path / "b.parquet")
+    with pytest.raises(DataError, match=r"b.parquet: column 'country' is missing"):
+        write_weights(tmp_path / "*.parquet", tmp_path / "out.parquet", score="p", outcome="clicked")
+    narrow = table.set_column(0, "p", table["p"].cast(pa.float32()))
+    pq.write_table(narrow, tmp_path / "b.parquet")
+    with pytest.raises(DataError, match=r"b.parquet: column 'p' is float here and double in .*a.parquet"):
+        write_weights(tmp_path / "*.parquet", tmp_path / "out.parquet", score="p", outcome="clicked")
+
+
+def test_targets_that_cannot_be_written_are_refused_before_the_work(log_file: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"score": "p", "outcome": "clicked"}
+    with pytest.raises(RunFolderError, match="its folder does not exist"):
+        write_weights(log_file, tmp_path / "none" / "out.parquet", **options)
+    with pytest.raises(ParameterError, match=r"must end in .parquet"):
+        write_weights(log_file, tmp_path / "out.csv", **options)
+    with pytest.raises(RunFolderError, match="exists already"):
+        write_weights(log_file, log_file, **options)
+    with pytest.raises(ParameterError, match="p_min must be between 0 and 1, not 0"):
+        write_weights(log_file, tmp_path / "out.parquet", p_min=0, **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["log.parquet"]
+
+
+def test_a_failure_while_writing_leaves_the_old_file_and_no_other(
+    log: Any, log_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out.parquet"
+    out.write_bytes(b"old")
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_batch", full)
+    with pytest.raises(RunFolderError, match=r"out.parquet: cannot be written: .*No space left"):
+        write_weights(log_file, out, score="p", outcome="clicked", overwrite=True)
+    assert out.read_bytes() == b"old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.parquet", "out.parquet"]
+
+
+def test_the_input_can_be_replaced_by_the_output(log: Any, log_file: Path) -> None:
+    write_weights(log_file, log_file, score="p", outcome="clicked", overwrite=True)
+    assert pq.read_table(log_file).select(log.table().column_names).equals(log.table())

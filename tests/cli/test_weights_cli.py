@@ -1,0 +1,92 @@
+"""``unskew weights``: what it writes, and one line for every bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from unskew.cli import main
+
+COLUMNS = ("--score", "p", "--outcome", "clicked")
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    generator = np.random.default_rng(0)
+    truth = np.exp(generator.uniform(np.log(0.005), np.log(0.3), 20_000))
+    table = {"id": np.arange(20_000), "p": 2 * truth, "clicked": generator.random(20_000) < truth}
+    pq.write_table(pa.table(table), "log.parquet")
+
+
+def test_weights_are_written_and_their_figures_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["weights", "log.parquet", *COLUMNS, "-o", "out.parquet", "--json", "figures.json"]) == 0
+    told = capsys.readouterr().out
+    assert "20,000 rows in 5 folds, calibrated by platt: out.parquet" in told
+    table = pq.read_table("out.parquet")
+    assert table.column_names == ["id", "p", "clicked", "propensity_calibrated", "weight", "fold", "clipped"]
+    assert table["id"].to_pylist() == list(range(20_000))
+    figures = json.loads(Path("figures.json").read_text())
+    assert figures["raw"]["mean_outcome_over_score"] == pytest.approx(0.5, abs=0.05)
+    assert figures["calibrated"]["mean_outcome_over_score"] == pytest.approx(1.0, abs=0.1)
+
+
+def test_folds_clip_and_calibrator_are_taken() -> None:
+    arguments = ["--folds", "3", "--p-min", "0.05", "--calibrator", "beta", "-o", "out.parquet"]
+    assert main(["weights", "log.parquet", *COLUMNS, *arguments]) == 0
+    table = pq.read_table("out.parquet")
+    assert set(table["fold"].to_pylist()) == {0, 1, 2}
+    assert max(table["weight"].to_pylist()) == pytest.approx(20.0)
+
+
+def test_audit_of_the_output_finds_it_healthy() -> None:
+    main(["weights", "log.parquet", *COLUMNS, "-o", "out.parquet"])
+    assert main(["audit", "log.parquet", *COLUMNS]) == 1
+    assert main(["audit", "out.parquet", "--score", "propensity_calibrated", "--outcome", "clicked"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*COLUMNS, "-o", "log.parquet"], "log.parquet: exists already"),
+        ([*COLUMNS, "-o", "none/out.parquet"], "none/out.parquet: its folder does not exist"),
+        ([*COLUMNS, "-o", "out.csv"], "out.csv must end in .parquet"),
+        (["--score", "q", "--outcome", "clicked", "-o", "out.parquet"], "log.parquet: column 'q' is missing"),
+        (
+            ["--score", "id", "--outcome", "clicked", "-o", "out.parquet"],
+            "column 'id', row 2: score 2 is outside [0, 1]",
+        ),
+        (
+            ["--score", "p", "--outcome", "id", "-o", "out.parquet"],
+            "column 'id', row 2: outcome is 2, not 0 or 1",
+        ),
+        (["--score", "p", "-o", "out.parquet"], "--score needs --outcome"),
+        ([*COLUMNS, "--user", "id", "-o", "out.parquet"], "--user and --item train a propensity"),
+        (["--outcome", "clicked", "-o", "out.parquet"], "there is no propensity"),
+        ([*COLUMNS, "--folds", "1", "-o", "out.parquet"], "folds must be from 2 to 100, not 1"),
+        ([*COLUMNS, "--p-min", "0", "-o", "out.parquet"], "p_min must be between 0 and 1"),
+        ([*COLUMNS, "--calibrator", "magic", "-o", "out.parquet"], "there is no calibrator 'magic'"),
+        (
+            [*COLUMNS, "--json", "none/f.json", "-o", "out.parquet"],
+            "the folder of --json none/f.json does not exist",
+        ),
+        ([*COLUMNS], "Missing option '--out'"),
+    ],
+)
+def test_bad_input_is_one_line_exit_code_2_and_nothing_written(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = Path("log.parquet").read_bytes()
+    assert main(["weights", "log.parquet", *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("unskew: ")
+    assert said.err.count("\n") == 1
+    assert message in said.err
+    assert [path.name for path in Path().iterdir()] == ["log.parquet"]
+    assert Path("log.parquet").read_bytes() == before
