@@ -5,14 +5,17 @@ A form is pure arithmetic on logits; who trains on it, and where gradients stop,
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew.training import cross_entropy
 
 FormName = Literal["P1", "P2", "P3"]
+Numbers = TypeVar("Numbers", Tensor, NDArray[np.float64])
 
 
 class ImputationForm:
@@ -122,16 +125,16 @@ class SquaredPseudoLabel(ImputationForm):
 FORMS: dict[FormName, ImputationForm] = {"P1": PseudoLabel(), "P2": DirectError(), "P3": Residual()}
 
 
-def inverse_weight(propensity: Tensor) -> Tensor:
+def inverse_weight(propensity: Numbers) -> Numbers:
     """1/p: every pair of D counts the same (DR-JL)."""
     return 1.0 / propensity
 
 
-def variance_weight(propensity: Tensor) -> Tensor:
+def variance_weight(propensity: Numbers) -> Numbers:
     """(1 − p)/p²: the share of a click in Var_DR, with o in the place of the unknown p (MRDR)."""
-    return (1.0 - propensity) / propensity.square()
+    return (1.0 - propensity) / propensity**2
 
 
-def bias_weight(propensity: Tensor) -> Tensor:
+def bias_weight(propensity: Numbers) -> Numbers:
     """(1 − p)²/p³: the share of a click in the squared bias of DR (DR-BIAS)."""
-    return (1.0 - propensity).square() / propensity.pow(3)
+    return (1.0 - propensity) ** 2 / propensity**3
