@@ -93,6 +93,17 @@ def test_names_from_the_data_are_escaped_in_the_report() -> None:
     assert "&lt;script&gt;x" in page
 
 
+def test_segments_of_a_few_rows_are_counted_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    generator = np.random.default_rng(0)
+    table = {"p": [0.02] * 600, "clicked": generator.random(600) < 0.02, "user": np.arange(600) // 3}
+    pq.write_table(pa.table(table), "log.parquet")
+    assert main(["audit", "log.parquet", *COLUMNS, "--segment", "user", "--out", "found"]) == 0
+    assert "200 of 200 segments have too few rows to be judged." in capsys.readouterr().out
+    page = Path("found/report.html").read_text(encoding="utf-8")
+    assert "200 segments\nwith too few rows to be judged are left out" in page
+    assert "user = 7" not in page
+
+
 def test_without_a_folder_every_audit_gets_its_own() -> None:
     log = write_log()
     for name in ("log", "log-2", "log-3"):

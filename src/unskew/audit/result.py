@@ -37,7 +37,8 @@ class AuditResult:
     regions
         Where scores are clearly off, the worst first.
     segments
-        Every segment, the worst first: those beyond chance before the others.
+        Every segment, the worst first: those beyond chance before the others, and those with too few rows
+        to be judged last.
     calibrators
         What each calibrator would reach on held-out rows, lowest NLL first; empty where there are too few
         rows of one class.
@@ -73,6 +74,11 @@ class AuditResult:
     verdict: str
     sketch: CalibrationSketch
     calibrated: CalibrationSketch | None
+
+    @property
+    def judged_segments(self) -> tuple[Segment, ...]:
+        """The segments with enough rows for a test."""
+        return tuple(segment for segment in self.segments if segment.p_value is not None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, text and lists."""

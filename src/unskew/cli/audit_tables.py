@@ -27,8 +27,11 @@ def print_audit(result: AuditResult) -> None:
     console.print(Text.assemble((word, style), " ", result.verdict))
     console.print()
     console.print(_figures(result))
-    if result.segments:
+    if result.judged_segments:
         console.print(_segments(result))
+    small = len(result.segments) - len(result.judged_segments)
+    if small:
+        console.print(f"{small:,} of {len(result.segments):,} segments have too few rows to be judged.")
     if result.calibrators:
         console.print(_calibrators(result))
 
@@ -67,7 +70,7 @@ def _figures(result: AuditResult) -> Table:
         limits = "–" if figure.low is None else f"{_number(figure.low)} to {_number(figure.high)}"
         table.add_row(name, _number(figure.value), limits, _number(figure.floor))
     table.add_row(
-        "WCE, noise removed", _number(result.wce_debiased), f"p {_p_value(result.test.p_value)}", "0"
+        "WCE without noise", _number(result.wce_debiased), f"p {_p_value(result.test.p_value)}", "0"
     )
     table.add_row("mean o/p̂", _number(result.mean_outcome_over_score), "", "1")
     for name, value in (("NLL", result.nll), ("Brier", result.brier), ("AUC", result.auc)):
@@ -84,19 +87,18 @@ def _figures(result: AuditResult) -> Table:
 
 
 def _segments(result: AuditResult) -> Table:
-    table = Table(title=f"Worst of {len(result.segments):,} segments", title_justify="left")
+    table = Table(title=f"Worst of {len(result.judged_segments):,} segments", title_justify="left")
     table.add_column("segment")
     for title in ("rows", "mean score", "clicked", "mean o/p̂", "q"):
         table.add_column(title, justify="right")
-    for segment in result.segments[:SEGMENTS_SHOWN]:
-        q = "too few" if segment.q_value is None else _p_value(segment.q_value).removeprefix("= ")
+    for segment in result.judged_segments[:SEGMENTS_SHOWN]:
         table.add_row(
             f"{segment.column} = {segment.value}",
             f"{segment.rows:,}",
             _number(segment.mean_score),
             _number(segment.base_rate),
             _number(segment.mean_outcome_over_score, 3),
-            q,
+            _p_value(segment.q_value or 0.0).removeprefix("= "),
         )
     return table
 

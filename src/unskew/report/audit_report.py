@@ -33,7 +33,8 @@ def render_audit_report(result: AuditResult) -> str:
         pictures=_pictures(result),
         figures=_figures(result),
         segments=_segments(result) if result.segments else None,
-        segment_count=len(result.segments),
+        judged_count=len(result.judged_segments),
+        small_count=len(result.segments) - len(result.judged_segments),
         calibrators=_calibrators(result) if result.calibrators else None,
         recommended=result.recommended,
         rule=_rule(result),
@@ -76,6 +77,8 @@ def _sketches(result: AuditResult) -> dict[str, CalibrationSketch]:
 def _pictures(result: AuditResult) -> dict[str, Picture]:
     sketches = _sketches(result)
     p_min = None if result.weights is None else result.weights.p_min
+    weights = weight_calibration_figure(sketches)
+    weights.axes[0].set_ylabel("sum of weights ÷ rows")
     made = {
         "reliability": picture(
             reliability_figure(sketches),
@@ -84,7 +87,7 @@ def _pictures(result: AuditResult) -> dict[str, Picture]:
             caption=_reliability_caption(sketches, result.recommended),
         ),
         "weights": picture(
-            weight_calibration_figure(sketches),
+            weights,
             name="weights",
             title="Sum of the weights relative to the rows, by score",
             caption=_weights_caption(result),
@@ -96,8 +99,8 @@ def _pictures(result: AuditResult) -> dict[str, Picture]:
             caption=_histogram_caption(result),
         ),
     }
-    if result.segments:
-        drawn = result.segments[:SEGMENTS_DRAWN]
+    if result.judged_segments:
+        drawn = result.judged_segments[:SEGMENTS_DRAWN]
         made["segments"] = picture(
             segments_figure(drawn, [_is_clear(segment, result) for segment in drawn]),
             name="segments",
@@ -192,8 +195,7 @@ def _figures(result: AuditResult) -> Table:
 
 def _segments(result: AuditResult) -> Table:
     rows = []
-    for segment in result.segments[:SEGMENTS_LISTED]:
-        q = segment.q_value
+    for segment in result.judged_segments[:SEGMENTS_LISTED]:
         ratio = segment.mean_outcome_over_score
         limits = f"{number(segment.low, 2)} to {number(segment.high, 2)}" if math.isfinite(ratio) else ""
         rows.append(
@@ -205,7 +207,7 @@ def _segments(result: AuditResult) -> Table:
                     Cell(brief(segment.base_rate), segment.base_rate),
                     Cell(number(ratio, 3), ratio, limits),
                     Cell(percent(segment.wce_debiased), segment.wce_debiased),
-                    Cell("too few" if q is None else p_value(q).removeprefix("= "), q),
+                    Cell(p_value(segment.q_value).removeprefix("= "), segment.q_value),
                 ),
             )
         )
