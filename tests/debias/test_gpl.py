@@ -1,0 +1,78 @@
+"""GPL: its penalties, its steps, and MRDR inside it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import unskew as us
+from contracts.click_world import CELLS, SEEDS, World, ce, deep
+from unskew import GPL
+from unskew.debias.gpl import penalties
+
+
+def test_the_penalties_of_gpl_are_those_of_its_code_and_act_on_clicks_alone():
+    random = np.random.default_rng(3)
+    o = torch.as_tensor(random.integers(0, 2, 50)).double()
+    p, delta = (torch.as_tensor(random.uniform(0.05, 0.95, 50)) for _ in range(2))
+    bias, variance = penalties(o, p, delta)
+    torch.testing.assert_close(bias, (o - 2 * o * p + p**2) * (delta / p) ** 2)
+    torch.testing.assert_close(bias, (o - p) ** 2 * delta**2 / p**2)
+    clicked = o == 1
+    torch.testing.assert_close(bias[clicked], ((1 - p) / p)[clicked] ** 2 * delta[clicked] ** 2)
+    assert not variance[~clicked].any()
+
+
+@pytest.mark.parametrize("over", ["batch", "population"])
+def test_the_propensity_loss_of_gpl_is_its_formula(over):
+    method = deep(GPL, penalty=0.6, bias_share=0.8, batch_size=32, variance_over=over)
+    world = World(method, given=False)
+    p, o = world.read("click"), world.click
+    prediction, label = world.read("prediction"), world.read("imputation")
+    r = world.everywhere(world.r)
+    delta = o * (ce(r, prediction) - ce(label, prediction))
+    bias, variance = (o - p) ** 2 * (delta / p) ** 2, o * (delta / p) ** 2
+    count = 32 if over == "batch" else len(CELLS)
+    expected = ce(o, p).mean(1) + 0.6 * (0.8 * bias.mean(1) + 0.2 * variance.mean(1) / count)
+    loss = method.propensity_loss(world.setting, world.observed, world.full)
+    np.testing.assert_allclose(loss.detach(), expected, rtol=1e-6)
+
+
+def test_each_step_of_gpl_trains_its_network_alone_with_the_others_fixed():
+    world = World(deep(GPL), given=False)
+    with torch.no_grad():
+        world.method.before_imputation(world.setting)
+    for loss, trained in (
+        (world.method.propensity_loss, "click"),
+        (world.method.imputation_loss, "imputation"),
+        (world.method.loss, "prediction"),
+    ):
+        sizes = world.gradients(loss(world.setting, world.observed, world.full))
+        for name, size in sizes.items():
+            if not name.startswith(trained):
+                assert size == 0.0, f"{loss.__name__} moves {name}"
+        assert sum(sizes.values()) > 0
+
+
+def test_gpl_trains_its_prediction_as_mrdr_does_with_the_same_propensities():
+    world = World(deep(GPL, calibration="report-only", p_min=1e-6, copy="none"), given=False)
+    mrdr = World(deep(us.MRDR, copy="none"))
+    mrdr.networks.update(world.networks)
+    mrdr.setting.networks = world.networks
+    own = torch.as_tensor(world.read("click").reshape(len(SEEDS), -1)).gather(1, world.observed.cell)
+    batch = us.debias.Batch(
+        user=world.observed.user,
+        item=world.observed.item,
+        conversion=world.observed.conversion,
+        propensity=own,
+    )
+    mrdr.setting.clicks = batch
+    with torch.no_grad():
+        world.method.before_imputation(world.setting)
+        mrdr.method.before_imputation(mrdr.setting)
+    for name in ("loss", "imputation_loss"):
+        torch.testing.assert_close(
+            getattr(world.method, name)(world.setting, world.observed, world.full),
+            getattr(mrdr.method, name)(mrdr.setting, batch, world.full),
+        )

@@ -1,0 +1,137 @@
+"""Methods of several tasks: their losses are their formulas, summed over every pair of D."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import logit
+
+from contracts.click_world import CELLS, World, ce, deep
+from unskew import DDPO, DRV2, ESCM2DR, ESCM2IPS, ESMM, IPSV2, MultiDR, MultiIPW
+from unskew.debias.tasks import Tasks, log_not_both
+
+
+def click_and_both(world: World) -> tuple[np.ndarray, np.ndarray]:
+    """mean_D CE(o, p) and mean_D CE(o·r, p·r̂), from every pair of D."""
+    p, prediction, r = world.read("click"), world.read("prediction"), world.everywhere(world.r)
+    return ce(world.click, p).mean(1), ce(world.click * r, p * prediction).mean(1)
+
+
+def ips(world: World, p: np.ndarray, error: np.ndarray) -> np.ndarray:
+    return world.everywhere(error / p).mean(1)
+
+
+def test_esmm_is_the_loss_of_clicks_and_of_clicks_that_convert_over_all_of_d():
+    world = World(deep(ESMM, click_conversion_weight=2.0))
+    click, both = click_and_both(world)
+    np.testing.assert_allclose(world.loss(), click + 2 * both, rtol=1e-6)
+
+
+@pytest.mark.parametrize("both_weight", [0.0, 0.7])
+def test_escm2_ips_is_its_formula_with_given_propensities(both_weight):
+    world = World(deep(ESCM2IPS, conversion_weight=0.5, click_conversion_weight=both_weight))
+    click, both = click_and_both(world)
+    error = ce(world.r, world.on_clicks(world.read("prediction")))
+    expected = click + 0.5 * ips(world, world.on_clicks(world.p), error) + both_weight * both
+    np.testing.assert_allclose(world.loss(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("both_weight", [0.0, 0.7])
+def test_escm2_dr_is_its_formula_with_a_direct_error(both_weight):
+    world = World(deep(ESCM2DR, conversion_weight=0.5, click_conversion_weight=both_weight))
+    click, both = click_and_both(world)
+    error = ce(world.r, world.on_clicks(world.read("prediction")))
+    imputed = np.logaddexp(0.0, logit(world.read("imputation")))
+    gap, p = error - world.on_clicks(imputed), world.on_clicks(world.p)
+    doubly_robust = imputed.mean(1) + ips(world, p, gap) + ips(world, p, gap**2)
+    np.testing.assert_allclose(world.loss(), click + 0.5 * doubly_robust + both_weight * both, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("plain", "held"), [(MultiIPW, ESCM2IPS), (MultiDR, ESCM2DR)])
+def test_escm2_without_its_last_term_is_the_multi_method(plain, held):
+    np.testing.assert_array_equal(
+        World(deep(plain)).loss(), World(deep(held, click_conversion_weight=0.0)).loss()
+    )
+
+
+def test_ddpo_is_its_formula_and_its_weights_are_normalised_on_each_side_of_the_click():
+    world = World(deep(DDPO))
+    click, both = click_and_both(world)
+    prediction, soft = world.read("prediction"), world.read("soft_label")
+    weight = 1 / world.on_clicks(world.p)
+    target = np.minimum(world.r + world.on_clicks(soft), 1)
+    clicked = (weight * ce(target, world.on_clicks(prediction))).sum(1) / weight.sum(1)
+    other = np.where(world.click, 0.0, 1 / (1 - world.p.ravel()))
+    unclicked = (other * ce(soft, prediction)).sum(1) / other.sum()
+    learned = world.everywhere(ce(world.r, world.on_clicks(soft))).mean(1)
+    np.testing.assert_allclose(world.loss(), click + learned + both + clicked + unclicked, rtol=1e-6)
+
+
+def test_ddpo_takes_soft_labels_for_clicks_only_if_asked_to():
+    losses = {}
+    for soften in (True, False):
+        world = World(deep(DDPO, soften_clicks=soften, soft_label_weight=0.0, click_conversion_weight=0.0))
+        prediction, soft = world.read("prediction"), world.read("soft_label")
+        weight = 1 / world.on_clicks(world.p)
+        excess = np.minimum(world.r + world.on_clicks(soft), 1) - world.r
+        shift = weight * excess * -logit(world.on_clicks(prediction))
+        losses[soften] = world.loss() - soften * shift.sum(1) / weight.sum(1)
+    np.testing.assert_allclose(losses[True], losses[False], rtol=1e-6)
+
+
+@pytest.mark.parametrize("errors", ["squared", "ce"])
+def test_the_v2_methods_are_their_formulas(errors):
+    for cls, further in ((IPSV2, {}), (DRV2, {"imputation_weight": 0.3})):
+        world = World(
+            deep(cls, errors=errors, balance_weight=0.2, conversion_weight=2.0, p_min=1e-6, **further)
+        )
+        p, prediction, r = world.read("click"), world.read("prediction"), world.everywhere(world.r)
+        square = errors == "squared"
+        distance = (lambda a, b: (a - b) ** 2) if square else ce
+        error = distance(r, prediction)
+        imputed = distance(world.read("imputation"), prediction) if cls is DRV2 else 0.0 * error
+        given, o = world.p.ravel(), world.click
+        conversion = 2.0 * (imputed + o * (error - imputed) / given).mean(1)
+        if cls is DRV2:
+            conversion += 0.3 * (o * (error - imputed) ** 2 / given).mean(1)
+        balance = ((o / p - (1 - o) / (1 - p)) * prediction).mean(1) ** 2
+        expected = (
+            distance(o.astype(float), p).mean(1)
+            + distance(o * r, p * prediction).mean(1)
+            + conversion
+            + 0.2 * balance
+        )
+        np.testing.assert_allclose(world.loss(), expected, rtol=1e-6)
+
+
+def test_log_of_not_both_is_right_and_stays_finite_where_the_product_rounds_to_one():
+    click, conversion = torch.tensor([-3.0, 0.4, 2.0]).double(), torch.tensor([1.0, -2.0, 3.0]).double()
+    direct = torch.log1p(-torch.sigmoid(click) * torch.sigmoid(conversion))
+    torch.testing.assert_close(log_not_both({"click": click, "prediction": conversion}), direct)
+    far = torch.full((1,), 60.0, requires_grad=True)
+    value = log_not_both({"click": far, "prediction": far})
+    value.sum().backward()
+    assert value.item() == pytest.approx(-60.0 + np.log(2))
+    assert far.grad.item() == pytest.approx(-1.0)
+
+
+def test_a_mean_over_d_does_not_depend_on_how_the_batch_of_d_is_drawn():
+    world = World(deep(ESMM))
+    whole = Tasks.read(world.setting, world.observed, world.full, "prediction").click_loss()
+    random, means = np.random.default_rng(5), []
+    for _ in range(400):
+        cells = world.data.full(world.positions(random.integers(len(CELLS), size=60)))
+        tasks = Tasks.read(world.setting, world.observed, cells, "prediction")
+        means.append(tasks.click_loss().detach().numpy())
+    error = np.std(means, axis=0) / np.sqrt(len(means))
+    assert (np.abs(np.mean(means, axis=0) - whole.detach().numpy()) < 4 * error).all()
+
+
+def test_balance_is_perfect_where_propensity_and_prediction_are_constant():
+    world = World(deep(IPSV2, p_min=1e-6))
+    for network in world.networks.values():
+        for parameter in network.parameters():
+            torch.nn.init.zeros_(parameter)
+    tasks = Tasks.read(world.setting, world.observed, world.full, "prediction")
+    np.testing.assert_allclose(world.method.imbalance(tasks).detach(), 0.0, atol=1e-6)

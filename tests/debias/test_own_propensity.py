@@ -1,0 +1,159 @@
+"""Whose p becomes a weight, which cells are held out from a click tower, and how it is judged."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import logit
+
+import unskew as us
+from contracts.click_world import CELLS, ITEMS, JOINT, SEEDS, World, deep
+from unskew import DDPO, DRV2, ESMM, GPL, IPSV2, MF, MultiDR, MultiIPW, NeuMF
+from unskew.debias.held_out import HeldOut
+from unskew.debias.observed import Observed
+from unskew.debias.own_propensity import MAP
+from unskew.debias.setting import Setting
+from unskew.debias.tasks import Tasks
+from unskew.errors import ParameterError
+from unskew.metrics import ece
+from unskew.training.inference import logits
+
+
+def test_a_click_held_out_for_validation_never_counts_as_not_clicked():
+    world = World(deep(ESMM))
+    few = world.data.observed(world.positions(np.arange(5)))
+    tasks = Tasks.read(world.setting, few, world.full, "prediction")
+    np.testing.assert_array_equal(tasks.unclicked.numpy(), np.tile(~world.click, (len(SEEDS), 1)))
+
+
+def test_a_tenth_of_the_clicks_calibrates_and_another_evaluates_neither_trains():
+    world = World(deep(ESMM))
+    trains = world.setting.held_out.trains(world.full.cell).numpy()
+    clicks = world.click.sum()
+    seen = {}
+    for part in ("calibration", "evaluation"):
+        cells = getattr(world.setting.held_out, part)
+        number = (cells.user * ITEMS + cells.item).numpy()
+        for replica in range(len(SEEDS)):
+            kept = number[replica][cells.weight[replica].numpy() > 0]
+            assert not trains[replica, kept].any()
+            assert abs(world.click[kept].sum() - clicks / 10) <= 1
+            np.testing.assert_array_equal(
+                cells.click[replica].numpy()[: len(kept)], world.click[kept].astype(float)
+            )
+            seen.setdefault(replica, []).extend(kept)
+    for replica, numbers in seen.items():
+        assert sorted(numbers) == CELLS[~trains[replica]].tolist()
+
+
+def test_the_map_keeps_the_base_rate_of_calibration_cells_after_the_first_epoch():
+    world = World(deep(MultiIPW), given=False)
+    world.shift_clicks(1.5)
+    cells = world.setting.held_out.calibration
+
+    def off() -> torch.Tensor:
+        gap = cells.weight * (world.method.mapped(world.setting, cells) - cells.click)
+        return (gap.sum(1) / cells.weight.sum(1)).abs()
+
+    world.method.recalibrate(world.setting)
+    assert (off() > 0.1).all()
+    assert world.setting.state[MAP].tolist() == [[[1.0, 0.0]]] * len(SEEDS)
+    place = world.setting.state[MAP].data_ptr()
+    world.method.recalibrate(world.setting)
+    assert (off() < 1e-5).all()
+    assert world.setting.state[MAP].data_ptr() == place
+
+
+def test_auto_takes_given_propensities_and_otherwise_calibrates_in_the_loop():
+    for method, given, expected in (
+        (MultiIPW(), True, "external"),
+        (MultiIPW(), False, "in-loop"),
+        (GPL(), True, "in-loop"),
+        (ESMM(), True, "report-only"),
+        (IPSV2(official=True), True, "report-only"),
+    ):
+        setting = Setting(networks={}, density=0.1, clicks=None, given=given)
+        assert method.source(setting) == expected
+
+
+@pytest.fixture(scope="module")
+def synthetic() -> us.datasets.Dataset:
+    return us.load("synthetic", n_users=40, n_items=30, density=0.3, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("source", "told"), [("external", {"raw"}), ("in-loop", {"raw", "calibrated"}), ("report-only", {"raw"})]
+)
+def test_after_training_the_tower_is_judged_on_cells_it_never_saw(synthetic, source, told):
+    model = us.ESCM2IPS(backbone=MF(dim=4), epochs=3, learning_rate=0.01, calibration=source)
+    model.fit(synthetic.train, propensity=synthetic.truth.propensity, seeds=SEEDS)
+    assert set(model.click_propensity_) == told
+    log = synthetic.train
+    population = Observed(log, None, SEEDS, torch.device("cpu")).population
+    cells = HeldOut(population, SEEDS).evaluation
+    z = logits(model.networks_["prediction"], cells.user, cells.item, tower="click") + logit(log.density)
+    for replica in range(len(SEEDS)):
+        kept = cells.weight[replica] > 0
+        expected = ece(
+            score=torch.sigmoid(z[replica][kept]).numpy(), outcome=cells.click[replica][kept].numpy()
+        )
+        assert model.click_propensity_["raw"]["per_seed"]["ece"][replica] == pytest.approx(expected, abs=1e-6)
+
+
+def test_in_the_loop_a_tower_off_the_base_rate_is_brought_back(synthetic):
+    model = IPSV2(backbone=MF(dim=4), epochs=60, learning_rate=0.02, balance_weight=5.0, patience=None)
+    figures = model.fit(synthetic.train, seeds=3).click_propensity_
+    assert figures["calibrated"]["nll"] < figures["raw"]["nll"]
+    assert abs(figures["calibrated"]["mean_over_base_rate"] - 1) < 0.15
+
+
+@pytest.mark.parametrize("backbone", [MF(dim=3), NeuMF(dim=3, layers=(4,))], ids=["mf", "neumf"])
+@pytest.mark.parametrize("cls", JOINT)
+def test_impressions_with_a_column_of_propensities_work(cls, backbone):
+    random = np.random.default_rng(2)
+    user, item = random.integers(20, size=600), random.integers(15, size=600)
+    p = np.where(user < 8, 0.5, 0.2)
+    click = (random.random(600) < p).astype(int)
+    log = us.Log.from_arrays(
+        user=user,
+        item=item,
+        click=click,
+        conversion=np.where(click == 1, (item + user) % 3 == 0, np.nan),
+        space="impressions",
+        columns={"p": p},
+    )
+    model = cls(backbone=backbone, epochs=2, batch_size=64).fit(log, propensity="p", seeds=SEEDS)
+    assert np.isfinite(model.history_.train[cls.name]).all()
+    assert np.isfinite(model.click_propensity_["raw"]["nll"])
+
+
+@pytest.mark.parametrize(
+    ("method", "problem"),
+    [
+        (MultiIPW(calibration="external"), "multi-ipw with calibration='external' needs propensities"),
+        (
+            MultiIPW(calibration="platt"),
+            "multi-ipw has no calibration 'platt'.*external, in-loop, report-only",
+        ),
+        (ESMM(calibration="in-loop"), "esmm has no calibration 'in-loop'"),
+        (ESMM(calibration="external"), "esmm has no calibration 'external'"),
+        (GPL(calibration="external"), "gpl has no calibration 'external'"),
+        (IPSV2(official=True, calibration="in-loop"), "'in-loop' needs a p without gradient"),
+        (DRV2(detach_p_in_cvr=False, calibration="external"), "'external' needs a p without gradient"),
+        (IPSV2(errors="absolute"), "errors must be 'squared' or 'ce'"),
+        (MultiDR(imputation_form="P4"), "imputation_form must be one of P1, P2, P3"),
+        (ESMM(ratio=0.0), "ratio must be positive"),
+        (GPL(bias_share=1.2), "bias_share must be in"),
+        (GPL(penalty=-1.0), "penalty must not be negative"),
+    ],
+)
+def test_what_cannot_be_is_refused(synthetic, method, problem):
+    with pytest.raises(ParameterError, match=problem):
+        method.fit(synthetic.train)
+
+
+def test_ddpo_asks_for_propensities_on_every_pair(synthetic):
+    rows = np.full(len(synthetic.train), 0.3)
+    with pytest.raises(ParameterError, match="needs propensities on every pair"):
+        DDPO(backbone=MF(dim=2)).fit(synthetic.train, propensity=rows)
