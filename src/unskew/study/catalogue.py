@@ -29,7 +29,7 @@ def needs(method: type[Debiaser]) -> str:
 
 
 def show_methods() -> Shown:
-    """Every registered method: its class, where it comes from, what it needs and when to use it."""
+    """Every method of the library: its class, where it comes from, what it needs and when to use it."""
     return Shown(
         title="Debiasing methods",
         columns=("method", "class", "paper", "needs", "imputes by", "use it"),
@@ -43,6 +43,7 @@ def show_methods() -> Shown:
                 method.when,
             )
             for name, method in METHODS.items()
+            if method.__module__.startswith("unskew.")
         ),
         text_columns=6,
     )
@@ -55,7 +56,7 @@ TABLES: dict[str, Callable[[], Shown]] = {
 }
 """Tables by the name in a page's marks, ``<!-- table: NAME -->`` and ``<!-- end of table -->``."""
 
-_MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(\n<!-- end of table -->)", re.DOTALL)
+_MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
 def with_tables(page: str) -> str:
@@ -65,7 +66,7 @@ def with_tables(page: str) -> str:
         opening, name, closing = found.groups()
         if name not in TABLES:
             raise DataError(f"there is no table {name!r}", remedy=f"use one of {', '.join(TABLES)}")
-        return opening + TABLES[name]().markdown() + closing
+        return f"{opening}\n{TABLES[name]().markdown()}\n\n{closing}"
 
     return _MARKED.sub(made, page)
 

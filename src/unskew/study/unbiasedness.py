@@ -99,7 +99,7 @@ def show_unbiasedness(table: pa.Table) -> Shown:
                 f"{row['mean']:.4f}",
                 f"{row['miss']:+.4f}",
                 f"{row['standard_error']:.4f}",
-                "cannot vary" if off is None else f"{off:+.1f}",
+                _standard_errors(off),
                 f"{row['expected_miss']:+.4f}",
                 f"{row['deviation']:.4f}",
                 f"{row['claim']}: {'holds' if row['holds'] else 'does not hold'}",
@@ -123,6 +123,12 @@ def show_unbiasedness(table: pa.Table) -> Shown:
         caption=f"biased: more than {CLEAR:g} standard errors off",
         text_columns=3,
     )
+
+
+def _standard_errors(off: float | None) -> str:
+    if off is None:
+        return "cannot vary"
+    return f"{off:+.1f}" if abs(off) < 100 else f"{off:+,.0f}"
 
 
 def _estimates(data: Dataset, random: np.random.Generator) -> tuple[Floats, list[Estimate]]:
