@@ -149,7 +149,9 @@ class TestOneSplit:
             expected = us.Platt().fit(scores[seed, 0, cells], click[cells]).predict(grid)
             np.testing.assert_allclose(split.calibrators_[seed].predict(grid), expected, rtol=2e-3)
 
-    def test_early_stopping_watches_the_calibration_cells_at_the_true_base_rate(self, split):
+    @pytest.mark.parametrize("negatives", [None, 2.0])
+    def test_early_stopping_watches_the_calibration_cells_at_the_true_base_rate(self, log, negatives):
+        split = quick(negatives=negatives).fit(log, seeds=SEEDS)
         _, slots, click = all_cells(split)
         scores = network_scores(split)
         for seed in range(len(SEEDS)):
