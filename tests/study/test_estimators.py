@@ -78,6 +78,8 @@ def test_stable_dr_and_tdr_are_their_formulas(world):
     (epsilon,), *_ = np.linalg.lstsq(odds[click][:, None], left)
     expected = dr_estimate(click=click, propensity=p, error=error, imputed=guess + epsilon * odds)
     assert ESTIMATORS["tdr"](clicks) == pytest.approx(expected)
+    # At its optimum ε makes the doubly robust estimate that of EIB with the targeted errors.
+    assert expected == pytest.approx(np.where(click, error, guess + epsilon * odds).mean())
 
 
 def test_a_complete_matrix_has_the_rates_in_their_shares_and_in_the_order_of_the_score():

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from unskew.debias.base import Debiaser
+from unskew.debias.effective_target import effective_target, start_watching, tell_of_far_targets
 from unskew.debias.imputation import FORMS, FormName, ImputationForm
 from unskew.debias.setting import Batch, PassPlan, Setting, StepPlan
 from unskew.estimator import require
 from unskew.training import stratified
-
-FAR_TARGET = 20.0
-"""An effective target beyond this is far: with p ≥ 0.05 there is none (METHODS §5D)."""
-FAR_SHARE = 0.01
-"""Share of far targets in a batch of O above which training is told to be at risk (METHODS §5D)."""
 
 
 @dataclass(kw_only=True)
@@ -76,8 +70,7 @@ class DoublyRobust(Debiaser):
 
     def before_prediction(self, setting: Setting) -> None:
         """Once per epoch; heirs add to it."""
-        if "far targets" not in setting.state:
-            setting.remember("far targets", torch.zeros_like(setting.clicks.user[:, 0], dtype=torch.float32))
+        start_watching(setting)
 
     def imputer_output(self, setting: Setting, batch: Batch) -> Tensor:
         """b ``[R, B]``, without gradient."""
@@ -111,26 +104,12 @@ class DoublyRobust(Debiaser):
         if not form.has_label:
             return form.deviation(conversion, output, logit) * inverse
         label = form.label(output, logit)
-        target = label + (conversion - label) * inverse
-        self._watch(setting, target)
-        if self.target_clip is not None:
-            target = target.clamp(-self.target_clip, 1.0 + self.target_clip)
+        target = effective_target(setting, label, conversion, inverse, self.target_clip)
         return form.shifted(conversion, output, logit, target - label)
-
-    def _watch(self, setting: Setting, target: Tensor) -> None:
-        if self.target_clip is None and "far targets" in setting.state:
-            share = (target.detach().abs() > FAR_TARGET).float().mean(-1)
-            setting.remember("far targets", torch.maximum(setting.state["far targets"], share))
 
     def finish(self, setting: Setting) -> None:
         """Tell of far targets, once."""
-        share = float(setting.state["far targets"].max())
-        if share > FAR_SHARE:
-            warnings.warn(
-                f"{self.name}: up to {share:.1%} of a batch's effective targets were beyond ±{FAR_TARGET:g};"
-                " raise p_min to 0.05 or set target_clip if training is unstable",
-                stacklevel=3,
-            )
+        tell_of_far_targets(setting, self.name)
 
     def _check(self) -> None:
         super()._check()
