@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from unskew.backbones import MF, NeuMF
+    from unskew.backbones import MF, Custom, NeuMF
     from unskew.calibration import CALIBRATORS, Calibrator, Platt, load_calibrator
     from unskew.datasets import DATASETS, Dataset, load, read_log
     from unskew.debias import (
@@ -49,12 +49,19 @@ if TYPE_CHECKING:
     from unskew.log import Features, Log
     from unskew.metrics import CalibrationSketch
     from unskew.progress import progress_bars
-    from unskew.propensity import Propensity, load_propensity
+    from unskew.propensity import (
+        BatchEnsembleMembers,
+        DeepEnsemble,
+        DualFocal,
+        MCDropout,
+        Propensity,
+        load_propensity,
+    )
     from unskew.study import RunConfig, run_job
     from unskew.vocabulary import Vocabulary
 
 _HOME = {
-    "unskew.backbones": ("MF", "NeuMF"),
+    "unskew.backbones": ("MF", "Custom", "NeuMF"),
     "unskew.calibration": ("CALIBRATORS", "Calibrator", "Platt", "load_calibrator"),
     "unskew.datasets": ("DATASETS", "Dataset", "load", "read_log"),
     "unskew.debias": (
@@ -92,7 +99,14 @@ _HOME = {
     "unskew.log": ("Features", "Log"),
     "unskew.metrics": ("CalibrationSketch",),
     "unskew.progress": ("progress_bars",),
-    "unskew.propensity": ("Propensity", "load_propensity"),
+    "unskew.propensity": (
+        "BatchEnsembleMembers",
+        "DeepEnsemble",
+        "DualFocal",
+        "MCDropout",
+        "Propensity",
+        "load_propensity",
+    ),
     "unskew.study": ("RunConfig", "run_job"),
     "unskew.vocabulary": ("Vocabulary",),
 }
@@ -122,13 +136,18 @@ __all__ = [
     "MRDR",
     "SNIPS",
     "TDR",
+    "BatchEnsembleMembers",
     "CalibrationSketch",
     "Calibrator",
+    "Custom",
     "DRBias",
     "Dataset",
     "Debiaser",
+    "DeepEnsemble",
+    "DualFocal",
     "Features",
     "Log",
+    "MCDropout",
     "MultiDR",
     "MultiIPW",
     "Naive",

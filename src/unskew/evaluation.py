@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unskew.errors import DataError
 from unskew.log import Log
-from unskew.metrics.proper import auc
+from unskew.metrics.proper import auc, nll
 from unskew.metrics.ranking import ranking_metrics, user_auc
 
 CUTOFFS = (2, 4, 6)
@@ -29,9 +29,10 @@ def evaluate(
     model: ConversionModel, test: Log, *, ks: Sequence[int] = CUTOFFS, seed: int = 0
 ) -> dict[str, NDArray[np.float64]]:
     """Metrics on a test log that was shown at random: ``auc`` (pooled), ``user_auc``, ``dcg@k``, ``hits@k``,
-    ``recall@k``, ``ndcg@k``; each an array with one value per seed of the model.
+    ``recall@k``, ``ndcg@k``, ``nll`` and ``mean_over_rate`` (mean prediction ÷ conversion rate: above 1 the
+    model promises more than it keeps); each an array with one value per seed of the model.
 
-    Only a user's own test items are ranked, over users with at least one conversion; ties are broken at
+    Ranking metrics cannot see a skewed level, which ``nll`` and ``mean_over_rate`` do. Only a user's own test items are ranked, over users with at least one conversion; ties are broken at
     random by ``seed``.
     """
     clicked = test.clicked
@@ -46,6 +47,8 @@ def evaluate(
         {
             "auc": auc(score=score, outcome=outcome),
             "user_auc": user_auc(user=rows.user, outcome=outcome, score=score),
+            "nll": nll(score=score, outcome=outcome),
+            "mean_over_rate": float(score.mean() / outcome.mean()),
             **ranking_metrics(user=rows.user, outcome=outcome, score=score, ks=tuple(ks), seed=seed),
         }
         for score in model.predict_each(rows)

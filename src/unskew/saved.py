@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -122,14 +122,17 @@ def params_table(estimator: Estimator) -> dict[str, Any]:
     return table
 
 
-def restored_params(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters from such a table: backbones and calibrators are made again by their names."""
+def restored_params(table: Mapping[str, Any], **makers: Callable[..., Any]) -> dict[str, Any]:
+    """Parameters from such a table; nested estimators are made again by their names.
+
+    ``makers`` tells, for further parameters, what makes them from a name and its parameters.
+    """
+    makers = {"backbone": make_backbone, "calibrator": make_calibrator, **makers}
     params: dict[str, Any] = dict.fromkeys(table[NONE])
     for name, value in table.items():
         if isinstance(value, Mapping):
             inner = restored_params({key: v for key, v in value.items() if key != "name"})
-            make = make_backbone if name.endswith("backbone") else make_calibrator
-            params[name] = make(str(value["name"]), **inner)
+            params[name] = makers[name](str(value["name"]), **inner)
         elif name != NONE:
             params[name] = value
     return params

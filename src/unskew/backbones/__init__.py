@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from unskew.backbones.base import Backbone, Network
+from unskew.backbones.batch_ensemble import BatchEnsemble
+from unskew.backbones.custom import Custom
 from unskew.backbones.intercept import Intercept
 from unskew.backbones.mf import MF
 from unskew.backbones.neumf import NeuMF
@@ -20,4 +22,14 @@ def make_backbone(name: str, **params: Any) -> Backbone:
     return BACKBONES[name](**{key: tuple(v) if isinstance(v, list) else v for key, v in params.items()})
 
 
-__all__ = ["BACKBONES", "MF", "Backbone", "Intercept", "Network", "NeuMF", "make_backbone"]
+__all__ = [
+    "BACKBONES",
+    "MF",
+    "Backbone",
+    "BatchEnsemble",
+    "Custom",
+    "Intercept",
+    "Network",
+    "NeuMF",
+    "make_backbone",
+]

@@ -31,6 +31,10 @@ class Network(nn.Module):
     noise: Noise
     replicas: int
     towers: tuple[str, ...]
+    members: int = 1
+    """Members inside each replica that share its weights (:class:`BatchEnsemble`)."""
+    fusible: bool = False
+    """Whether a GPU can compute a tower in one go."""
 
     def embed(self, user: Tensor, item: Tensor) -> Embedded:
         """Look up pairs of codes ``[R, B]``."""

@@ -91,10 +91,13 @@ class _NeuMFNetwork(Network):
 
     def forward(self, user: Tensor, item: Tensor, tower: str | None = None) -> Tensor:
         chosen = self.tower[tower or self.towers[0]]
+        assert isinstance(chosen, _Tower)
         if not (user.is_cuda and self.fusible):
             return super().forward(user, item, tower)
         parameters = (self.user.weight, self.item.weight, *chosen.parameters())
-        return fused.neumf_logits(user, item, parameters, self.noise, self.rate if chosen.training else 0.0)
+        return fused.neumf_logits(
+            user, item, parameters, self.noise, self.rate if chosen.dropouts[0].training else 0.0
+        )
 
     def embed(self, user: Tensor, item: Tensor) -> Embedded:
         return self.embedding_dropout(self.user(user)), self.embedding_dropout(self.item(item))

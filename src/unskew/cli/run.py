@@ -37,6 +37,10 @@ def run(
     calibrator: Annotated[
         str, typer.Option(help="What makes propensities honest; none leaves them.")
     ] = "platt",
+    uncertainty: Annotated[
+        str,
+        typer.Option(help="none, mc-dropout, deep-ensemble, batch-ensemble or dual-focal."),
+    ] = "none",
     method: Annotated[str, typer.Option(help="The debiaser; unskew methods lists them.")] = "ips",
     seeds: Annotated[int, typer.Option(help="Repetitions, trained together.")] = 10,
     seed: Annotated[int, typer.Option(help="Number of the first repetition.")] = 0,
@@ -91,6 +95,7 @@ def run(
         options=options,
         backbone=backbone,
         calibrator=calibrator,
+        uncertainty=uncertainty,
         method=method,
         seeds=seeds,
         seed=seed,

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-SHOWN = ("auc", "user_auc", "dcg@2", "dcg@4", "dcg@6", "hits@2", "hits@4", "hits@6")
+SHOWN = ("auc", "nll", "mean_over_rate", "dcg@2", "dcg@4", "dcg@6", "hits@2", "hits@4", "hits@6")
 
 
 def print_run(metrics: Mapping[str, Any]) -> None:
@@ -20,7 +20,10 @@ def print_run(metrics: Mapping[str, Any]) -> None:
         f" density {data['density']:.4g}; {data['test_rows']:,} test rows,"
         f" {data['leaked_cells_dropped']:,} leaked cells dropped"
     )
-    console.print(f"protocol {metrics['protocol']}: {'; '.join(metrics['labels'])}\n", style="dim")
+    console.print(f"protocol: {metrics['protocol']}", style="dim")
+    for label in metrics["labels"]:
+        console.print(f"  · {label}", style="dim")
+    console.print()
     console.print(_propensity_table(metrics["propensity"]))
     if metrics["methods"]:
         console.print(_method_table(metrics))

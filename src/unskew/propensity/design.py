@@ -62,9 +62,10 @@ class SplitDesign:
         """Slots into which D is cut."""
         return int(self.roles.shape[1])
 
-    def admitted(self, role: int, seeds: int, device: torch.device) -> Tensor:
-        """``[seeds · replicas, S]``: which slots have a role, replicas of one seed side by side."""
-        return (self.roles == role).repeat(seeds, 1).to(device)
+    def admitted(self, role: int, seeds: int, device: torch.device, members: int = 1) -> Tensor:
+        """``[seeds · replicas · members, S]``: which slots have a role; a seed's replicas side by side, and
+        a replica's members."""
+        return (self.roles == role).repeat(seeds, 1).repeat_interleave(members, dim=0).to(device)
 
     def fold_of(self, slot: Tensor) -> Tensor:
         """The replica that a slot is held out from (0 without cross-fitting)."""

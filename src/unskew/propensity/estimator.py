@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import expit, logit
 from torch import Tensor
 
 from unskew.backbones import Backbone, NeuMF
 from unskew.calibration import Calibrator, Platt
-from unskew.errors import DataError, NotFittedError
+from unskew.errors import NotFittedError
 from unskew.estimator import Estimator, require
 from unskew.log import Log
 from unskew.metrics import CalibrationSketch
 from unskew.progress import SILENT, Progress
-from unskew.propensity.design import OUT, STOP, TRAIN, SplitDesign
+from unskew.propensity.crossfitting import Scored, apply, cross_calibrators, held_out_sketches
+from unskew.propensity.design import OUT, STOP, SplitDesign
 from unskew.propensity.diagnosis import average, propensity_figures
+from unskew.propensity.fitting import Fitting
 from unskew.propensity.negatives import Negatives, logit_offset, resolve_ratio
+from unskew.propensity.uncertainty import DualFocal, Uncertainty
 from unskew.seeds import as_seeds, stream
-from unskew.training import (
-    ClicksAndNegatives,
-    Draw,
-    EveryCell,
-    History,
-    LookedUp,
-    Pass,
-    Population,
-    Sampler,
-    Schedule,
-    Slots,
-    Step,
-    cross_entropy,
-    resolve_device,
-    train,
-)
-from unskew.training.inference import held_out_cells, logits
+from unskew.training import Population, Slots, resolve_device
+from unskew.training.inference import probability_moments
 from unskew.training.population import FoldBy
 from unskew.vocabulary import UNSEEN_CODE, Unseen
-
-Scored = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
-"""Score, outcome and weight of one replica's cells."""
-
-HELD_OUT_BUDGET = 1 << 24
-"""Held-out cells kept over all replicas; beyond it the unclicked are thinned and weighted."""
 
 _NO_DATA = "a loaded propensity keeps no data to diagnose"
 
@@ -66,6 +49,9 @@ class Propensity(Estimator):
         The network.
     calibrator
         Maps scores to honest probabilities; None leaves the raw scores.
+    uncertainty
+        :class:`MCDropout`, :class:`DeepEnsemble`, :class:`BatchEnsembleMembers` or :class:`DualFocal`; its
+        mean is the score that is calibrated, its spread is :meth:`predict_spread_each`.
     crossfit
         Number of folds, or None for one 80/10/10 split into training, calibration and evaluation cells.
     fold_by
@@ -92,6 +78,7 @@ class Propensity(Estimator):
     name: ClassVar[str] = "propensity"
     backbone: Backbone = field(default_factory=NeuMF)
     calibrator: Calibrator | None = field(default_factory=Platt)
+    uncertainty: Uncertainty | None = None
     crossfit: int | None = None
     fold_by: FoldBy = "cell"
     negatives: Negatives = "auto"
@@ -135,16 +122,28 @@ class Propensity(Estimator):
             else 0.0
         )
         self.slots_ = Slots(self.population_, self.replica_split_seeds(), self.design_.slots, self.fold_by)
-        self.network_ = self.backbone.build(log.n_users, log.n_items, self._replica_seeds("propensity"))
+        self.network_ = self.trained_backbone().build(
+            log.n_users, log.n_items, self.replica_seeds("propensity")
+        )
         self.network_.to_device(self.device_)
+        fitting = Fitting(self, ratio)
         if self.calibrate_on == "held-out":
-            stop = self._held_out(STOP)
-            self.history_ = self._train(stop, ratio, progress)
-            self._calibrate(self._scored(*stop), self._scored(*self._held_out(OUT)))
+            stop = fitting.held_out(STOP)
+            self.history_ = fitting.train(stop, progress)
+            calibration, out = self._scored(*stop), self._scored(*fitting.held_out(OUT))
         else:
-            self.history_ = self._train(None, ratio, progress)
-            seen = self._scored(*self._training_cells(ratio or 1.0))
-            self._calibrate(seen, seen)
+            self.history_ = fitting.train(None, progress)
+            calibration = out = self._scored(*fitting.training_cells())
+        self.calibrators_ = cross_calibrators(
+            self.calibrator,
+            calibration,
+            out,
+            self.design_.replicas,
+            crossfitted=self.design_.folds is not None,
+        )
+        self._sketches_raw, self._sketches_calibrated = held_out_sketches(
+            out, self.calibrators_, self.design_.replicas
+        )
         return self
 
     def predict(self, log: Log, *, calibrated: bool = True) -> NDArray[np.float64]:
@@ -158,6 +157,10 @@ class Propensity(Estimator):
             return self.predict_pairs_each(
                 log.users.decode(log.user), log.items.decode(log.item), calibrated=calibrated
             )
+        return self._predict_codes(*self._codes_of(log), calibrated)
+
+    def _codes_of(self, log: Log) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Users, items and (where rows are cells of the population) cells of a log's rows."""
         cell = None
         if self.space_ == "matrix":
             cell = torch.as_tensor(log.cell, device=self.device_)
@@ -165,7 +168,7 @@ class Propensity(Estimator):
             cell = torch.arange(len(log), device=self.device_)
         user = torch.as_tensor(log.user.astype(np.int64), device=self.device_)
         item = torch.as_tensor(log.item.astype(np.int64), device=self.device_)
-        return self._predict_codes(user, item, cell, calibrated)
+        return user, item, cell
 
     def predict_pairs_each(
         self, user: Any, item: Any, *, unseen: Unseen = "error", calibrated: bool = True
@@ -181,6 +184,13 @@ class Propensity(Estimator):
         result = np.full((len(self.seeds_), len(known)), np.nan)
         result[:, known] = self._predict_codes(user_known, item_known, cell, calibrated)
         return result
+
+    def predict_spread_each(self, log: Log) -> NDArray[np.float64]:
+        """Standard deviation ``[seeds, n]`` of the raw probability over members or passes, by row."""
+        self._require_fitted("network_")
+        user, item, cell = self._codes_of(log)
+        _, variance = self._moments(user.unsqueeze(0), item.unsqueeze(0))
+        return np.sqrt(self._out_of_fold(variance, cell))
 
     def predict_matrix_each(self, *, calibrated: bool = True) -> NDArray[np.float64]:
         """Propensities ``[seeds, users, items]`` of all of D, for small matrices; out of fold."""
@@ -243,6 +253,7 @@ class Propensity(Estimator):
         return self._sketches_calibrated if calibrated else self._sketches_raw
 
     def _check(self) -> None:
+        self.method().check()
         require(
             self.calibrate_on in ("held-out", "training"),
             f"calibrate_on must be 'held-out' or 'training', not {self.calibrate_on!r}",
@@ -262,130 +273,72 @@ class Propensity(Estimator):
             f"fold_by must be 'cell', 'user' or 'item', not {self.fold_by!r}",
         )
 
-    def _replica_seeds(self, purpose: str) -> list[int]:
-        return [stream(s, purpose, k) for s in self.seeds_ for k in range(self.design_.replicas)]
+    def method(self) -> Uncertainty:
+        """The uncertainty method; one that changes nothing if there is none."""
+        return self.uncertainty or Uncertainty()
+
+    def trained_backbone(self) -> Backbone:
+        """The backbone as the uncertainty method has it."""
+        return self.method().backbone(self.backbone)
+
+    def network_replicas(self) -> int:
+        """Networks in the stack: seeds × folds × members."""
+        return len(self.seeds_) * self.design_.replicas * self.method().stacked_members()
 
     def replica_split_seeds(self) -> list[int]:
-        """Seeds of the partition of D, one per replica; the replicas of one seed share theirs."""
-        return [stream(s, "propensity split") for s in self.seeds_ for _ in range(self.design_.replicas)]
+        """Seeds of the partition of D, one per network; the networks of one seed share theirs."""
+        per_seed = self.design_.replicas * self.method().stacked_members()
+        return [stream(seed, "propensity split") for seed in self.seeds_ for _ in range(per_seed)]
 
-    def _held_out(self, role: int) -> tuple[Tensor, Tensor]:
-        admitted = self.design_.admitted(role, len(self.seeds_), self.device_)
-        cells, weight = held_out_cells(
-            self.population_, self.slots_, admitted, HELD_OUT_BUDGET // len(admitted)
-        )
-        self._require_clicks((self.population_.click(cells) * weight).sum(1) > 0)
-        return cells, weight
-
-    def _require_clicks(self, has_clicks: Tensor) -> None:
-        if not bool(has_clicks.all()):
-            raise DataError(
-                f"too few clicks ({self.population_.n_clicks}) for every replica to train on some and to hold"
-                " some out",
-                remedy="give more data, or fewer folds (crossfit)",
-            )
-
-    def _training_cells(self, ratio: float) -> tuple[Tensor, Tensor]:
-        seeds = self._replica_seeds("fresh negatives")
-        admitted = self.design_.admitted(TRAIN, len(self.seeds_), self.device_)
-        everything = ClicksAndNegatives(self.population_, seeds, 1, self.slots_, admitted, ratio)
-        (block,) = everything.epoch(0)
-        assert block.cells is not None
-        return block.cells.flatten(1), torch.ones(block.cells.flatten(1).shape, device=self.device_)
-
-    def _sampler(self, ratio: float | None) -> Sampler:
-        seeds = self._replica_seeds("propensity order")
-        admitted = self.design_.admitted(TRAIN, len(self.seeds_), self.device_)
-        self._require_clicks(admitted.gather(1, self.slots_.of(self.population_.observed[None])).any(1))
-        if ratio is None:
-            return EveryCell(self.population_, seeds, self.batch_size, self.slots_, admitted)
-        return ClicksAndNegatives(
-            self.population_, seeds, self.batch_size, self.slots_, admitted, ratio, self.resample_negatives
-        )
-
-    def _train(self, stop: tuple[Tensor, Tensor] | None, ratio: float | None, progress: Progress) -> History:
-        network, population, smoothing = self.network_, self.population_, self.label_smoothing
-
-        def loss(draw: Draw) -> Tensor:
-            assert draw.click is not None
-            target = draw.click * (1.0 - smoothing) + 0.5 * smoothing if smoothing else draw.click
-            return cross_entropy(target, network(draw.user, draw.item)).mean(-1)
-
-        def held_out_nll(cells: Tensor, weight: Tensor) -> Callable[[], Tensor]:
-            user, item = population.pairs(cells)
-            click = population.click(cells)
-
-            def weighted_mean() -> Tensor:
-                nll = cross_entropy(click, logits(network, user, item) + self.offset_)
-                return (nll * weight).sum(1) / weight.sum(1)
-
-            return weighted_mean
-
-        step = Step("propensity", loss, trains=("propensity",))
-        return train(
-            {"propensity": network},
-            [Pass(LookedUp(self._sampler(ratio), population), (step,))],
-            Schedule(self.epochs, self.learning_rate, self.weight_decay, self.patience),
-            replicas=network.replicas,
-            validate=None if stop is None else held_out_nll(*stop),
-            tracker=progress.task("propensity", self.epochs),
-        )
-
-    def _calibrate(self, calibration: list[Scored], out: list[Scored]) -> None:
-        """Fit a calibrator per replica on cells it never saw, and keep the held-out sketches."""
-        replicas = self.design_.replicas
-        self.calibrators_: list[Calibrator | None] = [None] * len(out)
-        if self.calibrator is not None:
-            # Without cross-fitting: on the calibration cells. With it: on the out-of-fold scores of the
-            # other folds, so no cell is lost to calibration and none is mapped by a fit that saw it.
-            fit_on = calibration if self.design_.folds is None else out
-            sketches = [CalibrationSketch.of(score=s, outcome=o, weight=w) for s, o, w in fit_on]
-            for replica in range(len(out)):
-                seed, fold = divmod(replica, replicas)
-                own = sketches[seed * replicas : (seed + 1) * replicas]
-                used = own if self.design_.folds is None else own[:fold] + own[fold + 1 :]
-                merged = CalibrationSketch()
-                for sketch in used:
-                    merged.merge(sketch)
-                self.calibrators_[replica] = _fresh(self.calibrator).fit(merged)
-        self._sketches_raw, self._sketches_calibrated = [], []
-        for seed in range(len(self.seeds_)):
-            raw, calibrated = CalibrationSketch(), CalibrationSketch()
-            for replica in range(seed * replicas, (seed + 1) * replicas):
-                score, outcome, weight = out[replica]
-                raw.update(score, outcome, weight)
-                calibrated.update(self._apply(score, replica), outcome, weight)
-            self._sketches_raw.append(raw)
-            self._sketches_calibrated.append(calibrated)
+    def replica_seeds(self, purpose: str) -> list[int]:
+        """Seeds of one purpose, one per network."""
+        folds, members = range(self.design_.replicas), range(self.method().stacked_members())
+        return [stream(s, purpose, k, m) for s in self.seeds_ for k in folds for m in members]
 
     def _scored(self, cells: Tensor, weight: Tensor) -> list[Scored]:
-        """Score, outcome and weight of each replica's held-out cells, padding removed."""
-        score = self._probability(logits(self.network_, *self.population_.pairs(cells)))
-        click = self.population_.click(cells).double().cpu().numpy()
-        weights = weight.double().cpu().numpy()
+        """Score, outcome and weight of the held-out cells of each fold of each seed, padding removed."""
+        score, _ = self._moments(*self.population_.pairs(cells))
+        members = self.method().stacked_members()
+        click = self.population_.click(cells)[::members].double().cpu().numpy()
+        weights = weight[::members].double().cpu().numpy()
         return [(s[w > 0], o[w > 0], w[w > 0]) for s, o, w in zip(score, click, weights, strict=True)]
 
-    def _probability(self, logit: Tensor) -> NDArray[np.float64]:
-        probability: NDArray[np.float64] = torch.sigmoid(logit.double() + self.offset_).cpu().numpy()
-        return probability
-
-    def _apply(self, score: NDArray[np.float64], replica: int) -> NDArray[np.float64]:
-        calibrator = self.calibrators_[replica]
-        return score if calibrator is None else calibrator.predict(score)
+    def _moments(self, user: Tensor, item: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of the raw probabilities of pairs: ``[seeds · folds, n]``."""
+        method = self.method()
+        corrected = isinstance(method, DualFocal)
+        mean, variance = probability_moments(
+            self.network_,
+            user,
+            item,
+            offset=0.0 if corrected else self.offset_,
+            passes=method.passes(),
+            layers=method.dropout_layers(),
+        )
+        members = method.stacked_members()
+        if members > 1:
+            by_fold = mean.view(-1, members, mean.shape[1])
+            variance = variance.view(by_fold.shape).mean(1) + by_fold.var(1, correction=0)
+            mean = by_fold.mean(1)
+        score: NDArray[np.float64] = mean.cpu().numpy()
+        if corrected:
+            # The offset is one of odds, so it comes after the link has made a probability of the score.
+            score = expit(logit(method.probability(score)) + self.offset_)
+        return score, variance.cpu().numpy()
 
     def _predict_codes(
         self, user: Tensor, item: Tensor, cell: Tensor | None, calibrated: bool
     ) -> NDArray[np.float64]:
-        score = self._probability(logits(self.network_, user.unsqueeze(0), item.unsqueeze(0)))
+        score, _ = self._moments(user.unsqueeze(0), item.unsqueeze(0))
         if calibrated:
-            score = np.stack([self._apply(line, replica) for replica, line in enumerate(score)])
-        replicas = self.design_.replicas
-        by_seed = score.reshape(len(self.seeds_), replicas, -1)
+            score = np.stack([apply(c, line) for c, line in zip(self.calibrators_, score, strict=True)])
+        return self._out_of_fold(score, cell)
+
+    def _out_of_fold(self, of_fold: NDArray[np.float64], cell: Tensor | None) -> NDArray[np.float64]:
+        """From ``[seeds · folds, n]`` to ``[seeds, n]``: the fold that held a cell out, or the average."""
+        by_seed = of_fold.reshape(len(self.seeds_), self.design_.replicas, -1)
         if cell is None or self.design_.folds is None:
             return np.asarray(by_seed.mean(axis=1))
-        fold = self.design_.fold_of(self.slots_.of(cell.unsqueeze(0)))[::replicas].cpu().numpy()
+        per_seed = self.network_replicas() // len(self.seeds_)
+        fold = self.design_.fold_of(self.slots_.of(cell.unsqueeze(0)))[::per_seed].cpu().numpy()
         return np.take_along_axis(by_seed, fold[:, None, :], axis=1)[:, 0, :]
-
-
-def _fresh(calibrator: Calibrator) -> Calibrator:
-    return type(calibrator)(**calibrator.get_params(deep=False))

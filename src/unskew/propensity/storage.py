@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from unskew.calibration import calibrator_from_dict
 from unskew.propensity.design import SplitDesign
 from unskew.propensity.estimator import Propensity
+from unskew.propensity.uncertainty import make_uncertainty
 from unskew.saved import SavedFolder, named, params_table, restored_params
 from unskew.training import Population, Slots, resolve_device
 
@@ -42,14 +43,15 @@ def load_propensity(folder: str | Path, *, device: str = "auto") -> Propensity |
     if "propensity" not in saved.config:
         return None
     told = saved.config["propensity"]
-    propensity = Propensity(**restored_params(told["params"]))
+    propensity = Propensity(**restored_params(told["params"], uncertainty=make_uncertainty))
     propensity.seeds_ = tuple(told["seeds"])
     propensity.space_, propensity.offset_ = told["space"], told["offset"]
     propensity.device_ = resolve_device(device)
     propensity.users_, propensity.items_ = saved.vocabulary("users"), saved.vocabulary("items")
     propensity.design_ = SplitDesign.of(propensity.crossfit, hold_out=propensity.calibrate_on == "held-out")
-    replicas = len(propensity.seeds_) * propensity.design_.replicas
-    network = propensity.backbone.build(len(propensity.users_), len(propensity.items_), range(replicas))
+    network = propensity.trained_backbone().build(
+        len(propensity.users_), len(propensity.items_), propensity.replica_seeds("propensity")
+    )
     network.load_state_dict(saved.tensors(WEIGHTS, "network/"))
     propensity.network_ = network.to_device(propensity.device_)
     propensity.calibrators_ = [

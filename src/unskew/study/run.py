@@ -17,11 +17,12 @@ from unskew.debias import METHODS, Debiaser, make_method
 from unskew.errors import ParameterError
 from unskew.estimator import require
 from unskew.evaluation import CUTOFFS, evaluate
+from unskew.log import Log
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.ranking import ranking_rails
 from unskew.metrics.significance import holm, paired_test, summarise
 from unskew.progress import SILENT, Progress
-from unskew.propensity import Propensity
+from unskew.propensity import Propensity, make_uncertainty
 from unskew.study.protocol import ProtocolName, ProtocolSettings, protocol_settings
 from unskew.theory import truth_report
 
@@ -51,6 +52,7 @@ class RunConfig:
     options: Mapping[str, Any] = field(default_factory=dict)
     backbone: str = "neumf"
     calibrator: str = "platt"
+    uncertainty: str = "none"
     method: str = "ips"
     seeds: int = 10
     seed: int = 0
@@ -74,6 +76,7 @@ class RunConfig:
         )
         make_backbone(self.backbone)
         make_calibrator(self.calibrator)
+        make_uncertainty(self.uncertainty)
         if self.method not in METHODS:
             raise ParameterError(f"unknown method {self.method!r}", remedy=f"use one of {', '.join(METHODS)}")
 
@@ -120,6 +123,7 @@ def run_job(config: RunConfig, progress: Progress = SILENT) -> RunResult:
     seeds = range(config.seed, config.seed + config.seeds)
     calibrator = None if config.calibrator == "none" else make_calibrator(config.calibrator)
     propensity = settings.propensity(make_backbone(config.backbone), calibrator)
+    propensity.set_params(uncertainty=make_uncertainty(config.uncertainty))
     propensity.fit(log, seeds=seeds, device=config.device, progress=progress)
     each = {
         kind: propensity.predict_each(log, calibrated=kind == "calibrated") for kind in ("raw", "calibrated")
@@ -128,6 +132,7 @@ def run_job(config: RunConfig, progress: Progress = SILENT) -> RunResult:
     metrics: dict[str, Any] = {
         "data": _data_facts(dataset),
         "propensity": propensity.diagnose(p_min=settings.p_min),
+        "spread": _spread(propensity, log),
         "methods": {},
         "protocol": settings.name,
         "p_min": settings.p_min,
@@ -199,6 +204,21 @@ def _data_facts(dataset: Dataset) -> dict[str, Any]:
         "test_rows": 0 if dataset.test is None else len(dataset.test),
         "leaked_cells_dropped": 0,
         **dataset.facts,
+    }
+
+
+def _spread(propensity: Propensity, log: Log) -> dict[str, Any] | None:
+    """How far members or passes disagree on the raw propensities of the log's rows."""
+    if propensity.uncertainty is None:
+        return None
+    spread = propensity.predict_spread_each(log)
+    shares = np.quantile(spread, (0.5, 0.9))
+    return {
+        "method": propensity.uncertainty.name,
+        "mean": float(spread.mean()),
+        "median": float(shares[0]),
+        "p90": float(shares[1]),
+        "relative": float((spread / propensity.predict_each(log, calibrated=False)).mean()),
     }
 
 

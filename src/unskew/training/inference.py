@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from unskew.backbones.base import Network
+from unskew.backbones.layers import ReplicaDropout
 from unskew.training import hashing
 from unskew.training.loop import evaluating
 from unskew.training.population import Population, Slots
 from unskew.training.samplers import BLOCK
 
 BUDGET = 1 << 17
-"""Logits computed at once: at NeuMF's widths some 200 MB of activations."""
+"""Logits computed at once on a CPU: at NeuMF's widths some 200 MB of activations."""
+
+GPU_BUDGET = 1 << 21
+"""Logits computed at once on a GPU, where the fused kernel keeps no activations."""
+
+DropoutLayers = Literal["all", "mlp", "embedding"]
 
 
 def logits(
-    network: Network, user: Tensor, item: Tensor, *, tower: str | None = None, budget: int = BUDGET
+    network: Network, user: Tensor, item: Tensor, *, tower: str | None = None, budget: int | None = None
 ) -> Tensor:
     """Logits ``[R, n]`` of pairs ``[R, n]`` (or ``[1, n]``, for all replicas), in ``eval`` mode."""
     tower = tower or network.towers[0]
     replicas = network.replicas
-    chunk = max(1, budget // replicas)
+    chunk = max(1, (budget or _budget(user.device)) // replicas)
     user, item = user.expand(replicas, -1), item.expand(replicas, -1)
     with evaluating([network]):
         parts = [
@@ -70,3 +77,69 @@ def _cells_in_order(population: Population, thinning: int) -> Iterator[Tensor]:
             keep = (hashing.uniform_int(cell, zero, thinning) == 0) | (population.click(cell) == 1)
             cell = cell[keep]
         yield cell
+
+
+def probability_moments(
+    network: Network,
+    user: Tensor,
+    item: Tensor,
+    *,
+    offset: float = 0.0,
+    passes: int = 0,
+    layers: DropoutLayers = "all",
+    budget: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Mean and variance ``[R, n]`` of the probabilities that a network's members or passes give to pairs.
+
+    Parameters
+    ----------
+    user, item
+        ``[R, n]``, or ``[1, n]`` for all replicas.
+    offset
+        Added to the logits.
+    passes
+        Passes with dropout on (in ``layers`` alone); 0 makes one without.
+    budget
+        Logits computed at once, over replicas, members and passes.
+
+    Returns
+    -------
+    mean, variance
+        In float64; the variance (of the sample, not its mean) is 0 for a single pass of a single member.
+    """
+    members, repeats = network.members, max(1, passes)
+    chunk = max(1, (budget or _budget(user.device)) // (network.replicas * members))
+    user, item = user.expand(network.replicas, -1), item.expand(network.replicas, -1)
+    means, variances = [], []
+    with evaluating([network]):
+        network.noise.restart()
+        _activate_dropout(network, layers if passes else None)
+        for start in range(0, user.shape[1], chunk):
+            pair = user[:, start : start + chunk], item[:, start : start + chunk]
+            total = torch.zeros(pair[0].shape, dtype=torch.float64, device=user.device)
+            squares = torch.zeros_like(total)
+            for _ in range(repeats):
+                logit = network(*(part.repeat(1, members) for part in pair)) + offset
+                p = torch.sigmoid(logit.double()).view(network.replicas, members, -1)
+                total += p.sum(1)
+                squares += p.square().sum(1)
+            count = members * repeats
+            mean = total / count
+            means.append(mean)
+            variances.append((squares / count - mean.square()).clamp_(min=0.0))
+    if not means:
+        empty = torch.empty(network.replicas, 0, dtype=torch.float64, device=user.device)
+        return empty, empty
+    return torch.cat(means, dim=1), torch.cat(variances, dim=1)
+
+
+def _activate_dropout(network: Network, layers: DropoutLayers | None) -> None:
+    """Dropout modules of some layers into ``train`` mode; everything else stays in ``eval`` mode."""
+    for name, module in network.named_modules():
+        if isinstance(module, ReplicaDropout) and layers is not None:
+            embedding = name.startswith("embedding")
+            module.train(layers == "all" or (layers == "embedding") == embedding)
+
+
+def _budget(device: torch.device) -> int:
+    return GPU_BUDGET if device.type == "cuda" else BUDGET

@@ -1,0 +1,133 @@
+"""BatchEnsemble: members that share all large weights and differ by vectors of rank one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from unskew.backbones.base import Backbone, Network
+from unskew.backbones.layers import (
+    Initialiser,
+    ReplicaEmbedding,
+    ReplicaLinear,
+    normal,
+    random_signs,
+    replicated,
+)
+from unskew.backbones.neumf import NeuMF
+from unskew.backbones.noise import Noise
+from unskew.estimator import require
+
+SPREAD = 0.5
+"""Standard deviation of r and s around 1 with ``init="normal"`` (METHODS §3.3)."""
+
+
+@dataclass(kw_only=True)
+class BatchEnsemble(Backbone):
+    """y_i = ((x ∘ r_i) W) ∘ s_i + b_i: member i has the weight W ∘ (r_i s_iᵀ).
+
+    W is shared by the ``members``; r_i, s_i and the bias b_i are the member's own, for every linear layer of
+    ``base``; embedding tables are shared too, with an output-side s_i. In training the k-th part of a batch
+    goes to member k; for a prediction every member sees every pair and probabilities are averaged
+    (:mod:`unskew.training.inference`). r and s are not decayed. Costs little more memory than one network;
+    its members are less diverse than a deep ensemble's.
+
+    Parameters
+    ----------
+    init
+        ``"signs"`` starts r and s at random ±1, ``"normal"`` at N(1, 0.5²). (At 1 all members would be one.)
+    """
+
+    name: ClassVar[str] = "batch-ensemble"
+    base: Backbone = field(default_factory=NeuMF)
+    members: int = 10
+    init: Literal["signs", "normal"] = "signs"
+
+    def _network(
+        self,
+        n_users: int,
+        n_items: int,
+        generators: Sequence[torch.Generator],
+        noise: Noise,
+        towers: tuple[str, ...],
+    ) -> Network:
+        require(self.members >= 1, f"members must be at least 1, not {self.members}")
+        require(self.init in ("signs", "normal"), f"init must be 'signs' or 'normal', not {self.init!r}")
+        network = self.base._network(n_users, n_items, generators, noise, towers)
+        initialise = random_signs if self.init == "signs" else _around_one
+        for module in list(network.modules()):
+            for name, child in list(module.named_children()):
+                if isinstance(child, ReplicaLinear):
+                    setattr(module, name, MemberLinear(child, self.members, initialise, generators))
+                elif isinstance(child, ReplicaEmbedding):
+                    setattr(module, name, MemberEmbedding(child, self.members, initialise, generators))
+        network.members = self.members
+        network.fusible = False
+        return network
+
+
+class MemberLinear(nn.Module):
+    """A shared linear layer with each member's r, s and bias."""
+
+    def __init__(
+        self,
+        shared: ReplicaLinear,
+        members: int,
+        initialise: Initialiser,
+        generators: Sequence[torch.Generator],
+    ):
+        super().__init__()
+        _, fan_in, fan_out = shared.weight.shape
+        self.weight = shared.weight
+        self.bias = nn.Parameter(shared.bias.detach().expand(-1, members, -1).clone())
+        self.input_side = _vectors(members, fan_in, initialise, generators)
+        self.output_side = _vectors(members, fan_out, initialise, generators)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[R, B, in]`` → ``[R, B, out]``; the k-th part of the batch by member k."""
+        member = member_of(x.shape[1], self.bias.shape[1], x.device)
+        product = torch.bmm(x * self.input_side[:, member], self.weight)
+        return product * self.output_side[:, member] + self.bias[:, member]
+
+
+class MemberEmbedding(nn.Module):
+    """A shared table with each member's s."""
+
+    def __init__(
+        self,
+        shared: ReplicaEmbedding,
+        members: int,
+        initialise: Initialiser,
+        generators: Sequence[torch.Generator],
+    ):
+        super().__init__()
+        self.shared = shared
+        self.output_side = _vectors(members, shared.weight.shape[2], initialise, generators)
+
+    def forward(self, index: Tensor) -> Tensor:
+        """``[R, B]`` → ``[R, B, dim]``; the k-th part of the batch by member k."""
+        member = member_of(index.shape[1], self.output_side.shape[1], index.device)
+        rows: Tensor = self.shared(index) * self.output_side[:, member]
+        return rows
+
+
+def member_of(batch: int, members: int, device: torch.device) -> Tensor:
+    """Which member each row of a batch goes to: parts of equal size, as far as they divide."""
+    return torch.div(torch.arange(batch, device=device) * members, batch, rounding_mode="floor")
+
+
+def _vectors(
+    members: int, width: int, initialise: Initialiser, generators: Sequence[torch.Generator]
+) -> nn.Parameter:
+    vectors = replicated((members, width), initialise, generators)
+    vectors.without_decay = True  # type: ignore[attr-defined]
+    return vectors
+
+
+def _around_one(weight: Tensor, generator: torch.Generator) -> None:
+    normal(SPREAD)(weight, generator)
+    weight.add_(1.0)

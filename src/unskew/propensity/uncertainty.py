@@ -1,0 +1,190 @@
+"""How a propensity model tells its uncertainty: MC dropout, deep ensembles, BatchEnsemble, dual focal loss.
+
+Each is an option of :class:`unskew.Propensity` and can be combined with any backbone and any calibrator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unskew.backbones import Backbone
+from unskew.backbones.batch_ensemble import BatchEnsemble
+from unskew.errors import ParameterError
+from unskew.estimator import Estimator, require
+from unskew.training import cross_entropy
+from unskew.training.inference import DropoutLayers
+
+
+@dataclass(kw_only=True)
+class Uncertainty(Estimator):
+    """What a method changes about training a propensity and reading it off; by default nothing."""
+
+    def check(self) -> None:
+        """Raise for parameters that cannot be."""
+
+    def stacked_members(self) -> int:
+        """Independent networks per fold."""
+        return 1
+
+    def passes(self) -> int:
+        """Stochastic passes per prediction; 0 predicts without noise."""
+        return 0
+
+    def dropout_layers(self) -> DropoutLayers:
+        """Which dropout is active in those passes."""
+        return "all"
+
+    def backbone(self, backbone: Backbone) -> Backbone:
+        """The network to train instead."""
+        return backbone
+
+    def loss(self, target: Tensor, logit: Tensor) -> Tensor:
+        """Loss of each cell."""
+        return cross_entropy(target, logit)
+
+    def probability(self, score: NDArray[np.float64]) -> NDArray[np.float64]:
+        """From the network's output to a probability."""
+        return score
+
+
+@dataclass(kw_only=True)
+class MCDropout(Uncertainty):
+    """p̂ = (1/T) Σ_t σ(g_φ(x; mask_t)): the mean of ``samples`` passes with dropout on.
+
+    Only dropout is active; probabilities are averaged, not logits. Cheap to train (one network), T times the
+    work to predict. It needs a backbone with dropout.
+
+    Parameters
+    ----------
+    samples
+        T, 10 in the paper.
+    layers
+        Which dropout stays on: ``"all"``, ``"mlp"``, or ``"embedding"`` (what the published code does).
+    """
+
+    name: ClassVar[str] = "mc-dropout"
+    samples: int = 10
+    layers: DropoutLayers = "all"
+
+    def check(self) -> None:
+        """Raise for parameters that cannot be."""
+        require(self.samples >= 1, f"samples must be at least 1, not {self.samples}")
+        require(
+            self.layers in ("all", "mlp", "embedding"),
+            f"layers must be 'all', 'mlp' or 'embedding', not {self.layers!r}",
+        )
+
+    def passes(self) -> int:
+        """T."""
+        return self.samples
+
+    def dropout_layers(self) -> DropoutLayers:
+        """Which dropout is active in those passes."""
+        return self.layers
+
+
+@dataclass(kw_only=True)
+class DeepEnsemble(Uncertainty):
+    """p̂ = (1/N) Σ_n σ(g_φₙ(x)): the mean of ``members`` networks with seeds and data orders of their own.
+
+    The members are replicas: they train in the same stacked loop. Sampled negatives are each member's own.
+    Averaging lowers confidence; that need not lower ECE.
+    """
+
+    name: ClassVar[str] = "deep-ensemble"
+    members: int = 10
+
+    def check(self) -> None:
+        """Raise for parameters that cannot be."""
+        require(self.members >= 1, f"members must be at least 1, not {self.members}")
+
+    def stacked_members(self) -> int:
+        """N."""
+        return self.members
+
+
+@dataclass(kw_only=True)
+class BatchEnsembleMembers(Uncertainty):
+    """Members that share weights: :class:`unskew.backbones.BatchEnsemble` of the backbone."""
+
+    name: ClassVar[str] = "batch-ensemble"
+    members: int = 10
+    init: Literal["signs", "normal"] = "signs"
+
+    def backbone(self, backbone: Backbone) -> Backbone:
+        """The backbone with members."""
+        return BatchEnsemble(base=backbone, members=self.members, init=self.init)
+
+
+@dataclass(kw_only=True)
+class DualFocal(Uncertainty):
+    """L = −(1 − p_y + p_j)^γ · log p_y, in place of the cross-entropy.
+
+    p_y is the probability of the true class, p_j the largest probability below it (0 if none). In the
+    binary case: −(2(1 − p_y))^γ log p_y for p_y > ½, −(1 − p_y)^γ log p_y otherwise. It is not a proper
+    loss: for P(o = 1) = 0.02 its minimiser is 0.124, so small propensities are inflated 2.4 to 10 times.
+    ``link="inverse"`` undoes that: at a stationary point of the expected loss η = L₀' / (L₀' − L₁').
+
+    Parameters
+    ----------
+    gamma
+        γ, 2 in the paper.
+    link
+        ``"inverse"``, or ``"none"`` for the paper's form, whose output is a score and no probability.
+    """
+
+    name: ClassVar[str] = "dual-focal"
+    gamma: float = 2.0
+    link: Literal["inverse", "none"] = "inverse"
+
+    def check(self) -> None:
+        """Raise for parameters that cannot be."""
+        require(self.gamma > 0, f"gamma must be positive, not {self.gamma}")
+        require(self.link in ("inverse", "none"), f"link must be 'inverse' or 'none', not {self.link!r}")
+
+    def loss(self, target: Tensor, logit: Tensor) -> Tensor:
+        """The binary closed form on logits; targets between 0 and 1 mix the two classes."""
+        return target * self._of_class(logit) + (1.0 - target) * self._of_class(-logit)
+
+    def _of_class(self, logit: Tensor) -> Tensor:
+        """The loss where the true class has this logit."""
+        missing = torch.sigmoid(-logit)
+        base = torch.where(logit > 0, 2.0 * missing, missing)
+        return base.pow(self.gamma) * torch.nn.functional.softplus(-logit)
+
+    def probability(self, score: NDArray[np.float64]) -> NDArray[np.float64]:
+        """η of each output by the inverse link (or the output itself); ½ is kept between the branches."""
+        if self.link == "none":
+            return score
+        low = np.minimum(score, 1.0 - score)
+        eta = np.minimum(_inverse_link(np.clip(low, 1e-12, 0.5), self.gamma), 0.5)
+        return np.where(score <= 0.5, eta, 1.0 - eta)
+
+
+def _inverse_link(p: NDArray[np.float64], gamma: float) -> NDArray[np.float64]:
+    """η whose expected dual focal loss is stationary at p ≤ ½: η L₁'(p) + (1 − η) L₀'(p) = 0."""
+    d_clicked = gamma * (1 - p) ** (gamma - 1) * np.log(p) - (1 - p) ** gamma / p
+    d_unclicked = -2 * gamma * (2 * p) ** (gamma - 1) * np.log1p(-p) + (2 * p) ** gamma / (1 - p)
+    return np.asarray(d_unclicked / (d_unclicked - d_clicked))
+
+
+UNCERTAINTIES: dict[str, type[Uncertainty]] = {
+    kind.name: kind for kind in (MCDropout, DeepEnsemble, BatchEnsembleMembers, DualFocal)
+}
+
+
+def make_uncertainty(name: str | None, **params: Any) -> Uncertainty | None:
+    """An uncertainty method by name; ``"none"`` and None are no method."""
+    if name is None or name == "none":
+        return None
+    if name not in UNCERTAINTIES:
+        raise ParameterError(
+            f"unknown uncertainty {name!r}", remedy=f"use one of none, {', '.join(UNCERTAINTIES)}"
+        )
+    return UNCERTAINTIES[name](**params)
