@@ -32,8 +32,8 @@ def evaluate(
     ``recall@k``, ``ndcg@k``, ``nll`` and ``mean_over_rate`` (mean prediction ÷ conversion rate: above 1 the
     model promises more than it keeps); each an array with one value per seed of the model.
 
-    Ranking metrics cannot see a skewed level, which ``nll`` and ``mean_over_rate`` do. Only a user's own test items are ranked, over users with at least one conversion; ties are broken at
-    random by ``seed``.
+    Ranking metrics cannot see a skewed level, which ``nll`` and ``mean_over_rate`` do. Only a user's own test
+    items are ranked, over users with at least one conversion; ties are broken at random by ``seed``.
     """
     clicked = test.clicked
     rows = test.take(clicked)
