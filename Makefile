@@ -34,7 +34,7 @@ typecheck: $(VENV)/.installed-test  ## mypy --strict on src
 	$(BIN)/mypy
 
 pytest: $(VENV)/.installed-test  ## the tests alone
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 test: lint typecheck pytest  ## lint, type-check, all tests
 

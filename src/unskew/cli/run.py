@@ -52,7 +52,9 @@ def run(
         int | None,
         typer.Option(help="Train the propensity for exactly so many epochs instead of stopping early."),
     ] = None,
-    p_min: Annotated[float, typer.Option(help="Propensities below are raised to it.")] = 0.01,
+    p_min: Annotated[
+        float | None, typer.Option(help="Propensities below are raised to it [the method's default].")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder [runs/DATA-METHOD].")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",

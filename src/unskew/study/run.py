@@ -43,6 +43,8 @@ class RunConfig:
         How many repetitions, numbered from ``seed``.
     crossfit
         Folds of the propensity; None for a single split.
+    p_min
+        Propensities below are raised to it; None takes the method's own default.
     propensity_epochs
         Train the propensity for exactly so many epochs, as published code does, instead of stopping early.
     """
@@ -59,7 +61,7 @@ class RunConfig:
     protocol: ProtocolName = "honest"
     crossfit: int | None = 5
     propensity_epochs: int | None = None
-    p_min: float = 0.01
+    p_min: float | None = None
     device: str = "auto"
 
     def __post_init__(self) -> None:
@@ -69,7 +71,7 @@ class RunConfig:
             self.propensity_epochs is None or self.propensity_epochs >= 1,
             f"propensity_epochs must be at least 1, not {self.propensity_epochs}",
         )
-        require(0.0 < self.p_min < 1.0, f"p_min must be in (0, 1), not {self.p_min}")
+        require(self.p_min is None or 0.0 < self.p_min < 1.0, f"p_min must be in (0, 1), not {self.p_min}")
         require(
             self.protocol in ("honest", "paper"),
             f"protocol must be 'honest' or 'paper', not {self.protocol!r}",
@@ -118,7 +120,7 @@ def run_job(config: RunConfig, progress: Progress = SILENT) -> RunResult:
         config.protocol,
         crossfit=config.crossfit,
         propensity_epochs=config.propensity_epochs,
-        p_min=config.p_min,
+        p_min=METHODS[config.method]().p_min if config.p_min is None else config.p_min,
     )
     seeds = range(config.seed, config.seed + config.seeds)
     calibrator = None if config.calibrator == "none" else make_calibrator(config.calibrator)
