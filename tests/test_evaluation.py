@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import log_loss, roc_auc_score
 
 import unskew as us
 from unskew.errors import DataError
@@ -48,6 +48,17 @@ def test_every_metric_has_one_value_for_each_seed_and_auc_is_pooled(data):
         pooled = roc_auc_score(data.test.known_conversion(), scores[seed][data.test.user, data.test.item])
         assert told["auc"][seed] == pytest.approx(pooled)
         assert all(values.shape == (3,) for values in told.values())
+
+
+def test_the_level_of_predictions_is_told_beside_their_order(data):
+    scores = np.random.default_rng(1).uniform(0.05, 0.95, (40, 30))
+    outcome = data.test.known_conversion()
+    told = us.evaluate(Given([scores, scores / 2]), data.test)
+    shown = scores[data.test.user, data.test.item]
+    np.testing.assert_allclose(told["nll"], [log_loss(outcome, shown), log_loss(outcome, shown / 2)])
+    ratio = shown.mean() / outcome.mean()
+    np.testing.assert_allclose(told["mean_over_rate"], [ratio, ratio / 2])
+    assert told["auc"][0] == told["auc"][1], "which order alone cannot tell apart"
 
 
 def test_other_cutoffs_can_be_asked(data):
