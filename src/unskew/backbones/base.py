@@ -55,6 +55,18 @@ class Network(nn.Module):
         return self
 
 
+@dataclass(frozen=True)
+class Blueprint:
+    """What a backbone builds its network from."""
+
+    n_users: int
+    n_items: int
+    generators: Sequence[torch.Generator]
+    """One per replica, for its initial weights."""
+    noise: Noise
+    towers: tuple[str, ...]
+
+
 @dataclass(kw_only=True)
 class Backbone(Estimator):
     """Parameters of a network; :meth:`build` makes R replicas of it."""
@@ -67,17 +79,10 @@ class Backbone(Estimator):
         """A network of ``len(seeds)`` replicas; the weights of replica k depend on ``seeds[k]`` alone."""
         generators = [torch.Generator().manual_seed(stream(seed, "weights")) for seed in seeds]
         noise = Noise([stream(seed, "dropout") for seed in seeds])
-        network = self._network(n_users, n_items, generators, noise, tuple(towers))
+        network = self._network(Blueprint(n_users, n_items, generators, noise, tuple(towers)))
         network.replicas = len(seeds)
         network.towers = tuple(towers)
         return network
 
-    def _network(
-        self,
-        n_users: int,
-        n_items: int,
-        generators: Sequence[torch.Generator],
-        noise: Noise,
-        towers: tuple[str, ...],
-    ) -> Network:
+    def _network(self, plan: Blueprint) -> Network:
         raise NotImplementedError

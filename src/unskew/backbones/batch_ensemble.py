@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from unskew.backbones.base import Backbone, Network
+from unskew.backbones.base import Backbone, Blueprint, Network
 from unskew.backbones.layers import (
     Initialiser,
     ReplicaEmbedding,
@@ -19,7 +19,6 @@ from unskew.backbones.layers import (
     replicated,
 )
 from unskew.backbones.neumf import NeuMF
-from unskew.backbones.noise import Noise
 from unskew.estimator import require
 
 SPREAD = 0.5
@@ -47,24 +46,17 @@ class BatchEnsemble(Backbone):
     members: int = 10
     init: Literal["signs", "normal"] = "signs"
 
-    def _network(
-        self,
-        n_users: int,
-        n_items: int,
-        generators: Sequence[torch.Generator],
-        noise: Noise,
-        towers: tuple[str, ...],
-    ) -> Network:
+    def _network(self, plan: Blueprint) -> Network:
         require(self.members >= 1, f"members must be at least 1, not {self.members}")
         require(self.init in ("signs", "normal"), f"init must be 'signs' or 'normal', not {self.init!r}")
-        network = self.base._network(n_users, n_items, generators, noise, towers)
+        network = self.base._network(plan)
         initialise = random_signs if self.init == "signs" else _around_one
         for module in list(network.modules()):
             for name, child in list(module.named_children()):
                 if isinstance(child, ReplicaLinear):
-                    setattr(module, name, MemberLinear(child, self.members, initialise, generators))
+                    setattr(module, name, MemberLinear(child, self.members, initialise, plan.generators))
                 elif isinstance(child, ReplicaEmbedding):
-                    setattr(module, name, MemberEmbedding(child, self.members, initialise, generators))
+                    setattr(module, name, MemberEmbedding(child, self.members, initialise, plan.generators))
         network.members = self.members
         network.fusible = False
         return network

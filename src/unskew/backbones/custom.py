@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from unskew.backbones.base import Backbone, Embedded, Network
+from unskew.backbones.base import Backbone, Blueprint, Embedded, Network
 from unskew.backbones.noise import Noise
 from unskew.estimator import require
 
@@ -47,22 +47,17 @@ class Custom(Backbone):
     name: ClassVar[str] = "custom"
     module: Callable[[int, int], nn.Module]
 
-    def _network(
-        self,
-        n_users: int,
-        n_items: int,
-        generators: Sequence[torch.Generator],
-        noise: Noise,
-        towers: tuple[str, ...],
-    ) -> Network:
-        require(len(towers) == 1, "a custom backbone has one tower", "use NeuMF or MF for multi-task methods")
+    def _network(self, plan: Blueprint) -> Network:
+        require(
+            len(plan.towers) == 1, "a custom backbone has one tower", "use NeuMF or MF for multi-task methods"
+        )
         copies = []
-        for generator in generators:
+        for generator in plan.generators:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(generator.initial_seed())
-                copies.append(self.module(n_users, n_items))
+                copies.append(self.module(plan.n_users, plan.n_items))
         require(not list(copies[0].buffers()), "modules with buffers cannot be replicated")
-        return _CustomNetwork(copies, noise)
+        return _CustomNetwork(copies, plan.noise)
 
 
 class _CustomNetwork(Network):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
-from unskew.backbones.base import Backbone, Embedded, Network
+from unskew.backbones.base import Backbone, Blueprint, Embedded, Network
 from unskew.backbones.layers import replicated, zeros
-from unskew.backbones.noise import Noise
 
 
 @dataclass(kw_only=True)
@@ -24,22 +21,17 @@ class Intercept(Backbone):
 
     name: ClassVar[str] = "intercept"
 
-    def _network(
-        self,
-        n_users: int,
-        n_items: int,
-        generators: Sequence[torch.Generator],
-        noise: Noise,
-        towers: tuple[str, ...],
-    ) -> Network:
-        return _InterceptNetwork(generators, noise, towers)
+    def _network(self, plan: Blueprint) -> Network:
+        return _InterceptNetwork(plan)
 
 
 class _InterceptNetwork(Network):
-    def __init__(self, generators: Sequence[torch.Generator], noise: Noise, towers: tuple[str, ...]):
+    def __init__(self, plan: Blueprint):
         super().__init__()
-        self.noise = noise
-        self.offset = nn.ParameterDict({name: replicated((1,), zeros, generators) for name in towers})
+        self.noise = plan.noise
+        self.offset = nn.ParameterDict(
+            {name: replicated((1,), zeros, plan.generators) for name in plan.towers}
+        )
 
     def embed(self, user: Tensor, item: Tensor) -> Embedded:
         return user, item

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from unskew.backbones.base import Backbone, Embedded, Network
+from unskew.backbones.base import Backbone, Blueprint, Embedded, Network
 from unskew.backbones.layers import Initialiser, ReplicaEmbedding, normal, ones, replicated, zeros
-from unskew.backbones.noise import Noise
 from unskew.estimator import require
 
 
@@ -35,37 +33,24 @@ class MF(Backbone):
     dim: int = 32
     init_std: float = 0.01
 
-    def _network(
-        self,
-        n_users: int,
-        n_items: int,
-        generators: Sequence[torch.Generator],
-        noise: Noise,
-        towers: tuple[str, ...],
-    ) -> Network:
+    def _network(self, plan: Blueprint) -> Network:
         require(self.dim >= 1, f"dim must be at least 1, not {self.dim}")
-        return _MFNetwork(self, n_users, n_items, generators, noise, towers)
+        return _MFNetwork(self, plan)
 
 
 class _MFNetwork(Network):
-    def __init__(
-        self,
-        spec: MF,
-        n_users: int,
-        n_items: int,
-        generators: Sequence[torch.Generator],
-        noise: Noise,
-        towers: tuple[str, ...],
-    ):
+    def __init__(self, spec: MF, plan: Blueprint):
         super().__init__()
-        self.noise = noise
+        self.noise = plan.noise
         # The bias of a user (item) is one more column of its table: one look-up instead of two.
-        self.user = ReplicaEmbedding(n_users, spec.dim + 1, _with_zero_bias(spec), generators)
-        self.item = ReplicaEmbedding(n_items, spec.dim + 1, _with_zero_bias(spec), generators)
-        self.offset = nn.ParameterDict({name: replicated((1,), zeros, generators) for name in towers})
+        self.user = ReplicaEmbedding(plan.n_users, spec.dim + 1, _with_zero_bias(spec), plan.generators)
+        self.item = ReplicaEmbedding(plan.n_items, spec.dim + 1, _with_zero_bias(spec), plan.generators)
+        self.offset = nn.ParameterDict(
+            {name: replicated((1,), zeros, plan.generators) for name in plan.towers}
+        )
         self.scale = (
-            nn.ParameterDict({name: replicated((1, spec.dim), ones, generators) for name in towers})
-            if len(towers) > 1
+            nn.ParameterDict({name: replicated((1, spec.dim), ones, plan.generators) for name in plan.towers})
+            if len(plan.towers) > 1
             else None
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from unskew.backbones import fused
-from unskew.backbones.base import Backbone, Embedded, Network
+from unskew.backbones.base import Backbone, Blueprint, Embedded, Network
 from unskew.backbones.layers import (
     ReplicaDropout,
     ReplicaEmbedding,
@@ -19,7 +18,6 @@ from unskew.backbones.layers import (
     fan_in_uniform,
     normal,
 )
-from unskew.backbones.noise import Noise
 from unskew.estimator import require
 
 
@@ -54,40 +52,25 @@ class NeuMF(Backbone):
     emb_dropout: float = 0.0
     init_std: float = 0.01
 
-    def _network(
-        self,
-        n_users: int,
-        n_items: int,
-        generators: Sequence[torch.Generator],
-        noise: Noise,
-        towers: tuple[str, ...],
-    ) -> Network:
+    def _network(self, plan: Blueprint) -> Network:
         require(self.dim >= 1, f"dim must be at least 1, not {self.dim}")
         require(bool(self.layers), "layers must name at least one width", "give layers=(64, 32, 16)")
         for name in ("dropout", "emb_dropout"):
             rate = getattr(self, name)
             require(0.0 <= rate < 1.0, f"{name} must be in [0, 1), not {rate}")
-        return _NeuMFNetwork(self, n_users, n_items, generators, noise, towers)
+        return _NeuMFNetwork(self, plan)
 
 
 class _NeuMFNetwork(Network):
-    def __init__(
-        self,
-        spec: NeuMF,
-        n_users: int,
-        n_items: int,
-        generators: Sequence[torch.Generator],
-        noise: Noise,
-        towers: tuple[str, ...],
-    ):
+    def __init__(self, spec: NeuMF, plan: Blueprint):
         super().__init__()
-        self.noise = noise
-        self.user = ReplicaEmbedding(n_users, 2 * spec.dim, normal(spec.init_std), generators)
-        self.item = ReplicaEmbedding(n_items, 2 * spec.dim, normal(spec.init_std), generators)
-        self.embedding_dropout = ReplicaDropout(spec.emb_dropout, noise)
+        self.noise = plan.noise
+        self.user = ReplicaEmbedding(plan.n_users, 2 * spec.dim, normal(spec.init_std), plan.generators)
+        self.item = ReplicaEmbedding(plan.n_items, 2 * spec.dim, normal(spec.init_std), plan.generators)
+        self.embedding_dropout = ReplicaDropout(spec.emb_dropout, plan.noise)
         self.rate = spec.dropout
         self.fusible = spec.emb_dropout == 0.0 and fused.fits(spec.dim, spec.layers)
-        self.tower = nn.ModuleDict({name: _Tower(spec, generators, noise) for name in towers})
+        self.tower = nn.ModuleDict({name: _Tower(spec, plan) for name in plan.towers})
 
     def forward(self, user: Tensor, item: Tensor, tower: str | None = None) -> Tensor:
         chosen = self.tower[tower or self.towers[0]]
@@ -110,15 +93,15 @@ class _NeuMFNetwork(Network):
 class _Tower(nn.Module):
     """The MLP and the head over looked-up rows."""
 
-    def __init__(self, spec: NeuMF, generators: Sequence[torch.Generator], noise: Noise):
+    def __init__(self, spec: NeuMF, plan: Blueprint):
         super().__init__()
         self.dim = spec.dim
         widths = (2 * spec.dim, *spec.layers)
-        self.dropouts = nn.ModuleList(ReplicaDropout(spec.dropout, noise) for _ in spec.layers)
-        self.mlp = nn.ModuleList(ReplicaLinear(i, o, generators) for i, o in pairwise(widths))
+        self.dropouts = nn.ModuleList(ReplicaDropout(spec.dropout, plan.noise) for _ in spec.layers)
+        self.mlp = nn.ModuleList(ReplicaLinear(i, o, plan.generators) for i, o in pairwise(widths))
         fan_in = spec.dim + spec.layers[-1]
         default = fan_in_uniform(fan_in)
-        self.head = ReplicaLinear(fan_in, 1, generators, weight=default, bias=default)
+        self.head = ReplicaLinear(fan_in, 1, plan.generators, weight=default, bias=default)
 
     def forward(self, user_rows: Tensor, item_rows: Tensor) -> Tensor:
         gmf = user_rows[..., : self.dim] * item_rows[..., : self.dim]
