@@ -86,7 +86,8 @@ class CapturedSteps:
         for block in sampler.epoch(epoch):
             steps = block.shape[1]
             done = 0
-            if self._graph is None:
+            if self._buffer is None or steps > self._buffer.shape[1]:
+                # Blocks may differ by a step; a larger one than any before is captured anew.
                 done = self._warm_up_and_capture(block, steps)
             self._load(block, done)
             for _ in range(steps - done):
@@ -124,7 +125,5 @@ class CapturedSteps:
         assert self._position is not None
         for kept, part in zip(self._buffer, block, strict=True):
             if kept is not None and part is not None:
-                if part.shape[1] > kept.shape[1]:
-                    raise RuntimeError("a block is larger than the one that was captured")
                 kept[:, : part.shape[1]].copy_(part)
         self._position.fill_(position)
