@@ -40,6 +40,9 @@ class DoublyRobust(Debiaser):
     legacy_scaling
         Averages clicks and their ``ratio`` cells of D together, as public code does: it takes |O|/|D| for
         1/(1 + ratio).
+    legacy_batches
+        ``batch_size`` counts clicks and cells of D together, and the latter are unclicked ones that are
+        drawn once for all epochs, as in the paper's code.
     """
 
     needs_propensity: ClassVar[bool] = True
@@ -53,6 +56,7 @@ class DoublyRobust(Debiaser):
     ratio: float = 1.0
     legacy_unweighted_imputation: bool = False
     legacy_scaling: bool = False
+    legacy_batches: bool = False
 
     @property
     def form(self) -> ImputationForm:
@@ -66,7 +70,10 @@ class DoublyRobust(Debiaser):
     def prediction_pass(self) -> PassPlan:
         """Batches of O, each with ``ratio`` times as many cells of D."""
         step = StepPlan("prediction", self.loss, ("prediction",))
-        return PassPlan((step,), "both", self.ratio, before=self.before_prediction)
+        clicks = max(1, round(self.batch_size / (1.0 + self.ratio))) if self.legacy_batches else None
+        return PassPlan(
+            (step,), "both", self.ratio, self.before_prediction, clicks, unclicked_once=self.legacy_batches
+        )
 
     def before_prediction(self, setting: Setting) -> None:
         """Once per epoch; heirs add to it."""

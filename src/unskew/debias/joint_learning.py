@@ -41,6 +41,8 @@ class JointLearning(DoublyRobust):
         Upper limit of w before that (5 in the paper's code); None has none.
     imputation_weight_decay
         Of the imputer; None takes ``weight_decay``.
+    legacy_noisy_imputer
+        Leaves the imputer's dropout on where the prediction reads it, as in the paper's code.
     """
 
     detached: ClassVar[tuple[str, ...]] = (
@@ -54,6 +56,7 @@ class JointLearning(DoublyRobust):
     normalise_weights: bool = True
     weight_clamp: float | None = None
     imputation_weight_decay: float | None = None
+    legacy_noisy_imputer: bool = False
 
     def imputation_weight(self, propensity: Tensor) -> Tensor:
         """w of clicks."""
@@ -87,7 +90,10 @@ class JointLearning(DoublyRobust):
             setting.remember("mean weight", torch.where(mean > 0, mean, 1.0))
 
     def imputer_output(self, setting: Setting, batch: Batch) -> Tensor:
-        """b, without dropout and gradient."""
+        """b, without gradient and, unless asked for, dropout."""
+        if self.legacy_noisy_imputer:
+            with torch.no_grad():
+                return setting.logit(batch, "imputation")
         return setting.predicted(batch, "imputation")
 
     def imputation_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:

@@ -113,12 +113,18 @@ class PassPlan:
         Cells of D per row of O.
     before
         Runs before the pass in each epoch, in ``eval`` mode without gradient.
+    batch_size
+        Rows of O in a batch; None takes the method's.
+    unclicked_once
+        Cells of D are unclicked ones, drawn once for all epochs (:class:`unskew.training.ObservedAndFull`).
     """
 
     steps: tuple[StepPlan, ...]
     space: Literal["observed", "both"] = "observed"
     ratio: float = 1.0
     before: Callable[[Setting], None] | None = None
+    batch_size: int | None = None
+    unclicked_once: bool = False
 
 
 @dataclass(frozen=True)

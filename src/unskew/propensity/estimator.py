@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -31,6 +32,9 @@ from unskew.training.inference import probability_moments
 from unskew.training.population import FoldBy
 from unskew.vocabulary import UNSEEN_CODE, Unseen
 
+CellsKind = Literal["held-out", "training"]
+_READ_OFF = ("calibrator", "uncertainty", "calibrator_dropout", "calibrate_on", "judge_on")
+"""Parameters that matter after training alone."""
 _NO_DATA = "a loaded propensity keeps no data to diagnose"
 
 
@@ -65,8 +69,14 @@ class Propensity(Estimator):
         ``"D"`` corrects the offset of sampled negatives; ``"sampled"`` leaves it, as published code does:
         such scores are no propensities over D and full-space methods refuse them.
     calibrate_on
-        ``"held-out"`` cells; or ``"training"``, as published code does: nothing is held out, and the
-        calibrator is fitted and judged on the training clicks and as many fresh negatives per click.
+        ``"held-out"`` cells; or ``"training"``, as published code does: the training clicks and as many
+        fresh negatives per click.
+    judge_on
+        Where :meth:`diagnose` measures, likewise; None is where the calibrator is fitted. Only with both on
+        ``"training"`` and without early stopping is nothing held out.
+    calibrator_dropout
+        Leaves dropout on in the scores that the calibrator is fitted on and maps, as published code does:
+        its output then has noise in it. Raw scores have none.
     label_smoothing
         Moves training targets so far toward ½ (0 in the paper's text, 0.1 in part of its code).
     epochs, batch_size, learning_rate, weight_decay, patience
@@ -84,7 +94,9 @@ class Propensity(Estimator):
     negatives: Negatives = "auto"
     resample_negatives: bool = True
     population: Literal["D", "sampled"] = "D"
-    calibrate_on: Literal["held-out", "training"] = "held-out"
+    calibrate_on: CellsKind = "held-out"
+    judge_on: CellsKind | None = None
+    calibrator_dropout: bool = False
     label_smoothing: float = 0.0
     epochs: int = 50
     batch_size: int = 1024
@@ -110,7 +122,7 @@ class Propensity(Estimator):
         self._check()
         self.seeds_ = as_seeds(seeds)
         self.device_ = resolve_device(device)
-        self.design_ = SplitDesign.of(self.crossfit, hold_out=self.calibrate_on == "held-out")
+        self.design_ = SplitDesign.of(self.crossfit, hold_out=self.holds_out())
         self.users_, self.items_, self.space_ = log.users, log.items, log.space
         self.log_: Log | None = log
         self.population_ = Population(log, self.device_)
@@ -127,24 +139,60 @@ class Propensity(Estimator):
         )
         self.network_.to_device(self.device_)
         fitting = Fitting(self, ratio)
-        if self.calibrate_on == "held-out":
-            stop = fitting.held_out(STOP)
-            self.history_ = fitting.train(stop, progress)
-            calibration, out = self._scored(*stop), self._scored(*fitting.held_out(OUT))
-        else:
-            self.history_ = fitting.train(None, progress)
-            calibration = out = self._scored(*fitting.training_cells())
+        stop = fitting.held_out(STOP) if self.holds_out() else None
+        self.history_ = fitting.train(stop, progress)
+        self._calibrate(fitting)
+        return self
+
+    def reread(self, **params: Any) -> Propensity:
+        """The same trained networks, read off and calibrated in another way.
+
+        Parameters
+        ----------
+        params
+            Those that do not change training: ``calibrator``, ``calibrator_dropout``, ``judge_on`` as far as
+            cells were held out for it, and an ``uncertainty`` that works on one trained network (MC dropout).
+        """
+        self._require_fitted("network_")
+        other = copy.copy(self).set_params(**params)
+        other._check()
+        trained, wanted = self.get_params(deep=False), other.get_params(deep=False)
+        fixed = [name for name in wanted if name not in _READ_OFF and wanted[name] != trained[name]]
+        same_network = self.method().same_training(other.method()) and other.holds_out() == self.holds_out()
+        require(
+            not fixed and same_network,
+            f"{', '.join(fixed) or 'this uncertainty or hold-out'} changes how the networks are trained",
+            "fit another Propensity",
+        )
+        other._calibrate(Fitting(other, self.ratio_))
+        return other
+
+    def _calibrate(self, fitting: Fitting) -> None:
+        """Fit the calibrators, and sketch the cells they are judged on, raw and calibrated."""
+        kinds = {self.calibrate_on, self.judged_on()}
+        training = fitting.training_cells() if "training" in kinds else None
+        judged = training if self.judged_on() == "training" else fitting.held_out(OUT)
+        crossfitted = self.design_.folds is not None
+        fit_on = (
+            training if self.calibrate_on == "training" else judged if crossfitted else fitting.held_out(STOP)
+        )
+        assert judged is not None
+        assert fit_on is not None
+        noise = self.calibrator_noise()
+        raw = self._scored(*judged)
+        scored = self._scored(*judged, noise) if noise else raw
+        replicas = self.design_.replicas
         self.calibrators_ = cross_calibrators(
             self.calibrator,
-            calibration,
-            out,
-            self.design_.replicas,
-            crossfitted=self.design_.folds is not None,
+            scored if fit_on is judged else self._scored(*fit_on, noise),
+            scored,
+            replicas,
+            crossfitted=crossfitted,
         )
-        self._sketches_raw, self._sketches_calibrated = held_out_sketches(
-            out, self.calibrators_, self.design_.replicas
+        self._sketches_raw, self._sketches_calibrated = (
+            held_out_sketches(each, self.calibrators_, replicas)[kind]
+            for kind, each in enumerate((raw, scored))
         )
-        return self
 
     def predict(self, log: Log, *, calibrated: bool = True) -> NDArray[np.float64]:
         """Propensities of the rows of a log ``[n]``, averaged over seeds; out of fold where cross-fitted."""
@@ -254,9 +302,13 @@ class Propensity(Estimator):
 
     def _check(self) -> None:
         self.method().check()
+        for name, kind in (("calibrate_on", self.calibrate_on), ("judge_on", self.judged_on())):
+            require(
+                kind in ("held-out", "training"), f"{name} must be 'held-out' or 'training', not {kind!r}"
+            )
         require(
-            self.calibrate_on in ("held-out", "training"),
-            f"calibrate_on must be 'held-out' or 'training', not {self.calibrate_on!r}",
+            self.crossfit is None or {self.calibrate_on, self.judged_on()} == {"held-out"},
+            "cross-fitting and calibrating or judging on training cells exclude each other",
         )
         require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}")
         require(self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}")
@@ -277,6 +329,18 @@ class Propensity(Estimator):
         """The uncertainty method; one that changes nothing if there is none."""
         return self.uncertainty or Uncertainty()
 
+    def judged_on(self) -> CellsKind:
+        """``judge_on``, or where the calibrator is fitted."""
+        return self.judge_on or self.calibrate_on
+
+    def holds_out(self) -> bool:
+        """Whether any cell of D is kept from training."""
+        return "held-out" in (self.calibrate_on, self.judged_on()) or self.patience is not None
+
+    def calibrator_noise(self) -> bool:
+        """Whether the calibrator's scores have dropout noise of their own."""
+        return self.calibrator_dropout and self.calibrator is not None and not self.method().passes()
+
     def trained_backbone(self) -> Backbone:
         """The backbone as the uncertainty method has it."""
         return self.method().backbone(self.backbone)
@@ -295,15 +359,17 @@ class Propensity(Estimator):
         folds, members = range(self.design_.replicas), range(self.method().stacked_members())
         return [stream(s, purpose, k, m) for s in self.seeds_ for k in folds for m in members]
 
-    def _scored(self, cells: Tensor, weight: Tensor) -> list[Scored]:
+    def _scored(self, cells: Tensor, weight: Tensor, noisy: bool = False) -> list[Scored]:
         """Score, outcome and weight of the held-out cells of each fold of each seed, padding removed."""
-        score, _ = self._moments(*self.population_.pairs(cells))
+        score, _ = self._moments(*self.population_.pairs(cells), noisy)
         members = self.method().stacked_members()
         click = self.population_.click(cells)[::members].double().cpu().numpy()
         weights = weight[::members].double().cpu().numpy()
         return [(s[w > 0], o[w > 0], w[w > 0]) for s, o, w in zip(score, click, weights, strict=True)]
 
-    def _moments(self, user: Tensor, item: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _moments(
+        self, user: Tensor, item: Tensor, noisy: bool = False
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and variance of the raw probabilities of pairs: ``[seeds · folds, n]``."""
         method = self.method()
         corrected = isinstance(method, DualFocal)
@@ -312,7 +378,7 @@ class Propensity(Estimator):
             user,
             item,
             offset=0.0 if corrected else self.offset_,
-            passes=method.passes(),
+            passes=method.passes() or int(noisy),
             layers=method.dropout_layers(),
         )
         members = method.stacked_members()
@@ -329,7 +395,8 @@ class Propensity(Estimator):
     def _predict_codes(
         self, user: Tensor, item: Tensor, cell: Tensor | None, calibrated: bool
     ) -> NDArray[np.float64]:
-        score, _ = self._moments(user.unsqueeze(0), item.unsqueeze(0))
+        noisy = calibrated and self.calibrator_noise()
+        score, _ = self._moments(user.unsqueeze(0), item.unsqueeze(0), noisy)
         if calibrated:
             score = np.stack([apply(c, line) for c, line in zip(self.calibrators_, score, strict=True)])
         return self._out_of_fold(score, cell)

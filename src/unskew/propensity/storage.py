@@ -48,7 +48,7 @@ def load_propensity(folder: str | Path, *, device: str = "auto") -> Propensity |
     propensity.space_, propensity.offset_ = told["space"], told["offset"]
     propensity.device_ = resolve_device(device)
     propensity.users_, propensity.items_ = saved.vocabulary("users"), saved.vocabulary("items")
-    propensity.design_ = SplitDesign.of(propensity.crossfit, hold_out=propensity.calibrate_on == "held-out")
+    propensity.design_ = SplitDesign.of(propensity.crossfit, hold_out=propensity.holds_out())
     network = propensity.trained_backbone().build(
         len(propensity.users_), len(propensity.items_), propensity.replica_seeds("propensity")
     )

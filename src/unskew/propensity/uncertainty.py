@@ -36,6 +36,11 @@ class Uncertainty(Estimator):
         """Stochastic passes per prediction; 0 predicts without noise."""
         return 0
 
+    def same_training(self, other: Uncertainty) -> bool:
+        """Whether another method trains the same networks, so that these can be read off its way."""
+        plain = (Uncertainty, MCDropout)
+        return self == other or (type(self) in plain and type(other) in plain)
+
     def dropout_layers(self) -> DropoutLayers:
         """Which dropout is active in those passes."""
         return "all"
@@ -137,19 +142,30 @@ class DualFocal(Uncertainty):
         γ, 2 in the paper.
     link
         ``"inverse"``, or ``"none"`` for the paper's form, whose output is a score and no probability.
+    legacy_probabilities
+        Takes the two probabilities for logits, as the paper's code does: p_y is then σ(±(2p̂ − 1)), which
+        stays in [0.27, 0.73].
     """
 
     name: ClassVar[str] = "dual-focal"
     gamma: float = 2.0
     link: Literal["inverse", "none"] = "inverse"
+    legacy_probabilities: bool = False
 
     def check(self) -> None:
         """Raise for parameters that cannot be."""
         require(self.gamma > 0, f"gamma must be positive, not {self.gamma}")
         require(self.link in ("inverse", "none"), f"link must be 'inverse' or 'none', not {self.link!r}")
+        require(
+            self.link == "none" or not self.legacy_probabilities,
+            "the inverse link is not that of legacy_probabilities",
+            "use link='none'",
+        )
 
     def loss(self, target: Tensor, logit: Tensor) -> Tensor:
         """The binary closed form on logits; targets between 0 and 1 mix the two classes."""
+        if self.legacy_probabilities:
+            logit = 2.0 * torch.sigmoid(logit) - 1.0
         return target * self._of_class(logit) + (1.0 - target) * self._of_class(-logit)
 
     def _of_class(self, logit: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ made in bulk so that a step only slices.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -205,11 +205,15 @@ class ObservedAndFull:
         The sampler over O.
     ratio
         Cells of D per position of O in a batch.
+    unclicked_once
+        Draw unclicked cells alone, and once for all epochs, as published code does; what is estimated is
+        then not a sum over D.
     """
 
     observed: ShuffledRows
     population: Population
     ratio: float = 1.0
+    unclicked_once: bool = False
 
     def __post_init__(self) -> None:
         self.steps = self.observed.steps
@@ -221,10 +225,17 @@ class ObservedAndFull:
         assert block.observed is not None
         _, steps, batch = block.observed.shape
         cells = max(1, round(self.ratio * batch))
-        counter = torch.arange(steps * cells, device=self.population.device)
-        key = hashing.keys(self._seeds, salt=(number << 8) + 5).unsqueeze(1)
-        drawn = hashing.uniform_int(counter.unsqueeze(0), key, self.population.size)
+        drawn = self._cells(number, steps * cells)
         yield Draw(observed=block.observed, cells=drawn.view(-1, steps, cells))
+
+    def _cells(self, number: int, count: int) -> Tensor:
+        if self.unclicked_once:
+            drawn = unclicked_cells(self.population, self._seeds, salt=5, count=count)
+            order = hashing.shuffled(hashing.keys(self._seeds, salt=(number << 8) + 6), count)
+            return drawn.gather(1, order)
+        counter = torch.arange(count, device=self.population.device)
+        key = hashing.keys(self._seeds, salt=(number << 8) + 5).unsqueeze(1)
+        return hashing.uniform_int(counter.unsqueeze(0), key, self.population.size)
 
 
 @dataclass
@@ -279,18 +290,36 @@ class ClicksAndNegatives:
         ]
 
     def _negatives(self, draw: int, count: int) -> Tensor:
-        key = hashing.keys(self._seeds, salt=(draw << 8) + 3).unsqueeze(1)
-        pending = [torch.empty(0, dtype=torch.int64, device=self.population.device) for _ in self.seeds]
-        for start in _endless_blocks(1 << 62, step=2 * count + 64):
-            counter = torch.arange(start, start + 2 * count + 64, device=self.population.device)
-            cell = hashing.uniform_int(counter.unsqueeze(0), key, self.population.size)
-            keep = self.admitted.gather(1, self.slots.of(cell)) & (self.population.click(cell) == 0)
-            pending = [
-                torch.cat((old, new[kept])) for old, new, kept in zip(pending, cell, keep, strict=True)
-            ]
-            if min(len(cells) for cells in pending) >= count:
-                break
-        return torch.stack([cells[:count] for cells in pending])
+        return unclicked_cells(
+            self.population,
+            self._seeds,
+            salt=(draw << 8) + 3,
+            count=count,
+            admit=lambda cell: self.admitted.gather(1, self.slots.of(cell)),
+        )
+
+
+def unclicked_cells(
+    population: Population,
+    seeds: Tensor,
+    *,
+    salt: int,
+    count: int,
+    admit: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """``[R, count]`` unclicked cells of D, drawn uniformly for each seed; only those that ``admit`` lets in."""
+    key = hashing.keys(seeds, salt=salt).unsqueeze(1)
+    pending = [torch.empty(0, dtype=torch.int64, device=population.device) for _ in range(len(seeds))]
+    for start in _endless_blocks(1 << 62, step=2 * count + 64):
+        counter = torch.arange(start, start + 2 * count + 64, device=population.device)
+        cell = hashing.uniform_int(counter.unsqueeze(0), key, population.size)
+        keep = population.click(cell) == 0
+        if admit is not None:
+            keep &= admit(cell)
+        pending = [torch.cat((old, new[kept])) for old, new, kept in zip(pending, cell, keep, strict=True)]
+        if min(len(cells) for cells in pending) >= count:
+            break
+    return torch.stack([cells[:count] for cells in pending])
 
 
 def _endless_blocks(size: int, step: int) -> Iterator[int]:
