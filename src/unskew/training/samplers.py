@@ -307,7 +307,7 @@ def unclicked_cells(
     count: int,
     admit: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """``[R, count]`` unclicked cells of D, drawn uniformly for each seed; only those that ``admit`` lets in."""
+    """``[R, count]`` unclicked cells of D that ``admit`` lets in, drawn uniformly for each seed."""
     key = hashing.keys(seeds, salt=salt).unsqueeze(1)
     pending = [torch.empty(0, dtype=torch.int64, device=population.device) for _ in range(len(seeds))]
     for start in _endless_blocks(1 << 62, step=2 * count + 64):
