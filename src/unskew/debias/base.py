@@ -13,11 +13,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unskew.backbones import Backbone, NeuMF
+from unskew.backbones import Backbone, Network, NeuMF
 from unskew.debias.given import GivenPropensities, given_propensities
 from unskew.debias.held_out import HeldOut
 from unskew.debias.observed import Observed
 from unskew.debias.setting import Batch, PassPlan, Setting, StagePlan, StepPlan
+from unskew.debias.stacking import (
+    share_of_history,
+    share_of_network,
+    share_of_setting,
+    stacked_propensities,
+)
 from unskew.errors import ParameterError
 from unskew.estimator import Estimator, require
 from unskew.log import Log
@@ -149,16 +155,82 @@ class Debiaser(Estimator):
         self._check()
         self.seeds_ = as_seeds(seeds)
         self.device_ = resolve_device(device)
-        self.users_, self.items_ = log.users, log.items
-        data = Observed(log, self._given(log, propensity, calibrated), self.seeds_, self.device_)
-        training, held_out = data.split(self.validation_share if validation is None else 0.0)
-        self.networks_ = {
+        given = self._given(log, propensity, calibrated)
+        self.finish(self._train(log, given, validation, progress, label))
+        return self
+
+    def fit_many(
+        self,
+        log: Log,
+        *,
+        propensities: Mapping[str, Any],
+        seeds: int | Sequence[int] = 1,
+        validation: Log | None = None,
+        device: str = "auto",
+        progress: Progress = SILENT,
+        label: str | None = None,
+    ) -> dict[str, Debiaser]:
+        """Train one model per set of propensities and seed, all in one stacked loop.
+
+        Every set has the same splits, first weights and batch orders, so that what differs between two of
+        them is due to the propensities. A model's replicas are those that :meth:`fit` would have trained.
+
+        Parameters
+        ----------
+        propensities
+            What :meth:`fit` takes as ``propensity``, by a key of your own.
+        seeds, validation, device, progress, label
+            As in :meth:`fit`.
+
+        Returns
+        -------
+        dict
+            A fitted copy of this method for each key; this one stays as it was.
+        """
+        self._check()
+        require(bool(propensities), "there are no propensities to fit with", "give at least one set")
+        chosen, params = as_seeds(seeds), self.get_params(deep=False)
+        whole, *parts = (type(self)(**params) for _ in range(1 + len(propensities)))
+        given = []
+        for part, propensity in zip(parts, propensities.values(), strict=True):
+            part.seeds_, part.device_ = chosen, resolve_device(device)
+            given.append(part._given(log, propensity, True))
+        whole.seeds_, whole.device_ = chosen * len(parts), resolve_device(device)
+        setting = whole._train(log, stacked_propensities(given), validation, progress, label)
+        for number, part in enumerate(parts):
+            replicas = slice(number * len(chosen), (number + 1) * len(chosen))
+            part.users_, part.items_ = log.users, log.items
+            part.networks_ = {
+                name: share_of_network(whole.networks_[name], fresh, replicas)
+                for name, fresh in part._build(log).items()
+            }
+            part.history_ = share_of_history(whole.history_, replicas)
+            part.validation_loss_ = whole.validation_loss_ and whole.validation_loss_[replicas]
+            part.finish(share_of_setting(setting, part.networks_, replicas, chosen))
+        return dict(zip(propensities, parts, strict=True))
+
+    def _build(self, log: Log) -> dict[str, Network]:
+        return {
             name: self.backbones()
             .get(name, self.backbone)
             .build(log.n_users, log.n_items, [stream(seed, name) for seed in self.seeds_], towers)
             .to_device(self.device_)
             for name, towers in self.networks().items()
         }
+
+    def _train(
+        self,
+        log: Log,
+        given: GivenPropensities | None,
+        validation: Log | None,
+        progress: Progress,
+        label: str | None,
+    ) -> Setting:
+        """Train the replicas of ``seeds_``, in which a seed may come several times."""
+        self.users_, self.items_ = log.users, log.items
+        data = Observed(log, given, self.seeds_, self.device_)
+        training, held_out = data.split(self.validation_share if validation is None else 0.0)
+        self.networks_ = self._build(log)
         setting = Setting(
             networks=self.networks_,
             density=log.density,
@@ -180,8 +252,8 @@ class Debiaser(Estimator):
                 validate=validate,
                 tracker=progress.task(label or self.name, epochs),
             )
-        self.finish(setting)
-        return self
+        self.validation_loss_: list[float] | None = None if validate is None else validate().tolist()
+        return setting
 
     def predict(self, log: Log) -> NDArray[np.float64]:
         """Conversion probabilities of the rows of a log ``[n]``, averaged over seeds."""
@@ -255,11 +327,11 @@ class Debiaser(Estimator):
             # Every method's first pass has the same order, so that methods are paired; others differ.
             purpose = "order" if number == 0 else f"order of pass {number}"
             order = [stream(seed, purpose) for seed in self.seeds_]
-            observed = ShuffledRows(rows, order, self.batch_size)
+            observed = ShuffledRows(rows, order, each.batch_size or self.batch_size)
             sampler: Sampler = (
                 observed
                 if each.space == "observed"
-                else ObservedAndFull(observed, data.population, each.ratio)
+                else ObservedAndFull(observed, data.population, each.ratio, each.unclicked_once)
             )
             steps = tuple(Step(s.name, data.bind(s.loss, setting), s.trains) for s in each.steps)
             passes.append(Pass(sampler, steps, _hook(each.before, setting)))

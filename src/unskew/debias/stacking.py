@@ -1,0 +1,67 @@
+"""Several sets of propensities in one stack of replicas, and each set's share of it afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from unskew.backbones import Network
+from unskew.debias.given import GivenPropensities
+from unskew.debias.held_out import HeldOut
+from unskew.debias.setting import Batch, Setting
+from unskew.errors import ParameterError
+from unskew.training import History
+
+
+def stacked_propensities(given: Sequence[GivenPropensities | None]) -> GivenPropensities | None:
+    """Propensities of all replicas, set after set; None where no set has any."""
+    known = [each for each in given if each is not None]
+    if not known:
+        return None
+    if len(known) != len(given):
+        raise ParameterError(
+            "some of the propensities are None, others are not", remedy="fit the method without them apart"
+        )
+    everywhere = [each.everywhere for each in known if each.everywhere is not None]
+    return GivenPropensities(
+        clicked=np.concatenate([each.clicked for each in known]),
+        everywhere=np.concatenate(everywhere) if everywhere else None,
+        diagnostics=tuple(each for one in known for each in one.diagnostics),
+    )
+
+
+def share_of_network(network: Network, fresh: Network, replicas: slice) -> Network:
+    """A fresh network of as many replicas, with their weights."""
+    fresh.load_state_dict({name: value[replicas] for name, value in network.state_dict().items()})
+    return fresh
+
+
+def share_of_history(history: History, replicas: slice) -> History:
+    """The losses of some replicas."""
+    return History(
+        train={name: [line[replicas] for line in losses] for name, losses in history.train.items()},
+        validation=[line[replicas] for line in history.validation],
+        best_epoch=history.best_epoch[replicas],
+    )
+
+
+def share_of_setting(
+    setting: Setting, networks: dict[str, Network], replicas: slice, seeds: tuple[int, ...]
+) -> Setting:
+    """The setting that a share of the replicas would have had alone."""
+    assert setting.held_out is not None
+    clicks: dict[str, Any] = {}
+    for each in fields(Batch):
+        value = getattr(setting.clicks, each.name)
+        clicks[each.name] = None if value is None else value[replicas]
+    return Setting(
+        networks=networks,
+        density=setting.density,
+        clicks=Batch(**clicks),
+        state={name: value[replicas] for name, value in setting.state.items()},
+        given=setting.given,
+        held_out=HeldOut(setting.held_out.population, seeds),
+    )
