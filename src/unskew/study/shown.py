@@ -1,7 +1,8 @@
-"""A small table of results as people read it: on a terminal, or in Markdown."""
+"""A small table of results as people read it: on a terminal, in Markdown, LaTeX or HTML."""
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,3 +50,89 @@ class Shown:
         rules = ["---" if number < self.text_columns else "---:" for number in range(len(self.columns))]
         lines = [f"| {' | '.join(cells)} |" for cells in (self.columns, *self.rows)]
         return "\n".join([lines[0], f"|{'|'.join(rules)}|", *lines[1:]])
+
+    def latex(self) -> str:
+        r"""A ``table`` environment; needs the package booktabs.
+
+        Examples
+        --------
+        >>> print(Shown("t", ("name", "n"), (("a_b", "1 ± 2"),)).latex())
+        \begin{table}
+        \caption{t}
+        \begin{tabular}{lr}
+        \toprule
+        name & n \\
+        \midrule
+        a\_b & $1 \pm 2$ \\
+        \bottomrule
+        \end{tabular}
+        \end{table}
+        """
+        texts, numbers = self.text_columns, len(self.columns) - self.text_columns
+        title = f"{self.title} ({self.caption})" if self.caption else self.title
+        return "\n".join(
+            [
+                "\\begin{table}",
+                f"\\caption{{{_latex_text(title)}}}",
+                f"\\begin{{tabular}}{{{'l' * texts}{'r' * numbers}}}",
+                "\\toprule",
+                f"{' & '.join(map(_latex_text, self.columns))} \\\\",
+                "\\midrule",
+                *(
+                    " & ".join([*map(_latex_text, row[:texts]), *map(_latex_number, row[texts:])]) + " \\\\"
+                    for row in self.rows
+                ),
+                "\\bottomrule",
+                "\\end{tabular}",
+                "\\end{table}",
+            ]
+        )
+
+    def html(self) -> str:
+        """A ``<table>`` with its caption, to be put into a page.
+
+        Examples
+        --------
+        >>> print(Shown("t", ("name", "n"), (("a & b", "1"),)).html().splitlines()[4])
+        <tr><td>a &amp; b</td><td class="number">1</td></tr>
+        """
+        title = f"{self.title} ({self.caption})" if self.caption else self.title
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
+        body = "".join(f"<tr>{self._html_cells(row)}</tr>\n" for row in self.rows)
+        return (
+            f"<table>\n<caption>{html.escape(title)}</caption>\n<thead><tr>{head}</tr></thead>\n"
+            f"<tbody>\n{body}</tbody>\n</table>\n"
+        )
+
+    def _html_cells(self, row: tuple[str, ...]) -> str:
+        return "".join(
+            f"<td>{html.escape(cell)}</td>"
+            if number < self.text_columns
+            else f'<td class="number">{html.escape(cell)}</td>'
+            for number, cell in enumerate(row)
+        )
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{mark: rf"\{mark}" for mark in "&%$#_{}"},
+    "±": r"$\pm$",
+    "–": "--",
+    "−": "$-$",
+    "²": "$^2$",
+    "÷": r"$\div$",
+    "×": r"$\times$",
+}
+
+
+def _latex_text(text: str) -> str:
+    return "".join(_LATEX.get(mark, mark) for mark in text)
+
+
+def _latex_number(text: str) -> str:
+    if "±" not in text:
+        return _latex_text(text)
+    value, star = (text[:-1], "^{*}") if text.endswith("*") else (text, "")
+    return f"${value.replace('±', chr(92) + 'pm').strip()}{star}$"

@@ -1,0 +1,179 @@
+"""Finished parts of a study, kept under a hash of what went into them; each is whole or not there."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import unskew
+from unskew.datasets import Dataset
+from unskew.errors import RunFolderError
+from unskew.estimator import Estimator
+from unskew.files import whole_file
+from unskew.log import Log
+
+WITHOUT_NUMBERS = ("cli", "report", "audit")
+"""Packages that no number of a study depends on: changing them leaves its cells as they are."""
+
+FACTS = "facts"
+LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a cell holds: plain facts and arrays."""
+
+    facts: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]]
+
+
+class CellStore:
+    """The cells in a folder, a file each, written beside and moved into place.
+
+    A process that is killed leaves at most a file that nobody reads, and the next one removes it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @contextmanager
+    def opened(self) -> Iterator[CellStore]:
+        """The store for this process alone: two studies at once in a folder are refused."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(self.folder / LOCK, "w", encoding="utf-8") as lock:
+            if not _locked(lock.fileno()):
+                raise RunFolderError(
+                    "another study is running there",
+                    where=str(self.folder),
+                    remedy="wait, or choose another --out",
+                )
+            for left in self.folder.glob(".*.partial-*"):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            yield self
+
+    def path(self, key: str) -> Path:
+        """The file of a cell."""
+        return self.folder / f"{key}.npz"
+
+    def subfolder(self, key: str) -> Path:
+        """The folder of a cell that holds a model."""
+        return self.folder / key
+
+    def has(self, key: str) -> bool:
+        """Whether a cell is finished."""
+        return self.subfolder(key).is_dir() or self.read(key) is not None
+
+    def read(self, key: str) -> Cell | None:
+        """A cell; None where it is not finished, or damaged."""
+        try:
+            with np.load(self.path(key), allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            return Cell(facts=json.loads(str(arrays.pop(FACTS))), arrays=arrays)
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            return None
+
+    def write(
+        self, key: str, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None
+    ) -> None:
+        """Keep a cell."""
+        with whole_file(self.path(key)) as beside, open(beside, "wb") as file:
+            np.savez(file, allow_pickle=False, **{FACTS: np.array(json.dumps(facts)), **(arrays or {})})
+
+
+def cell_key(kind: str, **inputs: Any) -> str:
+    """A hash of what goes into a cell; equal inputs and equal code give equal keys.
+
+    Examples
+    --------
+    >>> cell_key("toy", seeds=[0, 1]) == cell_key("toy", seeds=(0, 1)) != cell_key("toy", seeds=[0])
+    True
+    """
+    told = json.dumps({"kind": kind, "code": code_version(), **inputs}, sort_keys=True, default=_plain)
+    return hashlib.sha256(told.encode()).hexdigest()[:32]
+
+
+@cache
+def code_version() -> str:
+    """A hash of the package's source files and of the versions of what it computes with."""
+    import scipy
+    import torch
+
+    digest = hashlib.sha256(f"{torch.__version__} {np.__version__} {scipy.__version__}".encode())
+    home = Path(unskew.__file__).parent
+    for path in sorted(home.rglob("*.py")):
+        place = path.relative_to(home)
+        if place.parts[0] not in WITHOUT_NUMBERS:
+            digest.update(place.as_posix().encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def dataset_hash(dataset: Dataset) -> str:
+    """A hash of a dataset's content, wherever its files lie."""
+    digest = hashlib.sha256()
+    for log in (dataset.train, dataset.test, dataset.validation):
+        _add_log(digest, log)
+    if dataset.truth is not None:
+        digest.update(np.ascontiguousarray(dataset.truth.propensity).tobytes())
+    return digest.hexdigest()
+
+
+def told(estimator: Estimator) -> dict[str, Any]:
+    """An estimator as plain values; with its source, where the package does not have it."""
+    params = estimator.get_params(deep=False)
+    plain: dict[str, Any] = {"name": type(estimator).name}
+    if not type(estimator).__module__.startswith("unskew."):
+        plain["source"] = _source(type(estimator))
+    for name, value in params.items():
+        plain[name] = told(value) if isinstance(value, Estimator) else value
+    return plain
+
+
+def _source(kind: type) -> str:
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):
+        return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _add_log(digest: Any, log: Log | None) -> None:
+    if log is None:
+        digest.update(b"none")
+        return
+    digest.update(log.space.encode())
+    for array in (log.user, log.item, log.click, log.conversion, log.users.ids, log.items.ids):
+        values = np.asarray([] if array is None else array)
+        digest.update(f"{values.dtype} {values.shape}".encode())
+        digest.update(np.ascontiguousarray(values).tobytes())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    return repr(value)
+
+
+def _locked(descriptor: int) -> bool:
+    """Whether the lock is ours now; the system gives it back when the process ends, however it ends."""
+    if os.name != "posix":
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,269 @@
+"""The long table of a study, one row per number, and its summary: mean ± deviation and paired tests.
+
+How a summary looks is told by :class:`unskew.study.shown.Shown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from unskew.errors import RunFolderError
+from unskew.files import whole_file
+from unskew.metrics.significance import holm, paired_test
+from unskew.study.shown import Shown
+
+Part = Literal["propensity", "method", "timing", "search"]
+
+SCHEMA = pa.schema(
+    {
+        "dataset": pa.string(),
+        "protocol": pa.string(),
+        "propensity": pa.string(),
+        "calibrator": pa.string(),
+        "method": pa.string(),
+        "seed": pa.int64(),
+        "metric": pa.string(),
+        "value": pa.float64(),
+        "part": pa.string(),
+    }
+)
+"""``seed`` is null where a number is of all seeds together."""
+
+TABLE, TIMINGS = "table", "timings"
+"""Files: all numbers but the timings, which differ from run to run, and those."""
+
+METHOD_METRICS = ("auc", "nll", "mean_over_rate", "dcg@2", "dcg@4", "dcg@6", "hits@2", "hits@4", "hits@6")
+PROPENSITY_METRICS = (
+    "ece",
+    "ece_floor",
+    "wce",
+    "nll",
+    "brier",
+    "auc",
+    "weight_check",
+    "effective_sample_size",
+)
+SIGNIFICANT = 0.05
+"""As in the paper; here after Holm's correction."""
+
+
+class Row(NamedTuple):
+    """What a line of a summary is about."""
+
+    dataset: str
+    protocol: str
+    propensity: str
+    calibrator: str
+    method: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One metric of one row over seeds."""
+
+    mean: float
+    std: float
+    """ddof 1; NaN for one seed."""
+    seeds: int
+    difference: float | None = None
+    """To the baseline, paired by seed; None for the baseline itself."""
+    p_value: float | None = None
+    p_holm: float | None = None
+    """Corrected over all comparisons of the summary."""
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether it differs from the baseline at 5 %, corrected."""
+        return self.p_holm is not None and self.p_holm < SIGNIFICANT
+
+
+@dataclass(frozen=True)
+class StudySummary:
+    """Figures by row and metric."""
+
+    title: str
+    rows: Mapping[Row, Mapping[str, Figure]]
+    metrics: tuple[str, ...]
+    caption: str
+    notes: tuple[str, ...] = ()
+
+    def shown(self, digits: int = 4) -> Shown:
+        """As a table to read: on a terminal, in Markdown, LaTeX or HTML; what all rows share is left out."""
+        names = [name for name in Row._fields if len({getattr(row, name) for row in self.rows}) > 1]
+        names = names or ["method"]
+        return Shown(
+            title=self.title,
+            columns=(*names, *self.metrics),
+            rows=tuple(
+                (
+                    *(getattr(row, name) or "–" for name in names),
+                    *(_told(figures.get(metric), digits) for metric in self.metrics),
+                )
+                for row, figures in self.rows.items()
+            ),
+            caption="; ".join((self.caption, *self.notes)),
+            text_columns=len(names),
+        )
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """One plain record per figure, for JSON."""
+        return [
+            {**row._asdict(), "metric": metric, **vars(figure)}
+            for row, figures in self.rows.items()
+            for metric, figure in figures.items()
+        ]
+
+
+def long_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """The long table of rows."""
+    return pa.Table.from_pylist(list(rows), schema=SCHEMA)
+
+
+def write_tables(folder: Path, table: pa.Table) -> None:
+    """``table.parquet``, ``table.csv`` and, apart, ``timings.parquet``, ``timings.csv``.
+
+    Timings are apart because they alone differ when a study is run again.
+    """
+    is_timing = pc.equal(table["part"], "timing")
+    for name, part in ((TABLE, table.filter(pc.invert(is_timing))), (TIMINGS, table.filter(is_timing))):
+        with whole_file(folder / f"{name}.parquet") as beside:
+            pq.write_table(part, beside)
+        with whole_file(folder / f"{name}.csv") as beside:
+            pyarrow.csv.write_csv(part, beside)
+
+
+def read_tables(folder: Path) -> pa.Table:
+    """The long table that a study wrote."""
+    if not (folder / f"{TABLE}.parquet").is_file():
+        raise RunFolderError("holds no study", where=str(folder), remedy="give the --out of unskew study")
+    return pa.concat_tables(pq.read_table(folder / f"{name}.parquet") for name in (TABLE, TIMINGS))
+
+
+def summary(
+    table: pa.Table,
+    *,
+    part: Part = "method",
+    metrics: Sequence[str] | None = None,
+    against: Mapping[str, str] | None = None,
+    title: str = "",
+) -> StudySummary:
+    """Mean and standard deviation (ddof 1) over seeds, and paired t-tests with Holm's correction.
+
+    Parameters
+    ----------
+    metrics
+        Which, in this order; by default those of the paper with the level's (``METHOD_METRICS``), or
+        ``PROPENSITY_METRICS``.
+    against
+        What the baseline of a row has instead: ``{"method": "naive"}`` compares with naive on the same data,
+        ``{"calibrator": "none"}`` each row with its own raw propensity. A row without a baseline, or with no
+        two seeds in common with it, is not tested. All tests of the summary are one family.
+
+    Examples
+    --------
+    >>> rows = [{"dataset": "d", "protocol": "honest", "propensity": "", "calibrator": "", "method": method,
+    ...          "seed": seed, "metric": "auc", "value": value, "part": "method"}
+    ...         for method, values in (("naive", (0.70, 0.72)), ("ips", (0.71, 0.74)))
+    ...         for seed, value in enumerate(values)]
+    >>> of = summary(long_table(rows), against={"method": "naive"}).rows
+    >>> figure = of[Row("d", "honest", "", "", "ips")]["auc"]
+    >>> round(figure.mean, 4), round(figure.std, 4), round(figure.difference, 4)
+    (0.725, 0.0212, 0.015)
+    """
+    values = seeds_of(table, part)
+    defaults = METHOD_METRICS if part == "method" else PROPENSITY_METRICS
+    found = {metric for by_metric in values.values() for metric in by_metric}
+    chosen = tuple(metric for metric in metrics or defaults if metric in found)
+    tests = {} if against is None else _tests(values, chosen, against)
+    p_values = [test.p_value for test in tests.values()]
+    adjusted = dict(zip(tests, holm(p_values) if p_values else (), strict=True))
+    rows: dict[Row, dict[str, Figure]] = {}
+    for row, by_metric in values.items():
+        rows[row] = {}
+        for metric in chosen:
+            if metric in by_metric:
+                test = tests.get((row, metric))
+                rows[row][metric] = _figure(
+                    by_metric[metric],
+                    difference=None if test is None else test.difference,
+                    p_value=None if test is None else test.p_value,
+                    p_holm=None if test is None else float(adjusted[row, metric]),
+                )
+    counts = sorted({figure.seeds for by_metric in rows.values() for figure in by_metric.values()})
+    caption = f"mean ± standard deviation over {' or '.join(map(str, counts))} seeds"
+    if tests:
+        other = " ".join(f"{name} {value}" for name, value in (against or {}).items())
+        caption += f"; * differs from {other} at 5 % (paired t-test, Holm over {len(tests)} comparisons)"
+    return StudySummary(title=title, rows=rows, metrics=chosen, caption=caption)
+
+
+def seeds_of(table: pa.Table, part: Part) -> dict[Row, dict[str, dict[int, float]]]:
+    """Values by row, metric and seed, in the order of the table."""
+    values: dict[Row, dict[str, dict[int, float]]] = {}
+    for line in table.filter(pc.equal(table["part"], part)).to_pylist():
+        row = Row(*(line[name] for name in Row._fields))
+        values.setdefault(row, {}).setdefault(line["metric"], {})[line["seed"]] = line["value"]
+    return values
+
+
+def _tests(
+    values: Mapping[Row, Mapping[str, Mapping[int, float]]],
+    metrics: Sequence[str],
+    against: Mapping[str, str],
+) -> dict[tuple[Row, str], Any]:
+    tests = {}
+    for row, by_metric in values.items():
+        baseline = _baseline(row, values, against)
+        if baseline is None:
+            continue
+        for metric in metrics:
+            mine, theirs = by_metric.get(metric, {}), values[baseline].get(metric, {})
+            a, b = _paired(mine, theirs)
+            if len(a) > 1:
+                tests[row, metric] = paired_test(a, b)
+    return tests
+
+
+def _baseline(row: Row, rows: Mapping[Row, Any], against: Mapping[str, str]) -> Row | None:
+    same = row._replace(**against)
+    # A method without propensities has neither a propensity nor a calibrator in its row.
+    for candidate in (same, same._replace(propensity="", calibrator="")):
+        if candidate in rows and candidate != row:
+            return candidate
+    return None
+
+
+def _paired(
+    mine: Mapping[int, float], theirs: Mapping[int, float]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    shared = [s for s in mine if s in theirs and np.isfinite(mine[s]) and np.isfinite(theirs[s])]
+    return np.array([mine[s] for s in shared]), np.array([theirs[s] for s in shared])
+
+
+def _figure(by_seed: Mapping[int, float], **tested: float | None) -> Figure:
+    array = np.array([value for value in by_seed.values() if np.isfinite(value)])
+    return Figure(
+        mean=float(array.mean()) if len(array) else float("nan"),
+        std=float(array.std(ddof=1)) if len(array) > 1 else float("nan"),
+        seeds=len(array),
+        **tested,
+    )
+
+
+def _told(figure: Figure | None, digits: int) -> str:
+    if figure is None or not np.isfinite(figure.mean):
+        return "–"
+    # Four digits after the point suit rates; counts of rows need none.
+    places = digits if abs(figure.mean) < 100 else 0
+    spread = "" if np.isnan(figure.std) else f" ± {figure.std:.{places}f}"
+    return f"{figure.mean:.{places}f}{spread}{'*' if figure.is_significant else ''}"
