@@ -9,9 +9,9 @@ from torch import Tensor
 
 from unskew.estimator import require
 
-TRAIN, STOP, OUT = 0, 1, 2
+TRAIN, STOP, OUT, SPARED = 0, 1, 2, 3
 """Roles of a slot for a replica: trained on; early stopping (and, without cross-fitting, calibration);
-held out from both."""
+held out from both; not trained on, but counted to the training cells."""
 
 _HOLDOUT_SLOTS = 10
 _SLOTS_PER_FOLD = 4
@@ -32,11 +32,14 @@ class SplitDesign:
     """``[K or 1, S]``."""
 
     @classmethod
-    def of(cls, crossfit: int | None, *, hold_out: bool = True) -> SplitDesign:
-        """The design for ``crossfit`` folds, or for a single hold-out (None), or with nothing held out."""
+    def of(cls, crossfit: int | None, *, hold_out: bool = True, spare: bool = False) -> SplitDesign:
+        """The design for ``crossfit`` folds, or for a single hold-out (None), or with nothing held out (or
+        only a tenth spared from training, to no end)."""
         if not hold_out:
             require(crossfit is None, "cross-fitting and calibrating on training cells exclude each other")
-            return cls(folds=None, roles=torch.full((1, 1), TRAIN))
+            roles = torch.full((1, _HOLDOUT_SLOTS if spare else 1), TRAIN)
+            roles[0, 1:2] = SPARED
+            return cls(folds=None, roles=roles)
         if crossfit is None:
             roles = torch.full((1, _HOLDOUT_SLOTS), TRAIN)
             roles[0, -2], roles[0, -1] = STOP, OUT

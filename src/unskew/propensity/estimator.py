@@ -74,6 +74,9 @@ class Propensity(Estimator):
     judge_on
         Where :meth:`diagnose` measures, likewise; None is where the calibrator is fitted. Only with both on
         ``"training"`` and without early stopping is nothing held out.
+    spare_tenth
+        Where nothing is held out: trains on nine tenths of the cells and counts the last tenth to the
+        training cells all the same, as published code does.
     calibrator_dropout
         Leaves dropout on in the scores that the calibrator is fitted on and maps, as published code does:
         its output then has noise in it. Raw scores have none.
@@ -96,6 +99,7 @@ class Propensity(Estimator):
     population: Literal["D", "sampled"] = "D"
     calibrate_on: CellsKind = "held-out"
     judge_on: CellsKind | None = None
+    spare_tenth: bool = False
     calibrator_dropout: bool = False
     label_smoothing: float = 0.0
     epochs: int = 50
@@ -122,7 +126,7 @@ class Propensity(Estimator):
         self._check()
         self.seeds_ = as_seeds(seeds)
         self.device_ = resolve_device(device)
-        self.design_ = SplitDesign.of(self.crossfit, hold_out=self.holds_out())
+        self.design_ = self.split_design()
         self.users_, self.items_, self.space_ = log.users, log.items, log.space
         self.log_: Log | None = log
         self.population_ = Population(log, self.device_)
@@ -336,6 +340,10 @@ class Propensity(Estimator):
     def holds_out(self) -> bool:
         """Whether any cell of D is kept from training."""
         return "held-out" in (self.calibrate_on, self.judged_on()) or self.patience is not None
+
+    def split_design(self) -> SplitDesign:
+        """Which cells have which role."""
+        return SplitDesign.of(self.crossfit, hold_out=self.holds_out(), spare=self.spare_tenth)
 
     def calibrator_noise(self) -> bool:
         """Whether the calibrator's scores have dropout noise of their own."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from unskew.errors import DataError
 from unskew.progress import Progress
-from unskew.propensity.design import TRAIN
+from unskew.propensity.design import SPARED, TRAIN
 from unskew.training import (
     ClicksAndNegatives,
     Draw,
@@ -54,7 +54,7 @@ class Fitting:
         """The training clicks and fresh negatives, as published code calibrates and judges on."""
         seeds = self.propensity.replica_seeds("fresh negatives")
         everything = ClicksAndNegatives(
-            self.population, seeds, 1, self.propensity.slots_, self._admitted(TRAIN), self.ratio or 1.0
+            self.population, seeds, 1, self.propensity.slots_, self._training(), self.ratio or 1.0
         )
         (block,) = everything.epoch(0)
         assert block.cells is not None
@@ -110,6 +110,9 @@ class Fitting:
             self.ratio,
             propensity.resample_negatives,
         )
+
+    def _training(self) -> Tensor:
+        return self._admitted(TRAIN) | self._admitted(SPARED)
 
     def _admitted(self, role: int) -> Tensor:
         propensity = self.propensity

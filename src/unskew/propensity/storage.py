@@ -9,7 +9,6 @@ from typing import Any
 from safetensors.torch import save_file
 
 from unskew.calibration import calibrator_from_dict
-from unskew.propensity.design import SplitDesign
 from unskew.propensity.estimator import Propensity
 from unskew.propensity.uncertainty import make_uncertainty
 from unskew.saved import SavedFolder, named, params_table, restored_params
@@ -48,7 +47,7 @@ def load_propensity(folder: str | Path, *, device: str = "auto") -> Propensity |
     propensity.space_, propensity.offset_ = told["space"], told["offset"]
     propensity.device_ = resolve_device(device)
     propensity.users_, propensity.items_ = saved.vocabulary("users"), saved.vocabulary("items")
-    propensity.design_ = SplitDesign.of(propensity.crossfit, hold_out=propensity.holds_out())
+    propensity.design_ = propensity.split_design()
     network = propensity.trained_backbone().build(
         len(propensity.users_), len(propensity.items_), propensity.replica_seeds("propensity")
     )
