@@ -162,6 +162,11 @@ class MethodEntry(_Table):
         chosen = self.params.get("calibration", "auto")
         return "external" in getattr(kind, "sources", ()) and chosen in ("auto", "external")
 
+    @property
+    def needs_full_space(self) -> bool:
+        """Whether it sums over D."""
+        return METHODS[self.method].needs_full_space
+
     def make(self, settings: ProtocolSettings, backbone: BackboneEntry, p_min: float | None) -> Debiaser:
         """The debiaser under a protocol."""
         options = settings.method_options(weighted=self.takes_propensity)
@@ -182,14 +187,14 @@ class TuneTable(_Table):
     trials
         So many combinations, drawn at random without repetition; None tries all.
     seeds
-        Repetitions of each trial; the loss is averaged over them.
+        Repetitions of each trial, the first of the study's; the loss is averaged over them.
     methods
         Which methods to tune, by their names in the grid; all by default.
     """
 
     values: dict[str, list[Any]]
     trials: int | None = Field(default=None, ge=1)
-    seeds: int | list[int] = 1
+    seeds: int = Field(default=1, ge=1)
     methods: list[str] | None = None
     draw: int = Field(default=0, ge=0)
 

@@ -1,0 +1,340 @@
+"""Runs a grid: propensities, calibrators, then every method in stacks of replicas; goes on where it was.
+
+What was finished is in :mod:`unskew.study.cells`; what came out is one long table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from unskew.datasets import Dataset
+from unskew.debias import Debiaser
+from unskew.errors import ParameterError, RunFolderError
+from unskew.files import whole_file
+from unskew.progress import SILENT, Progress, Tracker
+from unskew.study import propensities as kept
+from unskew.study.cells import CellStore, cell_key, dataset_hash, told
+from unskew.study.grid import DatasetEntry, Grid, MethodEntry, PropensityEntry
+from unskew.study.propensities import Given
+from unskew.study.stacks import Stack, run_stack
+from unskew.study.table import long_table, write_tables
+from unskew.study.tuning import Search, chosen_params, search_rows, searches
+from unskew.training import resolve_device
+
+CELLS = "cells"
+GRID = "grid.json"
+"""What marks the folder of a study."""
+
+STACKED = {"cpu": 64, "cuda": 1024}
+"""Replicas in one training at most. A CPU gains little from more, and all wait for the last to stop."""
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """What a study found."""
+
+    grid: Grid
+    table: pa.Table
+    folder: Path
+    notes: tuple[str, ...]
+    """What a reader must know: the protocol's labels, and what diverged."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One cell to make; ``work`` is its expected share of the time, in networks × rows."""
+
+    key: str
+    label: str
+    work: int
+    run: Callable[[Progress], None]
+
+
+@dataclass
+class _Data:
+    """A dataset while its cells are made."""
+
+    entry: DatasetEntry
+    dataset: Dataset
+    hash: str
+    given: list[Given] = field(default_factory=list)
+
+
+def run_study(grid: Grid, out: Path, *, device: str = "auto", progress: Progress = SILENT) -> StudyResult:
+    """Run what is missing of a study, and write its tables.
+
+    Cells that are finished, under equal inputs and equal code, are taken as they are; a killed study goes on
+    with the cell that it was in, and its table is the same to the last digit (on a CPU).
+
+    Parameters
+    ----------
+    out
+        The folder of the study: ``cells/``, ``grid.json``, ``table.parquet``, ``table.csv`` and timings.
+    """
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / GRID).is_file())):
+        raise RunFolderError("holds other things than a study", where=str(out), remedy="choose another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    with whole_file(out / GRID) as beside:
+        beside.write_text(json.dumps(grid.model_dump(), indent=1) + "\n", encoding="utf-8")
+    with CellStore(out / CELLS).opened() as store:
+        engine = Engine(grid, store, device)
+        engine.run(progress)
+        rows = list(engine.rows())
+    table = long_table(rows)
+    write_tables(out, table)
+    return StudyResult(grid, table, out, tuple(engine.notes(rows)))
+
+
+class Engine:
+    """A grid, its data and its cells."""
+
+    def __init__(self, grid: Grid, store: CellStore, device: str) -> None:
+        self.grid, self.store, self.device = grid, store, device
+        self.device_type = resolve_device(device).type
+        self.seeds = list(grid.seed_list)
+        self.data = [_read(entry, grid) for entry in grid.datasets]
+        self._raw: tuple[str, Any] = ("", None)
+        self._before = {data.entry.label: list(self._propensity_tasks(data)) for data in self.data}
+
+    def run(self, progress: Progress) -> None:
+        """Make every cell that is missing."""
+        first = [task for tasks in self._before.values() for task in tasks]
+        first += [task for data in self.data for task in self._search_tasks(data)]
+        # Which cells the methods of a tuned grid need is known after the search; until then, guess all.
+        later = [task for data in self.data for task in self._method_tasks(data, guess=True)]
+        missing = [task for task in first + later if not self.store.has(task.key)]
+        bar = progress.task(f"study {self.grid.name}", sum(task.work for task in missing))
+        self._make(first, bar)
+        self._make([task for data in self.data for task in self._method_tasks(data)], bar)
+        bar.finish()
+
+    def _make(self, tasks: list[Task], bar: Tracker) -> None:
+        for task in tasks:
+            if not self.store.has(task.key):
+                share = _Share(bar, task.work)
+                task.run(share)
+                share.done()
+
+    def _propensity_tasks(self, data: _Data) -> Iterator[Task]:
+        for entry in self.grid.propensities:
+            if entry.is_trained:
+                yield from self._trained_tasks(data, entry)
+            else:
+                yield self._given_task(data, entry)
+
+    def _given_task(self, data: _Data, entry: PropensityEntry) -> Task:
+        clip, seeds = self.grid.clip, len(self.seeds)
+        key = cell_key("given", data=data.hash, name=entry.key, seeds=seeds, p_min=clip)
+        data.given.append(Given(entry.key, "none", tuple(self.seeds), key, key, ""))
+
+        def run(_: Progress) -> None:
+            kept.keep_given(self.store, key, entry.key, data.dataset, seeds, clip)
+
+        return Task(key, entry.key, 1, run)
+
+    def _trained_tasks(self, data: _Data, entry: PropensityEntry) -> Iterator[Task]:
+        log, store, clip = data.dataset.train, self.store, self.grid.clip
+        propensity = entry.make(self.grid.settings, self.grid.backbone)
+        raw_key = cell_key(
+            "propensity",
+            data=data.hash,
+            propensity=told(propensity),
+            seeds=self.seeds,
+            device=self.device_type,
+        )
+        folds = propensity.crossfit or 1
+        networks = len(self.seeds) * folds * propensity.method().stacked_members()
+
+        def train(progress: Progress) -> None:
+            kept.train_raw(store, raw_key, propensity, log, progress, seeds=self.seeds, device=self.device)
+
+        yield Task(raw_key, entry.key, networks * log.population_size * propensity.epochs // 2, train)
+        for calibrator_entry in self.grid.calibrators:
+            calibrator = calibrator_entry.make()
+            key = cell_key("calibrated", raw=raw_key, calibrator=calibrator and told(calibrator), p_min=clip)
+            matrix_key = cell_key("matrix", raw=raw_key, calibrator=calibrator and told(calibrator))
+            data.given.append(
+                Given(entry.key, calibrator_entry.label, tuple(self.seeds), key, matrix_key, raw_key)
+            )
+
+            def calibrate(_: Progress, key: str = key, calibrator: Any = calibrator) -> None:
+                kept.calibrate(store, key, self._trained(raw_key, data), calibrator, log, clip)
+
+            def everywhere(_: Progress, key: str = matrix_key, calibrator: Any = calibrator) -> None:
+                kept.calibrate_everywhere(store, key, self._trained(raw_key, data), calibrator)
+
+            work = networks * log.population_size // folds
+            yield Task(key, f"{entry.key} {calibrator_entry.label}", work, calibrate)
+            if self._needs_everywhere(data):
+                yield Task(matrix_key, f"{entry.key} {calibrator_entry.label} on D", work * folds, everywhere)
+
+    def _needs_everywhere(self, data: _Data) -> bool:
+        wanted = any(
+            entry.takes_propensity and self._method(entry).needs_propensity_everywhere
+            for entry in self.grid.methods
+        )
+        return wanted and data.dataset.train.space == "matrix"
+
+    def _trained(self, raw_key: str, data: _Data) -> Any:
+        """The propensity of a cell; the last one is kept in memory for its other calibrators."""
+        if self._raw[0] != raw_key:
+            self._raw = raw_key, kept.trained(self.store, raw_key, data.dataset.train, self.device)
+        return self._raw[1]
+
+    def _method(self, entry: MethodEntry, params: Mapping[str, Any] | None = None) -> Debiaser:
+        method = entry.make(self.grid.settings, self.grid.backbone, self.grid.p_min)
+        return method.set_params(**(params or {}))
+
+    def _stacks(
+        self, data: _Data, entry: MethodEntry, method: Debiaser, seeds: list[int], tests: bool = True
+    ) -> list[Stack]:
+        """The stacked runs of a method: all sets of propensities, as many at once as a stack may have."""
+        given: list[Given | None] = list(data.given) if entry.takes_propensity else [None]
+        if not given:
+            given = [None]
+        at_once = max(1, (self.grid.most_replicas or STACKED[self.device_type]) // len(seeds))
+        return [
+            Stack(
+                data=data.dataset,
+                data_hash=data.hash,
+                method=method,
+                given=tuple(given[start : start + at_once]),
+                seeds=tuple(seeds),
+                device=self.device,
+                device_type=self.device_type,
+                tests=tests,
+            )
+            for start in range(0, len(given), at_once)
+        ]
+
+    def _stack_task(self, stack: Stack, label: str) -> Task:
+        def run(progress: Progress) -> None:
+            run_stack(stack, self.store, progress, label)
+
+        return Task(stack.key, label, stack.work, run)
+
+    def _searches(self, data: _Data) -> Iterator[tuple[MethodEntry, Search]]:
+        for entry in self.grid.methods:
+            yield from (
+                (entry, search)
+                for search in searches(
+                    self.grid.tune,
+                    entry.label,
+                    self.seeds,
+                    lambda params, seeds, entry=entry: self._stacks(  # type: ignore[misc]
+                        data, entry, self._method(entry, params), seeds, tests=False
+                    ),
+                )
+            )
+
+    def _search_tasks(self, data: _Data) -> Iterator[Task]:
+        for entry, search in self._searches(data):
+            for trial in search.trials:
+                for stack in trial.stacks:
+                    yield self._stack_task(stack, f"{entry.label} {trial.label}")
+
+    def _method_tasks(self, data: _Data, guess: bool = False) -> Iterator[Task]:
+        for entry, stacks in self._method_stacks(data, guess):
+            yield from (self._stack_task(stack, entry.label) for stack in stacks)
+
+    def _method_stacks(self, data: _Data, guess: bool = False) -> Iterator[tuple[MethodEntry, list[Stack]]]:
+        found = {} if guess else {entry.label: search for entry, search in self._searches(data)}
+        for entry in self.grid.methods:
+            params = chosen_params(found[entry.label], self.store) if entry.label in found else {}
+            yield entry, self._stacks(data, entry, self._method(entry, params), self.seeds)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The long table, row by row, from the cells alone."""
+        for data in self.data:
+            base = {"dataset": data.entry.label, "protocol": self.grid.protocol}
+            yield from ({**base, **row} for row in self._propensity_rows(data))
+            for entry, search in self._searches(data):
+                yield from ({**base, "method": entry.label, **row} for row in search_rows(search, self.store))
+            for entry, stacks in self._method_stacks(data):
+                for stack in stacks:
+                    yield from ({**base, "method": entry.label, **row} for row in stack.rows(self.store))
+
+    def _propensity_rows(self, data: _Data) -> Iterator[dict[str, Any]]:
+        timed: set[str] = set()
+        for given in data.given:
+            cell = self.store.read(given.key)
+            assert cell is not None
+            names = {"propensity": given.propensity, "calibrator": given.calibrator, "method": ""}
+            for metric, values in cell.facts["figures"].items():
+                for seed, value in zip(self.seeds, values, strict=True):
+                    yield {**names, "seed": seed, "metric": metric, "value": value, "part": "propensity"}
+            timing = dict(cell.facts["timing"])
+            if given.raw_key and given.raw_key not in timed:
+                timed.add(given.raw_key)
+                yield from _timing(
+                    {**names, "calibrator": ""}, kept.raw_timing(self.store.subfolder(given.raw_key))
+                )
+            yield from _timing(names, timing)
+
+    def notes(self, rows: list[dict[str, Any]]) -> Iterator[str]:
+        """What a reader must know beside the table."""
+        clipping = f"weights clipped at each method's own p_min; figures of weights at p = {self.grid.clip:g}"
+        own_clips = self.grid.protocol == "honest" and self.grid.p_min is None
+        for label in self.grid.settings.labels:
+            yield clipping if own_clips and label.startswith("weights clipped") else label
+        diverged: dict[str, int] = {}
+        for row in rows:
+            if row["metric"] == "diverged" and row["part"] == "method" and row["value"]:
+                name = " ".join(filter(None, (row["method"], row["propensity"], row["calibrator"])))
+                diverged[name] = diverged.get(name, 0) + 1
+        for name, count in diverged.items():
+            yield f"{name}: {count} of {len(self.seeds)} seeds diverged and are left out"
+
+
+def _timing(names: Mapping[str, Any], timing: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+    for metric, value in timing.items():
+        yield {**names, "seed": None, "metric": metric, "value": float(value), "part": "timing"}
+
+
+def _read(entry: DatasetEntry, grid: Grid) -> _Data:
+    dataset = entry.load(grid.protocol)
+    if grid.methods:
+        dataset.train.known_conversion()
+    sampled = [
+        each.key
+        for each in grid.propensities
+        if each.is_trained and each.params.get("population") == "sampled"
+    ]
+    full = [each.label for each in grid.methods if each.needs_full_space and each.takes_propensity]
+    if grid.protocol == "honest" and sampled and full:
+        raise ParameterError(
+            f"propensity {sampled[0]!r} is of a sampled population, and {full[0]} sums over all of D",
+            remedy="leave population at 'D', which adds the logit offset",
+        )
+    return _Data(entry, dataset, dataset_hash(dataset))
+
+
+class _Share:
+    """The progress of one task, as its share of the whole study's bar."""
+
+    def __init__(self, bar: Tracker, work: int) -> None:
+        self._bar, self._left = bar, work
+        self._step = 0
+
+    def task(self, description: str, total: int) -> _Share:
+        self._step = self._left // (2 * max(total, 1))
+        return self
+
+    def advance(self, steps: int = 1) -> None:
+        """Half the share goes with the epochs, of which early stopping leaves an unknown number undone."""
+        moved = min(self._left, self._step * steps)
+        self._left -= moved
+        self._bar.advance(moved)
+
+    def finish(self) -> None:
+        return None
+
+    def done(self) -> None:
+        self._bar.advance(self._left)
+        self._left = 0

@@ -1,0 +1,137 @@
+"""The propensities of a study: trained once, calibrated in every way, kept as cells."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.calibration import Calibrator
+from unskew.datasets import Dataset
+from unskew.errors import ParameterError
+from unskew.files import whole_folder
+from unskew.log import Log
+from unskew.metrics import CalibrationSketch
+from unskew.progress import Progress
+from unskew.propensity import Propensity, load_propensity
+from unskew.propensity.diagnosis import propensity_figures
+from unskew.propensity.negatives import resolve_ratio
+from unskew.propensity.storage import write_propensity
+from unskew.saved import SavedFolder, write_config, write_vocabularies
+from unskew.study.cells import CellStore
+from unskew.training import Population, Slots
+
+SKETCH_ROWS = 1 << 22
+"""Cells of D that are sketched at once where a propensity is given, not trained."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """One set of propensities as methods take it: a cell of rows and, where needed, one of all pairs."""
+
+    propensity: str
+    calibrator: str
+    seeds: tuple[int, ...]
+    key: str
+    matrix_key: str
+    raw_key: str
+    """The cell of the trained model; empty where nothing was trained."""
+
+
+def train_raw(
+    store: CellStore, key: str, propensity: Propensity, log: Log, progress: Progress, **fit: Any
+) -> None:
+    """Train, and keep the networks as a cell."""
+    start = time.perf_counter()
+    propensity.fit(log, progress=progress, **fit)
+    seconds = time.perf_counter() - start
+    with whole_folder(store.subfolder(key), overwrite=False) as beside:
+        write_vocabularies(beside, log.users, log.items)
+        told = write_propensity(beside, propensity)
+        epochs = len(propensity.history_.validation) or propensity.epochs
+        write_config(beside, {**told, "timing": {"train_seconds": seconds, "epochs": epochs}})
+
+
+def trained(store: CellStore, key: str, log: Log, device: str) -> Propensity:
+    """The propensity of such a cell, ready to be calibrated and judged on its log."""
+    propensity = load_propensity(store.subfolder(key), device=device)
+    assert propensity is not None
+    propensity.log_ = log
+    propensity.population_ = Population(log, propensity.device_)
+    propensity.ratio_ = resolve_ratio(propensity.negatives, propensity.population_.size)
+    propensity.slots_ = Slots(
+        propensity.population_,
+        propensity.replica_split_seeds(),
+        propensity.design_.slots,
+        propensity.fold_by,
+    )
+    return propensity
+
+
+def raw_timing(folder: Path) -> dict[str, float]:
+    """How long the training of such a cell took."""
+    timing: dict[str, float] = SavedFolder(folder).config["timing"]
+    return timing
+
+
+def calibrate(
+    store: CellStore, key: str, propensity: Propensity, calibrator: Calibrator | None, log: Log, p_min: float
+) -> None:
+    """Calibrate a trained propensity anew; keep the propensities of the log's rows and their figures."""
+    start = time.perf_counter()
+    calibrated = propensity.reread(calibrator=calibrator)
+    fitted = time.perf_counter()
+    rows = calibrated.predict_each(log)
+    read = time.perf_counter()
+    figures = calibrated.diagnose(p_min=p_min)["calibrated"]["per_seed"]
+    facts = {
+        "figures": figures,
+        "timing": {"calibrate_seconds": fitted - start, "predict_seconds": read - fitted},
+    }
+    store.write(key, facts, {"rows": rows})
+
+
+def calibrate_everywhere(
+    store: CellStore, key: str, propensity: Propensity, calibrator: Calibrator | None
+) -> None:
+    """Keep the propensities of every pair of D."""
+    matrix = propensity.reread(calibrator=calibrator).predict_matrix_each()
+    store.write(key, {}, {"matrix": matrix.astype(np.float32)})
+
+
+def keep_given(store: CellStore, key: str, name: str, data: Dataset, seeds: int, p_min: float) -> None:
+    """Keep a propensity that is known without training: the share of clicks, or the truth."""
+    log = data.train
+    if name == "true":
+        if data.truth is None:
+            raise ParameterError(
+                f"{data.name} has no true propensities", remedy="leave 'true' out, or use synthetic data"
+            )
+        everywhere = data.truth.propensity
+        rows = everywhere.ravel()[log.cell]
+        cells: NDArray[np.float64] | float = everywhere.ravel()
+    else:
+        rows, cells = np.full(len(log), log.density), log.density
+    sketch = _sketch(log, cells)
+    figures = propensity_figures(sketch, rows[log.clicked], p_min=p_min, population_size=log.population_size)
+    per_seed = {metric: [value] * seeds for metric, value in asdict(figures).items()}
+    arrays = {"rows": rows[None]} if name == "constant" else {"rows": rows[None], "matrix": everywhere[None]}
+    store.write(key, {"figures": per_seed, "timing": {}}, arrays)
+
+
+def _sketch(log: Log, scores: NDArray[np.float64] | float) -> CalibrationSketch:
+    """Scores of all cells of D against clicks."""
+    clicked = np.sort(log.cell[log.clicked]) if log.space == "matrix" else log.clicked
+    sketch = CalibrationSketch()
+    for start in range(0, log.population_size, SKETCH_ROWS):
+        stop = min(start + SKETCH_ROWS, log.population_size)
+        outcome = np.zeros(stop - start)
+        first, last = np.searchsorted(clicked, (start, stop))
+        outcome[clicked[first:last] - start] = 1.0
+        score = np.full(stop - start, scores) if isinstance(scores, float) else scores[start:stop]
+        sketch.update(score, outcome)
+    return sketch

@@ -1,0 +1,151 @@
+"""One method, several sets of propensities, several seeds: trained as one stack and evaluated."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from unskew.datasets import Dataset
+from unskew.debias import Debiaser
+from unskew.errors import TrainingError
+from unskew.evaluation import evaluate
+from unskew.log import Log
+from unskew.progress import Progress
+from unskew.study.cells import CellStore, cell_key, told
+from unskew.study.propensities import Given
+
+Values = dict[str, list[float]]
+"""By metric, one value per seed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """Replicas that are trained at once: they differ in their seeds or propensities alone."""
+
+    data: Dataset
+    data_hash: str
+    method: Debiaser
+    given: tuple[Given | None, ...]
+    seeds: tuple[int, ...]
+    device: str
+    device_type: str
+    tests: bool = True
+    """Whether the models are evaluated on the test log; a search must not."""
+
+    @cached_property
+    def key(self) -> str:
+        """Of its cell."""
+        return cell_key(
+            "method",
+            data=self.data_hash,
+            method=told(self.method),
+            given=[None if each is None else each.key for each in self.given],
+            seeds=self.seeds,
+            device=self.device_type,
+            tests=self.tests,
+        )
+
+    @property
+    def work(self) -> int:
+        """Networks × rows × epochs to expect."""
+        rows = self.data.train.n_clicks * (2 if self.method.needs_full_space else 1)
+        networks = len(self.given) * len(self.seeds) * len(self.method.networks())
+        return max(1, networks * rows * self.method.epochs // 4)
+
+    def rows(self, store: CellStore) -> Iterator[dict[str, Any]]:
+        """What the cell says, as rows of the long table without dataset and method."""
+        cell = store.read(self.key)
+        assert cell is not None
+        for given, values in zip(self.given, cell.facts["values"], strict=True):
+            names = {
+                "propensity": "" if given is None else given.propensity,
+                "calibrator": "" if given is None else given.calibrator,
+            }
+            for metric, line in values.items():
+                for seed, value in zip(self.seeds, line, strict=True):
+                    yield {**names, "seed": seed, "metric": metric, "value": value, "part": "method"}
+            for metric, seconds in cell.facts["timing"].items():
+                yield {**names, "seed": None, "metric": metric, "value": seconds, "part": "timing"}
+
+
+def run_stack(stack: Stack, store: CellStore, progress: Progress, label: str) -> None:
+    """Train, evaluate and keep the numbers of a stack as a cell."""
+    start = time.perf_counter()
+    values = _values(stack, store, list(stack.given), stack.seeds, progress, label)
+    seconds = (time.perf_counter() - start) / len(stack.given)
+    store.write(stack.key, {"values": values, "timing": {"train_seconds": seconds}})
+
+
+def _values(
+    stack: Stack,
+    store: CellStore,
+    given: list[Given | None],
+    seeds: tuple[int, ...],
+    progress: Progress,
+    label: str,
+) -> list[Values]:
+    """Metrics of each set of propensities; where a loss became NaN, the others are trained without it."""
+    try:
+        models = _fitted(stack, store, given, seeds, progress, label)
+    except TrainingError:
+        if len(given) > 1:
+            apart = [_values(stack, store, [each], seeds, progress, label) for each in given]
+            return [values for (values,) in apart]
+        if len(seeds) > 1:
+            lines = [_values(stack, store, given, (seed,), progress, label)[0] for seed in seeds]
+            names = dict.fromkeys(name for line in lines for name in line)
+            return [{name: [line.get(name, [math.nan])[0] for line in lines] for name in names}]
+        return [{"diverged": [1.0]}]
+    test = stack.data.test if stack.tests else None
+    return [_evaluated(model, test) for model in models]
+
+
+def _fitted(
+    stack: Stack,
+    store: CellStore,
+    given: list[Given | None],
+    seeds: tuple[int, ...],
+    progress: Progress,
+    label: str,
+) -> list[Debiaser]:
+    everywhere = stack.method.needs_propensity_everywhere and stack.data.train.space == "matrix"
+    sets: Mapping[str, Any] = {
+        str(number): None if each is None else _read(store, each, everywhere, seeds)
+        for number, each in enumerate(given)
+    }
+    models = stack.method.fit_many(
+        stack.data.train,
+        propensities=sets,
+        seeds=seeds,
+        validation=stack.data.validation,
+        device=stack.device,
+        progress=progress,
+        label=label,
+    )
+    return list(models.values())
+
+
+def _read(store: CellStore, given: Given, everywhere: bool, seeds: tuple[int, ...]) -> Any:
+    """The propensities of some seeds, read back from their cell: the same numbers whenever it was made."""
+    cell = store.read(given.matrix_key if everywhere else given.key)
+    assert cell is not None
+    if everywhere and "matrix" not in cell.arrays:
+        return float(cell.arrays["rows"][0, 0])
+    lines = cell.arrays["matrix" if everywhere else "rows"]
+    return lines if len(lines) == 1 else lines[[given.seeds.index(seed) for seed in seeds]]
+
+
+def _evaluated(model: Debiaser, test: Log | None) -> Values:
+    seeds = len(model.seeds_)
+    values = {} if test is None else {name: list(line) for name, line in evaluate(model, test).items()}
+    if model.validation_loss_ is not None:
+        values["validation_loss"] = model.validation_loss_
+    values["best_epoch"] = [float(epoch) for epoch in model.history_.best_epoch]
+    values["diverged"] = [0.0] * seeds
+    return {name: [float(np.float64(value)) for value in line] for name, line in values.items()}
