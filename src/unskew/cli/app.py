@@ -8,9 +8,11 @@ import typer
 
 from unskew import __version__
 from unskew.cli.audit import audit
+from unskew.cli.compare import compare
 from unskew.cli.methods import methods
 from unskew.cli.run import run
 from unskew.cli.score import score
+from unskew.cli.study import study
 from unskew.cli.weights import weights
 
 app = typer.Typer(
@@ -41,4 +43,6 @@ app.command()(run)
 app.command()(audit)
 app.command()(weights)
 app.command()(score)
+app.command()(compare)
 app.command()(methods)
+app.command()(study)

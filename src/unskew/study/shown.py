@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,6 +36,31 @@ class Shown:
         for row in self.rows:
             table.add_row(*row)
         return table
+
+    def fitting(self, width: int) -> list[Shown]:
+        """Parts of the table that fit a terminal, each with the columns of words and some of the others.
+
+        Examples
+        --------
+        >>> [part.columns for part in Shown("t", ("name", "a", "b"), (("x", "1.0", "2.0"),)).fitting(16)]
+        [('name', 'a'), ('name', 'b')]
+        """
+        widths = [max(map(len, cells)) + 3 for cells in zip(self.columns, *self.rows, strict=True)]
+        free = width - 1 - sum(widths[: self.text_columns])
+        parts: list[list[int]] = [[]]
+        for number in range(self.text_columns, len(self.columns)):
+            if parts[-1] and sum(widths[each] for each in (*parts[-1], number)) > free:
+                parts.append([])
+            parts[-1].append(number)
+        words = range(self.text_columns)
+        return [
+            replace(
+                self,
+                columns=tuple(self.columns[each] for each in (*words, *part)),
+                rows=tuple(tuple(row[each] for each in (*words, *part)) for row in self.rows),
+            )
+            for part in parts
+        ]
 
     def markdown(self) -> str:
         """For a page of the documentation; the title and the caption are left to the page.

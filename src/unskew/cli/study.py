@@ -1,0 +1,108 @@
+"""``unskew study``: any grid of datasets × propensities × calibrators × debiasers × seeds."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unskew.cli import EXIT_INTERRUPTED
+from unskew.errors import ParameterError
+
+if TYPE_CHECKING:
+    from unskew.study.engine import StudyResult
+    from unskew.study.grid import Grid
+
+GO_ON = "Give the same command to go on."
+
+
+def study(
+    what: Annotated[
+        str | None, typer.Argument(metavar="FILE.toml | NAME", help="A grid, or a study of --list.")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the studies that have a name.")] = False,
+    data: Annotated[str, typer.Option(help="With a name: the dataset.")] = "synthetic",
+    root: Annotated[str | None, typer.Option(help="With a name: the folder of the dataset's files.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The study's folder [studies/NAME].")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Repetitions, instead of the grid's.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="honest or paper, instead of the grid's.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    json: Annotated[Path | None, typer.Option(help="Write the summaries to this file too.")] = None,
+) -> None:
+    """Run a grid, or go on with it where it was; write one long table and its renderings."""
+    from unskew.study.named import NAMED, named_grid, show_studies
+
+    if list_:
+        _print(show_studies())
+        return
+    if what is None:
+        raise ParameterError("study needs a TOML file or a name", remedy="see unskew study --list")
+    if json is not None and (json.is_dir() or not json.absolute().parent.is_dir()):
+        problem = "is a folder" if json.is_dir() else "lies in a folder that does not exist"
+        raise ParameterError(f"--json {json} {problem}", remedy="give the name of a file in a folder")
+    changes: dict[str, Any] = {
+        name: value for name, value in (("seeds", seeds), ("protocol", protocol)) if value is not None
+    }
+    if what in NAMED and NAMED[what].grid is None:
+        _show_table(what, json)
+        return
+    if what in NAMED:
+        grid = named_grid(what, data, root, **changes)
+    else:
+        from unskew.study.grid import read_grid
+
+        if Path(what).suffix != ".toml":
+            raise ParameterError(
+                f"no study is called {what!r}", remedy=f"give a TOML file or one of {', '.join(NAMED)}"
+            )
+        grid = read_grid(what, **changes)
+    _run(grid, out or Path("studies") / grid.name, device, json)
+
+
+def _run(grid: Grid, out: Path, device: str, json: Path | None) -> None:
+    from unskew.progress import progress_bars
+    from unskew.study.engine import run_study
+    from unskew.study.rendering import summaries, write_renderings
+
+    try:
+        with progress_bars() as progress:
+            result: StudyResult = run_study(grid, out, device=device, progress=progress)
+    except KeyboardInterrupt:
+        print(f"unskew: interrupted; what was finished is in {out}. {GO_ON}", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+    made = summaries(result)
+    write_renderings(result.folder, grid.name, made, result.notes)
+    if json is not None:
+        from unskew.files import write_json
+
+        figures = {name: summary.to_dict() for name, summary in made.items()}
+        write_json(json, {"name": grid.name, "notes": list(result.notes), **figures})
+    for note in result.notes:
+        print(f"· {note}")
+    for summary in made.values():
+        _print(summary.shown())
+    print(f"\nThe long table: {out / 'table.parquet'}; as a page: {out / 'tables.html'}")
+
+
+def _show_table(name: str, json: Path | None) -> None:
+    from unskew.study.named import NAMED
+
+    make = NAMED[name].shown
+    assert make is not None
+    shown = make()
+    if json is not None:
+        from unskew.files import write_json
+
+        rows = [dict(zip(shown.columns, row, strict=True)) for row in shown.rows]
+        write_json(json, {"title": shown.title, "caption": shown.caption, "rows": rows})
+    _print(shown)
+
+
+def _print(shown: Any) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    for part in shown.fitting(console.width):
+        console.print(part.rich())
