@@ -18,6 +18,7 @@ from unskew.debias.given import GivenPropensities, given_propensities
 from unskew.debias.held_out import HeldOut
 from unskew.debias.observed import Observed
 from unskew.debias.setting import Batch, PassPlan, Setting, StagePlan, StepPlan
+from unskew.debias.split import Split
 from unskew.debias.stacking import (
     share_of_history,
     share_of_network,
@@ -199,7 +200,7 @@ class Debiaser(Estimator):
         setting = whole._train(log, stacked_propensities(given), validation, progress, label)
         for number, part in enumerate(parts):
             replicas = slice(number * len(chosen), (number + 1) * len(chosen))
-            part.users_, part.items_ = log.users, log.items
+            part.users_, part.items_, part.split_ = log.users, log.items, whole.split_
             part.networks_ = {
                 name: share_of_network(whole.networks_[name], fresh, replicas)
                 for name, fresh in part._build(log).items()
@@ -230,6 +231,7 @@ class Debiaser(Estimator):
         self.users_, self.items_ = log.users, log.items
         data = Observed(log, given, self.seeds_, self.device_)
         training, held_out = data.split(self.validation_share if validation is None else 0.0)
+        self.split_: Split | None = Split.of(log, held_out.shape[1])
         self.networks_ = self._build(log)
         setting = Setting(
             networks=self.networks_,
@@ -275,6 +277,15 @@ class Debiaser(Estimator):
         result = np.full((len(self.seeds_), len(known)), np.nan)
         result[:, known] = self._predict_codes(user_code[known], item_code[known])
         return result
+
+    def validation_rows(self, log: Log) -> NDArray[np.int64]:
+        """Numbers ``[seeds, n]`` of the training log's rows that each seed held out to choose its epoch."""
+        self._require_fitted("networks_")
+        if self.split_ is None:
+            raise ParameterError(
+                f"this {self.name} does not tell which rows it held out", remedy="fit it with this version"
+            )
+        return self.split_.rows(log, self.seeds_)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write a folder of plain files that :func:`unskew.load_model` reads."""

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from unskew.debias.given import GivenPropensities
 from unskew.debias.setting import Batch, Loss, Setting
+from unskew.debias.split import shuffled_clicks
 from unskew.errors import DataError
 from unskew.log import Log
-from unskew.seeds import stream
 from unskew.training import Draw, Population
 
 
@@ -41,9 +41,7 @@ class Observed:
         held = round(validation_share * size)
         if size - held < 1 or (validation_share > 0 and held < 1):
             raise DataError(f"{size} clicked rows are too few to split", remedy="give more data")
-        order = np.stack(
-            [np.random.default_rng(stream(seed, "validation")).permutation(size) for seed in self.seeds]
-        )
+        order = np.stack([shuffled_clicks(size, seed) for seed in self.seeds])
         rows = torch.as_tensor(order, device=self.device)
         return rows[:, held:].contiguous(), rows[:, :held].contiguous()
 

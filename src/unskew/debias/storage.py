@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from unskew.debias.base import Debiaser
+from unskew.debias.split import Split
 from unskew.debias.table import make_method
 from unskew.errors import RunFolderError
 from unskew.files import whole_folder
@@ -37,7 +39,12 @@ def write_models(folder: Path, models: Mapping[str, Debiaser]) -> dict[str, Any]
     write_vocabularies(folder, any_model.users_, any_model.items_)
     return {
         "methods": {
-            key: {"method": model.name, "seeds": list(model.seeds_), "params": params_table(model)}
+            key: {
+                "method": model.name,
+                "seeds": list(model.seeds_),
+                **({} if model.split_ is None else {"split": asdict(model.split_)}),
+                "params": params_table(model),
+            }
             for key, model in models.items()
         }
     }
@@ -63,6 +70,7 @@ def load_model(folder: str | Path, method: str | None = None, *, device: str = "
     told = methods[key]
     model = make_method(told["method"], **restored_params(told["params"]))
     model.seeds_ = tuple(told["seeds"])
+    model.split_ = Split(**told["split"]) if "split" in told else None
     model.device_ = resolve_device(device)
     model.users_, model.items_ = saved.vocabulary("users"), saved.vocabulary("items")
     model.networks_ = {}
