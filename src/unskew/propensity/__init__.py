@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from unskew.propensity.estimator import Propensity
+from unskew.propensity.logistic import LogisticPropensity
+from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.propensity.negatives import logit_offset
+from unskew.propensity.popularity import PopularityPropensity
+from unskew.propensity.sklearn_classifier import SklearnPropensity
 from unskew.propensity.storage import load_propensity
 from unskew.propensity.uncertainty import (
     UNCERTAINTIES,
@@ -20,8 +24,12 @@ __all__ = [
     "BatchEnsembleMembers",
     "DeepEnsemble",
     "DualFocal",
+    "LogisticPropensity",
     "MCDropout",
+    "NaiveBayesPropensity",
+    "PopularityPropensity",
     "Propensity",
+    "SklearnPropensity",
     "Uncertainty",
     "load_propensity",
     "logit_offset",

@@ -16,10 +16,12 @@ AUTO_RATIO = 4.0
 """Negatives per click that ``"auto"`` then draws."""
 
 
-def resolve_ratio(negatives: Negatives, population_size: int) -> float | None:
+def resolve_ratio(
+    negatives: Negatives, population_size: int, *, most_cells: int = MOST_CELLS
+) -> float | None:
     """Negatives per click to sample, or None to train over all of D."""
     if negatives == "auto":
-        return AUTO_RATIO if population_size > MOST_CELLS else None
+        return AUTO_RATIO if population_size > most_cells else None
     if negatives is None:
         return None
     if not (isinstance(negatives, int | float) and negatives > 0):

@@ -1,0 +1,235 @@
+"""What propensities without a network share: fitting by fold, calibration, prediction, figures.
+
+A model itself is one method of a subclass, ``_fit_replica``; which cells it sees is :mod:`.cells`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy.special import expit, logit
+
+from unskew.calibration import Calibrator, Platt
+from unskew.estimator import Estimator, require
+from unskew.log import Log
+from unskew.metrics import CalibrationSketch
+from unskew.progress import SILENT, Progress
+from unskew.propensity.cells import BLOCK, Codes, Floats, FoldedCells, HeldOut, Pairs, Replica, Scorer
+from unskew.propensity.crossfitting import Scored, apply, cross_calibrators, held_out_sketches
+from unskew.propensity.design import OUT, STOP
+from unskew.propensity.diagnosis import average, propensity_figures
+from unskew.propensity.negatives import Negatives, resolve_ratio
+from unskew.seeds import as_seeds
+from unskew.training.population import FoldBy
+from unskew.vocabulary import UNSEEN_CODE, Unseen
+
+MOST_CELLS = 5_000_000
+"""Above so many cells of D, ``negatives="auto"`` samples: a fit holds its rows in memory."""
+
+SMALLEST_SCORE = 1e-12
+"""Scores are read no closer than this to 0 and 1 where an offset is added to their logit."""
+
+
+@dataclass(kw_only=True)
+class ClassicPropensity(Estimator, ABC):
+    """p̃(u, i) = q(g(u, i)) with g any model of P(click) that is fitted at once; q is the calibrator.
+
+    It has the face of :class:`unskew.Propensity` (``fit``, ``predict``, ``diagnose``, …), so every debiaser
+    takes it. With ``crossfit=K`` a cell's propensity comes from a model and a calibrator that never saw it.
+
+    Parameters
+    ----------
+    calibrator
+        Maps scores to honest probabilities; None leaves the raw scores.
+    crossfit
+        Number of folds, or None for one 80/10/10 split into training, calibration and evaluation cells.
+    fold_by
+        What a fold holds together: single cells, or all cells of a user or an item.
+    negatives
+        None fits on all training cells; k on the clicks and k unclicked cells per click, with
+        log w = log(k·|O| / (|D| − |O|)) added to the logit; ``"auto"`` samples above :data:`MOST_CELLS`.
+    """
+
+    population: ClassVar[str] = "D"
+    """Sampled negatives are always corrected, so scores are propensities over all of D."""
+
+    calibrator: Calibrator | None = field(default_factory=Platt)
+    crossfit: int | None = None
+    fold_by: FoldBy = "cell"
+    negatives: Negatives = "auto"
+
+    @abstractmethod
+    def _fit_replica(self, replica: Replica) -> Scorer:
+        """Fit the model on the cells that a replica trains on."""
+
+    def fit(
+        self,
+        log: Log,
+        *,
+        seeds: int | Sequence[int] = 1,
+        device: str = "auto",
+        progress: Progress = SILENT,
+    ) -> Self:
+        """Fit one model per seed (times one per fold), and calibrate them.
+
+        Parameters
+        ----------
+        seeds
+            How many repetitions, or their seeds; each has its own folds and negatives.
+        device
+            As :meth:`unskew.Propensity.fit` has it; these models run on the CPU.
+        """
+        self._check()
+        self.seeds_ = as_seeds(seeds)
+        self.users_, self.items_, self.space_ = log.users, log.items, log.space
+        self.log_ = log
+        self.cells_ = FoldedCells(log, self.seeds_, crossfit=self.crossfit, fold_by=self.fold_by)
+        self.ratio_ = resolve_ratio(self.negatives, self.cells_.size, most_cells=MOST_CELLS)
+        self._use(log)
+        self.offsets_: list[float] = []
+        self.scorers_: list[Scorer] = []
+        replicas = list(self.cells_.replicas(self.name))
+        tracker = progress.task(self.name, len(replicas))
+        for replica in replicas:
+            self.offsets_.append(self.cells_.offset(replica, self.ratio_))
+            self.scorers_.append(self._fit_replica(replica))
+            tracker.advance()
+        tracker.finish()
+        out = [self._scored(replica.number, OUT) for replica in replicas]
+        stop = [] if self.crossfit else [self._scored(replica.number, STOP) for replica in replicas]
+        folds = self.cells_.design.replicas
+        self.calibrators_ = cross_calibrators(
+            self.calibrator, stop, out, folds, crossfitted=self.crossfit is not None
+        )
+        self._sketches = held_out_sketches(out, self.calibrators_, folds)
+        return self
+
+    def predict(self, log: Log, *, calibrated: bool = True) -> Floats:
+        """Propensities of the rows of a log ``[n]``, averaged over seeds; out of fold where cross-fitted."""
+        return np.asarray(self.predict_each(log, calibrated=calibrated).mean(axis=0))
+
+    def predict_each(self, log: Log, *, calibrated: bool = True) -> Floats:
+        """Propensities ``[seeds, n]`` of the rows of a log, one line per seed."""
+        self._require_fitted("calibrators_")
+        user, item = (
+            codes if given.same_as(trained) else trained.encode(given.decode(codes))
+            for codes, given, trained in (
+                (log.user, log.users, self.users_),
+                (log.item, log.items, self.items_),
+            )
+        )
+        conversion = None if log.conversion is None else log.conversion.astype(np.float64)
+        rows = Pairs(user.astype(np.int64), item.astype(np.int64), conversion)
+        if self.space_ == "matrix":
+            return self._predict(rows, self._cell_of(rows), calibrated)
+        return self._predict(rows, np.arange(len(log)) if log is self.log_ else None, calibrated)
+
+    def predict_pairs_each(
+        self, user: Any, item: Any, *, unseen: Unseen = "error", calibrated: bool = True
+    ) -> Floats:
+        """Propensities ``[seeds, n]`` of pairs of ids; unknown ids are an error, or NaN."""
+        self._require_fitted("calibrators_")
+        user_code = self.users_.encode(user, unseen=unseen).astype(np.int64)
+        item_code = self.items_.encode(item, unseen=unseen).astype(np.int64)
+        known = (user_code != UNSEEN_CODE) & (item_code != UNSEEN_CODE)
+        rows = Pairs(user_code[known], item_code[known])
+        cell = self._cell_of(rows) if self.space_ == "matrix" else None
+        result = np.full((len(self.seeds_), len(known)), np.nan)
+        result[:, known] = self._predict(rows, cell, calibrated)
+        return result
+
+    def predict_matrix_each(self, *, calibrated: bool = True) -> Floats:
+        """Propensities ``[seeds, users, items]`` of all of D, for small matrices; out of fold."""
+        self._require_fitted("calibrators_")
+        require(self.space_ == "matrix", "only the space 'matrix' has a propensity for every pair")
+        shape = (len(self.seeds_), len(self.users_), len(self.items_))
+        cell = np.arange(shape[1] * shape[2])
+        user, item = np.divmod(cell, shape[2])
+        return self._predict(Pairs(user, item), cell, calibrated).reshape(shape)
+
+    def diagnose(self, log: Log | None = None, *, p_min: float = 0.01) -> dict[str, Any]:
+        """Figures of the raw and the calibrated propensities on held-out cells, means over seeds.
+
+        As :meth:`unskew.Propensity.diagnose`: ``{"raw": {"ece", "wce", "nll", …}, "calibrated": {…}}``.
+        """
+        self._require_fitted("calibrators_")
+        rows = self.log_ if log is None else log
+        return {
+            kind: average(
+                [
+                    propensity_figures(
+                        sketch, p[rows.clicked], p_min=p_min, population_size=rows.population_size
+                    )
+                    for sketch, p in zip(
+                        self.held_out_sketches(calibrated=calibrated),
+                        self.predict_each(rows, calibrated=calibrated),
+                        strict=True,
+                    )
+                ]
+            )
+            for kind, calibrated in (("raw", False), ("calibrated", True))
+        }
+
+    def held_out_sketches(self, *, calibrated: bool) -> list[CalibrationSketch]:
+        """One sketch per seed of held-out scores against clicks: what :meth:`diagnose` measures.
+
+        With cross-fitting these are all cells of D, each scored out of fold; otherwise the 10 %
+        evaluation cells.
+        """
+        self._require_fitted("calibrators_")
+        return self._sketches[1 if calibrated else 0]
+
+    def _check(self) -> None:
+        """Raise a ParameterError for a parameter out of range."""
+        require(
+            self.fold_by in ("cell", "user", "item"),
+            f"fold_by must be 'cell', 'user' or 'item', not {self.fold_by!r}",
+        )
+
+    def _use(self, log: Log) -> None:
+        """What a model wants to know of a log before it is fitted on its cells; by default nothing."""
+
+    def _held_out(self, number: int, role: int) -> HeldOut:
+        """Cells that have a role for a replica."""
+        return self.cells_.held_out(number, role)
+
+    def _scored(self, number: int, role: int) -> Scored:
+        cells = self._held_out(number, role)
+        return self._score(number, cells.pairs), cells.click, cells.weight
+
+    def _score(self, number: int, rows: Pairs) -> Floats:
+        """Raw propensities over D from one replica's model, in blocks."""
+        score, offset = np.empty(len(rows.user)), self.offsets_[number]
+        for start in range(0, len(score), BLOCK):
+            block = slice(start, start + BLOCK)
+            p = self.scorers_[number](rows.take(block))
+            score[block] = (
+                expit(logit(np.clip(p, SMALLEST_SCORE, 1 - SMALLEST_SCORE)) + offset) if offset else p
+            )
+        return score
+
+    def _mapped(self, number: int, rows: Pairs, calibrated: bool) -> Floats:
+        score = self._score(number, rows)
+        return apply(self.calibrators_[number], score) if calibrated else score
+
+    def _cell_of(self, rows: Pairs) -> Codes:
+        return rows.user * len(self.items_) + rows.item
+
+    def _predict(self, rows: Pairs, cell: Codes | None, calibrated: bool) -> Floats:
+        """``[seeds, n]``: out of fold for cells of D, else the mean over folds."""
+        replicas = self.cells_.design.replicas
+        result = np.zeros((len(self.seeds_), len(rows.user)))
+        for seed, line in enumerate(result):
+            numbers = range(seed * replicas, (seed + 1) * replicas)
+            if cell is None or self.crossfit is None:
+                line += np.mean([self._mapped(number, rows, calibrated) for number in numbers], axis=0)
+                continue
+            fold = self.cells_.fold(seed, cell)
+            for replica, number in enumerate(numbers):
+                mine = np.flatnonzero(fold == replica)
+                line[mine] = self._mapped(number, rows.take(mine), calibrated)
+        return result

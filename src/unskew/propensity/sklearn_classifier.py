@@ -1,0 +1,130 @@
+"""Propensities from anybody's classifier with scikit-learn's face; builds its inputs, not the classifier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from scipy.special import expit
+
+from unskew.errors import DataError, ParameterError
+from unskew.estimator import require
+from unskew.log import Log
+from unskew.propensity.cells import Codes, Floats, Pairs, Replica, Scorer
+from unskew.propensity.classic import ClassicPropensity
+from unskew.propensity.popularity import PARTS, ClickRates
+
+Input = Literal["popularity", "features", "ids"]
+
+RATE_SMOOTHING = 1.0
+"""Pseudo-clicks in the rates of users and items."""
+
+
+@dataclass(kw_only=True)
+class SklearnPropensity(ClassicPropensity):
+    r"""p̂(u, i) = ``estimator``.predict_proba(φ(u, i)), for any scikit-learn classifier.
+
+    .. math:: \varphi(u, i) = (\log f_u,\ \log f_i,\ x_u,\ y_i)
+
+    f are rates relative to the average (:class:`unskew.PopularityPropensity`), x and y the features of user
+    and item. The rates of a training cell are counted on cells of other parts than its own, so that no
+    click tells on itself. A classifier that is sure after n rows is taken to be sure but for half a row in
+    n: no score is 0. One without ``predict_proba`` gives σ(decision), which the calibrator puts right.
+
+    Use it for boosted trees on features, and to bring a classifier you trust. Not for large vocabularies of
+    ids alone: factorise them (:class:`unskew.Propensity`).
+
+    Parameters
+    ----------
+    estimator
+        Unfitted; each fold fits a clone. Where its ``random_state`` is None each has a seed of its own.
+    inputs
+        Any of ``"popularity"``, ``"features"`` (where the log has them), ``"ids"`` (one column per user and
+        item; the inputs are then a sparse matrix).
+
+    Examples
+    --------
+    >>> import unskew as us
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> log = us.load("synthetic", n_users=80, n_items=60, density=0.2).train
+    >>> p = us.SklearnPropensity(estimator=GaussianNB(), crossfit=3).fit(log)
+    >>> p.predict_each(log).shape == (1, len(log))
+    True
+    """
+
+    name: ClassVar[str] = "sklearn"
+    estimator: Any = None
+    inputs: tuple[Input, ...] = ("popularity", "features")
+
+    def _check(self) -> None:
+        super()._check()
+        missing = [name for name in ("fit", "get_params") if not hasattr(self.estimator, name)]
+        if missing or not any(hasattr(self.estimator, m) for m in ("predict_proba", "decision_function")):
+            raise ParameterError(
+                f"estimator {self.estimator!r} is not a scikit-learn classifier",
+                remedy="give an object with fit, get_params, and predict_proba or decision_function",
+            )
+        unknown = [name for name in self.inputs if name not in ("popularity", "features", "ids")]
+        require(
+            bool(self.inputs) and not unknown,
+            f"inputs must be some of 'popularity', 'features', 'ids', not {self.inputs!r}",
+        )
+
+    def _use(self, log: Log) -> None:
+        self._features = [
+            np.empty((size, 0), dtype=np.float32) if features is None else features.values
+            for features, size in ((log.user_features, log.n_users), (log.item_features, log.n_items))
+        ]
+        if self.inputs == ("features",) and not any(values.shape[1] for values in self._features):
+            raise DataError(
+                "the log has no features of users or items",
+                remedy="give the log user_features= or item_features=, or add 'popularity' to inputs",
+            )
+
+    def _fit_replica(self, replica: Replica) -> Scorer:
+        from sklearn.base import clone
+
+        rates = ClickRates.of(
+            self.cells_.blocks(replica),
+            users=len(self.users_),
+            items=len(self.items_),
+            smoothing=RATE_SMOOTHING,
+            parts=PARTS,
+        )
+        cells = self.cells_.training(replica, self.ratio_)
+        model = clone(self.estimator)
+        if model.get_params().get("random_state", 0) is None:
+            model.set_params(random_state=replica.random % (1 << 32))
+        model.fit(self._inputs(rates, cells.user, cells.item, cells.slot), cells.click.astype(np.int64))
+        certain = 0.5 / len(cells.click)
+
+        def score(rows: Pairs) -> Floats:
+            inputs = self._inputs(rates, rows.user, rows.item, None)
+            return np.clip(_probability(model, inputs), certain, 1 - certain)
+
+        return score
+
+    def _inputs(self, rates: ClickRates, user: Codes, item: Codes, slot: Codes | None) -> Any:
+        columns: list[Any] = []
+        if "popularity" in self.inputs:
+            columns += [np.log(rates.users(user, slot)), np.log(rates.items(item, slot))]
+        if "features" in self.inputs:
+            columns += [self._features[0][user], self._features[1][item]]
+        dense = np.column_stack(columns).astype(np.float32) if columns else None
+        if "ids" not in self.inputs:
+            return dense
+        from scipy.sparse import csr_array, hstack
+
+        rows, width = len(user), len(self.users_) + len(self.items_)
+        place = np.column_stack([user, item + len(self.users_)]).ravel()
+        one_hot = csr_array(
+            (np.ones(2 * rows, np.float32), place, np.arange(0, 2 * rows + 1, 2)), (rows, width)
+        )
+        return one_hot if dense is None else hstack([one_hot, csr_array(dense)], format="csr")
+
+
+def _probability(model: Any, inputs: Any) -> Floats:
+    if hasattr(model, "predict_proba"):
+        return np.asarray(model.predict_proba(inputs), dtype=np.float64)[:, list(model.classes_).index(1)]
+    return np.asarray(expit(np.asarray(model.decision_function(inputs), dtype=np.float64)))
