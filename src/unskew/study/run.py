@@ -121,11 +121,12 @@ def run_job(config: RunConfig, progress: Progress = SILENT) -> RunResult:
         crossfit=config.crossfit,
         propensity_epochs=config.propensity_epochs,
         p_min=METHODS[config.method]().p_min if config.p_min is None else config.p_min,
+        data=config.data,
     )
     seeds = range(config.seed, config.seed + config.seeds)
     calibrator = None if config.calibrator == "none" else make_calibrator(config.calibrator)
     propensity = settings.propensity(make_backbone(config.backbone), calibrator)
-    propensity.set_params(uncertainty=make_uncertainty(config.uncertainty))
+    propensity.set_params(uncertainty=settings.uncertainty(config.uncertainty))
     propensity.fit(log, seeds=seeds, device=config.device, progress=progress)
     each = {
         kind: propensity.predict_each(log, calibrated=kind == "calibrated") for kind in ("raw", "calibrated")
@@ -174,8 +175,8 @@ def _fit_models(
     for key, (name, kind) in wanted.items():
         model = make_method(
             name,
-            backbone=make_backbone(config.backbone),
-            **settings.method_options(weighted=kind is not None),
+            backbone=settings.method_backbone(make_backbone(config.backbone)),
+            **settings.method_options(weighted=kind is not None, method=name, density=dataset.train.density),
         )
         given = None if kind is None else propensity if model.needs_propensity_everywhere else each[kind]
         models[key] = model.fit(

@@ -1,0 +1,196 @@
+"""What the published code did, as switches: each on by default, each told in the output, each reversible.
+
+Nothing here selects on the test set, which that code did for its doubly robust methods (METHODS §0, 8).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from unskew.backbones import Backbone, NeuMF
+from unskew.calibration import Calibrator
+from unskew.errors import ParameterError
+from unskew.propensity import DualFocal, MCDropout, Propensity, Uncertainty, make_uncertainty
+
+BATCH = 1024
+DROPOUT = 0.2
+NEGATIVES_OF_DR = 6.0
+MRDR_CLAMP = 5.0
+LARGE = ("yahoo_r3", "kuairand")
+"""Datasets on which the published code trains for fewer epochs."""
+
+PROPENSITY_EPOCHS = {False: 100, True: 20}
+"""On Coat, and on the larger datasets."""
+MODEL_EPOCHS = {False: 200, True: 4}
+IPS_EPOCHS = {False: 200, True: 1}
+"""The IPS script and the baseline's tell of epoch 1 on the larger datasets."""
+
+WEIGHT_DECAY = {"ips": 1e-3, "snips": 1e-3, "dr-jl": 1e-3, "mrdr": 1e-2}
+"""Defaults of the published scripts; the baseline's is read and not used."""
+STATED_WEIGHT_DECAY = 1e-4
+"""What the paper's supplement states for all methods."""
+
+NO_CLIP = 1e-12
+"""The published IPS clips nothing."""
+
+_DESCRIPTIONS = {
+    "sampled_negatives": "propensities trained on clicks and as many sampled negatives (1:1)",
+    "negatives_once": "those negatives drawn once for all epochs",
+    "no_offset": "no logit offset, so scores are not propensities over D",
+    "spare_tenth": "a tenth of the training pairs spared for logging, and counted as training pairs after",
+    "propensity_epochs_fixed": "the propensity trained for a fixed number of epochs, last weights kept",
+    "embedding_dropout": "dropout of 0.2 on the looked-up embeddings too",
+    "platt_in_sample": "calibrator fitted on training clicks and fresh negatives",
+    "platt_dropout": "dropout left on in the scores that are calibrated",
+    "ece_in_sample": "ECE measured on training clicks and fresh negatives, 1:1",
+    "dual_focal_on_probabilities": "dual focal loss takes probabilities for logits, and its score for p",
+    "model_epochs_fixed": "conversion models trained for a fixed number of epochs, no validation",
+    "baseline_on_nine_tenths": "the baseline trains on 90 % of the clicks, weighted methods on all",
+    "no_clip": "no clipping of propensities",
+    "sum_reduction": "losses summed over a batch, so weight decay is as many times weaker",
+    "scripts_weight_decay": "weight decay of the scripts (0, 10⁻³, 10⁻² for MRDR), not the paper's 10⁻⁴",
+    "dr_six_to_one": "doubly robust batches of 1 click to 6 unclicked pairs drawn once, without rescaling",
+    "imputation_by_cross_entropy": "imputer trained by the weighted cross-entropy, weights not normalised",
+    "imputer_dropout": "dropout left on in the imputer that the prediction reads",
+    "mrdr_clamp": "MRDR's imputation weights clamped at 5",
+    "mrdr_copy_per_batch": "MRDR's imputer given the prediction's weights before every batch",
+    "test_as_shipped": "test set as shipped, with the pairs that were clicked in training",
+}
+
+
+@dataclass(frozen=True)
+class PaperProtocol:
+    """The deviations of the published code, one switch each; ``False`` does the honest thing instead.
+
+    Examples
+    --------
+    >>> PaperProtocol().reversed("no_offset").no_offset
+    False
+    """
+
+    sampled_negatives: bool = True
+    negatives_once: bool = True
+    no_offset: bool = True
+    spare_tenth: bool = True
+    propensity_epochs_fixed: bool = True
+    embedding_dropout: bool = True
+    platt_in_sample: bool = True
+    platt_dropout: bool = True
+    ece_in_sample: bool = True
+    dual_focal_on_probabilities: bool = True
+    model_epochs_fixed: bool = True
+    baseline_on_nine_tenths: bool = True
+    no_clip: bool = True
+    sum_reduction: bool = True
+    scripts_weight_decay: bool = True
+    dr_six_to_one: bool = True
+    imputation_by_cross_entropy: bool = True
+    imputer_dropout: bool = True
+    mrdr_clamp: bool = True
+    mrdr_copy_per_batch: bool = True
+    test_as_shipped: bool = True
+
+    def reversed(self, *names: str) -> PaperProtocol:
+        """The protocol with some switches turned over."""
+        known = switch_names()
+        for name in names:
+            if name not in known:
+                raise ParameterError(
+                    f"the paper protocol has no switch {name!r}", remedy=f"use one of {', '.join(known)}"
+                )
+        return replace(self, **{name: not getattr(self, name) for name in names})
+
+    def labels(self) -> tuple[str, ...]:
+        """One line for each switch."""
+        return tuple(
+            f"paper protocol{'' if getattr(self, name) else ', REVERSED'}: {text} [{name}]"
+            for name, text in _DESCRIPTIONS.items()
+        )
+
+    def backbone(self, backbone: Backbone) -> Backbone:
+        """The backbone as the published code has it; one that is not NeuMF stays as it is."""
+        if not (self.embedding_dropout and isinstance(backbone, NeuMF)):
+            return backbone
+        return NeuMF(**{**backbone.get_params(deep=False), "emb_dropout": DROPOUT})
+
+    def uncertainty(self, name: str) -> Uncertainty | None:
+        """An uncertainty method as the published code has it."""
+        if name == MCDropout.name and self.embedding_dropout:
+            return MCDropout(layers="embedding")
+        if name == DualFocal.name and self.dual_focal_on_probabilities:
+            return DualFocal(link="none", legacy_probabilities=True)
+        return make_uncertainty(name)
+
+    def propensity(
+        self, backbone: Backbone, calibrator: Calibrator | None, *, data: str, epochs: int | None = None
+    ) -> Propensity:
+        """The propensity estimator; ``epochs`` replaces the published number."""
+        options: dict[str, Any] = {}
+        if self.sampled_negatives:
+            options |= {
+                "negatives": 1.0,
+                "resample_negatives": not self.negatives_once,
+                "population": "sampled" if self.no_offset else "D",
+            }
+        if self.propensity_epochs_fixed:
+            options |= {"epochs": epochs or PROPENSITY_EPOCHS[data in LARGE], "patience": None}
+        return Propensity(
+            backbone=self.backbone(backbone),
+            calibrator=calibrator,
+            calibrate_on="training" if self.platt_in_sample else "held-out",
+            judge_on="training" if self.ece_in_sample else "held-out",
+            spare_tenth=self.spare_tenth,
+            calibrator_dropout=self.platt_dropout,
+            **options,
+        )
+
+    def method_options(self, method: str, *, data: str, density: float) -> dict[str, Any]:
+        """Parameters of a debiaser; none for methods that the published code does not have.
+
+        Parameters
+        ----------
+        density
+            |O| / |D|: our losses are means over D, so that a sum over a batch of B is B ÷ density of them.
+        """
+        baseline = method == "naive"
+        if not baseline and method not in WEIGHT_DECAY:
+            return {}
+        options: dict[str, Any] = {}
+        large = data in LARGE
+        if self.model_epochs_fixed:
+            epochs = (IPS_EPOCHS if method in ("naive", "ips", "snips") else MODEL_EPOCHS)[large]
+            options |= {"epochs": epochs, "patience": None, "validation_share": 0.0}
+            if baseline and self.baseline_on_nine_tenths:
+                options["validation_share"] = 0.1
+        if self.no_clip and not baseline:
+            options["p_min"] = NO_CLIP
+        decay = 0.0 if baseline else WEIGHT_DECAY[method]
+        options["weight_decay"] = decay if self.scripts_weight_decay else STATED_WEIGHT_DECAY
+        if not baseline and self.sum_reduction:
+            options["weight_decay"] *= density / BATCH
+        if method in ("dr-jl", "mrdr"):
+            options |= self._joint_learning(method, density, options["weight_decay"])
+        return options
+
+    def _joint_learning(self, method: str, density: float, decay: float) -> dict[str, Any]:
+        options: dict[str, Any] = {"imputation_weight_decay": decay}
+        if self.dr_six_to_one:
+            options |= {"ratio": NEGATIVES_OF_DR, "legacy_scaling": True, "legacy_batches": True}
+            if self.sum_reduction:
+                # Clicks and unclicked pairs are averaged together here, without the factor |O| / |D|.
+                options["weight_decay"] = decay / density
+        if self.imputation_by_cross_entropy:
+            options |= {"imp_loss": "ce", "normalise_weights": False}
+        options["legacy_noisy_imputer"] = self.imputer_dropout
+        if method == "mrdr":
+            options |= {
+                "weight_clamp": MRDR_CLAMP if self.mrdr_clamp else None,
+                "copy": "batch" if self.mrdr_copy_per_batch else "epoch",
+            }
+        return options
+
+
+def switch_names() -> tuple[str, ...]:
+    """Names of the switches."""
+    return tuple(field.name for field in fields(PaperProtocol))
