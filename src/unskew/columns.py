@@ -91,6 +91,31 @@ def binary_column(values: Any, name: str) -> NDArray[np.float64]:
     return number
 
 
+def conversion_column(values: Any, click: NDArray[np.uint8], space: str, name: str) -> NDArray[np.float32]:
+    """0 or 1 where clicked and NaN elsewhere; in the space "matrix" an unclicked conversion is an error."""
+    number = number_column(values, name)
+    require_same_length(len(click), len(number), name)
+    clicked = click == 1
+    if np.isnan(number[clicked]).any():
+        row = int(np.flatnonzero(clicked & np.isnan(number))[0])
+        raise DataError(
+            f"conversion is missing where click is 1 ({int(np.isnan(number[clicked]).sum())} such rows)",
+            where=f"column '{name}', row {row}",
+            remedy="give 0 or 1 for every clicked row, or drop the row",
+        )
+    known = np.where(np.isnan(number), 0.0, number)
+    binary_column(known, name)
+    converted_unclicked = ~clicked & (known == 1)
+    if space == "matrix" and converted_unclicked.any():
+        row = int(np.flatnonzero(converted_unclicked)[0])
+        raise DataError(
+            f"conversion is 1 where click is 0 ({int(converted_unclicked.sum())} such rows)",
+            where=f"column '{name}', row {row}",
+            remedy="a conversion follows a click: set click to 1, or the conversion to 0 or null",
+        )
+    return np.where(clicked, known, np.nan).astype(np.float32)
+
+
 def require_same_length(expected: int, found: int, name: str) -> None:
     """Columns of one log have one length."""
     if expected != found:

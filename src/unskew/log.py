@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.columns import binary_column, column_of, frame_of, number_column, require_same_length
+from unskew.columns import binary_column, column_of, conversion_column, frame_of, require_same_length
 from unskew.errors import DataError, ParameterError
 from unskew.vocabulary import Vocabulary
 
@@ -154,7 +154,9 @@ class Log:
         for name, values in in_rows.items():
             require_same_length(n, len(values), called.get(name, name))
         conversion_array = (
-            None if conversion is None else _conversion(conversion, click_array, space, called["conversion"])
+            None
+            if conversion is None
+            else conversion_column(conversion, click_array, space, called["conversion"])
         )
         log = cls(
             user=user_code,
@@ -269,30 +271,6 @@ class Log:
             conversion=None if self.conversion is None else self.conversion[rows],
             columns={name: values[rows] for name, values in self.columns.items()},
         )
-
-
-def _conversion(values: Any, click: NDArray[np.uint8], space: Space, name: str) -> NDArray[np.float32]:
-    number = number_column(values, name)
-    require_same_length(len(click), len(number), name)
-    clicked = click == 1
-    if np.isnan(number[clicked]).any():
-        row = int(np.flatnonzero(clicked & np.isnan(number))[0])
-        raise DataError(
-            f"conversion is missing where click is 1 ({int(np.isnan(number[clicked]).sum())} such rows)",
-            where=f"column '{name}', row {row}",
-            remedy="give 0 or 1 for every clicked row, or drop the row",
-        )
-    known = np.where(np.isnan(number), 0.0, number)
-    binary_column(known, name)
-    converted_unclicked = ~clicked & (known == 1)
-    if space == "matrix" and converted_unclicked.any():
-        row = int(np.flatnonzero(converted_unclicked)[0])
-        raise DataError(
-            f"conversion is 1 where click is 0 ({int(converted_unclicked.sum())} such rows)",
-            where=f"column '{name}', row {row}",
-            remedy="a conversion follows a click: set click to 1, or the conversion to 0 or null",
-        )
-    return np.where(clicked, known, np.nan).astype(np.float32)
 
 
 def _resolve_duplicates(log: Log, policy: Duplicates, called: Mapping[str, str]) -> Log:
