@@ -79,7 +79,8 @@ class CellStore:
     def read(self, key: str) -> Cell | None:
         """A cell; None where it is not finished, or damaged."""
         try:
-            with np.load(self.path(key), allow_pickle=False) as file:
+            # np.load leaves a damaged file open unless it is opened for it.
+            with open(self.path(key), "rb") as opened, np.load(opened, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             return Cell(facts=json.loads(str(arrays.pop(FACTS))), arrays=arrays)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):

@@ -1,0 +1,113 @@
+"""``unskew study`` from the command line: files, names, renderings, one line for a mistake."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+
+from unskew.cli import main
+
+TINY = """
+seeds = 5
+crossfit = 2
+backbone = { name = "mf", params = { dim = 4 } }
+datasets = [{ name = "synthetic", options = { n_users = 50, n_items = 40, density = 0.2 } }]
+propensities = [{ key = "mf", params = { epochs = 2 } }]
+calibrators = ["none", "platt"]
+methods = [{ method = "naive", params = { epochs = 2 } }, { method = "ips", params = { epochs = 2 } }]
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY, encoding="utf-8")
+    return path
+
+
+def fails(arguments, capsys) -> str:
+    assert main([str(argument) for argument in arguments]) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.count("\n") == 1
+    return error
+
+
+def test_a_file_gives_the_long_table_and_every_rendering_of_it(file, tmp_path, capsys):
+    out, numbers = tmp_path / "out", tmp_path / "numbers.json"
+    arguments = [
+        "study",
+        str(file),
+        "--out",
+        str(out),
+        "--seeds",
+        "2",
+        "--device",
+        "cpu",
+        "--json",
+        str(numbers),
+    ]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    table = pq.read_table(out / "table.parquet")
+    assert set(table["seed"].to_pylist()) == {0, 1}
+    told = json.loads(numbers.read_text(encoding="utf-8"))
+    assert told["name"] == "tiny"
+    auc = next(row for row in told["methods"] if row["calibrator"] == "platt" and row["metric"] == "auc")
+    rendered = f"{auc['mean']:.4f} ± {auc['std']:.4f}"
+    assert rendered in printed
+    for name in ("tables.md", "tables.html"):
+        assert rendered in (out / name).read_text(encoding="utf-8")
+    assert rendered.replace("±", r"\pm") in (out / "tables.tex").read_text(encoding="utf-8")
+    assert "test pairs that were clicked in training are dropped" in printed
+    before = (out / "table.csv").read_bytes()
+    assert main(arguments) == 0
+    assert (out / "table.csv").read_bytes() == before
+
+
+def test_the_list_names_every_study(capsys):
+    from unskew.study.named import NAMED
+
+    assert main(["study", "--list"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in NAMED)
+
+
+def test_a_named_study_of_estimators_prints_and_writes_its_table(tmp_path, capsys, monkeypatch):
+    from unskew.study import named
+    from unskew.study.unbiasedness import show_unbiasedness, unbiasedness_study
+
+    small = named.NamedStudy(
+        "small", shown=lambda: show_unbiasedness(unbiasedness_study(redraws=50, n_users=20, n_items=20))
+    )
+    monkeypatch.setitem(named.NAMED, "unbiasedness", small)
+    assert main(["study", "unbiasedness", "--json", str(tmp_path / "u.json")]) == 0
+    assert "over 50 draws" in capsys.readouterr().out
+    rows = json.loads((tmp_path / "u.json").read_text(encoding="utf-8"))["rows"]
+    assert rows[1]["estimate"] == "IPS"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["study"], "study needs a TOML file or a name. To fix: see unskew study --list."),
+        (["study", "nothing"], "no study is called 'nothing'"),
+        (["study", "nothing.toml"], "nothing.toml: there is no such file"),
+        (["study", "methods", "--data", "coat"], "the dataset 'coat' needs the folder of its files"),
+        (["study", "small", "--protocol", "mine"], "protocol: Input should be 'honest' or 'paper'"),
+        (["study", "small", "--json", "/nowhere/x.json"], "lies in a folder that does not exist"),
+        (["study", "small", "--device", "tpu9"], "'tpu9' is not a device"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments, line, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert line in fails(arguments, capsys)
+
+
+def test_an_unknown_key_is_named_and_no_folder_is_left(file, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file.write_text(TINY.replace("crossfit", "crosfit"), encoding="utf-8")
+    assert "crosfit: no such key" in fails(["study", file], capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.toml"]

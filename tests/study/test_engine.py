@@ -1,0 +1,293 @@
+"""The engine: what is shared, what is kept, what a kill leaves, and that tuning sees validation alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+import torch
+
+import unskew as us
+from unskew.debias import METHODS, register
+from unskew.errors import ParameterError, RunFolderError, TrainingError
+from unskew.study import engine, propensities, stacks
+from unskew.study.cells import CellStore, cell_key, dataset_hash
+from unskew.study.engine import run_study
+from unskew.study.grid import read_grid
+from unskew.study.table import read_tables
+
+TINY = {
+    "name": "tiny",
+    "seeds": 2,
+    "crossfit": 2,
+    "backbone": {"name": "mf", "params": {"dim": 4}},
+    "datasets": [{"name": "synthetic", "options": {"n_users": 60, "n_items": 40, "density": 0.2}}],
+    "propensities": [{"key": "mf", "params": {"epochs": 3}}, "constant"],
+    "calibrators": ["none", "platt"],
+    "methods": [
+        {"method": "naive", "params": {"epochs": 3}},
+        {"method": "ips", "params": {"epochs": 3}},
+        {"method": "stable-dr", "params": {"epochs": 2}},
+    ],
+}
+
+
+def grid(**changes):
+    return read_grid({**TINY, **changes})
+
+
+def values(table, **wanted):
+    for name, value in wanted.items():
+        table = table.filter(pc.equal(table[name], value))
+    return table["value"].to_numpy()
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    return run_study(grid(), tmp_path_factory.mktemp("study") / "tiny", device="cpu")
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How often a propensity and a stack of models are trained."""
+    count = {"propensity": 0, "stack": 0}
+
+    def counting(module, name, kind):
+        inner = getattr(module, name)
+
+        def wrapped(*given, **named):
+            count[kind] += 1
+            return inner(*given, **named)
+
+        monkeypatch.setattr(module, name, wrapped)
+
+    counting(propensities, "train_raw", "propensity")
+    counting(engine, "run_stack", "stack")
+    return count
+
+
+class TestNumbers:
+    def test_propensities_and_models_are_those_of_the_library(self, done):
+        data = us.load("synthetic", n_users=60, n_items=40, density=0.2)
+        p = us.Propensity(backbone=us.MF(dim=4), calibrator=us.Platt(), crossfit=2, epochs=3)
+        p.fit(data.train, seeds=2, device="cpu")
+        figures = p.diagnose(p_min=0.01)
+        for calibrator, kind in (("none", "raw"), ("platt", "calibrated")):
+            for metric in ("ece", "nll", "auc", "weight_check"):
+                found = values(
+                    done.table, propensity="mf", calibrator=calibrator, metric=metric, part="propensity"
+                )
+                np.testing.assert_allclose(found, figures[kind]["per_seed"][metric], rtol=1e-9)
+        for method in ("ips", "stable-dr"):
+            model = METHODS[method](backbone=us.MF(dim=4), epochs=3 if method == "ips" else 2)
+            model.fit(data.train, propensity=p, seeds=2, device="cpu")
+            found = values(done.table, method=method, propensity="mf", calibrator="platt", metric="auc")
+            np.testing.assert_allclose(found, us.evaluate(model, data.test)["auc"], rtol=1e-4)
+
+    def test_the_table_has_every_cell_of_the_grid_once(self, done):
+        table = done.table.filter(pc.equal(done.table["part"], "method"))
+        keys = table.select(["propensity", "calibrator", "method", "seed", "metric"]).to_pylist()
+        assert len({tuple(key.values()) for key in keys}) == len(keys)
+        auc = [key for key in keys if key["metric"] == "auc"]
+        # naive once; two methods with raw, Platt and constant propensities; two seeds
+        assert len(auc) == 2 * (1 + 2 * 3)
+
+    def test_the_files_hold_the_table(self, done):
+        def sortable(table):
+            return sorted(repr(row) for row in table.to_pylist())
+
+        assert sortable(read_tables(done.folder)) == sortable(done.table)
+
+    def test_a_constant_has_a_perfect_ece_and_no_discrimination(self, done):
+        of = {"propensity": "constant", "part": "propensity"}
+        assert values(done.table, metric="ece", **of) == pytest.approx(0.0, abs=1e-9)
+        assert values(done.table, metric="auc", **of) == pytest.approx(0.5)
+        assert values(done.table, metric="weight_check", **of) == pytest.approx(1.0)
+
+    def test_the_true_propensity_is_there_where_the_data_have_it(self, tmp_path):
+        result = run_study(grid(propensities=["true"], methods=[]), tmp_path / "s", device="cpu")
+        assert values(result.table, metric="weight_check") == pytest.approx(1.0, abs=0.2)
+        assert values(result.table, metric="auc").min() > 0.6
+
+
+class TestCells:
+    def test_a_propensity_is_trained_once_for_all_methods_and_stacks_hold_all_propensities(
+        self, counted, tmp_path
+    ):
+        run_study(grid(), tmp_path / "s", device="cpu")
+        assert counted == {"propensity": 1, "stack": 3}
+
+    def test_finished_cells_are_not_made_again_and_new_ones_are_added(self, done, counted, tmp_path):
+        again = run_study(grid(), done.folder, device="cpu")
+        assert again.table.to_pylist() == done.table.to_pylist()
+        assert counted == {"propensity": 0, "stack": 0}
+        more = [*TINY["methods"], {"method": "snips", "params": {"epochs": 2}}]
+        run_study(grid(methods=more), done.folder, device="cpu")
+        assert counted == {"propensity": 0, "stack": 1}
+
+    def test_small_stacks_give_the_same_numbers(self, done, tmp_path):
+        small = run_study(grid(most_replicas=2), tmp_path / "s", device="cpu")
+        for metric in ("auc", "validation_loss"):
+            np.testing.assert_allclose(
+                values(small.table, metric=metric, part="method"),
+                values(done.table, metric=metric, part="method"),
+                rtol=1e-4,
+            )
+
+    def test_a_damaged_cell_counts_as_missing(self, tmp_path):
+        with CellStore(tmp_path / "cells").opened() as store:
+            store.write("k", {"x": 1.5, "nan": float("nan")}, {"a": np.arange(3)})
+            cell = store.read("k")
+            assert cell.facts["x"] == 1.5
+            assert np.isnan(cell.facts["nan"])
+            assert list(cell.arrays["a"]) == [0, 1, 2]
+            whole = store.path("k").read_bytes()
+            store.path("k").write_bytes(whole[: len(whole) // 2])
+            assert store.read("k") is None
+            assert not store.has("k")
+
+    def test_what_a_killed_process_left_is_removed_and_two_at_once_are_refused(self, tmp_path):
+        store = CellStore(tmp_path / "cells")
+        with store.opened():
+            (tmp_path / "cells" / ".k.npz.partial-7").write_bytes(b"half")
+            (tmp_path / "cells" / ".m.partial-7").mkdir()
+            with pytest.raises(RunFolderError, match="another study is running there"), store.opened():
+                pass
+        with store.opened():
+            assert [path.name for path in (tmp_path / "cells").iterdir()] == [".lock"]
+
+    def test_keys_change_with_inputs_data_and_a_methods_own_source(self):
+        first, second = (us.load("synthetic", n_users=30, n_items=20, seed=seed) for seed in (0, 1))
+        assert dataset_hash(first) == dataset_hash(us.load("synthetic", n_users=30, n_items=20, seed=0))
+        assert dataset_hash(first) != dataset_hash(second)
+        assert cell_key("a", x=1) != cell_key("a", x=2) != cell_key("b", x=2)
+
+    def test_a_folder_with_other_things_is_left_alone(self, tmp_path):
+        (tmp_path / "mine.txt").write_text("x", encoding="utf-8")
+        with pytest.raises(RunFolderError, match="holds other things than a study"):
+            run_study(grid(), tmp_path, device="cpu")
+        assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+class TestDivergence:
+    def test_a_seed_that_diverges_is_told_and_the_others_are_kept(self, monkeypatch, tmp_path):
+        fit_many = us.IPS.fit_many
+
+        def breaking(self, log, *, propensities, seeds, **named):
+            if 1 in seeds:
+                raise TrainingError("the loss became nan")
+            return fit_many(self, log, propensities=propensities, seeds=seeds, **named)
+
+        monkeypatch.setattr(us.IPS, "fit_many", breaking)
+        result = run_study(grid(propensities=["constant"]), tmp_path / "s", device="cpu")
+        auc = values(result.table, method="ips", metric="auc")
+        assert np.isfinite(auc[0])
+        assert np.isnan(auc[1])
+        assert list(values(result.table, method="ips", metric="diverged")) == [0.0, 1.0]
+        assert any("ips constant none: 1 of 2 seeds diverged" in note for note in result.notes)
+
+
+class TestTuning:
+    TUNE: ClassVar = {"values": {"learning_rate": [1e-4, 0.05], "backbone__dim": [2, 4]}, "methods": ["ips"]}
+
+    def test_the_choice_has_the_lowest_validation_loss_and_the_search_is_in_the_table(self, tmp_path):
+        tuned = grid(tune=self.TUNE, methods=TINY["methods"][:2])
+        result = run_study(tuned, tmp_path / "s", device="cpu")
+        search = result.table.filter(pc.equal(result.table["part"], "search")).to_pylist()
+        losses = {}
+        for row in search:
+            if row["metric"].startswith("validation_loss"):
+                losses.setdefault(row["metric"], []).append(row["value"])
+        assert len(losses) == 4
+        best = min(losses, key=lambda name: np.mean(losses[name]))
+        chosen = {row["metric"]: row["value"] for row in search if row["metric"].startswith("chosen")}
+        rate, dim = chosen["chosen[learning_rate]"], chosen["chosen[backbone__dim]"]
+        assert best == f"validation_loss[learning_rate={rate}, backbone__dim={dim:.0f}]"
+        assert {row["method"] for row in search} == {"ips"}
+
+    def test_the_search_never_sees_the_test_log(self, monkeypatch, tmp_path):
+        seen = []
+        inner = stacks.evaluate
+        monkeypatch.setattr(
+            stacks, "evaluate", lambda model, test: seen.append(model.name) or inner(model, test)
+        )
+        run_study(grid(tune=self.TUNE, propensities=["constant"]), tmp_path / "s", device="cpu")
+        assert seen == ["naive", "ips", "stable-dr"]
+
+
+def test_a_sampled_population_and_a_sum_over_D_are_refused(tmp_path):
+    sampled = {"key": "p", "params": {"population": "sampled", "negatives": 1.0}}
+    with pytest.raises(
+        ParameterError, match="'p' is of a sampled population, and stable-dr sums over all of D"
+    ):
+        run_study(grid(propensities=[sampled]), tmp_path / "s", device="cpu")
+
+
+def test_a_method_of_ones_own_takes_part(tmp_path):
+    @register
+    @dataclass(kw_only=True)
+    class Halved(us.IPS):
+        """IPS with half the weight."""
+
+        name: ClassVar[str] = "halved"
+
+    try:
+        result = run_study(
+            grid(methods=[{"method": "halved", "params": {"epochs": 2}}]), tmp_path / "s", device="cpu"
+        )
+    finally:
+        del METHODS["halved"]
+    assert len(values(result.table, method="halved", metric="auc")) == 2 * 3
+
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+import torch
+from unskew.study.engine import run_study
+from unskew.study.grid import read_grid
+torch.set_num_threads(int(sys.argv[3]))
+run_study(read_grid(json.loads(sys.argv[1])), Path(sys.argv[2]), device="cpu")
+"""
+CELLS = 9
+"""Of the tiny study: a trained propensity, two calibrators on rows and on D, a constant, three methods."""
+
+
+def start(folder):
+    arguments = [json.dumps(TINY), str(folder), str(torch.get_num_threads())]
+    return subprocess.Popen([sys.executable, "-c", SCRIPT, *arguments])
+
+
+def finished_cells(folder):
+    return [path for path in (folder / "cells").glob("*") if not path.name.startswith(".")]
+
+
+@pytest.mark.slow
+def test_three_kills_at_random_and_the_same_table_to_the_last_digit(tmp_path):
+    whole = run_study(grid(), tmp_path / "whole", device="cpu").folder
+    assert len(finished_cells(whole)) == CELLS
+    killed = tmp_path / "killed"
+    seed = random.SystemRandom().randrange(1 << 30)
+    moments = random.Random(seed)
+    for cells in sorted(moments.sample(range(CELLS - 1), 3)):
+        process = start(killed)
+        while len(finished_cells(killed)) < cells or not (killed / "cells").is_dir():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                pytest.fail(f"the study ended with {process.wait(timeout=0.01)}, before it could be killed")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=moments.uniform(0.0, 0.1))
+        process.kill()
+        assert process.wait() in (-signal.SIGKILL, 0), f"it failed (moments from seed {seed})"
+    process = start(killed)
+    assert process.wait(timeout=120) == 0
+    for name in ("table.csv", "table.parquet"):
+        assert (whole / name).read_bytes() == (killed / name).read_bytes(), f"{name} differs (seed {seed})"

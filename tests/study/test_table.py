@@ -1,0 +1,124 @@
+"""The long table: written and read back, summed up against NumPy and SciPy, rendered in four ways."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from unskew.errors import RunFolderError
+from unskew.metrics.significance import holm
+from unskew.study.table import Row, long_table, read_tables, summary, write_tables
+
+SEEDS = 6
+
+
+def rows_of(method, values, *, calibrator="", propensity="", metric="auc", part="method"):
+    return [
+        {
+            "dataset": "d",
+            "protocol": "honest",
+            "propensity": propensity,
+            "calibrator": calibrator,
+            "method": method,
+            "seed": seed,
+            "metric": metric,
+            "value": float(value),
+            "part": part,
+        }
+        for seed, value in enumerate(values)
+    ]
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    rng = np.random.default_rng(0)
+    base = rng.normal(0.7, 0.01, SEEDS)
+    noise = np.array([0.01, -0.01, 0.02, -0.02, 0.005, -0.004])
+    return {"naive": base, "ips": base + 0.02 + noise / 10, "dr": base + noise}
+
+
+@pytest.fixture(scope="module")
+def table(drawn):
+    rows = rows_of("naive", drawn["naive"])
+    for name in ("ips", "dr"):
+        rows += rows_of(name, drawn[name], propensity="p", calibrator="platt")
+    rows += rows_of("ips", [3.0], metric="train_seconds", part="timing")
+    rows[-1]["seed"] = None
+    return long_table(rows)
+
+
+def test_the_table_is_read_back_and_timings_lie_apart(table, tmp_path):
+    write_tables(tmp_path, table)
+    back = read_tables(tmp_path)
+    assert back.schema.equals(table.schema)
+    assert back.to_pylist() == table.to_pylist()
+    assert "train_seconds" not in (tmp_path / "table.csv").read_text(encoding="utf-8")
+    assert "train_seconds" in (tmp_path / "timings.csv").read_text(encoding="utf-8")
+    with pytest.raises(RunFolderError, match="holds no study"):
+        read_tables(tmp_path / "elsewhere")
+
+
+def test_means_deviations_and_tests_are_scipys_with_holm_over_the_family(table, drawn):
+    made = summary(table, against={"method": "naive"})
+    ips, dr = (made.rows[Row("d", "honest", "p", "platt", name)]["auc"] for name in ("ips", "dr"))
+    raw = [stats.ttest_rel(drawn[name], drawn["naive"]).pvalue for name in ("ips", "dr")]
+    assert (ips.mean, ips.std) == pytest.approx((drawn["ips"].mean(), drawn["ips"].std(ddof=1)))
+    assert (ips.p_value, dr.p_value) == pytest.approx(raw)
+    assert (ips.p_holm, dr.p_holm) == pytest.approx(holm(raw))
+    assert (ips.is_significant, dr.is_significant) == (True, False)
+    baseline = made.rows[Row("d", "honest", "", "", "naive")]["auc"]
+    assert baseline.p_holm is None
+    assert not baseline.is_significant
+
+
+def test_a_row_may_be_compared_with_its_own_raw_propensity(drawn):
+    rows = rows_of("ips", drawn["naive"], propensity="p", calibrator="none")
+    rows += rows_of("ips", drawn["ips"], propensity="p", calibrator="platt")
+    made = summary(long_table(rows), against={"calibrator": "none"})
+    figure = made.rows[Row("d", "honest", "p", "platt", "ips")]["auc"]
+    assert figure.difference == pytest.approx((drawn["ips"] - drawn["naive"]).mean())
+
+
+def test_diverged_seeds_are_left_out_of_means_and_pairs(drawn):
+    broken = drawn["ips"].copy()
+    broken[2] = np.nan
+    made = summary(
+        long_table(rows_of("naive", drawn["naive"]) + rows_of("ips", broken)), against={"method": "naive"}
+    )
+    figure = made.rows[Row("d", "honest", "", "", "ips")]["auc"]
+    kept = np.arange(SEEDS) != 2
+    assert figure.seeds == SEEDS - 1
+    assert figure.mean == pytest.approx(broken[kept].mean())
+    assert figure.p_value == pytest.approx(stats.ttest_rel(broken[kept], drawn["naive"][kept]).pvalue)
+
+
+def test_one_seed_has_neither_deviation_nor_test(drawn):
+    rows = rows_of("naive", drawn["naive"][:1]) + rows_of("ips", drawn["ips"][:1])
+    figure = summary(long_table(rows), against={"method": "naive"}).rows[Row("d", "honest", "", "", "ips")][
+        "auc"
+    ]
+    assert np.isnan(figure.std)
+    assert figure.p_value is None
+
+
+def test_all_renderings_have_the_same_cells(table, drawn):
+    shown = summary(table, against={"method": "naive"}, title="A & B").shown()
+    mean, std = drawn["ips"].mean(), drawn["ips"].std(ddof=1)
+    assert f"| p | platt | ips | {mean:.4f} ± {std:.4f}* |" in shown.markdown()
+    assert rf"p & platt & ips & ${mean:.4f} \pm {std:.4f}^{{*}}$ \\" in shown.latex()
+    assert r"\caption{A \& B (" in shown.latex()
+    assert f'<td>ips</td><td class="number">{mean:.4f} ± {std:.4f}*</td>' in shown.html()
+    assert "A &amp; B" in shown.html()
+    cells = [list(column.cells) for column in shown.rich().columns]
+    assert [list(row) for row in zip(*cells, strict=True)] == [list(row) for row in shown.rows]
+
+
+def test_a_wide_table_is_cut_into_parts_that_fit_and_lose_nothing(table):
+    shown = summary(table).shown()
+    wide = type(shown)("t", ("name", *"abcdef"), (("row", *["0.1234"] * 6),))
+    parts = wide.fitting(30)
+    assert len(parts) > 1
+    assert [name for part in parts for name in part.columns[1:]] == list("abcdef")
+    assert all(part.columns[0] == "name" for part in parts)
+    assert wide.fitting(200) == [wide]
