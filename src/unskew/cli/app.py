@@ -10,6 +10,7 @@ from unskew import __version__
 from unskew.cli.audit import audit
 from unskew.cli.compare import compare
 from unskew.cli.methods import methods
+from unskew.cli.reproduce import reproduce
 from unskew.cli.run import run
 from unskew.cli.score import score
 from unskew.cli.study import study
@@ -45,4 +46,5 @@ app.command()(weights)
 app.command()(score)
 app.command()(compare)
 app.command()(methods)
+app.command()(reproduce)
 app.command()(study)

@@ -1,0 +1,75 @@
+"""``unskew reproduce``: the paper's tables and figures, beside the published numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def reproduce(
+    presets: Annotated[
+        list[str],
+        typer.Argument(
+            help="table-ece, table-ips, table-dr, table-kuairand, table-sota, table-efficiency,"
+            " table-switches, fig-reliability, fig-histogram, fig-ece-vs-performance, or all."
+        ),
+    ],
+    data: Annotated[
+        str | None,
+        typer.Option(help="coat, yahoo_r3, kuairand or synthetic [coat if it is found, else synthetic]."),
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="The folder of the dataset's files.")] = None,
+    protocol: Annotated[str, typer.Option(help="honest, or paper (what the published code did).")] = "honest",
+    seeds: Annotated[int, typer.Option(help="Repetitions, trained together.")] = 10,
+    seed: Annotated[int, typer.Option(help="Number of the first repetition.")] = 0,
+    reverse: Annotated[
+        list[str] | None,
+        typer.Option(help="With --protocol paper: a switch to turn over; may be given several times."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The folder [runs/reproduce-PROTOCOL]; finished parts of it are not run again."),
+    ] = None,
+    write_docs: Annotated[
+        Path | None, typer.Option(help="Write the results into this page (docs/results.md), too.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    json: Annotated[Path | None, typer.Option(help="Write the comparisons to this file too.")] = None,
+) -> None:
+    """Print the paper's tables beside the published numbers, and draw its figures."""
+    from rich.console import Console
+
+    from unskew.progress import progress_bars
+    from unskew.study.reproduce import ReproduceConfig
+    from unskew.study.reproduce import reproduce as run
+    from unskew.study.results_page import write_page
+
+    config = ReproduceConfig(
+        presets=tuple(presets),
+        out=out or Path("runs") / f"reproduce-{protocol}",
+        data=data,
+        root=root,
+        protocol=protocol,  # type: ignore[arg-type]
+        seeds=seeds,
+        seed=seed,
+        device=device,
+        reversed=tuple(reverse or ()),
+    )
+    with progress_bars() as progress:
+        result = run(config, progress)
+    console = Console(highlight=False, width=max(Console().width, 140))
+    for line in (*result.facts.values(), *result.labels, *result.notes):
+        console.print(f"  · {line}", style="dim")
+    for tables in result.tables.values():
+        for shown in tables:
+            console.print(shown.rich())
+    for name in result.figures:
+        console.print(f"{name}: {config.out / f'{name}.svg'}")
+    if write_docs is not None:
+        write_page(write_docs, result)
+        console.print(f"The page: {write_docs}")
+    if json is not None:
+        json.write_text((config.out / "reproduction.json").read_text(encoding="utf-8"), encoding="utf-8")
+    console.print(f"Everything: {config.out}")
