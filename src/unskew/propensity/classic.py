@@ -5,6 +5,7 @@ A model itself is one method of a subclass, ``_fit_replica``; which cells it see
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -99,14 +100,27 @@ class ClassicPropensity(Estimator, ABC):
             self.scorers_.append(self._fit_replica(replica))
             tracker.advance()
         tracker.finish()
-        out = [self._scored(replica.number, OUT) for replica in replicas]
-        stop = [] if self.crossfit else [self._scored(replica.number, STOP) for replica in replicas]
-        folds = self.cells_.design.replicas
+        self._calibrate()
+        return self
+
+    def reread(self, **params: Any) -> Self:
+        """The same fitted models, calibrated in another way: ``reread(calibrator=…)``."""
+        self._require_fitted("calibrators_")
+        fixed = [name for name in params if name != "calibrator"]
+        require(not fixed, f"{', '.join(fixed)} changes how the models are fitted", "fit another propensity")
+        other = copy.copy(self).set_params(**params)
+        other._calibrate()
+        return other
+
+    def _calibrate(self) -> None:
+        """Fit the calibrators, and sketch the cells they are judged on, raw and calibrated."""
+        numbers, folds = range(len(self.scorers_)), self.cells_.design.replicas
+        out = [self._scored(number, OUT) for number in numbers]
+        stop = [] if self.crossfit else [self._scored(number, STOP) for number in numbers]
         self.calibrators_ = cross_calibrators(
             self.calibrator, stop, out, folds, crossfitted=self.crossfit is not None
         )
         self._sketches = held_out_sketches(out, self.calibrators_, folds)
-        return self
 
     def predict(self, log: Log, *, calibrated: bool = True) -> Floats:
         """Propensities of the rows of a log ``[n]``, averaged over seeds; out of fold where cross-fitted."""

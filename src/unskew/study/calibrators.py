@@ -1,0 +1,139 @@
+"""Every calibrator on one propensity, beside a constant: trained once, judged on cells it never saw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from unskew.calibration import CALIBRATORS, make_calibrator
+from unskew.errors import DataError, ParameterError
+from unskew.log import Log
+from unskew.metrics import CalibrationSketch
+from unskew.progress import SILENT, Progress
+from unskew.propensity import Propensity
+from unskew.propensity.classic import ClassicPropensity
+from unskew.propensity.diagnosis import average, propensity_figures
+from unskew.study.shown import Shown
+
+FOLDS = 5
+"""Folds of the propensity that is trained where none is given."""
+
+CONSTANT = "constant"
+"""The row that gives every pair the share of clicks: calibrated, and useless."""
+
+CHUNK_CELLS = 1 << 22
+"""Cells of D that are sketched at once."""
+
+SHOWN = {
+    "ece": ("ECE-100", "{:.4f}"),
+    "ece_floor": ("floor", "{:.4f}"),
+    "wce": ("WCE", "{:.3f}"),
+    "nll": ("NLL", "{:.4f}"),
+    "auc": ("AUC", "{:.3f}"),
+    "mean_over_base_rate": ("mean p ÷ base rate", "{:.3f}"),
+    "weight_check": ("weight check", "{:.3f}"),
+    "effective_sample_size": ("effective clicks", "{:,.0f}"),
+    "clipped": ("clipped", "{:.1%}"),
+}
+"""Figures of the table to read: column and format."""
+
+
+def compare_calibrators(
+    log: Log,
+    propensity: Propensity | ClassicPropensity | None = None,
+    *,
+    calibrators: Sequence[str] = tuple(CALIBRATORS),
+    beside: Mapping[str, NDArray[Any]] | None = None,
+    seeds: int | Sequence[int] = 1,
+    p_min: float = 0.01,
+    device: str = "auto",
+    progress: Progress = SILENT,
+) -> pa.Table:
+    """Figures of one propensity under every calibrator.
+
+    The raw propensity is trained once. With ``crossfit=K`` each calibrator is fitted K times, on the
+    out-of-fold scores of K − 1 folds, and judged on all cells of D: neither model nor calibrator saw the
+    cell it is judged on.
+
+    Parameters
+    ----------
+    propensity
+        What to calibrate, fitted or not; by default NeuMF, cross-fitted over 5 folds.
+    calibrators
+        Names in ``CALIBRATORS``; ``"none"`` is the raw propensity.
+    beside
+        Further propensities ``[users, items]`` by name, judged on all of D as they are. They may have seen
+        anything.
+    p_min
+        Clip of the weights on the clicked rows.
+
+    Returns
+    -------
+    pyarrow.Table
+        One row per calibrator, then the constant, then ``beside``: ``calibrator`` and the figures of
+        :meth:`unskew.Propensity.diagnose`, means over seeds.
+
+    Examples
+    --------
+    >>> import unskew as us
+    >>> log = us.load("synthetic", n_users=60, n_items=50, density=0.2).train
+    >>> table = compare_calibrators(log, us.LogisticPropensity(crossfit=2), calibrators=("none", "platt"))
+    >>> table.column("calibrator").to_pylist()
+    ['none', 'platt', 'constant']
+    """
+    unknown = [name for name in calibrators if name not in CALIBRATORS]
+    if unknown:
+        raise ParameterError(
+            f"there is no calibrator {unknown[0]!r}", remedy=f"use some of {', '.join(CALIBRATORS)}"
+        )
+    fitted = Propensity(calibrator=None, crossfit=FOLDS) if propensity is None else propensity
+    if not hasattr(fitted, "calibrators_"):
+        fitted.fit(log, seeds=seeds, device=device, progress=progress)
+    rows = []
+    for name in calibrators:
+        used = None if name == "none" else make_calibrator(name)
+        rows.append((name, fitted.reread(calibrator=used).diagnose(log, p_min=p_min)["calibrated"]))
+    given = {CONSTANT: np.full(log.population_size, log.density), **(beside or {})}
+    rows += [(name, _figures_of_given(log, name, values, p_min)) for name, values in given.items()]
+    return pa.Table.from_pylist(
+        [
+            {"calibrator": name, **{key: value for key, value in told.items() if key != "per_seed"}}
+            for name, told in rows
+        ]
+    )
+
+
+def show_calibrators(table: pa.Table) -> Shown:
+    """The result of :func:`compare_calibrators` as a table to read."""
+    return Shown(
+        title="Calibrators on held-out cells",
+        columns=("calibrator", *(column for column, _ in SHOWN.values())),
+        rows=tuple(
+            (row["calibrator"], *(form.format(row[name]) for name, (_, form) in SHOWN.items()))
+            for row in table.to_pylist()
+        ),
+        caption="A constant has a perfect ECE and debiases nothing: read NLL and AUC beside it.",
+    )
+
+
+def _figures_of_given(log: Log, name: str, values: NDArray[Any], p_min: float) -> dict[str, Any]:
+    score = np.asarray(values, dtype=np.float64).ravel()
+    if len(score) != log.population_size:
+        raise DataError(
+            f"{name} has {len(score):,} propensities for the {log.population_size:,} cells of D",
+            remedy="give a matrix [users, items] (or one per row, in the space 'impressions')",
+        )
+    matrix = log.space == "matrix"
+    click = np.zeros(len(score), dtype=np.uint8)
+    clicked = log.cell[log.clicked] if matrix else log.clicked
+    click[clicked] = 1
+    sketch = CalibrationSketch()
+    for start in range(0, len(score), CHUNK_CELLS):
+        part = slice(start, start + CHUNK_CELLS)
+        sketch.update(score[part], click[part])
+    figures = propensity_figures(sketch, score[clicked], p_min=p_min, population_size=log.population_size)
+    return average([figures])
