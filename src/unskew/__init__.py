@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from unskew.evaluation import evaluate
     from unskew.log import Features, Log
     from unskew.metrics import CalibrationSketch
+    from unskew.offpolicy import Comparison, OffPolicyEstimate, compare, compare_run, off_policy_estimates
     from unskew.progress import progress_bars
     from unskew.propensity import (
         BatchEnsembleMembers,
@@ -102,6 +103,13 @@ _HOME = {
     "unskew.evaluation": ("evaluate",),
     "unskew.log": ("Features", "Log"),
     "unskew.metrics": ("CalibrationSketch",),
+    "unskew.offpolicy": (
+        "Comparison",
+        "OffPolicyEstimate",
+        "compare",
+        "compare_run",
+        "off_policy_estimates",
+    ),
     "unskew.progress": ("progress_bars",),
     "unskew.propensity": (
         "BatchEnsembleMembers",
@@ -147,6 +155,7 @@ __all__ = [
     "BatchEnsembleMembers",
     "CalibrationSketch",
     "Calibrator",
+    "Comparison",
     "Custom",
     "DRBias",
     "Dataset",
@@ -162,6 +171,7 @@ __all__ = [
     "Naive",
     "NaiveBayesPropensity",
     "NeuMF",
+    "OffPolicyEstimate",
     "Platt",
     "PopularityPropensity",
     "Propensity",
@@ -170,11 +180,14 @@ __all__ = [
     "StableDR",
     "UnskewError",
     "Vocabulary",
+    "compare",
+    "compare_run",
     "evaluate",
     "load",
     "load_calibrator",
     "load_model",
     "load_propensity",
+    "off_policy_estimates",
     "progress_bars",
     "read_log",
     "register",

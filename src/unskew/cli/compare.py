@@ -1,0 +1,66 @@
+"""``unskew compare``: which of a run's models is better, without a random test set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unskew.errors import ParameterError
+
+
+def compare(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    model: Annotated[
+        list[str] | None, typer.Option(help="One of the run's models [all]; may be repeated.")
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(help="nll, auc, dcg@K or hits@K; may be repeated [nll, auc, dcg@4, hits@4]."),
+    ] = None,
+    estimator: Annotated[str, typer.Option(help="snips, ips or dr.")] = "snips",
+    baseline: Annotated[
+        str | None, typer.Option(help="Compare every model with this one [every pair].")
+    ] = None,
+    slate: Annotated[int, typer.Option(help="Items that the imagined test set shows to each user.")] = 16,
+    resamples: Annotated[int, typer.Option(help="Of the bootstrap over users.")] = 2000,
+    level: Annotated[float, typer.Option(help="Confidence of intervals and verdicts.")] = 0.95,
+    seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write a table in Markdown to this file.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+) -> None:
+    """Say which model of a run is better, by how much and how surely, from the clicks that it held out."""
+    for name, path in (("--json", json), ("--markdown", markdown)):
+        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+            problem = "is a folder" if path.is_dir() else "lies in a folder that does not exist"
+            raise ParameterError(f"{name} {path} {problem}", remedy="give the name of a file in a folder")
+    from unskew.files import whole_file, write_json
+    from unskew.offpolicy import compare_run
+
+    told = compare_run(
+        run,
+        models=tuple(model or ()),
+        metrics=metric,
+        estimator=estimator,
+        baseline=baseline,
+        slate=slate,
+        resamples=resamples,
+        level=level,
+        seed=seed,
+        device=device,
+    )
+    if json is not None:
+        write_json(json, told.to_dict())
+    if markdown is not None:
+        with whole_file(markdown) as beside:
+            beside.write_text(told.to_markdown() + "\n", encoding="utf-8")
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(told.rich())
+    for verdict in told.verdicts():
+        console.print(f"· {verdict}", markup=False)
+    for note in told.notes:
+        console.print(f"Note: {note}", markup=False, style="dim")

@@ -1,0 +1,302 @@
+"""Which model is better, by how much and how surely, from clicks that trained none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from unskew.errors import ParameterError
+from unskew.log import Log
+from unskew.metrics.significance import holm
+from unskew.offpolicy.estimates import DEFAULT_SLATE, Judged, OffPolicyEstimate, judge
+from unskew.offpolicy.inputs import DEFAULT_METRICS, Estimator, HeldOutRows, Metric
+from unskew.offpolicy.words import comparison_markdown, comparison_table, comparison_text, difference_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+POWER = 0.8
+"""Chance of a verdict, at the difference estimated, for which the data needed are counted."""
+FEW_EFFECTIVE_ROWS = 100.0
+"""An effective sample below is told: intervals from so few clicks are rough."""
+WEIGHT_CHECK_TOLERANCE = 0.2
+"""Weights that miss the number of unseen pairs by more are told."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much better one model is than another in one metric.
+
+    Attributes
+    ----------
+    better, worse
+        The models, in the order of their estimates.
+    advantage
+        By how much the first is better, 0 or more: dcg, hits or AUC more, NLL less.
+    low, high
+        Its interval, not corrected for the number of comparisons.
+    standard_error
+        The standard deviation of the paired resamples.
+    probability
+        Share of the resamples in which the first is better.
+    p_value, p_holm
+        Two-sided, for "no difference"; and corrected by Holm over all comparisons that were made.
+    decided
+        Whether ``p_holm`` is below 1 − level.
+    times_more_data
+        How many times as many clicks would decide it with a chance of 80 %, if the difference is as
+        estimated; None if it is decided, infinite if the estimates are equal.
+    """
+
+    metric: str
+    better: str
+    worse: str
+    advantage: float
+    low: float
+    high: float
+    level: float
+    standard_error: float
+    probability: float
+    p_value: float
+    p_holm: float
+    decided: bool
+    times_more_data: float | None
+
+    def __str__(self) -> str:
+        return difference_text(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values and the verdict in words, for JSON."""
+        return {**asdict(self), "verdict": str(self)}
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What :func:`compare` found; ``print`` it, or read its parts.
+
+    Attributes
+    ----------
+    estimates
+        By model and metric.
+    differences
+        Of every pair of models, or of every model and the baseline, in every metric.
+    notes
+        Why to be careful with these numbers, if there is a reason.
+    """
+
+    estimator: Estimator
+    level: float
+    resamples: int
+    seeds: tuple[int, ...]
+    estimates: Mapping[str, Mapping[str, OffPolicyEstimate]]
+    differences: tuple[Difference, ...]
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return comparison_text(self)
+
+    def verdicts(self, metric: str | None = None) -> list[str]:
+        """One sentence for each difference, or for those in one metric."""
+        return [str(each) for each in self.differences if metric in (None, each.metric)]
+
+    def rich(self) -> Table:
+        """The estimates as a table, for ``rich.print``."""
+        return comparison_table(self)
+
+    def to_markdown(self) -> str:
+        """The estimates as a table and the verdicts as a list."""
+        return comparison_markdown(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "estimator": self.estimator,
+            "level": self.level,
+            "resamples": self.resamples,
+            "seeds": list(self.seeds),
+            "estimates": {
+                name: {metric: each.to_dict() for metric, each in of.items()}
+                for name, of in self.estimates.items()
+            },
+            "differences": [each.to_dict() for each in self.differences],
+            "notes": list(self.notes),
+        }
+
+
+def compare(
+    models: Mapping[str, Any],
+    log: Log,
+    *,
+    propensity: Any,
+    estimator: Estimator = "snips",
+    metrics: Sequence[str] | None = None,
+    baseline: str | None = None,
+    held_out: HeldOutRows = "validation",
+    imputation: Any = None,
+    p_min: float = 0.01,
+    slate: int = DEFAULT_SLATE,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Comparison:
+    r"""Say which model is better, by how much and how surely, or that the data cannot tell.
+
+    .. math::
+        d = \pm(\hat M_a - \hat M_b), \qquad
+        d \pm z_{(1 + level)/2} \, s, \qquad
+        s^2 = \mathrm{Var}_{users}(d)
+
+    Both models are estimated on the same held-out clicks with the same weights, and s is the spread of d when
+    users are resampled, so that what is common to both cancels. A difference is called decided if its
+    p-value, corrected by Holm over all pairs of models and all metrics, is below 1 − level; otherwise the
+    verdict says how much more data it would take.
+
+    The verdict is about these trained models, on the users and items of this log, as far as the
+    propensities are right. The held-out clicks also chose each model's epoch, so the values themselves are a
+    little flattering; hold out rows of your own (``held_out=``) where that matters.
+
+    Parameters
+    ----------
+    models
+        By name; fitted with the same seeds and the same ``validation_share`` on ``log``, so that they held
+        out the same rows. With ``held_out`` given, anything that :func:`off_policy_estimates` takes.
+    metrics
+        By default ``nll``, ``auc``, ``dcg@4`` and ``hits@4``, without ``nll`` if a model does not predict
+        rates.
+    baseline
+        Compare every model with this one instead of every pair.
+    imputation
+        For ``"dr"``; by default the mean prediction of the models.
+    log, propensity, estimator, held_out, p_min, slate, resamples, level, seed
+        As in :func:`off_policy_estimates`.
+
+    Examples
+    --------
+    >>> import numpy as np, unskew as us
+    >>> data = us.load("synthetic")
+    >>> truth = data.truth
+    >>> told = us.compare(
+    ...     {"true rates": truth.conversion, "one rate": np.full_like(truth.conversion, 0.3)},
+    ...     data.train, propensity=truth.propensity, held_out="all", metrics=["nll"],
+    ... )
+    >>> print(told.verdicts()[0])
+    true rates is better than one rate by 0.1456 nll (95 % 0.1287 to 0.1624).
+    """
+    if len(models) < 2:
+        raise ParameterError(f"{len(models)} model(s) cannot be compared", remedy="give at least two")
+    if baseline is not None and baseline not in models:
+        raise ParameterError(
+            f"the baseline {baseline!r} is none of the models", remedy=f"use one of {', '.join(models)}"
+        )
+    judged = judge(
+        models,
+        log,
+        propensity=propensity,
+        estimator=estimator,
+        metrics=_metrics(models, metrics),
+        held_out=held_out,
+        imputation=imputation,
+        p_min=p_min,
+        slate=slate,
+        resamples=resamples,
+        level=level,
+        seed=seed,
+    )
+    names = list(models)
+    pairs = (
+        [(a, b) for number, a in enumerate(names) for b in names[number + 1 :]]
+        if baseline is None
+        else [(name, baseline) for name in names if name != baseline]
+    )
+    return Comparison(
+        estimator=estimator,
+        level=level,
+        resamples=resamples,
+        seeds=judged.seeds,
+        estimates=judged.estimates,
+        differences=_differences(judged, pairs, level),
+        notes=_notes(judged, estimator),
+    )
+
+
+def _metrics(models: Mapping[str, Any], metrics: Sequence[str] | None) -> Sequence[str]:
+    scorers = [name for name, model in models.items() if not getattr(model, "predicts_rates", True)]
+    if metrics is None:
+        return [name for name in DEFAULT_METRICS if name != "nll" or not scorers]
+    if "nll" in metrics and scorers:
+        raise ParameterError(
+            f"{', '.join(scorers)} does not predict rates, so its nll says nothing",
+            remedy="compare by auc, dcg@K or hits@K",
+        )
+    return metrics
+
+
+def _differences(judged: Judged, pairs: Sequence[tuple[str, str]], level: float) -> tuple[Difference, ...]:
+    metrics = [Metric.of(name) for name in next(iter(judged.estimates.values()))]
+    found: list[tuple[Metric, str, str, float, NDArray[np.float64]]] = []
+    for metric in metrics:
+        for first, second in pairs:
+            value = {name: judged.estimates[name][metric.name].value for name in (first, second)}
+            ahead = metric.sign * (value[first] - value[second]) >= 0
+            better, worse = (first, second) if ahead else (second, first)
+            draws = metric.sign * (judged.draws[better, metric.name] - judged.draws[worse, metric.name])
+            found.append(
+                (metric, better, worse, abs(value[first] - value[second]), draws[np.isfinite(draws)])
+            )
+    errors = np.array([draws.std(ddof=1) for *_, draws in found])
+    advantages = np.array([advantage for *_, advantage, _ in found])
+    p_values = 2.0 * ndtr(-_ratio(advantages, errors))
+    adjusted = holm(p_values)
+    z_needed = float(ndtri(1.0 - (1.0 - level) / (2.0 * len(found))) + ndtri(POWER))
+    margin = float(ndtri((1.0 + level) / 2.0))
+    result = []
+    for number, (metric, better, worse, advantage, draws) in enumerate(found):
+        decided = bool(adjusted[number] < 1.0 - level)
+        error = float(errors[number])
+        more = (z_needed * error / advantage) ** 2 if advantage > 0 else np.inf
+        result.append(
+            Difference(
+                metric=metric.name,
+                better=better,
+                worse=worse,
+                advantage=advantage,
+                low=advantage - margin * error,
+                high=advantage + margin * error,
+                level=level,
+                standard_error=error,
+                probability=float(np.mean(draws > 0) + np.mean(draws == 0) / 2.0),
+                p_value=float(p_values[number]),
+                p_holm=float(adjusted[number]),
+                decided=decided,
+                times_more_data=None if decided else more,
+            )
+        )
+    return tuple(result)
+
+
+def _ratio(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:
+    """top ÷ bottom; nothing ÷ nothing is 0, no evidence: equal models have the p-value 1."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where((top == 0) & (bottom == 0), 0.0, top / bottom)
+
+
+def _notes(judged: Judged, estimator: Estimator) -> tuple[str, ...]:
+    any_estimate = next(iter(next(iter(judged.estimates.values())).values()))
+    notes = []
+    if any_estimate.ess < FEW_EFFECTIVE_ROWS:
+        notes.append(
+            f"The weights leave an effective sample of {any_estimate.ess:.0f} of {any_estimate.rows:,}"
+            " held-out clicks: intervals are rough. A larger p_min trades variance for bias."
+        )
+    if abs(any_estimate.weight_check - 1.0) > WEIGHT_CHECK_TOLERANCE:
+        tail = "" if estimator == "snips" else "; snips does not mind their scale"
+        notes.append(
+            f"The weights add up to {any_estimate.weight_check:.2f} times the unseen pairs instead of 1: the"
+            f" propensities are not honest on these clicks, or clipped{tail}."
+        )
+    return tuple(notes)

@@ -1,0 +1,259 @@
+"""A model's metrics as a random test set would show them, estimated from clicks that trained nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from unskew.debias.given import given_propensities
+from unskew.errors import DataError
+from unskew.log import Log
+from unskew.offpolicy.contributions import statistic_of
+from unskew.offpolicy.evidence import Evidence, evidence_of
+from unskew.offpolicy.inputs import (
+    DEFAULT_METRICS,
+    Estimator,
+    HeldOutRows,
+    check_options,
+    metrics_of,
+    scores_of,
+    seeds_and_rows,
+)
+from unskew.offpolicy.statistics import resampled
+
+Floats = NDArray[np.float64]
+
+DEFAULT_SLATE = 16
+"""Items shown at random to each user of Coat's test set, and of the synthetic one."""
+
+
+@dataclass(frozen=True)
+class OffPolicyEstimate:
+    """One metric of one model, as a random test set of unseen pairs would show it.
+
+    Attributes
+    ----------
+    value
+        The estimate, averaged over the model's seeds.
+    low, high
+        The interval at ``level``, from a bootstrap over users.
+    standard_error
+        The standard deviation of the resamples.
+    seeds
+        The estimate of each seed.
+    rows
+        Held-out clicks of each seed.
+    users
+        Users that were resampled.
+    ess
+        Effective sample size of the weights, (Σw)² / Σw², averaged over seeds.
+    weight_check
+        Σw over the number of unseen pairs, averaged over seeds: 1 for honest propensities.
+    """
+
+    metric: str
+    estimator: Estimator
+    value: float
+    low: float
+    high: float
+    level: float
+    standard_error: float
+    seeds: tuple[float, ...]
+    rows: int
+    users: int
+    ess: float
+    weight_check: float
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.value:.4f} ({100 * self.level:g} % {self.low:.4f} to {self.high:.4f})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {**asdict(self), "seeds": list(self.seeds)}
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Estimates of several models on the same rows, and their resamples ``[resamples]``, paired."""
+
+    seeds: tuple[int, ...]
+    estimates: Mapping[str, Mapping[str, OffPolicyEstimate]]
+    draws: Mapping[tuple[str, str], Floats]
+
+
+def off_policy_estimates(
+    model: Any,
+    log: Log,
+    *,
+    propensity: Any,
+    estimator: Estimator = "snips",
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    held_out: HeldOutRows = "validation",
+    imputation: Any = None,
+    p_min: float = 0.01,
+    slate: int = DEFAULT_SLATE,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> dict[str, OffPolicyEstimate]:
+    r"""What a random test set would say of a model, from held-out clicks alone.
+
+    .. math::
+        \hat M_{IPS} = \frac{1}{|D'|} \sum_V w x, \qquad
+        \hat M_{SNIPS} = \frac{\sum_V w x}{\sum_V w}, \qquad
+        \hat M_{DR} = \frac{1}{|D'|} \Bigl[ \sum_{D'} x(\tilde r) + \sum_V w (x(r) - x(\tilde r)) \Bigr]
+
+    V are the held-out clicks, D′ the unseen pairs (all pairs but the clicks that trained the model), and
+    w = 1 + (1 − p)/(s·p) the inverse chance of an unseen pair to be in V, with s the share of clicks that is
+    held out. x is what a pair adds to the metric: its cross-entropy (``nll``), or its conversion times the
+    expected gain on a random slate, summed over a user's pairs and averaged over all users (``dcg@K``,
+    ``hits@K``; users without a conversion count 0, other than in :func:`unskew.evaluate`). The ``auc``
+    weighs each pair of a converted and an unconverted click by both weights; it is a ratio anyway, so that
+    ``"ips"`` and ``"snips"`` agree on it.
+
+    The interval is the estimate ± z standard errors of a bootstrap over users. It is right as far as the
+    propensities are: their own error is not in it, and no weight makes up for pairs that are never clicked.
+
+    Parameters
+    ----------
+    model
+        A fitted :class:`unskew.Debiaser`; or, with ``held_out``, anything with ``predict_each``, or
+        probabilities as an array ``[users, items]`` or aligned with the log's rows.
+    log
+        The log that the model was trained on; with ``held_out="all"``, a new one.
+    propensity
+        As for :meth:`unskew.Debiaser.fit`. It should be out of fold, as a cross-fitted one is.
+    estimator
+        ``"snips"`` does not mind a wrong scale of the propensities and varies less; ``"ips"`` is unbiased for
+        true ones; ``"dr"`` is unbiased if they or the imputed conversions are right.
+    held_out
+        ``"validation"``: the rows that each seed of the model held out to choose its epoch; ``"all"``: no row
+        of this log trained the model; or row numbers. The other clicks count as seen.
+    imputation
+        r̃ for ``"dr"``: a model, an array or one number; by default the model's own predictions.
+    p_min
+        Propensities below are raised to it.
+    slate
+        Items shown at random to each user in the test set that dcg@K and hits@K imagine.
+    resamples, level, seed
+        Of the bootstrap.
+
+    Examples
+    --------
+    >>> import unskew as us
+    >>> data = us.load("synthetic")
+    >>> told = us.off_policy_estimates(
+    ...     data.truth.conversion, data.train, propensity=data.truth.propensity, held_out="all"
+    ... )
+    >>> print(told["nll"])
+    nll 0.4706 (95 % 0.4467 to 0.4945)
+    """
+    judged = judge(
+        {"model": model},
+        log,
+        propensity=propensity,
+        estimator=estimator,
+        metrics=metrics,
+        held_out=held_out,
+        imputation=imputation,
+        p_min=p_min,
+        slate=slate,
+        resamples=resamples,
+        level=level,
+        seed=seed,
+    )
+    return dict(judged.estimates["model"])
+
+
+def judge(
+    models: Mapping[str, Any],
+    log: Log,
+    *,
+    propensity: Any,
+    estimator: Estimator,
+    metrics: Sequence[str],
+    held_out: HeldOutRows,
+    imputation: Any,
+    p_min: float,
+    slate: int,
+    resamples: int,
+    level: float,
+    seed: int,
+) -> Judged:
+    """Estimates of every model on the same rows, candidates, imputation and resamples."""
+    check_options(estimator=estimator, slate=slate, resamples=resamples, level=level)
+    wanted = metrics_of(metrics)
+    seeds, rows = seeds_and_rows(models, log, held_out)
+    evidence = evidence_of(
+        log,
+        rows,
+        given_propensities(log, propensity, seeds, p_min).clicked,
+        seeds=seeds,
+        slate=slate,
+        with_candidates=estimator == "dr" or any(metric.ranks for metric in wanted),
+        seed=seed,
+    )
+    scores = {name: scores_of(model, evidence, log, seeds, name) for name, model in models.items()}
+    imputed: Floats | None = None
+    if estimator == "dr":
+        # The models' own mean: it saw no held-out row either, and is the same for all.
+        imputed = (
+            np.mean(list(scores.values()), axis=0)
+            if imputation is None
+            else scores_of(imputation, evidence, log, seeds, "imputation")
+        )
+    statistics = {
+        (name, metric.name): statistic_of(metric, lines, evidence, estimator, imputed, slate)
+        for name, lines in scores.items()
+        for metric in wanted
+    }
+    draws = resampled(list(statistics.values()), groups=evidence.groups, resamples=resamples, seed=seed)
+    return Judged(
+        seeds=seeds,
+        estimates={
+            name: {
+                metric.name: _estimate(
+                    metric.name,
+                    estimator,
+                    statistics[name, metric.name].each(np.ones((1, evidence.groups)))[0],
+                    draws[number * len(wanted) + column],
+                    level,
+                    evidence,
+                )
+                for column, metric in enumerate(wanted)
+            }
+            for number, name in enumerate(models)
+        },
+        draws=dict(zip(statistics, draws, strict=True)),
+    )
+
+
+def _estimate(
+    metric: str, estimator: Estimator, each: Floats, draws: Floats, level: float, evidence: Evidence
+) -> OffPolicyEstimate:
+    if not np.isfinite(each).all():
+        raise DataError(
+            f"{metric} cannot be estimated from {evidence.rows} held-out clicks: one outcome is missing",
+            remedy="hold out more clicks, or judge by fewer metrics",
+        )
+    value, error = float(each.mean()), float(np.nanstd(draws, ddof=1))
+    margin = float(ndtri((1.0 + level) / 2.0)) * error
+    return OffPolicyEstimate(
+        metric=metric,
+        estimator=estimator,
+        value=value,
+        low=value - margin,
+        high=value + margin,
+        level=level,
+        standard_error=error,
+        seeds=tuple(each.tolist()),
+        rows=evidence.rows,
+        users=evidence.users,
+        ess=float(np.mean([atoms.effective_sample_size for atoms in evidence.seeds])),
+        weight_check=float(np.mean([atoms.weight_check for atoms in evidence.seeds])),
+    )

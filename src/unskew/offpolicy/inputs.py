@@ -1,0 +1,182 @@
+"""What a user gives to an off-policy estimate, checked: metrics, scores, and rows that trained no model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.errors import DataError, NotFittedError, ParameterError
+from unskew.log import Log
+from unskew.offpolicy.evidence import Evidence
+
+Estimator = Literal["snips", "ips", "dr"]
+Kind = Literal["nll", "auc", "dcg", "hits"]
+HeldOutRows = Literal["validation", "all"] | NDArray[np.integer[Any]]
+
+DEFAULT_METRICS = ("nll", "auc", "dcg@4", "hits@4")
+"""A loss, a pooled ranking and the paper's two ranking metrics at its middle cut-off."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric that an off-policy estimate knows: ``nll``, ``auc``, ``dcg@K`` or ``hits@K``."""
+
+    name: str
+    kind: Kind
+    k: int
+
+    @classmethod
+    def of(cls, name: str) -> Metric:
+        """From its name."""
+        if name in ("nll", "auc"):
+            return cls(name, cast(Kind, name), 0)
+        match = re.fullmatch(r"(dcg|hits)@([1-9]\d*)", name)
+        if match is None:
+            raise ParameterError(
+                f"there is no off-policy estimate of {name!r}",
+                remedy="use nll, auc, dcg@K or hits@K; recall@K and ndcg@K divide by what a log never tells",
+            )
+        return cls(name, cast(Kind, match[1]), int(match[2]))
+
+    @property
+    def ranks(self) -> bool:
+        """Whether it needs a user's candidates."""
+        return self.kind in ("dcg", "hits")
+
+    @property
+    def sign(self) -> float:
+        """+1 if more is better, −1 if less is."""
+        return -1.0 if self.kind == "nll" else 1.0
+
+
+def metrics_of(names: Sequence[str]) -> tuple[Metric, ...]:
+    """Metrics by name; none, or one twice, is an error."""
+    if isinstance(names, str) or not names or len(set(names)) != len(names):
+        raise ParameterError(
+            f"metrics must be distinct names, not {names!r}", remedy=f"give for example {DEFAULT_METRICS}"
+        )
+    return tuple(Metric.of(name) for name in names)
+
+
+def check_options(*, estimator: str, slate: int, resamples: int, level: float) -> None:
+    """The options that have a range."""
+    if estimator not in get_args(Estimator):
+        raise ParameterError(f"estimator must be 'snips', 'ips' or 'dr', not {estimator!r}")
+    if slate < 1:
+        raise ParameterError(f"slate must be at least 1, not {slate}")
+    if resamples < 2:
+        raise ParameterError(f"resamples must be at least 2, not {resamples}", remedy="give for example 1000")
+    if not 0.0 < level < 1.0:
+        raise ParameterError(f"level must lie between 0 and 1, not {level}", remedy="give for example 0.95")
+
+
+def seeds_and_rows(
+    models: Mapping[str, Any], log: Log, held_out: HeldOutRows
+) -> tuple[tuple[int, ...], NDArray[np.int64]]:
+    """The seeds that the models share, and each seed's rows that trained none of them ``[seeds, n]``."""
+    seeds = _shared_seeds(models)
+    if isinstance(held_out, str):
+        if held_out == "all":
+            return seeds, np.tile(log.clicked, (len(seeds), 1))
+        if held_out != "validation":
+            raise ParameterError(f"held_out must be 'validation', 'all' or row numbers, not {held_out!r}")
+        return seeds, _validation_rows(models, log, seeds)
+    rows = np.atleast_2d(np.asarray(held_out))
+    if rows.dtype.kind not in "iu" or rows.ndim != 2 or len(rows) not in (1, len(seeds)) or not rows.size:
+        raise DataError(
+            f"held_out of type {rows.dtype} and shape {np.shape(held_out)} does not name rows of"
+            f" {len(seeds)} seeds",
+            remedy="give row numbers [n], or one line of them for each seed",
+        )
+    outside = (rows < 0) | (rows >= len(log))
+    if outside.any() or not log.click[rows].all() or any(len(np.unique(line)) < len(line) for line in rows):
+        raise DataError(
+            "held_out names a row that is not there, not clicked, or named twice",
+            remedy="give numbers of clicked rows of this log, each once",
+        )
+    return seeds, np.broadcast_to(np.sort(rows, axis=1), (len(seeds), rows.shape[1]))
+
+
+def scores_of(scored: Any, evidence: Evidence, log: Log, seeds: Sequence[int], name: str) -> NDArray[Any]:
+    """Probabilities of the evidence's pairs ``[seeds, n]``, from a model, an array or one number."""
+    if hasattr(scored, "predict_each"):
+        lines = np.asarray(scored.predict_each(evidence.pairs), dtype=np.float64)
+    else:
+        values = np.asarray(scored, dtype=np.float64)
+        if values.ndim == 0:
+            lines = np.full((1, len(evidence.pairs)), float(values))
+        elif log.space == "matrix" and values.shape[-2:] == (log.n_users, log.n_items):
+            lines = values.reshape(-1, log.population_size)[:, evidence.pairs.cell]
+        elif values.ndim in (1, 2) and values.shape[-1] == len(log):
+            if (evidence.row < 0).any():
+                raise ParameterError(
+                    f"{name}: scores of the log's rows are not enough to rank all items, or for 'dr'",
+                    remedy="give an array [users, items] or a model, or ask for nll and auc by snips",
+                )
+            lines = np.atleast_2d(values)[:, evidence.row]
+        else:
+            raise DataError(
+                f"{name}: scores of shape {values.shape} do not fit a log of {len(log)} rows",
+                remedy="give one score per row of the log, or an array [users, items]",
+            )
+    if len(lines) not in (1, len(seeds)):
+        raise DataError(
+            f"{name}: {len(lines)} lines of scores do not fit {len(seeds)} seeds",
+            remedy="give one line for all seeds, or one for each",
+        )
+    if not ((lines >= 0.0) & (lines <= 1.0)).all():
+        raise DataError(
+            f"{name}: a score is not in [0, 1]",
+            remedy="give probabilities of a conversion, without missing values",
+        )
+    return np.broadcast_to(lines, (len(seeds), lines.shape[1]))
+
+
+def _shared_seeds(models: Mapping[str, Any]) -> tuple[int, ...]:
+    found: dict[str, tuple[int, ...]] = {}
+    for name, model in models.items():
+        if hasattr(model, "seeds_"):
+            found[name] = tuple(model.seeds_)
+        elif hasattr(model, "get_params"):
+            raise NotFittedError(f"{name}: this {type(model).__name__} is not fitted yet", remedy="call fit")
+    if len(set(found.values())) > 1:
+        shown = ", ".join(f"{name} {seeds}" for name, seeds in found.items())
+        raise DataError(
+            f"the models were trained with different seeds, so their held-out rows differ: {shown}",
+            remedy="fit them with the same seeds",
+        )
+    if found:
+        return next(iter(found.values()))
+    lines = {np.shape(model)[0] for model in models.values() if np.ndim(model) == 3}
+    return tuple(range(max(lines, default=1)))
+
+
+def _validation_rows(models: Mapping[str, Any], log: Log, seeds: tuple[int, ...]) -> NDArray[np.int64]:
+    counts: dict[str, int] = {}
+    for name, model in models.items():
+        if getattr(model, "split_", None) is None:
+            raise ParameterError(
+                f"{name} does not tell which rows it did not train on",
+                remedy="say it with held_out= (row numbers, or 'all' for a new log)",
+            )
+        counts[name] = model.split_.held_out
+    unheld = [name for name, count in counts.items() if count == 0]
+    if unheld:
+        raise DataError(
+            f"{', '.join(unheld)} trained on every click of the log: no row is left to judge by",
+            remedy="fit with validation_share > 0 and without validation=, or give a new log and"
+            " held_out='all'",
+        )
+    if len(set(counts.values())) > 1:
+        shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise DataError(
+            f"the models held out different numbers of rows: {shown}",
+            remedy="fit them with the same validation_share",
+        )
+    rows = {name: np.sort(model.split_.rows(log, seeds), axis=1) for name, model in models.items()}
+    return next(iter(rows.values()))

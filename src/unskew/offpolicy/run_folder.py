@@ -1,0 +1,82 @@
+"""Comparing the models of a run folder, from its files alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from unskew.columns import column_of, frame_of
+from unskew.debias import load_model
+from unskew.errors import DataError, ParameterError, RunFolderError
+from unskew.log import Log
+from unskew.offpolicy.comparison import Comparison, compare
+from unskew.saved import SavedFolder
+
+PROPENSITIES = "propensities.parquet"
+
+
+def compare_run(
+    folder: str | Path, *, models: tuple[str, ...] = (), device: str = "auto", **options: Any
+) -> Comparison:
+    """Compare the models of a run on the clicks that they held out.
+
+    ``propensities.parquet`` is the training log with its calibrated propensities, out of fold and averaged
+    over seeds; which of its rows were held out is told by the models' seeds. The run's clip is used.
+
+    Parameters
+    ----------
+    models
+        Keys of the run's models; by default all.
+    options
+        Of :func:`compare`.
+
+    Examples
+    --------
+    >>> print(compare_run("runs/demo", metrics=["nll"]))  # doctest: +SKIP
+    """
+    saved = SavedFolder(folder)
+    known = tuple(saved.config.get("methods", {}))
+    for name in models:
+        if name not in known:
+            raise ParameterError(f"this run has no model {name!r}", remedy=f"use one of {', '.join(known)}")
+    metrics = saved.json("metrics.json")
+    options = {"p_min": metrics["p_min"], **options}
+    chosen = {name: load_model(folder, name, device=device) for name in models or known}
+    for name, model in chosen.items():
+        if model.split_ is None:
+            raise RunFolderError(
+                f"does not tell which rows {name} held out",
+                where=str(folder),
+                remedy="run it again with this version",
+            )
+    try:
+        return compare(chosen, training_log(saved, metrics), propensity="propensity", **options)
+    except DataError as error:
+        raise DataError(error.problem, where=error.where or str(folder), remedy=error.remedy) from error
+
+
+def training_log(saved: SavedFolder, metrics: dict[str, Any]) -> Log:
+    """The log of a run, row by row as it was trained on, with the column ``propensity``."""
+    path = saved.folder / PROPENSITIES
+    try:
+        frame = frame_of(pq.read_table(path))
+    except (pa.ArrowException, OSError) as error:
+        raise RunFolderError(
+            f"{PROPENSITIES} is missing or damaged",
+            where=str(saved.folder),
+            remedy="give a run folder, whole",
+        ) from error
+    users, items = saved.vocabulary("users"), saved.vocabulary("items")
+    return Log.from_arrays(
+        user=column_of(frame, users.name),
+        item=column_of(frame, items.name),
+        click=column_of(frame, "click"),
+        conversion=column_of(frame, "conversion"),
+        space=metrics["data"]["space"],
+        users=users,
+        items=items,
+        columns={"propensity": column_of(frame, "propensity")},
+    )

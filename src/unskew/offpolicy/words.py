@@ -1,0 +1,102 @@
+"""A comparison in words and tables; the numbers are made elsewhere."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from unskew.offpolicy.comparison import Comparison, Difference
+    from unskew.offpolicy.estimates import OffPolicyEstimate
+
+MOST_TIMES = 100.0
+"""Beyond so many times the data, nobody will collect them."""
+
+TEXT_WIDTH = 110
+
+
+def difference_text(difference: Difference) -> str:
+    """The verdict in one sentence."""
+    interval = f"{100 * difference.level:g} % {_number(difference.low)} to {_number(difference.high)}"
+    if difference.decided:
+        return (
+            f"{difference.better} is better than {difference.worse} by {_number(difference.advantage)}"
+            f" {difference.metric} ({interval})."
+        )
+    opening = f"{difference.metric}: the data cannot tell {difference.better} from {difference.worse}"
+    why = (
+        f"the interval of the difference, {_number(difference.low)} to {_number(difference.high)}, includes 0"
+        if difference.low <= 0
+        else f"{_number(difference.advantage)} ({interval}) is not enough among this many comparisons"
+    )
+    return f"{opening}: {why}; {_more_data(difference.times_more_data)}."
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """Estimates by metric and model, with their intervals."""
+    from rich.table import Table
+
+    table = Table(title=_title(comparison), title_justify="left")
+    for number, name in enumerate(_columns(comparison)):
+        table.add_column(name, justify="right" if number else "left")
+    for row in _rows(comparison):
+        table.add_row(*row)
+    return table
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """The table, the verdicts and the notes as plain text."""
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=TEXT_WIDTH, color_system=None, highlight=False)
+    console.print(comparison_table(comparison))
+    assert isinstance(console.file, io.StringIO)
+    lines = [*comparison.verdicts(), *(f"Note: {note}" for note in comparison.notes)]
+    return console.file.getvalue() + "\n".join(lines)
+
+
+def comparison_markdown(comparison: Comparison) -> str:
+    """The table, the verdicts and the notes in Markdown."""
+    columns = _columns(comparison)
+    lines = [f"| {' | '.join(cells)} |" for cells in (columns, *_rows(comparison))]
+    lines.insert(1, f"|---|{'---:|' * (len(columns) - 1)}")
+    verdicts = [f"- {verdict}" for verdict in comparison.verdicts()]
+    notes = [f"- Note: {note}" for note in comparison.notes]
+    return "\n".join([f"{_title(comparison)}:", "", *lines, "", *verdicts, *notes])
+
+
+def _title(comparison: Comparison) -> str:
+    some = next(iter(next(iter(comparison.estimates.values())).values()))
+    seeds = "1 seed" if len(comparison.seeds) == 1 else f"{len(comparison.seeds)} seeds"
+    return (
+        f"Off-policy estimates ({comparison.estimator}) from {some.rows:,} held-out clicks of {seeds},"
+        f" effectively {some.ess:,.0f}, with {100 * comparison.level:g} % intervals"
+    )
+
+
+def _columns(comparison: Comparison) -> tuple[str, ...]:
+    return ("metric", *comparison.estimates)
+
+
+def _rows(comparison: Comparison) -> list[tuple[str, ...]]:
+    metrics = list(next(iter(comparison.estimates.values())))
+    return [(metric, *(_cell(of[metric]) for of in comparison.estimates.values())) for metric in metrics]
+
+
+def _cell(estimate: OffPolicyEstimate) -> str:
+    return f"{estimate.value:.4f} ({estimate.low:.4f} to {estimate.high:.4f})"
+
+
+def _number(value: float) -> str:
+    """Four places, or three figures of what is smaller."""
+    return f"{value:.4f}" if abs(value) >= 0.001 or value == 0 else f"{value:.2g}"
+
+
+def _more_data(times: float | None) -> str:
+    if times is None or math.isinf(times) or times > MOST_TIMES:
+        return f"even {MOST_TIMES:.0f} times as many clicks would hardly settle so small a difference"
+    shown = f"{times:.1f}" if times < 10 else f"{times:.0f}"
+    return f"about {shown} times as many clicks would be needed"

@@ -1,0 +1,108 @@
+"""``unskew compare``: a run's models on the clicks that they held out, from the run folder alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import unskew as us
+from unskew.cli import main
+from unskew.errors import RunFolderError
+
+QUICK = ["--backbone", "mf", "--seeds", "2", "--crossfit", "2", "--propensity-epochs", "2", "--device", "cpu"]
+
+
+def quick_run(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> Path:
+    monkeypatch.setattr("unskew.report.render_run_report", lambda **told: "<html></html>")
+    monkeypatch.chdir(folder)
+    data = us.load("synthetic", n_users=50, n_items=40, density=0.2, seed=3)
+    rows = zip(data.train.user, data.train.item, data.train.known_conversion(), strict=True)
+    lines = [f"u{user},{item},{conversion:.0f}" for user, item, conversion in rows]
+    Path("log.csv").write_text("\n".join(["who,what,bought", *lines]))
+    columns = ("--user", "who", "--item", "what", "--conversion", "bought")
+    assert main(["run", "--data", "log.csv", *columns, *QUICK, "--out", "run", *options]) == 0
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return quick_run(tmp_path_factory.mktemp("compare"), monkeypatch)
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    capsys.readouterr()
+    assert main(["compare", *arguments]) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.count("\n") == 1
+    return error
+
+
+def test_it_prints_estimates_and_a_verdict_for_every_pair_and_metric(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["compare", str(run), "--metric", "nll", "--metric", "auc", "--resamples", "50"]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"│ nll +│ 0\.\d{4} \(0\.\d{4} to 0\.\d{4}\)", told)
+    assert len(re.findall("^· .*(is better than|the data cannot tell)", told, re.MULTILINE)) == 3 * 2
+
+
+def test_json_holds_what_the_library_finds_with_the_models_of_the_folder(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "told.json"
+    page = tmp_path / "told.md"
+    options = ["--estimator", "dr", "--baseline", "naive", "--resamples", "50", "--seed", "7"]
+    code = main(["compare", str(run), *options, "--json", str(out), "--markdown", str(page)])
+    assert code == 0
+    expected = us.compare_run(run, estimator="dr", baseline="naive", resamples=50, seed=7)
+    assert json.loads(out.read_text()) == json.loads(json.dumps(expected.to_dict()))
+    assert page.read_text(encoding="utf-8") == expected.to_markdown() + "\n"
+    assert {each.worse for each in expected.differences} | {each.better for each in expected.differences} == {
+        "naive",
+        "ips_raw",
+        "ips",
+    }
+
+
+def test_the_rows_are_those_that_no_model_trained_on(run: Path) -> None:
+    told = us.compare_run(run, models=("naive", "ips"), metrics=["nll"], resamples=10)
+    clicks = json.loads((run / "metrics.json").read_text())["data"]["clicks"]
+    assert list(told.estimates) == ["naive", "ips"]
+    assert told.seeds == (0, 1)
+    assert told.estimates["ips"]["nll"].rows == round(0.1 * clicks)
+
+
+def test_models_that_held_nothing_out_are_one_line_and_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = quick_run(tmp_path, monkeypatch, "--protocol", "paper")
+    assert "ips_raw, ips trained on every click of the log" in fails(capsys, str(run))
+
+
+def test_bad_folders_and_options_are_one_line_and_code_2(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "is not a folder" in fails(capsys, str(tmp_path / "nothing"))
+    assert "this run has no model 'magic'" in fails(capsys, str(run), "--model", "magic")
+    assert "no off-policy estimate of 'recall@2'" in fails(capsys, str(run), "--metric", "recall@2")
+    assert "is a folder" in fails(capsys, str(run), "--json", str(tmp_path))
+    broken = tmp_path / "broken"
+    shutil.copytree(run, broken)
+    (broken / "propensities.parquet").unlink()
+    assert "propensities.parquet is missing or damaged" in fails(capsys, str(broken))
+
+
+def test_a_folder_of_an_earlier_version_is_told(run: Path, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(run, old)
+    config = (old / "config.toml").read_text()
+    without = re.sub(r"\[methods\.\w+\.split\]\ndigest = \d+\nheld_out = \d+\n", "", config)
+    assert without != config
+    (old / "config.toml").write_text(without)
+    with pytest.raises(RunFolderError, match="does not tell which rows naive held out"):
+        us.compare_run(old)
