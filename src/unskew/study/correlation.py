@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ CHECKPOINT_EVERY = 10
 
 SMALLEST_SCORE = 1e-15
 BOOTSTRAP_DRAWS = 2000
+NO_VARIANCE = 1e-9
+"""Of the n³ that sums of squared ranks grow with: what is below is rounding."""
 
 
 @dataclass(frozen=True)
@@ -112,37 +115,41 @@ def rank_correlation(
     ----------
     cluster
         What is drawn together: the seed of each point (points of a seed share its split and weights), or the
-        point itself.
+        point itself; all of one size.
     """
     x = np.asarray(ece_values, dtype=np.float64)
-    groups = np.asarray(cluster)
-    names = np.unique(groups)
     if len(x) < 3:
         raise DataError(f"{len(x)} points have no rank correlation", remedy="give more rows or seeds")
+    names, place = np.unique(np.asarray(cluster), return_inverse=True)
+    members = np.argsort(place, kind="stable").reshape(len(names), -1)
     others = np.array([np.asarray(values, dtype=np.float64) for values in (controls or {}).values()])
-    members = [np.flatnonzero(groups == name) for name in names]
-    rng = np.random.default_rng(seed)
-    picks = rng.integers(0, len(names), size=(draws, len(names)))
+    picks = np.random.default_rng(seed).integers(0, len(names), size=(draws, len(names)))
+    # The first line are the points as they are, the others the draws.
+    rows = np.concatenate((np.arange(len(x))[None], members[picks].reshape(draws, -1)))
     result = []
     for metric, values in metric_values.items():
         y = np.asarray(values, dtype=np.float64)
-        drawn = []
-        for pick in picks:
-            rows = np.concatenate([members[place] for place in pick])
-            drawn.append(_spearman(x[rows], y[rows], others[:, rows] if len(others) else others))
-        low, high = np.nanquantile(drawn, (0.025, 0.975)) if len(names) > 1 else (np.nan, np.nan)
-        result.append(
-            Correlation(metric, _spearman(x, y, others), float(low), float(high), len(x), bool(len(others)))
-        )
+        rho = _spearman(x[rows], y[rows], [each[rows] for each in others])
+        low, high = _interval(rho[1:]) if len(names) > 1 else (math.nan, math.nan)
+        result.append(Correlation(metric, float(rho[0]), low, high, len(x), bool(len(others))))
     return result
 
 
-def _spearman(x: Array, y: Array, others: Array) -> float:
-    left, right = rankdata(x), rankdata(y)
-    if len(others):
-        design = np.column_stack([np.ones(len(x)), *(rankdata(each) for each in others)])
-        left, right = (each - design @ np.linalg.lstsq(design, each, rcond=None)[0] for each in (left, right))
-    left, right = left - left.mean(), right - right.mean()
-    scale = float(np.sqrt((left @ left) * (right @ right)))
+def _interval(drawn: Array) -> tuple[float, float]:
+    defined = drawn[np.isfinite(drawn)]
+    if not len(defined):
+        return math.nan, math.nan
+    low, high = np.quantile(defined, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def _spearman(x: Array, y: Array, others: Sequence[Array]) -> Array:
+    """Rank correlation of each line ``[draws, n]``; NaN where one side does not vary."""
+    left, right = rankdata(x, axis=1), rankdata(y, axis=1)
+    design = np.stack([np.ones_like(left), *(rankdata(each, axis=1) for each in others)], axis=2)
+    inverse = np.linalg.pinv(design)
+    left, right = (each - (design @ (inverse @ each[..., None]))[..., 0] for each in (left, right))
+    scale = np.sqrt((left**2).sum(1) * (right**2).sum(1))
     # Ranks that the controls explain exactly leave rounding errors, not a correlation.
-    return float(left @ right / scale) if scale > 1e-9 * len(x) ** 3 else float("nan")
+    defined = scale > NO_VARIANCE * x.shape[1] ** 3
+    return np.where(defined, (left * right).sum(1) / np.where(defined, scale, 1.0), math.nan)

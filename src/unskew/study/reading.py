@@ -55,8 +55,8 @@ def _about_ece(result: Reproduced, ece: dict[str, Comparison]) -> list[str]:
         verdict = "within" if best.ours.mean <= NEAR_FLOOR * floor else "beyond"
         lines.append(
             f"The best calibrated row is {best.source} with {best.ours.mean:.4f},"
-            f" {best.ours.mean / floor:.2f} times its noise floor ({verdict} {NEAR_FLOOR}); the constant share"
-            f" of clicks, which debiases nothing, has {ece['constant'].ours.mean:.4f}: ECE alone would"
+            f" {best.ours.mean / floor:.2f} times its noise floor ({verdict} {NEAR_FLOOR}); the constant"
+            f" share of clicks, which debiases nothing, has {ece['constant'].ours.mean:.4f}: ECE alone would"
             " choose it."
         )
     return lines
