@@ -40,14 +40,14 @@ def test_a_file_says_everything_in_short_or_in_full(tmp_path):
     assert [each.label for each in grid.calibrators] == ["none", "platt", "isotonic"]
     assert grid.propensities[1].make(grid.settings, grid.backbone).uncertainty.name == "mc-dropout"
     assert [each.is_trained for each in grid.propensities] == [True, True, False]
-    mrdr = grid.methods[2].make(grid.settings, grid.backbone, grid.p_min)
+    mrdr = grid.methods[2].make(grid.settings, grid.backbone, grid.p_min, 0.1)
     assert mrdr.p_min == 0.05
     assert read_grid(path, seeds=4).seed_list == (0, 1, 2, 3)
 
 
 def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
     own, told = read_grid(SMALL), read_grid({**SMALL, "p_min": 0.2})
-    made = [g.methods[1].make(g.settings, g.backbone, g.p_min).p_min for g in (own, told)]
+    made = [g.methods[1].make(g.settings, g.backbone, g.p_min, 0.1).p_min for g in (own, told)]
     assert made == [0.01, 0.2]
 
 
@@ -130,3 +130,13 @@ def test_the_supplements_grid_has_720_combinations_and_draws_do_not_repeat():
     drawn = combinations(SUPPLEMENT, 50, 3)
     assert len({tuple(each.items()) for each in drawn}) == 50
     assert drawn == combinations(SUPPLEMENT, 50, 3) != combinations(SUPPLEMENT, 50, 4)
+
+
+def test_the_paper_protocol_reaches_propensities_and_methods():
+    grid = read_grid({**SMALL, "protocol": "paper"})
+    propensity = grid.propensities[0].make(grid.settings, grid.backbone)
+    assert propensity.population == "sampled"
+    assert propensity.patience is None
+    ips = grid.methods[1].make(grid.settings, grid.backbone, grid.p_min, 0.1)
+    assert ips.patience is None
+    assert ips.p_min < 1e-6

@@ -140,7 +140,7 @@ class Engine:
 
     def _trained_tasks(self, data: _Data, entry: PropensityEntry) -> Iterator[Task]:
         log, store, clip = data.dataset.train, self.store, self.grid.clip
-        propensity = entry.make(self.grid.settings, self.grid.backbone)
+        propensity = entry.make(self.grid.settings_for(data.entry.name), self.grid.backbone)
         raw_key = cell_key(
             "propensity",
             data=data.hash,
@@ -176,7 +176,7 @@ class Engine:
 
     def _needs_everywhere(self, data: _Data) -> bool:
         wanted = any(
-            entry.takes_propensity and self._method(entry).needs_propensity_everywhere
+            entry.takes_propensity and self._method(data, entry).needs_propensity_everywhere
             for entry in self.grid.methods
         )
         return wanted and data.dataset.train.space == "matrix"
@@ -187,8 +187,9 @@ class Engine:
             self._raw = raw_key, kept.trained(self.store, raw_key, data.dataset.train, self.device)
         return self._raw[1]
 
-    def _method(self, entry: MethodEntry, params: Mapping[str, Any] | None = None) -> Debiaser:
-        method = entry.make(self.grid.settings, self.grid.backbone, self.grid.p_min)
+    def _method(self, data: _Data, entry: MethodEntry, params: Mapping[str, Any] | None = None) -> Debiaser:
+        settings = self.grid.settings_for(data.entry.name)
+        method = entry.make(settings, self.grid.backbone, self.grid.p_min, data.dataset.train.density)
         return method.set_params(**(params or {}))
 
     def _stacks(
@@ -228,7 +229,7 @@ class Engine:
                     entry.label,
                     self.seeds,
                     lambda params, seeds, entry=entry: self._stacks(  # type: ignore[misc]
-                        data, entry, self._method(entry, params), seeds, tests=False
+                        data, entry, self._method(data, entry, params), seeds, tests=False
                     ),
                 )
             )
@@ -247,7 +248,7 @@ class Engine:
         found = {} if guess else {entry.label: search for entry, search in self._searches(data)}
         for entry in self.grid.methods:
             params = chosen_params(found[entry.label], self.store) if entry.label in found else {}
-            yield entry, self._stacks(data, entry, self._method(entry, params), self.seeds)
+            yield entry, self._stacks(data, entry, self._method(data, entry, params), self.seeds)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The long table, row by row, from the cells alone."""

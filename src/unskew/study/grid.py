@@ -103,8 +103,9 @@ class PropensityEntry(_Table):
     def make(self, settings: ProtocolSettings, backbone: BackboneEntry) -> Propensity:
         """The estimator under a protocol, without a calibrator."""
         propensity = settings.propensity((self.backbone or backbone).make(), None)
-        if self.uncertainty != "none":
-            propensity.set_params(uncertainty=make_uncertainty(self.uncertainty, **self.uncertainty_params))
+        uncertainty = settings.uncertainty(self.uncertainty)
+        if uncertainty is not None:
+            propensity.set_params(uncertainty=uncertainty.set_params(**self.uncertainty_params))
         return propensity.set_params(**self.params)
 
 
@@ -167,13 +168,16 @@ class MethodEntry(_Table):
         """Whether it sums over D."""
         return METHODS[self.method].needs_full_space
 
-    def make(self, settings: ProtocolSettings, backbone: BackboneEntry, p_min: float | None) -> Debiaser:
-        """The debiaser under a protocol."""
-        options = settings.method_options(weighted=self.takes_propensity)
+    def make(
+        self, settings: ProtocolSettings, backbone: BackboneEntry, p_min: float | None, density: float
+    ) -> Debiaser:
+        """The debiaser under a protocol, for a log of which so many of all pairs are clicked."""
+        options = settings.method_options(weighted=self.takes_propensity, method=self.method, density=density)
         if settings.name == "honest" and p_min is None:
             # Each method has a clip of its own, which the protocol leaves to it.
             options.pop("p_min", None)
-        method = make_method(self.method, backbone=(self.backbone or backbone).make(), **options)
+        network = settings.method_backbone((self.backbone or backbone).make())
+        method = make_method(self.method, backbone=network, **options)
         return method.set_params(**self.params)
 
 
@@ -260,12 +264,17 @@ class Grid(_Table):
 
     @property
     def settings(self) -> ProtocolSettings:
-        """What the protocol decides."""
+        """What the protocol decides for the first dataset."""
+        return self.settings_for(self.datasets[0].name)
+
+    def settings_for(self, data: str) -> ProtocolSettings:
+        """What the protocol decides for a dataset."""
         return protocol_settings(
             self.protocol,
             crossfit=self.crossfit or None,
             propensity_epochs=self.propensity_epochs,
             p_min=DEFAULT_CLIP if self.p_min is None else self.p_min,
+            data=data,
         )
 
 
