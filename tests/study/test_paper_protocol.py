@@ -29,6 +29,7 @@ def everything(switches: PaperProtocol, data: str = "coat") -> dict[str, object]
         "propensity": propensity,
         "methods": methods,
         "test": settings.test_protocol,
+        "backbone": repr(switches.method_backbone(NeuMF())),
         "uncertainty": [repr(switches.uncertainty(name)) for name in ("mc-dropout", "dual-focal")],
     }
 
@@ -80,6 +81,7 @@ def test_weight_decay_of_a_summed_loss_is_that_of_our_mean():
 
 def test_the_published_network_drops_embeddings_and_other_backbones_stay():
     assert PAPER.backbone(NeuMF(dim=8)) == NeuMF(dim=8, emb_dropout=0.2)
+    assert PAPER.method_backbone(NeuMF(dim=8)) == NeuMF(dim=8)
     assert PAPER.backbone(MF()) == MF()
     assert PAPER.uncertainty("mc-dropout") == MCDropout(layers="embedding")
     assert PAPER.uncertainty("dual-focal") == DualFocal(link="none", legacy_probabilities=True)
@@ -153,3 +155,24 @@ def test_dual_focal_on_probabilities_is_the_loss_of_the_squeezed_logit():
     assert torch.allclose(legacy, squeezed)
     with pytest.raises(ParameterError, match="use link='none'"):
         DualFocal(legacy_probabilities=True).check()
+
+
+def test_both_terms_of_a_click_see_the_same_noise_of_the_imputer(log):
+    import torch
+
+    class Spied(us.DRJL):
+        seen: list[torch.Tensor]
+
+        def imputer_output(self, setting, batch):
+            output = super().imputer_output(setting, batch)
+            self.seen.append(output)
+            return output
+
+    options = PAPER.method_options("dr-jl", data="coat", density=log.density) | {"epochs": 1}
+    method = Spied(backbone=NeuMF(dim=4, layers=(4,), dropout=0.5), **options)
+    method.seen = []
+    method.fit(log, propensity=0.5, device="cpu")
+    correction, imputed, full = method.seen[:3]
+    assert imputed is correction
+    assert full.shape[1] == 6 * correction.shape[1]
+    assert method.seen[3] is not correction

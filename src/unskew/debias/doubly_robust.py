@@ -89,14 +89,16 @@ class DoublyRobust(Debiaser):
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """mean_{B_D} ê + (|O|/|D|) · mean_{B_O} (e − ê)/p."""
+        setting.imputed = None
         logit = setting.logit(observed)
-        correction = self.correction(setting, observed, logit)
+        clicked = self.correction(setting, observed, logit)
+        if self.legacy_scaling:
+            clicked = clicked + self.imputed_error(setting, observed, logit)
         imputed = self.imputed_error(setting, full, setting.logit(full))
         if self.legacy_scaling:
             share = 1.0 / (1.0 + self.ratio)
-            clicked = self.imputed_error(setting, observed, logit) + correction
             return share * clicked.mean(-1) + (1.0 - share) * imputed.mean(-1)
-        return stratified(observed=correction, full=imputed, density=setting.density)
+        return stratified(observed=clicked, full=imputed, density=setting.density)
 
     def imputed_error(self, setting: Setting, batch: Batch, logit: Tensor) -> Tensor:
         """ê of a batch of O or D."""

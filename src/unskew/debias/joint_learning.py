@@ -91,10 +91,13 @@ class JointLearning(DoublyRobust):
 
     def imputer_output(self, setting: Setting, batch: Batch) -> Tensor:
         """b, without gradient and, unless asked for, dropout."""
-        if self.legacy_noisy_imputer:
+        if not self.legacy_noisy_imputer:
+            return setting.predicted(batch, "imputation")
+        # Both terms of a click must see the same noise: what the loss read of a batch is kept until its end.
+        if setting.imputed is None or setting.imputed[0] is not batch:
             with torch.no_grad():
-                return setting.logit(batch, "imputation")
-        return setting.predicted(batch, "imputation")
+                setting.imputed = batch, setting.logit(batch, "imputation")
+        return setting.imputed[1]
 
     def imputation_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """(|O|/|D|) · mean_B w·(e − ê)², or the mean of w·(e − ê)² with weights of mean 1."""

@@ -42,6 +42,8 @@ class Setting:
     """Whether the batches' propensities were given."""
     held_out: HeldOut | None = None
     """Which cells no click tower trains on."""
+    imputed: tuple[Batch, Tensor] | None = None
+    """The batch that a noisy imputer read last within a loss, and its output."""
 
     def logits(self, batch: Batch, *towers: str) -> tuple[Tensor, ...]:
         """Logits ``[R, B]`` of a batch, one for each tower; towers of one network share one look-up."""

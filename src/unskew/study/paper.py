@@ -40,7 +40,8 @@ _DESCRIPTIONS = {
     "no_offset": "no logit offset, so scores are not propensities over D",
     "spare_tenth": "a tenth of the training pairs spared for logging, and counted as training pairs after",
     "propensity_epochs_fixed": "the propensity trained for a fixed number of epochs, last weights kept",
-    "embedding_dropout": "dropout of 0.2 on the looked-up embeddings too",
+    "embedding_dropout": "dropout of 0.2 on the propensity's embeddings too (its later version)",
+    "models_of_first_version": "conversion models without it (the first version; which was used is unknown)",
     "platt_in_sample": "calibrator fitted on training clicks and fresh negatives",
     "platt_dropout": "dropout left on in the scores that are calibrated",
     "ece_in_sample": "ECE measured on training clicks and fresh negatives, 1:1",
@@ -75,6 +76,7 @@ class PaperProtocol:
     spare_tenth: bool = True
     propensity_epochs_fixed: bool = True
     embedding_dropout: bool = True
+    models_of_first_version: bool = True
     platt_in_sample: bool = True
     platt_dropout: bool = True
     ece_in_sample: bool = True
@@ -109,10 +111,12 @@ class PaperProtocol:
         )
 
     def backbone(self, backbone: Backbone) -> Backbone:
-        """The backbone as the published code has it; one that is not NeuMF stays as it is."""
-        if not (self.embedding_dropout and isinstance(backbone, NeuMF)):
-            return backbone
-        return NeuMF(**{**backbone.get_params(deep=False), "emb_dropout": DROPOUT})
+        """The propensity's backbone as the published code has it; one that is not NeuMF stays as it is."""
+        return _with_embedding_dropout(backbone) if self.embedding_dropout else backbone
+
+    def method_backbone(self, backbone: Backbone) -> Backbone:
+        """A conversion model's backbone, likewise."""
+        return backbone if self.models_of_first_version else _with_embedding_dropout(backbone)
 
     def uncertainty(self, name: str) -> Uncertainty | None:
         """An uncertainty method as the published code has it."""
@@ -189,6 +193,12 @@ class PaperProtocol:
                 "copy": "batch" if self.mrdr_copy_per_batch else "epoch",
             }
         return options
+
+
+def _with_embedding_dropout(backbone: Backbone) -> Backbone:
+    if not isinstance(backbone, NeuMF):
+        return backbone
+    return NeuMF(**{**backbone.get_params(deep=False), "emb_dropout": DROPOUT})
 
 
 def switch_names() -> tuple[str, ...]:

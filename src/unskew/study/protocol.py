@@ -49,7 +49,7 @@ class ProtocolSettings:
 
     def method_backbone(self, backbone: Backbone) -> Backbone:
         """The backbone of a conversion model under this protocol."""
-        return self.switches.backbone(backbone) if self.name == "paper" else backbone
+        return self.switches.method_backbone(backbone) if self.name == "paper" else backbone
 
     def method_options(
         self, *, weighted: bool, method: str | None = None, density: float = 1.0
