@@ -44,7 +44,7 @@ def test_every_switch_changes_something_is_told_and_can_be_turned_back(name):
 
 
 def test_an_unknown_switch_is_told():
-    with pytest.raises(ParameterError, match="no switch 'offset'. To fix: use one of sampled_negatives"):
+    with pytest.raises(ParameterError, match=r"no switch 'offset'\. To fix: use one of sampled"):
         PAPER.reversed("offset")
 
 
