@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -505,3 +507,10 @@ class TestBadInput:
             us.compare({"a": rates}, world.train, propensity=0.3, held_out="all")
         with pytest.raises(ParameterError, match="the baseline 'c' is none of the models"):
             us.compare({"a": rates, "b": rates}, world.train, propensity=0.3, held_out="all", baseline="c")
+
+
+def test_the_example_of_the_page_is_true():
+    page = Path(__file__).parents[1] / "docs" / "evaluation.md"
+    failed, attempted = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
+    assert attempted > 3
+    assert failed == 0
