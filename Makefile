@@ -24,7 +24,8 @@ $(VENV)/.installed-test: $(VENV)/.installed
 install: $(VENV)/.installed  ## the library and the command line, into .venv
 
 demo: $(VENV)/.installed  ## a synthetic world from log to report, about a minute
-	$(BIN)/unskew run --data synthetic --out runs/demo --overwrite
+	$(BIN)/unskew run --data synthetic --option n_users=200 --option n_items=150 --option density=0.12 \
+		--crossfit 3 --propensity-epochs 15 --out runs/demo --overwrite
 
 lint: $(VENV)/.installed-test  ## ruff
 	$(BIN)/ruff check .

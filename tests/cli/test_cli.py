@@ -421,3 +421,28 @@ def test_the_console_script_and_the_module_run_it():
     done = subprocess.run([sys.executable, "-m", "unskew", "fly"], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
+
+
+class TestLoaderOptions:
+    def test_numbers_truth_values_and_text_reach_the_loader(self):
+        from unskew.cli.run import _parsed
+
+        assert [_parsed(each) for each in ("n_users=60", "bias=0.5", "features=true", "name=x=y")] == [
+            ("n_users", 60),
+            ("bias", 0.5),
+            ("features", True),
+            ("name", "x=y"),
+        ]
+
+    def test_an_option_without_a_value_is_told(self, tmp_path, capsys):
+        from unskew.cli import main
+
+        assert main(["run", "--option", "n_users", "--out", str(tmp_path / "run")]) == 2
+        assert "n_users" in capsys.readouterr().err
+        assert not (tmp_path / "run").exists()
+
+    def test_an_option_the_loader_does_not_know_is_told(self, tmp_path, capsys):
+        from unskew.cli import main
+
+        assert main(["run", "--option", "colour=3", "--out", str(tmp_path / "run")]) == 2
+        assert "colour" in capsys.readouterr().err

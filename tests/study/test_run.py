@@ -49,7 +49,7 @@ def result():
 
 @pytest.fixture
 def folder(result, tmp_path):
-    write_run(result, tmp_path / "run", report="<html></html>", overwrite=False)
+    write_run(result, tmp_path / "run", report="<html></html>", overview="<svg/>", overwrite=False)
     return tmp_path / "run"
 
 
@@ -191,7 +191,7 @@ def test_files_without_a_test_log_give_propensities_and_models(space, tmp_path):
     assert "truth" not in result.metrics
     assert result.metrics["data"]["population"] == (600 if space == "matrix" else 400)
     assert set(result.models) == {"naive", "ips_raw", "ips"}
-    write_run(result, tmp_path / "run", report="", overwrite=False)
+    write_run(result, tmp_path / "run", report="", overview="<svg/>", overwrite=False)
     assert us.load_model(tmp_path / "run").predict(result.dataset.train) == pytest.approx(
         result.models["ips"].predict(result.dataset.train)
     )
@@ -268,7 +268,7 @@ class TestFolder:
 
         monkeypatch.setattr(run_folder, broken, fail)
         with pytest.raises(type(error)):
-            write_run(result, tmp_path / "run", report="", overwrite=False)
+            write_run(result, tmp_path / "run", report="", overview="<svg/>", overwrite=False)
         assert not list(tmp_path.iterdir())
 
     def test_an_earlier_run_survives_the_failure_of_a_later_one(self, result, folder, monkeypatch):
@@ -278,15 +278,15 @@ class TestFolder:
         before = {path.name: path.read_bytes() for path in folder.iterdir()}
         monkeypatch.setattr(run_folder, "write_json", fail)
         with pytest.raises(OSError, match="disk full"):
-            write_run(result, folder, report="new", overwrite=True)
+            write_run(result, folder, report="new", overview="<svg/>", overwrite=True)
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
         assert [path.name for path in folder.parent.iterdir()] == ["run"]
 
     def test_an_earlier_run_is_replaced_on_request_and_only_then(self, result, folder):
         with pytest.raises(RunFolderError, match=r"holds a run already.*--overwrite"):
-            write_run(result, folder, report="new", overwrite=False)
+            write_run(result, folder, report="new", overview="<svg/>", overwrite=False)
         (folder / "stale").write_text("of the earlier run")
-        write_run(result, folder, report="new", overwrite=True)
+        write_run(result, folder, report="new", overview="<svg/>", overwrite=True)
         assert (folder / "report.html").read_text() == "new"
         assert {path.name for path in folder.iterdir()} == FILES
 
@@ -295,7 +295,7 @@ class TestFolder:
         (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
         for overwrite in (False, True):
             with pytest.raises(RunFolderError, match="a folder with other things in it"):
-                write_run(result, tmp_path / "thesis", report="", overwrite=overwrite)
+                write_run(result, tmp_path / "thesis", report="", overview="<svg/>", overwrite=overwrite)
         assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years of work"
 
 

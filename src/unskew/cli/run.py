@@ -17,6 +17,10 @@ def run(
         str, typer.Option(help="A dataset (synthetic, coat, yahoo_r3, kuairand) or a CSV/Parquet file.")
     ] = "synthetic",
     root: Annotated[str | None, typer.Option(help="The folder of the dataset's files.")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", help="KEY=VALUE for the dataset's loader, e.g. n_users=200; repeatable."),
+    ] = None,
     test: Annotated[
         str | None, typer.Option(help="With a file: a file of randomly shown pairs to test on.")
     ] = None,
@@ -69,11 +73,11 @@ def run(
     if json is not None and (json.is_dir() or not json.absolute().parent.is_dir()):
         problem = "is a folder" if json.is_dir() else "lies in a folder that does not exist"
         raise ParameterError(f"--json {json} {problem}", remedy="give the name of a file in a folder")
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = dict(_parsed(each) for each in option or ())
     if is_file:
         if not (Path(root or "") / data).exists():
             raise DataError("there is no such file", where=data, remedy="give --data an existing file")
-        options = {
+        options |= {
             "train": data,
             "test": test,
             "user": user,
@@ -87,7 +91,7 @@ def run(
         raise ParameterError("--test goes with --data FILE", remedy="leave it out, or give a file as --data")
 
     from unskew.progress import progress_bars
-    from unskew.report import render_run_report
+    from unskew.report import overview_svg, render_run_report
     from unskew.study.folder import write_run
     from unskew.study.run import RunConfig, run_job
 
@@ -116,10 +120,26 @@ def run(
         clicked=result.clicked,
         histories=result.histories,
     )
-    write_run(result, target, report=report, overwrite=overwrite)
+    overview = overview_svg(metrics=result.metrics, sketches=result.sketches)
+    write_run(result, target, report=report, overview=overview, overwrite=overwrite)
     if json is not None:
         write_json(json, result.metrics)
     from unskew.cli.tables import print_run
 
     print_run(result.metrics)
     print(f"\nThe report: {target / 'report.html'}")
+
+
+def _parsed(option: str) -> tuple[str, Any]:
+    """``n_users=200`` → the name and a number, truth value or text."""
+    name, equals, text = option.partition("=")
+    if not name or not equals:
+        raise ParameterError(f"--option {option!r} is not KEY=VALUE", remedy="write for example n_users=200")
+    if text.lower() in ("true", "false"):
+        return name, text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return name, kind(text)
+        except ValueError:
+            continue
+    return name, text

@@ -16,9 +16,10 @@ from unskew.saved import write_config
 from unskew.study.run import RunResult
 
 
-def write_run(result: RunResult, folder: Path, *, report: str, overwrite: bool) -> None:
+def write_run(result: RunResult, folder: Path, *, report: str, overview: str, overwrite: bool) -> None:
     """Write ``config.toml``, ``model.safetensors``, ``calibrator.json``, ``propensities.parquet``,
-    ``metrics.json``, ``report.html``, the propensity's weights and the vocabularies."""
+    ``metrics.json``, ``report.html``, its first picture as ``overview.svg``, the propensity's weights and the
+    vocabularies."""
     with whole_folder(folder, overwrite=overwrite) as beside:
         config = {
             "main": result.config.method,
@@ -30,6 +31,7 @@ def write_run(result: RunResult, folder: Path, *, report: str, overwrite: bool) 
         pq.write_table(propensity_table(result), beside / "propensities.parquet")
         write_json(beside / "metrics.json", result.metrics)
         (beside / "report.html").write_text(report, encoding="utf-8")
+        (beside / "overview.svg").write_text(overview, encoding="utf-8")
 
 
 def propensity_table(result: RunResult) -> pa.Table:
