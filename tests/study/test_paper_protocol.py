@@ -176,3 +176,16 @@ def test_both_terms_of_a_click_see_the_same_noise_of_the_imputer(log):
     assert imputed is correction
     assert full.shape[1] == 6 * correction.shape[1]
     assert method.seen[3] is not correction
+
+
+def test_members_of_an_ensemble_are_judged_on_the_same_cells(log):
+    from unskew.propensity import DeepEnsemble
+    from unskew.propensity.fitting import Fitting
+
+    propensity = PAPER.propensity(MF(dim=2), None, data="coat", epochs=1)
+    propensity.set_params(uncertainty=DeepEnsemble(members=3)).fit(log, seeds=2, device="cpu")
+    cells, _ = Fitting(propensity, 1.0).training_cells()
+    first, second = cells[:3], cells[3:]
+    assert bool((first == first[0]).all())
+    assert bool((second == second[0]).all())
+    assert not bool((first[0] == second[0]).all())

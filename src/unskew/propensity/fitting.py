@@ -52,7 +52,9 @@ class Fitting:
 
     def training_cells(self) -> tuple[Tensor, Tensor]:
         """The training clicks and fresh negatives, as published code calibrates and judges on."""
-        seeds = self.propensity.replica_seeds("fresh negatives")
+        # Members of an ensemble are judged together, so they get the same cells in the same order.
+        of_folds = self.propensity.replica_seeds("fresh negatives")[:: self.members]
+        seeds = [seed for seed in of_folds for _ in range(self.members)]
         everything = ClicksAndNegatives(
             self.population, seeds, 1, self.propensity.slots_, self._training(), self.ratio or 1.0
         )
