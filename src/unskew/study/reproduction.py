@@ -163,7 +163,8 @@ class Reproduction:
     def _keep(self, key: str, sketch: Path, propensity: Propensity) -> None:
         log = self.dataset.train
         figures = propensity.diagnose(p_min=self.settings.p_min)["calibrated"]["per_seed"]
-        if log.space == "matrix" and log.population_size * len(self.seeds) <= MOST_CELLS * 10:
+        everywhere = log.space == "matrix" and log.population_size <= MOST_CELLS
+        if self.settings.name == "paper" and everywhere:
             figures = {**figures, **self._over_all_of_d(propensity)}
         self._write(
             key,

@@ -14,7 +14,7 @@ from unskew.study.reading import readings
 from unskew.study.reproduce import Reproduced
 
 END = "<!-- end of results -->"
-NOT_YET = "*Not run yet: see the command above.*"
+NOT_YET = "*Not run yet: the command is told in the introduction.*"
 FIGURES = "figures"
 
 ORDER = {
@@ -54,7 +54,12 @@ Every number below was made by a command; the sections between marks are written
 (`unskew reproduce … --write-docs docs/results.md`) and are never edited by hand. ± is the standard deviation
 over seeds (ddof 1); \\* differs from raw (in the table of later methods: from ESCM²-DR) at 5 % by a paired
 t-test with Holm's correction over the whole table; ‡ is the paper's own mark; "off, in its s.d." is how many
-of the paper's standard deviations our mean is away from its mean.
+of the paper's standard deviations our mean is away from its mean. To make it again:
+
+```
+unskew reproduce all --data coat --root DATA/coat --protocol paper --seeds 10 --write-docs docs/results.md
+unskew reproduce all --data coat --root DATA/coat --protocol honest --seeds 10 --write-docs docs/results.md
+```
 
 ## In short
 
@@ -94,6 +99,7 @@ def skeleton() -> str:
 
 def write_page(path: Path, result: Reproduced) -> None:
     """Put a result into a page's sections; the page is begun where there is none. Figures lie beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     page = path.read_text(encoding="utf-8") if path.is_file() else skeleton()
     protocol = result.config.protocol
     texts = {f"{protocol} facts": _facts(result)}
