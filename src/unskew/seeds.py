@@ -29,7 +29,8 @@ def as_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     >>> as_seeds(3), as_seeds([7, 11])
     ((0, 1, 2), (7, 11))
     """
-    chosen = tuple(range(seeds)) if isinstance(seeds, int | np.integer) else tuple(int(seed) for seed in seeds)
+    each = range(seeds) if isinstance(seeds, int | np.integer) else seeds
+    chosen = tuple(int(seed) for seed in each)
     if not chosen or min(chosen) < 0 or len(set(chosen)) != len(chosen):
         raise ParameterError(
             f"seeds must be a positive count or distinct non-negative numbers, not {seeds!r}",
