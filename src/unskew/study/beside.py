@@ -78,14 +78,14 @@ def summarised(
     table: pa.Table, preset: Preset, sources: Sequence[str], dataset: str, part: str
 ) -> StudySummary:
     """Figures of a preset's rows on one test set; all its tests are one family."""
-    wanted = {(SOURCES[key].propensity, SOURCES[key].calibrator) for key in sources} | {("", "")}
-    keep = [
-        line["dataset"] == dataset
-        and line["part"] == part
-        and (part == "propensity" or line["method"] in preset.methods)
-        and (line["propensity"], line["calibrator"]) in wanted
-        for line in table.select(["dataset", "part", "method", "propensity", "calibrator"]).to_pylist()
-    ]
+    wanted = {_pair(key) for key in sources} | {("", "")}
+    keep = []
+    for line in table.select(["dataset", "part", "method", "propensity", "calibrator"]).to_pylist():
+        of_row = line["propensity"], line["calibrator"]
+        about = part == "propensity" or line["method"] in preset.methods
+        alone = preset.only_with.get(line["method"])
+        fits = of_row in wanted if alone is None else of_row == _pair(alone)
+        keep.append(line["dataset"] == dataset and line["part"] == part and about and fits)
     chosen = table.filter(pa.array(keep))
     protocol = str(pc.min(chosen["protocol"]))
     metrics = RANKING if part == "method" else PAPER_PROPENSITY if protocol == "paper" else HONEST_PROPENSITY
@@ -97,6 +97,10 @@ def summarised(
         against=against,
         title=preset.title,
     )
+
+
+def _pair(key: str) -> tuple[str, str]:
+    return SOURCES[key].propensity, SOURCES[key].calibrator
 
 
 def comparisons(found: StudySummary, preset: Preset) -> list[Comparison]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from unskew.errors import ParameterError
@@ -92,8 +93,8 @@ class Preset:
         The table of :mod:`unskew.study.published` beside it.
     methods
         Methods that it needs.
-    sources
-        Rows of its weighted methods; None is all of the protocol's.
+    only_with
+        The one row of a method; methods that are not named have all of the protocol's.
     only
         The dataset that it is about; None is any.
     """
@@ -103,7 +104,7 @@ class Preset:
     kind: Kind
     published: str = ""
     methods: tuple[str, ...] = ()
-    sources: tuple[str, ...] | None = None
+    only_with: Mapping[str, str] = field(default_factory=dict)
     only: str | None = None
 
 
@@ -127,7 +128,7 @@ PRESETS = {
             "methods",
             "sota",
             ("gpl", "cdr", "dr-v2", "escm2-dr", "mrdr"),
-            sources=("platt",),
+            only_with={"mrdr": "platt", "cdr": "raw"},
         ),
         Preset("table-efficiency", "Time of training and inference", "efficiency", "efficiency"),
         Preset("table-switches", "One deviation of the published code at a time", "switches", "ece"),

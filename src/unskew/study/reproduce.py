@@ -197,10 +197,6 @@ def _settings(config: ReproduceConfig, data: str, switches: PaperProtocol) -> Pr
     )
 
 
-def _sources(preset: Preset, protocol: ProtocolName) -> tuple[str, ...]:
-    return preset.sources or sources_of(protocol)
-
-
 def _rows(work: Reproduction, presets: Sequence[Preset]) -> Iterator[dict[str, Any]]:
     """The long table's rows of all presets, each once."""
     protocol = work.settings.name
@@ -209,8 +205,8 @@ def _rows(work: Reproduction, presets: Sequence[Preset]) -> Iterator[dict[str, A
     wanted: dict[str, dict[str, None]] = {}
     for preset in presets:
         for method in preset.methods if preset.kind == "methods" else ():
-            extra = ("raw",) if preset.name == "table-sota" and method == "cdr" else ()
-            keys = extra or _sources(preset, protocol)
+            alone = preset.only_with.get(method)
+            keys = sources_of(protocol) if alone is None else (alone,)
             wanted.setdefault(method, {}).update(dict.fromkeys(keys))
     for method, chosen in wanted.items():
         yield from work.method_rows(method, list(chosen))
@@ -219,10 +215,8 @@ def _rows(work: Reproduction, presets: Sequence[Preset]) -> Iterator[dict[str, A
 def _add_tables(result: Reproduced, work: Reproduction, preset: Preset) -> None:
     assert result.table is not None
     protocol = work.settings.name
-    sources = _sources(preset, protocol)
+    sources = sources_of(protocol)
     part = "propensity" if preset.kind == "propensities" else "method"
-    if preset.name == "table-sota":
-        sources = (*sources, "raw")
     names = [work.dataset.name]
     if part == "method":
         names += [f"{work.dataset.name} ({test})" for test in work.tests if test]
@@ -231,6 +225,8 @@ def _add_tables(result: Reproduced, work: Reproduction, preset: Preset) -> None:
         if number == 0:
             result.comparisons[preset.name] = comparisons(found, preset)
         measured = _measured_on(work, number) if part == "method" else _judged_on(work)
+        if preset.name == "table-sota" and protocol == "paper":
+            measured += "; methods without published code keep their own defaults, the epoch chosen on clicks"
         with_paper = number == 0 or protocol == "honest"
         shown = beside(found, preset, note=measured, with_paper=with_paper)
         result.tables.setdefault(preset.name, []).append(shown)
