@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,33 +13,30 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 from torch import Tensor
 
-from unskew.backbones import Backbone, NeuMF
-from unskew.calibration import Calibrator, Platt
 from unskew.errors import NotFittedError
-from unskew.estimator import Estimator, require
+from unskew.estimator import require
 from unskew.log import Log
 from unskew.metrics import CalibrationSketch
 from unskew.progress import SILENT, Progress
 from unskew.propensity.crossfitting import Scored, apply, cross_calibrators, held_out_sketches
-from unskew.propensity.design import OUT, STOP, SplitDesign
+from unskew.propensity.design import OUT, STOP
 from unskew.propensity.diagnosis import average, propensity_figures
 from unskew.propensity.fitting import Fitting
-from unskew.propensity.negatives import Negatives, logit_offset, resolve_ratio
-from unskew.propensity.uncertainty import DualFocal, Uncertainty
+from unskew.propensity.negatives import logit_offset, resolve_ratio
+from unskew.propensity.options import PropensityOptions
+from unskew.propensity.uncertainty import DualFocal
 from unskew.seeds import as_seeds, stream
 from unskew.training import Population, Slots, resolve_device
 from unskew.training.inference import probability_moments
-from unskew.training.population import FoldBy
 from unskew.vocabulary import UNSEEN_CODE, Unseen
 
-CellsKind = Literal["held-out", "training"]
 _READ_OFF = ("calibrator", "uncertainty", "calibrator_dropout", "calibrate_on", "judge_on")
 """Parameters that matter after training alone."""
 _NO_DATA = "a loaded propensity keeps no data to diagnose"
 
 
 @dataclass(kw_only=True)
-class Propensity(Estimator):
+class Propensity(PropensityOptions):
     """p̃(u, i) = q(σ(g_φ(u, i))): how likely each pair of the population was to be clicked.
 
     g_φ is ``backbone``, trained by L_g = −mean_D [o·log p̂ + (1 − o)·log(1 − p̂)] over the cells of D; q is
@@ -89,24 +86,6 @@ class Propensity(Estimator):
     """
 
     name: ClassVar[str] = "propensity"
-    backbone: Backbone = field(default_factory=NeuMF)
-    calibrator: Calibrator | None = field(default_factory=Platt)
-    uncertainty: Uncertainty | None = None
-    crossfit: int | None = None
-    fold_by: FoldBy = "cell"
-    negatives: Negatives = "auto"
-    resample_negatives: bool = True
-    population: Literal["D", "sampled"] = "D"
-    calibrate_on: CellsKind = "held-out"
-    judge_on: CellsKind | None = None
-    spare_tenth: bool = False
-    calibrator_dropout: bool = False
-    label_smoothing: float = 0.0
-    epochs: int = 50
-    batch_size: int = 1024
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.0
-    patience: int | None = 5
 
     def fit(
         self,
@@ -303,55 +282,6 @@ class Propensity(Estimator):
         if self.log_ is None:
             raise NotFittedError(_NO_DATA, remedy="fit it again")
         return self._sketches_calibrated if calibrated else self._sketches_raw
-
-    def _check(self) -> None:
-        self.method().check()
-        for name, kind in (("calibrate_on", self.calibrate_on), ("judge_on", self.judged_on())):
-            require(
-                kind in ("held-out", "training"), f"{name} must be 'held-out' or 'training', not {kind!r}"
-            )
-        require(
-            self.crossfit is None or {self.calibrate_on, self.judged_on()} == {"held-out"},
-            "cross-fitting and calibrating or judging on training cells exclude each other",
-        )
-        require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}")
-        require(self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}")
-        require(
-            0.0 <= self.label_smoothing < 1.0,
-            f"label_smoothing must be in [0, 1), not {self.label_smoothing}",
-        )
-        require(
-            self.population in ("D", "sampled"),
-            f"population must be 'D' or 'sampled', not {self.population!r}",
-        )
-        require(
-            self.fold_by in ("cell", "user", "item"),
-            f"fold_by must be 'cell', 'user' or 'item', not {self.fold_by!r}",
-        )
-
-    def method(self) -> Uncertainty:
-        """The uncertainty method; one that changes nothing if there is none."""
-        return self.uncertainty or Uncertainty()
-
-    def judged_on(self) -> CellsKind:
-        """``judge_on``, or where the calibrator is fitted."""
-        return self.judge_on or self.calibrate_on
-
-    def holds_out(self) -> bool:
-        """Whether any cell of D is kept from training."""
-        return "held-out" in (self.calibrate_on, self.judged_on()) or self.patience is not None
-
-    def split_design(self) -> SplitDesign:
-        """Which cells have which role."""
-        return SplitDesign.of(self.crossfit, hold_out=self.holds_out(), spare=self.spare_tenth)
-
-    def calibrator_noise(self) -> bool:
-        """Whether the calibrator's scores have dropout noise of their own."""
-        return self.calibrator_dropout and self.calibrator is not None and not self.method().passes()
-
-    def trained_backbone(self) -> Backbone:
-        """The backbone as the uncertainty method has it."""
-        return self.method().backbone(self.backbone)
 
     def network_replicas(self) -> int:
         """Networks in the stack: seeds × folds × members."""
