@@ -8,6 +8,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 import unskew as us
 from unskew.errors import DataError
+from unskew.evaluation import compared_by, gain
 from unskew.metrics.ranking import ranking_rails
 
 
@@ -59,6 +60,19 @@ def test_the_level_of_predictions_is_told_beside_their_order(data):
     ratio = shown.mean() / outcome.mean()
     np.testing.assert_allclose(told["mean_over_rate"], [ratio, ratio / 2])
     assert told["auc"][0] == told["auc"][1], "which order alone cannot tell apart"
+
+
+def test_scores_to_rank_by_have_no_level(data):
+    model = Given(np.random.default_rng(0).random((1, 40, 30)))
+    model.predicts_rates = False
+    assert not {"nll", "mean_over_rate"} & set(us.evaluate(model, data.test))
+
+
+def test_promising_too_little_is_as_far_off_as_promising_too_much():
+    far, near = (compared_by("mean_over_rate", np.array(each)) for each in ([0.5, 1.5], [1.25, 0.75]))
+    np.testing.assert_array_equal(far, [0.5, 0.5])
+    assert gain("mean_over_rate", float((near - far).mean())) == 0.25
+    assert gain("nll", -0.1) > 0 > gain("auc", -0.1)
 
 
 def test_other_cutoffs_can_be_asked(data):

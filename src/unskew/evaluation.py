@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,11 @@ from unskew.metrics.ranking import ranking_metrics, user_auc
 
 CUTOFFS = (2, 4, 6)
 """The paper's K."""
+
+Goal = Literal["higher", "lower", "one"]
+
+GOALS: dict[str, Goal] = {"nll": "lower", "mean_over_rate": "one"}
+"""What is good, for the metrics that look at the level of predictions; of all others more is better."""
 
 
 class ConversionModel(Protocol):
@@ -32,8 +37,10 @@ def evaluate(
     ``recall@k``, ``ndcg@k``, ``nll`` and ``mean_over_rate`` (mean prediction ÷ conversion rate: above 1 the
     model promises more than it keeps); each an array with one value per seed of the model.
 
-    Ranking metrics cannot see a skewed level, which ``nll`` and ``mean_over_rate`` do. Only a user's own test
-    items are ranked, over users with at least one conversion; ties are broken at random by ``seed``.
+    Ranking metrics cannot see a skewed level, which ``nll`` and ``mean_over_rate`` do; a model whose
+    predictions are scores to rank by (``predicts_rates = False``) has no level, and neither of the two. Only
+    a user's own test items are ranked, over users with at least one conversion; ties are broken at random by
+    ``seed``.
     """
     clicked = test.clicked
     rows = test.take(clicked)
@@ -43,14 +50,43 @@ def evaluate(
             f"every conversion of the test log is {outcome[0]:g}: nothing can be ranked",
             remedy="give a test log with converted and unconverted rows",
         )
+    has_level = getattr(model, "predicts_rates", True)
     lines = [
         {
             "auc": auc(score=score, outcome=outcome),
             "user_auc": user_auc(user=rows.user, outcome=outcome, score=score),
-            "nll": nll(score=score, outcome=outcome),
-            "mean_over_rate": float(score.mean() / outcome.mean()),
+            **(_level(score, outcome) if has_level else {}),
             **ranking_metrics(user=rows.user, outcome=outcome, score=score, ks=tuple(ks), seed=seed),
         }
         for score in model.predict_each(rows)
     ]
     return {name: np.array([line[name] for line in lines]) for name in lines[0]}
+
+
+def _level(score: NDArray[np.float64], outcome: NDArray[np.float32]) -> dict[str, float]:
+    return {
+        "nll": nll(score=score, outcome=outcome),
+        "mean_over_rate": float(score.mean() / outcome.mean()),
+    }
+
+
+def compared_by(metric: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What two models are compared by: the values, or their distance from 1 where 1 is the goal.
+
+    Examples
+    --------
+    >>> compared_by("mean_over_rate", np.array([1.5, 0.75])), compared_by("auc", np.array([0.7]))
+    (array([0.5 , 0.25]), array([0.7]))
+    """
+    return np.abs(values - 1.0) if GOALS.get(metric) == "one" else values
+
+
+def gain(metric: str, difference: float) -> float:
+    """A difference of what models are compared by, turned so that more is better.
+
+    Examples
+    --------
+    >>> gain("auc", 0.1), gain("nll", 0.1)
+    (0.1, -0.1)
+    """
+    return -difference if metric in GOALS else difference

@@ -34,6 +34,7 @@ FILES = {
     "config.toml",
     "items.parquet",
     "metrics.json",
+    "overview.svg",
     "model.safetensors",
     "propensities.parquet",
     "propensity.safetensors",
@@ -103,8 +104,10 @@ class TestMetrics:
         for key, of_method in comparison.items():
             assert set(of_method) >= {"auc", "user_auc"} | RANKING
             for name, told in of_method.items():
-                expected = methods[key][name]["mean"] - methods["naive"][name]["mean"]
-                assert told["difference"] == pytest.approx(expected, abs=1e-12)
+                seeds = [np.array(methods[k][name]["seeds"]) for k in (key, "naive")]
+                if name == "mean_over_rate":
+                    seeds = [np.abs(each - 1) for each in seeds]
+                assert told["difference"] == pytest.approx(np.mean(seeds[0] - seeds[1]), abs=1e-12)
                 assert told["low"] <= told["difference"] <= told["high"]
                 assert told["p_value"] <= told["p_holm"] <= 1
 

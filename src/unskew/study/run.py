@@ -16,7 +16,7 @@ from unskew.datasets import Dataset, load
 from unskew.debias import METHODS, Debiaser, make_method
 from unskew.errors import ParameterError
 from unskew.estimator import require
-from unskew.evaluation import CUTOFFS, evaluate
+from unskew.evaluation import CUTOFFS, compared_by, evaluate
 from unskew.log import Log
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.ranking import ranking_rails
@@ -239,12 +239,16 @@ def _test_metrics(models: Mapping[str, Debiaser], dataset: Dataset) -> dict[str,
 
 
 def _comparison(values: Mapping[str, Mapping[str, NDArray[np.float64]]]) -> dict[str, Any]:
-    """Paired differences to the baseline, with Holm's correction over all methods and metrics."""
+    """Paired differences to the baseline, with Holm's correction over all methods and metrics; where 1 is
+    the goal (``mean_over_rate``), differences of the distance from 1."""
     baseline = values[BASELINE]
     pairs = [(key, name) for key in values if key != BASELINE for name in values[key]]
     if not pairs or len(baseline["auc"]) < 2:
         return {}
-    tests = {pair: paired_test(values[pair[0]][pair[1]], baseline[pair[1]]) for pair in pairs}
+    tests = {
+        (key, name): paired_test(compared_by(name, values[key][name]), compared_by(name, baseline[name]))
+        for key, name in pairs
+    }
     adjusted = dict(zip(pairs, holm([tests[pair].p_value for pair in pairs]), strict=True))
     result: dict[str, Any] = {}
     for (key, name), test in tests.items():
