@@ -23,3 +23,12 @@ def coat_root() -> Path:
     if not (folder / "train.ascii").is_file():
         pytest.skip("the Coat data are not there: put them in $UNSKEW_DATA/coat or ../shared/data/coat")
     return folder
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests marked ``gpu`` are skipped where there is none."""
+    if item.get_closest_marker("gpu") is not None:
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("there is no CUDA device")

@@ -90,49 +90,57 @@ def test_dropout_is_off_in_evaluation_and_on_in_training():
     assert not torch.equal(network(*asked), still)
 
 
-@pytest.mark.parametrize("hashed", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
 class TestNoise:
     SHAPE = (3, 64, 50)
     SEEDS = (5, 6, 7)
 
-    def masks(self, hashed, seeds=SEEDS, rate=0.2, calls=3):
-        noise = Noise(seeds, hashed=hashed)
+    def masks(self, compiled, seeds=SEEDS, rate=0.2, calls=3):
+        noise = Noise(seeds, compiled=compiled)
         shape = (len(seeds), *self.SHAPE[1:])
         return torch.stack([noise.keep_mask(shape, rate, torch.float32) for _ in range(calls)])
 
     @pytest.mark.parametrize("rate", [0.05, 0.2, 0.5, 0.9])
-    def test_values_are_0_or_the_inverse_keep_rate_and_the_rate_is_right(self, hashed, rate):
-        masks = self.masks(hashed, rate=rate)
+    def test_values_are_0_or_the_inverse_keep_rate_and_the_rate_is_right(self, compiled, rate):
+        masks = self.masks(compiled, rate=rate)
         torch.testing.assert_close(masks.unique(), torch.tensor([0.0, 1 / (1 - rate)]))
         for replica in range(3):
             dropped = (masks[:, replica] == 0).double()
             standard_error = math.sqrt(rate * (1 - rate) / dropped.numel())
             assert abs(float(dropped.mean()) - rate) < 3 * standard_error
 
-    def test_a_replica_has_the_masks_of_its_own_seed(self, hashed):
-        stacked = self.masks(hashed)
+    def test_a_replica_has_the_masks_of_its_own_seed(self, compiled):
+        stacked = self.masks(compiled)
         for position, seed in enumerate(self.SEEDS):
-            assert torch.equal(self.masks(hashed, seeds=[seed])[:, 0], stacked[:, position])
+            assert torch.equal(self.masks(compiled, seeds=[seed])[:, 0], stacked[:, position])
 
-    def test_masks_of_calls_and_of_replicas_are_uncorrelated(self, hashed):
-        kept = (self.masks(hashed, rate=0.5) > 0).double().flatten(2) - 0.5
+    def test_masks_of_calls_and_of_replicas_are_uncorrelated(self, compiled):
+        kept = (self.masks(compiled, rate=0.5) > 0).double().flatten(2) - 0.5
         rows = kept.flatten(0, 1)
         correlation = 4 * rows @ rows.T / rows.shape[1]
         off_diagonal = correlation[~torch.eye(len(rows), dtype=torch.bool)]
         assert float(off_diagonal.abs().max()) < 4.5 / math.sqrt(rows.shape[1])
 
-    def test_neighbouring_elements_are_uncorrelated(self, hashed):
-        kept = (self.masks(hashed, rate=0.5, calls=8) > 0).double().flatten() - 0.5
+    def test_neighbouring_elements_are_uncorrelated(self, compiled):
+        kept = (self.masks(compiled, rate=0.5, calls=8) > 0).double().flatten() - 0.5
         for lag in (1, 2, 3, 4, 50):
             correlation = 4 * float((kept[lag:] * kept[:-lag]).mean())
             assert abs(correlation) < 4 / math.sqrt(len(kept)), lag
 
-    def test_restarting_gives_the_same_masks_again(self, hashed):
-        noise = Noise(self.SEEDS, hashed=hashed)
+    def test_restarting_gives_the_same_masks_again(self, compiled):
+        noise = Noise(self.SEEDS, compiled=compiled)
         first = [noise.keep_mask(self.SHAPE, 0.3, torch.float32) for _ in range(2)]
         noise.restart()
         again = [noise.keep_mask(self.SHAPE, 0.3, torch.float32) for _ in range(2)]
         assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.5, 0.77])
+def test_the_compiled_loop_makes_the_masks_that_a_gpu_makes(rate):
+    compiled, tensors = (Noise((5, 2**40 + 1), compiled=each) for each in (True, False))
+    for shape in ((2, 7, 50), (2, 1), (2, 3, 4, 5)):
+        made = compiled.keep_mask(shape, rate, torch.float32)
+        assert torch.equal(made, tensors.keep_mask(shape, rate, torch.float32))
 
 
 def test_an_unknown_backbone_is_told_with_those_there_are():

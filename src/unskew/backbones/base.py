@@ -34,7 +34,12 @@ class Network(nn.Module):
     members: int = 1
     """Members inside each replica that share its weights (:class:`BatchEnsemble`)."""
     fusible: bool = False
-    """Whether a GPU can compute a tower in one go."""
+    """Whether a tower can be computed in one go."""
+
+    @property
+    def on_threads(self) -> bool:
+        """Whether it spreads its replicas over threads by itself (:mod:`unskew.backbones.threads`)."""
+        return False
 
     def embed(self, user: Tensor, item: Tensor) -> Embedded:
         """Look up pairs of codes ``[R, B]``."""
@@ -45,7 +50,7 @@ class Network(nn.Module):
         raise NotImplementedError
 
     def forward(self, user: Tensor, item: Tensor, tower: str | None = None) -> Tensor:
-        """Logits of one tower, by default the first; a GPU may compute them in one go."""
+        """Logits of one tower, by default the first; a network may compute them in one go."""
         return self.read(self.embed(user, item), tower or self.towers[0])
 
     def to_device(self, device: torch.device) -> Network:

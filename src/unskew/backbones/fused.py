@@ -1,9 +1,10 @@
-"""NeuMF's tower as two GPU kernels, forward and backward, for all replicas at once.
+"""NeuMF's tower in one go for all replicas: look-ups, layers and head, forward and backward.
 
-The same function as the layers compute one by one, dropout masks included: a program looks up a tile of
-pairs, runs the three layers and the head on it, and (backward) runs them again to add the gradients up.
-Nothing is kept between the two but the number of the dropout call. Needs Triton, which comes with PyTorch's
-CUDA builds; :func:`fits` tells whether it can serve.
+The same function as the layers compute one by one, dropout masks included. On a GPU it is two kernels: a
+program looks up a tile of pairs, runs the three layers and the head on it, and (backward) runs them again
+to add the gradients up; nothing is kept between the two but the number of the dropout call. That needs
+Triton, which comes with PyTorch's CUDA builds; :func:`fits` tells whether it can serve. On a CPU threads
+share the replicas (:mod:`unskew.backbones.fused_cpu`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 def fits(dim: int, layers: tuple[int, ...]) -> bool:
-    """Whether the kernels can compute a tower of these widths."""
+    """Whether the GPU kernels can compute a tower of these widths; a CPU computes all."""
     return (
         HAS_TRITON
         and len(layers) == LAYERS
@@ -47,12 +48,34 @@ def neumf_logits(
 
     ``rate`` is the dropout in front of each layer, 0 in ``eval`` mode.
     """
-    calls = noise.next_calls(LAYERS) if rate > 0.0 else noise.calls_so_far()
-    apply: Callable[..., Tensor] = _FusedNeuMF.apply
-    return apply(user, item, noise.seed_tensor, calls, rate, *parameters)
+    layers = (len(parameters) - 4) // 2
+    calls = noise.next_calls(layers) if rate > 0.0 else noise.calls_so_far()
+    user, item = user.contiguous(), item.contiguous()
+    if user.is_cuda:
+        on_gpu: Callable[..., Tensor] = _OnGPU.apply
+        return on_gpu(user, item, noise.seed_tensor, calls, rate, *parameters)
+
+    _require_rows(user, parameters[0], "user")
+    _require_rows(item, parameters[1], "item")
+
+    from unskew.backbones import fused_cpu
+
+    dropout = fused_cpu.Dropout(noise.seed_tensor, int(calls), rate)
+    if not torch.is_grad_enabled():
+        return fused_cpu.predict(user, item, dropout, parameters)
+    on_cpu: Callable[..., Tensor] = _OnCPU.apply
+    return on_cpu(user, item, dropout, *parameters)
 
 
-class _FusedNeuMF(torch.autograd.Function):
+def _require_rows(code: Tensor, table: Tensor, name: str) -> None:
+    """Compiled loops do not look where they read."""
+    if code.numel():
+        low, high = torch.aminmax(code)
+        if int(low) < 0 or int(high) >= table.shape[1]:
+            raise IndexError(f"{name} codes from {int(low)} to {int(high)} do not fit {table.shape[1]} rows")
+
+
+class _OnGPU(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, user: Tensor, item: Tensor, seeds: Tensor, calls: Tensor, rate: float, *parameters: Tensor
@@ -72,3 +95,23 @@ class _FusedNeuMF(torch.autograd.Function):
             grad.contiguous(), user, item, seeds, calls, ctx.rate, tuple(parameters)
         )
         return (None, None, None, None, None, *grads)
+
+
+class _OnCPU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, user: Tensor, item: Tensor, dropout: Any, *parameters: Tensor) -> Tensor:
+        from unskew.backbones import fused_cpu
+
+        logit, kept = fused_cpu.forward(user, item, dropout, parameters)
+        ctx.save_for_backward(user, item, *parameters, *kept)
+        ctx.dropout, ctx.parameters = dropout, len(parameters)
+        return logit
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        from unskew.backbones import fused_cpu
+
+        user, item, *rest = ctx.saved_tensors
+        parameters, kept = tuple(rest[: ctx.parameters]), rest[ctx.parameters :]
+        grads = fused_cpu.backward(grad.contiguous(), user, item, ctx.dropout, parameters, kept)
+        return (None, None, None, *grads)

@@ -69,13 +69,24 @@ class _NeuMFNetwork(Network):
         self.item = ReplicaEmbedding(plan.n_items, 2 * spec.dim, normal(spec.init_std), plan.generators)
         self.embedding_dropout = ReplicaDropout(spec.emb_dropout, plan.noise)
         self.rate = spec.dropout
-        self.fusible = spec.emb_dropout == 0.0 and fused.fits(spec.dim, spec.layers)
+        self.fusible = spec.emb_dropout == 0.0
+        self.fits_gpu = fused.fits(spec.dim, spec.layers)
         self.tower = nn.ModuleDict({name: _Tower(spec, plan) for name in plan.towers})
+
+    @property
+    def on_threads(self) -> bool:
+        return self._in_one_go() and len(self.towers) == 1 and not self.user.weight.is_cuda
+
+    def _in_one_go(self) -> bool:
+        if not self.fusible:
+            return False
+        weight = self.user.weight
+        return weight.dtype == torch.float32 and (self.fits_gpu or not weight.is_cuda)
 
     def forward(self, user: Tensor, item: Tensor, tower: str | None = None) -> Tensor:
         chosen = self.tower[tower or self.towers[0]]
         assert isinstance(chosen, _Tower)
-        if not (user.is_cuda and self.fusible):
+        if not self._in_one_go():
             return super().forward(user, item, tower)
         parameters = (self.user.weight, self.item.weight, *chosen.parameters())
         return fused.neumf_logits(
@@ -104,8 +115,11 @@ class _Tower(nn.Module):
         self.head = ReplicaLinear(fan_in, 1, plan.generators, weight=default, bias=default)
 
     def forward(self, user_rows: Tensor, item_rows: Tensor) -> Tensor:
-        gmf = user_rows[..., : self.dim] * item_rows[..., : self.dim]
-        hidden = torch.cat((user_rows[..., self.dim :], item_rows[..., self.dim :]), dim=-1)
+        # Split, not sliced: the gradient of a slice is a whole tensor of zeros.
+        user_gmf, user_mlp = torch.split(user_rows, self.dim, dim=-1)
+        item_gmf, item_mlp = torch.split(item_rows, self.dim, dim=-1)
+        gmf = user_gmf * item_gmf
+        hidden = torch.cat((user_mlp, item_mlp), dim=-1)
         for dropout, linear in zip(self.dropouts, self.mlp, strict=True):
             hidden = torch.relu(linear(dropout(hidden)))
         logit: Tensor = self.head(torch.cat((gmf, hidden), dim=-1))

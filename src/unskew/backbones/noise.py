@@ -1,13 +1,14 @@
 """Random masks of replicas: replica k's masks depend on its own seed and nothing else.
 
-On a CPU each replica has a generator. On a GPU a counter-based hash makes the masks inside the step, so
-that they fuse with it and replay under a CUDA graph; it can be chosen on a CPU too, where tests run it.
+A mask is a hash of (seed, number of the call, element), the same on every device. On a GPU it is computed
+inside the step, so that it fuses with it and replays under a CUDA graph; on a CPU by a compiled loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,28 +24,26 @@ class Noise:
     ----------
     seeds
         One seed per replica.
-    hashed
-        Make masks by hashing (seed, call, element) instead of drawing from generators.
+    compiled
+        On a CPU, make masks by the compiled loop instead of by tensor operations as a GPU does.
     """
 
-    def __init__(self, seeds: Sequence[int], hashed: bool = False) -> None:
+    def __init__(self, seeds: Sequence[int], compiled: bool = True) -> None:
         self.seeds = tuple(seeds)
-        self.hashed = hashed
+        self.compiled = compiled
         self.device = torch.device("cpu")
         self.restart()
 
     def restart(self) -> None:
         """Go back to the first mask of every replica."""
-        self._generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
         self._seed = torch.tensor(
             [seed % (1 << 31) for seed in self.seeds], dtype=torch.int32, device=self.device
         )
         self._call = torch.zeros((), dtype=torch.int32, device=self.device)
 
     def to(self, device: torch.device) -> None:
-        """Move to a device; a GPU always hashes."""
+        """Move to a device."""
         self.device = device
-        self.hashed = self.hashed or device.type != "cpu"
         self.restart()
 
     @property
@@ -64,23 +63,24 @@ class Noise:
 
     def keep_mask(self, shape: Sequence[int], rate: float, dtype: torch.dtype) -> Tensor:
         """A mask ``[R, …]`` of 0 and 1/(1 − rate): zero with probability ``rate``, to 1/65,536."""
-        bits = self._hash_bits(shape) if self.hashed else self._draw_bits(shape)
         threshold = round(rate * _UINT16) - _UINT16 // 2
-        return (bits >= threshold).to(dtype).mul_(1.0 / (1.0 - rate))
+        call = self.next_calls(1)
+        if self.compiled and self.device.type == "cpu":
+            return self._compiled_mask(shape, call, threshold, 1.0 / (1.0 - rate)).to(dtype)
+        return (self._bits(shape, call) >= threshold).to(dtype).mul_(1.0 / (1.0 - rate))
 
-    def _draw_bits(self, shape: Sequence[int]) -> Tensor:
-        replicas, per_replica = shape[0], int(torch.Size(shape[1:]).numel())
-        # One 64-bit draw serves four 16-bit lanes: the generator is the costly part on a CPU.
-        draws = torch.empty(replicas, -(-per_replica // 4), dtype=torch.int64)
-        for row, generator in zip(draws, self._generators, strict=True):
-            row.random_(-(1 << 63), None, generator=generator)
-        return draws.view(torch.int16)[:, :per_replica].reshape(tuple(shape))
+    def _compiled_mask(self, shape: Sequence[int], call: Tensor, threshold: int, scale: float) -> Tensor:
+        from unskew.backbones.cpu_kernels import fill_mask
 
-    def _hash_bits(self, shape: Sequence[int]) -> Tensor:
+        mask = torch.empty(tuple(shape))
+        for seed, line in zip(self._seed.tolist(), mask.view(shape[0], -1), strict=True):
+            fill_mask(seed, int(call), np.int32(threshold), np.float32(scale), line.numpy())
+        return mask
+
+    def _bits(self, shape: Sequence[int], call: Tensor) -> Tensor:
         per_replica = int(torch.Size(shape[1:]).numel())
         element = torch.arange(per_replica, dtype=torch.int32, device=self._seed.device)
-        key = _mix32(self._seed + _mix32(self._call * _GOLDEN + 1)).unsqueeze(1)
-        self._call += 1
+        key = _mix32(self._seed + _mix32(call * _GOLDEN + 1)).unsqueeze(1)
         bits = _mix32((element * _GOLDEN) ^ key)
         return (bits >> 16).to(torch.int16).view(tuple(shape))
 

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from unskew.backbones.fused import HAS_TRITON
+from unskew.backbones.threads import for_each
 
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
 _MIX_2 = 0x94D049BB133111EB - (1 << 64)
-_ROUNDS = 4
+ROUNDS = 4
+"""Of the Feistel network; even, so that its halves end on the sides they began."""
 
 
 def mix(x: Tensor) -> Tensor:
@@ -35,33 +37,41 @@ def keys(seeds: Tensor, salt: int) -> Tensor:
 
 
 def permutation_bits(size: int) -> int:
-    """Even number of bits whose range covers ``size``, as :func:`permute` needs."""
-    bits = max(2, (size - 1).bit_length())
-    return bits + bits % 2
+    """Number of bits whose range covers ``size``, as :func:`permute` needs."""
+    return max(2, (size - 1).bit_length())
 
 
 def permute(position: Tensor, key: Tensor, bits: int) -> Tensor:
-    """A keyed bijection of [0, 2^bits): a balanced Feistel network.
+    """A keyed bijection of [0, 2^bits): a Feistel network whose halves may differ by a bit.
 
     An epoch visits ``permute(0), permute(1), …`` and leaves out what is not a cell: every cell once,
     in random order, without a table of D.
     """
-    half = bits // 2
-    mask = (1 << half) - 1
-    left, right = position >> half, position & mask
-    for round_ in range(_ROUNDS):
-        scrambled = mix((right + (round_ << 40)) * _GOLDEN + key) & mask
+    low, high = bits // 2, bits - bits // 2
+    left, right = position >> low, position & ((1 << low) - 1)
+    of_left, of_right = (1 << high) - 1, (1 << low) - 1
+    for round_ in range(ROUNDS):
+        scrambled = mix((right + (round_ << 40)) * _GOLDEN + key) & of_left
         left, right = right, left ^ scrambled
-    return (left << half) | right
+        of_left, of_right = of_right, of_left
+    return (left << low) | right
 
 
 def permuted_range(start: int, stop: int, key: Tensor, bits: int) -> Tensor:
     """``[R, stop − start]``: :func:`permute` of the numbers from ``start`` on, under each key ``[R]``."""
-    if key.is_cuda and HAS_TRITON:
-        from unskew.training import hash_kernels
+    if key.is_cuda:
+        if HAS_TRITON:
+            from unskew.training import hash_kernels
 
-        return hash_kernels.permute(start, stop - start, key, bits, _ROUNDS)
-    return permute(torch.arange(start, stop, device=key.device), key.unsqueeze(1), bits)
+            return hash_kernels.permute(start, stop - start, key, bits, ROUNDS)
+        return permute(torch.arange(start, stop, device=key.device), key.unsqueeze(1), bits)
+
+    from unskew.training.hash_loops import fill_permuted
+
+    out = torch.empty(len(key), stop - start, dtype=torch.int64)
+    keys_of = key.tolist()
+    for_each(lambda r: fill_permuted(start, keys_of[r], bits, ROUNDS, out[r].numpy()), range(len(out)))
+    return out
 
 
 def shuffled(key: Tensor, size: int) -> Tensor:

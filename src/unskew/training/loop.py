@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unskew.backbones import fused
+from unskew.backbones import fused, threads
 from unskew.errors import TrainingError
 from unskew.estimator import require
 from unskew.progress import Tracker
@@ -99,6 +99,18 @@ def train(
     TrainingError
         A loss became NaN or infinite.
     """
+    with _threads_for(networks.values()):
+        return _train(networks, passes, schedule, replicas, validate, tracker)
+
+
+def _train(
+    networks: Mapping[str, nn.Module],
+    passes: Sequence[Pass],
+    schedule: Schedule,
+    replicas: int,
+    validate: Callable[[], Tensor] | None,
+    tracker: Tracker,
+) -> History:
     optimisers = {name: _adam(network, name, schedule) for name, network in networks.items()}
     executors = [_executor(each, optimisers) for each in passes]
     history = History()
@@ -127,6 +139,13 @@ def train(
     tracker.finish()
     history.best_epoch = [schedule.epochs - 1] * replicas if keeper is None else keeper.restore()
     return history
+
+
+def _threads_for(networks: Iterable[nn.Module]) -> AbstractContextManager[None]:
+    """Where all networks share their replicas among threads, PyTorch's own would only be in their way."""
+    return (
+        threads.reserved() if all(getattr(each, "on_threads", False) for each in networks) else nullcontext()
+    )
 
 
 def _adam(network: nn.Module, name: str, schedule: Schedule) -> torch.optim.Optimizer:

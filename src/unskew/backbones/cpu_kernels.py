@@ -1,0 +1,189 @@
+"""Compiled loops of one replica on a CPU: dropout masks, and NeuMF's tower around its matrix products.
+
+Masks are the ones of the GPU kernels (:mod:`unskew.backbones.fused_kernels`), bit for bit. All loops run
+without Python's lock, so replicas can run on threads. Imported only where needed: numba is slow to load.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+# Sums may be reordered, which makes them SIMD; NaN and infinities stay what they are.
+_FAST = {"reassoc", "contract", "nsz"}
+_GOLDEN = np.uint32(0x9E3779B9)
+_MIX_1, _MIX_2 = np.uint32(0x7FEB352D), np.uint32(0x846CA68B)
+_HALF, _FIFTEEN, _ONE = np.uint32(16), np.uint32(15), np.uint32(1)
+_ZERO = np.float32(0.0)
+
+
+@numba.njit(cache=True, nogil=True)
+def _mix32(x: Any) -> Any:
+    x = np.uint32(x ^ (x >> _HALF))
+    x = np.uint32(x * _MIX_1)
+    x = np.uint32(x ^ (x >> _FIFTEEN))
+    x = np.uint32(x * _MIX_2)
+    return np.uint32(x ^ (x >> _HALF))
+
+
+@numba.njit(cache=True, nogil=True)
+def _key(seed: Any, call: Any) -> Any:
+    return _mix32(np.uint32(np.uint32(seed) + _mix32(np.uint32(np.uint32(call) * _GOLDEN + _ONE))))
+
+
+@numba.njit(cache=True, nogil=True)
+def _mask(key: Any, element: Any, threshold: Any, scale: Any) -> Any:
+    """``scale`` where the element is kept, else 0."""
+    bits = _mix32(np.uint32(np.uint32(np.uint32(element) * _GOLDEN) ^ key))
+    return scale if (np.int32(bits) >> 16) >= threshold else _ZERO
+
+
+@numba.njit(cache=True, nogil=True)
+def fill_mask(seed: Any, call: Any, threshold: Any, scale: Any, out: Any) -> None:
+    """The mask of one call, ``[n]``."""
+    key = _key(seed, call)
+    for element in range(len(out)):
+        out[element] = _mask(key, element, threshold, scale)
+
+
+@numba.njit(cache=True, nogil=True, fastmath=_FAST)
+def look_up(
+    user: Any,
+    item: Any,
+    users: Any,
+    items: Any,
+    head: Any,
+    head_bias: Any,
+    seed: Any,
+    call: Any,
+    threshold: Any,
+    scale: Any,
+    start: Any,
+    x: Any,
+    logit: Any,
+) -> None:
+    """The first layer's input ``[n, 2D]`` and the GMF branch's part of the logit ``[n]``.
+
+    ``start`` is the number of the first of these rows in the batch; a ``scale`` of 0 stands for no dropout.
+    """
+    dim = users.shape[1] // 2
+    key = _key(seed, call)
+    for row in range(len(user)):
+        of_user, of_item, of_x = users[user[row]], items[item[row]], x[row]
+        total = _ZERO
+        for d in range(dim):
+            total += of_user[d] * of_item[d] * head[d]
+        logit[row] = total + head_bias
+        if scale == _ZERO:
+            for d in range(dim):
+                of_x[d] = of_user[dim + d]
+            for d in range(dim):
+                of_x[dim + d] = of_item[dim + d]
+        else:
+            first = (start + row) * 2 * dim
+            for d in range(dim):
+                of_x[d] = of_user[dim + d] * _mask(key, first + d, threshold, scale)
+            first += dim
+            for d in range(dim):
+                of_x[dim + d] = of_item[dim + d] * _mask(key, first + d, threshold, scale)
+
+
+@numba.njit(cache=True, nogil=True, fastmath=_FAST)
+def relu_and_drop(h: Any, seed: Any, call: Any, threshold: Any, scale: Any, start: Any) -> None:
+    """ReLU and dropout in place, ``[n, width]``; a ``scale`` of 0 stands for no dropout."""
+    key = _key(seed, call)
+    flat = h.reshape(h.size)
+    first = start * h.shape[1]
+    if scale == _ZERO:
+        for place in range(len(flat)):
+            flat[place] = _ZERO if flat[place] <= _ZERO else flat[place]
+    else:
+        for place in range(len(flat)):
+            positive = _ZERO if flat[place] <= _ZERO else flat[place]
+            flat[place] = positive * _mask(key, first + place, threshold, scale)
+
+
+@numba.njit(cache=True, nogil=True, fastmath=_FAST)
+def relu_and_read(h: Any, head: Any, logit: Any) -> None:
+    """ReLU in place ``[n, width]``; its product with the head is added to the logit."""
+    width = h.shape[1]
+    for row in range(len(h)):
+        of_h = h[row]
+        total = _ZERO
+        for k in range(width):
+            of_h[k] = _ZERO if of_h[k] <= _ZERO else of_h[k]
+            total += of_h[k] * head[k]
+        logit[row] += total
+
+
+@numba.njit(cache=True, nogil=True, fastmath=_FAST)
+def head_gradient(g: Any, h: Any, head: Any, z: Any, d_head: Any, d_head_bias: Any, d_bias: Any) -> None:
+    """Back through the head and the last ReLU: ``z`` ``[n, width]`` is the gradient before it."""
+    width = h.shape[1]
+    total = _ZERO
+    for row in range(len(g)):
+        of_g, of_h, of_z = g[row], h[row], z[row]
+        total += of_g
+        for k in range(width):
+            back = of_g * head[k] if of_h[k] > _ZERO else _ZERO
+            d_head[k] += of_g * of_h[k]
+            d_bias[k] += back
+            of_z[k] = back
+    d_head_bias[0] += total
+
+
+@numba.njit(cache=True, nogil=True, fastmath=_FAST)
+def gate(z: Any, x: Any, scale: Any, d_bias: Any) -> None:
+    """Back through dropout and ReLU, in place: what they let through is where their output is positive."""
+    width = x.shape[1]
+    for row in range(len(x)):
+        of_x, of_z = x[row], z[row]
+        for k in range(width):
+            back = of_z[k] * scale if of_x[k] > _ZERO else _ZERO
+            d_bias[k] += back
+            of_z[k] = back
+
+
+@numba.njit(cache=True, nogil=True, fastmath=_FAST)
+def scatter(
+    g: Any,
+    dx: Any,
+    user: Any,
+    item: Any,
+    users: Any,
+    items: Any,
+    head: Any,
+    seed: Any,
+    call: Any,
+    threshold: Any,
+    scale: Any,
+    start: Any,
+    d_users: Any,
+    d_items: Any,
+    d_head: Any,
+) -> None:
+    """Add the gradients of both branches to the tables' and the head's."""
+    dim = users.shape[1] // 2
+    key = _key(seed, call)
+    for row in range(len(g)):
+        of_user, of_item, of_x, of_g = users[user[row]], items[item[row]], dx[row], g[row]
+        to_user, to_item = d_users[user[row]], d_items[item[row]]
+        for d in range(dim):
+            weighted = of_g * head[d]
+            d_head[d] += of_g * of_user[d] * of_item[d]
+            to_user[d] += weighted * of_item[d]
+            to_item[d] += weighted * of_user[d]
+        if scale == _ZERO:
+            for d in range(dim):
+                to_user[dim + d] += of_x[d]
+            for d in range(dim):
+                to_item[dim + d] += of_x[dim + d]
+        else:
+            first = (start + row) * 2 * dim
+            for d in range(dim):
+                to_user[dim + d] += of_x[d] * _mask(key, first + d, threshold, scale)
+            first += dim
+            for d in range(dim):
+                to_item[dim + d] += of_x[dim + d] * _mask(key, first + d, threshold, scale)

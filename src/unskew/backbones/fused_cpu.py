@@ -1,0 +1,201 @@
+"""NeuMF's tower on a CPU, replica by replica: matrix products by BLAS, everything between them compiled.
+
+A task is one replica's batch, or a part of it where there are fewer replicas than threads; what it touches
+stays in a core's cache. The parts' gradients are added up. Behind :mod:`unskew.backbones.fused`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unskew.backbones import cpu_kernels, threads
+
+SMALLEST_PART = 256
+"""Rows below which a part of a batch is not worth a thread."""
+
+TILE = 1024
+"""Rows a prediction works on at once: its activations stay in a core's second-level cache."""
+
+
+class Task(NamedTuple):
+    """Some rows of one replica's batch."""
+
+    replica: int
+    rows: slice
+    part: int
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Masks of one step: those of layer l are of call ``call + l`` under each replica's seed."""
+
+    seeds: Tensor
+    call: int
+    rate: float
+
+    def of(self, task: Task, layer: int) -> tuple[int, int, np.int32, np.float32]:
+        """Seed, call, threshold and scale as the compiled loops take them."""
+        threshold = np.int32(round(self.rate * 65536) - 32768)
+        return int(self.seeds[task.replica]), self.call + layer, threshold, self.scale
+
+    @property
+    def scale(self) -> np.float32:
+        """1/(1 − rate), or 0 where there is no dropout."""
+        return np.float32(1.0 / (1.0 - self.rate) if self.rate > 0.0 else 0.0)
+
+
+class Tower(NamedTuple):
+    """Parameters (or their gradients), ``[R, …]`` each."""
+
+    users: Tensor
+    items: Tensor
+    weights: tuple[Tensor, ...]
+    biases: tuple[Tensor, ...]
+    head: Tensor
+    head_bias: Tensor
+
+    @classmethod
+    def of(cls, parameters: tuple[Tensor, ...]) -> Tower:
+        """From the order in which a network has them."""
+        users, items, *layers, head, head_bias = (each.detach() for each in parameters)
+        return cls(users, items, tuple(layers[::2]), tuple(layers[1::2]), head, head_bias)
+
+    @property
+    def dim(self) -> int:
+        """Width of the GMF branch."""
+        return self.users.shape[2] // 2
+
+
+def predict(user: Tensor, item: Tensor, dropout: Dropout, parameters: tuple[Tensor, ...]) -> Tensor:
+    """Logits ``[R, B]``; nothing is kept."""
+    tower = Tower.of(parameters)
+    logit = torch.empty(user.shape)
+    tasks = [
+        Task(replica, slice(start, start + TILE), 0)
+        for replica in range(len(user))
+        for start in range(0, user.shape[1], TILE)
+    ]
+
+    def work(task: Task) -> None:
+        rows = len(user[task.replica, task.rows])
+        kept = [torch.empty(rows, width) for width in _widths(tower)]
+        _forward(task, user, item, dropout, tower, kept, logit[task.replica, task.rows])
+
+    threads.for_each(work, tasks)
+    return logit
+
+
+def forward(
+    user: Tensor, item: Tensor, dropout: Dropout, parameters: tuple[Tensor, ...]
+) -> tuple[Tensor, list[Tensor]]:
+    """Logits ``[R, B]``, and the layers' inputs ``[R, B, width]`` for :func:`backward`."""
+    tower = Tower.of(parameters)
+    logit = torch.empty(user.shape)
+    kept = [torch.empty(*user.shape, width) for width in _widths(tower)]
+
+    def work(task: Task) -> None:
+        own = [each[task.replica, task.rows] for each in kept]
+        _forward(task, user, item, dropout, tower, own, logit[task.replica, task.rows])
+
+    threads.for_each(work, _tasks(user))
+    return logit, kept
+
+
+def backward(
+    grad: Tensor,
+    user: Tensor,
+    item: Tensor,
+    dropout: Dropout,
+    parameters: tuple[Tensor, ...],
+    kept: list[Tensor],
+) -> tuple[Tensor, ...]:
+    """Gradients of the parameters: views of one buffer, in their order."""
+    tower = Tower.of(parameters)
+    tasks = _tasks(user)
+    parts = 1 + max(task.part for task in tasks)
+    buffer = torch.zeros(parts, sum(each.numel() for each in parameters))
+    grads = [Tower.of(_views(row, parameters)) for row in buffer]
+
+    def work(task: Task) -> None:
+        own = [each[task.replica, task.rows] for each in kept]
+        _backward(task, grad, user, item, dropout, tower, own, grads[task.part])
+
+    threads.for_each(work, tasks)
+    return _views(buffer[0] if parts == 1 else buffer.sum(0), parameters)
+
+
+def _views(flat: Tensor, parameters: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """A flat buffer as tensors of the parameters' shapes, one after the other."""
+    cut = torch.split(flat, [each.numel() for each in parameters])
+    return tuple(part.view(each.shape) for part, each in zip(cut, parameters, strict=True))
+
+
+def _tasks(user: Tensor) -> list[Task]:
+    replicas, batch = user.shape
+    parts = max(1, min(threads.count() // replicas, batch // SMALLEST_PART))
+    edges = [batch * part // parts for part in range(parts + 1)]
+    return [
+        Task(replica, slice(edges[part], edges[part + 1]), part)
+        for replica in range(replicas)
+        for part in range(parts)
+    ]
+
+
+def _widths(tower: Tower) -> list[int]:
+    return [each.shape[1] for each in tower.weights] + [tower.weights[-1].shape[2]]
+
+
+def _forward(
+    task: Task, user: Tensor, item: Tensor, dropout: Dropout, tower: Tower, kept: list[Tensor], logit: Tensor
+) -> None:
+    r, start = task.replica, task.rows.start
+    head = tower.head[r, :, 0].numpy()
+    scores = logit.numpy()
+    cpu_kernels.look_up(
+        user[r, task.rows].numpy(), item[r, task.rows].numpy(),
+        tower.users[r].numpy(), tower.items[r].numpy(),
+        head[: tower.dim], np.float32(tower.head_bias[r, 0, 0]),
+        *dropout.of(task, 0), start, kept[0].numpy(), scores,
+    )  # fmt: skip
+    for layer, (weight, bias) in enumerate(zip(tower.weights, tower.biases, strict=True), start=1):
+        torch.addmm(bias[r], kept[layer - 1], weight[r], out=kept[layer])
+        if layer < len(tower.weights):
+            cpu_kernels.relu_and_drop(kept[layer].numpy(), *dropout.of(task, layer), start)
+    cpu_kernels.relu_and_read(kept[-1].numpy(), head[tower.dim :], scores)
+
+
+def _backward(
+    task: Task,
+    grad: Tensor,
+    user: Tensor,
+    item: Tensor,
+    dropout: Dropout,
+    tower: Tower,
+    kept: list[Tensor],
+    grads: Tower,
+) -> None:
+    r = task.replica
+    g, head, d_head = grad[r, task.rows].numpy(), tower.head[r, :, 0].numpy(), grads.head[r, :, 0].numpy()
+    z = torch.empty_like(kept[-1])
+    cpu_kernels.head_gradient(
+        g, kept[-1].numpy(), head[tower.dim :], z.numpy(),
+        d_head[tower.dim :], grads.head_bias[r, 0].numpy(), grads.biases[-1][r, 0].numpy(),
+    )  # fmt: skip
+    scale = dropout.scale or np.float32(1.0)
+    for layer in range(len(tower.weights) - 1, -1, -1):
+        torch.mm(kept[layer].t(), z, out=grads.weights[layer][r])
+        z = torch.mm(z, tower.weights[layer][r].t())
+        if layer > 0:
+            d_bias = grads.biases[layer - 1][r, 0].numpy()
+            cpu_kernels.gate(z.numpy(), kept[layer].numpy(), scale, d_bias)
+    cpu_kernels.scatter(
+        g, z.numpy(), user[r, task.rows].numpy(), item[r, task.rows].numpy(),
+        tower.users[r].numpy(), tower.items[r].numpy(), head[: tower.dim],
+        *dropout.of(task, 0), task.rows.start,
+        grads.users[r].numpy(), grads.items[r].numpy(), d_head[: tower.dim],
+    )  # fmt: skip

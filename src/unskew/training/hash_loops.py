@@ -1,0 +1,38 @@
+"""The keyed bijection of :mod:`unskew.training.hashing` as a compiled loop. Imported only on a CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_THIRTY, _TWENTY_SEVEN, _THIRTY_ONE = np.uint64(30), np.uint64(27), np.uint64(31)
+_FORTY, _ONE = np.uint64(40), np.uint64(1)
+
+
+@numba.njit(cache=True, nogil=True)
+def _mix(x: Any) -> Any:
+    x = (x ^ (x >> _THIRTY)) * _MIX_1
+    x = (x ^ (x >> _TWENTY_SEVEN)) * _MIX_2
+    return x ^ (x >> _THIRTY_ONE)
+
+
+@numba.njit(cache=True, nogil=True)
+def fill_permuted(start: Any, key: Any, bits: Any, rounds: Any, out: Any) -> None:
+    """The images of ``start``, ``start + 1``, … under one key, ``[n]``."""
+    low = np.uint64(bits // 2)
+    mask_low = (_ONE << low) - _ONE
+    mask_high = (_ONE << np.uint64(bits - bits // 2)) - _ONE
+    for place in range(len(out)):
+        position = np.uint64(start + place)
+        left, right = position >> low, position & mask_low
+        of_left, of_right = mask_high, mask_low
+        for round_ in range(rounds):
+            salted = right + (np.uint64(round_) << _FORTY)
+            scrambled = _mix(salted * _GOLDEN + np.uint64(key)) & of_left
+            left, right = right, left ^ scrambled
+            of_left, of_right = of_right, of_left
+        out[place] = np.int64((left << low) | right)

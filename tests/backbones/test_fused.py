@@ -1,0 +1,189 @@
+"""NeuMF's tower in one go: the numbers and gradients of the layers, on a CPU and on a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from unskew.backbones import NeuMF, fused, threads
+from unskew.training import cross_entropy
+
+USERS, ITEMS = 23, 19
+
+
+def network_of(spec: NeuMF, replicas: int, device: str = "cpu"):
+    """A network with weights large enough for every layer to matter."""
+    network = spec.build(USERS, ITEMS, range(replicas)).to_device(torch.device(device))
+    random = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=random).to(device)
+    return network
+
+
+def batch(replicas: int, size: int, device: str = "cpu"):
+    random = torch.Generator().manual_seed(1)
+    user = torch.randint(USERS, (replicas, size), generator=random)
+    item = torch.randint(ITEMS, (replicas, size), generator=random)
+    return user.to(device), item.to(device), torch.rand(replicas, size, generator=random).to(device)
+
+
+def two_steps(network, in_one_go: bool, user, item, target):
+    """Logits of two calls and the gradients of the first, from the first dropout mask on."""
+    network.fusible = in_one_go
+    network.noise.restart()
+    network.zero_grad()
+    first = network(user, item)
+    cross_entropy(target, first).mean(-1).sum().backward()
+    with torch.no_grad():
+        second = network(user, item)
+    return first.detach(), second, [parameter.grad.clone() for parameter in network.parameters()]
+
+
+def assert_same(network, asked, *, tolerance: float):
+    for training in (True, False):
+        network.train(training)
+        ours, theirs = (two_steps(network, in_one_go, *asked) for in_one_go in (True, False))
+        for one, other in zip((*ours[:2], *ours[2]), (*theirs[:2], *theirs[2]), strict=True):
+            assert other.abs().max() > 0
+            error = (one - other).abs().max() / other.abs().max()
+            assert error < tolerance, (training, tuple(other.shape), float(error))
+
+
+class TestOnCPU:
+    @pytest.mark.parametrize("threads_", [1, 2, 3])
+    @pytest.mark.parametrize("replicas", [1, 2, 5])
+    def test_logits_and_gradients_are_those_of_the_layers(self, replicas, threads_, monkeypatch):
+        monkeypatch.setattr(threads, "count", lambda: threads_)
+        asked = batch(replicas, 700)
+        assert_same(network_of(NeuMF(dropout=0.3), replicas), asked, tolerance=1e-5)
+
+    @pytest.mark.parametrize(
+        "spec",
+        [
+            NeuMF(dim=3, layers=(5,), dropout=0.4),
+            NeuMF(dim=7, layers=(9, 6, 4, 2), dropout=0.1),
+            NeuMF(dim=16, layers=(16, 16), dropout=0.0),
+        ],
+    )
+    def test_any_widths_and_any_number_of_layers(self, spec):
+        assert_same(network_of(spec, 2), batch(2, 50), tolerance=1e-5)
+
+    def test_predictions_do_not_depend_on_tiles(self, monkeypatch):
+        from unskew.backbones import fused_cpu
+
+        network, (user, item, _) = network_of(NeuMF(), 2), batch(2, 333)
+        with torch.no_grad():
+            network.noise.restart()
+            whole = network(user, item)
+            monkeypatch.setattr(fused_cpu, "TILE", 100)
+            network.noise.restart()
+            torch.testing.assert_close(network(user, item), whole, rtol=0, atol=1e-6)
+
+    def test_an_empty_batch_has_no_logits(self):
+        nothing = torch.empty(2, 0, dtype=torch.int64)
+        with torch.no_grad():
+            assert network_of(NeuMF(), 2)(nothing, nothing).shape == (2, 0)
+
+    @pytest.mark.parametrize(("user", "item"), [(USERS, 0), (-1, 0), (0, ITEMS)])
+    def test_codes_that_are_not_there_are_an_error(self, user, item):
+        with pytest.raises(IndexError, match="do not fit"):
+            network_of(NeuMF(), 1)(torch.tensor([[0, user]]), torch.tensor([[0, item]]))
+
+    def test_a_weight_that_is_not_a_number_is_not_hidden(self):
+        network, (user, item, _) = network_of(NeuMF(), 1), batch(1, 40)
+        with torch.no_grad():
+            network.tower["prediction"].mlp[1].bias[0, 0, 3] = torch.nan
+            network.eval()
+            assert network(user, item).isnan().all()
+
+    def test_double_precision_goes_through_the_layers(self):
+        network, (user, item, _) = network_of(NeuMF(), 1).double(), batch(1, 10)
+        assert network(user, item).dtype == torch.float64
+
+
+class TestThreads:
+    @pytest.mark.parametrize("wanted", [1, 2, 8])
+    def test_every_task_is_done_once(self, wanted, monkeypatch):
+        monkeypatch.setattr(threads, "count", lambda: wanted)
+        done = [0] * 50
+
+        def work(task):
+            assert not torch.is_grad_enabled()
+            done[task] += 1
+
+        threads.for_each(work, range(50))
+        assert done == [1] * 50
+
+    def test_an_error_in_a_task_is_raised(self, monkeypatch):
+        monkeypatch.setattr(threads, "count", lambda: 3)
+
+        def work(task):
+            if task == 7:
+                raise ValueError("task 7")
+
+        with pytest.raises(ValueError, match="task 7"):
+            threads.for_each(work, range(20))
+
+    def test_pytorchs_threads_are_given_back_also_after_an_error(self):
+        before = torch.get_num_threads()
+
+        def fail_inside():
+            with threads.reserved(), threads.reserved():
+                assert torch.get_num_threads() == 1
+                assert threads.count() == before
+                raise RuntimeError("on purpose")
+
+        with pytest.raises(RuntimeError, match="on purpose"):
+            fail_inside()
+        assert torch.get_num_threads() == before == threads.count()
+
+
+class TestFits:
+    @pytest.fixture(autouse=True)
+    def with_triton(self, monkeypatch):
+        monkeypatch.setattr(fused, "HAS_TRITON", True)
+
+    def test_the_papers_network_fits(self):
+        assert fused.fits(64, (64, 32, 16))
+
+    @pytest.mark.parametrize(
+        ("dim", "layers"),
+        [
+            (64, (64, 32)),
+            (64, (64, 32, 16, 16)),
+            (64, (64, 32, 8)),
+            (64, (256, 32, 16)),
+            (48, (64, 32, 16)),
+            (64, (64, 33, 16)),
+            (8, (64, 32, 16)),
+        ],
+    )
+    def test_other_depths_and_widths_that_are_no_power_of_two_or_too_small_or_large_do_not(self, dim, layers):
+        assert not fused.fits(dim, layers)
+
+    def test_nothing_fits_without_triton(self, monkeypatch):
+        monkeypatch.setattr(fused, "HAS_TRITON", False)
+        assert not fused.fits(64, (64, 32, 16))
+
+
+@pytest.mark.gpu
+class TestOnGPU:
+    @pytest.mark.parametrize("replicas", [1, 3, 20])
+    @pytest.mark.parametrize("size", [1, 31, 1000])
+    def test_in_float32_the_kernels_are_the_layers(self, replicas, size, monkeypatch):
+        monkeypatch.setattr(fused, "ALLOW_TF32", False)
+        network, asked = network_of(NeuMF(), replicas, "cuda"), batch(replicas, size, "cuda")
+        assert_same(network, asked, tolerance=1e-5)
+
+    def test_in_tf32_they_are_to_its_ten_bits(self):
+        assert_same(network_of(NeuMF(), 3, "cuda"), batch(3, 1000, "cuda"), tolerance=5e-3)
+
+    def test_a_gpu_and_a_cpu_have_the_same_masks_and_logits(self, monkeypatch):
+        monkeypatch.setattr(fused, "ALLOW_TF32", False)
+        here, there = (network_of(NeuMF(dropout=0.5), 2, device) for device in ("cpu", "cuda"))
+        user, item, _ = batch(2, 500)
+        with torch.no_grad():
+            torch.testing.assert_close(
+                there(user.cuda(), item.cuda()).cpu(), here(user, item), rtol=1e-4, atol=1e-5
+            )
