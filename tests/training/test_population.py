@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from unskew.training import Population, Slots
+from unskew.training import Population, Slots, population
 
 CPU = torch.device("cpu")
 SEEDS = (2, 5, 2**62)
@@ -31,6 +31,15 @@ def test_cells_of_a_matrix_are_its_pairs_and_know_their_clicks(matrix, matrix_lo
     assert matrix.n_clicks == matrix_log.n_clicks
     np.testing.assert_array_equal(clicks[user, item], matrix.click(cells))
     np.testing.assert_array_equal(clicks.ravel(), matrix.click(cells))
+
+
+def test_clicks_are_found_the_same_by_table_and_by_search(matrix, matrix_log, monkeypatch):
+    monkeypatch.setattr(population, "TABLE_CELLS", matrix.size - 1)
+    searched = Population(matrix_log, CPU)
+    cells = torch.arange(matrix.size).view(2, -1)
+    assert torch.equal(searched.click(cells), matrix.click(cells))
+    slots, expected = (Slots(each, SEEDS, 7) for each in (searched, matrix))
+    assert torch.equal(slots.of(cells[:1]), expected.of(cells[:1]))
 
 
 def test_cells_of_impressions_are_its_rows(impressions, impressions_log):

@@ -1,4 +1,4 @@
-"""The population D on a device: cells by number, clicks looked up, folds computed; no table of D."""
+"""The population D on a device: cells by number, clicks looked up, folds computed; no table of a large D."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from unskew.log import Log, Space
 from unskew.training import hashing
 
 FoldBy = Literal["cell", "user", "item"]
+
+TABLE_CELLS = 1 << 24
+"""Matrices of at most so many cells have a table of their clicks (64 MB at most), which a look-up reads in a
+tenth of the time of a search; in larger ones clicks are searched."""
 
 
 class Population:
@@ -44,6 +48,10 @@ class Population:
         self.n_items = n_items
         self.observed = observed
         self.device = observed.device
+        self._place: Tensor | None = None
+        if space == "matrix" and size <= TABLE_CELLS:
+            self._place = torch.full((size,), -1, dtype=torch.int32, device=self.device)
+            self._place[observed] = torch.arange(len(observed), dtype=torch.int32, device=self.device)
 
     @property
     def n_clicks(self) -> int:
@@ -58,6 +66,9 @@ class Population:
 
     def position(self, cell: Tensor) -> tuple[Tensor, Tensor]:
         """Where a cell stands among the sorted cells of O, and whether it is there."""
+        if self._place is not None:
+            place = self._place[cell]
+            return place.clamp(min=0).long(), place >= 0
         place = torch.searchsorted(self.observed, cell.contiguous()).clamp_(max=self.n_clicks - 1)
         return place, self.observed[place] == cell
 
