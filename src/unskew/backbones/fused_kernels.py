@@ -255,11 +255,13 @@ def forward(
     replicas, batch = user.shape
     out = torch.empty(replicas, batch, device=user.device)
     grid = (replicas, triton.cdiv(batch, TILE))
-    _forward_kernel[grid](
-        user, item, seeds, calls, out, *parameters,
-        batch, parameters[0].shape[1], parameters[1].shape[1], *_dropout(rate),
-        **_sizes(parameters), DROP=rate > 0.0, T=TILE, PRECISION=_precision(), num_warps=4,
-    )  # fmt: skip
+    # Triton launches on the current device, which need not be the tensors'.
+    with torch.cuda.device_of(user):
+        _forward_kernel[grid](
+            user, item, seeds, calls, out, *parameters,
+            batch, parameters[0].shape[1], parameters[1].shape[1], *_dropout(rate),
+            **_sizes(parameters), DROP=rate > 0.0, T=TILE, PRECISION=_precision(), num_warps=4,
+        )  # fmt: skip
     return out
 
 
@@ -281,9 +283,11 @@ def backward(
         for part, p in zip(buffer.split([p.numel() for p in parameters]), parameters, strict=True)
     )
     grid = (replicas, triton.cdiv(batch, TILE))
-    _backward_kernel[grid](
-        grad, user, item, seeds, calls, *parameters[:-1], *grads,
-        batch, parameters[0].shape[1], parameters[1].shape[1], *_dropout(rate),
-        **_sizes(parameters), DROP=rate > 0.0, T=TILE, PRECISION=_precision(), num_warps=4,
-    )  # fmt: skip
+    # Triton launches on the current device, which need not be the tensors'.
+    with torch.cuda.device_of(user):
+        _backward_kernel[grid](
+            grad, user, item, seeds, calls, *parameters[:-1], *grads,
+            batch, parameters[0].shape[1], parameters[1].shape[1], *_dropout(rate),
+            **_sizes(parameters), DROP=rate > 0.0, T=TILE, PRECISION=_precision(), num_warps=4,
+        )  # fmt: skip
     return grads

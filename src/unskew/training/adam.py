@@ -55,10 +55,12 @@ class FlatAdam(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One update."""
         n = self._flat.numel()
-        _adam_kernel[(triton.cdiv(n, BLOCK),)](
-            self._flat, self._gradient(), self._first, self._second, self._decay, self._step, n, self.lr,
-            BLOCK=BLOCK,
-        )  # fmt: skip
+        # Triton launches on the current device, which need not be the tensors'.
+        with torch.cuda.device_of(self._flat):
+            _adam_kernel[(triton.cdiv(n, BLOCK),)](
+                self._flat, self._gradient(), self._first, self._second, self._decay, self._step, n, self.lr,
+                BLOCK=BLOCK,
+            )  # fmt: skip
         self._step += 1.0
 
     def _gradient(self) -> Tensor:

@@ -33,14 +33,14 @@ class Draw(NamedTuple):
     """What the cells are, looked up for a whole block by :class:`LookedUp`."""
 
     @property
-    def shape(self) -> torch.Size:
-        """``[R, B]`` or ``[R, steps, B]``."""
-        return next(part.shape for part in self if part is not None)
+    def tensor(self) -> Tensor:
+        """The first of the tensors; all are on its device."""
+        return next(part for part in self if part is not None)
 
     @property
-    def device(self) -> torch.device:
-        """Where the numbers are."""
-        return next(part.device for part in self if part is not None)
+    def shape(self) -> torch.Size:
+        """``[R, B]`` or ``[R, steps, B]``."""
+        return self.tensor.shape
 
     def at(self, position: Tensor) -> Draw:
         """The step of a block at a position ``[1]`` that is known only on the device."""

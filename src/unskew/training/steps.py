@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -69,12 +71,14 @@ class CapturedSteps:
     """The steps of a batch as one CUDA graph.
 
     The graph reads its batch from a buffer that holds a whole block, at a position it advances itself, so
-    that a replay needs no transfer. Losses are summed on the device.
+    that a replay needs no transfer. Losses are summed on the device. Steps that cannot be captured (a loss
+    that asks the device for a number, say) run one by one, and a warning says so.
     """
 
     def __init__(self, eager: EagerSteps) -> None:
         self.eager = eager
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._replay: Callable[[], None] | None = None
+        self._refused = False
         self._buffer: Draw | None = None
         self._position: Tensor | None = None
         self._sums: dict[str, Tensor] = {}
@@ -84,34 +88,50 @@ class CapturedSteps:
         for total in self._sums.values():
             total.zero_()
         for block in sampler.epoch(epoch):
-            steps = block.shape[1]
-            done = 0
-            if self._buffer is None or steps > self._buffer.shape[1]:
-                # Blocks may differ by a step; a larger one than any before is captured anew.
-                done = self._warm_up_and_capture(block, steps)
-            self._load(block, done)
-            for _ in range(steps - done):
-                assert self._graph is not None
-                self._graph.replay()
+            # Streams, graphs and kernels belong to the current device, which need not be the tensors'.
+            with torch.cuda.device_of(block.tensor):  # type: ignore[no-untyped-call]
+                self._run(block)
         return {name: total / sampler.steps for name, total in self._sums.items()}
 
-    def _warm_up_and_capture(self, block: Draw, steps: int) -> int:
-        done = min(WARM_UP, steps)
-        draws = list(block.steps())[:done]
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+    def _run(self, block: Draw) -> None:
+        steps, done = block.shape[1], 0
+        if not self._refused and (self._buffer is None or steps > self._buffer.shape[1]):
+            # Blocks may differ by a step; a larger one than any before is captured anew.
+            done = self._warm_up_and_capture(block)
+        if self._replay is None:
+            for draw in list(block.steps())[done:]:
+                self._add(self.eager.take(draw))
+            return
+        self._load(block, done)
+        for _ in range(steps - done):
+            self._replay()
+
+    def _warm_up_and_capture(self, block: Draw) -> int:
+        draws = list(block.steps())[:WARM_UP]
+        with side_stream() as stream:
             for draw in draws:
                 self._add(self.eager.take(draw))
-        torch.cuda.current_stream().wait_stream(stream)
-        self._buffer = Draw(*(None if part is None else part.clone() for part in block))
-        self._position = torch.zeros(1, dtype=torch.int64, device=draws[0].device)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._add(self.eager.take(self._buffer.at(self._position)))
-            self._position += 1
-        self._graph = graph
-        return done
+        buffer = Draw(*(None if part is None else part.clone() for part in block))
+        position = torch.zeros(1, dtype=torch.int64, device=block.tensor.device)
+
+        def step() -> None:
+            self._add(self.eager.take(buffer.at(position)))
+            position.add_(1)
+
+        self._replay = None
+        try:
+            self._replay = capture(step, stream)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self._refused = True
+            warnings.warn(
+                "the training step cannot be captured as a CUDA graph and runs piece by piece, several times"
+                f" slower: {str(error).splitlines()[0]}",
+                stacklevel=2,
+            )
+        self._buffer, self._position = buffer, position
+        return len(draws)
 
     def _add(self, losses: Mapping[str, Tensor]) -> None:
         for name, loss in losses.items():
@@ -127,3 +147,21 @@ class CapturedSteps:
             if kept is not None and part is not None:
                 kept[:, : part.shape[1]].copy_(part)
         self._position.fill_(position)
+
+
+@contextmanager
+def side_stream() -> Iterator[torch.cuda.Stream]:
+    """A stream of its own for the steps before a capture, as PyTorch asks."""
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        yield stream
+    torch.cuda.current_stream().wait_stream(stream)
+
+
+def capture(work: Callable[[], None], stream: torch.cuda.Stream) -> Callable[[], None]:
+    """Record ``work`` without doing it; what is returned does it."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        work()
+    return graph.replay

@@ -1,0 +1,203 @@
+"""Steps one by one and steps captured: the same weights. What a CUDA graph does is played on a CPU."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from unskew.backbones import NeuMF
+from unskew.training import (
+    Draw,
+    EveryCell,
+    LookedUp,
+    Population,
+    Schedule,
+    Step,
+    cross_entropy,
+    hashing,
+    loop,
+    samplers,
+    steps,
+)
+from unskew.training.steps import CapturedSteps, EagerSteps
+
+SEEDS = (3, 8)
+EPOCHS = 3
+
+
+@contextmanager
+def no_stream():
+    yield None
+
+
+@pytest.fixture
+def played(monkeypatch):
+    """A graph that does its work at every replay, and nothing while it is captured."""
+    captured = []
+
+    def capture(work, stream):
+        captured.append(work)
+        return work
+
+    monkeypatch.setattr(steps, "side_stream", no_stream)
+    monkeypatch.setattr(steps, "capture", capture)
+    return captured
+
+
+def trained(log, executor, device="cpu", sampler=None, loss=None, batch_size=64):
+    """Weights and losses after some epochs over D."""
+    population = Population(log, torch.device(device))
+    spec = NeuMF(dim=16, layers=(16, 16, 16))
+    network = spec.build(log.n_users, log.n_items, SEEDS).to_device(population.device)
+
+    def default_loss(draw: Draw):
+        return cross_entropy(draw.click, network(draw.user, draw.item)).mean(-1)
+
+    sampler = sampler or LookedUp(EveryCell(population, SEEDS, batch_size), population)
+    step = Step("fit", (lambda draw: loss(network, draw)) if loss else default_loss, ("network",))
+    schedule = Schedule(EPOCHS, 0.01, 1e-4, None)
+    run = executor(EagerSteps([step], {"network": loop._adam(network, "network", schedule)}))
+    losses = [run.run(sampler, epoch)["fit"].clone() for epoch in range(EPOCHS)]
+    return network, torch.stack(losses)
+
+
+def eagerly(eager):
+    return eager
+
+
+def assert_same(one, other, *, tolerance=0.0):
+    (network, losses), (expected, expected_losses) = one, other
+    torch.testing.assert_close(losses, expected_losses, rtol=0, atol=tolerance)
+    for weight, wanted in zip(network.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(weight, wanted, rtol=0, atol=tolerance)
+
+
+class Blocks:
+    """Every epoch's cells cut into blocks of so many steps."""
+
+    def __init__(self, population, sizes):
+        self.inner = LookedUp(EveryCell(population, SEEDS, 64), population)
+        self.sizes = sizes
+        self.steps = self.inner.steps
+        assert sum(sizes) == self.steps
+
+    def epoch(self, number):
+        (whole,) = self.inner.epoch(number)
+        start = 0
+        for size in self.sizes:
+            yield Draw(*(None if part is None else part[:, start : start + size] for part in whole))
+            start += size
+
+
+class TestPlayedOnACPU:
+    def test_captured_steps_train_as_steps_one_by_one(self, matrix_log, played):
+        assert_same(trained(matrix_log, CapturedSteps), trained(matrix_log, eagerly))
+        assert len(played) == 1, "one graph serves all epochs"
+
+    @pytest.mark.parametrize(
+        ("sizes", "graphs"), [((10, 9), 1), ((4, 7, 8), 3), ((1, 2, 16), 3), ((19,), 1), ((8, 3, 8), 1)]
+    )
+    def test_blocks_of_any_sizes_are_trained_on_once_each(self, matrix_log, played, sizes, graphs):
+        population = Population(matrix_log, torch.device("cpu"))
+        blocks = Blocks(population, sizes)
+        ours = trained(matrix_log, CapturedSteps, sampler=blocks)
+        assert_same(ours, trained(matrix_log, eagerly, sampler=blocks))
+        assert len(played) == graphs, "a larger block than any before is captured anew"
+
+    def test_epochs_in_several_blocks_of_d(self, matrix_log, played, monkeypatch):
+        monkeypatch.setattr(samplers, "BLOCK", 256)
+        assert_same(trained(matrix_log, CapturedSteps), trained(matrix_log, eagerly))
+
+    def test_steps_that_cannot_be_captured_run_one_by_one_and_a_warning_says_so(
+        self, matrix_log, monkeypatch
+    ):
+        asked = []
+
+        def refuse(work, stream):
+            asked.append(work)
+            raise RuntimeError("operation not permitted when stream is capturing\nmore words")
+
+        monkeypatch.setattr(steps, "side_stream", no_stream)
+        monkeypatch.setattr(steps, "capture", refuse)
+        sizes = Blocks(Population(matrix_log, torch.device("cpu")), (4, 7, 8))
+        with pytest.warns(
+            UserWarning, match=r"cannot be captured.*slower: operation not permitted.*capturing$"
+        ):
+            ours = trained(matrix_log, CapturedSteps, sampler=sizes)
+        assert_same(ours, trained(matrix_log, eagerly, sampler=sizes))
+        assert len(asked) == 1, "it is not tried again"
+
+    def test_memory_that_runs_out_while_capturing_is_not_taken_for_a_step_that_cannot_be(
+        self, matrix_log, monkeypatch
+    ):
+        def exhaust(work, stream):
+            raise torch.cuda.OutOfMemoryError("out of memory")
+
+        monkeypatch.setattr(steps, "side_stream", no_stream)
+        monkeypatch.setattr(steps, "capture", exhaust)
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            trained(matrix_log, CapturedSteps)
+
+
+@pytest.mark.gpu
+class TestOnAGPU:
+    def test_captured_steps_train_as_steps_one_by_one(self, matrix_log):
+        # Sums over a batch are added up in any order on a GPU, so the two agree to rounding.
+        ours, theirs = (trained(matrix_log, each, "cuda") for each in (CapturedSteps, eagerly))
+        assert_same(ours, theirs, tolerance=2e-3)
+
+    def test_steps_that_ask_the_device_for_a_number_run_one_by_one(self, matrix_log):
+        def asks(network, draw):
+            loss = cross_entropy(draw.click, network(draw.user, draw.item)).mean(-1)
+            return loss * (1.0 if float(loss.detach().sum()) > 0 else 1.0)
+
+        with pytest.warns(UserWarning, match="cannot be captured"):
+            network, losses = trained(matrix_log, CapturedSteps, "cuda", loss=asks)
+        assert losses.isfinite().all()
+        assert (losses[-1] < losses[0]).all()
+        # The device is fit for another capture afterwards.
+        trained(matrix_log, CapturedSteps, "cuda")
+
+    def test_training_on_a_gpu_that_is_not_the_current_one(self, matrix_log):
+        if torch.cuda.device_count() < 2:
+            pytest.skip("there is only one GPU")
+        with torch.cuda.device(0):
+            network, losses = trained(matrix_log, CapturedSteps, "cuda:1")
+        assert losses.device == torch.device("cuda", 1)
+        assert (losses[-1] < losses[0]).all()
+
+    @pytest.mark.parametrize("together", [True, False])
+    def test_flat_adam_is_adam(self, together):
+        from unskew.training.adam import FlatAdam
+
+        random = torch.Generator("cuda").manual_seed(0)
+        shapes = ((5, 7), (11,), (3, 2, 4))
+        ours = [torch.nn.Parameter(torch.randn(s, device="cuda", generator=random)) for s in shapes]
+        ours[1].without_decay = True
+        theirs = [torch.nn.Parameter(each.detach().clone()) for each in ours]
+        flat = FlatAdam(ours, lr=0.01, weight_decay=0.1)
+        groups = [{"params": [theirs[0], theirs[2]]}, {"params": [theirs[1]], "weight_decay": 0.0}]
+        adam = torch.optim.Adam(groups, lr=0.01, weight_decay=0.1)
+        for _ in range(50):
+            gradient = torch.randn(sum(each.numel() for each in ours), device="cuda", generator=random)
+            parts = gradient.split([each.numel() for each in ours])
+            for one, other, part in zip(ours, theirs, parts, strict=True):
+                other.grad = part.view(other.shape).clone()
+                one.grad = part.view(one.shape) if together else part.view(one.shape).clone()
+            flat.step()
+            adam.step()
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+    @pytest.mark.parametrize("bits", [2, 5, 12, 17, 41])
+    def test_the_kernel_permutes_as_tensors_do(self, bits):
+        keys = hashing.keys(torch.tensor([0, 1, 2**62, 17], device="cuda"), salt=3)
+        start, stop = 1, min(1 << bits, 5000)
+        expected = hashing.permute(torch.arange(start, stop, device="cuda"), keys.unsqueeze(1), bits)
+        assert torch.equal(hashing.permuted_range(start, stop, keys, bits), expected)
+
+    def test_a_cpu_and_a_gpu_train_the_same_network(self, matrix_log):
+        ours, theirs = trained(matrix_log, CapturedSteps, "cuda"), trained(matrix_log, eagerly, "cpu")
+        torch.testing.assert_close(ours[1].cpu(), theirs[1], rtol=0, atol=2e-3)
