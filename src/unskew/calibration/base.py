@@ -82,7 +82,7 @@ class Calibrator(Estimator, ABC):
     """Names of the learned attributes, all of them numbers, text, or arrays of numbers."""
     needs_both_classes: ClassVar[bool] = True
 
-    exact_below: int = 200_000
+    exact_below: int = 50_000
 
     def fit(self, score: Any, outcome: Any = None, sample_weight: Any = None) -> Self:
         """Learn the map.

@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 Spacing = Literal["width", "mass", "log"]
 """Bins of equal width in the score, of equal weight, or of equal width in the score's logarithm."""
 
-EXACT_BELOW = 200_000
+EXACT_BELOW = 50_000
 """Arrays of at most this many rows are grouped by their unique scores, larger ones by a sketch."""
 
 
