@@ -10,6 +10,7 @@ from scipy.special import expit, logit
 
 from unskew.calibration import make_calibrator
 from unskew.datasets import load
+from unskew.evaluation import GOALS, compared_by
 from unskew.metrics import CalibrationSketch, auc, brier, ece, nll, noise_floor, wce, weight_diagnostics
 from unskew.metrics.significance import holm, paired_test, summarise
 from unskew.theory import truth_report
@@ -19,6 +20,8 @@ P_MIN = 0.01
 LEVELS = {
     "auc": (0.731, 0.004, {"ips_raw": 0.002, "ips": 0.014}),
     "user_auc": (0.684, 0.005, {"ips_raw": -0.003, "ips": 0.009}),
+    "nll": (0.612, 0.006, {"ips_raw": -0.02, "ips": -0.04}),
+    "mean_over_rate": (1.48, 0.05, {"ips_raw": -0.68, "ips": -0.39}),
     "dcg@2": (0.79, 0.015, {"ips_raw": -0.02, "ips": 0.02}),
     "dcg@4": (1.08, 0.015, {"ips_raw": -0.02, "ips": 0.025}),
     "dcg@6": (1.30, 0.015, {"ips_raw": -0.02, "ips": 0.028}),
@@ -28,6 +31,7 @@ LEVELS = {
     "recall@2": (0.31, 0.008, {"ips_raw": -0.004, "ips": 0.008}),
     "ndcg@2": (0.55, 0.01, {"ips_raw": -0.004, "ips": 0.012}),
 }
+RANKED = [metric for metric in LEVELS if "auc" not in metric and metric not in GOALS]
 
 
 def make_inputs() -> dict[str, Any]:
@@ -82,8 +86,8 @@ def make_inputs() -> dict[str, Any]:
         "methods": methods,
         "comparison": comparison,
         "rails": {
-            "random": {m: 0.5 * level[0] for m, level in LEVELS.items() if "auc" not in m},
-            "oracle": {m: 1.6 * level[0] for m, level in LEVELS.items() if "auc" not in m},
+            "random": {m: 0.5 * level[0] for m, level in LEVELS.items() if m in RANKED},
+            "oracle": {m: 1.6 * level[0] for m, level in LEVELS.items() if m in RANKED},
         },
         "truth": {
             "predictor": f"the true conversion rate {rate:.4f} for every pair",
@@ -137,7 +141,10 @@ def _methods(random: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         for method, gain in gains.items():
             values[method][metric] = shared + gain + 0.5 * spread * random.standard_normal(SEEDS)
     pairs = [(key, metric) for key in ("ips_raw", "ips") for metric in LEVELS]
-    tests = [paired_test(values[key][metric], values["naive"][metric]) for key, metric in pairs]
+    tests = [
+        paired_test(*(compared_by(metric, values[each][metric]) for each in (key, "naive")))
+        for key, metric in pairs
+    ]
     comparison: dict[str, Any] = {"ips_raw": {}, "ips": {}}
     for (key, metric), test, adjusted in zip(pairs, tests, holm([t.p_value for t in tests]), strict=True):
         comparison[key][metric] = {

@@ -138,8 +138,17 @@ def test_methods_show_means_and_students_intervals(inputs: dict[str, Any]) -> No
 def test_rails_stand_below_each_metric(inputs: dict[str, Any]) -> None:
     metrics = inputs["metrics"]
     notes = [axes.get_xlabel() for axes in methods_figure(metrics["methods"], metrics["rails"]).axes]
-    assert notes[0] == "random 0.500 · oracle 1.00"
-    assert notes[2] == "random 0.395 · oracle 1.26"
+    assert notes[:3] == ["random 0.500 · oracle 1.00", "1: what is promised is kept", "lower is better"]
+    assert notes[3] == "random 0.395 · oracle 1.26"
+
+
+def test_the_level_stands_beside_the_line_of_kept_promises(inputs: dict[str, Any]) -> None:
+    methods = inputs["metrics"]["methods"]
+    axes = methods_figure(methods, metrics=["mean_over_rate"]).axes[0]
+    line = axes.get_lines()[-1]
+    assert list(line.get_xdata()) == [1.0, 1.0]
+    low, high = axes.get_xlim()
+    assert low < 1 < methods["naive"]["mean_over_rate"]["mean"] < high
 
 
 def test_a_difference_is_filled_only_beyond_noise() -> None:
@@ -151,6 +160,26 @@ def test_a_difference_is_filled_only_beyond_noise() -> None:
     assert auc.get_markerfacecolor() == SERIES["calibrated"].colour.light
     assert dcg.get_markerfacecolor() == SURFACE.light
     np.testing.assert_allclose([auc.get_xdata()[0], dcg.get_xdata()[0]], [2.0, 0.5])  # per cent of naive
+
+
+def test_better_is_to_the_right_whatever_the_metric() -> None:
+    methods = {"naive": {"auc": {"mean": 0.5}, "nll": {"mean": 0.5}, "mean_over_rate": {"mean": 1.5}}}
+    risen = {"difference": 0.1, "low": 0.05, "high": 0.2, "p_holm": 0.01}
+    figure = differences_figure({"ips": dict.fromkeys(methods["naive"], risen)}, methods)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["Level", "Ranking"]
+    shown = {
+        label.get_text(): (point.get_xdata()[0], interval.get_segments()[0][:, 0].tolist())
+        for axes in figure.axes
+        for label, point, interval in zip(
+            axes.get_yticklabels(),
+            [line for line in axes.get_lines() if line.get_marker() == "o" and len(line.get_xdata())],
+            axes.collections,
+            strict=True,
+        )
+    }
+    assert shown["AUC"] == (pytest.approx(20), pytest.approx([10, 40]))
+    assert shown["NLL"] == (pytest.approx(-20), pytest.approx([-40, -10]))
+    assert shown["Promised ÷ kept"] == (pytest.approx(-10), pytest.approx([-20, -5]))
 
 
 def test_truth_shows_estimates_and_both_parts(inputs: dict[str, Any]) -> None:
@@ -189,8 +218,8 @@ def test_learning_leaves_out_missing_losses_and_names_several_steps() -> None:
 def test_the_overview_has_a_panel_for_each_thing_that_is_known(inputs: dict[str, Any]) -> None:
     metrics = inputs["metrics"]
     for left_out, titles in {
-        (): ["Propensities", "Estimates of the loss", "Models: AUC on the test set"],
-        ("truth",): ["Propensities", "Models: AUC on the test set"],
+        (): ["Propensities", "Estimates of the loss", "Promised ÷ kept", "AUC"],
+        ("truth",): ["Propensities", "Promised ÷ kept", "AUC"],
         ("methods",): ["Propensities", "Estimates of the loss"],
         ("truth", "methods"): ["Propensities", "Their weights"],
     }.items():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from unskew.report import render_run_report
+from unskew.report.tables import methods_table
 
 SECTIONS = ("verdict", "propensities", "weights", "methods", "truth", "learning", "settings")
 FIGURES = (
@@ -169,6 +170,20 @@ def test_the_table_of_methods_shows_means_rails_and_marks(inputs: dict[str, Any]
         assert (test["difference"] > 0) == (float(str(cell[1])) > means[0])
 
 
+@pytest.mark.parametrize("name", ["NLL (lower is better)", "Promised ÷ kept (1 is right)"])
+def test_a_level_that_comes_nearer_is_marked_as_better_though_its_number_falls(
+    inputs: dict[str, Any], name: str
+) -> None:
+    metrics = inputs["metrics"]
+    table = methods_table(metrics["methods"], metrics["comparison"], metrics["rails"])
+    (row,) = [row for row in table.rows if row.name == name]
+    naive, calibrated = row.cells[1], row.cells[3]
+    assert calibrated.value is not None
+    assert naive.value is not None
+    assert calibrated.value < naive.value
+    assert (naive.mark, calibrated.mark) == ("", "▲")
+
+
 def test_the_table_of_estimates_has_the_sign_of_estimate_minus_truth(
     inputs: dict[str, Any], parsed: Page
 ) -> None:
@@ -239,7 +254,7 @@ def test_other_methods_are_shown_under_their_names(quick: dict[str, Any]) -> Non
         metrics[part]["dr_jl"] = metrics[part].pop("ips")
         metrics[part]["dr_jl_raw"] = metrics[part].pop("ips_raw")
     told = Page(render_run_report(**{**quick, "metrics": metrics})).text
-    assert "DR-JL with calibrated propensities is better on 2 of 2 metrics" in told
+    assert "DR-JL with calibrated propensities ranks better on 2 of 2 ranking metrics" in told
     assert "DR-JL, raw" in told
 
 

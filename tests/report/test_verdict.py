@@ -96,6 +96,87 @@ def test_honest_scores_are_not_accused() -> None:
     assert worst_misstatement(None) is None
 
 
+@pytest.mark.parametrize(
+    ("level", "tone", "words"),
+    [
+        (1.43, "bad", "promises 1.43 times the conversions it keeps on the randomly shown test pairs."),
+        (0.70, "bad", "promises 0.70 times"),
+        (
+            1.05,
+            "open",
+            "promises 1.05 times the conversions it keeps on the randomly shown test pairs: right",
+        ),
+    ],
+)
+def test_a_random_test_set_shows_what_the_naive_model_promises(level: float, tone: str, words: str) -> None:
+    found = skew({"data": {"density": 0.08}, "methods": {"naive": {"mean_over_rate": {"mean": level}}}})
+    assert found.tone == tone
+    assert words in found.text
+    assert "cannot be measured" not in found.text
+    if tone == "bad":
+        assert found.short == f"naive model promises {level:.2f} times what it keeps"
+
+
+def levels(naive: float, raw: float, calibrated: float, signs: tuple[int, int], auc: int = 0) -> Any:
+    """Metrics with a level, its distance from 1 tested for both methods, and the sign of a change in AUC."""
+
+    def tested(better: int) -> dict[str, float]:
+        return {"difference": -0.1 * better, "low": -0.2, "high": 0.2, "p_holm": 0.01 if better else 0.5}
+
+    means = {"naive": naive, "ips_raw": raw, "ips": calibrated}
+    order = {"difference": 0.01 * auc, "low": 0.0, "high": 0.02, "p_holm": 0.01 if auc else 0.5}
+    return {
+        "methods": {
+            key: {"mean_over_rate": {"mean": mean}, "nll": {"mean": mean - 0.8}, "auc": {"mean": 0.7}}
+            for key, mean in means.items()
+        },
+        "comparison": {
+            key: {"mean_over_rate": tested(sign), "nll": tested(sign), "auc": order}
+            for key, sign in zip(("ips_raw", "ips"), signs, strict=True)
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("signs", "auc", "tone", "short"),
+    [
+        ((1, 1), 0, "good", "IPS, calibrated: level nearer the truth, ranks no better"),
+        ((0, 1), -1, "open", "IPS, calibrated: level nearer the truth, ranks worse on 1 of 1 metric"),
+        ((0, 0), 1, "good", "IPS, calibrated: level no nearer, ranks better on 1 of 1 metric"),
+        ((1, -1), 0, "bad", "IPS, calibrated: level further off, ranks no better"),
+        ((1, 0), 0, "open", "IPS, calibrated: level no nearer, ranks no better"),
+    ],
+)
+def test_level_and_order_are_judged_apart(signs: tuple[int, int], auc: int, tone: str, short: str) -> None:
+    found = improvement(levels(1.5, 1.2, 1.1, signs, auc))
+    assert (found.tone, found.short) == (tone, short)
+
+
+@pytest.mark.parametrize(
+    ("signs", "ending"),
+    [
+        (
+            (1, 1),
+            "1.20 times and IPS with calibrated propensities 1.10 times, both nearer to 1 beyond noise.",
+        ),
+        ((0, 0), "1.10 times, neither nearer to 1 beyond noise."),
+        ((0, 1), "1.20 times (not nearer to 1 beyond noise) and IPS with calibrated propensities 1.10 times"),
+        ((-1, 1), "1.20 times (further off beyond noise) and"),
+    ],
+)
+def test_what_each_method_promises_is_told_in_plain_words(signs: tuple[int, int], ending: str) -> None:
+    text = improvement(levels(1.5, 1.2, 1.1, signs)).text
+    assert text.startswith("The naive model promises 1.50 times the conversions it keeps; IPS with raw")
+    assert ending in text
+    assert f"the NLL falls from 0.7000 to 0.3000, {'beyond' if signs[1] else 'within'} noise" in text
+
+
+def test_without_a_test_of_differences_the_levels_are_told_without_a_judgement() -> None:
+    found = improvement({"methods": levels(1.5, 1.2, 1.1, (1, 1))["methods"]})
+    assert found.tone == "open"
+    assert "IPS with calibrated propensities 1.10 times. Nothing was tested" in found.text
+
+
 def compared(difference: float, p_holm: float) -> dict[str, Any]:
     test = {"difference": difference, "low": difference - 0.01, "high": difference + 0.01, "p_holm": p_holm}
     return {
@@ -107,9 +188,9 @@ def compared(difference: float, p_holm: float) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("difference", "p_holm", "tone", "words"),
     [
-        (0.02, 0.001, "good", "is better on 1 of 1 metric beyond noise"),
-        (-0.02, 0.001, "bad", "is worse on 1 of 1 metric beyond noise"),
-        (0.02, 0.2, "open", "differs from the naive model on none of 1 metric beyond noise"),
+        (0.02, 0.001, "good", "ranks better on 1 of 1 ranking metric beyond noise"),
+        (-0.02, 0.001, "bad", "ranks worse on 1 of 1 ranking metric beyond noise"),
+        (0.02, 0.2, "open", "ranks like the naive model: none of 1 ranking metric differs beyond noise"),
     ],
 )
 def test_a_method_helps_only_beyond_noise(difference: float, p_holm: float, tone: str, words: str) -> None:
@@ -123,7 +204,7 @@ def test_the_verdict_is_that_of_the_calibrated_method() -> None:
     metrics = compared(0.02, 0.001)
     worse = {"difference": -0.02, "low": -0.03, "high": -0.01, "p_holm": 0.001}
     metrics["comparison"] = {"ips_raw": {"auc": worse}, **metrics["comparison"]}
-    assert improvement(metrics).short == "IPS, calibrated: better on 1 of 1 metrics"
+    assert improvement(metrics).short == "IPS, calibrated: ranks better on 1 of 1 metric"
 
 
 def test_what_no_calibrator_can_remove_is_said() -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from unskew.metrics import CalibrationSketch, reliability_curve
+from unskew.report.judging import beyond_noise, level_of
 from unskew.report.plots.methods import shown_metrics
 from unskew.report.plots.reliability import CURVE_BINS
 from unskew.report.plots.truth import deviation
-from unskew.report.verdict import beyond_noise, worst_misstatement
+from unskew.report.verdict import worst_misstatement
 from unskew.report.words import (
     brief,
     counted,
@@ -35,7 +36,7 @@ def overview(metrics: Mapping[str, Any]) -> str:
     if not truth_known and not tested:
         parts.append("right, honest weights lie on the line at 1")
     if tested:
-        parts.append("right, what that does to the model on a randomly shown test set")
+        parts.append("right, the models on a randomly shown test set: how much they promise, and their order")
     return "; ".join(parts) + "; each is taken up below."
 
 
@@ -106,6 +107,11 @@ def methods(of_methods: Mapping[str, Any]) -> str:
         if best
         else ""
     )
+    levels = {key: level_of(of_methods, key) for key in of_methods}
+    known_levels = {key: abs(level - 1) for key, level in levels.items() if np.isfinite(level)}
+    if known_levels:
+        nearest = min(known_levels, key=lambda key: known_levels[key])
+        here += f", and {method_phrase(nearest)} keeps best what it promises ({number(levels[nearest], 2)})"
     return (
         f"Each tick is one of {counted(seeds, 'seed')}, the marker their mean and the bar its 95 % interval,"
         f" and below stands what a random and a perfect order reach{here}."
@@ -116,7 +122,7 @@ def differences(comparison: Mapping[str, Any]) -> str:
     """Of the paired differences."""
     counts = []
     for key, found in comparison.items():
-        signs = [beyond_noise(each) for each in found.values()]
+        signs = [beyond_noise(metric, each) for metric, each in found.items()]
         counts.append(f"{method_phrase(key)} has {signs.count(1)} better and {signs.count(-1)} worse")
     return (
         "Seed by seed against the naive model, with 95 % intervals; a filled marker is a difference beyond"
@@ -147,7 +153,7 @@ def learning(histories: Mapping[str, Mapping[str, Any]]) -> str:
         epochs = [epoch for epoch in history.get("best_epoch") or [] if epoch is not None]
         if epochs:
             called = "the propensity" if name == "propensity" else method_phrase(name)
-            kept.append(f"{called} kept epoch {np.median(epochs) + 1:g}")
+            kept.append(f"{called} kept epoch {np.quantile(epochs, 0.5, method='lower') + 1:g}")
     here = f"; here, in the median, {listed(kept)}" if kept else ""
     return (
         "The line is the median over seeds, the band holds all of them, and dotted line and ticks mark"

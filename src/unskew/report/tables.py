@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from unskew.evaluation import GOALS
+from unskew.report.judging import beyond_noise
 from unskew.report.plots.methods import AUC_RAILS
 from unskew.report.plots.truth import deviation
-from unskew.report.verdict import beyond_noise
 from unskew.report.words import brief, method_name, metric_name, number, real, signed_fixed
 
 
@@ -107,6 +108,9 @@ def _spread(seeds: Sequence[Any]) -> float:
     return float(values.std(ddof=1)) if len(values) > 1 else math.nan
 
 
+_GOAL_WORDS = {"higher": "", "lower": " (lower is better)", "one": " (1 is right)"}
+
+
 def methods_table(
     methods: Mapping[str, Any], comparison: Mapping[str, Any], rails: Mapping[str, Mapping[str, float]]
 ) -> Table:
@@ -118,7 +122,7 @@ def methods_table(
         cells = [Cell(brief(known.get("random")), known.get("random"))]
         for key, of in methods.items():
             summary = of.get(metric, {})
-            sign = beyond_noise(comparison.get(key, {}).get(metric, {}))
+            sign = beyond_noise(metric, comparison.get(key, {}).get(metric, {}))
             std = real(summary.get("std"))
             cells.append(
                 Cell(
@@ -129,7 +133,7 @@ def methods_table(
                 )
             )
         cells.append(Cell(brief(known.get("oracle")), known.get("oracle")))
-        rows.append(Row(metric_name(metric), tuple(cells)))
+        rows.append(Row(f"{metric_name(metric)}{_GOAL_WORDS[GOALS.get(metric, 'higher')]}", tuple(cells)))
     return Table(("random", *(method_name(key) for key in methods), "oracle"), tuple(rows))
 
 

@@ -116,6 +116,31 @@ def counted(count: Any, singular: str, plural: str | None = None) -> str:
     return f"{number(count, 0)} {noun}"
 
 
+def moved(before: Any, after: Any, decimals: int = 4) -> str:
+    """Where a number went.
+
+    Examples
+    --------
+    >>> moved(0.3, 0.25), moved(0.25, 0.25001)
+    ('falls from 0.3000 to 0.2500', 'stays at 0.2500')
+    """
+    if number(before, decimals) == number(after, decimals):
+        return f"stays at {number(after, decimals)}"
+    verb = "falls" if real(after) < real(before) else "rises"
+    return f"{verb} from {number(before, decimals)} to {number(after, decimals)}"
+
+
+def sentence(text: str) -> str:
+    """With a capital at its beginning.
+
+    Examples
+    --------
+    >>> sentence("the naive model"), sentence("IPS")
+    ('The naive model', 'IPS')
+    """
+    return text[:1].upper() + text[1:]
+
+
 def listed(parts: list[str]) -> str:
     """Words joined as in a sentence.
 
@@ -187,10 +212,15 @@ def metric_name(key: str) -> str:
 
     Examples
     --------
-    >>> metric_name("auc"), metric_name("user_auc"), metric_name("dcg@2"), metric_name("hits@4")
-    ('AUC', 'AUC per user', 'DCG@2', 'Hits@4')
+    >>> metric_name("auc"), metric_name("mean_over_rate"), metric_name("dcg@2"), metric_name("hits@4")
+    ('AUC', 'Promised ÷ kept', 'DCG@2', 'Hits@4')
     """
-    known = {"auc": "AUC", "user_auc": "AUC per user"}
+    known = {
+        "auc": "AUC",
+        "user_auc": "AUC per user",
+        "nll": "NLL",
+        "mean_over_rate": "Promised ÷ kept",
+    }
     if key in known:
         return known[key]
     kind, at, cutoff = key.partition("@")

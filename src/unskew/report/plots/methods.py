@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from unskew.evaluation import GOALS, gain
 from unskew.report.curves import DEFAULT_LEVEL
-from unskew.report.style import MUTED, SERIES, SURFACE, Series, new_figure, say_nothing_to_show, styled
+from unskew.report.style import INK, MUTED, SERIES, SURFACE, Series, new_figure, say_nothing_to_show, styled
 from unskew.report.words import brief, method_name, method_parts, metric_name, real
 
 if TYPE_CHECKING:
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 
 SIGNIFICANT = 0.05
 """Level of the corrected test, as in the paper."""
-SHOWN_METRICS = ("auc", "user_auc", "dcg@2", "dcg@4", "dcg@6", "hits@2", "hits@4", "hits@6")
-"""The paper's seven metrics and the AUC per user; the others are in the table."""
-PANELS_A_ROW = 4
+SHOWN_METRICS = ("auc", "mean_over_rate", "nll", "dcg@2", "dcg@4", "dcg@6", "hits@2", "hits@4", "hits@6")
+"""The paper's seven metrics and the two of the level; the others are in the table."""
+PANELS_A_ROW = 3
 BASE_MARKERS = ("o", "s", "^", "v", "P", "X", "p", "h")
 AUC_RAILS = {"random": 0.5, "oracle": 1.0}
+GOAL_NOTES = {"lower": "lower is better", "one": "1: what is promised is kept"}
 
 
 def method_series(key: str, keys: Sequence[str]) -> Series:
@@ -116,8 +118,10 @@ def draw_methods(
     axes.tick_params(axis="y", length=0, labelcolor=axes.title.get_color())
     axes.spines["left"].set_visible(False)
     axes.grid(axis="y", visible=False)
-    axes.locator_params(axis="x", nbins=3)
-    note = _rails_note(metric, rails)
+    if GOALS.get(metric) == "one":
+        axes.axvline(1.0, color=INK.light, linewidth=1.0, zorder=1)
+    axes.locator_params(axis="x", nbins=4)
+    note = GOAL_NOTES[GOALS[metric]] if metric in GOALS else _rails_note(metric, rails)
     if note:
         axes.set_xlabel(note, fontsize=7.5)
 
@@ -140,12 +144,15 @@ def _rails_note(metric: str, rails: Mapping[str, Mapping[str, float]] | None) ->
 def differences_figure(
     comparison: Mapping[str, Any], methods: Mapping[str, Any], *, metrics: Sequence[str] | None = None
 ) -> Figure:
-    """Paired differences against the naive model, each in per cent of its value, with intervals.
+    """Paired differences against the naive model in per cent, with intervals: of the level, of the order.
+
+    The two have axes of their own, since a level can be off by half where an order changes by a hundredth.
 
     Parameters
     ----------
     comparison
-        ``{method: {metric: {"difference", "low", "high", "p_value", "p_holm"}}}``.
+        ``{method: {metric: {"difference", "low", "high", "p_value", "p_holm"}}}``; of ``mean_over_rate``
+        the differences are of its distance from 1.
     methods
         As in :func:`methods_figure`; gives the naive values.
 
@@ -156,16 +163,30 @@ def differences_figure(
     >>> len(differences_figure(better, naive).axes)
     1
     """
-    chosen = [m for m in metrics or shown_metrics(comparison) if _naive_mean(methods, m)]
-    figure = new_figure(1.05 + max(0.36, 0.13 * len(comparison)) * max(len(chosen), 2))
-    draw_differences(figure.subplots(), comparison, methods, chosen)
+    chosen = [m for m in metrics or shown_metrics(comparison) if _scale(methods, m)]
+    groups = {
+        "Level": [metric for metric in chosen if metric in GOALS],
+        "Ranking": [metric for metric in chosen if metric not in GOALS],
+    }
+    shown = {name: group for name, group in groups.items() if group} or {"": []}
+    row = max(0.36, 0.13 * len(comparison))
+    figure = new_figure(0.5 + sum(0.65 + row * max(len(group), 2) for group in shown.values()))
+    heights = [max(len(group), 1) for group in shown.values()]
+    panels = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, (name, group) in zip(panels, shown.items(), strict=True):
+        draw_differences(axes, comparison, methods, group)
+        axes.set_title(name)
+    if chosen and comparison:
+        panels[-1].set_xlabel("difference from the naive model, in % (left: worse, right: better)")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=4)
     return figure
 
 
 def draw_differences(
     axes: Axes, comparison: Mapping[str, Any], methods: Mapping[str, Any], metrics: Sequence[str]
 ) -> None:
-    """One row a metric, one point a method; filled where it is significant after correction."""
+    """One row a metric, one point a method, better to the right; filled where it is significant after
+    correction."""
     keys = list(comparison)
     if not keys or not metrics:
         say_nothing_to_show(axes, "nothing was compared")
@@ -176,10 +197,10 @@ def draw_differences(
         colour = series.colour.light
         for row, metric in enumerate(metrics):
             found = comparison[key].get(metric)
-            scale = 100 / (_naive_mean(methods, metric) or np.nan)
+            scale = gain(metric, 100 / (_scale(methods, metric) or np.nan))
             if found is None or not np.isfinite(real(found.get("difference"))):
                 continue
-            low, high = (scale * real(found.get(end)) for end in ("low", "high"))
+            low, high = sorted(scale * real(found.get(end)) for end in ("low", "high"))
             if np.isfinite([low, high]).all():
                 axes.hlines(row + offset, low, high, color=colour, linewidth=1.4)
             face = colour if real(found.get("p_holm")) < SIGNIFICANT else SURFACE.light
@@ -198,10 +219,11 @@ def draw_differences(
     axes.set_yticks(range(len(metrics)), [metric_name(metric) for metric in metrics])
     axes.tick_params(axis="y", length=0, labelcolor=axes.title.get_color())
     axes.spines["left"].set_visible(False)
-    axes.set_xlabel("difference from the naive model, in % of its value (left: worse, right: better)")
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
 
 
-def _naive_mean(methods: Mapping[str, Any], metric: str) -> float | None:
+def _scale(methods: Mapping[str, Any], metric: str) -> float | None:
+    """What a difference is a share of: the naive value, or the kept conversions where 1 is the goal."""
     mean = real(methods.get("naive", {}).get(metric, {}).get("mean"))
-    return mean if np.isfinite(mean) and mean != 0 else None
+    if not np.isfinite(mean) or mean == 0:
+        return None
+    return 1.0 if GOALS.get(metric) == "one" else mean

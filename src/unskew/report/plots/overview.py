@@ -11,21 +11,23 @@ from unskew.report.plots.reliability import draw_reliability
 from unskew.report.plots.truth import draw_estimates
 from unskew.report.plots.weights import draw_weight_calibration
 from unskew.report.style import new_figure, styled, svg
-from unskew.report.words import filled, metric_name
+from unskew.report.words import filled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OVERVIEW_BINS = 15
+LEVEL_AND_ORDER = ("mean_over_rate", "auc")
+"""The metrics that stand for the level of the models and for their order."""
 TITLE = "Reliability of the propensities before and after calibration, and what debiasing changed"
 
 
 @styled
 def overview_figure(*, metrics: Mapping[str, Any], sketches: Mapping[str, CalibrationSketch]) -> Figure:
-    """Reliability before and after | estimates beside the truth | methods on the test set.
+    """Reliability before and after | estimates beside the truth | level and order of the models.
 
-    The second panel is there where the truth is known, the third where there is a test set; without either,
-    the weights stand beside the propensities.
+    The second is there where the truth is known, the third where there is a test set; without either, the
+    weights stand beside the propensities.
 
     Parameters
     ----------
@@ -41,23 +43,29 @@ def overview_figure(*, metrics: Mapping[str, Any], sketches: Mapping[str, Calibr
     2
     """
     truth, methods = filled(metrics.get("truth")), filled(metrics.get("methods"))
-    panels = max(1 + bool(truth) + bool(methods), 2)
     figure = new_figure(3.35)
-    axes = figure.subplots(1, panels, squeeze=False, width_ratios=[1.0] + [0.8] * (panels - 1))[0]
-    draw_reliability(axes[0], sketches, scale="logit", bins=OVERVIEW_BINS)
-    axes[0].set_title("Propensities")
-    axes[0].set_box_aspect(None)
+    columns = max(1 + bool(truth) + bool(methods), 2)
+    grid = figure.add_gridspec(1, columns, width_ratios=[1.0, 0.9, 1.0][:columns])
+    left = figure.add_subplot(grid[0])
+    draw_reliability(left, sketches, scale="logit", bins=OVERVIEW_BINS)
+    left.set_title("Propensities")
+    left.set_box_aspect(None)
     if truth:
-        draw_estimates(axes[1], truth)
-        axes[1].set_title("Estimates of the loss")
-        axes[1].set_xlabel("estimated loss over all pairs")
-    if not truth and not methods:
-        draw_weight_calibration(axes[1], sketches)
-        axes[1].set_title("Their weights")
+        middle = figure.add_subplot(grid[1])
+        draw_estimates(middle, truth)
+        middle.set_title("Estimates of the loss")
+        middle.set_xlabel("estimated loss over all pairs")
     if methods:
-        metric = shown_metrics(methods)[0]
-        draw_methods(axes[-1], methods, metric, metrics.get("rails"))
-        axes[-1].set_title(f"Models: {metric_name(metric)} on the test set")
+        there = [metric for metric in LEVEL_AND_ORDER if any(metric in of for of in methods.values())]
+        shown = there or shown_metrics(methods)[:1]
+        places = grid[columns - 1].subgridspec(len(shown), 1)
+        for place, metric in enumerate(shown):
+            panel = figure.add_subplot(places[place])
+            draw_methods(panel, methods, metric, metrics.get("rails"))
+    if not truth and not methods:
+        right = figure.add_subplot(grid[1])
+        draw_weight_calibration(right, sketches)
+        right.set_title("Their weights")
     return figure
 
 

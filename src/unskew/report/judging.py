@@ -1,0 +1,75 @@
+"""The form of an answer, and what passes as a difference; ``verdict`` and ``improvement`` give answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from unskew.evaluation import GOALS, gain
+from unskew.report.plots.methods import SIGNIFICANT
+from unskew.report.words import method_parts, number, real
+
+LEVEL = "mean_over_rate"
+"""Mean prediction ÷ conversion rate: how many conversions a model promises for each that it keeps."""
+
+LEVEL_TOLERANCE = 0.1
+"""A model that promises within this share of what it keeps passes as right: a test set of some thousand
+pairs tells the conversion rate itself to 3 to 5 %."""
+
+Tone = Literal["good", "bad", "open"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One answer of the report: the question, a few words for the bar at the top, and paragraphs."""
+
+    question: str
+    tone: Tone
+    short: str
+    paragraphs: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """All of it in one line."""
+        return " ".join(self.paragraphs)
+
+
+def beyond_noise(metric: str, found: Mapping[str, Any]) -> int:
+    """1 for significantly better after Holm's correction, −1 for worse, 0 for neither.
+
+    Examples
+    --------
+    >>> fallen = {"difference": -0.1, "p_holm": 0.001}
+    >>> beyond_noise("nll", fallen), beyond_noise("auc", fallen), beyond_noise("auc", {})
+    (1, -1, 0)
+    """
+    corrected = real(found.get("p_holm", found.get("p_value")))
+    better = gain(metric, real(found.get("difference")))
+    return (better > 0) - (better < 0) if corrected < SIGNIFICANT else 0
+
+
+def level_of(methods: Mapping[str, Any], key: str) -> float:
+    """What a method promises for each conversion it keeps, on average over seeds; NaN if unknown."""
+    return real((methods.get(key) or {}).get(LEVEL, {}).get("mean"))
+
+
+def times(level: float) -> str:
+    """A level in words.
+
+    Examples
+    --------
+    >>> times(1.4321)
+    '1.43 times'
+    """
+    return f"{number(level, 2)} times"
+
+
+def ranks(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics that look at the order alone."""
+    return {metric: test for metric, test in found.items() if metric not in GOALS}
+
+
+def main_first(comparison: Mapping[str, Any]) -> list[str]:
+    """Methods with calibrated propensities before those with raw ones."""
+    return sorted(comparison, key=lambda key: method_parts(key)[1] != "calibrated")
