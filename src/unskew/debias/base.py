@@ -3,6 +3,7 @@ business; they happen in :meth:`Debiaser.fit`, once for all methods."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +21,10 @@ from unskew.debias.observed import Observed
 from unskew.debias.setting import Batch, PassPlan, Setting, StagePlan, StepPlan
 from unskew.debias.split import Split
 from unskew.debias.stacking import (
+    joined_setting,
     share_of_history,
     share_of_network,
+    share_of_propensities,
     share_of_setting,
     stacked_propensities,
 )
@@ -39,6 +42,9 @@ from unskew.training import (
     ShuffledRows,
     Step,
     cross_entropy,
+    in_groups,
+    join_histories,
+    join_networks,
     resolve_device,
     train,
 )
@@ -219,7 +225,7 @@ class Debiaser(Estimator):
             for name, towers in self.networks().items()
         }
 
-    def _train(
+    def _train_at_once(
         self,
         log: Log,
         given: GivenPropensities | None,
@@ -227,7 +233,6 @@ class Debiaser(Estimator):
         progress: Progress,
         label: str | None,
     ) -> Setting:
-        """Train the replicas of ``seeds_``, in which a seed may come several times."""
         self.users_, self.items_ = log.users, log.items
         data = Observed(log, given, self.seeds_, self.device_)
         training, held_out = data.split(self.validation_share if validation is None else 0.0)
@@ -256,6 +261,38 @@ class Debiaser(Estimator):
             )
         self.validation_loss_: list[float] | None = None if validate is None else validate().tolist()
         return setting
+
+    def _train(
+        self,
+        log: Log,
+        given: GivenPropensities | None,
+        validation: Log | None,
+        progress: Progress,
+        label: str | None,
+    ) -> Setting:
+        """Train the replicas of ``seeds_``, in which a seed may come several times, in one go if they fit."""
+
+        def train_some(replicas: slice) -> tuple[Debiaser, Setting]:
+            part = copy.copy(self)
+            part.seeds_ = self.seeds_[replicas]
+            own = share_of_propensities(given, replicas)
+            return part, part._train_at_once(log, own, validation, progress, label)
+
+        trained = in_groups(len(self.seeds_), train_some)
+        parts, settings = [part for part, _ in trained], [setting for _, setting in trained]
+        seeds = self.seeds_
+        vars(self).update(vars(parts[0]))
+        if len(parts) == 1:
+            return settings[0]
+        self.seeds_ = seeds
+        self.networks_ = {
+            name: join_networks([part.networks_[name] for part in parts], fresh)
+            for name, fresh in self._build(log).items()
+        }
+        self.history_ = join_histories([part.history_ for part in parts])
+        if self.validation_loss_ is not None:
+            self.validation_loss_ = [loss for part in parts for loss in part.validation_loss_ or []]
+        return joined_setting(settings, self.networks_, seeds)
 
     def predict(self, log: Log) -> NDArray[np.float64]:
         """Conversion probabilities of the rows of a log ``[n]``, averaged over seeds."""

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+import torch
 
 from unskew.backbones import Network
 from unskew.debias.given import GivenPropensities
@@ -30,6 +31,17 @@ def stacked_propensities(given: Sequence[GivenPropensities | None]) -> GivenProp
         clicked=np.concatenate([each.clicked for each in known]),
         everywhere=np.concatenate(everywhere) if everywhere else None,
         diagnostics=tuple(each for one in known for each in one.diagnostics),
+    )
+
+
+def share_of_propensities(given: GivenPropensities | None, replicas: slice) -> GivenPropensities | None:
+    """The propensities of some replicas."""
+    if given is None:
+        return None
+    return GivenPropensities(
+        clicked=given.clicked[replicas],
+        everywhere=None if given.everywhere is None else given.everywhere[replicas],
+        diagnostics=given.diagnostics[replicas],
     )
 
 
@@ -64,4 +76,22 @@ def share_of_setting(
         state={name: value[replicas] for name, value in setting.state.items()},
         given=setting.given,
         held_out=HeldOut(setting.held_out.population, seeds),
+    )
+
+
+def joined_setting(parts: Sequence[Setting], networks: dict[str, Network], seeds: tuple[int, ...]) -> Setting:
+    """The setting that the replicas of all parts would have had together."""
+    first = parts[0]
+    assert first.held_out is not None
+    clicks: dict[str, Any] = {}
+    for each in fields(Batch):
+        values = [getattr(part.clicks, each.name) for part in parts]
+        clicks[each.name] = None if values[0] is None else torch.cat(values)
+    return Setting(
+        networks=networks,
+        density=first.density,
+        clicks=Batch(**clicks),
+        state={name: torch.cat([part.state[name] for part in parts]) for name in first.state},
+        given=first.given,
+        held_out=HeldOut(first.held_out.population, seeds),
     )

@@ -26,7 +26,7 @@ from unskew.propensity.negatives import logit_offset, resolve_ratio
 from unskew.propensity.options import PropensityOptions
 from unskew.propensity.uncertainty import DualFocal
 from unskew.seeds import as_seeds, stream
-from unskew.training import Population, Slots, resolve_device
+from unskew.training import Population, Slots, in_groups, join_histories, join_networks, resolve_device
 from unskew.training.inference import probability_moments
 from unskew.vocabulary import UNSEEN_CODE, Unseen
 
@@ -103,8 +103,19 @@ class Propensity(PropensityOptions):
             How many independent propensities, or their seeds; debiasers pair them with their own seeds.
         """
         self._check()
-        self.seeds_ = as_seeds(seeds)
-        self.device_ = resolve_device(device)
+        chosen, on = as_seeds(seeds), resolve_device(device)
+        parts = in_groups(
+            len(chosen), lambda some: copy.copy(self)._fit_at_once(log, chosen[some], on, progress)
+        )
+        vars(self).update(vars(parts[0]))
+        if len(parts) > 1:
+            self._join(parts)
+        return self
+
+    def _fit_at_once(
+        self, log: Log, seeds: tuple[int, ...], device: torch.device, progress: Progress
+    ) -> Propensity:
+        self.seeds_, self.device_ = seeds, device
         self.design_ = self.split_design()
         self.users_, self.items_, self.space_ = log.users, log.items, log.space
         self.log_: Log | None = log
@@ -116,16 +127,29 @@ class Propensity(PropensityOptions):
             if ratio is not None and self.population == "D"
             else 0.0
         )
-        self.slots_ = Slots(self.population_, self.replica_split_seeds(), self.design_.slots, self.fold_by)
-        self.network_ = self.trained_backbone().build(
-            log.n_users, log.n_items, self.replica_seeds("propensity")
-        )
-        self.network_.to_device(self.device_)
+        self._build()
         fitting = Fitting(self, ratio)
         stop = fitting.held_out(STOP) if self.holds_out() else None
         self.history_ = fitting.train(stop, progress)
         self._calibrate(fitting)
         return self
+
+    def _build(self) -> None:
+        """The partition of D and the untrained networks of all seeds."""
+        self.slots_ = Slots(self.population_, self.replica_split_seeds(), self.design_.slots, self.fold_by)
+        network = self.trained_backbone().build(
+            len(self.users_), len(self.items_), self.replica_seeds("propensity")
+        )
+        self.network_ = network.to_device(self.device_)
+
+    def _join(self, parts: Sequence[Propensity]) -> None:
+        """Become the propensity of all seeds that were trained in groups."""
+        self.seeds_ = tuple(seed for part in parts for seed in part.seeds_)
+        self._build()
+        join_networks([part.network_ for part in parts], self.network_)
+        self.history_ = join_histories([part.history_ for part in parts])
+        for name in ("calibrators_", "_sketches_raw", "_sketches_calibrated"):
+            setattr(self, name, [each for part in parts for each in getattr(part, name)])
 
     def reread(self, **params: Any) -> Propensity:
         """The same trained networks, read off and calibrated in another way.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from unskew.training.devices import resolve_device
 from unskew.training.loop import History, Pass, Schedule, evaluating, train
 from unskew.training.losses import cross_entropy, over_population, stratified
+from unskew.training.memory import in_groups, join_histories, join_networks
 from unskew.training.population import Population, Slots
 from unskew.training.samplers import (
     ClicksAndNegatives,
@@ -33,6 +34,9 @@ __all__ = [
     "Step",
     "cross_entropy",
     "evaluating",
+    "in_groups",
+    "join_histories",
+    "join_networks",
     "over_population",
     "resolve_device",
     "stratified",
