@@ -16,6 +16,8 @@ import pytest
 
 import unskew as us
 from unskew.cli import main
+from unskew.cli.options import loader_options
+from unskew.datasets import DATASETS
 
 QUICK = ["--backbone", "mf", "--seeds", "2", "--crossfit", "2", "--propensity-epochs", "2"]
 COLUMNS = ["--user", "who", "--item", "what", "--click", "seen", "--conversion", "bought"]
@@ -424,25 +426,45 @@ def test_the_console_script_and_the_module_run_it():
 
 
 class TestLoaderOptions:
-    def test_numbers_truth_values_and_text_reach_the_loader(self):
-        from unskew.cli.run import _parsed
+    def test_a_value_is_of_the_kind_that_the_loader_expects(self):
+        given = ["n_users=60", "bias=2", "density=.1", "n_users=70"]
+        read = loader_options(given, DATASETS["synthetic"])
+        assert read == {"n_users": 70, "bias": 2.0, "density": 0.1}
+        assert isinstance(read["bias"], float)
+        assert loader_options(["features=no", "standard=first"], DATASETS["kuairand"]) == {
+            "features": False,
+            "standard": "first",
+        }
+        assert loader_options(["keep=p, hour", "test=a=b.csv"], DATASETS["files"]) == {
+            "keep": ("p", "hour"),
+            "test": "a=b.csv",
+        }
 
-        assert [_parsed(each) for each in ("n_users=60", "bias=0.5", "features=true", "name=x=y")] == [
-            ("n_users", 60),
-            ("bias", 0.5),
-            ("features", True),
-            ("name", "x=y"),
-        ]
+    def test_they_reach_the_run(self, tmp_path, no_report):
+        options = ["--option", "n_users=50", "--option", "n_items=40", "--option", "density=0.2"]
+        arguments = ["run", *options, *QUICK, "--method", "naive", "--out", str(tmp_path / "run")]
+        assert main(arguments) == 0
+        told = json.loads((tmp_path / "run" / "metrics.json").read_text())["data"]
+        assert (told["users"], told["items"], told["options"]["density"]) == (50, 40, 0.2)
 
-    def test_an_option_without_a_value_is_told(self, tmp_path, capsys):
-        from unskew.cli import main
+    @pytest.mark.parametrize(
+        ("option", "words"),
+        [
+            ("n_users", "--option 'n_users' is not KEY=VALUE. To fix: write for example n_users=200"),
+            ("=3", "--option '=3' is not KEY=VALUE"),
+            ("n_users=many", "--option n_users must be a whole number, not 'many'"),
+            ("n_users=2.5", "--option n_users must be a whole number, not '2.5'. To fix: write for example"),
+            ("density=", "--option density must be a number, not ''"),
+            ("seed=-1", "seed must be at least 0, not -1"),
+            ("colour=3", "the dataset 'synthetic' has no option colour. To fix: its options are n_users,"),
+            ("root=data", "--option root has a flag of its own. To fix: give --root"),
+            ("protocol=paper", "--option protocol has a flag of its own. To fix: give --protocol"),
+        ],
+    )
+    def test_a_bad_one_is_one_line_and_leaves_no_folder(self, tmp_path, capsys, option, words):
+        assert words in fails(["run", "--option", option, "--out", tmp_path / "run"], capsys)
+        assert tree(tmp_path) == []
 
-        assert main(["run", "--option", "n_users", "--out", str(tmp_path / "run")]) == 2
-        assert "n_users" in capsys.readouterr().err
-        assert not (tmp_path / "run").exists()
-
-    def test_an_option_the_loader_does_not_know_is_told(self, tmp_path, capsys):
-        from unskew.cli import main
-
-        assert main(["run", "--option", "colour=3", "--out", str(tmp_path / "run")]) == 2
-        assert "colour" in capsys.readouterr().err
+    def test_with_a_file_columns_have_flags_of_their_own(self, files, tmp_path, capsys):
+        arguments = ["run", "--data", files / "train.csv", "--out", tmp_path / "run", "--option", "user=who"]
+        assert "--option user has a flag of its own. To fix: give --user" in fails(arguments, capsys)

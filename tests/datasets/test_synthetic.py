@@ -143,6 +143,7 @@ def test_the_truth_cannot_be_written_to(worlds):
         ({"conversion_rate": 1.5}, "conversion_rate must lie between 0 and 1, not 1.5"),
         ({"bias": -1}, "bias must be a finite number of at least 0, not -1"),
         ({"n_users": 1}, "n_users must be at least 2, not 1"),
+        ({"seed": -1}, "seed must be at least 0, not -1"),
         ({"test_per_user": 201}, "test_per_user is 201, but there are only 200 items"),
         ({"root": "somewhere"}, "drawn, not read. To fix: leave out root"),
     ],

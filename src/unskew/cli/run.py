@@ -65,6 +65,8 @@ def run(
     json: Annotated[Path | None, typer.Option(help="Write the metrics to this file too.")] = None,
 ) -> None:
     """Train, calibrate, debias and evaluate; write a run folder with report.html."""
+    from unskew.cli.options import FLAGS, loader_options
+    from unskew.datasets import DATASETS
     from unskew.files import check_target, write_json
 
     is_file = Path(data).suffix in TABLE_SUFFIXES
@@ -73,20 +75,25 @@ def run(
     if json is not None and (json.is_dir() or not json.absolute().parent.is_dir()):
         problem = "is a folder" if json.is_dir() else "lies in a folder that does not exist"
         raise ParameterError(f"--json {json} {problem}", remedy="give the name of a file in a folder")
-    options: dict[str, Any] = dict(_parsed(each) for each in option or ())
+    columns = {
+        "train": data,
+        "test": test,
+        "user": user,
+        "item": item,
+        "click": click,
+        "conversion": conversion,
+        "space": space,
+        "duplicates": duplicates,
+    }
+    name = "files" if is_file else data
+    flags = {**FLAGS, **({key: f"--{key}" for key in columns} | {"train": "--data"} if is_file else {})}
+    options: dict[str, Any] = {}
+    if name in DATASETS:
+        options = loader_options(option or (), DATASETS[name], flags)
     if is_file:
         if not (Path(root or "") / data).exists():
             raise DataError("there is no such file", where=data, remedy="give --data an existing file")
-        options |= {
-            "train": data,
-            "test": test,
-            "user": user,
-            "item": item,
-            "click": click,
-            "conversion": conversion,
-            "space": space,
-            "duplicates": duplicates,
-        }
+        options |= columns
     elif test is not None:
         raise ParameterError("--test goes with --data FILE", remedy="leave it out, or give a file as --data")
 
@@ -96,7 +103,7 @@ def run(
     from unskew.study.run import RunConfig, run_job
 
     config = RunConfig(
-        data="files" if is_file else data,
+        data=name,
         root=root,
         options=options,
         backbone=backbone,
@@ -128,18 +135,3 @@ def run(
 
     print_run(result.metrics)
     print(f"\nThe report: {target / 'report.html'}")
-
-
-def _parsed(option: str) -> tuple[str, Any]:
-    """``n_users=200`` → the name and a number, truth value or text."""
-    name, equals, text = option.partition("=")
-    if not name or not equals:
-        raise ParameterError(f"--option {option!r} is not KEY=VALUE", remedy="write for example n_users=200")
-    if text.lower() in ("true", "false"):
-        return name, text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return name, kind(text)
-        except ValueError:
-            continue
-    return name, text

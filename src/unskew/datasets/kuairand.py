@@ -78,6 +78,8 @@ def load(
         raise ParameterError(f"standard must be 'all' or 'first', not {standard!r}")
     if not 0 < validation_share < 1:
         raise ParameterError(f"validation_share must lie between 0 and 1, not {validation_share}")
+    if seed < 0:
+        raise ParameterError(f"seed must be at least 0, not {seed}")
     standard_files = STANDARD if standard == "all" else (FIRST_STANDARD,)
     video_files = (VIDEO_FEATURES, VIDEO_STATISTICS) if statistics else (VIDEO_FEATURES,)
     feature_files = (USER_FEATURES, *video_files) if features else ()

@@ -103,7 +103,7 @@ def load(
     >>> round(float(data.truth.propensity.mean()), 6)
     0.09
     """
-    _check(root, n_users, n_items, density, bias, conversion_rate, test_per_user, dimension)
+    _check(root, n_users, n_items, density, bias, conversion_rate, test_per_user, dimension, seed)
     world, label_draw, click_draw, test_draw = np.random.default_rng(seed).spawn(4)
     taste = world.standard_normal((n_users, dimension))
     style = world.standard_normal((n_items, dimension))
@@ -175,6 +175,7 @@ def _check(
     conversion_rate: float,
     test_per_user: int,
     dimension: int,
+    seed: int,
 ) -> None:
     if root is not None:
         raise ParameterError("the synthetic world is drawn, not read", remedy="leave out root (--root)")
@@ -183,6 +184,7 @@ def _check(
         ("n_items", n_items, 2),
         ("test_per_user", test_per_user, 1),
         ("dimension", dimension, 1),
+        ("seed", seed, 0),
     ):
         if size < least:
             raise ParameterError(f"{name} must be at least {least}, not {size}")

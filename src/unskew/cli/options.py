@@ -1,0 +1,66 @@
+"""``--option KEY=VALUE``: what a dataset's loader accepts, read as the kind that the loader expects."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from unskew.errors import ParameterError
+
+FLAGS = {"name": "--data", "root": "--root", "protocol": "--protocol"}
+"""Arguments of every loader that have a flag of their own."""
+
+TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+_KINDS: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a number"}
+
+
+def loader_options(
+    given: Sequence[str], loader: Callable[..., Any], flags: Mapping[str, str] = FLAGS
+) -> dict[str, Any]:
+    """The options as the loader takes them; a name that it does not know is left for it to refuse.
+
+    Parameters
+    ----------
+    given
+        ``KEY=VALUE`` each; the last of two with one key counts.
+    loader
+        One of ``DATASETS``; the default of a parameter tells its kind, and a list is parted by commas.
+    flags
+        Names that must be given by a flag instead.
+
+    Examples
+    --------
+    >>> from unskew.datasets import DATASETS
+    >>> loader_options(["n_users=200", "density=.12"], DATASETS["synthetic"])
+    {'n_users': 200, 'density': 0.12}
+    """
+    parameters = inspect.signature(loader).parameters
+    options: dict[str, Any] = {}
+    for each in given:
+        name, equals, text = each.partition("=")
+        if not name or not equals:
+            raise ParameterError(
+                f"--option {each!r} is not KEY=VALUE", remedy="write for example n_users=200"
+            )
+        if name in flags:
+            raise ParameterError(f"--option {name} has a flag of its own", remedy=f"give {flags[name]}")
+        default = parameters[name].default if name in parameters else None
+        options[name] = _read(name, text, default)
+    return options
+
+
+def _read(name: str, text: str, default: Any) -> Any:
+    kind = type(default)
+    if kind is tuple:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    if kind not in _KINDS:
+        return text
+    try:
+        return TRUTH[text.lower()] if kind is bool else kind(text)
+    except (KeyError, ValueError):
+        raise ParameterError(
+            f"--option {name} must be {_KINDS[kind]}, not {text!r}",
+            remedy=f"write for example {name}={str(default).lower()}",
+        ) from None
