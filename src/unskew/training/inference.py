@@ -107,8 +107,8 @@ def probability_moments(
     mean, variance
         In float64; the variance (of the sample, not its mean) is 0 for a single pass of a single member.
     """
-    members, repeats = network.members, max(1, passes)
-    chunk = max(1, (budget or _budget(user.device)) // (network.replicas * members))
+    copies = network.members * max(1, passes)
+    chunk = max(1, (budget or _budget(user.device)) // (network.replicas * copies))
     user, item = user.expand(network.replicas, -1), item.expand(network.replicas, -1)
     means, variances = [], []
     with evaluating([network]):
@@ -116,17 +116,11 @@ def probability_moments(
         _activate_dropout(network, layers if passes else None)
         for start in range(0, user.shape[1], chunk):
             pair = user[:, start : start + chunk], item[:, start : start + chunk]
-            total = torch.zeros(pair[0].shape, dtype=torch.float64, device=user.device)
-            squares = torch.zeros_like(total)
-            for _ in range(repeats):
-                logit = network(*(part.repeat(1, members) for part in pair)) + offset
-                p = torch.sigmoid(logit.double()).view(network.replicas, members, -1)
-                total += p.sum(1)
-                squares += p.square().sum(1)
-            count = members * repeats
-            mean = total / count
-            means.append(mean)
-            variances.append((squares / count - mean.square()).clamp_(min=0.0))
+            # Members and passes side by side in one batch: a GPU is kept busy by one launch.
+            logit = network(*(part.repeat(1, copies) for part in pair)) + offset
+            p = torch.sigmoid(logit.double()).view(network.replicas, copies, -1)
+            means.append(p.mean(1))
+            variances.append(p.var(1, correction=0))
     if not means:
         empty = torch.empty(network.replicas, 0, dtype=torch.float64, device=user.device)
         return empty, empty
