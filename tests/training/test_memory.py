@@ -37,7 +37,7 @@ class TestInGroups:
         assert max(map(len, groups)) <= most
 
     def test_warnings_tell_how_many_are_trained_at_a_time(self):
-        with pytest.warns(UserWarning) as told:
+        with pytest.warns(UserWarning, match="at a time") as told:
             in_groups(10, limited_to(3))
         assert [str(each.message) for each in told] == [
             "the GPU ran out of memory with 10 replicas; training goes on with 5 at a time",

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from unskew.backbones.layers import ReplicaDropout
 from unskew.backbones.noise import Noise
 from unskew.estimator import Estimator
 from unskew.seeds import stream
 
 Embedded = tuple[Tensor, Tensor]
 """Rows of the user and the item tables, ``[R, B, …]`` each."""
+
+DropoutLayers = Literal["all", "mlp", "embedding"]
+"""Which dropout stays on in a stochastic pass."""
 
 TOWER = "prediction"
 """The tower of a network that has only one."""
@@ -52,6 +56,21 @@ class Network(nn.Module):
     def forward(self, user: Tensor, item: Tensor, tower: str | None = None) -> Tensor:
         """Logits of one tower, by default the first; a network may compute them in one go."""
         return self.read(self.embed(user, item), tower or self.towers[0])
+
+    def dropouts(self, layers: DropoutLayers) -> list[nn.Module]:
+        """The modules of some layers that drop anything; those on embeddings have names that say so."""
+        return [
+            module
+            for name, module in self._named_dropouts()
+            if layers == "all" or (layers == "embedding") == name.startswith("embedding")
+        ]
+
+    def _named_dropouts(self) -> list[tuple[str, nn.Module]]:
+        return [
+            (name, module)
+            for name, module in self.named_modules()
+            if isinstance(module, ReplicaDropout) and module.rate > 0.0
+        ]
 
     def to_device(self, device: torch.device) -> Network:
         """Move parameters and noise."""

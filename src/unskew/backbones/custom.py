@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.modules.dropout import _DropoutNd
 
 from unskew.backbones.base import Backbone, Blueprint, Embedded, Network
 from unskew.backbones.noise import Noise
@@ -29,8 +30,9 @@ class Custom(Backbone):
     -----
     On a GPU the copies run as one by ``torch.func.vmap``; on a CPU, where vmap over embeddings is slow,
     one after the other. Dropout inside the module draws from torch's own generator on a GPU, and from the
-    replica's seed on a CPU. A model with such a backbone saves its weights; to load it, register the
-    backbone under a name of its own (``unskew.backbones.BACKBONES``).
+    replica's seed on a CPU; a dropout module whose name begins with ``embedding`` counts as one on
+    embeddings (:class:`unskew.MCDropout`). A model with such a backbone saves its weights; to load it,
+    register the backbone under a name of its own (``unskew.backbones.BACKBONES``).
 
     Examples
     --------
@@ -56,7 +58,13 @@ class Custom(Backbone):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(generator.initial_seed())
                 copies.append(self.module(plan.n_users, plan.n_items))
-        require(not list(copies[0].buffers()), "modules with buffers cannot be replicated")
+        require(
+            not list(copies[0].buffers()),
+            "modules with buffers (running statistics) cannot be replicated",
+            "use LayerNorm instead of BatchNorm",
+        )
+        shapes = [[(name, weight.shape) for name, weight in copy.named_parameters()] for copy in copies]
+        require(all(each == shapes[0] for each in shapes), "modules of different shapes cannot be replicated")
         return _CustomNetwork(copies, plan.noise)
 
 
@@ -64,34 +72,51 @@ class _CustomNetwork(Network):
     def __init__(self, copies: Sequence[nn.Module], noise: Noise):
         super().__init__()
         self.noise = noise
-        names = [name for name, _ in copies[0].named_parameters()]
+        self._names = [name for name, _ in copies[0].named_parameters()]
         self.stacked = nn.ParameterList(
-            [nn.Parameter(torch.stack([copy.get_parameter(n).detach() for copy in copies])) for n in names]
+            nn.Parameter(torch.stack([copy.get_parameter(name).detach() for copy in copies]))
+            for name in self._names
         )
-        self._names = names
         # In a list, so that its own parameters, only the pattern of the stacked ones, are not trained.
         self._pattern = [copies[0].to("meta")]
-        self._calls = 0
+
+    def train(self, mode: bool = True) -> Self:
+        self._pattern[0].train(mode)
+        return super().train(mode)
 
     def embed(self, user: Tensor, item: Tensor) -> Embedded:
         return user, item
 
     def read(self, embedded: Embedded, tower: str) -> Tensor:
-        user, item = embedded
-        self._pattern[0].train(self.training)
-        if user.is_cuda:
-            logit: Tensor = vmap(self._one, randomness="different")(tuple(self.stacked), user, item)
-            return logit
-        self._calls += 1
-        return torch.stack([self._seeded(replica, user, item) for replica in range(self.replicas)])
+        return self._at_once(*embedded) if embedded[0].is_cuda else self._one_by_one(*embedded)
+
+    def _at_once(self, user: Tensor, item: Tensor) -> Tensor:
+        logit: Tensor = vmap(self._one, randomness="different")(tuple(self.stacked), user, item)
+        return logit
+
+    def _one_by_one(self, user: Tensor, item: Tensor) -> Tensor:
+        call = int(self.noise.next_calls(1))
+        logits = []
+        for replica, seed in enumerate(self.noise.seeds):
+            parameters = tuple(weight[replica] for weight in self.stacked)
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed + call)
+                logits.append(self._one(parameters, user[replica], item[replica]))
+        return torch.stack(logits)
 
     def _one(self, parameters: tuple[Tensor, ...], user: Tensor, item: Tensor) -> Tensor:
         state: dict[str, Any] = dict(zip(self._names, parameters, strict=True))
         logit: Tensor = functional_call(self._pattern[0], state, (user, item))
+        require(
+            logit.shape == user.shape,
+            f"a custom module must give one logit per pair, {list(user.shape)}, not {list(logit.shape)}",
+            "drop the last dimension (squeeze(-1))",
+        )
         return logit
 
-    def _seeded(self, replica: int, user: Tensor, item: Tensor) -> Tensor:
-        parameters = tuple(weight[replica] for weight in self.stacked)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.noise.seeds[replica] + self._calls)
-            return self._one(parameters, user[replica], item[replica])
+    def _named_dropouts(self) -> list[tuple[str, nn.Module]]:
+        return [
+            (name, module)
+            for name, module in self._pattern[0].named_modules()
+            if isinstance(module, _DropoutNd) and module.p > 0.0
+        ]

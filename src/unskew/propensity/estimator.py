@@ -140,6 +140,7 @@ class Propensity(PropensityOptions):
         network = self.trained_backbone().build(
             len(self.users_), len(self.items_), self.replica_seeds("propensity")
         )
+        self.method().check_network(network)
         self.network_ = network.to_device(self.device_)
 
     def _join(self, parts: Sequence[Propensity]) -> None:
@@ -171,6 +172,7 @@ class Propensity(PropensityOptions):
             f"{', '.join(fixed) or 'this uncertainty or hold-out'} changes how the networks are trained",
             "fit another Propensity",
         )
+        other.method().check_network(self.network_)
         other._calibrate(Fitting(other, self.ratio_))
         return other
 

@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unskew.backbones import Backbone
+from unskew.backbones import Backbone, Network
+from unskew.backbones.base import DropoutLayers
 from unskew.backbones.batch_ensemble import BatchEnsemble
 from unskew.errors import ParameterError
 from unskew.estimator import Estimator, require
 from unskew.training import cross_entropy
-from unskew.training.inference import DropoutLayers
 
 
 @dataclass(kw_only=True)
@@ -27,6 +27,9 @@ class Uncertainty(Estimator):
 
     def check(self) -> None:
         """Raise for parameters that cannot be."""
+
+    def check_network(self, network: Network) -> None:
+        """Raise for a network the method cannot work on."""
 
     def stacked_members(self) -> int:
         """Independent networks per fold."""
@@ -83,6 +86,15 @@ class MCDropout(Uncertainty):
         require(
             self.layers in ("all", "mlp", "embedding"),
             f"layers must be 'all', 'mlp' or 'embedding', not {self.layers!r}",
+        )
+
+    def check_network(self, network: Network) -> None:
+        """Raise for a network without dropout in these layers."""
+        where = "" if self.layers == "all" else f" in layers={self.layers!r}"
+        require(
+            bool(network.dropouts(self.layers)),
+            f"{self.name} needs a backbone with dropout{where}, and this one has none",
+            "use NeuMF(dropout=0.2), NeuMF(emb_dropout=0.2) for layers='embedding', or another uncertainty",
         )
 
     def passes(self) -> int:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from unskew.backbones.base import Network
-from unskew.backbones.layers import ReplicaDropout
+from unskew.backbones.base import DropoutLayers, Network
 from unskew.training import hashing
 from unskew.training.loop import evaluating
 from unskew.training.population import Population, Slots
@@ -20,8 +18,6 @@ BUDGET = 1 << 17
 
 GPU_BUDGET = 1 << 21
 """Logits computed at once on a GPU, where the fused kernel keeps no activations."""
-
-DropoutLayers = Literal["all", "mlp", "embedding"]
 
 
 def logits(
@@ -113,7 +109,8 @@ def probability_moments(
     means, variances = [], []
     with evaluating([network]):
         network.noise.restart()
-        _activate_dropout(network, layers if passes else None)
+        for dropout in network.dropouts(layers) if passes else ():
+            dropout.train()
         for start in range(0, user.shape[1], chunk):
             pair = user[:, start : start + chunk], item[:, start : start + chunk]
             # Members and passes side by side in one batch: a GPU is kept busy by one launch.
@@ -125,14 +122,6 @@ def probability_moments(
         empty = torch.empty(network.replicas, 0, dtype=torch.float64, device=user.device)
         return empty, empty
     return torch.cat(means, dim=1), torch.cat(variances, dim=1)
-
-
-def _activate_dropout(network: Network, layers: DropoutLayers | None) -> None:
-    """Dropout modules of some layers into ``train`` mode; everything else stays in ``eval`` mode."""
-    for name, module in network.named_modules():
-        if isinstance(module, ReplicaDropout) and layers is not None:
-            embedding = name.startswith("embedding")
-            module.train(layers == "all" or (layers == "embedding") == embedding)
 
 
 def _budget(device: torch.device) -> int:
