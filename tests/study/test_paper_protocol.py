@@ -189,3 +189,18 @@ def test_members_of_an_ensemble_are_judged_on_the_same_cells(log):
     assert bool((first == first[0]).all())
     assert bool((second == second[0]).all())
     assert not bool((first[0] == second[0]).all())
+
+
+def test_no_negative_comes_twice_unless_there_are_too_few(log):
+    import torch
+
+    from unskew.training import Population, resolve_device
+    from unskew.training.samplers import unclicked_cells
+
+    population = Population(log, resolve_device("cpu"))
+    there = population.size - population.n_clicks
+    drawn = unclicked_cells(population, torch.tensor([1, 2]), salt=3, count=there)
+    assert all(len(set(line.tolist())) == there for line in drawn)
+    assert not bool(population.click(drawn).any())
+    more = unclicked_cells(population, torch.tensor([1]), salt=3, count=there + 5)
+    assert more.shape == (1, there + 5)

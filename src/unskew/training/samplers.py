@@ -307,13 +307,19 @@ def unclicked_cells(
     count: int,
     admit: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """``[R, count]`` unclicked cells of D that ``admit`` lets in, drawn uniformly for each seed."""
-    key = hashing.keys(seeds, salt=salt).unsqueeze(1)
+    """``[R, count]`` unclicked cells of D that ``admit`` lets in, drawn uniformly for each seed.
+
+    None comes twice, unless more are asked for than there are.
+    """
+    key = hashing.keys(seeds, salt=salt)
+    bits = hashing.permutation_bits(population.size)
+    step = min(2 * count + 64, 1 << bits)
     pending = [torch.empty(0, dtype=torch.int64, device=population.device) for _ in range(len(seeds))]
-    for start in _endless_blocks(1 << 62, step=2 * count + 64):
-        counter = torch.arange(start, start + 2 * count + 64, device=population.device)
-        cell = hashing.uniform_int(counter.unsqueeze(0), key, population.size)
-        keep = population.click(cell) == 0
+    for start in _endless_blocks(1 << bits, step=step):
+        cell = hashing.permuted_range(start, min(start + step, 1 << bits), key, bits)
+        keep = cell < population.size
+        cell = cell.clamp(max=population.size - 1)
+        keep &= population.click(cell) == 0
         if admit is not None:
             keep &= admit(cell)
         pending = [torch.cat((old, new[kept])) for old, new, kept in zip(pending, cell, keep, strict=True)]
