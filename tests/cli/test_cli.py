@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -96,6 +97,9 @@ class TestRun:
         out, error = capsys.readouterr()
         for word in ("50 users × 40 items", "ECE of a perfect one", "hits@6", "ips raw", "The report: "):
             assert word in out
+        assert re.search(r"^[✓✗?] IPS, calibrated: level .*, ranks ", out, re.MULTILINE)
+        row = r"^mean_over_rate( +\d\.\d{4} ±\d\.\d{3}[* ]?){3} +– +–$"
+        assert re.search(row, out, re.MULTILINE), "a row is one line on a terminal of 80 columns"
         assert error == "", "no bar where there is no terminal"
 
     def test_the_folder_has_a_name_by_default(self, files, tmp_path, monkeypatch, no_report):

@@ -120,9 +120,10 @@ def run(
     )
     with progress_bars() as progress:
         result = run_job(config, progress)
+    told = {**config.to_dict(), "p_min": result.metrics["p_min"]}
     report = render_run_report(
         metrics=result.metrics,
-        config={**config.to_dict(), "p_min": result.metrics["p_min"]},
+        config=told,
         sketches=result.sketches,
         clicked=result.clicked,
         histories=result.histories,
@@ -132,6 +133,7 @@ def run(
     if json is not None:
         write_json(json, result.metrics)
     from unskew.cli.tables import print_run
+    from unskew.report.verdict import findings
 
-    print_run(result.metrics)
+    print_run(result.metrics, findings(result.metrics, told, result.sketches))
     print(f"\nThe report: {target / 'report.html'}")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from unskew.report.judging import Finding
 
 SHOWN = ("auc", "nll", "mean_over_rate", "dcg@2", "dcg@4", "dcg@6", "hits@2", "hits@4", "hits@6")
 
 
-def print_run(metrics: Mapping[str, Any]) -> None:
-    """The short tables of ``unskew run``."""
+MARKS = {"good": "✓", "bad": "✗", "open": "?"}
+
+
+def print_run(metrics: Mapping[str, Any], findings: Sequence[Finding] = ()) -> None:
+    """The short tables of ``unskew run``, and what it found in a few words."""
     console = Console(highlight=False)
     data = metrics["data"]
     console.print(
@@ -24,19 +31,30 @@ def print_run(metrics: Mapping[str, Any]) -> None:
     for label in metrics["labels"]:
         console.print(f"  · {label}", style="dim")
     console.print()
-    console.print(_propensity_table(metrics["propensity"]))
+    console.print(_propensity_table(metrics["propensity"]), "")
     if metrics["methods"]:
-        console.print(_method_table(metrics))
+        console.print(_method_table(metrics), "")
     if "truth" in metrics:
-        console.print(_truth_table(metrics["truth"]))
+        console.print(_truth_table(metrics["truth"]), "")
+    for finding in findings:
+        console.print(f"{MARKS[finding.tone]} {finding.short}")
 
 
 def _number(value: Any, digits: int = 4) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
+def _off(value: Any) -> str:
+    """Estimate − truth from the paper's bias, which is truth − estimate."""
+    return "–" if value is None else f"{0.0 - value:+.4f}"
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=SIMPLE, show_edge=False, pad_edge=False, padding=0)
+
+
 def _propensity_table(propensity: Mapping[str, Any]) -> Table:
-    table = Table(title="Propensities on held-out cells (mean over seeds)", title_justify="left")
+    table = _table("Held-out propensities, mean of seeds")
     rows = (
         ("ECE", "ece", 4),
         ("ECE of a perfect one", "ece_floor", 4),
@@ -60,10 +78,7 @@ def _propensity_table(propensity: Mapping[str, Any]) -> Table:
 def _method_table(metrics: Mapping[str, Any]) -> Table:
     methods = metrics["methods"]
     seeds = len(next(iter(methods.values()))["auc"]["seeds"])
-    table = Table(
-        title=f"Conversion models on randomly shown pairs (mean ± standard deviation of {seeds} seeds)",
-        title_justify="left",
-    )
+    table = _table(f"Conversion models on randomly shown pairs (mean ± deviation of {seeds} seeds)")
     table.add_column("metric")
     for key in methods:
         table.add_column(key.replace("_", " "), justify="right")
@@ -75,28 +90,23 @@ def _method_table(metrics: Mapping[str, Any]) -> Table:
         for key, of in methods.items():
             mark = "*" if comparison.get(key, {}).get(name, {}).get("p_holm", 1.0) < 0.05 else " "
             told = of.get(name)
-            cells.append(f"{_number(told['mean'])} ± {_number(told['std'])}{mark}" if told else "– ")
-        rails = (_number(rail.get(name)) for rail in metrics["rails"].values())
+            cells.append(f"{_number(told['mean'])} ±{_number(told['std'], 3)}{mark}" if told else "– ")
+        rails = (_number(rail.get(name), 3) for rail in metrics["rails"].values())
         table.add_row(name, *cells, *rails)
     table.caption = (
-        "* differs from naive at 5 % (paired t-test, Holm-corrected; mean_over_rate in its distance from 1)"
+        "* differs from naive at 5 % (paired t-test, Holm-corrected), mean_over_rate in its distance from 1"
     )
     return table
 
 
 def _truth_table(truth: Mapping[str, Any]) -> Table:
-    table = Table(
-        title=f"Estimates of the ideal loss {truth['ideal_loss']:.4f} of one fixed predictor, and their bias",
-        title_justify="left",
-    )
-    for title in ("", "estimate", "± s.e.", "bias", "calibration part", "refinement part"):
+    table = _table(f"Estimates of the true loss {truth['ideal_loss']:.4f} of a fixed predictor")
+    for title in ("", "estimate", "± s.e.", "off on average", "calibration", "refinement"):
         table.add_column(title, justify="left" if not title else "right")
     for name, of in truth["estimates"].items():
         table.add_row(
             name.replace("_", " "),
-            *(
-                _number(of.get(key))
-                for key in ("estimate", "standard_error", "bias", "calibration_part", "refinement_part")
-            ),
+            *(_number(of.get(key)) for key in ("estimate", "standard_error")),
+            *(_off(of.get(key)) for key in ("bias", "calibration_part", "refinement_part")),
         )
     return table
