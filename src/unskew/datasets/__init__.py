@@ -32,6 +32,7 @@ DATASETS: dict[str, Callable[..., Dataset]] = {
     "kuairand": kuairand.load,
     "files": files.load,
 }
+"""Every loader by the name that :func:`load` and ``unskew run --data`` know it by."""
 
 
 def load(

@@ -62,6 +62,7 @@ METHODS: dict[str, type[Debiaser]] = {
         KBDR,
     )
 }
+"""Every debiasing method by the name that ``unskew run --method`` knows it by."""
 
 
 def register(method: Method) -> Method:
