@@ -210,22 +210,23 @@ class Propensity(PropensityOptions):
     def predict_each(self, log: Log, *, calibrated: bool = True) -> NDArray[np.float64]:
         """Propensities ``[seeds, n]`` of the rows of a log, one line per seed."""
         self._require_fitted("network_")
-        if not (log.users.same_as(self.users_) and log.items.same_as(self.items_)):
-            return self.predict_pairs_each(
-                log.users.decode(log.user), log.items.decode(log.item), calibrated=calibrated
-            )
         return self._predict_codes(*self._codes_of(log), calibrated)
 
     def _codes_of(self, log: Log) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Users, items and (where rows are cells of the population) cells of a log's rows."""
-        cell = None
+        """Users, items and (where rows are cells of the population) cells of a log's rows, by their ids."""
+        user, item = (
+            torch.as_tensor(
+                (codes if given.same_as(known) else known.encode(given.decode(codes))).astype(np.int64),
+                device=self.device_,
+            )
+            for known, given, codes in (
+                (self.users_, log.users, log.user),
+                (self.items_, log.items, log.item),
+            )
+        )
         if self.space_ == "matrix":
-            cell = torch.as_tensor(log.cell, device=self.device_)
-        elif log is self.log_:
-            cell = torch.arange(len(log), device=self.device_)
-        user = torch.as_tensor(log.user.astype(np.int64), device=self.device_)
-        item = torch.as_tensor(log.item.astype(np.int64), device=self.device_)
-        return user, item, cell
+            return user, item, user * len(self.items_) + item
+        return user, item, torch.arange(len(log), device=self.device_) if log is self.log_ else None
 
     def predict_pairs_each(
         self, user: Any, item: Any, *, unseen: Unseen = "error", calibrated: bool = True

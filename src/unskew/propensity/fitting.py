@@ -91,7 +91,7 @@ class Fitting:
         propensity, method = self.propensity, self.propensity.method()
 
         def weighted_mean() -> Tensor:
-            each = method.loss(click, logits(propensity.network_, user, item) + propensity.offset_)
+            each = method.held_out_loss(click, logits(propensity.network_, user, item), propensity.offset_)
             return (each * weight).sum(1) / weight.sum(1)
 
         return weighted_mean

@@ -20,6 +20,9 @@ from unskew.errors import ParameterError
 from unskew.estimator import Estimator, require
 from unskew.training import cross_entropy
 
+LEAST = 1e-12
+"""Outputs nearer to 0 or 1 count as this near, where a link or a logit would be infinite."""
+
 
 @dataclass(kw_only=True)
 class Uncertainty(Estimator):
@@ -55,6 +58,10 @@ class Uncertainty(Estimator):
     def loss(self, target: Tensor, logit: Tensor) -> Tensor:
         """Loss of each cell."""
         return cross_entropy(target, logit)
+
+    def held_out_loss(self, click: Tensor, logit: Tensor, offset: float) -> Tensor:
+        """Loss of each held-out cell, on which training stops; ``offset`` leads to the odds over D."""
+        return self.loss(click, logit + offset)
 
     def probability(self, score: NDArray[np.float64]) -> NDArray[np.float64]:
         """From the network's output to a probability."""
@@ -186,12 +193,20 @@ class DualFocal(Uncertainty):
         base = torch.where(logit > 0, 2.0 * missing, missing)
         return base.pow(self.gamma) * torch.nn.functional.softplus(-logit)
 
+    def held_out_loss(self, click: Tensor, logit: Tensor, offset: float) -> Tensor:
+        """The negative log-likelihood of what the link makes of the output; without a link, the loss."""
+        if self.link == "none":
+            return self.loss(click, logit + offset)
+        eta = self.probability(torch.sigmoid(logit.double()).cpu().numpy())
+        corrected = torch.as_tensor(eta, device=logit.device).logit(eps=LEAST) + offset
+        return cross_entropy(click.double(), corrected)
+
     def probability(self, score: NDArray[np.float64]) -> NDArray[np.float64]:
         """η of each output by the inverse link (or the output itself); ½ is kept between the branches."""
         if self.link == "none":
             return score
         low = np.minimum(score, 1.0 - score)
-        eta = np.minimum(_inverse_link(np.clip(low, 1e-12, 0.5), self.gamma), 0.5)
+        eta = np.minimum(_inverse_link(np.clip(low, LEAST, 0.5), self.gamma), 0.5)
         return np.where(score <= 0.5, eta, 1.0 - eta)
 
 

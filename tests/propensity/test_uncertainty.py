@@ -1,0 +1,494 @@
+"""MC dropout, deep ensembles, BatchEnsemble and the dual focal loss, each against its formula."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, logit
+
+import unskew as us
+from unskew.backbones import BatchEnsemble, NeuMF
+from unskew.backbones.batch_ensemble import member_of
+from unskew.errors import ParameterError
+from unskew.progress import SILENT
+from unskew.propensity import UNCERTAINTIES, make_uncertainty
+from unskew.propensity.design import STOP
+from unskew.propensity.fitting import Fitting
+from unskew.propensity.storage import write_propensity
+from unskew.saved import write_config, write_vocabularies
+from unskew.training import Draw, Pass, Schedule, Step, train
+
+SMALL = NeuMF(dim=6, layers=(8, 4), dropout=0.3, init_std=0.1)
+SEEDS = (4, 7)
+
+
+def quick(uncertainty=None, **options):
+    defaults = {"backbone": SMALL, "learning_rate": 0.01, "epochs": 4, "batch_size": 256}
+    return us.Propensity(uncertainty=uncertainty, **{**defaults, **options})
+
+
+@pytest.fixture(scope="module")
+def log():
+    return us.load("synthetic", n_users=60, n_items=40, density=0.15, seed=1).train
+
+
+@pytest.fixture(scope="module")
+def dropped(log):
+    return quick(us.MCDropout(samples=5)).fit(log, seeds=SEEDS)
+
+
+@pytest.fixture(scope="module")
+def ensemble(log):
+    return quick(us.DeepEnsemble(members=3)).fit(log, seeds=SEEDS)
+
+
+@pytest.fixture(scope="module")
+def batch_ensemble(log):
+    return quick(us.BatchEnsembleMembers(members=3), epochs=8).fit(log, seeds=SEEDS)
+
+
+@pytest.fixture(scope="module")
+def dual_focal(log):
+    return quick(us.DualFocal(), backbone=us.MF(dim=4), learning_rate=0.03, epochs=20).fit(log, seeds=SEEDS)
+
+
+def all_pairs(propensity, replicas=None):
+    cells = torch.arange(propensity.population_.size)
+    shape = (replicas or propensity.network_.replicas, -1)
+    return tuple(part.expand(shape) for part in propensity.population_.pairs(cells))
+
+
+def raw(propensity):
+    """Raw propensities of all cells, ``[seeds, n]``."""
+    return propensity.predict_matrix_each(calibrated=False).reshape(len(propensity.seeds_), -1)
+
+
+def spread(propensity, log):
+    """Spread of all cells, ``[seeds, n]``: every cell as a row of a log."""
+    cells = np.arange(log.population_size)
+    everything = us.Log.from_arrays(
+        user=cells // log.n_items,
+        item=cells % log.n_items,
+        click=(cells == 0).astype(int),
+        users=log.users,
+        items=log.items,
+    )
+    return propensity.predict_spread_each(everything)
+
+
+class TestMCDropout:
+    def test_it_is_the_mean_and_the_spread_of_t_stochastic_passes(self, dropped, log):
+        network = dropped.network_.eval()
+        network.noise.restart()
+        for module in network.dropouts("all"):
+            module.train()
+        passes = [part.repeat(1, 5) for part in all_pairs(dropped)]
+        with torch.no_grad():
+            p = torch.sigmoid(network(*passes).double()).view(len(SEEDS), 5, -1).numpy()
+        network.train()
+        assert np.ptp(p, axis=1).min() > 0, "every pass has masks of its own"
+        np.testing.assert_allclose(raw(dropped), p.mean(1), atol=1e-7)
+        np.testing.assert_allclose(spread(dropped, log), p.std(1), atol=1e-7)
+
+    @pytest.mark.parametrize(
+        ("layers", "on"),
+        [
+            ("all", {"embedding_dropout", "tower.prediction.dropouts.0", "tower.prediction.dropouts.1"}),
+            ("mlp", {"tower.prediction.dropouts.0", "tower.prediction.dropouts.1"}),
+            ("embedding", {"embedding_dropout"}),
+        ],
+    )
+    def test_only_the_dropout_of_the_chosen_layers_is_active(self, log, layers, on, monkeypatch):
+        backbone = NeuMF(dim=6, layers=(8, 4), dropout=0.3, emb_dropout=0.2)
+        propensity = quick(us.MCDropout(samples=3, layers=layers), backbone=backbone, epochs=1).fit(log)
+        network, active = propensity.network_, []
+        original = network.forward
+
+        def watched(*args):
+            active.append({name for name, module in network.named_modules() if module.training})
+            return original(*args)
+
+        monkeypatch.setattr(network, "forward", watched)
+        assert (propensity.predict_spread_each(log) > 0).all()
+        assert active == [on]
+
+    def test_reading_twice_is_the_same_and_puts_the_network_back(self, dropped, log):
+        dropped.network_.train()
+        first = dropped.predict_each(log)
+        np.testing.assert_array_equal(dropped.predict_each(log), first)
+        assert all(module.training for module in dropped.network_.modules())
+
+    def test_it_trains_the_network_that_is_trained_without_it(self, dropped, log):
+        plain = quick().fit(log, seeds=SEEDS)
+        for name, weight in plain.network_.state_dict().items():
+            assert torch.equal(weight, dropped.network_.state_dict()[name]), name
+
+    def test_a_memory_budget_bounds_pairs_times_passes(self, dropped, monkeypatch):
+        from unskew.training.inference import probability_moments
+
+        network, sizes = dropped.network_, []
+        original = network.forward
+
+        def watched(user, item, tower=None):
+            sizes.append(user.numel())
+            return original(user, item, tower)
+
+        monkeypatch.setattr(network, "forward", watched)
+        probability_moments(network, *all_pairs(dropped), passes=5, budget=1000)
+        assert max(sizes) <= 1000
+        assert sum(sizes) == len(SEEDS) * 5 * dropped.population_.size
+
+    @pytest.mark.parametrize(
+        ("backbone", "layers", "message"),
+        [
+            (us.MF(dim=4), "all", r"mc-dropout needs a backbone with dropout, and this one has none.*NeuMF"),
+            (NeuMF(dropout=0.0), "all", "needs a backbone with dropout"),
+            (NeuMF(), "embedding", r"dropout in layers='embedding', and this one has none.*emb_dropout"),
+            (NeuMF(dropout=0.0, emb_dropout=0.1), "mlp", "dropout in layers='mlp'"),
+        ],
+    )
+    def test_a_backbone_without_dropout_is_told_before_training(self, log, backbone, layers, message):
+        with pytest.raises(ParameterError, match=message):
+            quick(us.MCDropout(layers=layers), backbone=backbone).fit(log)
+
+    def test_rereading_a_propensity_without_dropout_is_told_too(self, dual_focal, log):
+        plain = quick(backbone=us.MF(dim=4), epochs=1).fit(log)
+        with pytest.raises(ParameterError, match="needs a backbone with dropout"):
+            plain.reread(uncertainty=us.MCDropout())
+
+
+class TestDeepEnsemble:
+    def members(self, propensity):
+        """Probabilities ``[seeds, members, n]``, each member read alone."""
+        network = propensity.network_.eval()
+        with torch.no_grad():
+            p = torch.sigmoid(network(*all_pairs(propensity)).double()).numpy()
+        network.train()
+        return p.reshape(len(propensity.seeds_), -1, p.shape[1])
+
+    def test_it_is_the_mean_and_the_spread_of_its_members(self, ensemble, log):
+        p = self.members(ensemble)
+        assert p.shape[1] == 3
+        np.testing.assert_allclose(raw(ensemble), p.mean(1), atol=1e-7)
+        np.testing.assert_allclose(spread(ensemble, log), p.std(1), atol=1e-7)
+
+    def test_members_have_weights_and_data_orders_of_their_own(self, ensemble):
+        p = self.members(ensemble)
+        (block,) = Fitting(ensemble, None)._sampler().epoch(0)
+        for one in range(3):
+            for other in range(one):
+                assert np.abs(p[:, one] - p[:, other]).max() > 0.01
+                assert not torch.equal(block.cells[one], block.cells[other])
+        trained_on = [row.flatten().unique() for row in block.cells[:3]]
+        assert all(torch.equal(each, trained_on[0]) for each in trained_on), "members share their split"
+
+    def test_the_first_member_is_the_propensity_without_an_ensemble(self, ensemble, log):
+        plain = quick().fit(log, seeds=SEEDS)
+        for name, weight in plain.network_.state_dict().items():
+            own = ensemble.network_.state_dict()[name][::3]
+            torch.testing.assert_close(own, weight, rtol=0, atol=1e-5)
+
+    def test_the_calibrator_is_fitted_on_the_mean(self, ensemble):
+        cells = torch.arange(ensemble.population_.size)
+        slots = ensemble.slots_.of(cells.unsqueeze(0))[::3]
+        click = ensemble.population_.click(cells).numpy()
+        grid = np.linspace(0.05, 0.5, 10)
+        for seed in range(len(SEEDS)):
+            held_out = (ensemble.design_.roles[0, slots[seed]] == STOP).numpy()
+            expected = us.Platt().fit(raw(ensemble)[seed, held_out], click[held_out]).predict(grid)
+            np.testing.assert_allclose(ensemble.calibrators_[seed].predict(grid), expected, rtol=1e-2)
+
+    def test_with_folds_each_cell_is_read_by_the_members_that_held_it_out(self, log):
+        propensity = quick(us.DeepEnsemble(members=2), crossfit=3, epochs=2).fit(log, seeds=SEEDS)
+        assert propensity.network_.replicas == len(SEEDS) * 3 * 2
+        p = self.members(propensity).reshape(len(SEEDS), 3, 2, -1)
+        cells = torch.arange(propensity.population_.size)
+        fold = propensity.design_.fold_of(propensity.slots_.of(cells.unsqueeze(0)))[::6].numpy()
+        for seed in range(len(SEEDS)):
+            own = np.take_along_axis(p[seed], fold[seed][None, None], axis=0)[0]
+            np.testing.assert_allclose(raw(propensity)[seed], own.mean(0), atol=1e-7)
+            np.testing.assert_allclose(spread(propensity, log)[seed], own.std(0), atol=1e-7)
+
+    def test_sampled_negatives_are_each_members_own(self, log):
+        propensity = quick(us.DeepEnsemble(members=2), negatives=1, epochs=1).fit(log)
+        (block,) = Fitting(propensity, 1.0)._sampler().epoch(0)
+        clicked = propensity.population_.click(block.cells) == 1
+        first, second = (set(row[~on].tolist()) for row, on in zip(block.cells, clicked, strict=True))
+        assert len(first & second) < 0.3 * len(first)
+
+    def test_it_may_be_of_matrix_factorisations(self, log):
+        propensity = quick(us.DeepEnsemble(members=3), backbone=us.MF(dim=4)).fit(log)
+        assert (propensity.predict_spread_each(log) > 0).all()
+
+
+class TestBatchEnsemble:
+    def test_a_member_is_the_dense_layer_with_its_rank_one_weights(self):
+        network = BatchEnsemble(base=SMALL, members=4, init="normal").build(9, 9, SEEDS).double()
+        layer = network.tower["prediction"].mlp[0]
+        x = torch.randn(2, 4 * 5, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        y = layer(x)
+        for replica in range(2):
+            for member in range(4):
+                r, s = layer.input_side[replica, member], layer.output_side[replica, member]
+                dense = layer.weight[replica] * torch.outer(r, s)
+                part = slice(5 * member, 5 * member + 5)
+                expected = x[replica, part] @ dense + layer.bias[replica, member]
+                torch.testing.assert_close(y[replica, part], expected)
+
+    def test_a_member_of_the_network_is_a_network_with_dense_weights(self, batch_ensemble, log):
+        p = np.stack([self.dense_member(batch_ensemble, member) for member in range(3)], axis=1)
+        assert np.ptp(p, axis=1).max() > 0.01
+        np.testing.assert_allclose(raw(batch_ensemble), p.mean(1), atol=1e-6)
+        np.testing.assert_allclose(spread(batch_ensemble, log), p.std(1), atol=1e-5)
+
+    def dense_member(self, propensity, member):
+        """Probabilities of a plain NeuMF whose weights are W ∘ (r sᵀ), with the tables times s."""
+        shared = propensity.network_
+        dense = SMALL.build(60, 40, SEEDS).eval()
+        with torch.no_grad():
+            for table in ("user", "item"):
+                own = getattr(shared, table)
+                rows = own.shared.weight * own.output_side[:, member].unsqueeze(1)
+                getattr(dense, table).weight.copy_(rows)
+            ours, theirs = shared.tower["prediction"], dense.tower["prediction"]
+            for own, plain in zip((*ours.mlp, ours.head), (*theirs.mlp, theirs.head), strict=True):
+                outer = own.input_side[:, member].unsqueeze(2) * own.output_side[:, member].unsqueeze(1)
+                plain.weight.copy_(own.weight * outer)
+                plain.bias.copy_(own.bias[:, member].unsqueeze(1))
+            return torch.sigmoid(dense(*all_pairs(propensity)).double()).numpy()
+
+    def test_in_training_each_part_of_a_batch_is_its_members(self):
+        network = BatchEnsemble(base=SMALL, members=3).build(9, 9, [1])
+        pairs = torch.arange(12).view(1, 12) % 9
+        network(pairs, pairs)[0, 4:8].sum().backward()
+        for name, parameter in network.named_parameters():
+            if name.endswith(("_side", "bias")):
+                assert not parameter.grad[0, [0, 2]].any(), name
+        assert network.tower["prediction"].head.bias.grad[0, 1].any()
+
+    @pytest.mark.parametrize(("batch", "members"), [(12, 3), (13, 3), (2, 5), (1024, 10)])
+    def test_parts_are_as_equal_as_they_can_be(self, batch, members):
+        of = member_of(batch, members, torch.device("cpu"))
+        assert (of.diff() >= 0).all()
+        counts = torch.bincount(of, minlength=members)
+        assert len(counts) == members
+        assert counts.max() - counts.min() <= 1
+
+    def test_it_starts_at_random_signs_or_around_one(self):
+        signs = BatchEnsemble(base=SMALL, members=4).build(9, 9, SEEDS)
+        for parameter in (p for name, p in signs.named_parameters() if name.endswith("_side")):
+            assert set(parameter.unique().tolist()) <= {-1.0, 1.0}
+            assert parameter.flatten(1).unique(dim=0).shape[0] == len(SEEDS)
+        wide = BatchEnsemble(base=NeuMF(), members=20, init="normal").build(9, 9, SEEDS)
+        sides = wide.tower["prediction"].mlp[0].input_side.detach()
+        assert float(sides.mean()) == pytest.approx(1.0, abs=0.03)
+        assert float(sides.std()) == pytest.approx(0.5, abs=0.03)
+
+    def test_weight_decay_spares_what_makes_members_differ(self):
+        network = BatchEnsemble(base=SMALL, members=3).build(9, 9, [1])
+        before = {name: value.clone() for name, value in network.state_dict().items()}
+        pairs = torch.arange(12).view(1, 12) % 9
+
+        class Once:
+            steps = 1
+
+            def epoch(self, number):
+                yield Draw(observed=pairs.unsqueeze(1))
+
+        train(
+            {"network": network},
+            [Pass(Once(), (Step("nothing", lambda draw: 0.0 * network(pairs, pairs).sum(1), ("network",)),))],
+            Schedule(epochs=3, learning_rate=0.01, weight_decay=0.5, patience=None),
+            replicas=1,
+            validate=None,
+            tracker=SILENT,
+        )
+        for name, value in network.state_dict().items():
+            changed = not torch.equal(value, before[name])
+            assert changed == (not name.endswith("_side") and bool(before[name].any())), name
+
+    def test_it_wraps_matrix_factorisation_too(self, log):
+        propensity = quick(us.BatchEnsembleMembers(members=3), backbone=us.MF(dim=4)).fit(log)
+        assert (propensity.predict_spread_each(log) > 0).any()
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [({"members": 0}, "members must be at least 1, not 0"), ({"init": "ones"}, "'signs' or 'normal'")],
+    )
+    def test_parameters_that_cannot_be_are_told(self, log, options, message):
+        with pytest.raises(ParameterError, match=message):
+            quick(us.BatchEnsembleMembers(**options)).fit(log)
+
+
+def general_dual_focal(target, logits, gamma):
+    """The published form on two logits: p_j is the largest probability strictly below p_y, 0 if none is."""
+    p = torch.softmax(logits, dim=-1)
+    p_y = p.gather(-1, target.long().unsqueeze(-1))
+    below = torch.where(p < p_y, p, torch.zeros_like(p))
+    p_j = below.max(dim=-1).values
+    p_y = p_y.squeeze(-1)
+    return -((1 - p_y + p_j) ** gamma) * torch.log(p_y)
+
+
+class TestDualFocal:
+    @pytest.mark.parametrize("gamma", [1.0, 2.0, 3.5])
+    def test_the_closed_form_is_the_general_one_gradients_included(self, gamma):
+        z = torch.linspace(-6, 6, 241, dtype=torch.float64).repeat(2)
+        target = torch.arange(2.0).repeat_interleave(241).double()
+        ours, theirs = z.clone().requires_grad_(), z.clone().requires_grad_()
+        loss = us.DualFocal(gamma=gamma).loss(target, ours)
+        both = torch.stack((torch.zeros_like(theirs), theirs), dim=-1)
+        general = general_dual_focal(target, both, gamma)
+        torch.testing.assert_close(loss, general)
+        loss.sum().backward()
+        general.sum().backward()
+        torch.testing.assert_close(ours.grad, theirs.grad)
+
+    def test_it_jumps_up_as_the_true_class_gets_past_one_half(self):
+        loss = us.DualFocal().loss(torch.ones(2), torch.tensor([0.0, 1e-6]))
+        assert loss[0].item() == pytest.approx(0.25 * np.log(2), abs=1e-4)
+        assert loss[1].item() == pytest.approx(np.log(2), abs=1e-4)
+
+    def risk(self, eta, p, gamma=2.0):
+        z = torch.tensor([logit(p)], dtype=torch.float64)
+        method = us.DualFocal(gamma=gamma)
+        clicked, unclicked = (float(method.loss(torch.full_like(z, o), z)) for o in (1.0, 0.0))
+        return eta * clicked + (1 - eta) * unclicked
+
+    def minimiser(self, eta, gamma=2.0):
+        found = minimize_scalar(
+            lambda p: self.risk(eta, p, gamma), bounds=(1e-9, 0.5 - 1e-9), method="bounded",
+            options={"xatol": 1e-10},
+        )  # fmt: skip
+        return found.x
+
+    @pytest.mark.parametrize(
+        ("eta", "inflated"), [(0.01, 0.099), (0.02, 0.124), (0.08, 0.194), (0.2, 0.262), (0.3, 0.303)]
+    )
+    def test_small_propensities_are_inflated_as_the_specification_says(self, eta, inflated):
+        assert self.minimiser(eta) == pytest.approx(inflated, abs=6e-4)
+
+    def test_one_half_exactly_beats_the_smooth_branch_for_middling_rates(self):
+        assert self.risk(0.5, 0.5) < self.risk(0.5, self.minimiser(0.5))
+        assert self.risk(0.05, 0.5) > self.risk(0.05, self.minimiser(0.05))
+
+    @pytest.mark.parametrize("gamma", [1.0, 2.0, 3.0])
+    @pytest.mark.parametrize("eta", [0.001, 0.01, 0.08, 0.2, 0.4])
+    def test_the_inverse_link_finds_the_rate_behind_a_minimiser(self, eta, gamma):
+        method, p = us.DualFocal(gamma=gamma), self.minimiser(eta, gamma)
+        assert method.probability(np.array([p]))[0] == pytest.approx(eta, rel=1e-3)
+        assert method.probability(np.array([1 - p]))[0] == pytest.approx(1 - eta, rel=1e-3)
+
+    def test_the_link_never_turns_and_stays_between_0_and_1(self):
+        p = np.concatenate([[0.0, 1e-30], np.linspace(1e-6, 1 - 1e-6, 2001), [1.0]])
+        eta = us.DualFocal().probability(p)
+        assert (np.diff(eta) >= 0).all()
+        assert eta.min() >= 0
+        assert eta.max() <= 1
+
+    def test_without_a_link_the_output_is_left_as_the_paper_has_it(self, log):
+        paper = quick(us.DualFocal(link="none"), epochs=2).fit(log)
+        with torch.no_grad():
+            output = torch.sigmoid(paper.network_.eval()(*all_pairs(paper)).double()).numpy()
+        np.testing.assert_allclose(raw(paper), output, atol=1e-7)
+
+    def test_with_the_link_propensities_have_the_right_level_and_without_they_have_not(self, log, dual_focal):
+        options = {"backbone": us.MF(dim=4), "learning_rate": 0.03, "epochs": 20}
+        paper = quick(us.DualFocal(link="none"), **options).fit(log, seeds=SEEDS)
+        assert raw(dual_focal).mean() == pytest.approx(log.density, rel=0.35)
+        assert raw(paper).mean() > 1.3 * log.density
+
+    def test_the_offset_of_sampled_negatives_comes_after_the_link(self, log):
+        options = {"backbone": us.MF(dim=4), "learning_rate": 0.03, "epochs": 20, "negatives": 3}
+        propensity = quick(us.DualFocal(), **options).fit(log)
+        with torch.no_grad():
+            output = torch.sigmoid(propensity.network_.eval()(*all_pairs(propensity)).double()).numpy()
+        eta = us.DualFocal().probability(output)
+        np.testing.assert_allclose(raw(propensity), expit(logit(eta) + propensity.offset_), rtol=1e-6)
+        assert raw(propensity).mean() == pytest.approx(log.density, rel=0.3)
+
+    def test_training_stops_on_the_likelihood_of_the_linked_output(self):
+        z, click = torch.tensor([[-3.0, -1.0, 0.5]]), torch.tensor([[0.0, 1.0, 1.0]])
+        method = us.DualFocal()
+        p = expit(logit(method.probability(expit(z.double().numpy()))) - 0.7)
+        expected = -np.where(click == 1, np.log(p), np.log1p(-p))
+        np.testing.assert_allclose(method.held_out_loss(click, z, -0.7), expected, rtol=1e-6)
+
+    def test_probabilities_taken_for_logits_keep_to_a_narrow_range(self):
+        method = us.DualFocal(link="none", legacy_probabilities=True)
+        z = torch.tensor([-30.0, -1.0, 0.3, 30.0], dtype=torch.float64)
+        both = torch.stack((1 - torch.sigmoid(z), torch.sigmoid(z)), dim=-1)
+        for target in (torch.zeros(4), torch.ones(4)):
+            torch.testing.assert_close(method.loss(target.double(), z), general_dual_focal(target, both, 2.0))
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"gamma": 0.0}, "gamma must be positive"),
+            ({"link": "logit"}, "link must be 'inverse' or 'none'"),
+            ({"legacy_probabilities": True}, "inverse link is not that of legacy_probabilities"),
+        ],
+    )
+    def test_parameters_that_cannot_be_are_told(self, log, options, message):
+        with pytest.raises(ParameterError, match=message):
+            quick(us.DualFocal(**options)).fit(log)
+
+
+class TestSpread:
+    def test_one_network_read_once_has_none(self, dual_focal, log):
+        assert not dual_focal.predict_spread_each(log).any()
+
+    def test_a_log_with_other_vocabularies_is_read_by_its_ids(self, ensemble, log):
+        part = us.Log.from_arrays(user=[50, 7, 50], item=[9, 9, 3], click=[1, 0, 0])
+        expected = spread(ensemble, log).reshape(len(SEEDS), 60, 40)[:, [50, 7, 50], [9, 9, 3]]
+        np.testing.assert_allclose(ensemble.predict_spread_each(part), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["dropped", "ensemble", "batch_ensemble", "dual_focal"])
+def test_a_saved_propensity_predicts_the_same(name, request, log, tmp_path):
+    propensity = request.getfixturevalue(name)
+    write_config(tmp_path, write_propensity(tmp_path, propensity))
+    write_vocabularies(tmp_path, propensity.users_, propensity.items_)
+    loaded = us.load_propensity(tmp_path)
+    assert loaded.uncertainty == propensity.uncertainty
+    for calibrated in (False, True):
+        np.testing.assert_array_equal(
+            loaded.predict_each(log, calibrated=calibrated),
+            propensity.predict_each(log, calibrated=calibrated),
+        )
+    np.testing.assert_array_equal(loaded.predict_spread_each(log), propensity.predict_spread_each(log))
+
+
+@pytest.mark.parametrize("name", ["none", *UNCERTAINTIES])
+@pytest.mark.parametrize("calibrator", ["platt", "isotonic"])
+def test_every_method_goes_with_folds_seeds_and_any_calibrator(log, name, calibrator):
+    from unskew.calibration import make_calibrator
+
+    small = {} if name in ("none", "dual-focal") else {"samples" if name == "mc-dropout" else "members": 2}
+    propensity = quick(
+        make_uncertainty(name, **small), crossfit=2, epochs=20, calibrator=make_calibrator(calibrator)
+    ).fit(log, seeds=SEEDS)
+    p = propensity.predict_each(log)
+    assert p.shape == (2, len(log))
+    assert ((p >= 0) & (p <= 1)).all()
+    assert propensity.diagnose()["calibrated"]["mean_over_base_rate"] == pytest.approx(1.0, abs=0.2)
+
+
+def test_an_unknown_method_is_told_with_those_there_are():
+    with pytest.raises(ParameterError, match=r"unknown uncertainty 'swag'.*none, mc-dropout, deep-ensemble"):
+        make_uncertainty("swag")
+
+
+@pytest.mark.parametrize(
+    ("uncertainty", "message"),
+    [
+        (us.MCDropout(samples=0), "samples must be at least 1, not 0"),
+        (us.MCDropout(layers="head"), "layers must be 'all', 'mlp' or 'embedding'"),
+        (us.DeepEnsemble(members=0), "members must be at least 1, not 0"),
+    ],
+)
+def test_parameters_out_of_range_are_told(log, uncertainty, message):
+    with pytest.raises(ParameterError, match=message):
+        quick(uncertainty).fit(log)
