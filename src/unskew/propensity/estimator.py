@@ -345,12 +345,8 @@ class Propensity(PropensityOptions):
             offset=0.0 if corrected else self.offset_,
             passes=method.passes() or int(noisy),
             layers=method.dropout_layers(),
+            stacked=method.stacked_members(),
         )
-        members = method.stacked_members()
-        if members > 1:
-            by_fold = mean.view(-1, members, mean.shape[1])
-            variance = variance.view(by_fold.shape).mean(1) + by_fold.var(1, correction=0)
-            mean = by_fold.mean(1)
         score: NDArray[np.float64] = mean.cpu().numpy()
         if corrected:
             # The offset is one of odds, so it comes after the link has made a probability of the score.

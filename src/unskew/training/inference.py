@@ -83,9 +83,10 @@ def probability_moments(
     offset: float = 0.0,
     passes: int = 0,
     layers: DropoutLayers = "all",
+    stacked: int = 1,
     budget: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Mean and variance ``[R, n]`` of the probabilities that a network's members or passes give to pairs.
+    """Mean and variance ``[R / stacked, n]`` of the probabilities that members and passes give to pairs.
 
     Parameters
     ----------
@@ -95,6 +96,8 @@ def probability_moments(
         Added to the logits.
     passes
         Passes with dropout on (in ``layers`` alone); 0 makes one without.
+    stacked
+        So many replicas, side by side, are members of one ensemble.
     budget
         Logits computed at once, over replicas, members and passes.
 
@@ -115,11 +118,11 @@ def probability_moments(
             pair = user[:, start : start + chunk], item[:, start : start + chunk]
             # Members and passes side by side in one batch: a GPU is kept busy by one launch.
             logit = network(*(part.repeat(1, copies) for part in pair)) + offset
-            p = torch.sigmoid(logit.double()).view(network.replicas, copies, -1)
+            p = torch.sigmoid(logit.double()).view(network.replicas // stacked, stacked * copies, -1)
             means.append(p.mean(1))
             variances.append(p.var(1, correction=0))
     if not means:
-        empty = torch.empty(network.replicas, 0, dtype=torch.float64, device=user.device)
+        empty = torch.empty(network.replicas // stacked, 0, dtype=torch.float64, device=user.device)
         return empty, empty
     return torch.cat(means, dim=1), torch.cat(variances, dim=1)
 
