@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from unskew import __version__
-from unskew.backbones import make_backbone
+from unskew.backbones import NeuMF
 from unskew.datasets import DATASETS
 from unskew.errors import ParameterError
 from unskew.estimator import require
@@ -59,8 +59,8 @@ class ReproduceConfig:
         The dataset and its folder; None looks for Coat and else takes the synthetic world.
     reversed
         Switches of the paper protocol to turn over.
-    options, backbone, propensity_epochs, method_params
-        For small tests: options of the dataset's loader, another network, shorter training.
+    options, backbone_params, propensity_epochs, method_params
+        For small tests: options of the dataset's loader, a smaller NeuMF, shorter training.
     """
 
     presets: tuple[str, ...]
@@ -73,7 +73,7 @@ class ReproduceConfig:
     device: str = "auto"
     reversed: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    backbone: str = "neumf"
+    backbone_params: Mapping[str, Any] = field(default_factory=dict)
     propensity_epochs: int | None = None
     method_params: Mapping[str, Any] = field(default_factory=dict)
 
@@ -160,7 +160,7 @@ def reproduce(config: ReproduceConfig, progress: Progress = SILENT) -> Reproduce
                 store,
                 seeds=config.seed_list,
                 options=config.options,
-                backbone=make_backbone(config.backbone),
+                backbone=NeuMF(**config.backbone_params),
                 method_params=config.method_params,
                 device=config.device,
                 progress=progress,
