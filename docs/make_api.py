@@ -32,7 +32,7 @@ SECTIONS = {
 HEAD = """# API
 
 Every public name with its first parameters and the first sentence of its docstring; `help(us.IPS)` has the
-rest: all parameters, when to use it, an example. Parameters that all debiasers share (`Debiaser`) are omitted.
+rest: all parameters, when to use it, an example. Parameters that all debiasers share are omitted.
 Written by `python docs/make_api.py`; a test compares it with the code.
 """
 
