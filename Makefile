@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= passive
 # Small enough for a minute on two cores; the epochs without early stopping make raw propensities overconfident.
 DEMO_WORLD := $(foreach each,n_users=180 n_items=130 density=0.15 bias=1.2 dimension=2,--option $(each))
 
-.PHONY: demo test lint typecheck pytest bench install clean help
+.PHONY: demo test lint typecheck pytest bench bench-gpu install clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -45,7 +45,10 @@ pytest: $(VENV)/.installed-test  ## the tests alone
 test: lint typecheck pytest  ## lint, type-check, all tests
 
 bench: $(VENV)/.installed-test  ## the benchmarks a CPU can run
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --device cpu
+
+bench-gpu: $(VENV)/.installed-test  ## the benchmarks of speed and memory, on a GPU
+	$(BIN)/python -m benchmarks --device cuda
 
 clean:  ## remove .venv and caches; never your runs
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,23 @@
+"""Every benchmark that a machine can run, one after the other: ``python -m benchmarks [--device cuda]``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+CLAIMS = ("training", "inference", "memory", "quality")
+CPU_ONLY = ("bench_audit",)
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    on_gpu = any(argument.startswith("cuda") for argument in arguments)
+    codes = []
+    for name in CLAIMS if on_gpu else (*CLAIMS, *CPU_ONLY):
+        options = [] if name in CPU_ONLY else arguments
+        codes.append(subprocess.call([sys.executable, "-m", f"benchmarks.{name}", *options]))
+    return max(codes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
