@@ -12,8 +12,8 @@ from unskew.backbones import NeuMF
 
 REPLICAS = 100
 GIB = 1 << 30
-COPIES = 4
-"""Parameters, gradients and Adam's two moments."""
+COPIES = 3
+"""Parameters and Adam's two moments."""
 
 
 def main() -> None:

@@ -81,9 +81,8 @@ class MemberLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``[R, B, in]`` → ``[R, B, out]``; the k-th part of the batch by member k."""
-        member = member_of(x.shape[1], self.bias.shape[1], x.device)
-        product = torch.bmm(x * self.input_side[:, member], self.weight)
-        return product * self.output_side[:, member] + self.bias[:, member]
+        product = torch.bmm(by_member(x, self.input_side), self.weight)
+        return by_member(product, self.output_side, self.bias)
 
 
 class MemberEmbedding(nn.Module):
@@ -102,9 +101,20 @@ class MemberEmbedding(nn.Module):
 
     def forward(self, index: Tensor) -> Tensor:
         """``[R, B]`` → ``[R, B, dim]``; the k-th part of the batch by member k."""
-        member = member_of(index.shape[1], self.output_side.shape[1], index.device)
-        rows: Tensor = self.shared(index) * self.output_side[:, member]
-        return rows
+        return by_member(self.shared(index), self.output_side)
+
+
+def by_member(x: Tensor, scale: Tensor, shift: Tensor | None = None) -> Tensor:
+    """x ∘ s_k (+ b_k) on the k-th part of a batch ``[R, B, F]``; s and b are ``[R, members, F]``."""
+    replicas, batch, width = x.shape
+    members = scale.shape[1]
+    if batch % members:
+        member = member_of(batch, members, x.device)
+        scale = scale.index_select(1, member)
+        return x * scale if shift is None else torch.addcmul(shift.index_select(1, member), x, scale)
+    parts, scale = x.reshape(replicas, members, batch // members, width), scale.unsqueeze(2)
+    result = parts * scale if shift is None else torch.addcmul(shift.unsqueeze(2), parts, scale)
+    return result.view(x.shape)
 
 
 def member_of(batch: int, members: int, device: torch.device) -> Tensor:
