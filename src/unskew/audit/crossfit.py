@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.audit.folds import FoldSketches, merged
+from unskew.audit.folds import FoldSketches
 from unskew.calibration import CALIBRATORS, Calibrator, make_calibrator
+from unskew.calibration._grouping import Grouped, group
 from unskew.calibration.auto import CANDIDATES
 from unskew.errors import DataError
 from unskew.metrics import CalibrationSketch, ece, mean_outcome_over_score, nll, wce
@@ -55,28 +56,9 @@ class CalibratorScore:
         return self.excess <= self.excess_error
 
 
-def fit_without_each(
-    name: str | Calibrator, folds: FoldSketches, *, choose_once: bool = False
-) -> list[Calibrator]:
-    """For each fold the calibrator fitted on the rows of all others; one class among them is an error.
-
-    ``choose_once`` keeps a smoothing that was chosen without the first fold (the spline's penalty) for the
-    other folds: for a comparison, where choosing it five times would take as long as all other calibrators.
-    """
-    fitted: list[Calibrator] = []
-    for fold in range(folds.folds):
-        training = folds.without(fold)
-        if not _both_classes(training):
-            raise DataError(
-                f"outcome {int(training.positives == training.total)} is on every row outside fold {fold}:"
-                " too few rows of one class for cross-fitting",
-                remedy="give more rows, or fewer folds",
-            )
-        chosen = name.clone() if isinstance(name, Calibrator) else make_calibrator(name)
-        if choose_once and fitted and hasattr(fitted[0], "penalty_"):
-            chosen.set_params(penalty=fitted[0].penalty_)
-        fitted.append(chosen.fit(training))
-    return fitted
+def fit_without_each(name: str | Calibrator, folds: FoldSketches) -> list[Calibrator]:
+    """For each fold the calibrator fitted on the rows of all others; one class among them is an error."""
+    return _fit_each(name, _training(folds), choose_once=False)
 
 
 def can_crossfit(folds: FoldSketches) -> bool:
@@ -86,21 +68,17 @@ def can_crossfit(folds: FoldSketches) -> bool:
 
 def compare(folds: FoldSketches, names: Sequence[str] = COMPARED) -> list[CalibratorScore]:
     """Every calibrator cross-fitted, lowest NLL first."""
-    parts: dict[str, list[CalibrationSketch]] = {}
-    losses: dict[str, list[Array]] = {}
+    training = _training(folds)
+    held_out = [sketch.points().score for sketch in folds.sketches]
+    cells = _occupied(folds.sketches)
+    whole: dict[str, CalibrationSketch] = {}
+    losses: dict[str, Array] = {}
     for name in names:
-        fitted = fit_without_each(name, folds, choose_once=True)
-        predicted = [
-            np.asarray(calibrator.predict(sketch.points().score)) if sketch.rows else np.empty(0)
-            for calibrator, sketch in zip(fitted, folds.sketches, strict=True)
-        ]
-        parts[name] = (
-            folds.sketches
-            if name == "none"
-            else [mapped(s, q) for s, q in zip(folds.sketches, predicted, strict=True)]
-        )
-        losses[name] = [_losses(q) for q in predicted]
-    whole = {name: merged(sketches) for name, sketches in parts.items()}
+        fitted = _fit_each(name, training, choose_once=True)
+        parts = [calibrator.predict(score) for calibrator, score in zip(fitted, held_out, strict=True)]
+        probability = np.concatenate(parts)
+        whole[name] = folds.all() if name == "none" else _mapped(cells, probability, folds.sketches[0])
+        losses[name] = _losses(probability)
     found = {name: nll(sketch=sketch) for name, sketch in whole.items()}
     best = min(found, key=lambda name: found[name])
     scores = [
@@ -112,7 +90,7 @@ def compare(folds: FoldSketches, names: Sequence[str] = COMPARED) -> list[Calibr
             wce_debiased=wce(sketch=whole[name], debiased=True),
             mean_outcome_over_score=mean_outcome_over_score(sketch=whole[name]),
             excess=found[name] - found[best],
-            excess_error=_error_of_difference(folds.sketches, losses[name], losses[best]),
+            excess_error=_error_of_mean(cells, losses[name] - losses[best]),
             sketch=whole[name],
         )
         for name in names
@@ -125,30 +103,63 @@ def mapped(sketch: CalibrationSketch, probability: Array) -> CalibrationSketch:
 
     Scores of one cell are within 0.8 % of each other, and get the probability of their mean.
     """
-    result = CalibrationSketch(bins=sketch.bins, mantissa_bits=sketch.mantissa_bits)
-    grid, sums = sketch.grid, sketch.sums.take(sketch.occupied())
+    return _mapped(_occupied([sketch]), probability, sketch)
+
+
+def _training(folds: FoldSketches) -> list[Grouped]:
+    """The points of all folds but each; one class among them is an error."""
+    points = []
+    for fold in range(folds.folds):
+        training = folds.without(fold)
+        if not _both_classes(training):
+            raise DataError(
+                f"outcome {int(training.positives == training.total)} is on every row outside fold {fold}:"
+                " too few rows of one class for cross-fitting",
+                remedy="give more rows, or fewer folds",
+            )
+        points.append(group(training, None, None, exact_below=0))
+    return points
+
+
+def _fit_each(name: str | Calibrator, training: Sequence[Grouped], *, choose_once: bool) -> list[Calibrator]:
+    """A calibrator for each of the training sets.
+
+    ``choose_once`` keeps a smoothing that was chosen on the first (the spline's penalty) for the others: for
+    a comparison, where choosing it five times would take as long as all other calibrators.
+    """
+    fitted: list[Calibrator] = []
+    for points in training:
+        chosen = name.clone() if isinstance(name, Calibrator) else make_calibrator(name)
+        if choose_once and fitted and hasattr(fitted[0], "penalty_"):
+            chosen.set_params(penalty=fitted[0].penalty_)
+        fitted.append(chosen.fit(points))
+    return fitted
+
+
+def _occupied(sketches: Sequence[CalibrationSketch]) -> CellSums:
+    """The occupied cells of several sketches, one sketch after the other."""
+    kept = [sketch.sums.take(sketch.occupied()).arrays() for sketch in sketches]
+    return CellSums(**{name: np.concatenate([sums[name] for sums in kept]) for name in kept[0]})
+
+
+def _mapped(cells: CellSums, probability: Array, like: CalibrationSketch) -> CalibrationSketch:
+    result = CalibrationSketch(bins=like.bins, mantissa_bits=like.mantissa_bits)
+    grid = result.grid
     at = ids(probability, edges=grid.edges, bins=grid.bins, shift=grid.shift, base=grid.base)
     q = probability[:, None]
     inverse = np.divide(1.0, probability, out=np.zeros_like(probability), where=probability > 0)
     error = np.concatenate([q, 1 - q], axis=1)
-    fresh = CellSums(
-        rows=sums.rows,
-        weight=sums.weight,
-        score=sums.weight * q,
-        square=sums.square,
-        inverse=sums.weight[:, 1] * inverse,
-        totals=np.array(
-            [
-                (sums.weight * error**2).sum(),
-                -(sums.weight * np.log(np.maximum(1 - error, LIKELIHOOD_FLOOR))).sum(),
-            ]
-        ),
-    )
-    for name, target in result.sums.arrays().items():
-        if name == "totals":
-            target += fresh.totals
-        else:
-            np.add.at(target, at, getattr(fresh, name))
+    for target, values in (
+        (result.sums.rows, cells.rows),
+        (result.sums.weight, cells.weight),
+        (result.sums.score, cells.weight * q),
+        (result.sums.square, cells.square),
+        (result.sums.inverse[:, None], (cells.weight[:, 1] * inverse)[:, None]),
+    ):
+        for column in range(target.shape[1]):
+            target[:, column] = np.bincount(at, values[:, column], minlength=len(target))
+    likelihood = np.maximum(1 - error, LIKELIHOOD_FLOOR)
+    result.sums.totals[:] = (cells.weight * error**2).sum(), -(cells.weight * np.log(likelihood)).sum()
     return result
 
 
@@ -162,14 +173,8 @@ def _losses(probability: Array) -> Array:
     return np.asarray(-np.log(np.maximum(both, LIKELIHOOD_FLOOR)))
 
 
-def _error_of_difference(
-    sketches: Sequence[CalibrationSketch], one: Sequence[Array], other: Sequence[Array]
-) -> float:
-    """Standard error of the mean paired difference of two log losses."""
-    kept = [sketch.sums.take(sketch.occupied()) for sketch in sketches]
-    weight = np.concatenate([sums.weight for sums in kept])
-    square = np.concatenate([sums.square for sums in kept])
-    difference = np.concatenate([a - b for a, b in zip(one, other, strict=True)])
-    total = weight.sum()
-    spread = difference - (weight * difference).sum() / total
-    return float(np.sqrt((square * spread**2).sum()) / total)
+def _error_of_mean(cells: CellSums, difference: Array) -> float:
+    """Standard error of the mean paired difference ``[cell, outcome]`` of two log losses."""
+    total = cells.weight.sum()
+    spread = difference - (cells.weight * difference).sum() / total
+    return float(np.sqrt((cells.square * spread**2).sum()) / total)

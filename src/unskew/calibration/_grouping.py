@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from unskew.errors import DataError
 
@@ -47,7 +46,12 @@ class Grouped(NamedTuple):
 
 
 def group(score: Any, outcome: Any, sample_weight: Any, *, exact_below: int) -> Grouped:
-    """Points of a sketch, or of rows: by distinct score up to ``exact_below`` rows, else by sketch."""
+    """Points of a sketch, or of rows: by distinct score up to ``exact_below`` rows, else by sketch.
+
+    Points themselves are given back: whoever fits many calibrators groups once.
+    """
+    if isinstance(score, Grouped):
+        return score
     if hasattr(score, "points"):
         return _sketch_points(score, outcome, sample_weight)
     if outcome is None:
@@ -175,6 +179,9 @@ def _positive_rows(total: Vector, positive: Vector, rows: Vector) -> Vector:
     """
     if np.array_equal(total, rows):
         return positive
+    # Here, for it takes longer to load than any fit to make, and only weights need it.
+    from scipy.optimize import nnls
+
     negative = total - positive
     (of_positive, _), _ = nnls(np.column_stack([positive, negative]), rows)
     return np.asarray(np.clip(np.rint(of_positive * positive), positive > 0, rows - (negative > 0)))

@@ -50,6 +50,37 @@ def isotonic_with_one_more(total: Any, positive: Any) -> Any:
     return value
 
 
+@numba.njit(cache=True, nogil=True)
+def pooled_starts(total: Any, positive: Any) -> Any:
+    """First group of each block of the isotonic regression of positive/total: pool adjacent violators."""
+    starts = np.empty(len(total), np.int64)
+    n = np.empty(len(total))
+    y = np.empty(len(total))
+    height = 0
+    for i in range(len(total)):
+        starts[height], n[height], y[height] = i, total[i], positive[i]
+        height += 1
+        while height > 1 and y[height - 2] * n[height - 1] >= y[height - 1] * n[height - 2]:
+            height -= 1
+            n[height - 1] += n[height]
+            y[height - 1] += y[height]
+    return starts[:height].copy()
+
+
 @numba.njit(cache=True, nogil=True, inline="always")
 def _turns_down(x: Any, y: Any, a: int, b: int, c: int) -> Any:
     return (x[b] - x[a]) * (y[c] - y[b]) <= (y[b] - y[a]) * (x[c] - x[b])
+
+
+@numba.njit(cache=True, nogil=True)
+def step_values(score: Any, first: Any, edges: Any, values: Any, shift: int, out: Any) -> None:
+    """``values[k]`` of each score, k the number of ``edges`` at or below it; the last edge is infinite.
+
+    ``first[b]`` is the first edge that can lie above a score of bucket b: the top bits of its float32.
+    """
+    bits = score.astype(np.float32).view(np.uint32)
+    for i in range(len(score)):
+        step = first[bits[i] >> shift]
+        while edges[step] <= score[i]:
+            step += 1
+        out[i] = values[step]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -61,16 +60,19 @@ def fit_logistic(
     scale = np.maximum(np.abs(features).T @ total / count, TINY)
     small = tolerance * max(min(rate, 1 - rate), 1e-12) * scale
 
-    def loss_at(point: Vector) -> float:
+    def at(point: Vector) -> tuple[float, Vector]:
+        """Loss and probabilities; from e^−|η|, which cannot overflow and serves both."""
         eta = features @ point + offset
-        return float((total @ np.logaddexp(0.0, eta) - positive @ eta) / count + 0.5 * point @ ridge @ point)
+        small_one = np.exp(-np.abs(eta))
+        softplus = np.maximum(eta, 0.0) + np.log1p(small_one)
+        loss = float((total @ softplus - positive @ eta) / count + 0.5 * point @ ridge @ point)
+        return loss, np.where(eta < 0, small_one, 1.0) / (1.0 + small_one)
 
     damping = 0.0
-    loss = loss_at(theta)
+    loss, probability = at(theta)
     converged = False
     information = ridge
     for _ in range(steps):
-        probability = expit(features @ theta + offset)
         gradient = features.T @ (total * probability - positive) / count + ridge @ theta
         curvature = total * probability * (1 - probability) / count
         information = (features.T * curvature) @ features + ridge
@@ -82,7 +84,7 @@ def fit_logistic(
             candidate = theta.copy()
             candidate[free] -= _newton_step(information[np.ix_(free, free)], gradient[free], damping)
             candidate = np.maximum(candidate, bound)
-            candidate_loss = loss_at(candidate)
+            candidate_loss, candidate_probability = at(candidate)
             if candidate_loss <= loss + 1e-15 * abs(loss) or damping > GREATEST_DAMPING:
                 break
             damping = max(10 * damping, 1e-4)
@@ -90,7 +92,7 @@ def fit_logistic(
             # Rounding, not the likelihood, stops the descent: this is the optimum to machine precision.
             converged = True
             break
-        theta, loss = candidate, candidate_loss
+        theta, loss, probability = candidate, candidate_loss, candidate_probability
         damping = damping / 10 if damping > 1e-8 else 0.0
     return LogisticFit(coefficients=theta, information=information, loss=loss, converged=converged)
 

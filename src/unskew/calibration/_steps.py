@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -18,6 +19,12 @@ SKETCH_BINS = 100
 MANTISSA_BITS = 52
 FINEST_MANTISSA_BITS = 14
 """The finest cells that a sketch can have; its default are 7 bits."""
+
+COMPILED_FROM = 10_000
+"""Scores from which on the compiled loop is worth the milliseconds that it takes to load."""
+
+MOST_COMPILED_ROUNDS = 4
+"""The compiled loop walks over the edges of a bucket: with 2⁴ of them and more, bisection is faster."""
 
 BUCKETS = (int(np.float32(1.0).view(np.uint32)) >> BUCKET_SHIFT) + 1
 
@@ -36,9 +43,10 @@ class Lookup:
 
     def __init__(self, edges: Vector) -> None:
         self.edges = edges
-        first = np.searchsorted(bucket_of(edges), np.arange(BUCKETS + 1))
-        self._first = first.astype(np.intp)
-        self._rounds = int(np.diff(first).max()).bit_length() if len(edges) else 0
+        held = np.bincount(bucket_of(edges), minlength=BUCKETS)
+        self._first = np.zeros(BUCKETS + 1, dtype=np.intp)
+        np.cumsum(held, out=self._first[1:])
+        self._rounds = int(held.max()).bit_length()
         # One past the end is never below a score, so that the bisection needs no bounds check.
         self._padded = np.append(edges, np.inf)
 
@@ -60,6 +68,16 @@ class Lookup:
             np.copyto(high, middle, where=~passed)
         return low
 
+    def values_at(self, score: Vector, values: Vector) -> Vector:
+        """``values[count(score)]``."""
+        if len(score) < COMPILED_FROM or self._rounds > MOST_COMPILED_ROUNDS:
+            return values.take(self.count(score))
+        from unskew.calibration._kernels import step_values
+
+        found = np.empty(len(score))
+        step_values(score, self._first, self._padded, values, BUCKET_SHIFT, found)
+        return found
+
 
 def edges_between(left: Vector, right: Vector) -> Vector:
     """An edge in (left, right] for each pair of neighbours: the roundest number there is.
@@ -70,21 +88,26 @@ def edges_between(left: Vector, right: Vector) -> Vector:
     """
     middle = left + (right - left) / 2
     edge = np.where(middle > left, middle, right)
-    bits = right.view(np.int64)
-    for kept in range(FINEST_MANTISSA_BITS, -1, -1):
-        dropped = MANTISSA_BITS - kept
-        rounded = ((bits >> dropped) << dropped).view(np.float64)
-        edge = np.where((rounded > left) & (rounded <= right), rounded, edge)
+    # The right neighbour with 0, 1, … bits of its fraction left: the first that fits.
+    dropped = MANTISSA_BITS - np.arange(FINEST_MANTISSA_BITS + 1)[:, None]
+    rounded = ((right.view(np.int64) >> dropped) << dropped).view(np.float64)
+    fits = (rounded > left) & (rounded <= right)
+    shortest = np.take_along_axis(rounded, fits.argmax(axis=0)[None], axis=0)[0]
+    edge = np.where(fits.any(axis=0), shortest, edge)
     hundredths = width_edges(SKETCH_BINS)
     hundredth = hundredths[np.searchsorted(hundredths, right, side="right") - 1]
     edge = np.where(hundredth > left, hundredth, edge)
     # A sketch keeps scores that equal a hundredth in a cell of their own, which ends right after it.
-    return np.where(np.isin(left, hundredths[1:]), np.nextafter(left, 1.0), edge)
+    on_one = (hundredths[np.searchsorted(hundredths, left)] == left) & (left > 0)
+    return np.where(on_one, np.nextafter(left, 1.0), edge)
 
 
+@lru_cache(maxsize=16)
 def width_edges(bins: int) -> Vector:
     """0, …, 1 in equal steps, to the last bit those of the sketch and of ECE."""
-    return np.linspace(0.0, 1.0, bins + 1)
+    edges = np.linspace(0.0, 1.0, bins + 1)
+    edges.flags.writeable = False
+    return edges
 
 
 def block_starts(labels: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -107,7 +130,7 @@ class StepCalibrator(Calibrator):
     learned: ClassVar[tuple[str, ...]] = ("edges_", "values_")
 
     def _predict(self, score: Vector) -> Vector:
-        return self.values_.take(self._lookup(self.edges_).count(score))
+        return self._lookup(self.edges_).values_at(score, self.values_)
 
     def _lookup(self, edges: Vector) -> Lookup:
         # Kept beside the learned state, never in it: rebuilt whenever the edges are other ones.

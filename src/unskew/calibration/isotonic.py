@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 from scipy.special import logit
 
 from unskew.calibration._grouping import Vector
@@ -28,7 +27,9 @@ class Blocks:
 
 def pool_adjacent_violators(score: Vector, total: Vector, positive: Vector) -> Blocks:
     """Blocks of the isotonic regression of positive/total on score (weights ``total``)."""
-    starts = isotonic_regression(positive / total, weights=total).blocks[:-1]
+    from unskew.calibration._kernels import pooled_starts
+
+    starts = pooled_starts(total, positive)
     ends = np.append(starts[1:], len(score)) - 1
     return Blocks(
         first=score[starts],

@@ -7,8 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import BSpline, PPoly
-from scipy.special import logit
 
 from unskew.calibration._folds import both_classes, folds_of, log_loss
 from unskew.calibration._grouping import Grouped, Vector
@@ -74,11 +72,9 @@ class Spline(Calibrator):
     def _fit_grouped(self, points: Grouped) -> None:
         basis = _Basis.of(points, self.pieces)
         self.penalty_ = self.penalty if self.penalty is not None else self._choose(basis, points)
-        slopes, intercept = _fit(basis, points, self.penalty_)
-        curve = PPoly.from_spline(basis.slope(slopes)).antiderivative()
-        inner = np.diff(curve.x) > 0
-        self.breaks_ = np.append(curve.x[:-1][inner], curve.x[-1])
-        self.coefficients_ = curve.c[:, inner]
+        slopes, intercept = _fit(basis.features(logits(points.score)), points, self.penalty_)
+        self.breaks_ = basis.breaks
+        self.coefficients_ = basis.cubics() @ slopes
         self.coefficients_[-1] += intercept
         self.end_slopes_ = slopes[[0, -1]]
 
@@ -89,7 +85,7 @@ class Spline(Calibrator):
         z = logits(score)
         within = np.clip(z, self.breaks_[0], self.breaks_[-1])
         beyond = z - within
-        eta = PPoly.construct_fast(self.coefficients_, self.breaks_)(within)
+        eta = _evaluated(self.coefficients_, self.breaks_, within)
         eta += np.where(beyond < 0, self.end_slopes_[0], self.end_slopes_[1]) * beyond
         return sigmoid(eta)
 
@@ -98,9 +94,11 @@ class Spline(Calibrator):
         for training, held_out in folds_of(points, self.folds, self.seed):
             if not both_classes(training):
                 continue
-            features = basis.features(logits(held_out.score))
-            for i, penalty in enumerate(PENALTIES):
-                slopes, intercept = _fit(basis, training, penalty)
+            fitted_on, features = (basis.features(logits(part.score)) for part in (training, held_out))
+            slopes = None
+            # From the straightest on, each begins where the last one ended.
+            for i, penalty in reversed(list(enumerate(PENALTIES))):
+                slopes, intercept = _fit(fitted_on, training, penalty, start=slopes)
                 loss[i] += log_loss(held_out, inside(sigmoid(features @ slopes + intercept)))
         return PENALTIES[int(np.argmin(loss))]
 
@@ -122,27 +120,70 @@ class _Basis:
         return cls(np.concatenate([[inner[0]] * SLOPE_DEGREE, inner, [inner[-1]] * SLOPE_DEGREE]))
 
     @property
-    def pieces(self) -> int:
-        return len(self.knots) - SLOPE_DEGREE - 1
+    def breaks(self) -> Vector:
+        """The distinct knots, between which the integrals are cubic."""
+        return self.knots[SLOPE_DEGREE:-SLOPE_DEGREE]
 
-    def slope(self, coefficients: Vector) -> BSpline:
-        return BSpline(self.knots, coefficients, SLOPE_DEGREE)
+    def cubics(self) -> Vector:
+        """∫ B_k from the first knot on, ``[power from 3 to 0, piece, k]``, in the distance from its break.
+
+        A quadratic is told by its values at both ends and the middle of a piece.
+        """
+        left, width = self.breaks[:-1], np.diff(self.breaks)
+        at_left, at_middle, at_right = (self._values(left + share * width) for share in (0.0, 0.5, 1.0))
+        width = width[:, None]
+        second = 2 * (at_left - 2 * at_middle + at_right) / width**2
+        first = (at_right - at_left) / width - second * width
+        whole = ((second * width / 3 + first / 2) * width + at_left) * width
+        before = np.cumsum(whole, axis=0) - whole
+        return np.stack([second / 3, first / 2, at_left, before])
+
+    def _values(self, place: Vector) -> Vector:
+        """B_k at one place in each piece of the axis, ``[piece, k]`` (Cox and de Boor)."""
+        piece = np.arange(len(place))
+        span = piece + SLOPE_DEGREE
+        values = [np.ones(len(place))]
+        for degree in range(1, SLOPE_DEGREE + 1):
+            higher = [np.zeros(len(place)) for _ in range(degree + 1)]
+            for j, value in enumerate(values):
+                low, high = self.knots[span + j + 1 - degree], self.knots[span + j + 1]
+                share = value / (high - low)
+                higher[j] += (high - place) * share
+                higher[j + 1] += (place - low) * share
+            values = higher
+        result = np.zeros((len(place), len(place) + SLOPE_DEGREE))
+        for j, value in enumerate(values):
+            result[piece, piece + j] = value
+        return result
 
     def features(self, z: Vector) -> Vector:
+        """∫ B_k up to z, ``[row, k]``, with straight tails."""
         low, high = self.knots[0], self.knots[-1]
-        within = np.clip(z, low, high)
-        integral = self.slope(np.eye(self.pieces)).antiderivative()
-        features: NDArray[np.float64] = integral(within) - integral(low)
+        features = _evaluated(self.cubics(), self.breaks, np.clip(z, low, high))
         features[:, 0] += np.minimum(z - low, 0.0)
         features[:, -1] += np.maximum(z - high, 0.0)
         return features
 
 
-def _fit(basis: _Basis, points: Grouped, penalty: float) -> tuple[Vector, float]:
-    features = basis.features(logits(points.score))
+def _evaluated(coefficients: Vector, breaks: Vector, place: Vector) -> Vector:
+    """Piecewise cubics ``[power, piece, ...]`` at places between the first break and the last."""
+    piece = np.searchsorted(breaks[1:-1], place, side="right")
+    beyond = place - breaks[piece]
+    beyond = beyond.reshape(-1, *[1] * (coefficients.ndim - 2))
+    value: NDArray[np.float64] = coefficients[0].take(piece, axis=0)
+    for of_power in coefficients[1:]:
+        value *= beyond
+        value += of_power.take(piece, axis=0)
+    return value
+
+
+def _fit(
+    features: Vector, points: Grouped, penalty: float, *, start: Vector | None = None
+) -> tuple[Vector, float]:
+    """Slopes and intercept, by steps from the slopes ``start`` (a line of slope 1) at the base rate."""
     count = points.total.sum()
     middle = points.total @ features / count
-    pieces = basis.pieces
+    pieces, rate = features.shape[1], points.base_rate
     difference = np.diff(np.eye(pieces), axis=0)
     ridge = np.zeros((pieces + 1, pieces + 1))
     ridge[:pieces, :pieces] = penalty / count * difference.T @ difference
@@ -150,7 +191,7 @@ def _fit(basis: _Basis, points: Grouped, penalty: float) -> tuple[Vector, float]
         np.column_stack([features - middle, np.ones(len(features))]),
         points.total,
         points.positive,
-        start=np.append(np.zeros(pieces), logit(points.base_rate)),
+        start=np.append(np.ones(pieces) if start is None else start, np.log(rate / (1 - rate))),
         lower=np.append(np.zeros(pieces), -np.inf),
         penalty=ridge,
     )

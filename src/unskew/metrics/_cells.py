@@ -6,6 +6,7 @@ Every metric takes ``score=, outcome=, weight=`` or ``sketch=``; :func:`cells_of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from unskew.errors import DataError, ParameterError
 from unskew.metrics._grid import Rule, check_bins, width_bin
 from unskew.metrics._inputs import DEFAULT_NAMES, Chunk, chunks, parts_of, reject
 from unskew.metrics._kernel import LIKELIHOOD_FLOOR, SMALLEST
+from unskew.metrics._sums import both
 from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
 
 Array = NDArray[np.float64]
@@ -54,29 +56,29 @@ class Cells:
     sketch: CalibrationSketch | None = None
     ids: NDArray[np.int64] | None = None
 
-    @property
+    @cached_property
     def total(self) -> Array:
         """Σw of each cell."""
-        return np.asarray(self.weight.sum(axis=1))
+        return both(self.weight)
 
     @property
     def positive(self) -> Array:
         """Σ w·o of each cell."""
         return self.weight[:, 1]
 
-    @property
+    @cached_property
     def gap(self) -> Array:
         """Σ w(o − p) of each cell."""
-        return np.asarray(self.positive - self.score_sum.sum(axis=1))
+        return np.asarray(self.positive - both(self.score_sum))
 
     @property
     def effective_rows(self) -> Array:
         """(Σw)² / Σw² of each cell: the rows, without weights."""
-        return np.asarray(self.total**2 / self.square_sum.sum(axis=1))
+        return np.asarray(self.total**2 / both(self.square_sum))
 
     def spread(self, power: int = 1) -> Array:
         """Σ w^power · p(1 − p) of each cell, at its mean score."""
-        mass = self.total if power == 1 else self.square_sum.sum(axis=1)
+        mass = self.total if power == 1 else both(self.square_sum)
         return np.asarray(mass * self.score * (1.0 - self.score))
 
     def take(self, which: NDArray[np.bool_]) -> Cells:
@@ -174,7 +176,7 @@ def _cells_of_sketch(sketch: CalibrationSketch) -> Cells:
     ids = sketch.occupied()
     require_rows(float(len(ids)))
     sums = sketch.sums.take(ids)
-    score = np.clip(sums.score.sum(axis=1) / sums.weight.sum(axis=1), 0.0, 1.0)
+    score = np.clip(both(sums.score) / both(sums.weight), 0.0, 1.0)
     return Cells(
         score=score,
         rows=sums.rows,

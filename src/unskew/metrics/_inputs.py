@@ -58,9 +58,14 @@ def chunks(
                 f"'{name}' has {length} rows where '{names.score}' has {lengths[0]}",
                 remedy="give one value for each row",
             )
+    converts = any(part.dtype not in kept for parts, kept in columns for part in parts)
+    if not converts and lengths[0] and all(len(parts) == 1 for parts, _ in columns):
+        # What follows takes a third of the time of an ECE of 100,000 rows, and would give the same.
+        whole = [_kept_type(parts[0], kept) for parts, kept in columns]
+        yield Chunk(whole[0], whole[1], whole[2] if weight is not None else None, first_row)
+        return
     ends = [np.cumsum([len(part) for part in parts]) for parts, _ in columns]
     breaks = np.unique(np.concatenate(ends))
-    converts = any(part.dtype not in kept for parts, kept in columns for part in parts)
     if converts and lengths[0] > CONVERTED_ROWS:
         breaks = np.unique(np.concatenate([breaks, np.arange(CONVERTED_ROWS, lengths[0], CONVERTED_ROWS)]))
     start = 0

@@ -9,6 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+def both(by_outcome: NDArray[Any]) -> NDArray[Any]:
+    """Values ``[cell, outcome]`` summed over outcomes: ten times as fast as ``sum`` over so short an axis."""
+    return np.asarray(by_outcome[:, 0] + by_outcome[:, 1])
+
+
 @dataclass(frozen=True, eq=False)
 class CellSums:
     """Sums of cells: ``rows, weight, score, square`` are n, Σw, Σwp, Σw² by ``[cell, outcome]``.

@@ -17,6 +17,7 @@ from unskew.metrics import sketch as sketch_module
 from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of, require_arrays, require_rows
 from unskew.metrics._grid import Rule, bin_edges, check_bins, check_rule
 from unskew.metrics._inputs import DEFAULT_NAMES, chunks, reject
+from unskew.metrics._sums import both
 from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
 
 Array = NDArray[np.float64]
@@ -148,7 +149,7 @@ def relative_error(
     cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
     index = cells.bin_index(bins=bins, spacing=spacing)
     total, positive = bin_sums(cells.total, index), bin_sums(cells.positive, index)
-    expected = bin_sums(cells.score_sum.sum(axis=1), index)
+    expected = bin_sums(both(cells.score_sum), index)
     certain = np.where(positive > 0, np.inf, 0.0)
     ratio = np.divide(positive - expected, expected, out=certain, where=expected > 0)
     return float(total @ np.abs(ratio) / total.sum())
@@ -213,11 +214,11 @@ def gap_variance(cells: Cells, index: NDArray[np.int64]) -> Array:
     From the spread of o − p within the bin, at the cells' mean scores; p(1 − p) where a bin has one row.
     """
     error = np.stack([-cells.score, 1.0 - cells.score], axis=1)
-    first, second = ((cells.square_sum * error**power).sum(axis=1) for power in (1, 2))
-    squares, total = bin_sums(cells.square_sum.sum(axis=1), index), bin_sums(cells.total, index)
+    first, second = (both(cells.square_sum * error**power) for power in (1, 2))
+    squares, total = bin_sums(both(cells.square_sum), index), bin_sums(cells.total, index)
     mean = bin_sums(cells.gap, index) / total
     spread = bin_sums(second, index) - 2 * mean * bin_sums(first, index) + mean**2 * squares
-    rows = bin_sums(cells.rows.sum(axis=1).astype(np.float64), index)
+    rows = bin_sums(both(cells.rows).astype(np.float64), index)
     model = bin_sums(cells.spread(power=2), index)
     return np.asarray(np.where(rows > 1, spread * rows / np.maximum(rows - 1, 1), model) / total**2)
 

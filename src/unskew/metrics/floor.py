@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unskew.errors import ParameterError
-from unskew.metrics._cells import Cells, bin_sums, cells_of
+from unskew.metrics._cells import cells_of
 from unskew.metrics._grid import Rule
+from unskew.metrics._noise import drawn_noise
 from unskew.metrics.sketch import CalibrationSketch
 from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS
 
-Array = NDArray[np.float64]
 FloorMetric = Literal["ece", "adaptive_ece", "wce"]
 
 
@@ -63,15 +62,9 @@ def noise_floor(
         bins = DEFAULT_WEIGHT_BINS if bins is None else bins
     spacing: Literal["width", "mass"] = "width" if metric == "ece" else "mass"
     index = cells.bin_index(bins=bins, spacing=spacing, rule=rule)
-    drawn = simulated_positive(cells, draws, np.random.default_rng(seed)) - cells.score_sum.sum(axis=1)
+    rows = np.maximum(np.rint(cells.effective_rows), 1.0)
+    step = cells.total / rows
     if metric == "wce":
-        drawn = np.divide(drawn, cells.score, out=np.zeros_like(drawn), where=cells.score > 0)
-    return float(np.abs(bin_sums(drawn, index)).sum(axis=-1).mean() / cells.total.sum())
-
-
-def simulated_positive(cells: Cells, draws: int, generator: np.random.Generator) -> Array:
-    """Positive weight ``[draw, cell]`` of outcomes drawn from the scores themselves."""
-    effective = np.maximum(np.rint(cells.effective_rows), 1).astype(np.int64)
-    return np.asarray(
-        generator.binomial(effective, cells.score, size=(draws, len(effective))) * (cells.total / effective)
-    )
+        step = np.divide(step, cells.score, out=np.zeros_like(step), where=cells.score > 0)
+    noise = drawn_noise(index, rows, cells.score, step, draws, np.random.default_rng(seed))
+    return float(np.abs(noise).sum(axis=-1).mean() / cells.total.sum())

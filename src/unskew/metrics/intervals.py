@@ -13,6 +13,8 @@ from unskew.errors import DataError, ParameterError
 from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of, require_arrays
 from unskew.metrics._grid import Rule
 from unskew.metrics._kernel import LIKELIHOOD_FLOOR, SMALLEST
+from unskew.metrics._noise import BATCH, FEW_ROWS, drawn_noise
+from unskew.metrics._sums import both
 from unskew.metrics.binned import DEFAULT_RELATIVE_BINS
 from unskew.metrics.proper import auc_of_groups
 from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
@@ -23,14 +25,8 @@ BinnedMetric = Literal["ece", "adaptive_ece", "wce", "relative_error"]
 MeanMetric = Literal["nll", "brier", "mean_outcome_over_score", "base_rate"]
 IntervalMetric = Literal[BinnedMetric, MeanMetric, "auc"]
 
-FEW_ROWS = 40.0
-"""Groups of fewer rows are resampled by Poisson's law, larger ones by the normal law that it tends to."""
-
 PSEUDO_ROWS = 1.0
 """Added to the positives and negatives of a bin, seen and expected, before their ratio becomes its rate."""
-
-BATCH = 100
-"""Resamples at a time: bounds the extra memory."""
 
 SURE = 2.5
 """A bin whose error exceeds so many standard deviations counts as wrong in the lower limit."""
@@ -160,7 +156,7 @@ def _errors_of_bins(cells: Cells, metric: str, bins: int | None, rule: Rule) -> 
     usual = {"wce": DEFAULT_WEIGHT_BINS, "relative_error": DEFAULT_RELATIVE_BINS}.get(metric, DEFAULT_BINS)
     wanted = bins if bins is not None or metric == "ece" else usual
     index = cells.bin_index(bins=wanted, spacing=spacing, rule=rule)
-    total, score_sum = bin_sums(cells.total, index), bin_sums(cells.score_sum.sum(axis=1), index)
+    total, score_sum = bin_sums(cells.total, index), bin_sums(both(cells.score_sum), index)
     if metric == "wce":
         inverse = np.where(cells.positive > 0, _inverse(cells), 1.0 / np.maximum(cells.score, SMALLEST))
         slope = np.where(cells.score > 0, inverse, 0.0)
@@ -234,20 +230,8 @@ def _noise(errors: _BinErrors, cells: Cells, resamples: int, generator: np.rando
     )
     times = odds[np.cumsum(np.diff(index, prepend=index[0]) > 0)]
     rate = p * times / (1.0 - p + p * times)
-    variance = rows * rate * (1.0 - rate)
-    few = variance < FEW_ROWS
     step = errors.slope * cells.total / rows
-    noise = []
-    for start in range(0, resamples, BATCH):
-        count = min(BATCH, resamples - start)
-        drawn = np.empty((count, len(p)))
-        drawn[:, few] = (
-            generator.binomial(rows[few].astype(np.int64), rate[few], size=(count, int(few.sum())))
-            - (rows * rate)[few]
-        )
-        drawn[:, ~few] = generator.standard_normal((count, int((~few).sum()))) * np.sqrt(variance[~few])
-        noise.append(bin_sums(drawn * step, index) / errors.denominator)
-    return np.concatenate(noise)
+    return drawn_noise(index, rows, rate, step, resamples, generator) / errors.denominator
 
 
 def _absolute_interval(

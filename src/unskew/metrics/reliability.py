@@ -11,6 +11,7 @@ from scipy.special import ndtri
 from unskew.errors import ParameterError
 from unskew.metrics._cells import Spacing, bin_sums, cells_of
 from unskew.metrics._grid import Rule
+from unskew.metrics._sums import both
 from unskew.metrics.sketch import CalibrationSketch
 
 Array = NDArray[np.float64]
@@ -76,14 +77,14 @@ def reliability_curve(
     index = cells.bin_index(bins=wanted, spacing=spacing, rule=rule)
     total = bin_sums(cells.total, index)
     frequency = bin_sums(cells.positive, index) / total
-    effective = total**2 / bin_sums(cells.square_sum.sum(axis=1), index)
+    effective = total**2 / bin_sums(both(cells.square_sum), index)
     low, high = wilson(frequency, effective, level)
     return ReliabilityCurve(
-        score=bin_sums(cells.score_sum.sum(axis=1), index) / total,
+        score=bin_sums(both(cells.score_sum), index) / total,
         frequency=frequency,
         low=low,
         high=high,
-        rows=np.add.reduceat(cells.rows.sum(axis=1), np.flatnonzero(np.diff(index, prepend=-1))),
+        rows=np.add.reduceat(both(cells.rows), np.flatnonzero(np.diff(index, prepend=-1))),
         edges=_edges(cells, index, wanted, spacing),
     )
 

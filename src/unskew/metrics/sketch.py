@@ -18,7 +18,7 @@ from unskew.errors import DataError, ParameterError
 from unskew.metrics import _kernel, _reference
 from unskew.metrics._grid import Grid, grid
 from unskew.metrics._inputs import Chunk, Names, chunks, reject
-from unskew.metrics._sums import CellSums
+from unskew.metrics._sums import CellSums, both
 
 USE_NUMBA = True
 """Use the compiled pass; False takes the NumPy one, which gives the same cells."""
@@ -180,18 +180,19 @@ class CalibrationSketch:
 
     def points(self) -> Points:
         """Occupied cells in order of score, as grouped data for a calibrator."""
-        kept = self.sums.take(self.occupied())
-        total = kept.weight.sum(axis=1)
+        ids = self.occupied()
+        weight = self.sums.weight[ids]
+        total = both(weight)
         return Points(
-            score=np.clip(kept.score.sum(axis=1) / total, 0.0, 1.0),
+            score=np.clip(both(self.sums.score[ids]) / total, 0.0, 1.0),
             total=total,
-            positive=kept.weight[:, 1],
-            rows=kept.rows.sum(axis=1),
+            positive=weight[:, 1],
+            rows=both(self.sums.rows[ids]),
         )
 
     def occupied(self) -> NDArray[np.int64]:
         """Ids of the cells with a positive weight, in order of score."""
-        return np.flatnonzero(self.sums.weight.sum(axis=1))
+        return np.flatnonzero(both(self.sums.weight))
 
     def __repr__(self) -> str:
         return (
@@ -203,7 +204,7 @@ class CalibrationSketch:
         """Write one small file (NumPy's npz, no pickle), beside and then moved into place."""
         target = Path(path)
         beside = target.with_name(target.name + ".part")
-        ids = np.flatnonzero(self.sums.rows.sum(axis=1))
+        ids = np.flatnonzero(both(self.sums.rows))
         header = np.array([FORMAT_VERSION, self.bins, self.mantissa_bits])
         contents: dict[str, Any] = {"header": header, "ids": ids, **self.sums.take(ids).arrays()}
         try:

@@ -10,6 +10,7 @@ from scipy.special import chdtrc
 
 from unskew.errors import ParameterError
 from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of
+from unskew.metrics._sums import both
 from unskew.metrics.sketch import CalibrationSketch
 
 Array = NDArray[np.float64]
@@ -154,7 +155,7 @@ def wce_test(
 
 def inverse_variance(cells: Cells) -> Array:
     """Variance of Σ w·o/p of each cell if its scores are true, Σ w²(1 − p)/p; 0 where p is 0."""
-    squares = cells.square_sum.sum(axis=1)
+    squares = both(cells.square_sum)
     variance: Array = np.divide(
         squares * (1.0 - cells.score), cells.score, out=np.zeros_like(squares), where=cells.score > 0
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import stdtrit
 
 from unskew.evaluation import GOALS, gain
 from unskew.report.curves import DEFAULT_LEVEL
@@ -131,7 +131,7 @@ def half_interval(values: NDArray[np.float64], level: float) -> float:
     if len(values) < 2:
         return 0.0
     spread = float(values.std(ddof=1)) / np.sqrt(len(values))
-    return float(stats.t.ppf(0.5 + level / 2, len(values) - 1) * spread)
+    return float(stdtrit(len(values) - 1, 0.5 + level / 2) * spread)
 
 
 def _rails_note(metric: str, rails: Mapping[str, Mapping[str, float]] | None) -> str:
