@@ -106,11 +106,12 @@ def test_interval_widens_with_the_level_and_excludes_zero_as_the_t_test_says(pai
     assert outside.low > 0
 
 
-def test_constant_differences_are_certain_or_nothing():
+def test_differences_that_do_not_vary_are_as_sure_as_the_sign_test():
     same = paired_test([0.7, 0.8, 0.9], [0.7, 0.8, 0.9])
     assert (same.difference, same.low, same.high, same.p_value) == (0, 0, 0, 1)
     assert paired_test([0.7, 0.8], [0.7, 0.8], test="wilcoxon").p_value == 1
-    assert paired_test([2.0, 3.0, 4.0], [1.0, 2.0, 3.0]).p_value == 0
+    assert paired_test([2.0, 3.0], [1.0, 2.0]).p_value == 0.5
+    assert paired_test(np.arange(2.0, 12.0), np.arange(1.0, 11.0)).p_value == 2 / 1024
 
 
 def test_pairing_finds_what_an_unpaired_test_misses():

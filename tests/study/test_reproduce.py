@@ -76,7 +76,7 @@ class TestTables:
         # A small world under the name of Coat: the numbers are no match, the arithmetic is.
         own = [line for line in paper.table.to_pylist() if line["dataset"] == "synthetic"]
         table = long_table({**line, "dataset": "coat"} for line in own)
-        found = summarised(table, PRESETS["table-ips"], PAPER_SOURCES, "coat", "method")
+        found = summarised(table, PRESETS["table-ips"], "paper", "coat", "method")
         told = {
             (each.method, each.source, each.metric): each for each in comparisons(found, PRESETS["table-ips"])
         }
@@ -92,7 +92,7 @@ class TestTables:
         assert shown.rows[platt + 1][1] == "0.7693 ± 0.0036‡"
 
     def test_tests_are_against_raw_of_the_same_method_and_one_family(self, paper):
-        found = summarised(paper.table, PRESETS["table-dr"], PAPER_SOURCES, "synthetic", "method")
+        found = summarised(paper.table, PRESETS["table-dr"], "paper", "synthetic", "method")
         raw = Row("synthetic", "paper", "neumf", "none", "mrdr")
         assert found.rows[raw]["auc"].p_value is None
         tested = [f for by in found.rows.values() for f in by.values() if f.p_value is not None]
@@ -117,6 +117,22 @@ class TestTables:
         assert ours["constant", "ece"] == pytest.approx(0.0, abs=1e-12)
         assert ours["constant", "auc"] == pytest.approx(0.5)
         assert all(ours[source, "ece_floor"] > 0 for source in PAPER_SOURCES)
+
+    def test_a_method_stands_with_its_own_propensities_in_one_table_and_with_given_ones_in_another(
+        self, tmp_path
+    ):
+        presets = ("table-sota", "table-grid")
+        result = reproduce(ReproduceConfig(presets=presets, out=tmp_path, protocol="paper", **SMALL))
+        rows = {
+            name: [row[0] for row in result.tables[name][0].rows if not row[0].startswith("  ")]
+            for name in presets
+        }
+        assert rows["table-sota"] == ["gpl", "cdr raw", "dr-v2", "escm2-dr", "mrdr Platt scaling"]
+        given = ("ips", "snips", "dr", "dr-jl", "mrdr", "cdr", "ips-v2", "dr-v2", "escm2-ips", "escm2-dr")
+        assert rows["table-grid"] == [
+            *("naive", "eib", "esmm", "gpl"),
+            *(f"{method} {SOURCES[key].title}" for method in given for key in PAPER_SOURCES),
+        ]
 
     def test_nothing_is_trained_again(self, paper, monkeypatch):
         def refuse(*_, **__):

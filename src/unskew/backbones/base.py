@@ -57,6 +57,18 @@ class Network(nn.Module):
         """Logits of one tower, by default the first; a network may compute them in one go."""
         return self.read(self.embed(user, item), tower or self.towers[0])
 
+    def moments(self, user: Tensor, item: Tensor, passes: int, offset: float) -> tuple[Tensor, Tensor]:
+        """Mean and variance ``[R, B]`` of the probabilities σ(logit + offset) over members and passes.
+
+        The first tower's, in float64. Noise that is on differs from pass to pass. A network may compute all
+        passes in one go.
+        """
+        copies = self.members * max(1, passes)
+        # Members and passes side by side in one batch: a GPU is kept busy by one launch.
+        logit = self(user.repeat(1, copies), item.repeat(1, copies)) + offset
+        p = torch.sigmoid(logit.double()).view(self.replicas, copies, -1)
+        return p.mean(1), p.var(1, correction=0)
+
     def dropouts(self, layers: DropoutLayers) -> list[nn.Module]:
         """The modules of some layers that drop anything; those on embeddings have names that say so."""
         return [

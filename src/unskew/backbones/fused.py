@@ -1,10 +1,11 @@
 """NeuMF's tower in one go for all replicas: look-ups, layers and head, forward and backward.
 
 The same function as the layers compute one by one, dropout masks included. On a GPU it is two kernels: a
-program looks up a tile of pairs, runs the three layers and the head on it, and (backward) runs them again
-to add the gradients up; nothing is kept between the two but the number of the dropout call. That needs
-Triton, which comes with PyTorch's CUDA builds; :func:`fits` tells whether it can serve. On a CPU threads
-share the replicas (:mod:`unskew.backbones.fused_cpu`).
+program looks up a tile of pairs and runs the three layers and the head on it; another runs them backward and
+adds the gradients up. Between the two are kept the layers' outputs and the number of the dropout call. A
+third kernel makes all passes of MC dropout. That needs Triton, which comes with PyTorch's CUDA builds;
+:func:`fits` tells whether it can serve. On a CPU threads share the replicas
+(:mod:`unskew.backbones.fused_cpu`).
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ def neumf_logits(
     calls = noise.next_calls(layers) if rate > 0.0 else noise.calls_so_far()
     user, item = user.contiguous(), item.contiguous()
     if user.is_cuda:
+        if not torch.is_grad_enabled():
+            from unskew.backbones import fused_kernels
+
+            return fused_kernels.forward(user, item, noise.seed_tensor, calls, rate, parameters)[0]
         on_gpu: Callable[..., Tensor] = _OnGPU.apply
         return on_gpu(user, item, noise.seed_tensor, calls, rate, *parameters)
 
@@ -65,6 +70,26 @@ def neumf_logits(
         return fused_cpu.predict(user, item, dropout, parameters)
     on_cpu: Callable[..., Tensor] = _OnCPU.apply
     return on_cpu(user, item, dropout, *parameters)
+
+
+def neumf_moments(
+    user: Tensor,
+    item: Tensor,
+    parameters: tuple[Tensor, ...],
+    noise: Noise,
+    rate: float,
+    passes: int,
+    offset: float,
+) -> tuple[Tensor, Tensor]:
+    """Mean and variance ``[R, B]`` of probabilities over passes with dropout on. On a GPU only.
+
+    A pair is looked up once and runs through the layers ``passes`` times inside one kernel; the masks are
+    those of a batch that holds every pair ``passes`` times.
+    """
+    from unskew.backbones import fused_kernels
+
+    calls = noise.next_calls(LAYERS)
+    return fused_kernels.moments(user, item, noise.seed_tensor, calls, rate, passes, offset, parameters)
 
 
 def _require_rows(code: Tensor, table: Tensor, name: str) -> None:
@@ -82,17 +107,19 @@ class _OnGPU(torch.autograd.Function):
     ) -> Tensor:
         from unskew.backbones import fused_kernels
 
-        ctx.save_for_backward(user, item, seeds, calls, *parameters)
-        ctx.rate = rate
-        return fused_kernels.forward(user, item, seeds, calls, rate, parameters)
+        logit, kept = fused_kernels.forward(user, item, seeds, calls, rate, parameters, keep=True)
+        ctx.save_for_backward(user, item, seeds, calls, *parameters, *kept)
+        ctx.rate, ctx.parameters = rate, len(parameters)
+        return logit
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         from unskew.backbones import fused_kernels
 
-        user, item, seeds, calls, *parameters = ctx.saved_tensors
+        user, item, seeds, calls, *rest = ctx.saved_tensors
+        parameters, kept = tuple(rest[: ctx.parameters]), tuple(rest[ctx.parameters :])
         grads = fused_kernels.backward(
-            grad.contiguous(), user, item, seeds, calls, ctx.rate, tuple(parameters)
+            grad.contiguous(), user, item, seeds, calls, ctx.rate, parameters, kept
         )
         return (None, None, None, None, None, *grads)
 

@@ -9,8 +9,14 @@ from torch import Tensor
 
 from unskew.backbones import fused
 
-TILE = 32
-"""Pairs a program works on at once."""
+FEW_PAIRS = 4096
+"""With fewer pairs, programs are many and small, so that every multiprocessor has one."""
+
+
+def _launch(replicas: int, batch: int, many: tuple[int, int]) -> tuple[tuple[int, int], dict[str, int]]:
+    """The grid, and the pairs and warps of a program: measured best on an H200, ``many`` for many pairs."""
+    tile, warps = (16, 4) if replicas * batch < FEW_PAIRS else many
+    return (replicas, triton.cdiv(batch, tile)), {"T": tile, "num_warps": warps}
 
 
 @triton.jit
@@ -49,12 +55,78 @@ def _lookup(table, index, valid, offset, D: tl.constexpr):
 
 
 @triton.jit
+def _kept(pointer, rows, valid, WIDTH: tl.constexpr):
+    place = rows[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    return tl.load(pointer + place, mask=valid[:, None], other=0.0)
+
+
+@triton.jit
+def _keep(pointer, rows, valid, value, WIDTH: tl.constexpr):
+    place = rows[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    tl.store(pointer + place, value, mask=valid[:, None])
+
+
+@triton.jit
+def _gmf(users, items, wh, u, i, valid, r, D: tl.constexpr, H3: tl.constexpr):
+    wg = tl.load(wh + r * (D + H3) + tl.arange(0, D))
+    gmf = _lookup(users, u, valid, 0, D) * _lookup(items, i, valid, 0, D)
+    return tl.sum(gmf * wg[None, :], axis=1)
+
+
+@triton.jit
+def _tower(
+    xu,
+    xi,
+    rows,
+    seeds,
+    calls,
+    w1,
+    b1,
+    w2,
+    b2,
+    w3,
+    b3,
+    wh,
+    bh,
+    r,
+    threshold,
+    scale,
+    D: tl.constexpr,
+    H1: tl.constexpr,
+    H2: tl.constexpr,
+    H3: tl.constexpr,
+    DROP: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    if DROP:
+        key = _key(seeds, calls, r, 0)
+        xu = xu * _mask(key, rows, 0, D, 2 * D, threshold, scale)
+        xi = xi * _mask(key, rows, D, D, 2 * D, threshold, scale)
+    h = tl.dot(xu, _matrix(w1 + r * 2 * D * H1, D, H1), input_precision=PRECISION)
+    h = tl.dot(xi, _matrix(w1 + r * 2 * D * H1 + D * H1, D, H1), acc=h, input_precision=PRECISION)
+    h1 = tl.maximum(h + tl.load(b1 + r * H1 + tl.arange(0, H1))[None, :], 0.0)
+    if DROP:
+        h1 = h1 * _mask(_key(seeds, calls, r, 1), rows, 0, H1, H1, threshold, scale)
+    h = tl.dot(h1, _matrix(w2 + r * H1 * H2, H1, H2), input_precision=PRECISION)
+    h2 = tl.maximum(h + tl.load(b2 + r * H2 + tl.arange(0, H2))[None, :], 0.0)
+    if DROP:
+        h2 = h2 * _mask(_key(seeds, calls, r, 2), rows, 0, H2, H2, threshold, scale)
+    h = tl.dot(h2, _matrix(w3 + r * H2 * H3, H2, H3), input_precision=PRECISION)
+    h3 = tl.maximum(h + tl.load(b3 + r * H3 + tl.arange(0, H3))[None, :], 0.0)
+    wt = tl.load(wh + r * (D + H3) + D + tl.arange(0, H3))
+    return tl.sum(h3 * wt[None, :], axis=1) + tl.load(bh + r), h1, h2, h3
+
+
+@triton.jit
 def _forward_kernel(
     user,
     item,
     seeds,
     calls,
     out,
+    x1,
+    x2,
+    x3,
     users,
     items,
     w1,
@@ -75,37 +147,88 @@ def _forward_kernel(
     H2: tl.constexpr,
     H3: tl.constexpr,
     DROP: tl.constexpr,
+    KEEP: tl.constexpr,
     T: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     r = tl.program_id(0)
     rows = tl.program_id(1) * T + tl.arange(0, T)
     valid = rows < batch
-    u = tl.load(user + r * batch + rows, mask=valid, other=0) + r * n_users
-    i = tl.load(item + r * batch + rows, mask=valid, other=0) + r * n_items
-    gmf = _lookup(users, u, valid, 0, D) * _lookup(items, i, valid, 0, D)
-    wg = tl.load(wh + r * (D + H3) + tl.arange(0, D))
-    logit = tl.sum(gmf * wg[None, :], axis=1)
+    u = tl.load(user + r * batch + rows, mask=valid, other=0).to(tl.int32)
+    i = tl.load(item + r * batch + rows, mask=valid, other=0).to(tl.int32)
+    users += r.to(tl.int64) * n_users * (2 * D)
+    items += r.to(tl.int64) * n_items * (2 * D)
+    gmf = _gmf(users, items, wh, u, i, valid, r, D, H3)
     xu = _lookup(users, u, valid, D, D)
     xi = _lookup(items, i, valid, D, D)
-    if DROP:
-        key = _key(seeds, calls, r, 0)
-        xu = xu * _mask(key, rows, 0, D, 2 * D, threshold, scale)
-        xi = xi * _mask(key, rows, D, D, 2 * D, threshold, scale)
-    h = tl.dot(xu, _matrix(w1 + r * 2 * D * H1, D, H1), input_precision=PRECISION)
-    h = tl.dot(xi, _matrix(w1 + r * 2 * D * H1 + D * H1, D, H1), acc=h, input_precision=PRECISION)
-    h1 = tl.maximum(h + tl.load(b1 + r * H1 + tl.arange(0, H1))[None, :], 0.0)
-    if DROP:
-        h1 = h1 * _mask(_key(seeds, calls, r, 1), rows, 0, H1, H1, threshold, scale)
-    h = tl.dot(h1, _matrix(w2 + r * H1 * H2, H1, H2), input_precision=PRECISION)
-    h2 = tl.maximum(h + tl.load(b2 + r * H2 + tl.arange(0, H2))[None, :], 0.0)
-    if DROP:
-        h2 = h2 * _mask(_key(seeds, calls, r, 2), rows, 0, H2, H2, threshold, scale)
-    h = tl.dot(h2, _matrix(w3 + r * H2 * H3, H2, H3), input_precision=PRECISION)
-    h3 = tl.maximum(h + tl.load(b3 + r * H3 + tl.arange(0, H3))[None, :], 0.0)
-    wt = tl.load(wh + r * (D + H3) + D + tl.arange(0, H3))
-    logit += tl.sum(h3 * wt[None, :], axis=1) + tl.load(bh + r)
-    tl.store(out + r * batch + rows, logit, mask=valid)
+    mlp, h1, h2, h3 = _tower(
+        xu, xi, rows, seeds, calls, w1, b1, w2, b2, w3, b3, wh, bh, r, threshold, scale,
+        D, H1, H2, H3, DROP, PRECISION,
+    )  # fmt: skip
+    tl.store(out + r * batch + rows, gmf + mlp, mask=valid)
+    if KEEP:
+        _keep(x1, r * batch + rows, valid, h1, H1)
+        _keep(x2, r * batch + rows, valid, h2, H2)
+        _keep(x3, r * batch + rows, valid, h3, H3)
+
+
+@triton.jit
+def _moments_kernel(
+    user,
+    item,
+    seeds,
+    calls,
+    mean,
+    variance,
+    users,
+    items,
+    w1,
+    b1,
+    w2,
+    b2,
+    w3,
+    b3,
+    wh,
+    bh,
+    batch,
+    n_users,
+    n_items,
+    threshold,
+    scale,
+    passes,
+    offset,
+    D: tl.constexpr,
+    H1: tl.constexpr,
+    H2: tl.constexpr,
+    H3: tl.constexpr,
+    T: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    r = tl.program_id(0)
+    rows = tl.program_id(1) * T + tl.arange(0, T)
+    valid = rows < batch
+    u = tl.load(user + r * batch + rows, mask=valid, other=0).to(tl.int32)
+    i = tl.load(item + r * batch + rows, mask=valid, other=0).to(tl.int32)
+    users += r.to(tl.int64) * n_users * (2 * D)
+    items += r.to(tl.int64) * n_items * (2 * D)
+    base = _gmf(users, items, wh, u, i, valid, r, D, H3) + offset
+    xu = _lookup(users, u, valid, D, D)
+    xi = _lookup(items, i, valid, D, D)
+    total = tl.zeros((T,), dtype=tl.float64)
+    squares = tl.zeros((T,), dtype=tl.float64)
+    for t in range(passes):
+        # The masks of pass t are those of the t-th copy of the batch.
+        mlp, _, _, _ = _tower(
+            xu, xi, t * batch + rows, seeds, calls, w1, b1, w2, b2, w3, b3, wh, bh, r, threshold, scale,
+            D, H1, H2, H3, True, PRECISION,
+        )  # fmt: skip
+        logit = base + mlp
+        p = 1.0 / (1.0 + tl.exp(-logit.to(tl.float64)))
+        total += p
+        squares += p * p
+    centre = total / passes
+    tl.store(mean + r * batch + rows, centre, mask=valid)
+    tl.store(variance + r * batch + rows, tl.maximum(squares / passes - centre * centre, 0.0), mask=valid)
 
 
 @triton.jit
@@ -135,12 +258,12 @@ def _backward_kernel(
     users,
     items,
     w1,
-    b1,
     w2,
-    b2,
     w3,
-    b3,
     wh,
+    x1,
+    x2,
+    x3,
     d_users,
     d_items,
     d_w1,
@@ -165,73 +288,59 @@ def _backward_kernel(
     PRECISION: tl.constexpr,
 ):
     r = tl.program_id(0)
-    w1a = _matrix(w1 + r * 2 * D * H1, D, H1)
-    w1b = _matrix(w1 + r * 2 * D * H1 + D * H1, D, H1)
-    w2m = _matrix(w2 + r * H1 * H2, H1, H2)
-    w3m = _matrix(w3 + r * H2 * H3, H2, H3)
-    c1 = tl.load(b1 + r * H1 + tl.arange(0, H1))
-    c2 = tl.load(b2 + r * H2 + tl.arange(0, H2))
-    c3 = tl.load(b3 + r * H3 + tl.arange(0, H3))
-    wg = tl.load(wh + r * (D + H3) + tl.arange(0, D))
-    wt = tl.load(wh + r * (D + H3) + D + tl.arange(0, H3))
     rows = tl.program_id(1) * T + tl.arange(0, T)
     valid = rows < batch
-    u = tl.load(user + r * batch + rows, mask=valid, other=0) + r * n_users
-    i = tl.load(item + r * batch + rows, mask=valid, other=0) + r * n_items
-    g = tl.load(grad + r * batch + rows, mask=valid, other=0.0)
+    g = tl.load(grad + r * batch + rows, mask=valid, other=0.0)[:, None]
+    # Inputs of the layers after dropout: 0 where a unit was dropped or not active.
+    h3 = _kept(x3, r * batch + rows, valid, H3)
+    h2 = _kept(x2, r * batch + rows, valid, H2)
+    h1 = _kept(x1, r * batch + rows, valid, H1)
+    wt = tl.load(wh + r * (D + H3) + D + tl.arange(0, H3))
+
+    _add(d_wh + r * (D + H3) + D, tl.sum(g * h3, axis=0), H3)
+    tl.atomic_add(d_bh + r, tl.sum(tl.sum(g, axis=1), axis=0), sem="relaxed")
+    z3 = tl.where(h3 > 0, g * wt[None, :], 0.0)
+    _add_matrix(d_w3 + r * H2 * H3, tl.dot(tl.trans(h2), z3, input_precision=PRECISION), H2, H3)
+    _add(d_b3 + r * H3, tl.sum(z3, axis=0), H3)
+    z2 = tl.dot(z3, tl.trans(_matrix(w3 + r * H2 * H3, H2, H3)), input_precision=PRECISION)
+    z2 = tl.where(h2 > 0, z2 * scale, 0.0)
+    _add_matrix(d_w2 + r * H1 * H2, tl.dot(tl.trans(h1), z2, input_precision=PRECISION), H1, H2)
+    _add(d_b2 + r * H2, tl.sum(z2, axis=0), H2)
+    z1 = tl.dot(z2, tl.trans(_matrix(w2 + r * H1 * H2, H1, H2)), input_precision=PRECISION)
+    z1 = tl.where(h1 > 0, z1 * scale, 0.0)
+    _add(d_b1 + r * H1, tl.sum(z1, axis=0), H1)
+
+    u = tl.load(user + r * batch + rows, mask=valid, other=0).to(tl.int32)
+    i = tl.load(item + r * batch + rows, mask=valid, other=0).to(tl.int32)
+    users += r.to(tl.int64) * n_users * (2 * D)
+    items += r.to(tl.int64) * n_items * (2 * D)
+    d_users += r.to(tl.int64) * n_users * (2 * D)
+    d_items += r.to(tl.int64) * n_items * (2 * D)
+    first = w1 + r * 2 * D * H1
     xu = _lookup(users, u, valid, D, D)
-    xi = _lookup(items, i, valid, D, D)
+    du = tl.dot(z1, tl.trans(_matrix(first, D, H1)), input_precision=PRECISION)
     if DROP:
         key = _key(seeds, calls, r, 0)
-        mu = _mask(key, rows, 0, D, 2 * D, threshold, scale)
-        mi = _mask(key, rows, D, D, 2 * D, threshold, scale)
-        xu = xu * mu
-        xi = xi * mi
-    h = tl.dot(xu, w1a, input_precision=PRECISION)
-    h1 = tl.maximum(tl.dot(xi, w1b, acc=h, input_precision=PRECISION) + c1[None, :], 0.0)
-    x1 = h1
-    if DROP:
-        m1 = _mask(_key(seeds, calls, r, 1), rows, 0, H1, H1, threshold, scale)
-        x1 = h1 * m1
-    h2 = tl.maximum(tl.dot(x1, w2m, input_precision=PRECISION) + c2[None, :], 0.0)
-    x2 = h2
-    if DROP:
-        m2 = _mask(_key(seeds, calls, r, 2), rows, 0, H2, H2, threshold, scale)
-        x2 = h2 * m2
-    h3 = tl.maximum(tl.dot(x2, w3m, input_precision=PRECISION) + c3[None, :], 0.0)
-
-    _add(d_wh + r * (D + H3) + D, tl.sum(g[:, None] * h3, axis=0), H3)
-    tl.atomic_add(d_bh + r, tl.sum(g, axis=0), sem="relaxed")
-    z3 = tl.where(h3 > 0, g[:, None] * wt[None, :], 0.0)
-    _add_matrix(d_w3 + r * H2 * H3, tl.dot(tl.trans(x2), z3, input_precision=PRECISION), H2, H3)
-    _add(d_b3 + r * H3, tl.sum(z3, axis=0), H3)
-    z2 = tl.dot(z3, tl.trans(w3m), input_precision=PRECISION)
-    if DROP:
-        z2 = z2 * m2
-    z2 = tl.where(h2 > 0, z2, 0.0)
-    _add_matrix(d_w2 + r * H1 * H2, tl.dot(tl.trans(x1), z2, input_precision=PRECISION), H1, H2)
-    _add(d_b2 + r * H2, tl.sum(z2, axis=0), H2)
-    z1 = tl.dot(z2, tl.trans(w2m), input_precision=PRECISION)
-    if DROP:
-        z1 = z1 * m1
-    z1 = tl.where(h1 > 0, z1, 0.0)
-    _add_matrix(d_w1 + r * 2 * D * H1, tl.dot(tl.trans(xu), z1, input_precision=PRECISION), D, H1)
-    _add_matrix(d_w1 + r * 2 * D * H1 + D * H1, tl.dot(tl.trans(xi), z1, input_precision=PRECISION), D, H1)
-    _add(d_b1 + r * H1, tl.sum(z1, axis=0), H1)
-    du = tl.dot(z1, tl.trans(w1a), input_precision=PRECISION)
-    di = tl.dot(z1, tl.trans(w1b), input_precision=PRECISION)
-    if DROP:
-        du = du * mu
-        di = di * mi
+        mask = _mask(key, rows, 0, D, 2 * D, threshold, scale)
+        xu = xu * mask
+        du = du * mask
     _add_rows(d_users, u, valid, D, du, D)
+    _add_matrix(d_w1 + r * 2 * D * H1, tl.dot(tl.trans(xu), z1, input_precision=PRECISION), D, H1)
+    xi = _lookup(items, i, valid, D, D)
+    di = tl.dot(z1, tl.trans(_matrix(first + D * H1, D, H1)), input_precision=PRECISION)
+    if DROP:
+        mask = _mask(key, rows, D, D, 2 * D, threshold, scale)
+        xi = xi * mask
+        di = di * mask
     _add_rows(d_items, i, valid, D, di, D)
+    _add_matrix(d_w1 + r * 2 * D * H1 + D * H1, tl.dot(tl.trans(xi), z1, input_precision=PRECISION), D, H1)
 
+    wg = tl.load(wh + r * (D + H3) + tl.arange(0, D))
     ug = _lookup(users, u, valid, 0, D)
     ig = _lookup(items, i, valid, 0, D)
-    _add(d_wh + r * (D + H3), tl.sum(g[:, None] * ug * ig, axis=0), D)
-    weighted = g[:, None] * wg[None, :]
-    _add_rows(d_users, u, valid, 0, weighted * ig, D)
-    _add_rows(d_items, i, valid, 0, weighted * ug, D)
+    _add(d_wh + r * (D + H3), tl.sum(g * ug * ig, axis=0), D)
+    _add_rows(d_users, u, valid, 0, g * wg[None, :] * ig, D)
+    _add_rows(d_items, i, valid, 0, g * wg[None, :] * ug, D)
 
 
 def _sizes(parameters: tuple[Tensor, ...]) -> dict[str, int]:
@@ -248,21 +357,56 @@ def _dropout(rate: float) -> tuple[int, float]:
 
 
 def forward(
-    user: Tensor, item: Tensor, seeds: Tensor, calls: Tensor, rate: float, parameters: tuple[Tensor, ...]
-) -> Tensor:
-    """Logits ``[R, B]``."""
+    user: Tensor,
+    item: Tensor,
+    seeds: Tensor,
+    calls: Tensor,
+    rate: float,
+    parameters: tuple[Tensor, ...],
+    *,
+    keep: bool = False,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Logits ``[R, B]`` and, where asked to keep them, the outputs of the layers as the next one takes them."""
     user, item = user.contiguous(), item.contiguous()
     replicas, batch = user.shape
     out = torch.empty(replicas, batch, device=user.device)
-    grid = (replicas, triton.cdiv(batch, TILE))
+    sizes = _sizes(parameters)
+    widths = [sizes[name] if keep else 0 for name in ("H1", "H2", "H3")]
+    kept = tuple(torch.empty(replicas, batch, width, device=user.device) for width in widths)
+    grid, launch = _launch(replicas, batch, (32, 2) if keep else (64, 2))
     # Triton launches on the current device, which need not be the tensors'.
     with torch.cuda.device_of(user):
         _forward_kernel[grid](
-            user, item, seeds, calls, out, *parameters,
+            user, item, seeds, calls, out, *kept, *parameters,
             batch, parameters[0].shape[1], parameters[1].shape[1], *_dropout(rate),
-            **_sizes(parameters), DROP=rate > 0.0, T=TILE, PRECISION=_precision(), num_warps=4,
+            **sizes, DROP=rate > 0.0, KEEP=keep, PRECISION=_precision(), **launch,
         )  # fmt: skip
-    return out
+    return out, kept
+
+
+def moments(
+    user: Tensor,
+    item: Tensor,
+    seeds: Tensor,
+    calls: Tensor,
+    rate: float,
+    passes: int,
+    offset: float,
+    parameters: tuple[Tensor, ...],
+) -> tuple[Tensor, Tensor]:
+    """Mean and variance ``[R, B]`` in float64 of the probabilities over passes with dropout on."""
+    user, item = user.contiguous(), item.contiguous()
+    replicas, batch = user.shape
+    mean, variance = torch.empty(2, replicas, batch, dtype=torch.float64, device=user.device)
+    grid, launch = _launch(replicas, batch, (64, 4))
+    # Triton launches on the current device, which need not be the tensors'.
+    with torch.cuda.device_of(user):
+        _moments_kernel[grid](
+            user, item, seeds, calls, mean, variance, *parameters,
+            batch, parameters[0].shape[1], parameters[1].shape[1], *_dropout(rate), passes, offset,
+            **_sizes(parameters), PRECISION=_precision(), **launch,
+        )  # fmt: skip
+    return mean, variance
 
 
 def backward(
@@ -273,6 +417,7 @@ def backward(
     calls: Tensor,
     rate: float,
     parameters: tuple[Tensor, ...],
+    kept: tuple[Tensor, ...],
 ) -> tuple[Tensor, ...]:
     """Gradients of the parameters: views of one buffer, in their order."""
     user, item = user.contiguous(), item.contiguous()
@@ -282,12 +427,13 @@ def backward(
         part.view_as(p)
         for part, p in zip(buffer.split([p.numel() for p in parameters]), parameters, strict=True)
     )
-    grid = (replicas, triton.cdiv(batch, TILE))
+    users, items, w1, _, w2, _, w3, _, head, _ = parameters
+    grid, launch = _launch(replicas, batch, (64, 4))
     # Triton launches on the current device, which need not be the tensors'.
     with torch.cuda.device_of(user):
         _backward_kernel[grid](
-            grad, user, item, seeds, calls, *parameters[:-1], *grads,
-            batch, parameters[0].shape[1], parameters[1].shape[1], *_dropout(rate),
-            **_sizes(parameters), DROP=rate > 0.0, T=TILE, PRECISION=_precision(), num_warps=4,
+            grad, user, item, seeds, calls, users, items, w1, w2, w3, head, *kept, *grads,
+            batch, users.shape[1], items.shape[1], *_dropout(rate),
+            **_sizes(parameters), DROP=rate > 0.0, PRECISION=_precision(), **launch,
         )  # fmt: skip
     return grads

@@ -18,6 +18,7 @@ from unskew.backbones.layers import (
     fan_in_uniform,
     normal,
 )
+from unskew.backbones.noise import Noise
 from unskew.estimator import require
 
 
@@ -84,14 +85,22 @@ class _NeuMFNetwork(Network):
         return weight.dtype == torch.float32 and (self.fits_gpu or not weight.is_cuda)
 
     def forward(self, user: Tensor, item: Tensor, tower: str | None = None) -> Tensor:
-        chosen = self.tower[tower or self.towers[0]]
-        assert isinstance(chosen, _Tower)
         if not self._in_one_go():
             return super().forward(user, item, tower)
+        return fused.neumf_logits(user, item, *self._fused_arguments(tower or self.towers[0]))
+
+    def moments(self, user: Tensor, item: Tensor, passes: int, offset: float) -> tuple[Tensor, Tensor]:
+        if passes and user.is_cuda and self._in_one_go():
+            arguments = self._fused_arguments(self.towers[0])
+            return fused.neumf_moments(user, item, *arguments, passes, offset)
+        return super().moments(user, item, passes, offset)
+
+    def _fused_arguments(self, tower: str) -> tuple[tuple[Tensor, ...], Noise, float]:
+        """The parameters of a tower, the noise, and the rate of dropout that is on."""
+        chosen = self.tower[tower]
+        assert isinstance(chosen, _Tower)
         parameters = (self.user.weight, self.item.weight, *chosen.parameters())
-        return fused.neumf_logits(
-            user, item, parameters, self.noise, self.rate if chosen.dropouts[0].training else 0.0
-        )
+        return parameters, self.noise, self.rate if chosen.dropouts[0].training else 0.0
 
     def embed(self, user: Tensor, item: Tensor) -> Embedded:
         return self.embedding_dropout(self.user(user)), self.embedding_dropout(self.item(item))

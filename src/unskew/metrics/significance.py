@@ -88,7 +88,8 @@ def paired_test(a: Any, b: Any, test: Test = "t", *, level: float = DEFAULT_LEVE
         d_r = a_r - b_r, \qquad t = \frac{\bar d}{s_d / \sqrt R}, \qquad
         \bar d \pm t_{R-1,\,(1+level)/2} \; s_d / \sqrt R
 
-    with s_d the standard deviation of d (ddof = 1). ``test="wilcoxon"`` takes the p-value from Wilcoxon's
+    with s_d the standard deviation of d (ddof = 1); where s_d = 0 the p-value is that of the sign test,
+    2 · 2⁻ᴿ. ``test="wilcoxon"`` takes the p-value from Wilcoxon's
     signed-rank test instead, which does not assume normal differences but cannot go below 2 · 2⁻ᴿ.
     The interval is Student's in both cases.
 
@@ -177,7 +178,8 @@ def holm(p_values: Any) -> NDArray[np.float64]:
 
 def _student(mean: float, standard_error: float, pairs: int) -> float:
     if standard_error == 0:
-        return 1.0 if mean == 0 else 0.0
+        # Differences that do not vary have no t; two seeds may agree by chance. The sign test remains.
+        return 1.0 if mean == 0 else float(2.0 ** (1 - pairs))
     return float(2 * stats.t.sf(abs(mean) / standard_error, pairs - 1))
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from unskew.study.presets import PAPER_NAMES, SOURCES, Preset, Source
+from unskew.study.presets import ALONE, PAPER_NAMES, SOURCES, Preset, Source, sources_of
+from unskew.study.protocol import ProtocolName
 from unskew.study.published import Published, published_row
 from unskew.study.shown import Shown
 from unskew.study.table import Figure, Row, StudySummary, summary
@@ -75,19 +74,21 @@ class Comparison:
 
 
 def summarised(
-    table: pa.Table, preset: Preset, sources: Sequence[str], dataset: str, part: str
+    table: pa.Table, preset: Preset, protocol: ProtocolName, dataset: str, part: str
 ) -> StudySummary:
     """Figures of a preset's rows on one test set; all its tests are one family."""
-    wanted = {_pair(key) for key in sources} | {("", "")}
-    keep = []
-    for line in table.select(["dataset", "part", "method", "propensity", "calibrator"]).to_pylist():
-        of_row = line["propensity"], line["calibrator"]
-        about = part == "propensity" or line["method"] in preset.methods
-        alone = preset.only_with.get(line["method"])
-        fits = of_row in wanted if alone is None else of_row == _pair(alone)
-        keep.append(line["dataset"] == dataset and line["part"] == part and about and fits)
-    chosen = table.filter(pa.array(keep))
-    protocol = str(pc.min(chosen["protocol"]))
+    if part == "propensity":
+        wanted = [("", *_pair(key)) for key in sources_of(protocol)]
+    else:
+        wanted = [(m, *_pair(key)) for m in preset.methods for key in preset.rows_of(m, protocol)]
+    place = {of_row: number for number, of_row in enumerate(wanted)}
+    found = []
+    lines = table.select(["dataset", "part", "method", "propensity", "calibrator"]).to_pylist()
+    for number, line in enumerate(lines):
+        of_row = line["method"], line["propensity"], line["calibrator"]
+        if line["dataset"] == dataset and line["part"] == part and of_row in place:
+            found.append((place[of_row], number))
+    chosen = table.take([number for _, number in sorted(found)])
     metrics = RANKING if part == "method" else PAPER_PROPENSITY if protocol == "paper" else HONEST_PROPENSITY
     against = {"method": "escm2-dr"} if preset.name == "table-sota" else RAW
     return summary(
@@ -100,6 +101,8 @@ def summarised(
 
 
 def _pair(key: str) -> tuple[str, str]:
+    if key == ALONE:
+        return "", ""
     return SOURCES[key].propensity, SOURCES[key].calibrator
 
 
@@ -109,17 +112,21 @@ def comparisons(found: StudySummary, preset: Preset) -> list[Comparison]:
     for row, figures in found.rows.items():
         source = source_of(row)
         for metric, ours in figures.items():
-            paper = published_row(
-                preset.published,
-                row.dataset.split(" (")[0],
-                PAPER_NAMES.get(row.method, row.method),
-                _paper_source(preset, row, source),
-                "ece@100" if metric == "ece" else metric,
-            )
+            paper = _printed(preset, row, source, metric) if preset.published else None
             result.append(
                 Comparison(row.dataset, row.method, source.key if source else "", metric, ours, paper)
             )
     return result
+
+
+def _printed(preset: Preset, row: Row, source: Source | None, metric: str) -> Published | None:
+    return published_row(
+        preset.published,
+        row.dataset.split(" (")[0],
+        PAPER_NAMES.get(row.method, row.method),
+        _paper_source(preset, row, source),
+        "ece@100" if metric == "ece" else metric,
+    )
 
 
 def source_of(row: Row) -> Source | None:
@@ -158,7 +165,7 @@ def beside(found: StudySummary, preset: Preset, *, note: str = "", with_paper: b
                 lines.append(("  off, in its s.d.", *(_off(of.get(metric)) for metric in found.metrics)))
     against = "ESCM²-DR" if preset.name == "table-sota" else "raw"
     measured = re.sub("differs from .*? at 5 %", f"differs from {against} at 5 %", found.caption)
-    marked = f"{PAPER_MARK} the paper's mark" if with_paper else ""
+    marked = f"{PAPER_MARK} the paper's mark" if with_paper and preset.published else ""
     caption = "; ".join(part for part in (measured, marked, note) if part)
     return Shown(
         title=preset.title,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from unskew.debias import METHODS
 from unskew.errors import ParameterError
 from unskew.study.protocol import ProtocolName
 
@@ -70,6 +71,9 @@ def sources_of(protocol: ProtocolName) -> tuple[str, ...]:
     return PAPER_SOURCES if protocol == "paper" else tuple(SOURCES)
 
 
+ALONE = ""
+"""The row of a method without given propensities."""
+
 PAPER_NAMES = {
     "naive": "naive",
     "ips": "ips",
@@ -95,6 +99,8 @@ class Preset:
         Methods that it needs.
     only_with
         The one row of a method; methods that are not named have all of the protocol's.
+    given
+        Methods with a click tower of their own that take the rows' propensities from outside instead.
     only
         The dataset that it is about; None is any.
     """
@@ -105,7 +111,16 @@ class Preset:
     published: str = ""
     methods: tuple[str, ...] = ()
     only_with: Mapping[str, str] = field(default_factory=dict)
+    given: tuple[str, ...] = ()
     only: str | None = None
+
+    def rows_of(self, method: str, protocol: ProtocolName) -> tuple[str, ...]:
+        """The rows of a method: sources, or ``ALONE`` where it takes no propensities."""
+        if method in self.only_with:
+            return (self.only_with[method],)
+        if METHODS[method].needs_propensity or method in self.given:
+            return sources_of(protocol)
+        return (ALONE,)
 
 
 PRESETS = {
@@ -129,6 +144,29 @@ PRESETS = {
             "sota",
             ("gpl", "cdr", "dr-v2", "escm2-dr", "mrdr"),
             only_with={"mrdr": "platt", "cdr": "raw"},
+        ),
+        Preset(
+            "table-grid",
+            "Every method of the paper with every propensity",
+            "methods",
+            "",
+            (
+                "naive",
+                "eib",
+                "esmm",
+                "gpl",
+                "ips",
+                "snips",
+                "dr",
+                "dr-jl",
+                "mrdr",
+                "cdr",
+                "ips-v2",
+                "dr-v2",
+                "escm2-ips",
+                "escm2-dr",
+            ),
+            given=("ips-v2", "dr-v2", "escm2-ips", "escm2-dr"),
         ),
         Preset("table-efficiency", "Time of training and inference", "efficiency", "efficiency"),
         Preset("table-switches", "One deviation of the published code at a time", "switches", "ece"),

@@ -18,7 +18,9 @@ def readings(result: Reproduced) -> list[str]:
     if ece:
         lines += _about_ece(result, ece)
     for name, comparisons in result.comparisons.items():
-        if name != "table-ece":
+        if name == "table-grid":
+            lines += _about_grid(name, comparisons)
+        elif name != "table-ece":
             lines += _about_methods(name, comparisons)
     lines += _about_leak(result)
     partial = [each for each in result.correlations if each.partial]
@@ -83,6 +85,29 @@ def _about_methods(name: str, comparisons: list[Comparison]) -> list[str]:
         lines.append(
             f"{name}: {method} with Platt scaling is above raw on {better} of {len(RANKING)} metrics,"
             f" significantly (Holm) on {sure}; the paper says all."
+        )
+    return lines
+
+
+def _about_grid(name: str, comparisons: list[Comparison]) -> list[str]:
+    """Over all methods with given propensities: what Platt scaling, and no information at all, did to AUC."""
+    auc: dict[str, dict[str, Comparison]] = {}
+    for each in comparisons:
+        if each.metric == "auc" and each.source:
+            auc.setdefault(each.method, {})[each.source] = each
+    if not auc:
+        return []
+    above = [m for m, of in auc.items() if of["platt"].ours.mean > of["raw"].ours.mean]
+    sure = [m for m in above if auc[m]["platt"].ours.is_significant]
+    best = [max(of.values(), key=lambda each: each.ours.mean).source for of in auc.values()]
+    lines = [
+        f"{name}: of {len(auc)} methods with given propensities, Platt scaling's AUC is above raw's for"
+        f" {len(above)}, significantly (Holm over the whole table) for {len(sure)}."
+    ]
+    if "constant" in best:
+        lines.append(
+            f"{name}: the constant propensity has the best AUC of all rows for {best.count('constant')} of"
+            f" {len(auc)} methods."
         )
     return lines
 

@@ -205,9 +205,7 @@ def _rows(work: Reproduction, presets: Sequence[Preset]) -> Iterator[dict[str, A
     wanted: dict[str, dict[str, None]] = {}
     for preset in presets:
         for method in preset.methods if preset.kind == "methods" else ():
-            alone = preset.only_with.get(method)
-            keys = sources_of(protocol) if alone is None else (alone,)
-            wanted.setdefault(method, {}).update(dict.fromkeys(keys))
+            wanted.setdefault(method, {}).update(dict.fromkeys(preset.rows_of(method, protocol)))
     for method, chosen in wanted.items():
         yield from work.method_rows(method, list(chosen))
 
@@ -215,13 +213,12 @@ def _rows(work: Reproduction, presets: Sequence[Preset]) -> Iterator[dict[str, A
 def _add_tables(result: Reproduced, work: Reproduction, preset: Preset) -> None:
     assert result.table is not None
     protocol = work.settings.name
-    sources = sources_of(protocol)
     part = "propensity" if preset.kind == "propensities" else "method"
     names = [work.dataset.name]
     if part == "method":
         names += [f"{work.dataset.name} ({test})" for test in work.tests if test]
     for number, name in enumerate(names):
-        found = summarised(result.table, preset, sources, name, part)
+        found = summarised(result.table, preset, protocol, name, part)
         if number == 0:
             result.comparisons[preset.name] = comparisons(found, preset)
         measured = _measured_on(work, number) if part == "method" else _judged_on(work)

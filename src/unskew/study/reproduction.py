@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from unskew.backbones import Backbone, NeuMF
 from unskew.calibration import make_calibrator
 from unskew.datasets import Dataset, load
-from unskew.debias import METHODS, Debiaser, make_method
+from unskew.debias import Debiaser, make_method
 from unskew.evaluation import evaluate
 from unskew.files import whole_file
 from unskew.metrics import CalibrationSketch, ece
@@ -27,7 +27,7 @@ from unskew.progress import SILENT, Progress
 from unskew.propensity import MCDropout, Propensity, Uncertainty
 from unskew.propensity.diagnosis import propensity_figures
 from unskew.study.cells import Cell, CellStore, cell_key, dataset_hash, told
-from unskew.study.presets import NOISY, SOURCES, Source
+from unskew.study.presets import ALONE, NOISY, SOURCES, Source
 from unskew.study.protocol import ProtocolName, ProtocolSettings
 
 MOST_CELLS = 1 << 21
@@ -35,9 +35,6 @@ MOST_CELLS = 1 << 21
 
 OTHER_TEST = {"paper": "leak-free", "honest": "as shipped"}
 """What the test set is that the protocol does not use."""
-
-ALONE = ""
-"""The row of a method without given propensities."""
 
 
 @dataclass(frozen=True)
@@ -214,10 +211,10 @@ class Reproduction:
             sketch.save(beside)
         self.store.write(key, {"figures": {n: list(v) for n, v in figures.items()}}, {"rows": rows})
 
-    def method(self, name: str) -> Debiaser:
-        """An untrained method under the protocol."""
+    def method(self, name: str, weighted: bool) -> Debiaser:
+        """An untrained method under the protocol, with given propensities or without."""
         options = self.settings.method_options(
-            weighted=METHODS[name].needs_propensity, method=name, density=self.dataset.train.density
+            weighted=weighted, method=name, density=self.dataset.train.density
         )
         if self.settings.name == "honest":
             # Each method has a clip of its own, which the protocol leaves to it.
@@ -226,45 +223,48 @@ class Reproduction:
         return make_method(name, backbone=backbone, **{**options, **self.method_params})
 
     def scores(self, name: str, keys: Sequence[str]) -> dict[str, Cell]:
-        """Metrics of a method for each row (``ALONE`` if it takes no propensities): facts by test set."""
-        takes = METHODS[name].needs_propensity
-        given = {key: self.estimated([key])[key].rows for key in keys} if takes else {ALONE: None}
-        return self.scores_with(name, given)
+        """Metrics of a method for each row (``ALONE``: without given propensities): facts by test set."""
+        sources = [key for key in keys if key != ALONE]
+        rows = {key: each.rows for key, each in self.estimated(sources).items()}
+        return self.scores_with(name, {key: rows.get(key) for key in keys})
 
     def scores_with(self, name: str, given: Mapping[str, NDArray[np.float64] | None]) -> dict[str, Cell]:
         """The same with propensities of the caller's own, ``[seeds, n]`` each."""
-        method = self.method(name)
-        cells = {
-            key: cell_key(
-                "reproduced method",
-                data=self._data_hash,
-                method=told(method),
-                seeds=self.seeds,
-                rows=None if rows is None else cell_key("rows", values=rows.tobytes().hex()),
-            )
-            for key, rows in given.items()
-        }
+        cells = {key: self._method_key(name, rows) for key, rows in given.items()}
         missing = {key: rows for key, rows in given.items() if self.store.read(cells[key]) is None}
         if missing:
             start = time.perf_counter()
-            for key, model in self._models(method, missing).items():
+            for key, model in self._models(name, missing):
                 seconds = (time.perf_counter() - start) / len(missing)
                 self.store.write(cells[key], {"metrics": self._metrics(model), "seconds": seconds})
         found = {key: self.store.read(cell) for key, cell in cells.items()}
         return {key: cell for key, cell in found.items() if cell is not None}
 
+    def _method_key(self, name: str, rows: NDArray[np.float64] | None) -> str:
+        return cell_key(
+            "reproduced method",
+            data=self._data_hash,
+            method=told(self.method(name, weighted=rows is not None)),
+            seeds=self.seeds,
+            rows=None if rows is None else cell_key("rows", values=rows.tobytes().hex()),
+        )
+
     def _models(
-        self, method: Debiaser, given: Mapping[str, NDArray[np.float64] | None]
-    ) -> Mapping[str, Debiaser]:
+        self, name: str, given: Mapping[str, NDArray[np.float64] | None]
+    ) -> Iterator[tuple[str, Debiaser]]:
         fit: dict[str, Any] = {
             "seeds": self.seeds,
             "device": self.device,
             "progress": self.progress,
             "validation": self.dataset.validation if self.settings.name == "honest" else None,
         }
-        if not type(method).needs_propensity:
-            return {ALONE: method.fit(self.dataset.train, **fit)}
-        return method.fit_many(self.dataset.train, propensities=given, **fit)
+        log = self.dataset.train
+        weighted = {key: rows for key, rows in given.items() if rows is not None}
+        if weighted:
+            stacked = self.method(name, weighted=True).fit_many(log, propensities=weighted, **fit)
+            yield from stacked.items()
+        if ALONE in given:
+            yield ALONE, self.method(name, weighted=False).fit(log, **fit)
 
     def _metrics(self, model: Debiaser) -> dict[str, dict[str, list[float]]]:
         return {

@@ -12,12 +12,16 @@ BLOCK = 1024
 
 # The numbers in the kernel are PyTorch's defaults: β₁ = 0.9, β₂ = 0.999, ε = 1e-8.
 @triton.jit
-def _adam_kernel(parameter, gradient, first, second, decay, step, n, lr, BLOCK: tl.constexpr):
+def _adam_kernel(
+    parameter, gradient, first, second, decay, step, n, lr, DECAY: tl.constexpr, BLOCK: tl.constexpr
+):
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = place < n
     t = tl.load(step) + 1.0
     p = tl.load(parameter + place, mask=inside)
-    g = tl.load(gradient + place, mask=inside) + tl.load(decay + place, mask=inside) * p
+    g = tl.load(gradient + place, mask=inside)
+    if DECAY:
+        g += tl.load(decay + place, mask=inside) * p
     m = 0.9 * tl.load(first + place, mask=inside) + (1.0 - 0.9) * g
     v = 0.999 * tl.load(second + place, mask=inside) + (1.0 - 0.999) * g * g
     correction_1 = 1.0 - tl.exp2(t * tl.log2(0.9))
@@ -44,9 +48,12 @@ class FlatAdam(torch.optim.Optimizer):
         for p, part in zip(parameters, self._flat.split(self._sizes), strict=True):
             p.data = part.view_as(p)
         decays = [0.0 if hasattr(p, "without_decay") else weight_decay for p in parameters]
-        self._decay = torch.cat(
-            [torch.full((n,), d, device=self._flat.device) for n, d in zip(self._sizes, decays, strict=True)]
-        )
+        self._decays = any(decays)
+        # One number per parameter costs an eighth of the kernel's traffic: only where there is any decay.
+        self._decay = self._flat.new_zeros(0)
+        if self._decays:
+            parts = zip(self._sizes, decays, strict=True)
+            self._decay = torch.cat([torch.full((n,), d, device=self._flat.device) for n, d in parts])
         self._first = torch.zeros_like(self._flat)
         self._second = torch.zeros_like(self._flat)
         self._step = torch.zeros(1, device=self._flat.device)
@@ -59,7 +66,7 @@ class FlatAdam(torch.optim.Optimizer):
         with torch.cuda.device_of(self._flat):
             _adam_kernel[(triton.cdiv(n, BLOCK),)](
                 self._flat, self._gradient(), self._first, self._second, self._decay, self._step, n, self.lr,
-                BLOCK=BLOCK,
+                DECAY=self._decays, BLOCK=BLOCK,
             )  # fmt: skip
         self._step += 1.0
 

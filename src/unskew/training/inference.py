@@ -116,11 +116,10 @@ def probability_moments(
             dropout.train()
         for start in range(0, user.shape[1], chunk):
             pair = user[:, start : start + chunk], item[:, start : start + chunk]
-            # Members and passes side by side in one batch: a GPU is kept busy by one launch.
-            logit = network(*(part.repeat(1, copies) for part in pair)) + offset
-            p = torch.sigmoid(logit.double()).view(network.replicas // stacked, stacked * copies, -1)
-            means.append(p.mean(1))
-            variances.append(p.var(1, correction=0))
+            mean, variance = network.moments(*pair, passes, offset)
+            mean, variance = (part.view(-1, stacked, part.shape[1]) for part in (mean, variance))
+            means.append(mean.mean(1))
+            variances.append(variance.mean(1) + mean.var(1, correction=0))
     if not means:
         empty = torch.empty(network.replicas // stacked, 0, dtype=torch.float64, device=user.device)
         return empty, empty
