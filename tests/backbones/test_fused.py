@@ -177,11 +177,13 @@ class TestOnGPU:
         assert_same(network, asked, tolerance=1e-5)
 
     def test_in_tf32_they_are_to_its_ten_bits(self):
-        """On average: a unit near 0 may be active in the one and not in the other."""
+        """Gradients on average only: a unit near 0 may be active in the one and not in the other."""
         network, asked = network_of(NeuMF(), 3, "cuda"), batch(3, 1000, "cuda")
         ours, theirs = (two_steps(network, in_one_go, *asked) for in_one_go in (True, False))
-        for one, other in zip((*ours[:2], *ours[2]), (*theirs[:2], *theirs[2]), strict=True):
-            assert 0 < (one - other).norm() < 1e-2 * other.norm()
+        for one, other in zip(ours[:2], theirs[:2], strict=True):
+            assert 0 < (one - other).norm() < 5e-3 * other.norm()
+        for one, other in zip(ours[2], theirs[2], strict=True):
+            assert (one - other).norm() < 4e-2 * other.norm()
 
     def test_a_gpu_and_a_cpu_have_the_same_masks_and_logits(self, monkeypatch):
         monkeypatch.setattr(fused, "ALLOW_TF32", False)
