@@ -13,6 +13,7 @@ outcomes) only unskew runs.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -27,15 +28,17 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from benchmarks.calibration_page import page
+from benchmarks.calibration_page import ECE, NARROW, READ, WIDE, page
 from benchmarks.calibration_works import LIBRARIES, OURS, Work, ours
 
 MEGABYTE = 1 << 20
 SLOPE, SHIFT, CENTRE, SPREAD = 1.5, 0.5, -3.6, 1.2
 """Over-spread and shifted scores around a base rate of 5 %."""
 WARM_UP = 10_000
-SECONDS, MOST_REPEATS = 2.0, 7
-"""A work is repeated for so long, or so often."""
+SECONDS, LEAST_SECONDS, ENOUGH = 2.0, 0.2, 7
+"""A work is repeated for so long at most, and so often at least unless that takes longer; a short one goes on
+until it has had a fair share of quiet moments."""
+TYPES = {WIDE: (np.float64, np.int64), NARROW: (np.float32, np.uint8)}
 
 
 def arrays(rows: int, score_type: Any, outcome_type: Any) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -66,7 +69,7 @@ def reset_peak() -> None:
 def measured(work: Callable[[], Any]) -> dict[str, float]:
     """Best CPU seconds and greatest extra memory of several runs."""
     best, extra, begun = float("inf"), 0.0, time.process_time()
-    for _ in range(MOST_REPEATS):
+    for repeat in itertools.count(1):
         reset_peak()
         before = memory("VmRSS")
         start = time.process_time()
@@ -75,7 +78,7 @@ def measured(work: Callable[[], Any]) -> dict[str, float]:
         size = result.nbytes if isinstance(result, np.ndarray) else 0
         extra = max(extra, memory("VmHWM") - before - size)
         del result
-        if time.process_time() - begun > SECONDS:
+        if time.process_time() - begun > (SECONDS if repeat < ENOUGH else LEAST_SECONDS):
             break
     return {"seconds": best, "extra_mb": extra / MEGABYTE}
 
@@ -98,25 +101,35 @@ def installed() -> tuple[dict[str, dict[str, Work]], dict[str, str]]:
     return works, versions
 
 
-def compare(libraries: dict[str, dict[str, Work]], sizes: list[int], limit: float) -> list[dict[str, Any]]:
+def compare(
+    libraries: dict[str, dict[str, Work]],
+    sizes: list[int],
+    limit: float,
+    *,
+    types: str = WIDE,
+    only: tuple[str, ...] | None = None,
+) -> list[dict[str, Any]]:
     """One record for each work, library and size."""
     records: list[dict[str, Any]] = []
     last: dict[tuple[str, str], float] = {}
+
+    def tell(work: str, library: str, rows: int, found: dict[str, float]) -> None:
+        records.append({"work": work, "library": library, "rows": rows, "types": types, **found})
+        print(f"{rows:>11,}  {work:24}{library:24}{found['seconds']:9.4f} s", flush=True)
+
     for rows in [WARM_UP, *sizes]:
-        score, outcome = arrays(rows, np.float64, np.int64)
-        score = np.clip(score, 1e-9, 1 - 1e-9)
+        score, outcome = arrays(rows, *TYPES[types])
+        score = np.clip(score, *(np.asarray([1e-9, 1 - 1e-9]).astype(score.dtype)))
         if rows != WARM_UP:
-            found = measured(lambda s=score, o=outcome: plain_read(s, o))
-            records.append({"work": "plain read", "library": "NumPy", "rows": rows, **found})
-        for work in libraries[OURS]:
+            tell(READ, "NumPy", rows, measured(lambda s=score, o=outcome: plain_read(s, o)))
+        for work in libraries[OURS] if only is None else only:
             for library, works in libraries.items():
                 if work not in works or last.get((work, library), 0.0) * 10 > limit:
                     continue
                 found = measured(lambda w=works[work], s=score, o=outcome: w(s, o))
                 last[work, library] = found["seconds"]
                 if rows != WARM_UP:
-                    records.append({"work": work, "library": library, "rows": rows, **found})
-                    print(f"{rows:>11,}  {work:24}{library:24}{found['seconds']:9.4f} s", flush=True)
+                    tell(work, library, rows, found)
     return records
 
 
@@ -124,9 +137,9 @@ def scaling(small: int, large: int) -> list[dict[str, Any]]:
     """Our works at two sizes on the types of large logs; time a row should not grow."""
     records = []
     for rows in (small, large):
-        score, outcome = arrays(rows, np.float32, np.uint8)
+        score, outcome = arrays(rows, *TYPES[NARROW])
         read = measured(lambda s=score, o=outcome: plain_read(s, o))
-        for name, work in {"plain read": None, **ours()}.items():
+        for name, work in {READ: None, **ours()}.items():
             found = read if work is None else measured(lambda w=work, s=score, o=outcome: w(s, o))
             records.append({"work": name, "rows": rows, **found})
             print(f"{rows:>11,}  {name:24}{found['seconds'] / rows * 1e9:9.2f} ns a row", flush=True)
@@ -138,13 +151,16 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000])
     parser.add_argument("--large", type=int, default=100_000_000, help="rows for unskew alone; 0 for none")
     parser.add_argument("--limit", type=float, default=60.0, help="CPU seconds a library may take")
+    parser.add_argument("--audit", type=Path, default=None, help="a JSON of bench_audit, for the page")
     parser.add_argument("--json", type=Path, default=None, help="also write the results to this file")
     parser.add_argument("--write", type=Path, default=None, help="write the page of the documentation")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     libraries, versions = installed()
     with threadpool_limits(1):
-        records = compare(libraries, sorted(options.sizes), options.limit)
+        sizes = sorted(options.sizes)
+        records = compare(libraries, sizes, options.limit)
+        records += compare(libraries, sizes, options.limit, types=NARROW, only=(ECE,))
         large = scaling(1_000_000, options.large) if options.large else []
     told = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread used",
@@ -152,6 +168,7 @@ def main() -> None:
         "limit": options.limit,
         "records": records,
         "large": large,
+        "audit": json.loads(options.audit.read_text(encoding="utf-8")) if options.audit else None,
     }
     text = page(told)
     print(text)

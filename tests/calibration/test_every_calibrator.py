@@ -99,6 +99,28 @@ def test_the_base_rate_is_kept_whatever_the_scores(name, rows):
     assert np.diff(calibrator.predict(np.sort(score))).min() >= -1e-12
 
 
+@pytest.mark.parametrize("through_sketch", [False, True])
+@pytest.mark.parametrize("name", KEEP_BASE_RATE)
+def test_one_click_in_a_million_is_kept_and_has_a_finite_weight(name, through_sketch):
+    random = np.random.default_rng(0)
+    truth = np.exp(random.normal(0.0, 1.0, 40_000))
+    clicked = np.zeros(len(truth), dtype=bool)
+    clicked[random.choice(len(truth), 40, replace=False, p=truth / truth.sum())] = True
+    # Negatives that were not clicked stand for a thousand each: 40 clicks in 40 million rows.
+    weight = np.where(clicked, 1.0, 1000.0)
+    score = 3e-6 * truth**1.3
+    calibrator = named(name)
+    if through_sketch:
+        calibrator.fit(CalibrationSketch.of(score=score, outcome=clicked, weight=weight))
+    else:
+        calibrator.fit(score, clicked, sample_weight=weight)
+    probability = calibrator.predict(score)
+    base_rate = weight @ clicked / weight.sum()
+    assert base_rate == pytest.approx(1e-6, rel=0.01)
+    assert weight @ probability / weight.sum() == pytest.approx(base_rate, rel=1e-3)
+    assert 1e-9 < probability.min() <= probability.max() < 1e-3
+
+
 @pytest.mark.parametrize("name", ["isotonic", "histogram", "ic_ipw", "venn_abers"])
 def test_no_weight_explodes_where_a_plain_map_answers_zero(name):
     score, outcome = skewed_rows(20_000, level=-8.0)

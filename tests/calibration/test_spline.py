@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.interpolate import BSpline
 from scipy.special import expit, logit
 
 from contracts.calibrator_contract import skewed_rows
 from unskew.calibration import Platt, Spline
+from unskew.calibration.spline import _Basis
 
 
 def bent_rows(rows, seed=0):
@@ -15,6 +17,17 @@ def bent_rows(rows, seed=0):
     z = random.normal(-2, 2, rows)
     truth = expit(np.where(z < -2, 0.3 * (z + 2) - 2, 1.4 * (z + 2) - 2))
     return expit(z), random.random(rows) < truth, truth
+
+
+@pytest.mark.parametrize("breaks", [[-1.0, 0.5], [-6.0, -5.9, -3.0, 0.0, 2.5]])
+def test_the_features_are_integrals_of_scipys_splines(breaks):
+    knots = np.array([breaks[0]] * 2 + breaks + [breaks[-1]] * 2)
+    z = np.linspace(breaks[0] - 2, breaks[-1] + 2, 101)
+    integral = BSpline(knots, np.eye(len(breaks) + 1), 2).antiderivative()
+    expected = integral(z.clip(breaks[0], breaks[-1])) - integral(breaks[0])
+    expected[:, 0] += np.minimum(z - breaks[0], 0)
+    expected[:, -1] += np.maximum(z - breaks[-1], 0)
+    np.testing.assert_allclose(_Basis(knots).features(z), expected, atol=1e-12)
 
 
 def test_an_infinite_penalty_is_platt():

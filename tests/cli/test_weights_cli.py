@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -90,3 +91,53 @@ def test_bad_input_is_one_line_exit_code_2_and_nothing_written(
     assert message in said.err
     assert [path.name for path in Path().iterdir()] == ["log.parquet"]
     assert Path("log.parquet").read_bytes() == before
+
+
+GOOD = {"p": [0.5, 0.25], "clicked": [1, 0]}
+
+BAD_FILES: dict[str, tuple[Any, str]] = {
+    "text in Parquet": ({**GOOD, "p": ["a", "b"]}, "log.parquet: column 'p' holds string, not numbers"),
+    "text in CSV": ("p,clicked\n0.5,1\nx,0\n", "log.csv, column 'p', row 1: value 'x' is not a number"),
+    "logits": ({**GOOD, "p": [0.5, -2.2]}, "log.parquet, column 'p', row 1: score -2.2 is outside [0, 1]"),
+    "outcome 2": ({**GOOD, "clicked": [1, 2]}, "column 'clicked', row 1: outcome is 2, not 0 or 1"),
+    "empty file": (b"", "log.parquet: the file is empty"),
+    "no rows": ({"p": pa.array([], pa.float64()), "clicked": pa.array([], pa.int8())}, "there are no rows"),
+    "truncated": (0.5, "log.parquet: cannot be read as Parquet"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_a_bad_file_is_one_line_exit_code_2_and_nothing_written(
+    case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content, message = BAD_FILES[case]
+    whole = Path("log.parquet").read_bytes()
+    Path("log.parquet").unlink()
+    name = "log.csv" if isinstance(content, str) else "log.parquet"
+    if isinstance(content, dict):
+        pq.write_table(pa.table(content), name)
+    elif isinstance(content, float):
+        Path(name).write_bytes(whole[: int(len(whole) * content)])
+    else:
+        Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
+    assert main(["weights", name, *COLUMNS, "-o", "out.parquet"]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("unskew: ")
+    assert said.err.count("\n") == 1
+    assert message in said.err
+    assert said.out == ""
+    assert [path.name for path in Path().iterdir()] == [name]
+
+
+def test_a_file_that_may_not_be_read_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(pq, "ParquetFile", refuse)
+    assert main(["weights", "log.parquet", *COLUMNS, "-o", "out.parquet"]) == 2
+    said = capsys.readouterr().err
+    assert "log.parquet: cannot be read as Parquet: [Errno 13] Permission denied" in said
+    assert said.count("\n") == 1
+    assert [path.name for path in Path().iterdir()] == ["log.parquet"]

@@ -32,6 +32,7 @@ from unskew.metrics import (
     wce,
     wce_test,
 )
+from unskew.metrics._noise import drawn_noise
 from unskew.metrics.binned import folded_normal_mean
 from unskew.metrics.hypothesis_tests import brownian_range_tail
 
@@ -279,6 +280,24 @@ def test_debiased_l1_is_closer_to_the_truth_than_ece():
     plain = np.mean([adaptive_ece(sketch=s) for s in sketches])
     debiased = np.mean([debiased_ece(sketch=s, norm="l1") for s in sketches])
     assert debiased < 0.65 * plain
+
+
+def test_noise_has_the_moments_of_its_outcomes_whichever_law_it_is_drawn_from():
+    index = np.repeat([0, 2, 3], [3, 2, 1])
+    rows = np.array([2000.0, 3000.0, 900.0, 30.0, 4.0, 200.0])
+    rate = np.array([0.3, 0.2, 0.1, 0.05, 0.5, 0.001])
+    step = np.array([1.0, 0.5, 2.0, 3.0, 1.0, 10.0])
+    noise = drawn_noise(index, rows, rate, step, 40_000, np.random.default_rng(0))
+    variance = rows * rate * (1 - rate)
+    for place, cells in enumerate([slice(0, 3), slice(3, 5), slice(5, 6)]):
+        spread = step[cells] ** 2 @ variance[cells]
+        third = step[cells] ** 3 @ (variance[cells] * (1 - 2 * rate[cells]))
+        assert noise[:, place].mean() == pytest.approx(0.0, abs=4 * np.sqrt(spread / 40_000))
+        assert noise[:, place].var() == pytest.approx(spread, rel=0.05)
+        skewness = (noise[:, place] ** 3).mean() / spread**1.5
+        # The first bin is nearly normal, and drawn as if it were; the others keep their own law.
+        assert skewness == pytest.approx(0.0 if place == 0 else third / spread**1.5, abs=0.15)
+    assert set(np.unique(np.round(noise[:, 2] + 2.0, 9))) <= {10.0 * count for count in range(9)}
 
 
 @pytest.mark.parametrize("metric", ["mean_outcome_over_score", "brier", "nll"])

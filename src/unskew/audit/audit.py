@@ -25,6 +25,7 @@ from unskew.metrics import (
     wce,
     wce_test,
 )
+from unskew.metrics.sketch import load_pass
 from unskew.progress import SILENT, Progress
 
 DEFAULT_TOLERANCE = 0.05
@@ -121,7 +122,9 @@ def read(
     tables = [SegmentTable(column) for column in roles.segments]
     tracker = progress.task("reading", 100)
     told = 0
-    for batch in stream(files, columns=roles.names, numbers=roles.numbers, text=roles.segments):
+    batches = stream(files, columns=roles.names, numbers=roles.numbers, text=roles.segments)
+    load_pass()
+    for batch in batches:
         columns = sketches.add(batch, roles)
         weight = columns[2] if roles.weight else None
         for table in tables:

@@ -15,7 +15,7 @@ from unskew.calibration.auto import CANDIDATES
 from unskew.errors import DataError
 from unskew.metrics import CalibrationSketch, ece, mean_outcome_over_score, nll, wce
 from unskew.metrics._grid import ids
-from unskew.metrics._kernel import LIKELIHOOD_FLOOR
+from unskew.metrics._limits import LIKELIHOOD_FLOOR
 from unskew.metrics._sums import CellSums
 
 Array = NDArray[np.float64]

@@ -6,6 +6,7 @@ It knows files, columns and types; what the values mean is left to those who tak
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -30,6 +31,10 @@ T = TypeVar("T")
 
 BATCH_ROWS = 1 << 20
 """Rows of a batch of Parquet: some 10 MB for a score and an outcome."""
+
+BATCHES_AHEAD = 4
+"""Batches of numbers read before they are asked for, while the compiled pass is loaded: some 60 MB. Those of
+text, or of all columns, may be of any size, and wait one at a time."""
 
 CSV_BLOCK_BYTES = 1 << 24
 """Bytes of a CSV file read at a time; types of columns that nobody asked for are guessed from the first."""
@@ -89,7 +94,7 @@ def stream(
     text: Sequence[str] = (),
     types: Mapping[str, Any] | None = None,
 ) -> Iterator[Batch]:
-    """Batches of all files, one after the other; the next is read while the last is worked on.
+    """Batches of all files, one after the other; the next are read while one is worked on.
 
     Parameters
     ----------
@@ -104,23 +109,32 @@ def stream(
     """
     sizes = np.array([_size(file) for file in files], dtype=np.float64)
     before = np.cumsum(sizes) - sizes
-    start = 0
-    for index, file in enumerate(files):
-        first_row = 0
-        for record, share in ahead(_batches(file, columns, numbers, text, types or {})):
-            done = (before[index] + share * sizes[index]) / sizes.sum()
-            yield Batch(file, first_row, start, record, float(done))
-            first_row += record.num_rows
-            start += record.num_rows
+
+    def numbered() -> Iterator[Batch]:
+        start = 0
+        for index, file in enumerate(files):
+            first_row = 0
+            for record, share in _batches(file, columns, numbers, text, types or {}):
+                done = (before[index] + share * sizes[index]) / sizes.sum()
+                yield Batch(file, first_row, start, record, float(done))
+                first_row += record.num_rows
+                start += record.num_rows
+
+    return ahead(numbered(), 1 if columns is None or text else BATCHES_AHEAD)
 
 
-def ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items, the next of which is made by another thread while the last is worked on."""
-    with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(next, items, None)
-        while (item := pending.result()) is not None:
-            pending = pool.submit(next, items, None)
-            yield item
+def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
+    """The same items, ``depth`` of which another thread makes before they are asked for, from now on."""
+    pool = ThreadPoolExecutor(1)
+    pending = deque(pool.submit(next, items, None) for _ in range(depth))
+
+    def given() -> Iterator[T]:
+        with pool:
+            while (item := pending.popleft().result()) is not None:
+                pending.append(pool.submit(next, items, None))
+                yield item
+
+    return given()
 
 
 def schema_of(file: Path, *, numbers: Sequence[str] = (), text: Sequence[str] = ()) -> Schema:
@@ -221,9 +235,16 @@ def _batches(
             require_columns(wanted, source.schema_arrow.names, file)
             require_numbers(source.schema_arrow, numbers, file)
             rows, read = source.metadata.num_rows, 0
-            for record in source.iter_batches(BATCH_ROWS, columns=None if columns is None else wanted):
+            batch_rows = _whole_groups(source.metadata)
+            for record in source.iter_batches(batch_rows, columns=None if columns is None else wanted):
                 read += record.num_rows
                 yield record, read / rows
+
+
+def _whole_groups(metadata: Any) -> int:
+    """Rows of a batch that end where row groups of the first one's size end: Arrow need not join them."""
+    rows = metadata.row_group(0).num_rows if metadata.num_row_groups else 0
+    return BATCH_ROWS // rows * rows if 0 < rows <= BATCH_ROWS else BATCH_ROWS
 
 
 def _csv_batches(

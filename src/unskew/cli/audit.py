@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -46,6 +47,8 @@ def audit(
 
     Exit code 0: healthy. 1: miscalibrated beyond the tolerance. 2: bad input.
     """
+    # Read by NumPy when it is loaded. Matrices here have ten columns: a second thread only waits, and loudly.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from unskew.files import check_target, whole_folder, write_json
 
     target = out or _free_folder(files[0])
@@ -55,6 +58,7 @@ def audit(
 
     from unskew.audit import audit as run_audit
     from unskew.progress import progress_bars
+    from unskew.report.audit_report import render_audit_report
 
     with progress_bars() as progress:
         result = run_audit(
@@ -69,10 +73,9 @@ def audit(
             seed=seed,
             progress=progress,
         )
-    from unskew.cli.audit_tables import print_audit
-    from unskew.report.audit_report import render_audit_report
-
     report = render_audit_report(result)
+    from unskew.cli.audit_tables import print_audit
+
     with whole_folder(target, overwrite=overwrite, marker=MARKER, holds="an audit") as beside:
         (beside / "report.html").write_text(report, encoding="utf-8")
         result.sketch.save(beside / "sketch.npz")

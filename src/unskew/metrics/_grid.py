@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import ParameterError
-from unskew.metrics._kernel import OFFSET_BITS, SMALLEST
+from unskew.metrics._limits import OFFSET_BITS, SMALLEST
 
 Rule = Literal["paper", "netcal"]
 """``"paper"``: bins (lo, hi], 0 in the first. ``"netcal"``: bins [lo, hi), 1 in the last."""

@@ -5,7 +5,8 @@ memory dependencies, so that the compiler turns it into SIMD; a second one scatt
 the cells. ``unskew.metrics._reference`` does the same in plain NumPy.
 
 Each pass returns a row at or before the first bad one, within a block, or −1; the caller looks at the
-chunk itself to name the row (:func:`unskew.metrics._inputs.reject`).
+chunk itself to name the row (:func:`unskew.metrics._inputs.reject`). Imported where a pass begins: numba is
+slow to load.
 """
 
 from __future__ import annotations
@@ -15,11 +16,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-LIKELIHOOD_FLOOR = float(np.finfo(np.float64).eps)
-"""Likelihoods are floored here before the logarithm, as in scikit-learn's ``log_loss``."""
-
-SMALLEST = 1e-100
-"""1/p is taken at p of at least this, so that it, its sums and their squares stay finite."""
+from unskew.metrics._limits import LIKELIHOOD_FLOOR, OFFSET_BITS, SMALLEST
 
 BLOCK = 512
 """Rows a block: its buffers stay in the first-level cache."""
@@ -34,9 +31,6 @@ _UNPACK_EVERY = 127
 
 _COUNT_SHIFT = 48
 _COUNT_MASK = (1 << 16) - 1
-OFFSET_BITS = 32
-"""A packed cell is count · 2^48 + Σ of 32-bit positions within the cell: one addition a row."""
-
 _FRACTION_BITS = 24
 """Position within an equal-width bin, in fixed point: where it is near 0 or 1, the bin is found exactly."""
 

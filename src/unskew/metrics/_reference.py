@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.metrics._grid import Grid, Rule, ids, width_bin
-from unskew.metrics._kernel import LIKELIHOOD_FLOOR, SMALLEST
+from unskew.metrics._limits import LIKELIHOOD_FLOOR, SMALLEST
 
 Array = NDArray[np.float64]
 

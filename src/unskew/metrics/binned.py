@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from unskew.errors import ParameterError
-from unskew.metrics import _kernel, _reference
+from unskew.metrics import _reference
 from unskew.metrics import sketch as sketch_module
 from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of, require_arrays, require_rows
 from unskew.metrics._grid import Rule, bin_edges, check_bins, check_rule
@@ -233,6 +233,8 @@ def folded_normal_mean(mean: Array, variance: Array) -> Array:
 
 def _ece_of_arrays(score: Any, outcome: Any, weight: Any, bins: int, rule: Rule) -> float:
     """ECE in one pass that fills nothing but Σ(o − p) of each bin."""
+    if sketch_module.USE_NUMBA:
+        from unskew.metrics import _kernel
     edges, right_closed = bin_edges(bins), rule == "paper"
     gap: NDArray[np.float64] = np.zeros((4, bins))
     total = 0.0

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from unskew.errors import DataError, ParameterError
 from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of, require_arrays
 from unskew.metrics._grid import Rule
-from unskew.metrics._kernel import LIKELIHOOD_FLOOR, SMALLEST
+from unskew.metrics._limits import LIKELIHOOD_FLOOR, SMALLEST
 from unskew.metrics._noise import BATCH, FEW_ROWS, drawn_noise
 from unskew.metrics._sums import both
 from unskew.metrics.binned import DEFAULT_RELATIVE_BINS

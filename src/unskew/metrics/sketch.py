@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
-from unskew.metrics import _kernel, _reference
+from unskew.metrics import _reference
 from unskew.metrics._grid import Grid, grid
 from unskew.metrics._inputs import Chunk, Names, chunks, reject
 from unskew.metrics._sums import CellSums, both
@@ -251,6 +251,12 @@ class CalibrationSketch:
         return sketch
 
 
+def load_pass() -> None:
+    """Load the compiled pass, as the first rows would: for whoever has to wait for them anyway."""
+    if USE_NUMBA:
+        import unskew.metrics._kernel  # noqa: F401
+
+
 def _fill(grid: Grid, chunk: Chunk, sums: CellSums) -> int:
     """Add a chunk to sums; −1, or a row of the block that was refused."""
     rows, score = sums.rows.reshape(-1), sums.score.reshape(-1)
@@ -259,6 +265,8 @@ def _fill(grid: Grid, chunk: Chunk, sums: CellSums) -> int:
     place = (grid.edges, grid.bins, grid.shift, grid.base)
     if not USE_NUMBA:
         return _reference.fill_cells(chunk.score, chunk.outcome, chunk.weight, grid, *targets)
+    from unskew.metrics import _kernel
+
     if chunk.weight is not None:
         return int(_kernel.fill_weighted_cells(chunk.score, chunk.outcome, chunk.weight, *place, *targets))
     before = rows.copy()

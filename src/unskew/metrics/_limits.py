@@ -1,0 +1,14 @@
+"""Numbers on which the compiled passes and all beside them must agree; they can be read without numba."""
+
+from __future__ import annotations
+
+import numpy as np
+
+LIKELIHOOD_FLOOR = float(np.finfo(np.float64).eps)
+"""Likelihoods are floored here before the logarithm, as in scikit-learn's ``log_loss``."""
+
+SMALLEST = 1e-100
+"""1/p is taken at p of at least this, so that it, its sums and their squares stay finite."""
+
+OFFSET_BITS = 32
+"""A packed cell is count · 2^48 + Σ of 32-bit positions within the cell: one addition a row."""

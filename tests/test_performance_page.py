@@ -1,0 +1,62 @@
+"""The page of measurements tells everything that the benchmark measures, and whether each bar is reached."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from benchmarks.calibration_page import METRICS, page
+
+from unskew.calibration import CALIBRATORS
+
+PAGE = Path(__file__).parents[1] / "docs" / "calibration-performance.md"
+FITTED = [name for name in CALIBRATORS if name != "none"]
+
+
+@pytest.mark.parametrize("work", [*METRICS, *FITTED])
+def test_every_metric_and_calibrator_is_timed_at_every_size(work: str) -> None:
+    tables = re.findall(r"At 10. rows:\n\n(.*?)\n\n", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    with_it = [table for table in tables if f"\n| {work} | " in table]
+    assert len(with_it) == len(tables) / 2 >= 3
+
+
+def test_a_bar_is_told_as_reached_exactly_where_it_is() -> None:
+    """From figures made up so that each kind of bar is missed once."""
+
+    def record(work: str, library: str, seconds: float, types: str = "float64 + int64") -> dict[str, object]:
+        timed = {"rows": 1_000_000, "seconds": seconds, "extra_mb": 1.0}
+        return {"work": work, "library": library, "types": types, **timed}
+
+    records = []
+    for types, ours in (("float64 + int64", 2.0), ("float32 + uint8", 4.0)):
+        records += [
+            record("plain read", "NumPy", 1.0, types),
+            record(METRICS[0], "unskew", ours, types),
+            record(METRICS[0], "relplot", 9.0, types),
+        ]
+    records += [
+        record("platt", "unskew", 1.0),
+        record("platt", "netcal", 7.0),
+        record("platt", "probcal", 2.0),
+    ]
+    large = [
+        {"work": work, "rows": rows, "seconds": seconds, "extra_mb": 65.0}
+        for work in ("plain read", "platt")
+        for rows, seconds in ((1_000_000, 1.0), (100_000_000, 130.0))
+    ]
+    text = page({"machine": "", "versions": {}, "limit": 1.0, "records": records, "large": large})
+    bars = re.findall(r"^\| (.*?) \| ([≤≥].*?) \| (.*?) \| (.*?) \|$", text, flags=re.MULTILINE)
+    told = {what: (found, outcome) for what, _, found, outcome in bars}
+    assert told == {
+        "ECE beside the fastest library, float64 + int64, 10⁶ rows": ("4.5 ×", "reached"),
+        "ECE beside a plain read, float64 + int64, 10⁶ rows": ("2.0 ×", "reached"),
+        "ECE beside the fastest library, float32 + uint8, 10⁶ rows": ("2.2 ×", "**not reached**"),
+        "ECE beside a plain read, float32 + uint8, 10⁶ rows": ("4.0 ×", "**not reached**"),
+        "slowest of the calibrators beside scikit-learn and netcal, 10⁶ rows (platt)": (
+            "7.0 ×",
+            "**not reached**",
+        ),
+        "greatest extra memory of ours": ("65 MB", "**not reached**"),
+        "growth of the time a row to the largest size (platt)": ("1.30 ×", "**not reached**"),
+    }
