@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from benchmarks.calibration_page import METRICS, page
+from benchmarks.calibration_page import METRICS
 
 from unskew.calibration import CALIBRATORS
 
@@ -45,7 +45,7 @@ def test_a_bar_is_told_as_reached_exactly_where_it_is() -> None:
         for work in ("plain read", "platt")
         for rows, seconds in ((1_000_000, 1.0), (100_000_000, 130.0))
     ]
-    text = page({"machine": "", "versions": {}, "limit": 1.0, "records": records, "large": large})
+    text = MAKER["page"]({"machine": "", "versions": {}, "limit": 1.0, "records": records, "large": large})
     bars = re.findall(r"^\| (.*?) \| ([≤≥].*?) \| (.*?) \| (.*?) \|$", text, flags=re.MULTILINE)
     told = {what: (found, outcome) for what, _, found, outcome in bars}
     assert told == {
