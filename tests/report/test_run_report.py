@@ -273,3 +273,16 @@ def test_a_bare_minimum_is_enough(quick: dict[str, Any]) -> None:
     with_nothing = {name: array[:0] for name, array in quick["clicked"].items()}
     assert "no clicked rows" in render_run_report(**{**quick, "clicked": with_nothing})
     assert np.all([len(array) == 0 for array in with_nothing.values()])
+
+
+def test_the_spread_of_members_is_shown_where_there_are_members(quick: dict[str, Any]) -> None:
+    group = {"propensity": 0.05, "low": 0.004, "middle": 0.006, "high": 0.01}
+    spread = {"method": "deep-ensemble", "median": 0.0123, "relative": 0.17, "curve": [group]}
+    page = Page(render_run_report(**{**quick, "metrics": {**quick["metrics"], "spread": spread}}))
+    assert "figure-spread" in page.ids
+    (caption,) = (each for each in page.captions if "disagree" in each)
+    assert "deep-ensemble" in caption
+    assert "0.0123" in caption
+    assert "17 %" in caption
+    without = Page(render_run_report(**{**quick, "metrics": {**quick["metrics"], "spread": None}}))
+    assert "figure-spread" not in without.ids

@@ -311,3 +311,15 @@ def test_coat_with_two_seeds_is_at_the_known_scale(coat_root):
     assert metrics["propensity"]["calibrated"]["ece"] <= 0.025
     assert metrics["propensity"]["calibrated"]["auc"] > 0.7
     assert 0.735 <= metrics["methods"]["naive"]["auc"]["mean"] <= 0.765
+
+
+@pytest.mark.parametrize(("uncertainty", "spreads"), [("deep-ensemble", True), ("dual-focal", False)])
+def test_members_have_a_spread_by_propensity_and_a_single_network_has_none(uncertainty, spreads):
+    config = us.RunConfig(**{**SMALL, "uncertainty": uncertainty}, seeds=1, propensity_epochs=2)
+    told = us.run_job(config).metrics["spread"]
+    assert (told is not None) == spreads
+    if spreads:
+        p = [group["propensity"] for group in told["curve"]]
+        assert p == sorted(p)
+        assert all(0 < group["low"] <= group["middle"] <= group["high"] for group in told["curve"])
+        assert min(g["middle"] for g in told["curve"]) <= told["median"] <= told["p90"]

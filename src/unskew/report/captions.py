@@ -95,6 +95,17 @@ def weight_calibration(figures: Mapping[str, Any]) -> str:
     )
 
 
+def spread(of_spread: Mapping[str, Any]) -> str:
+    """Of the disagreement of members or passes."""
+    return (
+        f"How far the members ({of_spread.get('method')}) disagree on a pair: where the band reaches the"
+        " dotted line, they do not know its propensity at all. It tells what more data could settle, not"
+        " whether their mean is right (that is calibration); here the standard deviation is"
+        f" {brief(real(of_spread.get('median')))} in the median, {percent(of_spread.get('relative'))} of the"
+        " propensity on average."
+    )
+
+
 def methods(of_methods: Mapping[str, Any]) -> str:
     """Of the comparison of methods."""
     seeds = max((len(v.get("seeds", [])) for of in of_methods.values() for v in of.values()), default=0)

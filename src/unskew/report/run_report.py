@@ -30,8 +30,8 @@ def render_run_report(
     Parameters
     ----------
     metrics
-        The dictionary of ``metrics.json``. ``"methods"``, ``"comparison"``, ``"rails"`` and ``"truth"`` may
-        be missing or empty; so may any number.
+        The dictionary of ``metrics.json``. ``"methods"``, ``"comparison"``, ``"rails"``, ``"spread"`` and
+        ``"truth"`` may be missing or empty; so may any number.
     config
         What was run; ``"calibrator"`` and ``"p_min"`` are read, the rest is listed.
     sketches
@@ -111,6 +111,14 @@ def _pictures(
             caption=captions.weight_calibration(figures),
         ),
     }
+    spread = metrics.get("spread") or {}
+    if spread.get("curve"):
+        made["spread"] = picture(
+            plots.spread_figure(spread["curve"]),
+            name="spread",
+            title="How far members disagree, by propensity",
+            caption=captions.spread(spread),
+        )
     if methods:
         made["methods"] = picture(
             plots.methods_figure(methods, metrics.get("rails")),

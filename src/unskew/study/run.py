@@ -27,6 +27,8 @@ from unskew.study.protocol import ProtocolName, ProtocolSettings, protocol_setti
 from unskew.theory import truth_report
 
 BASELINE = "naive"
+SPREAD_GROUPS = 20
+"""Points of the curve of the spread by propensity."""
 
 
 @dataclass(frozen=True)
@@ -214,15 +216,35 @@ def _spread(propensity: Propensity, log: Log) -> dict[str, Any] | None:
     """How far members or passes disagree on the raw propensities of the log's rows."""
     if propensity.uncertainty is None:
         return None
-    spread = propensity.predict_spread_each(log)
+    spread, score = propensity.predict_spread_each(log), propensity.predict_each(log, calibrated=False)
+    if not spread.any():
+        return None
     shares = np.quantile(spread, (0.5, 0.9))
     return {
         "method": propensity.uncertainty.name,
         "mean": float(spread.mean()),
         "median": float(shares[0]),
         "p90": float(shares[1]),
-        "relative": float((spread / propensity.predict_each(log, calibrated=False)).mean()),
+        "relative": float((spread / score).mean()),
+        "curve": _spread_curve(score.ravel(), spread.ravel()),
     }
+
+
+def _spread_curve(score: NDArray[np.float64], spread: NDArray[np.float64]) -> list[dict[str, float]]:
+    """Quartiles of the spread in groups of equal size, by score."""
+    order = np.argsort(score, kind="stable")
+    curve = []
+    for group in np.array_split(order, min(SPREAD_GROUPS, len(order))):
+        low, middle, high = np.quantile(spread[group], (0.25, 0.5, 0.75))
+        curve.append(
+            {
+                "propensity": float(score[group].mean()),
+                "low": float(low),
+                "middle": float(middle),
+                "high": float(high),
+            }
+        )
+    return curve
 
 
 def _test_metrics(models: Mapping[str, Debiaser], dataset: Dataset) -> dict[str, Any]:

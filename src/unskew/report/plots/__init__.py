@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from unskew.report.plots.methods import differences_figure, draw_differences, draw_methods, methods_figure
     from unskew.report.plots.overview import overview_figure, overview_svg
     from unskew.report.plots.reliability import draw_reliability, reliability_figure
+    from unskew.report.plots.spread import draw_spread, spread_figure
     from unskew.report.plots.truth import draw_bias_parts, draw_estimates, truth_figure
     from unskew.report.plots.weights import (
         draw_propensities,
@@ -27,6 +28,7 @@ _HOME = {
     "methods": ("differences_figure", "draw_differences", "draw_methods", "methods_figure"),
     "overview": ("overview_figure", "overview_svg"),
     "reliability": ("draw_reliability", "reliability_figure"),
+    "spread": ("draw_spread", "spread_figure"),
     "truth": ("draw_bias_parts", "draw_estimates", "truth_figure"),
     "weights": (
         "draw_propensities",
@@ -47,6 +49,7 @@ __all__ = [
     "draw_methods",
     "draw_propensities",
     "draw_reliability",
+    "draw_spread",
     "draw_weight_calibration",
     "draw_weights",
     "histogram_figure",
@@ -55,6 +58,7 @@ __all__ = [
     "overview_figure",
     "overview_svg",
     "reliability_figure",
+    "spread_figure",
     "truth_figure",
     "weight_calibration_figure",
 ]
