@@ -5,17 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 
-CLAIMS = ("training", "inference", "memory", "quality")
-CPU_ONLY = ("bench_audit",)
+CLAIMS = (("training",), ("inference",), ("memory",), ("quality",))
+GPU_ONLY = (("inference", "--shape", "yahoo"),)
+CPU_ONLY = (("bench_audit",),)
 
 
 def main() -> int:
     arguments = sys.argv[1:]
     on_gpu = any(argument.startswith("cuda") for argument in arguments)
     codes = []
-    for name in CLAIMS if on_gpu else (*CLAIMS, *CPU_ONLY):
-        options = [] if name in CPU_ONLY else arguments
-        codes.append(subprocess.call([sys.executable, "-m", f"benchmarks.{name}", *options]))
+    for name, *own in (*CLAIMS, *(GPU_ONLY if on_gpu else CPU_ONLY)):
+        shared = [] if (name, *own) in CPU_ONLY else arguments
+        codes.append(subprocess.call([sys.executable, "-m", f"benchmarks.{name}", *own, *shared]))
     return max(codes)
 
 

@@ -14,24 +14,31 @@ import torch
 
 from unskew.log import Log
 
-COAT_SHAPE = (290, 300)
-COAT_DENSITY = 0.08
+SHAPES = {"coat": ((290, 300), 0.08), "yahoo": ((15_400, 1_000), 0.02)}
+"""Users, items and density of the datasets whose size matters."""
 BATCH = 1024
 
 
-def coat_sized_log(seed: int = 0) -> Log:
-    """A log with the shape and the density of Coat; what is in the cells does not change the time."""
-    users, items = COAT_SHAPE
+def sized_log(shape: str, seed: int = 0) -> Log:
+    """A log of a dataset's shape and density; what is in the cells does not change the time."""
+    (users, items), density = SHAPES[shape]
     rng = np.random.default_rng(seed)
-    cells = np.sort(rng.choice(users * items, round(COAT_DENSITY * users * items), replace=False))
+    cells = np.sort(rng.choice(users * items, round(density * users * items), replace=False))
     return Log.from_arrays(
         user=cells // items, item=cells % items, conversion=(rng.random(len(cells)) < 0.3).astype(float)
     )
 
 
-def arguments(description: str) -> argparse.Namespace:
-    """The options of every benchmark."""
+def coat_sized_log(seed: int = 0) -> Log:
+    """A log with the shape and the density of Coat."""
+    return sized_log("coat", seed)
+
+
+def arguments(description: str, *, shape: bool = False) -> argparse.Namespace:
+    """The options of every benchmark; ``shape`` adds that of D."""
     parser = argparse.ArgumentParser(description=description)
+    if shape:
+        parser.add_argument("--shape", choices=tuple(SHAPES), default="coat")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", default=None, help="also write the results to this file")
