@@ -1,8 +1,8 @@
 """Reading propensities off all of D: plain, MC dropout, an ensemble. ``python -m benchmarks.inference``
 
 ``--shape yahoo`` takes the 15.4 million cells of Yahoo! R3 instead of Coat's 87,000. The cells are read in
-blocks, so memory does not grow with D. ``peak`` is what was in use at once: on a GPU beyond the networks, on a
-CPU beyond the start of the process (data, networks and 4 bytes of result for each cell included).
+blocks, so memory does not grow with D. ``peak`` is what was in use at once: on a GPU beyond the networks, on
+a CPU beyond the start of the process (data, networks and 4 bytes of result for each cell included).
 """
 
 from __future__ import annotations
