@@ -73,14 +73,17 @@ def _turns_down(x: Any, y: Any, a: int, b: int, c: int) -> Any:
 
 
 @numba.njit(cache=True, nogil=True)
-def step_values(score: Any, first: Any, edges: Any, values: Any, shift: int, out: Any) -> None:
+def step_values(score: Any, first: Any, edges: Any, values: Any, shift: int, crowded: bool, out: Any) -> None:
     """``values[k]`` of each score, k the number of ``edges`` at or below it; the last edge is infinite.
 
-    ``first[b]`` is the first edge that can lie above a score of bucket b: the top bits of its float32.
+    ``first[b]`` is the first edge that can lie above a score of bucket b, the top bits of its float32;
+    ``crowded`` says whether a bucket holds more than one.
     """
-    bits = score.astype(np.float32).view(np.uint32)
     for i in range(len(score)):
-        step = first[bits[i] >> shift]
-        while edges[step] <= score[i]:
-            step += 1
+        p = score[i]
+        step = np.uint64(first[np.uint64(np.float32(p).view(np.uint32) >> np.uint32(shift))])
+        step += np.uint64(edges[step] <= p)
+        if crowded:
+            while edges[step] <= p:
+                step += np.uint64(1)
         out[i] = values[step]

@@ -75,7 +75,7 @@ class Lookup:
         from unskew.calibration._kernels import step_values
 
         found = np.empty(len(score))
-        step_values(score, self._first, self._padded, values, BUCKET_SHIFT, found)
+        step_values(score, self._first, self._padded, values, BUCKET_SHIFT, self._rounds > 1, found)
         return found
 
 

@@ -52,5 +52,6 @@ class CellSums:
 
     def take(self, ids: NDArray[np.int64]) -> CellSums:
         """Some of the cells."""
-        kept = {name: values if name == "totals" else values[ids] for name, values in self.arrays().items()}
-        return CellSums(**kept)
+        # `take` is ten times as fast as an index where rows are two numbers long.
+        arrays = self.arrays().items()
+        return CellSums(**{name: v if name == "totals" else v.take(ids, axis=0) for name, v in arrays})

@@ -181,13 +181,13 @@ class CalibrationSketch:
     def points(self) -> Points:
         """Occupied cells in order of score, as grouped data for a calibrator."""
         ids = self.occupied()
-        weight = self.sums.weight[ids]
+        weight = self.sums.weight.take(ids, axis=0)
         total = both(weight)
         return Points(
-            score=np.clip(both(self.sums.score[ids]) / total, 0.0, 1.0),
+            score=np.clip(both(self.sums.score.take(ids, axis=0)) / total, 0.0, 1.0),
             total=total,
             positive=weight[:, 1],
-            rows=both(self.sums.rows[ids]),
+            rows=both(self.sums.rows.take(ids, axis=0)),
         )
 
     def occupied(self) -> NDArray[np.int64]:
