@@ -11,12 +11,17 @@ from unskew.backbones import fused
 
 FEW_PAIRS = 4096
 """With fewer pairs, programs are many and small, so that every multiprocessor has one."""
+MANY_PAIRS = 65536
+"""With as many pairs, programs are few and large, so that they share more."""
 
 
 def _launch(replicas: int, batch: int, many: tuple[int, int]) -> tuple[tuple[int, int], dict[str, int]]:
-    """The grid, and the pairs and warps of a program: measured best on an H200, ``many`` for many pairs."""
+    """The grid, and the pairs and warps of a program: measured best on an H200, ``many`` for many pairs.
+
+    Programs of one replica stand side by side, so that what they share is in the cache while they run.
+    """
     tile, warps = (16, 4) if replicas * batch < FEW_PAIRS else many
-    return (replicas, triton.cdiv(batch, tile)), {"T": tile, "num_warps": warps}
+    return (triton.cdiv(batch, tile), replicas), {"T": tile, "num_warps": warps}
 
 
 @triton.jit
@@ -151,8 +156,8 @@ def _forward_kernel(
     T: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    r = tl.program_id(0)
-    rows = tl.program_id(1) * T + tl.arange(0, T)
+    r = tl.program_id(1)
+    rows = tl.program_id(0) * T + tl.arange(0, T)
     valid = rows < batch
     u = tl.load(user + r * batch + rows, mask=valid, other=0).to(tl.int32)
     i = tl.load(item + r * batch + rows, mask=valid, other=0).to(tl.int32)
@@ -204,8 +209,8 @@ def _moments_kernel(
     T: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    r = tl.program_id(0)
-    rows = tl.program_id(1) * T + tl.arange(0, T)
+    r = tl.program_id(1)
+    rows = tl.program_id(0) * T + tl.arange(0, T)
     valid = rows < batch
     u = tl.load(user + r * batch + rows, mask=valid, other=0).to(tl.int32)
     i = tl.load(item + r * batch + rows, mask=valid, other=0).to(tl.int32)
@@ -287,8 +292,8 @@ def _backward_kernel(
     T: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    r = tl.program_id(0)
-    rows = tl.program_id(1) * T + tl.arange(0, T)
+    r = tl.program_id(1)
+    rows = tl.program_id(0) * T + tl.arange(0, T)
     valid = rows < batch
     g = tl.load(grad + r * batch + rows, mask=valid, other=0.0)[:, None]
     # Inputs of the layers after dropout: 0 where a unit was dropped or not active.
@@ -373,7 +378,8 @@ def forward(
     sizes = _sizes(parameters)
     widths = [sizes[name] if keep else 0 for name in ("H1", "H2", "H3")]
     kept = tuple(torch.empty(replicas, batch, width, device=user.device) for width in widths)
-    grid, launch = _launch(replicas, batch, (32, 2) if keep else (64, 2))
+    kept_best = (64, 4) if replicas * batch >= MANY_PAIRS else (32, 2)
+    grid, launch = _launch(replicas, batch, kept_best if keep else (64, 2))
     # Triton launches on the current device, which need not be the tensors'.
     with torch.cuda.device_of(user):
         _forward_kernel[grid](
