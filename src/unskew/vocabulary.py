@@ -82,6 +82,18 @@ class Vocabulary:
         """Whether codes mean the same ids in both."""
         return self.ids is other.ids or np.array_equal(self.ids, other.ids)
 
+    def recode(self, codes: NDArray[np.int32], given: Vocabulary) -> NDArray[np.int32]:
+        """Codes here of ids that have their codes in another vocabulary; an unknown id is an error.
+
+        Examples
+        --------
+        >>> trained = Vocabulary.of(["a", "b", "c"], name="user")
+        >>> given = Vocabulary.of(["b", "c"], name="user")
+        >>> trained.recode(np.array([0, 1], dtype=np.int32), given)
+        array([1, 2], dtype=int32)
+        """
+        return codes if given.same_as(self) else self.encode(given.decode(codes))
+
     def decode(self, codes: NDArray[np.integer[Any]]) -> NDArray[Any]:
         """Ids of codes."""
         ids: NDArray[Any] = self.ids[codes]

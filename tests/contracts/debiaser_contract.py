@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 import unskew as us
-from unskew.debias import METHODS, Debiaser, base
+from unskew.debias import METHODS, Debiaser, fitting
 from unskew.errors import DataError, NotFittedError, ParameterError
 from unskew.training import evaluating, train
 
@@ -233,7 +233,7 @@ def captured(model: Debiaser, monkeypatch):
         stages.append((networks, passes))
         return train(networks, passes, schedule, **further)
 
-    monkeypatch.setattr(base, "train", record)
+    monkeypatch.setattr(fitting, "train", record)
     model.fit(WORLD.train, propensity=true_propensity(model), seeds=SEEDS)
     for networks, _ in stages:
         for network in networks.values():

@@ -24,7 +24,8 @@ from unskew.debias.mrdr import MRDR
 from unskew.debias.multi_dr import MultiDR
 from unskew.debias.multi_ipw import MultiIPW
 from unskew.debias.naive import Naive
-from unskew.debias.setting import Batch, PassPlan, Setting, StagePlan, StepPlan
+from unskew.debias.plans import PassPlan, StagePlan, StepPlan
+from unskew.debias.setting import Batch, Setting
 from unskew.debias.snips import SNIPS
 from unskew.debias.stable_dr import StableDR
 from unskew.debias.storage import load_model

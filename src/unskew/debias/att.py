@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from unskew.debias.base import Debiaser
-from unskew.debias.setting import Batch, Loss, PassPlan, Setting, StagePlan, StepPlan
+from unskew.debias.plans import Loss, PassPlan, StagePlan, StepPlan
+from unskew.debias.setting import Batch, Setting
 from unskew.estimator import require
 from unskew.training import cross_entropy, stratified
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from unskew.debias.base import Debiaser
 from unskew.debias.effective_target import effective_target, start_watching, tell_of_far_targets
 from unskew.debias.imputation import FORMS, FormName, ImputationForm
-from unskew.debias.setting import Batch, PassPlan, Setting, StepPlan
+from unskew.debias.plans import PassPlan, StepPlan
+from unskew.debias.setting import Batch, Setting
 from unskew.estimator import require
 from unskew.training import stratified
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from unskew.debias.joint_learning import JointLearning
-from unskew.debias.setting import Batch, PassPlan, Setting
+from unskew.debias.plans import PassPlan
+from unskew.debias.setting import Batch, Setting
 from unskew.estimator import require
 
 

@@ -1,4 +1,4 @@
-"""Propensities as a debiaser takes them: an estimator, an array or a column; checked, clipped, counted."""
+"""Propensities as a debiaser takes them: checked, clipped, counted; how their forms are read is elsewhere."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.columns import number_column
-from unskew.errors import DataError, NotFittedError, ParameterError
+from unskew.debias.method import Method
+from unskew.debias.resolving import resolved
+from unskew.errors import DataError, ParameterError
 from unskew.log import Log
 from unskew.metrics import WeightDiagnostics, weight_diagnostics
-
-MOST_EVERYWHERE = 1 << 29
-"""Propensities of all of D that are kept in memory, over all seeds (2 GiB of float32)."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def given_propensities(
             "this propensity is of a sampled population (1:k negatives without the logit offset), not of D",
             remedy="fit it with population='D', which adds the offset log w",
         )
-    clicked, all_cells = _resolved(log, propensity, seeds, calibrated, everywhere)
+    clicked, all_cells = resolved(log, propensity, seeds, calibrated=calibrated, everywhere=everywhere)
     _require_probabilities(clicked, lambda column: f"row {log.clicked[column]}")
     diagnostics = tuple(
         weight_diagnostics(propensity=line, p_min=p_min, population_size=log.population_size)
@@ -75,84 +73,26 @@ def given_propensities(
     return GivenPropensities(clicked=values, everywhere=on_cells, diagnostics=diagnostics)
 
 
-def _resolved(
-    log: Log, propensity: Any, seeds: tuple[int, ...], calibrated: bool, everywhere: bool
-) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Propensities of the clicked rows and, if asked for, of all cells; one line, or one per seed."""
-    if everywhere and log.population_size * len(seeds) > MOST_EVERYWHERE:
+def propensities_for(
+    method: Method, log: Log, propensity: Any, seeds: tuple[int, ...], *, calibrated: bool
+) -> GivenPropensities | None:
+    """Propensities where a method's losses read them; None if none are given and it can do without."""
+    if propensity is not None:
+        return given_propensities(
+            log,
+            propensity,
+            seeds,
+            method.p_min,
+            calibrated=calibrated,
+            everywhere=method.needs_propensity_everywhere,
+            full_space=method.needs_full_space,
+        )
+    if method.needs_propensity:
         raise ParameterError(
-            f"propensities on all {log.population_size:,} cells of D for {len(seeds)} seeds do not fit",
-            remedy="use fewer seeds, or a method that needs them on clicks alone",
+            f"{method.name} needs propensities",
+            remedy="give fit(…, propensity=) a fitted Propensity, an array or a column's name",
         )
-    if hasattr(propensity, "predict_each"):
-        if not hasattr(propensity, "seeds_"):
-            raise NotFittedError(
-                f"this {type(propensity).__name__} is not fitted yet", remedy="call fit first"
-            )
-        paired = tuple(propensity.seeds_) == seeds
-        rows = propensity.predict_each(log, calibrated=calibrated)
-        cells = None
-        if everywhere:
-            cells = rows if log.space == "impressions" else _matrix_of(propensity, calibrated)
-        return tuple(  # type: ignore[return-value]
-            part if part is None or paired else part.mean(axis=0, keepdims=True)
-            for part in (rows[:, log.clicked], cells)
-        )
-    values = _column(log, propensity) if isinstance(propensity, str) else _numbers(propensity)
-    if values.ndim == 0:
-        return (
-            np.full((1, log.n_clicks), float(values)),
-            np.full((1, log.population_size), float(values)) if everywhere else None,
-        )
-    if log.space == "matrix" and values.shape[-2:] == (log.n_users, log.n_items):
-        cells = values.reshape(-1, log.population_size)
-        _require_lines(cells, seeds)
-        return cells[:, log.cell[log.clicked]], cells if everywhere else None
-    rows = values[None] if values.ndim == 1 else values
-    if rows.ndim != 2 or rows.shape[1] != len(log):
-        raise DataError(
-            f"propensities of shape {values.shape} do not fit a log of {len(log)} rows",
-            remedy="give one number per row of the log (or per seed and row), or a matrix [users, items]",
-        )
-    _require_lines(rows, seeds)
-    if everywhere and log.space == "matrix":
-        raise ParameterError(
-            "this method needs propensities on every pair, not on the log's rows alone",
-            remedy="give a fitted Propensity or an array [users, items]",
-        )
-    return rows[:, log.clicked], rows if everywhere else None
-
-
-def _matrix_of(propensity: Any, calibrated: bool) -> NDArray[np.float64]:
-    matrix = propensity.predict_matrix_each(calibrated=calibrated)
-    return np.asarray(matrix.reshape(len(matrix), -1))
-
-
-def _column(log: Log, name: str) -> NDArray[np.float64]:
-    if name not in log.columns:
-        raise DataError(
-            f"the log has no column '{name}'",
-            remedy=f"keep it when the log is built; it has: {', '.join(log.columns) or 'none'}",
-        )
-    return number_column(log.columns[name], name)
-
-
-def _numbers(propensity: Any) -> NDArray[np.float64]:
-    values = np.asarray(propensity)
-    if values.dtype.kind not in "biuf":
-        raise DataError(
-            f"propensities of type {values.dtype} are not numbers",
-            remedy="give a fitted Propensity, an array of numbers or a column's name",
-        )
-    return values.astype(np.float64)
-
-
-def _require_lines(lines: NDArray[np.float64], seeds: tuple[int, ...]) -> None:
-    if len(lines) not in (1, len(seeds)):
-        raise DataError(
-            f"{len(lines)} lines of propensities do not fit {len(seeds)} seeds",
-            remedy="give one line for all seeds, or one for each",
-        )
+    return None
 
 
 def _require_probabilities(lines: NDArray[np.float64], place: Callable[[int], str]) -> None:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from unskew.debias.mrdr import MRDR
 from unskew.debias.own_propensity import OwnPropensity, Source
-from unskew.debias.setting import Batch, Loss, PassPlan, Setting, StagePlan, StepPlan
+from unskew.debias.plans import Loss, PassPlan, StagePlan, StepPlan
+from unskew.debias.setting import Batch, Setting
 from unskew.debias.tasks import Tasks
 from unskew.estimator import require
 from unskew.training import stratified

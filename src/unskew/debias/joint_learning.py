@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from unskew.debias.doubly_robust import DoublyRobust
-from unskew.debias.setting import Batch, PassPlan, Setting, StepPlan
+from unskew.debias.plans import PassPlan, StepPlan
+from unskew.debias.setting import Batch, Setting
 from unskew.estimator import require
 from unskew.training import cross_entropy, stratified
 

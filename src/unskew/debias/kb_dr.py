@@ -10,7 +10,8 @@ from torch import Tensor
 from unskew.debias.imputation import inverse_weight
 from unskew.debias.joint_learning import JointLearning
 from unskew.debias.kernel_balance import KernelBalancing
-from unskew.debias.setting import Batch, PassPlan, Setting, StepPlan
+from unskew.debias.plans import PassPlan, StepPlan
+from unskew.debias.setting import Batch, Setting
 
 
 @dataclass(kw_only=True)

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from unskew.debias.ips import IPS
 from unskew.debias.kernel_balance import KernelBalancing
-from unskew.debias.setting import Batch, PassPlan, Setting, StepPlan
+from unskew.debias.plans import PassPlan, StepPlan
+from unskew.debias.setting import Batch, Setting
 
 
 @dataclass(kw_only=True)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from unskew.debias.base import Debiaser
-from unskew.debias.setting import Batch, Setting, StepPlan
+from unskew.debias.plans import StepPlan
+from unskew.debias.setting import Batch, Setting
 from unskew.estimator import require
 from unskew.training import evaluating
 

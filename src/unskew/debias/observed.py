@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew.debias.given import GivenPropensities
-from unskew.debias.setting import Batch, Loss, Setting
+from unskew.debias.plans import Loss
+from unskew.debias.setting import Batch, Setting
 from unskew.debias.split import shuffled_clicks
 from unskew.errors import DataError
 from unskew.log import Log

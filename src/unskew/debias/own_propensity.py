@@ -13,7 +13,8 @@ from unskew.debias.base import Debiaser
 from unskew.debias.click_tower import platt_maps, tower_figures
 from unskew.debias.given import GivenPropensities
 from unskew.debias.held_out import Cells
-from unskew.debias.setting import Batch, PassPlan, Setting, StepPlan
+from unskew.debias.plans import PassPlan, StepPlan
+from unskew.debias.setting import Batch, Setting
 from unskew.debias.tasks import base_logit, held_out
 from unskew.errors import ParameterError
 from unskew.estimator import require

@@ -11,7 +11,8 @@ from torch.nn.functional import softplus
 
 from unskew.backbones import Intercept
 from unskew.debias.imputation import FORMS
-from unskew.debias.setting import Batch, PassPlan, Setting, StepPlan
+from unskew.debias.plans import PassPlan, StepPlan
+from unskew.debias.setting import Batch, Setting
 from unskew.debias.snips import SNIPS
 from unskew.estimator import require
 from unskew.training import over_population, stratified

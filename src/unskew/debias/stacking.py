@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from unskew.backbones import Network
 from unskew.debias.given import GivenPropensities
@@ -64,34 +65,32 @@ def share_of_setting(
     setting: Setting, networks: dict[str, Network], replicas: slice, seeds: tuple[int, ...]
 ) -> Setting:
     """The setting that a share of the replicas would have had alone."""
-    assert setting.held_out is not None
-    clicks: dict[str, Any] = {}
-    for each in fields(Batch):
-        value = getattr(setting.clicks, each.name)
-        clicks[each.name] = None if value is None else value[replicas]
-    return Setting(
-        networks=networks,
-        density=setting.density,
-        clicks=Batch(**clicks),
-        state={name: value[replicas] for name, value in setting.state.items()},
-        given=setting.given,
-        held_out=HeldOut(setting.held_out.population, seeds),
-    )
+    return _of_replicas([setting], lambda values: values[0][replicas], networks, seeds)
 
 
 def joined_setting(parts: Sequence[Setting], networks: dict[str, Network], seeds: tuple[int, ...]) -> Setting:
     """The setting that the replicas of all parts would have had together."""
+    return _of_replicas(parts, torch.cat, networks, seeds)
+
+
+def _of_replicas(
+    parts: Sequence[Setting],
+    combine: Callable[[list[Tensor]], Tensor],
+    networks: dict[str, Network],
+    seeds: tuple[int, ...],
+) -> Setting:
+    """The setting of other replicas, each of its tensors combined from those of the parts."""
     first = parts[0]
     assert first.held_out is not None
     clicks: dict[str, Any] = {}
     for each in fields(Batch):
         values = [getattr(part.clicks, each.name) for part in parts]
-        clicks[each.name] = None if values[0] is None else torch.cat(values)
+        clicks[each.name] = None if values[0] is None else combine(values)
     return Setting(
         networks=networks,
         density=first.density,
         clicks=Batch(**clicks),
-        state={name: torch.cat([part.state[name] for part in parts]) for name in first.state},
+        state={name: combine([part.state[name] for part in parts]) for name in first.state},
         given=first.given,
         held_out=HeldOut(first.held_out.population, seeds),
     )

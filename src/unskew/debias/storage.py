@@ -11,8 +11,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from unskew.debias.base import Debiaser
+from unskew.debias.fitted import Fitted
 from unskew.debias.split import Split
 from unskew.debias.table import make_method
+from unskew.debias.trained import untrained
 from unskew.errors import RunFolderError
 from unskew.files import whole_folder
 from unskew.saved import SavedFolder, named, params_table, restored_params, write_config, write_vocabularies
@@ -21,14 +23,14 @@ from unskew.training import resolve_device
 WEIGHTS = "model.safetensors"
 
 
-def save_model(model: Debiaser, folder: str | Path, *, overwrite: bool = False) -> None:
+def save_model(model: Fitted, folder: str | Path, *, overwrite: bool = False) -> None:
     """Write a fitted model as a folder of plain files; :func:`load_model` reads it back."""
     with whole_folder(Path(folder), overwrite=overwrite) as beside:
         config = write_models(beside, {model.name: model})
         write_config(beside, {"main": model.name, **config})
 
 
-def write_models(folder: Path, models: Mapping[str, Debiaser]) -> dict[str, Any]:
+def write_models(folder: Path, models: Mapping[str, Fitted]) -> dict[str, Any]:
     """Weights and vocabularies into a folder; what belongs into its config is returned."""
     weights: dict[str, Tensor] = {}
     for key, model in models.items():
@@ -73,10 +75,7 @@ def load_model(folder: str | Path, method: str | None = None, *, device: str = "
     model.split_ = Split(**told["split"]) if "split" in told else None
     model.device_ = resolve_device(device)
     model.users_, model.items_ = saved.vocabulary("users"), saved.vocabulary("items")
-    model.networks_ = {}
-    for name, towers in model.networks().items():
-        backbone = model.backbones().get(name, model.backbone)
-        network = backbone.build(len(model.users_), len(model.items_), model.seeds_, towers)
+    model.networks_ = untrained(model, len(model.users_), len(model.items_), model.seeds_, model.device_)
+    for name, network in model.networks_.items():
         network.load_state_dict(saved.tensors(WEIGHTS, f"{key}/{name}/"))
-        model.networks_[name] = network.to_device(model.device_)
     return model

@@ -1,0 +1,109 @@
+"""The forms that ``propensity=`` takes, as lines per seed: an estimator, an array, a column or one number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.columns import number_column
+from unskew.errors import DataError, NotFittedError, ParameterError
+from unskew.log import Log
+
+MOST_EVERYWHERE = 1 << 29
+"""Propensities of all of D that are kept in memory, over all seeds (2 GiB of float32)."""
+
+Lines = NDArray[np.float64]
+"""One line for all seeds, or one for each."""
+
+
+def resolved(
+    log: Log, propensity: Any, seeds: tuple[int, ...], *, calibrated: bool, everywhere: bool
+) -> tuple[Lines, Lines | None]:
+    """Propensities of the clicked rows and, if asked for, of all cells of D."""
+    if everywhere and log.population_size * len(seeds) > MOST_EVERYWHERE:
+        raise ParameterError(
+            f"propensities on all {log.population_size:,} cells of D for {len(seeds)} seeds do not fit",
+            remedy="use fewer seeds, or a method that needs them on clicks alone",
+        )
+    if hasattr(propensity, "predict_each"):
+        return _predicted(log, propensity, seeds, calibrated, everywhere)
+    values = _column(log, propensity) if isinstance(propensity, str) else _numbers(propensity)
+    return _aligned(log, values, seeds, everywhere)
+
+
+def _predicted(
+    log: Log, propensity: Any, seeds: tuple[int, ...], calibrated: bool, everywhere: bool
+) -> tuple[Lines, Lines | None]:
+    """By an estimator: seed by seed where its seeds are these, else its mean."""
+    if not hasattr(propensity, "seeds_"):
+        raise NotFittedError(f"this {type(propensity).__name__} is not fitted yet", remedy="call fit first")
+    paired = tuple(propensity.seeds_) == seeds
+
+    def lines(each: Lines) -> Lines:
+        return each if paired else np.asarray(each.mean(axis=0, keepdims=True))
+
+    rows = propensity.predict_each(log, calibrated=calibrated)
+    clicked = lines(rows[:, log.clicked])
+    if not everywhere:
+        return clicked, None
+    return clicked, lines(rows if log.space == "impressions" else _matrix_of(propensity, calibrated))
+
+
+def _aligned(log: Log, values: Lines, seeds: tuple[int, ...], everywhere: bool) -> tuple[Lines, Lines | None]:
+    """From one number, from a matrix over D, or from numbers of the log's rows."""
+    if values.ndim == 0:
+        return (
+            np.full((1, log.n_clicks), float(values)),
+            np.full((1, log.population_size), float(values)) if everywhere else None,
+        )
+    if log.space == "matrix" and values.shape[-2:] == (log.n_users, log.n_items):
+        cells = values.reshape(-1, log.population_size)
+        _require_lines(cells, seeds)
+        return cells[:, log.cell[log.clicked]], cells if everywhere else None
+    rows = values[None] if values.ndim == 1 else values
+    if rows.ndim != 2 or rows.shape[1] != len(log):
+        raise DataError(
+            f"propensities of shape {values.shape} do not fit a log of {len(log)} rows",
+            remedy="give one number per row of the log (or per seed and row), or a matrix [users, items]",
+        )
+    _require_lines(rows, seeds)
+    if everywhere and log.space == "matrix":
+        raise ParameterError(
+            "this method needs propensities on every pair, not on the log's rows alone",
+            remedy="give a fitted Propensity or an array [users, items]",
+        )
+    return rows[:, log.clicked], rows if everywhere else None
+
+
+def _matrix_of(propensity: Any, calibrated: bool) -> Lines:
+    matrix = propensity.predict_matrix_each(calibrated=calibrated)
+    return np.asarray(matrix.reshape(len(matrix), -1))
+
+
+def _column(log: Log, name: str) -> Lines:
+    if name not in log.columns:
+        raise DataError(
+            f"the log has no column '{name}'",
+            remedy=f"keep it when the log is built; it has: {', '.join(log.columns) or 'none'}",
+        )
+    return number_column(log.columns[name], name)
+
+
+def _numbers(propensity: Any) -> Lines:
+    values = np.asarray(propensity)
+    if values.dtype.kind not in "biuf":
+        raise DataError(
+            f"propensities of type {values.dtype} are not numbers",
+            remedy="give a fitted Propensity, an array of numbers or a column's name",
+        )
+    return values.astype(np.float64)
+
+
+def _require_lines(lines: Lines, seeds: tuple[int, ...]) -> None:
+    if len(lines) not in (1, len(seeds)):
+        raise DataError(
+            f"{len(lines)} lines of propensities do not fit {len(seeds)} seeds",
+            remedy="give one line for all seeds, or one for each",
+        )
