@@ -54,7 +54,10 @@ class TestOnCPU:
     @pytest.mark.parametrize("threads_", [1, 2, 3])
     @pytest.mark.parametrize("replicas", [1, 2, 5])
     def test_logits_and_gradients_are_those_of_the_layers(self, replicas, threads_, monkeypatch):
+        from unskew.backbones import fused_cpu
+
         monkeypatch.setattr(threads, "count", lambda: threads_)
+        monkeypatch.setattr(fused_cpu, "SMALLEST_PART", 200)
         asked = batch(replicas, 700)
         assert_same(network_of(NeuMF(dropout=0.3), replicas), asked, tolerance=1e-5)
 
