@@ -16,8 +16,8 @@ from torch import Tensor
 from unskew.backbones import cpu_kernels, threads
 
 SMALLEST_PART = 1024
-"""Rows below which a part of a batch is not worth a thread: two of 512 take 1.3 times as long as one of 1,024,
-two of 1,024 nine tenths as long as one of 2,048."""
+"""Rows below which a part of a batch is not worth a thread: two of 512 take 1.3 times as long as one of
+1,024, two of 1,024 nine tenths as long as one of 2,048."""
 
 TILE = 1024
 """Rows a prediction works on at once: its activations stay in a core's second-level cache."""
