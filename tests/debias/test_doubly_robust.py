@@ -14,7 +14,8 @@ from torch import Tensor
 from unskew import CDR, DR, DRJL, DRMSE, EIB, IPS, MF, MRDR, TDR, DRBias, Log, NeuMF, UnskewError
 from unskew.debias import Batch, Debiaser, Setting
 from unskew.debias.doubly_robust import DoublyRobust
-from unskew.debias.imputation import FORMS, bias_weight, inverse_weight, variance_weight
+from unskew.debias.imputation import FORMS
+from unskew.debias.imputation_weights import bias_weight, inverse_weight, variance_weight
 from unskew.debias.joint_learning import JointLearning
 from unskew.training import cross_entropy
 

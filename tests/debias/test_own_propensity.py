@@ -10,9 +10,9 @@ from scipy.special import logit
 import unskew as us
 from contracts.click_world import CELLS, ITEMS, JOINT, SEEDS, World, deep
 from unskew import DDPO, DRV2, ESMM, GPL, IPSV2, MF, MultiDR, MultiIPW, NeuMF
+from unskew.debias.click_tower import MAP
 from unskew.debias.held_out import HeldOut
 from unskew.debias.observed import Observed
-from unskew.debias.own_propensity import MAP
 from unskew.debias.setting import Setting
 from unskew.debias.tasks import Tasks
 from unskew.errors import ParameterError

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unskew.debias.base import Debiaser
+from unskew.debias.full_space import FullSpace
 from unskew.debias.plans import Loss, PassPlan, StagePlan, StepPlan
 from unskew.debias.setting import Batch, Setting
 from unskew.estimator import require
@@ -16,7 +16,7 @@ from unskew.training import cross_entropy, stratified
 
 
 @dataclass(kw_only=True)
-class ATT(Debiaser):
+class ATT(FullSpace):
     """L = mean of CE(r̂₁, r̂₀) over the pairs of D with |r̂₁ − r̂₂| ≤ ε (asymmetric tri-training).
 
     A₁ (``"first"``) and A₂ (``"second"``) are trained on O with weights 1/p, each from its own initial
@@ -42,12 +42,10 @@ class ATT(Debiaser):
     paper: ClassVar[str] = "Saito 2020"
     when: ClassVar[str] = "where weights are too uneven for IPS but propensities rank well"
     needs_propensity: ClassVar[bool] = True
-    needs_full_space: ClassVar[bool] = True
     detached: ClassVar[tuple[str, ...]] = ("propensity", "pseudo-label")
 
     agreement: float = 0.1
     pseudo_epochs: int = 50
-    ratio: float = 1.0
     labelled: float = 1.0
 
     def networks(self) -> dict[str, tuple[str, ...]]:
@@ -64,9 +62,7 @@ class ATT(Debiaser):
 
     def plan(self) -> tuple[PassPlan, ...]:
         """The passes on pseudo-labels."""
-        return (
-            PassPlan((StepPlan("pseudo-labels", self.loss, tuple(self.networks())),), "both", self.ratio),
-        )
+        return (self.full_pass(StepPlan("pseudo-labels", self.loss, tuple(self.networks()))),)
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """Σ over the three of the mean of CE(r̂₁, ·) where A₁ and A₂ agree."""
@@ -95,5 +91,4 @@ class ATT(Debiaser):
         super()._check()
         require(0.0 < self.agreement <= 1.0, f"agreement must be in (0, 1], not {self.agreement}")
         require(self.pseudo_epochs >= 1, f"pseudo_epochs must be at least 1, not {self.pseudo_epochs}")
-        require(self.ratio > 0.0, f"ratio must be positive, not {self.ratio}")
         require(self.labelled >= 0.0, f"labelled must not be negative, not {self.labelled}")

@@ -12,11 +12,29 @@ from torch import Tensor
 
 from unskew.calibration import Platt
 from unskew.debias.held_out import Cells
+from unskew.debias.setting import Setting
 from unskew.metrics import CalibrationSketch
 from unskew.propensity.diagnosis import average, propensity_figures
 
 Scored = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 """Score, click and weight of one replica's cells."""
+
+
+MAP = "click map"
+"""Slope and intercept of the Platt map ``[R, 1, 2]`` among what the setting remembers."""
+
+
+def mapped(setting: Setting, logit: Tensor) -> Tensor:
+    """b·z + c by the map of each replica; z as it is where there is none."""
+    if MAP not in setting.state:
+        return logit
+    slope, intercept = setting.state[MAP].unbind(-1)
+    return slope * logit + intercept
+
+
+def identity_maps(cells: Cells) -> Tensor:
+    """b = 1 and c = 0 for each replica ``[R, 1, 2]``."""
+    return torch.tensor((1.0, 0.0), device=cells.weight.device).expand(len(cells.weight), 1, 2)
 
 
 def platt_maps(cells: Cells, score: Tensor) -> Tensor:

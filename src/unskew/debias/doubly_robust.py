@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.base import Debiaser
 from unskew.debias.effective_target import effective_target, start_watching, tell_of_far_targets
-from unskew.debias.imputation import FORMS, FormName, ImputationForm
+from unskew.debias.imputing import Imputing
+from unskew.debias.legacy import averaged_together, clicks_of_batch
 from unskew.debias.plans import PassPlan, StepPlan
 from unskew.debias.setting import Batch, Setting
 from unskew.estimator import require
@@ -17,7 +17,7 @@ from unskew.training import stratified
 
 
 @dataclass(kw_only=True)
-class DoublyRobust(Debiaser):
+class DoublyRobust(Imputing):
     """L = (1/|D|) Σ_D [ê + o·(e − ê)/p].
 
     e is the error of the prediction, ê the imputed one, p ``propensity``, clipped and without gradient, as
@@ -30,12 +30,8 @@ class DoublyRobust(Debiaser):
     p_min
         0.05, the commonest clip of public code: effective targets then stay within ±20. On data sparser
         than that it clips nearly every propensity (``clipping_`` tells): lower it there.
-    imputation_form
-        ``"P1"`` pseudo-label, ``"P2"`` direct error, ``"P3"`` residual with squared errors (METHODS §1.2).
     target_clip
         τ: effective targets are clipped to [−τ, 1 + τ]; None (the papers) does not.
-    ratio
-        Cells of D in a batch per row of O. The estimator is exact for any; more cells, less noise.
     legacy_unweighted_imputation
         Corrects by Σ_O (e/p − ê), as much public code does: not doubly robust, even with true p.
     legacy_scaling
@@ -47,22 +43,13 @@ class DoublyRobust(Debiaser):
     """
 
     needs_propensity: ClassVar[bool] = True
-    needs_full_space: ClassVar[bool] = True
-    imputation: ClassVar[str | None] = "P1"
     detached: ClassVar[tuple[str, ...]] = ("propensity", "imputation")
 
     p_min: float = 0.05
-    imputation_form: FormName = "P1"
     target_clip: float | None = None
-    ratio: float = 1.0
     legacy_unweighted_imputation: bool = False
     legacy_scaling: bool = False
     legacy_batches: bool = False
-
-    @property
-    def form(self) -> ImputationForm:
-        """The arithmetic of ``imputation_form``."""
-        return FORMS[self.imputation_form]
 
     def plan(self) -> tuple[PassPlan, ...]:
         """One pass over O and D for the prediction."""
@@ -71,10 +58,9 @@ class DoublyRobust(Debiaser):
     def prediction_pass(self) -> PassPlan:
         """Batches of O, each with ``ratio`` times as many cells of D."""
         step = StepPlan("prediction", self.loss, ("prediction",))
-        clicks = max(1, round(self.batch_size / (1.0 + self.ratio))) if self.legacy_batches else None
-        return PassPlan(
-            (step,), "both", self.ratio, self.before_prediction, clicks, unclicked_once=self.legacy_batches
-        )
+        clicks = clicks_of_batch(self.batch_size, self.ratio) if self.legacy_batches else None
+        usual = self.full_pass(step, before=self.before_prediction)
+        return replace(usual, batch_size=clicks, unclicked_once=self.legacy_batches)
 
     def before_prediction(self, setting: Setting) -> None:
         """Once per epoch; heirs add to it."""
@@ -84,6 +70,10 @@ class DoublyRobust(Debiaser):
         """b ``[R, B]``, without gradient."""
         raise NotImplementedError
 
+    def weighed(self, setting: Setting, observed: Batch) -> Batch:
+        """A batch of O with the propensities that become weights: by default the given ones."""
+        return observed
+
     def inverse_propensity(self, observed: Batch) -> Tensor:
         """1/p of clicks."""
         return 1.0 / observed.propensity
@@ -91,14 +81,14 @@ class DoublyRobust(Debiaser):
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """mean_{B_D} ê + (|O|/|D|) · mean_{B_O} (e − ê)/p."""
         setting.imputed = None
+        observed = self.weighed(setting, observed)
         logit = setting.logit(observed)
         clicked = self.correction(setting, observed, logit)
         if self.legacy_scaling:
             clicked = clicked + self.imputed_error(setting, observed, logit)
         imputed = self.imputed_error(setting, full, setting.logit(full))
         if self.legacy_scaling:
-            share = 1.0 / (1.0 + self.ratio)
-            return share * clicked.mean(-1) + (1.0 - share) * imputed.mean(-1)
+            return averaged_together(clicked, imputed, self.ratio)
         return stratified(observed=clicked, full=imputed, density=setting.density)
 
     def imputed_error(self, setting: Setting, batch: Batch, logit: Tensor) -> Tensor:
@@ -123,11 +113,6 @@ class DoublyRobust(Debiaser):
 
     def _check(self) -> None:
         super()._check()
-        require(
-            self.imputation_form in FORMS,
-            f"imputation_form must be one of {', '.join(FORMS)}, not {self.imputation_form!r}",
-        )
-        require(self.ratio > 0, f"ratio must be positive, not {self.ratio}")
         require(
             self.target_clip is None or (self.target_clip >= 0 and self.form.has_label),
             f"target_clip {self.target_clip} does not fit imputation {self.imputation_form}",

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.imputation import bias_weight, variance_weight
+from unskew.debias.checks import require_share
+from unskew.debias.imputation_weights import bias_weight, variance_weight
 from unskew.debias.joint_learning import JointLearning
-from unskew.estimator import require
 
 
 @dataclass(kw_only=True)
@@ -41,4 +41,4 @@ class DRMSE(JointLearning):
 
     def _check(self) -> None:
         super()._check()
-        require(0.0 <= self.bias_share <= 1.0, f"bias_share must be in [0, 1], not {self.bias_share}")
+        require_share("bias_share", self.bias_share)

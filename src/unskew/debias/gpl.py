@@ -6,19 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
+from unskew.debias.checks import require_share
 from unskew.debias.mrdr import MRDR
 from unskew.debias.own_propensity import OwnPropensity, Source
-from unskew.debias.plans import Loss, PassPlan, StagePlan, StepPlan
+from unskew.debias.plans import Loss, StagePlan, StepPlan
+from unskew.debias.propensity_penalties import mean_penalties
 from unskew.debias.setting import Batch, Setting
 from unskew.debias.tasks import Tasks
 from unskew.estimator import require
-from unskew.training import stratified
-
-FLOOR = 1e-4
-"""Least p in the penalty, as published."""
 
 
 @dataclass(kw_only=True)
@@ -79,8 +76,8 @@ class GPL(MRDR, OwnPropensity):
 
     def stages(self) -> tuple[StagePlan, ...]:
         """The click network alone, MRDR alone, then both in turn."""
-        alone = replace(self._click_pass(self.click_loss), before=self.recalibrate)
-        together = (self._click_pass(self.propensity_loss), *self.plan())
+        alone = self.full_pass(_click_step(self.click_loss), before=self.recalibrate)
+        together = (self.full_pass(_click_step(self.propensity_loss)), *self.plan())
         warm_ups = ((alone,), self.click_warm_up), (self.plan(), self.warm_up)
         return (
             *(StagePlan(passes, epochs, selects=False) for passes, epochs in warm_ups if epochs),
@@ -96,11 +93,7 @@ class GPL(MRDR, OwnPropensity):
         tasks = Tasks.read(setting, observed, full)
         output, logit = setting.predicted(observed, "imputation"), setting.predicted(observed)
         deviation = self.form.error(observed.conversion, logit) - self.form.imputed(output, logit)
-        p = torch.sigmoid(tasks.observed["click"]).clamp(min=FLOOR)
-        bias, variance = (
-            stratified(observed=each, density=setting.density)
-            for each in penalties(torch.ones_like(p), p, deviation)
-        )
+        bias, variance = mean_penalties(tasks.observed["click"], deviation, setting.density)
         size = setting.clicks.user.shape[1] / setting.density
         count = self.batch_size if self.variance_over == "batch" else size
         penalty = self.bias_share * bias + (1.0 - self.bias_share) * variance / count
@@ -109,36 +102,23 @@ class GPL(MRDR, OwnPropensity):
     def before_imputation(self, setting: Setting) -> None:
         """The new p̃ of all training clicks, then as MRDR."""
         self.recalibrate(setting)
-        setting.clicks = self._weighed(setting, setting.clicks)
+        setting.clicks = self.weighed(setting, setting.clicks)
         super().before_imputation(setting)
 
-    def imputation_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
-        """MRDR's, with p̃."""
-        return super().imputation_loss(setting, self._weighed(setting, observed), full)
-
-    def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
-        """MRDR's, with p̃."""
-        return super().loss(setting, self._weighed(setting, observed), full)
+    def weighed(self, setting: Setting, observed: Batch) -> Batch:
+        """With p̃ in the place of given propensities."""
+        return replace(observed, propensity=self.propensity(setting, observed))
 
     def finish(self, setting: Setting) -> None:
         """Tell of far targets, and judge the click network."""
         super().finish(setting)
         OwnPropensity.finish(self, setting)
 
-    def _click_pass(self, loss: Loss) -> PassPlan:
-        step = StepPlan("click", loss, ("click",))
-        return PassPlan((step,), "both", self.ratio)
-
-    def _weighed(self, setting: Setting, batch: Batch) -> Batch:
-        return replace(batch, propensity=self.propensity(setting, batch))
-
     def _check(self) -> None:
         super()._check()
         require(self.penalty >= 0, f"penalty must not be negative, not {self.penalty}")
-        require(0 <= self.bias_share <= 1, f"bias_share must be in [0, 1], not {self.bias_share}")
+        require_share("bias_share", self.bias_share)
 
 
-def penalties(click: Tensor, propensity: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
-    """(o − p)²·(δ/p)² and o·(δ/p)² of each pair."""
-    ratio = (deviation / propensity).square()
-    return (click - propensity).square() * ratio, click * ratio
+def _click_step(loss: Loss) -> StepPlan:
+    return StepPlan("click", loss, ("click",))

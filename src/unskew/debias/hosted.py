@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
-from unskew.debias.imputation import bias_weight, inverse_weight, variance_weight
+from unskew.debias.imputation_weights import bias_weight, inverse_weight, variance_weight
 from unskew.debias.joint_learning import Copy, JointLearning
 from unskew.estimator import require
 

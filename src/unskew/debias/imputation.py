@@ -1,21 +1,18 @@
-"""Imputed errors: three forms (P1, P2, P3 of METHODS §1.2) and the weights that train an imputer.
+"""Imputed errors in three forms: P1, P2 and P3 of METHODS §1.2.
 
 A form is pure arithmetic on logits; who trains on it, and where gradients stop, is told by the methods.
 """
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from typing import Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew.training import cross_entropy
 
 FormName = Literal["P1", "P2", "P3"]
-Numbers = TypeVar("Numbers", Tensor, NDArray[np.float64])
 
 
 class ImputationForm:
@@ -82,16 +79,20 @@ class DirectError(ImputationForm):
         return torch.nn.functional.softplus(output)
 
 
-class Residual(ImputationForm):
-    """P3: b predicts r − r̂, r̃ = sg(r̂) + b, and errors are squared: ê = (r̃ − r̂)²."""
+class SquaredErrors(ImputationForm):
+    """Errors are squared: e = (r − r̂)², ê = (r̃ − r̂)²."""
 
     def error(self, conversion: Tensor, logit: Tensor) -> Tensor:
         """(r − r̂)²."""
         return (conversion - torch.sigmoid(logit)).square()
 
     def imputed(self, output: Tensor, logit: Tensor) -> Tensor:
-        """(r̃ − r̂)², whose value is b² and whose gradient is −2b·∇r̂."""
-        return (self.label(output, logit) - torch.sigmoid(logit)).square()
+        """(r̃ − r̂)²."""
+        return self.error(self.label(output, logit), logit)
+
+
+class Residual(SquaredErrors):
+    """P3: b predicts r − r̂, r̃ = sg(r̂) + b; the value of ê is b², its gradient −2b·∇r̂."""
 
     def label(self, output: Tensor, logit: Tensor) -> Tensor:
         """sg(r̂) + b."""
@@ -106,16 +107,8 @@ class Residual(ImputationForm):
         return shift * (conversion + self.label(output, logit) - 2.0 * torch.sigmoid(logit))
 
 
-class SquaredPseudoLabel(ImputationForm):
-    """P1 with squared errors: r̃ = σ(b), e = (r − r̂)², ê = (r̃ − r̂)² (IPS-V2 and DR-V2 as published)."""
-
-    def error(self, conversion: Tensor, logit: Tensor) -> Tensor:
-        """(r − r̂)²."""
-        return (conversion - torch.sigmoid(logit)).square()
-
-    def imputed(self, output: Tensor, logit: Tensor) -> Tensor:
-        """(σ(b) − r̂)²."""
-        return self.error(self.label(output, logit), logit)
+class SquaredPseudoLabel(SquaredErrors):
+    """P1 with squared errors: r̃ = σ(b) (IPS-V2 and DR-V2 as published)."""
 
     def label(self, output: Tensor, logit: Tensor) -> Tensor:
         """σ(b)."""
@@ -123,18 +116,3 @@ class SquaredPseudoLabel(ImputationForm):
 
 
 FORMS: dict[FormName, ImputationForm] = {"P1": PseudoLabel(), "P2": DirectError(), "P3": Residual()}
-
-
-def inverse_weight(propensity: Numbers) -> Numbers:
-    """1/p: every pair of D counts the same (DR-JL)."""
-    return 1.0 / propensity
-
-
-def variance_weight(propensity: Numbers) -> Numbers:
-    """(1 − p)/p²: the share of a click in Var_DR, with o in the place of the unknown p (MRDR)."""
-    return (1.0 - propensity) / propensity**2
-
-
-def bias_weight(propensity: Numbers) -> Numbers:
-    """(1 − p)²/p³: the share of a click in the squared bias of DR (DR-BIAS)."""
-    return (1.0 - propensity) ** 2 / propensity**3

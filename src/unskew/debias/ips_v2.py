@@ -12,7 +12,7 @@ from torch import Tensor
 from unskew.debias.imputation import FORMS, ImputationForm, SquaredPseudoLabel
 from unskew.debias.own_propensity import OwnPropensity, Source
 from unskew.debias.setting import Batch, Setting
-from unskew.debias.tasks import Tasks
+from unskew.debias.tasks import Tasks, squared_click_losses
 from unskew.estimator import require
 from unskew.training import stratified
 
@@ -117,15 +117,3 @@ class IPSV2(OwnPropensity):
             f"calibration {self.calibration!r} needs a p without gradient in the conversion loss",
             "use official=False and detach_p_in_cvr=True, or calibration='report-only'",
         )
-
-
-def squared_click_losses(tasks: Tasks, conversion: Tensor) -> tuple[Tensor, Tensor]:
-    """mean_D (p − o)² and mean_D (p·r̂ − o·r)²."""
-    (p, r), (p_full, r_full) = (
-        (torch.sigmoid(logits["click"]), torch.sigmoid(logits["prediction"]))
-        for logits in (tasks.observed, tasks.full)
-    )
-    return (
-        tasks.over_cells(clicked=(1.0 - p).square(), unclicked=p_full.square()),
-        tasks.over_cells(clicked=(p * r - conversion).square(), unclicked=(p_full * r_full).square()),
-    )

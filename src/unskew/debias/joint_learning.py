@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -10,10 +9,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from unskew.debias.checks import check_imputer
 from unskew.debias.doubly_robust import DoublyRobust
+from unskew.debias.legacy import noisy_imputation
 from unskew.debias.plans import PassPlan, StepPlan
 from unskew.debias.setting import Batch, Setting
-from unskew.estimator import require
 from unskew.training import cross_entropy, stratified
 
 Copy = Literal["epoch", "batch", "none", "host"]
@@ -94,16 +94,13 @@ class JointLearning(DoublyRobust):
         """b, without gradient and, unless asked for, dropout."""
         if not self.legacy_noisy_imputer:
             return setting.predicted(batch, "imputation")
-        # Both terms of a click must see the same noise: what the loss read of a batch is kept until its end.
-        if setting.imputed is None or setting.imputed[0] is not batch:
-            with torch.no_grad():
-                setting.imputed = batch, setting.logit(batch, "imputation")
-        return setting.imputed[1]
+        return noisy_imputation(setting, batch)
 
     def imputation_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """(|O|/|D|) · mean_B w·(e − ê)², or the mean of w·(e − ê)² with weights of mean 1."""
         if self.copying() == "batch":
             setting.copy_weights("prediction", "imputation")
+        observed = self.weighed(setting, observed)
         output = setting.logit(observed, "imputation")
         if self.imp_loss == "ce":
             each = cross_entropy(observed.conversion, output)
@@ -124,22 +121,4 @@ class JointLearning(DoublyRobust):
 
     def _check(self) -> None:
         super()._check()
-        p1, copying = self.imputation_form == "P1", self.copying()
-        require(self.imp_loss in ("sq", "ce"), f"imp_loss must be 'sq' or 'ce', not {self.imp_loss!r}")
-        require(p1 or self.imp_loss == "sq", "imp_loss 'ce' needs a pseudo-label", "use imputation_form='P1'")
-        require(
-            copying in ("epoch", "batch", "none", None),
-            f"copy must be 'epoch', 'batch' or 'none', not {copying!r}",
-        )
-        require(
-            p1 or copying not in ("epoch", "batch"),
-            f"copy {copying!r}: a prediction's weights mean nothing to an imputer of the form"
-            f" {self.imputation_form}",
-            "use copy='none', or imputation_form='P1'",
-        )
-        if self.imputation_form == "P2":
-            warnings.warn(
-                f"{self.name} with P2 and separate networks trains the prediction exactly as IPS does:"
-                " ê does not depend on it (METHODS §1.2); use P1, or a method with shared embeddings",
-                stacklevel=3,
-            )
+        check_imputer(self.name, self.imputation_form, self.imp_loss, self.copying())

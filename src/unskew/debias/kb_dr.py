@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.imputation import inverse_weight
+from unskew.debias.imputation_weights import inverse_weight
 from unskew.debias.joint_learning import JointLearning
 from unskew.debias.kernel_balance import KernelBalancing
 from unskew.debias.plans import PassPlan, StepPlan
@@ -40,9 +40,7 @@ class KBDR(KernelBalancing, JointLearning):
         """On each batch the weights, the imputer, then the prediction."""
         imputation = StepPlan("imputation", self.imputation_loss, ("imputation",))
         prediction = StepPlan("prediction", self.loss, ("prediction",))
-        return (
-            PassPlan((self.weight_step(), imputation, prediction), "both", self.ratio, self.before_epoch),
-        )
+        return (self.full_pass(self.weight_step(), imputation, prediction, before=self.before_epoch),)
 
     def before_epoch(self, setting: Setting) -> None:
         """What joint learning prepares for its two passes."""
@@ -53,10 +51,6 @@ class KBDR(KernelBalancing, JointLearning):
         """w."""
         return inverse_weight(propensity)
 
-    def imputation_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
-        """mean_B w·(e − ê)²."""
-        return super().imputation_loss(setting, self.balanced(setting, observed), full)
-
-    def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
-        """mean_{B_D} ê + mean_{B_O} w·(e − ê)."""
-        return super().loss(setting, self.balanced(setting, observed), full)
+    def weighed(self, setting: Setting, observed: Batch) -> Batch:
+        """With w·|D|/|O| in the place of 1/p."""
+        return self.balanced(setting, observed)

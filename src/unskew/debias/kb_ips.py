@@ -37,8 +37,8 @@ class KBIPS(KernelBalancing, IPS):
 
     def plan(self) -> tuple[PassPlan, ...]:
         """On each batch the weights, then the prediction."""
-        steps = (self.weight_step(), StepPlan("prediction", self.loss, ("prediction",)))
-        return (PassPlan(steps, "both", self.ratio),)
+        prediction = StepPlan("prediction", self.loss, ("prediction",))
+        return (self.full_pass(self.weight_step(), prediction),)
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """mean_B w·CE(r, r̂)."""

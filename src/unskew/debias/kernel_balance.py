@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from unskew.debias.base import Debiaser
+from unskew.debias.full_space import FullSpace
 from unskew.debias.plans import StepPlan
 from unskew.debias.setting import Batch, Setting
 from unskew.estimator import require
@@ -21,7 +21,7 @@ SMALLEST_SCALE = 1e-12
 
 
 @dataclass(kw_only=True)
-class KernelBalancing(Debiaser):
+class KernelBalancing(FullSpace):
     """L_w = mean_O w·log w + γ Σ_j max(0, |mean_D K(x, x_j) − mean_O w·K(x, x_j)| − C).
 
     w = σ(weight network) / p, scaled to mean 1 over a batch of O (Σ_O w/|O| = 1 is a constraint of the
@@ -44,13 +44,11 @@ class KernelBalancing(Debiaser):
     """
 
     needs_propensity: ClassVar[bool] = True
-    needs_full_space: ClassVar[bool] = True
 
     kernel: Kernel = "gaussian"
     anchors: int = 3
     tolerance: float = 0.01
     gamma: float = 10.0
-    ratio: float = 1.0
 
     def weight_step(self) -> StepPlan:
         """The step that trains the weights."""
@@ -78,7 +76,6 @@ class KernelBalancing(Debiaser):
         require(self.anchors >= 1, f"anchors must be at least 1, not {self.anchors}")
         require(self.tolerance >= 0.0, f"tolerance must not be negative, not {self.tolerance}")
         require(self.gamma >= 0.0, f"gamma must not be negative, not {self.gamma}")
-        require(self.ratio > 0.0, f"ratio must be positive, not {self.ratio}")
 
 
 def relative_weight(logit: Tensor, observed: Batch) -> Tensor:

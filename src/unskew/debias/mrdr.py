@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.imputation import variance_weight
+from unskew.debias.imputation_weights import variance_weight
 from unskew.debias.joint_learning import Copy, JointLearning
 
 

@@ -7,16 +7,16 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.imputation import FORMS, FormName
+from unskew.debias.imputation import FormName
+from unskew.debias.imputing import Imputing
 from unskew.debias.multi_task import MultiTask
 from unskew.debias.setting import Batch, Setting
 from unskew.debias.tasks import Tasks
-from unskew.estimator import require
 from unskew.training import stratified
 
 
 @dataclass(kw_only=True)
-class MultiDR(MultiTask):
+class MultiDR(Imputing, MultiTask):
     """L = (1/|D|) Σ_D CE(o, p) + λ_c · (L_err + L_imp).
 
     L_err = (1/|D|) Σ_D [ê + o·(e − ê)/sg(p)], L_imp = (1/|D|) Σ_O (e − ê)²/sg(p); e = CE(r, r̂), and ê is
@@ -40,7 +40,7 @@ class MultiDR(MultiTask):
 
     def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
         """λ_c · (L_err + L_imp)."""
-        form = FORMS[self.imputation_form]
+        form = self.form
         logit, output = tasks.observed["prediction"], tasks.observed["imputation"]
         correction = form.error(observed.conversion, logit) - form.imputed(output, logit)
         deviation = form.deviation(observed.conversion, output, logit)
@@ -48,11 +48,4 @@ class MultiDR(MultiTask):
             observed=(correction + deviation.square()) / self.propensity(setting, observed),
             full=form.imputed(tasks.full["imputation"], tasks.full["prediction"]),
             density=setting.density,
-        )
-
-    def _check(self) -> None:
-        super()._check()
-        require(
-            self.imputation_form in FORMS,
-            f"imputation_form must be one of {', '.join(FORMS)}, not {self.imputation_form!r}",
         )

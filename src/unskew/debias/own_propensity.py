@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from unskew.debias.base import Debiaser
-from unskew.debias.click_tower import platt_maps, tower_figures
+from unskew.debias.click_tower import MAP, identity_maps, mapped, platt_maps, tower_figures
+from unskew.debias.full_space import FullSpace
 from unskew.debias.given import GivenPropensities
 from unskew.debias.held_out import Cells
 from unskew.debias.plans import PassPlan, StepPlan
@@ -22,12 +22,9 @@ from unskew.log import Log
 
 Source = Literal["external", "in-loop", "report-only"]
 
-MAP = "click map"
-"""Slope and intercept of the Platt map ``[R, 1, 2]`` among what the setting remembers."""
-
 
 @dataclass(kw_only=True)
-class OwnPropensity(Debiaser):
+class OwnPropensity(FullSpace):
     """p = σ(z) of the click tower; as a weight p̃ = σ(b·z + c), or p̃ from outside (METHODS §5B).
 
     The click tower trains on all cells of D but those held out: a tenth to calibrate with, a tenth to judge
@@ -42,17 +39,13 @@ class OwnPropensity(Debiaser):
         still trains for what it shares. ``"in-loop"``: the tower's, after a Platt map that is fitted anew
         after each epoch, for each replica, on held-out cells. ``"report-only"``: the tower's as it is.
         ``"auto"``: the first of these that is possible.
-    ratio
-        Cells of D in a batch per row of O. The estimators are exact for any; more cells, less noise.
     """
 
-    needs_full_space: ClassVar[bool] = True
     detached: ClassVar[tuple[str, ...]] = ("propensity in weights",)
     sources: ClassVar[tuple[Source, ...]] = ("external", "in-loop", "report-only")
     """Which values of ``calibration`` the method has."""
 
     calibration: Literal["auto", "external", "in-loop", "report-only"] = "auto"
-    ratio: float = 1.0
 
     def networks(self) -> Mapping[str, tuple[str, ...]]:
         """Towers for the prediction and the click on shared embeddings."""
@@ -61,7 +54,7 @@ class OwnPropensity(Debiaser):
     def plan(self) -> tuple[PassPlan, ...]:
         """One joint step over O and D for everything."""
         step = StepPlan(self.name, self.loss, tuple(self.networks()))
-        return (PassPlan((step,), "both", self.ratio, before=self.recalibrate),)
+        return (self.full_pass(step, before=self.recalibrate),)
 
     def source(self, setting: Setting) -> Source:
         """Where the p of weights comes from; ``"auto"`` resolved."""
@@ -78,10 +71,7 @@ class OwnPropensity(Debiaser):
     def mapped(self, setting: Setting, batch: Batch | Cells) -> Tensor:
         """The tower's p after the Platt map, if there is one; without dropout and gradient."""
         logit = setting.predicted(batch, "click") + base_logit(setting)
-        if MAP in setting.state:
-            slope, intercept = setting.state[MAP].unbind(-1)
-            logit = slope * logit + intercept
-        return torch.sigmoid(logit)
+        return torch.sigmoid(mapped(setting, logit))
 
     def recalibrate(self, setting: Setting) -> None:
         """Fit the Platt map of each replica on its calibration cells.
@@ -93,9 +83,7 @@ class OwnPropensity(Debiaser):
             return
         cells = held_out(setting).calibration
         first = MAP not in setting.state
-        setting.remember(
-            MAP, torch.tensor((1.0, 0.0), device=cells.weight.device).expand(len(cells.weight), 1, 2)
-        )
+        setting.remember(MAP, identity_maps(cells))
         if not first:
             setting.remember(MAP, platt_maps(cells, self.mapped(setting, cells)))
 
@@ -115,7 +103,6 @@ class OwnPropensity(Debiaser):
 
     def _check(self) -> None:
         super()._check()
-        require(self.ratio > 0, f"ratio must be positive, not {self.ratio}")
         require(
             self.calibration in ("auto", *self.sources),
             f"{self.name} has no calibration {self.calibration!r}",

@@ -74,6 +74,18 @@ class Tasks:
         )
 
 
+def squared_click_losses(tasks: Tasks, conversion: Tensor) -> tuple[Tensor, Tensor]:
+    """mean_D (p − o)² and mean_D (p·r̂ − o·r)²."""
+    (p, r), (p_full, r_full) = (
+        (torch.sigmoid(logits["click"]), torch.sigmoid(logits["prediction"]))
+        for logits in (tasks.observed, tasks.full)
+    )
+    return (
+        tasks.over_cells(clicked=(1.0 - p).square(), unclicked=p_full.square()),
+        tasks.over_cells(clicked=(p * r - conversion).square(), unclicked=(p_full * r_full).square()),
+    )
+
+
 def log_not_both(logits: Mapping[str, Tensor]) -> Tensor:
     """log(1 − p·r̂) = log[(1 − p) + p·(1 − r̂)], finite for all logits, also where p·r̂ rounds to 1."""
     click, conversion = logits["click"], logits["prediction"]
