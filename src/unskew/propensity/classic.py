@@ -129,13 +129,7 @@ class ClassicPropensity(Estimator, ABC):
     def predict_each(self, log: Log, *, calibrated: bool = True) -> Floats:
         """Propensities ``[seeds, n]`` of the rows of a log, one line per seed."""
         self._require_fitted("calibrators_")
-        user, item = (
-            codes if given.same_as(trained) else trained.encode(given.decode(codes))
-            for codes, given, trained in (
-                (log.user, log.users, self.users_),
-                (log.item, log.items, self.items_),
-            )
-        )
+        user, item = self.users_.recode(log.user, log.users), self.items_.recode(log.item, log.items)
         conversion = None if log.conversion is None else log.conversion.astype(np.float64)
         rows = Pairs(user.astype(np.int64), item.astype(np.int64), conversion)
         if self.space_ == "matrix":

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import expit, logit
 from torch import Tensor
 
 from unskew.errors import NotFittedError
@@ -18,17 +17,14 @@ from unskew.estimator import require
 from unskew.log import Log
 from unskew.metrics import CalibrationSketch
 from unskew.progress import SILENT, Progress
-from unskew.propensity.crossfitting import Scored, apply, cross_calibrators, held_out_sketches
+from unskew.propensity.crossfitting import Scored, cross_calibrators, held_out_sketches
 from unskew.propensity.design import OUT, STOP
 from unskew.propensity.diagnosis import average, propensity_figures
+from unskew.propensity.fitted import FittedPropensity
 from unskew.propensity.fitting import Fitting
 from unskew.propensity.negatives import logit_offset, resolve_ratio
-from unskew.propensity.options import PropensityOptions
-from unskew.propensity.uncertainty import DualFocal
-from unskew.seeds import as_seeds, stream
+from unskew.seeds import as_seeds
 from unskew.training import Population, Slots, in_groups, join_histories, join_networks, resolve_device
-from unskew.training.inference import probability_moments
-from unskew.vocabulary import UNSEEN_CODE, Unseen
 
 _READ_OFF = ("calibrator", "uncertainty", "calibrator_dropout", "calibrate_on", "judge_on")
 """Parameters that matter after training alone."""
@@ -36,7 +32,7 @@ _NO_DATA = "a loaded propensity keeps no data to diagnose"
 
 
 @dataclass(kw_only=True)
-class Propensity(PropensityOptions):
+class Propensity(FittedPropensity):
     """p̃(u, i) = q(σ(g_φ(u, i))): how likely each pair of the population was to be clicked.
 
     g_φ is ``backbone``, trained by L_g = −mean_D [o·log p̂ + (1 − o)·log(1 − p̂)] over the cells of D; q is
@@ -118,7 +114,7 @@ class Propensity(PropensityOptions):
         self.seeds_, self.device_ = seeds, device
         self.design_ = self.split_design()
         self.users_, self.items_, self.space_ = log.users, log.items, log.space
-        self.log_: Log | None = log
+        self.log_ = log
         self.population_ = Population(log, self.device_)
         ratio = resolve_ratio(self.negatives, self.population_.size)
         self.ratio_ = ratio
@@ -203,62 +199,6 @@ class Propensity(PropensityOptions):
             for kind, each in enumerate((raw, scored))
         )
 
-    def predict(self, log: Log, *, calibrated: bool = True) -> NDArray[np.float64]:
-        """Propensities of the rows of a log ``[n]``, averaged over seeds; out of fold where cross-fitted."""
-        return np.asarray(self.predict_each(log, calibrated=calibrated).mean(axis=0))
-
-    def predict_each(self, log: Log, *, calibrated: bool = True) -> NDArray[np.float64]:
-        """Propensities ``[seeds, n]`` of the rows of a log, one line per seed."""
-        self._require_fitted("network_")
-        return self._predict_codes(*self._codes_of(log), calibrated)
-
-    def _codes_of(self, log: Log) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Users, items and (where rows are cells of the population) cells of a log's rows, by their ids."""
-        user, item = (
-            torch.as_tensor(
-                (codes if given.same_as(known) else known.encode(given.decode(codes))).astype(np.int64),
-                device=self.device_,
-            )
-            for known, given, codes in (
-                (self.users_, log.users, log.user),
-                (self.items_, log.items, log.item),
-            )
-        )
-        if self.space_ == "matrix":
-            return user, item, user * len(self.items_) + item
-        return user, item, torch.arange(len(log), device=self.device_) if log is self.log_ else None
-
-    def predict_pairs_each(
-        self, user: Any, item: Any, *, unseen: Unseen = "error", calibrated: bool = True
-    ) -> NDArray[np.float64]:
-        """Propensities ``[seeds, n]`` of pairs of ids; unknown ids are an error, or NaN."""
-        self._require_fitted("network_")
-        user_code = self.users_.encode(user, unseen=unseen)
-        item_code = self.items_.encode(item, unseen=unseen)
-        known = (user_code != UNSEEN_CODE) & (item_code != UNSEEN_CODE)
-        user_known = torch.as_tensor(user_code[known].astype(np.int64), device=self.device_)
-        item_known = torch.as_tensor(item_code[known].astype(np.int64), device=self.device_)
-        cell = user_known * len(self.items_) + item_known if self.space_ == "matrix" else None
-        result = np.full((len(self.seeds_), len(known)), np.nan)
-        result[:, known] = self._predict_codes(user_known, item_known, cell, calibrated)
-        return result
-
-    def predict_spread_each(self, log: Log) -> NDArray[np.float64]:
-        """Standard deviation ``[seeds, n]`` of the raw probability over members or passes, by row."""
-        self._require_fitted("network_")
-        user, item, cell = self._codes_of(log)
-        _, variance = self._moments(user.unsqueeze(0), item.unsqueeze(0))
-        return np.sqrt(self._out_of_fold(variance, cell))
-
-    def predict_matrix_each(self, *, calibrated: bool = True) -> NDArray[np.float64]:
-        """Propensities ``[seeds, users, items]`` of all of D, for small matrices; out of fold."""
-        self._require_fitted("network_")
-        require(self.space_ == "matrix", "only the space 'matrix' has a propensity for every pair")
-        cell = torch.arange(self.population_.size, device=self.device_)
-        user, item = self.population_.pairs(cell)
-        shape = (len(self.seeds_), len(self.users_), len(self.items_))
-        return self._predict_codes(user, item, cell, calibrated).reshape(shape)
-
     def diagnose(self, log: Log | None = None, *, p_min: float = 0.01) -> dict[str, Any]:
         """Figures of the raw and the calibrated propensities on held-out cells, means over seeds.
 
@@ -310,20 +250,6 @@ class Propensity(PropensityOptions):
             raise NotFittedError(_NO_DATA, remedy="fit it again")
         return self._sketches_calibrated if calibrated else self._sketches_raw
 
-    def network_replicas(self) -> int:
-        """Networks in the stack: seeds × folds × members."""
-        return len(self.seeds_) * self.design_.replicas * self.method().stacked_members()
-
-    def replica_split_seeds(self) -> list[int]:
-        """Seeds of the partition of D, one per network; the networks of one seed share theirs."""
-        per_seed = self.design_.replicas * self.method().stacked_members()
-        return [stream(seed, "propensity split") for seed in self.seeds_ for _ in range(per_seed)]
-
-    def replica_seeds(self, purpose: str) -> list[int]:
-        """Seeds of one purpose, one per network."""
-        folds, members = range(self.design_.replicas), range(self.method().stacked_members())
-        return [stream(s, purpose, k, m) for s in self.seeds_ for k in folds for m in members]
-
     def _scored(self, cells: Tensor, weight: Tensor, noisy: bool = False) -> list[Scored]:
         """Score, outcome and weight of the held-out cells of each fold of each seed, padding removed."""
         score, _ = self._moments(*self.population_.pairs(cells), noisy)
@@ -331,42 +257,3 @@ class Propensity(PropensityOptions):
         click = self.population_.click(cells)[::members].double().cpu().numpy()
         weights = weight[::members].double().cpu().numpy()
         return [(s[w > 0], o[w > 0], w[w > 0]) for s, o, w in zip(score, click, weights, strict=True)]
-
-    def _moments(
-        self, user: Tensor, item: Tensor, noisy: bool = False
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and variance of the raw probabilities of pairs: ``[seeds · folds, n]``."""
-        method = self.method()
-        corrected = isinstance(method, DualFocal)
-        mean, variance = probability_moments(
-            self.network_,
-            user,
-            item,
-            offset=0.0 if corrected else self.offset_,
-            passes=method.passes() or int(noisy),
-            layers=method.dropout_layers(),
-            stacked=method.stacked_members(),
-        )
-        score: NDArray[np.float64] = mean.cpu().numpy()
-        if corrected:
-            # The offset is one of odds, so it comes after the link has made a probability of the score.
-            score = expit(logit(method.probability(score)) + self.offset_)
-        return score, variance.cpu().numpy()
-
-    def _predict_codes(
-        self, user: Tensor, item: Tensor, cell: Tensor | None, calibrated: bool
-    ) -> NDArray[np.float64]:
-        noisy = calibrated and self.calibrator_noise()
-        score, _ = self._moments(user.unsqueeze(0), item.unsqueeze(0), noisy)
-        if calibrated:
-            score = np.stack([apply(c, line) for c, line in zip(self.calibrators_, score, strict=True)])
-        return self._out_of_fold(score, cell)
-
-    def _out_of_fold(self, of_fold: NDArray[np.float64], cell: Tensor | None) -> NDArray[np.float64]:
-        """From ``[seeds · folds, n]`` to ``[seeds, n]``: the fold that held a cell out, or the average."""
-        by_seed = of_fold.reshape(len(self.seeds_), self.design_.replicas, -1)
-        if cell is None or self.design_.folds is None:
-            return np.asarray(by_seed.mean(axis=1))
-        per_seed = self.network_replicas() // len(self.seeds_)
-        fold = self.design_.fold_of(self.slots_.of(cell.unsqueeze(0)))[::per_seed].cpu().numpy()
-        return np.take_along_axis(by_seed, fold[:, None, :], axis=1)[:, 0, :]
