@@ -1,4 +1,8 @@
-"""A debiasing method of your own is one class with its loss; the rest works as for built-in methods."""
+"""A debiasing method of your own is one class with its loss; the rest works as for built-in methods.
+
+On the command line too: ``unskew --with examples/add_a_method.py study methods`` makes a table of it beside
+every other method.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,5 +24,7 @@ class DampedIPS(us.Debiaser):
         return (observed.propensity**-0.5 * error).mean(-1)
 
 
-run = us.run_job(us.RunConfig(method="damped-ips", backbone="mf", seeds=2, crossfit=2, propensity_epochs=5))
-print({name: metrics["auc"]["mean"] for name, metrics in run.metrics["methods"].items()})
+if __name__ == "__main__":
+    config = us.RunConfig(method="damped-ips", backbone="mf", seeds=2, crossfit=2, propensity_epochs=5)
+    run = us.run_job(config)
+    print({name: metrics["auc"]["mean"] for name, metrics in run.metrics["methods"].items()})

@@ -96,6 +96,26 @@ def test_its_run_loads_and_scores(run_folder):
     np.testing.assert_allclose(table["conversion"].to_numpy(), expected)
 
 
+def test_a_study_compares_it_with_other_methods(tmp_path):
+    grid = """
+        name = "toy"
+        seeds = 2
+        crossfit = 2
+        propensity_epochs = 2
+        backbone = "mf"
+        datasets = [{ name = "synthetic", options = { n_users = 40, n_items = 30, density = 0.25 } }]
+        propensities = [{ key = "mf" }]
+        calibrators = ["platt"]
+        methods = ["naive", "snips", "damped-ips"]
+    """
+    (tmp_path / "toy.toml").write_text(grid, encoding="utf-8")
+    assert main(["study", str(tmp_path / "toy.toml"), "--out", str(tmp_path / "out"), "--device", "cpu"]) == 0
+    table = pq.read_table(tmp_path / "out" / "table.parquet").to_pylist()
+    auc = {(line["method"], line["seed"]) for line in table if line["metric"] == "auc" and line["method"]}
+    assert auc == {(method, seed) for method in ("naive", "snips", "damped-ips") for seed in (0, 1)}
+    assert "damped-ips" in (tmp_path / "out" / "tables.md").read_text(encoding="utf-8")
+
+
 def test_without_damping_it_is_snips_and_with_all_of_it_naive():
     world = us.load("synthetic", n_users=40, n_items=30, density=0.25)
     options = {"backbone": us.MF(dim=4), "epochs": 5, "learning_rate": 0.01, "selection": "ce"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -36,8 +37,17 @@ def _common(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
+    with_: Annotated[
+        list[Path] | None,
+        typer.Option("--with", metavar="FILE.py", help="Run this first: methods of your own, registered."),
+    ] = None,
 ) -> None:
     """Honest propensities and debiased conversion models for recommenders."""
+    if with_:
+        from unskew.cli.own_code import load_own_code
+
+        for path in with_:
+            load_own_code(path)
 
 
 app.command()(run)

@@ -1,0 +1,40 @@
+"""``--with FILE.py``: a file of the user's own, run before the verb, which then knows what it registers."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from unskew.errors import ParameterError
+
+PREFIX = "with_"
+"""Before the names of such modules: a file may be called like a module that is there already."""
+
+
+def load_own_code(path: Path) -> None:
+    """Run a file as a module; what it passes to :func:`unskew.register` is then known by name.
+
+    Raises
+    ------
+    ParameterError
+        There is no such file, it is no Python file, or it raises.
+    """
+    where = f"--with {path}"
+    if path.suffix != ".py":
+        raise ParameterError("is not a Python file", where=where, remedy="give a file that ends in .py")
+    if not path.is_file():
+        raise ParameterError("there is no such file", where=where)
+    name = PREFIX + path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ParameterError(
+            f"{type(error).__name__}: {error}", where=where, remedy=f"run python {path} to see where"
+        ) from error

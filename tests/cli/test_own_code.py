@@ -1,0 +1,51 @@
+"""unskew --with FILE.py: a method of the user's own is one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unskew.cli import main
+from unskew.debias import METHODS
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "add_a_method.py"
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    yield
+    METHODS.pop("damped-ips", None)
+
+
+def test_a_method_in_a_file_is_listed_beside_the_others(capsys):
+    assert main(["--with", str(EXAMPLE), "methods"]) == 0
+    told = capsys.readouterr().out
+    assert "damped-ips" in told
+    assert "escm2-dr" in told
+
+
+def test_without_the_file_it_is_not_known(capsys):
+    assert main(["run", "--data", "synthetic", "--method", "damped-ips"]) == 2
+    assert "damped-ips" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("mine.txt", "", "is not a Python file"),
+        ("mine.py", None, "there is no such file"),
+        ("mine.py", "import does_not_exist_anywhere", "ModuleNotFoundError"),
+        ("mine.py", "def broken(:", "SyntaxError"),
+        ("mine.py", "import unskew as us\nus.register(dict)", "is not a Debiaser with a name"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_line_and_exit_code_2(tmp_path, capsys, name, text, told):
+    path = tmp_path / name
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    assert main(["--with", str(path), "methods"]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert str(path) in error
+    assert error.count("\n") == 1
