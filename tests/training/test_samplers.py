@@ -17,7 +17,7 @@ from unskew.training import (
     Slots,
     samplers,
 )
-from unskew.training.samplers import batches
+from unskew.training.draws import batches
 
 CPU = torch.device("cpu")
 SEEDS = (2, 5, 11)

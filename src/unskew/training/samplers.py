@@ -6,76 +6,19 @@ made in bulk so that a step only slices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from unskew.training import hashing
+from unskew.training.draws import Draw, Sampler, batches, endless_blocks, in_batches
 from unskew.training.population import Population, Slots
+from unskew.training.unclicked import unclicked_cells
 
 BLOCK = 1 << 20
 """Numbers drawn at once per replica at most: bounds the memory of an epoch over D."""
-
-
-class Draw(NamedTuple):
-    """What one step (``[R, B]``) or a block of steps (``[R, steps, B]``) works on."""
-
-    observed: Tensor | None = None
-    """Positions in O."""
-    cells: Tensor | None = None
-    """Cells of D."""
-    user: Tensor | None = None
-    item: Tensor | None = None
-    click: Tensor | None = None
-    """What the cells are, looked up for a whole block by :class:`LookedUp`."""
-
-    @property
-    def tensor(self) -> Tensor:
-        """The first of the tensors; all are on its device."""
-        return next(part for part in self if part is not None)
-
-    @property
-    def shape(self) -> torch.Size:
-        """``[R, B]`` or ``[R, steps, B]``."""
-        return self.tensor.shape
-
-    def at(self, position: Tensor) -> Draw:
-        """The step of a block at a position ``[1]`` that is known only on the device."""
-        return Draw(*(None if part is None else part.index_select(1, position).squeeze(1) for part in self))
-
-    def steps(self) -> Iterator[Draw]:
-        """The steps of a block, one after the other."""
-        parts = [None if part is None else part.unbind(1) for part in self]
-        for step in range(self.shape[1]):
-            yield Draw(*(None if part is None else part[step] for part in parts))
-
-
-class Sampler(Protocol):
-    """What an epoch works on, in blocks."""
-
-    @property
-    def steps(self) -> int:
-        """Steps per epoch."""
-        ...
-
-    def epoch(self, number: int) -> Iterator[Draw]:
-        """Blocks of epoch ``number``; their steps add up to ``self.steps``."""
-        ...
-
-
-def batches(size: int, batch_size: int) -> tuple[int, int]:
-    """Steps per epoch and a batch size that divides it evenly (the last batch is not a rump).
-
-    Examples
-    --------
-    >>> batches(6264, 1024)
-    (7, 895)
-    """
-    steps = max(1, -(-size // batch_size))
-    return steps, -(-size // steps)
 
 
 @dataclass
@@ -100,9 +43,7 @@ class ShuffledRows:
         """One block with the whole epoch; a few rows come twice to fill the last batch."""
         order = hashing.shuffled(hashing.keys(self._seeds, salt=number), self.rows.shape[1])
         rows = self.rows.gather(1, order)
-        missing = self.steps * self._batch - rows.shape[1]
-        rows = torch.cat((rows, rows[:, :missing]), dim=1)
-        yield Draw(observed=rows.view(len(rows), self.steps, self._batch))
+        yield Draw(observed=in_batches(rows, self.steps, self._batch))
 
 
 @dataclass
@@ -136,7 +77,7 @@ class EveryCell:
             return
         left = self.steps
         pending: list[Tensor] | None = None
-        for start in _endless_blocks(1 << bits, BLOCK):
+        for start in endless_blocks(1 << bits, BLOCK):
             cell = hashing.permuted_range(start, min(start + BLOCK, 1 << bits), key, bits)
             pending = self._admit(cell, pending)
             steps = min(left, min(len(row) for row in pending) // self._batch)
@@ -236,98 +177,3 @@ class ObservedAndFull:
         counter = torch.arange(count, device=self.population.device)
         key = hashing.keys(self._seeds, salt=(number << 8) + 5).unsqueeze(1)
         return hashing.uniform_int(counter.unsqueeze(0), key, self.population.size)
-
-
-@dataclass
-class ClicksAndNegatives:
-    """Admitted cells of O and ``ratio`` times as many unclicked cells of D, drawn uniformly.
-
-    The sample's odds are 1/w times those of D, with w = ratio · |O| / (|D| − |O|): whoever trains on it
-    must add log w to the logit before using it as a propensity over D (METHODS §2.3).
-
-    Parameters
-    ----------
-    resample
-        Draw new negatives in each epoch; otherwise each replica keeps those of its first.
-    """
-
-    population: Population
-    seeds: Sequence[int]
-    batch_size: int
-    slots: Slots
-    admitted: Tensor
-    ratio: float
-    resample: bool = True
-
-    def __post_init__(self) -> None:
-        population = self.population
-        self._seeds = torch.tensor(self.seeds, device=population.device)
-        observed = population.observed.unsqueeze(0).expand(len(self.seeds), -1)
-        keep = self.admitted.gather(1, self.slots.of(observed))
-        self._clicks = [cells[kept] for cells, kept in zip(observed, keep, strict=True)]
-        clicks = min(len(cells) for cells in self._clicks)
-        self._sizes = clicks, max(1, round(self.ratio * clicks))
-        self.steps, self._batch = batches(sum(self._sizes), self.batch_size)
-
-    def epoch(self, number: int) -> Iterator[Draw]:
-        """One block: clicks and negatives, shuffled together."""
-        n_clicks, n_negatives = self._sizes
-        draw = number if self.resample else 0
-        clicks = torch.stack(self._clicks_of(number, n_clicks))
-        cells = torch.cat((clicks, self._negatives(draw, n_negatives)), dim=1)
-        order = hashing.shuffled(hashing.keys(self._seeds, salt=2 * number), cells.shape[1])
-        cells = cells.gather(1, order)
-        missing = self.steps * self._batch - cells.shape[1]
-        cells = torch.cat((cells, cells[:, :missing]), dim=1)
-        yield Draw(cells=cells.view(len(cells), self.steps, self._batch))
-
-    def _clicks_of(self, number: int, count: int) -> list[Tensor]:
-        # Replicas hold out different folds, so their clicks may differ by one or two: leave out at random.
-        key = hashing.keys(self._seeds, salt=2 * number + 1)
-        return [
-            cells[hashing.shuffled(k.unsqueeze(0), len(cells))[0, :count]]
-            for k, cells in zip(key, self._clicks, strict=True)
-        ]
-
-    def _negatives(self, draw: int, count: int) -> Tensor:
-        return unclicked_cells(
-            self.population,
-            self._seeds,
-            salt=(draw << 8) + 3,
-            count=count,
-            admit=lambda cell: self.admitted.gather(1, self.slots.of(cell)),
-        )
-
-
-def unclicked_cells(
-    population: Population,
-    seeds: Tensor,
-    *,
-    salt: int,
-    count: int,
-    admit: Callable[[Tensor], Tensor] | None = None,
-) -> Tensor:
-    """``[R, count]`` unclicked cells of D that ``admit`` lets in, drawn uniformly for each seed.
-
-    None comes twice, unless more are asked for than there are.
-    """
-    key = hashing.keys(seeds, salt=salt)
-    bits = hashing.permutation_bits(population.size)
-    step = min(2 * count + 64, 1 << bits)
-    pending = [torch.empty(0, dtype=torch.int64, device=population.device) for _ in range(len(seeds))]
-    for start in _endless_blocks(1 << bits, step=step):
-        cell = hashing.permuted_range(start, min(start + step, 1 << bits), key, bits)
-        keep = cell < population.size
-        cell = cell.clamp(max=population.size - 1)
-        keep &= population.click(cell) == 0
-        if admit is not None:
-            keep &= admit(cell)
-        pending = [torch.cat((old, new[kept])) for old, new, kept in zip(pending, cell, keep, strict=True)]
-        if min(len(cells) for cells in pending) >= count:
-            break
-    return torch.stack([cells[:count] for cells in pending])
-
-
-def _endless_blocks(size: int, step: int) -> Iterator[int]:
-    while True:
-        yield from range(0, size, step)

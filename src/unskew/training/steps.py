@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from unskew.training.samplers import Draw, Sampler
+from unskew.training.draws import Draw, Sampler
 
 WARM_UP = 3
 """Steps that run eagerly before a capture, as PyTorch asks; they are training steps like all others."""
