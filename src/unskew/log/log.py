@@ -12,35 +12,12 @@ from numpy.typing import NDArray
 
 from unskew.columns import binary_column, column_of, conversion_column, frame_of, require_same_length
 from unskew.errors import DataError, ParameterError
+from unskew.log.checks import require_both_classes, resolve_duplicates
+from unskew.log.features import Features
 from unskew.vocabulary import Vocabulary
 
 Space = Literal["matrix", "impressions"]
 Duplicates = Literal["error", "max"]
-
-
-@dataclass(frozen=True, eq=False)
-class Features:
-    """One row of numbers per user (or per item), in the order of the vocabulary."""
-
-    names: tuple[str, ...]
-    values: NDArray[np.float32]
-
-    def __post_init__(self) -> None:
-        if self.values.ndim != 2 or self.values.shape[1] != len(self.names):
-            raise DataError(
-                f"a feature matrix of shape {self.values.shape} does not fit its {len(self.names)} names",
-                remedy="give one column for each name",
-            )
-        if not np.isfinite(self.values).all():
-            row, column = np.argwhere(~np.isfinite(self.values))[0]
-            raise DataError(
-                "feature is NaN or infinite",
-                where=f"feature '{self.names[column]}', row {row}",
-                remedy="fill missing features before building the log",
-            )
-        values = self.values.astype(np.float32)
-        values.flags.writeable = False
-        object.__setattr__(self, "values", values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,8 +148,8 @@ class Log:
             columns=extra,
         )
         if space == "matrix":
-            log = _resolve_duplicates(log, duplicates, called)
-        _require_both_classes(log, called)
+            log = resolve_duplicates(log, duplicates, called)
+        require_both_classes(log, called)
         return log
 
     @classmethod
@@ -271,51 +248,3 @@ class Log:
             conversion=None if self.conversion is None else self.conversion[rows],
             columns={name: values[rows] for name, values in self.columns.items()},
         )
-
-
-def _resolve_duplicates(log: Log, policy: Duplicates, called: Mapping[str, str]) -> Log:
-    _, first, inverse, counts = np.unique(
-        log.cell, return_index=True, return_inverse=True, return_counts=True
-    )
-    if len(first) == len(log):
-        return log
-    if policy == "error":
-        repeated = np.flatnonzero(counts[inverse] > 1)
-        row = int(repeated[inverse[repeated] == inverse[repeated[0]]][1])
-        raise DataError(
-            f"the pair ({called['user']} {log.users.ids[log.user[row]]}, {called['item']}"
-            f" {log.items.ids[log.item[row]]}) is listed {counts[inverse[row]]} times"
-            f" ({len(log) - len(first)} repeated rows in all)",
-            where=f"columns '{called['user']}' and '{called['item']}', row {row}",
-            remedy="keep each pair once, ask for duplicates='max' (--duplicates max),"
-            " or use the space 'impressions' (--space impressions)",
-        )
-    click = np.zeros(len(first), dtype=np.uint8)
-    np.maximum.at(click, inverse, log.click)
-    conversion = log.conversion
-    if conversion is not None:
-        merged = np.full(len(first), -1.0, dtype=np.float32)
-        np.maximum.at(merged, inverse, np.where(np.isnan(conversion), np.float32(-1), conversion))
-        conversion = np.where(merged < 0, np.float32(np.nan), merged)
-    order = np.argsort(first)
-    kept = log.take(first[order])
-    return replace(kept, click=click[order], conversion=None if conversion is None else conversion[order])
-
-
-def _require_both_classes(log: Log, called: Mapping[str, str]) -> None:
-    if log.n_clicks in (0, log.population_size):
-        which = "no row" if log.n_clicks == 0 else "every pair" if log.space == "matrix" else "every row"
-        raise DataError(
-            f"{which} of the population is clicked: one class only",
-            where=f"column '{called['click']}'",
-            remedy="a propensity needs clicks and non-clicks; in the space 'matrix' the pairs that the"
-            " log does not list are the non-clicks",
-        )
-    if log.conversion is not None:
-        known = log.known_conversion()
-        if known.min() == known.max():
-            raise DataError(
-                f"conversion is {known[0]:g} on every clicked row: one class only",
-                where=f"column '{called['conversion']}'",
-                remedy="a conversion model needs converted and unconverted clicks",
-            )

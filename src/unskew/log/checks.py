@@ -1,0 +1,70 @@
+"""What the rows of a log must be together: each pair once, and more than one class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from unskew.errors import DataError
+
+if TYPE_CHECKING:
+    from unskew.log.log import Duplicates, Log
+
+
+def resolve_duplicates(log: Log, policy: Duplicates, called: Mapping[str, str]) -> Log:
+    """Each pair once: a repeated one is an error, or clicked (converted) if any of its rows was.
+
+    Parameters
+    ----------
+    called
+        What the caller calls the columns.
+    """
+    _, first, inverse, counts = np.unique(
+        log.cell, return_index=True, return_inverse=True, return_counts=True
+    )
+    if len(first) == len(log):
+        return log
+    if policy == "error":
+        repeated = np.flatnonzero(counts[inverse] > 1)
+        row = int(repeated[inverse[repeated] == inverse[repeated[0]]][1])
+        raise DataError(
+            f"the pair ({called['user']} {log.users.ids[log.user[row]]}, {called['item']}"
+            f" {log.items.ids[log.item[row]]}) is listed {counts[inverse[row]]} times"
+            f" ({len(log) - len(first)} repeated rows in all)",
+            where=f"columns '{called['user']}' and '{called['item']}', row {row}",
+            remedy="keep each pair once, ask for duplicates='max' (--duplicates max),"
+            " or use the space 'impressions' (--space impressions)",
+        )
+    click = np.zeros(len(first), dtype=np.uint8)
+    np.maximum.at(click, inverse, log.click)
+    conversion = log.conversion
+    if conversion is not None:
+        merged = np.full(len(first), -1.0, dtype=np.float32)
+        np.maximum.at(merged, inverse, np.where(np.isnan(conversion), np.float32(-1), conversion))
+        conversion = np.where(merged < 0, np.float32(np.nan), merged)
+    order = np.argsort(first)
+    kept = log.take(first[order])
+    return replace(kept, click=click[order], conversion=None if conversion is None else conversion[order])
+
+
+def require_both_classes(log: Log, called: Mapping[str, str]) -> None:
+    """Clicks and non-clicks, conversions and none: of one class nothing can be learned."""
+    if log.n_clicks in (0, log.population_size):
+        which = "no row" if log.n_clicks == 0 else "every pair" if log.space == "matrix" else "every row"
+        raise DataError(
+            f"{which} of the population is clicked: one class only",
+            where=f"column '{called['click']}'",
+            remedy="a propensity needs clicks and non-clicks; in the space 'matrix' the pairs that the"
+            " log does not list are the non-clicks",
+        )
+    if log.conversion is not None:
+        known = log.known_conversion()
+        if known.min() == known.max():
+            raise DataError(
+                f"conversion is {known[0]:g} on every clicked row: one class only",
+                where=f"column '{called['conversion']}'",
+                remedy="a conversion model needs converted and unconverted clicks",
+            )
