@@ -6,24 +6,27 @@ What was finished is in :mod:`unskew.study.cells`; what came out is one long tab
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from unskew.datasets import Dataset
 from unskew.debias import Debiaser
-from unskew.errors import ParameterError, RunFolderError
+from unskew.errors import RunFolderError
 from unskew.files import whole_file
-from unskew.progress import SILENT, Progress, Tracker
+from unskew.progress import SILENT, Progress
 from unskew.study import propensities as kept
-from unskew.study.cells import CellStore, cell_key, dataset_hash, told
-from unskew.study.grid import DatasetEntry, Grid, MethodEntry, PropensityEntry
+from unskew.study.cells import CellStore, cell_key, told
+from unskew.study.grid import Grid
+from unskew.study.grid_entries import MethodEntry, PropensityEntry
 from unskew.study.propensities import Given
 from unskew.study.stacks import Stack, run_stack
+from unskew.study.study_data import StudyData, read_data
+from unskew.study.study_rows import notes, propensity_rows
 from unskew.study.table import long_table, write_tables
+from unskew.study.tasks import Task, make_missing, missing_work
 from unskew.study.tuning import Search, chosen_params, search_rows, searches
 from unskew.training import resolve_device
 
@@ -44,26 +47,6 @@ class StudyResult:
     folder: Path
     notes: tuple[str, ...]
     """What a reader must know: the protocol's labels, and what diverged."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """One cell to make; ``work`` is its expected share of the time, in networks × rows."""
-
-    key: str
-    label: str
-    work: int
-    run: Callable[[Progress], None]
-
-
-@dataclass
-class _Data:
-    """A dataset while its cells are made."""
-
-    entry: DatasetEntry
-    dataset: Dataset
-    hash: str
-    given: list[Given] = field(default_factory=list)
 
 
 def run_study(grid: Grid, out: Path, *, device: str = "auto", progress: Progress = SILENT) -> StudyResult:
@@ -88,7 +71,7 @@ def run_study(grid: Grid, out: Path, *, device: str = "auto", progress: Progress
         rows = list(engine.rows())
     table = long_table(rows)
     write_tables(out, table)
-    return StudyResult(grid, table, out, tuple(engine.notes(rows)))
+    return StudyResult(grid, table, out, tuple(notes(grid, rows)))
 
 
 class Engine:
@@ -98,7 +81,7 @@ class Engine:
         self.grid, self.store, self.device = grid, store, device
         self.device_type = resolve_device(device).type
         self.seeds = list(grid.seed_list)
-        self.data = [_read(entry, grid) for entry in grid.datasets]
+        self.data = [read_data(entry, grid) for entry in grid.datasets]
         self._raw: tuple[str, Any] = ("", None)
         self._before = {data.entry.label: list(self._propensity_tasks(data)) for data in self.data}
 
@@ -108,27 +91,19 @@ class Engine:
         first += [task for data in self.data for task in self._search_tasks(data)]
         # Which cells the methods of a tuned grid need is known after the search; until then, guess all.
         later = [task for data in self.data for task in self._method_tasks(data, guess=True)]
-        missing = [task for task in first + later if not self.store.has(task.key)]
-        bar = progress.task(f"study {self.grid.name}", sum(task.work for task in missing))
-        self._make(first, bar)
-        self._make([task for data in self.data for task in self._method_tasks(data)], bar)
+        bar = progress.task(f"study {self.grid.name}", missing_work(first + later, self.store))
+        make_missing(first, self.store, bar)
+        make_missing([task for data in self.data for task in self._method_tasks(data)], self.store, bar)
         bar.finish()
 
-    def _make(self, tasks: list[Task], bar: Tracker) -> None:
-        for task in tasks:
-            if not self.store.has(task.key):
-                share = _Share(bar, task.work)
-                task.run(share)
-                share.done()
-
-    def _propensity_tasks(self, data: _Data) -> Iterator[Task]:
+    def _propensity_tasks(self, data: StudyData) -> Iterator[Task]:
         for entry in self.grid.propensities:
             if entry.is_trained:
                 yield from self._trained_tasks(data, entry)
             else:
                 yield self._given_task(data, entry)
 
-    def _given_task(self, data: _Data, entry: PropensityEntry) -> Task:
+    def _given_task(self, data: StudyData, entry: PropensityEntry) -> Task:
         clip, seeds = self.grid.clip, len(self.seeds)
         key = cell_key("given", data=data.hash, name=entry.key, seeds=seeds, p_min=clip)
         data.given.append(Given(entry.key, "none", tuple(self.seeds), key, key, ""))
@@ -138,7 +113,7 @@ class Engine:
 
         return Task(key, entry.key, 1, run)
 
-    def _trained_tasks(self, data: _Data, entry: PropensityEntry) -> Iterator[Task]:
+    def _trained_tasks(self, data: StudyData, entry: PropensityEntry) -> Iterator[Task]:
         log, store, clip = data.dataset.train, self.store, self.grid.clip
         propensity = entry.make(self.grid.settings_for(data.entry.name), self.grid.backbone)
         raw_key = cell_key(
@@ -174,26 +149,28 @@ class Engine:
             if self._needs_everywhere(data):
                 yield Task(matrix_key, f"{entry.key} {calibrator_entry.label} on D", work * folds, everywhere)
 
-    def _needs_everywhere(self, data: _Data) -> bool:
+    def _needs_everywhere(self, data: StudyData) -> bool:
         wanted = any(
             entry.takes_propensity and self._method(data, entry).needs_propensity_everywhere
             for entry in self.grid.methods
         )
         return wanted and data.dataset.train.space == "matrix"
 
-    def _trained(self, raw_key: str, data: _Data) -> Any:
+    def _trained(self, raw_key: str, data: StudyData) -> Any:
         """The propensity of a cell; the last one is kept in memory for its other calibrators."""
         if self._raw[0] != raw_key:
             self._raw = raw_key, kept.trained(self.store, raw_key, data.dataset.train, self.device)
         return self._raw[1]
 
-    def _method(self, data: _Data, entry: MethodEntry, params: Mapping[str, Any] | None = None) -> Debiaser:
+    def _method(
+        self, data: StudyData, entry: MethodEntry, params: Mapping[str, Any] | None = None
+    ) -> Debiaser:
         settings = self.grid.settings_for(data.entry.name)
         method = entry.make(settings, self.grid.backbone, self.grid.p_min, data.dataset.train.density)
         return method.set_params(**(params or {}))
 
     def _stacks(
-        self, data: _Data, entry: MethodEntry, method: Debiaser, seeds: list[int], tests: bool = True
+        self, data: StudyData, entry: MethodEntry, method: Debiaser, seeds: list[int], tests: bool = True
     ) -> list[Stack]:
         """The stacked runs of a method: all sets of propensities, as many at once as a stack may have."""
         given: list[Given | None] = list(data.given) if entry.takes_propensity else [None]
@@ -220,7 +197,7 @@ class Engine:
 
         return Task(stack.key, label, stack.work, run)
 
-    def _searches(self, data: _Data) -> Iterator[tuple[MethodEntry, Search]]:
+    def _searches(self, data: StudyData) -> Iterator[tuple[MethodEntry, Search]]:
         for entry in self.grid.methods:
             yield from (
                 (entry, search)
@@ -234,17 +211,19 @@ class Engine:
                 )
             )
 
-    def _search_tasks(self, data: _Data) -> Iterator[Task]:
+    def _search_tasks(self, data: StudyData) -> Iterator[Task]:
         for entry, search in self._searches(data):
             for trial in search.trials:
                 for stack in trial.stacks:
                     yield self._stack_task(stack, f"{entry.label} {trial.label}")
 
-    def _method_tasks(self, data: _Data, guess: bool = False) -> Iterator[Task]:
+    def _method_tasks(self, data: StudyData, guess: bool = False) -> Iterator[Task]:
         for entry, stacks in self._method_stacks(data, guess):
             yield from (self._stack_task(stack, entry.label) for stack in stacks)
 
-    def _method_stacks(self, data: _Data, guess: bool = False) -> Iterator[tuple[MethodEntry, list[Stack]]]:
+    def _method_stacks(
+        self, data: StudyData, guess: bool = False
+    ) -> Iterator[tuple[MethodEntry, list[Stack]]]:
         found = {} if guess else {entry.label: search for entry, search in self._searches(data)}
         for entry in self.grid.methods:
             params = chosen_params(found[entry.label], self.store) if entry.label in found else {}
@@ -254,88 +233,9 @@ class Engine:
         """The long table, row by row, from the cells alone."""
         for data in self.data:
             base = {"dataset": data.entry.label, "protocol": self.grid.protocol}
-            yield from ({**base, **row} for row in self._propensity_rows(data))
+            yield from ({**base, **row} for row in propensity_rows(self.store, data.given, self.seeds))
             for entry, search in self._searches(data):
                 yield from ({**base, "method": entry.label, **row} for row in search_rows(search, self.store))
             for entry, stacks in self._method_stacks(data):
                 for stack in stacks:
                     yield from ({**base, "method": entry.label, **row} for row in stack.rows(self.store))
-
-    def _propensity_rows(self, data: _Data) -> Iterator[dict[str, Any]]:
-        timed: set[str] = set()
-        for given in data.given:
-            cell = self.store.read(given.key)
-            assert cell is not None
-            names = {"propensity": given.propensity, "calibrator": given.calibrator, "method": ""}
-            for metric, values in cell.facts["figures"].items():
-                for seed, value in zip(self.seeds, values, strict=True):
-                    yield {**names, "seed": seed, "metric": metric, "value": value, "part": "propensity"}
-            timing = dict(cell.facts["timing"])
-            if given.raw_key and given.raw_key not in timed:
-                timed.add(given.raw_key)
-                yield from _timing(
-                    {**names, "calibrator": ""}, kept.raw_timing(self.store.subfolder(given.raw_key))
-                )
-            yield from _timing(names, timing)
-
-    def notes(self, rows: list[dict[str, Any]]) -> Iterator[str]:
-        """What a reader must know beside the table."""
-        clipping = f"weights clipped at each method's own p_min; figures of weights at p = {self.grid.clip:g}"
-        own_clips = self.grid.protocol == "honest" and self.grid.p_min is None
-        for label in self.grid.settings.labels:
-            yield clipping if own_clips and label.startswith("weights clipped") else label
-        diverged: dict[str, int] = {}
-        for row in rows:
-            if row["metric"] == "diverged" and row["part"] == "method" and row["value"]:
-                name = " ".join(filter(None, (row["method"], row["propensity"], row["calibrator"])))
-                diverged[name] = diverged.get(name, 0) + 1
-        for name, count in diverged.items():
-            yield f"{name}: {count} of {len(self.seeds)} seeds diverged and are left out"
-
-
-def _timing(names: Mapping[str, Any], timing: Mapping[str, float]) -> Iterator[dict[str, Any]]:
-    for metric, value in timing.items():
-        yield {**names, "seed": None, "metric": metric, "value": float(value), "part": "timing"}
-
-
-def _read(entry: DatasetEntry, grid: Grid) -> _Data:
-    dataset = entry.load(grid.protocol)
-    if grid.methods:
-        dataset.train.known_conversion()
-    sampled = [
-        each.key
-        for each in grid.propensities
-        if each.is_trained and each.params.get("population") == "sampled"
-    ]
-    full = [each.label for each in grid.methods if each.needs_full_space and each.takes_propensity]
-    if grid.protocol == "honest" and sampled and full:
-        raise ParameterError(
-            f"propensity {sampled[0]!r} is of a sampled population, and {full[0]} sums over all of D",
-            remedy="leave population at 'D', which adds the logit offset",
-        )
-    return _Data(entry, dataset, dataset_hash(dataset))
-
-
-class _Share:
-    """The progress of one task, as its share of the whole study's bar."""
-
-    def __init__(self, bar: Tracker, work: int) -> None:
-        self._bar, self._left = bar, work
-        self._step = 0
-
-    def task(self, description: str, total: int) -> _Share:
-        self._step = self._left // (2 * max(total, 1))
-        return self
-
-    def advance(self, steps: int = 1) -> None:
-        """Half the share goes with the epochs, of which early stopping leaves an unknown number undone."""
-        moved = min(self._left, self._step * steps)
-        self._left -= moved
-        self._bar.advance(moved)
-
-    def finish(self) -> None:
-        return None
-
-    def done(self) -> None:
-        self._bar.advance(self._left)
-        self._left = 0

@@ -15,7 +15,7 @@ import numpy as np
 
 from unskew.errors import TrainingError
 from unskew.study.cells import CellStore
-from unskew.study.grid import TuneTable
+from unskew.study.grid_entries import TuneTable
 from unskew.study.stacks import Stack
 
 SUPPLEMENT = {
