@@ -3,76 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
 from unskew.errors import ParameterError
 from unskew.log import Log
-from unskew.metrics.significance import holm
+from unskew.offpolicy.differences import Difference, differences
 from unskew.offpolicy.estimates import DEFAULT_SLATE, Judged, OffPolicyEstimate, judge
-from unskew.offpolicy.inputs import DEFAULT_METRICS, Estimator, HeldOutRows, Metric
-from unskew.offpolicy.words import comparison_markdown, comparison_table, comparison_text, difference_text
+from unskew.offpolicy.inputs import DEFAULT_METRICS, Estimator, HeldOutRows
+from unskew.offpolicy.words import comparison_markdown, comparison_table, comparison_text
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-POWER = 0.8
-"""Chance of a verdict, at the difference estimated, for which the data needed are counted."""
 FEW_EFFECTIVE_ROWS = 100.0
 """An effective sample below is told: intervals from so few clicks are rough."""
 WEIGHT_CHECK_TOLERANCE = 0.2
 """Weights that miss the number of unseen pairs by more are told."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How much better one model is than another in one metric.
-
-    Attributes
-    ----------
-    better, worse
-        The models, in the order of their estimates.
-    advantage
-        By how much the first is better, 0 or more: dcg, hits or AUC more, NLL less.
-    low, high
-        Its interval, not corrected for the number of comparisons.
-    standard_error
-        The standard deviation of the paired resamples.
-    probability
-        Share of the resamples in which the first is better.
-    p_value, p_holm
-        Two-sided, for "no difference"; and corrected by Holm over all comparisons that were made.
-    decided
-        Whether ``p_holm`` is below 1 − level.
-    times_more_data
-        How many times as many clicks would decide it with a chance of 80 %, if the difference is as
-        estimated; None if it is decided, infinite if the estimates are equal.
-    """
-
-    metric: str
-    better: str
-    worse: str
-    advantage: float
-    low: float
-    high: float
-    level: float
-    standard_error: float
-    probability: float
-    p_value: float
-    p_holm: float
-    decided: bool
-    times_more_data: float | None
-
-    def __str__(self) -> str:
-        return difference_text(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values and the verdict in words, for JSON."""
-        return {**asdict(self), "verdict": str(self)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +166,7 @@ def compare(
         resamples=resamples,
         seeds=judged.seeds,
         estimates=judged.estimates,
-        differences=_differences(judged, pairs, level),
+        differences=differences(judged, pairs, level),
         notes=_notes(judged, estimator),
     )
 
@@ -234,55 +181,6 @@ def _metrics(models: Mapping[str, Any], metrics: Sequence[str] | None) -> Sequen
             remedy="compare by auc, dcg@K or hits@K",
         )
     return metrics
-
-
-def _differences(judged: Judged, pairs: Sequence[tuple[str, str]], level: float) -> tuple[Difference, ...]:
-    metrics = [Metric.of(name) for name in next(iter(judged.estimates.values()))]
-    found: list[tuple[Metric, str, str, float, NDArray[np.float64]]] = []
-    for metric in metrics:
-        for first, second in pairs:
-            value = {name: judged.estimates[name][metric.name].value for name in (first, second)}
-            ahead = metric.sign * (value[first] - value[second]) >= 0
-            better, worse = (first, second) if ahead else (second, first)
-            draws = metric.sign * (judged.draws[better, metric.name] - judged.draws[worse, metric.name])
-            found.append(
-                (metric, better, worse, abs(value[first] - value[second]), draws[np.isfinite(draws)])
-            )
-    errors = np.array([draws.std(ddof=1) for *_, draws in found])
-    advantages = np.array([advantage for *_, advantage, _ in found])
-    p_values = 2.0 * ndtr(-_ratio(advantages, errors))
-    adjusted = holm(p_values)
-    z_needed = float(ndtri(1.0 - (1.0 - level) / (2.0 * len(found))) + ndtri(POWER))
-    margin = float(ndtri((1.0 + level) / 2.0))
-    result = []
-    for number, (metric, better, worse, advantage, draws) in enumerate(found):
-        decided = bool(adjusted[number] < 1.0 - level)
-        error = float(errors[number])
-        more = (z_needed * error / advantage) ** 2 if advantage > 0 else np.inf
-        result.append(
-            Difference(
-                metric=metric.name,
-                better=better,
-                worse=worse,
-                advantage=advantage,
-                low=advantage - margin * error,
-                high=advantage + margin * error,
-                level=level,
-                standard_error=error,
-                probability=float(np.mean(draws > 0) + np.mean(draws == 0) / 2.0),
-                p_value=float(p_values[number]),
-                p_holm=float(adjusted[number]),
-                decided=decided,
-                times_more_data=None if decided else more,
-            )
-        )
-    return tuple(result)
-
-
-def _ratio(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:
-    """top ÷ bottom; nothing ÷ nothing is 0, no evidence: equal models have the p-value 1."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where((top == 0) & (bottom == 0), 0.0, top / bottom)
 
 
 def _notes(judged: Judged, estimator: Estimator) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from unskew.offpolicy.comparison import Comparison, Difference
+    from unskew.offpolicy.comparison import Comparison
+    from unskew.offpolicy.differences import Difference
     from unskew.offpolicy.estimates import OffPolicyEstimate
 
 MOST_TIMES = 100.0
