@@ -17,8 +17,10 @@ from unskew.metrics import CalibrationSketch, ece
 from unskew.study import reproduction
 from unskew.study.beside import beside, comparisons, summarised
 from unskew.study.correlation import platt_path, rank_correlation, scaled, scaled_ece
+from unskew.study.data_places import found_data
 from unskew.study.presets import PAPER_SOURCES, PRESETS, SOURCES, chosen_presets
-from unskew.study.reproduce import ReproduceConfig, found_data, reproduce
+from unskew.study.reproduce import reproduce
+from unskew.study.reproduced import ReproduceConfig
 from unskew.study.results_page import skeleton, with_sections, write_page
 from unskew.study.table import Row, long_table, read_tables, summary
 

@@ -42,8 +42,8 @@ def reproduce(
     from rich.console import Console
 
     from unskew.progress import progress_bars
-    from unskew.study.reproduce import ReproduceConfig
     from unskew.study.reproduce import reproduce as run
+    from unskew.study.reproduced import ReproduceConfig
     from unskew.study.results_page import write_page
 
     config = ReproduceConfig(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unskew.study.beside import RANKING, Comparison
-from unskew.study.reproduce import Reproduced
+from unskew.study.reproduced import Reproduced
 
 CLOSE = 3.0
 """Published standard deviations within which a mean counts as reproduced."""

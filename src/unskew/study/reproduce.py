@@ -1,147 +1,33 @@
-"""``unskew reproduce``: presets from data to tables and figures beside the paper's; writes the folder."""
+"""``unskew reproduce``: presets from data to tables and figures beside the paper's, all in one folder."""
 
 from __future__ import annotations
 
-import os
-import platform
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from unskew import __version__
 from unskew.backbones import NeuMF
-from unskew.datasets import DATASETS
-from unskew.errors import ParameterError
-from unskew.estimator import require
-from unskew.files import whole_file, write_json
 from unskew.progress import SILENT, Progress
-from unskew.study.beside import Comparison, beside, comparisons, summarised
+from unskew.study.beside import beside, comparisons, summarised
 from unskew.study.cells import CellStore
 from unskew.study.correlation_study import ece_against_performance
+from unskew.study.data_places import found_data
 from unskew.study.efficiency import show_efficiency, timings
 from unskew.study.paper import PaperProtocol
 from unskew.study.presets import SOURCES, Preset, chosen_presets, sources_of
-from unskew.study.protocol import ProtocolName, ProtocolSettings, protocol_settings
+from unskew.study.protocol import ProtocolSettings, protocol_settings
+from unskew.study.reproduced import ReproduceConfig, Reproduced
+from unskew.study.reproduced_folder import facts_of, write_folder
 from unskew.study.reproduction import OTHER_TEST, Reproduction
-from unskew.study.shown import Shown
+from unskew.study.reproduction_rows import method_rows, propensity_rows
 from unskew.study.switches import switch_table
-from unskew.study.table import long_table, write_tables
-
-WHERE = {
-    "coat": "download coat.zip from https://www.cs.cornell.edu/~schnabts/mnar/ and unpack it",
-    "yahoo_r3": "ask for R3 at Yahoo! Webscope (https://webscope.sandbox.yahoo.com) and unpack it",
-    "kuairand": "download KuaiRand-Pure from https://kuairand.com and unpack it",
-}
-"""Where a user gets the data, which may not be shipped."""
-
-DATA_FOLDERS = ("../shared/data",)
-"""Where datasets are looked for beside ``$UNSKEW_DATA``."""
+from unskew.study.table import long_table
 
 CELLS = "cells"
 HONEST_FOLDS = 5
 HONEST_CLIP = 0.01
 """The clip that figures of weights tell of; methods have their own."""
-
-
-@dataclass(frozen=True)
-class ReproduceConfig:
-    """What to reproduce.
-
-    Parameters
-    ----------
-    data, root
-        The dataset and its folder; None looks for Coat and else takes the synthetic world.
-    reversed
-        Switches of the paper protocol to turn over.
-    options, backbone_params, propensity_epochs, method_params
-        For small tests: options of the dataset's loader, a smaller NeuMF, shorter training.
-    """
-
-    presets: tuple[str, ...]
-    out: Path
-    data: str | None = None
-    root: Path | None = None
-    protocol: ProtocolName = "honest"
-    seeds: int = 10
-    seed: int = 0
-    device: str = "auto"
-    reversed: tuple[str, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
-    backbone_params: Mapping[str, Any] = field(default_factory=dict)
-    propensity_epochs: int | None = None
-    method_params: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        require(self.seeds >= 1, f"seeds must be at least 1, not {self.seeds}")
-        require(
-            self.protocol in ("honest", "paper"),
-            f"protocol must be 'honest' or 'paper', not {self.protocol!r}",
-        )
-        require(
-            not self.reversed or self.protocol == "paper",
-            "only the paper protocol has switches to reverse",
-            "give --protocol paper",
-        )
-        require(self.data is None or self.data in DATASETS, f"no dataset is called {self.data!r}")
-        PaperProtocol().reversed(*self.reversed)
-
-    @property
-    def seed_list(self) -> list[int]:
-        """The seeds."""
-        return list(range(self.seed, self.seed + self.seeds))
-
-
-@dataclass
-class Reproduced:
-    """What came out; the folder holds the same."""
-
-    config: ReproduceConfig
-    dataset: str
-    facts: dict[str, str]
-    """Command, date, versions, machine."""
-    labels: tuple[str, ...]
-    notes: list[str]
-    tables: dict[str, list[Shown]] = field(default_factory=dict)
-    figures: dict[str, str] = field(default_factory=dict)
-    """SVG by preset."""
-    comparisons: dict[str, list[Comparison]] = field(default_factory=dict)
-    correlations: list[Any] = field(default_factory=list)
-    table: pa.Table | None = None
-
-
-def found_data(data: str | None, root: Path | None) -> tuple[str, Path | None, list[str]]:
-    """The dataset, its folder, and what a reader should know about the choice."""
-    if data is None:
-        coat = root or _folder_of("coat")
-        if coat is not None:
-            return "coat", coat, []
-        note = (
-            "no dataset was named and Coat was not found ($UNSKEW_DATA/coat, ../shared/data/coat): these are"
-            f" numbers of the synthetic world, not of the paper's data; for those, {WHERE['coat']}, and give"
-            " --data coat --root FOLDER"
-        )
-        return "synthetic", None, [note]
-    if data in WHERE and root is None:
-        root = _folder_of(data)
-        if root is None:
-            raise ParameterError(
-                f"the folder of {data} is needed", remedy=f"{WHERE[data]}; then give --root FOLDER"
-            )
-    return data, root, []
-
-
-def _folder_of(name: str) -> Path | None:
-    places = [os.environ["UNSKEW_DATA"]] if "UNSKEW_DATA" in os.environ else []
-    for place in (*places, *DATA_FOLDERS):
-        if (Path(place) / name).is_dir():
-            return Path(place) / name
-    return None
 
 
 def reproduce(config: ReproduceConfig, progress: Progress = SILENT) -> Reproduced:
@@ -167,7 +53,7 @@ def reproduce(config: ReproduceConfig, progress: Progress = SILENT) -> Reproduce
             )
 
         work = work_with(settings)
-        result = Reproduced(config, work.dataset.name, _facts(config), settings.labels, notes + left_out)
+        result = Reproduced(config, work.dataset.name, facts_of(config), settings.labels, notes + left_out)
         rows = list(_rows(work, presets))
         result.table = long_table(rows)
         for preset in presets:
@@ -182,7 +68,7 @@ def reproduce(config: ReproduceConfig, progress: Progress = SILENT) -> Reproduce
                 result.tables[preset.name] = [switched]
             else:
                 _add_figure(result, work, preset)
-    _write(result)
+    write_folder(result)
     return result
 
 
@@ -201,13 +87,13 @@ def _rows(work: Reproduction, presets: Sequence[Preset]) -> Iterator[dict[str, A
     """The long table's rows of all presets, each once."""
     protocol = work.settings.name
     if any(preset.kind in ("propensities", "methods", "figure") for preset in presets):
-        yield from work.propensity_rows(sources_of(protocol))
+        yield from propensity_rows(work, sources_of(protocol))
     wanted: dict[str, dict[str, None]] = {}
     for preset in presets:
         for method in preset.methods if preset.kind == "methods" else ():
             wanted.setdefault(method, {}).update(dict.fromkeys(preset.rows_of(method, protocol)))
     for method, chosen in wanted.items():
-        yield from work.method_rows(method, list(chosen))
+        yield from method_rows(work, method, list(chosen))
 
 
 def _add_tables(result: Reproduced, work: Reproduction, preset: Preset) -> None:
@@ -286,70 +172,3 @@ def _add_figure(result: Reproduced, work: Reproduction, preset: Preset) -> None:
             sketches.pop(SOURCES["constant"].title, None)
             figure = histogram_grid(sketches)
     result.figures[preset.name] = svg(figure, name=preset.name, title=title, standalone=True)
-
-
-def _facts(config: ReproduceConfig) -> dict[str, str]:
-    import scipy
-    import torch
-
-    from unskew.training import resolve_device
-
-    on_gpu = resolve_device(config.device).type == "cuda"
-    machine = torch.cuda.get_device_name() if on_gpu else f"a CPU with {os.cpu_count()} cores"
-    parts = ["unskew reproduce", *config.presets, f"--protocol {config.protocol} --seeds {config.seeds}"]
-    if config.data:
-        parts.insert(-1, f"--data {config.data}")
-    parts += [f"--reverse {name}" for name in config.reversed]
-    return {
-        "command": " ".join(parts),
-        "date": datetime.now(UTC).date().isoformat(),
-        "versions": (
-            f"unskew {__version__}, Python {sys.version.split()[0]}, torch {torch.__version__},"
-            f" numpy {np.__version__}, scipy {scipy.__version__}"
-        ),
-        "machine": f"{machine} ({platform.machine()})",
-    }
-
-
-def _write(result: Reproduced) -> None:
-    out = result.config.out
-    assert result.table is not None
-    write_tables(out, result.table)
-    for name, text in result.figures.items():
-        with whole_file(out / f"{name}.svg") as beside_:
-            beside_.write_text(text, encoding="utf-8")
-    lines = [f"{name}: {value}" for name, value in result.facts.items()]
-    parts = ["\n".join(f"- {line}" for line in [*lines, *result.labels, *result.notes])]
-    for name, tables in result.tables.items():
-        parts += [f"## {name}"]
-        parts += [f"{shown.title}\n\n{shown.markdown()}\n\n{shown.caption}" for shown in tables]
-    with whole_file(out / "tables.md") as beside_:
-        beside_.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    write_json(
-        out / "reproduction.json",
-        {
-            "facts": result.facts,
-            "dataset": result.dataset,
-            "protocol": result.config.protocol,
-            "labels": list(result.labels),
-            "notes": result.notes,
-            "comparisons": {
-                name: [
-                    {
-                        "method": each.method,
-                        "source": each.source,
-                        "metric": each.metric,
-                        "mean": each.ours.mean,
-                        "std": each.ours.std,
-                        "p_holm": each.ours.p_holm,
-                        "paper_mean": None if each.paper is None else each.paper.mean,
-                        "paper_std": None if each.paper is None else each.paper.std,
-                        "deviation": each.deviation,
-                    }
-                    for each in of
-                ]
-                for name, of in result.comparisons.items()
-            },
-            "correlations": [vars(each) for each in result.correlations],
-        },
-    )

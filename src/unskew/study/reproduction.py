@@ -273,43 +273,6 @@ class Reproduction:
             if test is not None
         }
 
-    def propensity_rows(self, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Rows of the long table about propensities."""
-        for each in self.estimated(keys).values():
-            for metric, values in each.figures.items():
-                yield from self._long("propensity", self.dataset.name, each.source, "", metric, values)
-
-    def method_rows(self, name: str, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Rows of the long table about a method."""
-        for key, cell in self.scores(name, keys).items():
-            source = None if key == ALONE else SOURCES[key]
-            for test, metrics in cell.facts["metrics"].items():
-                dataset = f"{self.dataset.name} ({test})" if test else self.dataset.name
-                for metric, values in metrics.items():
-                    yield from self._long("method", dataset, source, name, metric, values)
-
-    def _long(
-        self,
-        part: str,
-        dataset: str,
-        source: Source | None,
-        method: str,
-        metric: str,
-        values: Sequence[float],
-    ) -> Iterator[dict[str, Any]]:
-        for seed, value in zip(self.seeds, values, strict=True):
-            yield {
-                "dataset": dataset,
-                "protocol": self.settings.name,
-                "propensity": "" if source is None else source.propensity,
-                "calibrator": "" if source is None else source.calibrator,
-                "method": method,
-                "seed": seed,
-                "metric": metric,
-                "value": value,
-                "part": part,
-            }
-
 
 def _source(key: str) -> Source:
     return NOISY if key == NOISY.key else SOURCES[key]

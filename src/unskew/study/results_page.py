@@ -11,7 +11,7 @@ from pathlib import Path
 
 from unskew.files import whole_file
 from unskew.study.reading import readings
-from unskew.study.reproduce import Reproduced
+from unskew.study.reproduced import Reproduced
 
 END = "<!-- end of results -->"
 NOT_YET = "*Not run yet: the command is told in the introduction.*"

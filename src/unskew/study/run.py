@@ -16,19 +16,11 @@ from unskew.datasets import Dataset, load
 from unskew.debias import METHODS, Debiaser, make_method
 from unskew.errors import ParameterError
 from unskew.estimator import require
-from unskew.evaluation import CUTOFFS, compared_by, evaluate
-from unskew.log import Log
 from unskew.metrics import CalibrationSketch
-from unskew.metrics.ranking import ranking_rails
-from unskew.metrics.significance import holm, paired_test, summarise
 from unskew.progress import SILENT, Progress
 from unskew.propensity import Propensity, make_uncertainty
 from unskew.study.protocol import ProtocolName, ProtocolSettings, protocol_settings
-from unskew.theory import truth_report
-
-BASELINE = "naive"
-SPREAD_GROUPS = 20
-"""Points of the curve of the spread by propensity."""
+from unskew.study.run_metrics import BASELINE, data_facts, metrics_on_test, spread_figures, truth_figures
 
 
 @dataclass(frozen=True)
@@ -135,18 +127,18 @@ def run_job(config: RunConfig, progress: Progress = SILENT) -> RunResult:
     }
     models = _fit_models(config, settings, dataset, propensity, each, progress)
     metrics: dict[str, Any] = {
-        "data": _data_facts(dataset),
+        "data": data_facts(dataset),
         "propensity": propensity.diagnose(p_min=settings.p_min),
-        "spread": _spread(propensity, log),
+        "spread": spread_figures(propensity, log),
         "methods": {},
         "protocol": settings.name,
         "p_min": settings.p_min,
         "labels": list(settings.labels),
     }
     if dataset.test is not None:
-        metrics |= _test_metrics(models, dataset)
+        metrics |= metrics_on_test(models, dataset)
     if dataset.truth is not None:
-        metrics["truth"] = _truth(dataset, propensity, settings.p_min)
+        metrics["truth"] = truth_figures(dataset, propensity, settings.p_min)
     return RunResult(
         config=config,
         dataset=dataset,
@@ -192,133 +184,3 @@ def _fit_models(
             label=key.replace("_", " "),
         )
     return models
-
-
-def _data_facts(dataset: Dataset) -> dict[str, Any]:
-    log = dataset.train
-    return {
-        "name": dataset.name,
-        "space": log.space,
-        "users": log.n_users,
-        "items": log.n_items,
-        "rows": len(log),
-        "clicks": log.n_clicks,
-        "population": log.population_size,
-        "density": log.density,
-        "conversion_rate_of_clicks": float(log.known_conversion().mean()),
-        "test_rows": 0 if dataset.test is None else len(dataset.test),
-        "leaked_cells_dropped": 0,
-        **dataset.facts,
-    }
-
-
-def _spread(propensity: Propensity, log: Log) -> dict[str, Any] | None:
-    """How far members or passes disagree on the raw propensities of the log's rows."""
-    if propensity.uncertainty is None:
-        return None
-    spread, score = propensity.predict_spread_each(log), propensity.predict_each(log, calibrated=False)
-    if not spread.any():
-        return None
-    shares = np.quantile(spread, (0.5, 0.9))
-    return {
-        "method": propensity.uncertainty.name,
-        "mean": float(spread.mean()),
-        "median": float(shares[0]),
-        "p90": float(shares[1]),
-        "relative": float((spread / score).mean()),
-        "curve": _spread_curve(score.ravel(), spread.ravel()),
-    }
-
-
-def _spread_curve(score: NDArray[np.float64], spread: NDArray[np.float64]) -> list[dict[str, float]]:
-    """Quartiles of the spread in groups of equal size, by score."""
-    order = np.argsort(score, kind="stable")
-    curve = []
-    for group in np.array_split(order, min(SPREAD_GROUPS, len(order))):
-        low, middle, high = np.quantile(spread[group], (0.25, 0.5, 0.75))
-        curve.append(
-            {
-                "propensity": float(score[group].mean()),
-                "low": float(low),
-                "middle": float(middle),
-                "high": float(high),
-            }
-        )
-    return curve
-
-
-def _test_metrics(models: Mapping[str, Debiaser], dataset: Dataset) -> dict[str, Any]:
-    assert dataset.test is not None
-    test = dataset.test
-    values = {key: evaluate(model, test) for key, model in models.items()}
-    return {
-        "methods": {
-            key: {name: summarise(seeds) for name, seeds in of.items()} for key, of in values.items()
-        },
-        "comparison": _comparison(values),
-        "rails": ranking_rails(user=test.user[test.clicked], outcome=test.known_conversion(), ks=CUTOFFS),
-    }
-
-
-def _comparison(values: Mapping[str, Mapping[str, NDArray[np.float64]]]) -> dict[str, Any]:
-    """Paired differences to the baseline, with Holm's correction over all methods and metrics; where 1 is
-    the goal (``mean_over_rate``), differences of the distance from 1."""
-    baseline = values[BASELINE]
-    pairs = [(key, name) for key in values if key != BASELINE for name in values[key]]
-    if not pairs or len(baseline["auc"]) < 2:
-        return {}
-    tests = {
-        (key, name): paired_test(compared_by(name, values[key][name]), compared_by(name, baseline[name]))
-        for key, name in pairs
-    }
-    adjusted = dict(zip(pairs, holm([tests[pair].p_value for pair in pairs]), strict=True))
-    result: dict[str, Any] = {}
-    for (key, name), test in tests.items():
-        result.setdefault(key, {})[name] = {
-            "difference": test.difference,
-            "low": test.low,
-            "high": test.high,
-            "p_value": test.p_value,
-            "p_holm": float(adjusted[key, name]),
-        }
-    return result
-
-
-def _truth(dataset: Dataset, propensity: Propensity, p_min: float) -> dict[str, Any]:
-    """Estimates of the ideal loss of one fixed predictor, beside the truth.
-
-    The predictor gives every pair the true overall conversion rate. It was not trained on the clicks, so
-    what an estimate is off by is selection alone.
-    """
-    truth, log = dataset.truth, dataset.train
-    assert truth is not None
-    rate = float(truth.labels.mean())
-    error = np.where(truth.labels == 1, -np.log(rate), -np.log1p(-rate))
-    click = np.zeros(log.population_size)
-    click[log.cell[log.clicked]] = 1.0
-    report = truth_report(
-        propensity_true=truth.propensity,
-        error=error,
-        click=click.reshape(error.shape),
-        propensities={
-            "ips_raw": np.maximum(propensity.predict_matrix_each(calibrated=False)[0], p_min),
-            "ips": np.maximum(propensity.predict_matrix_each(calibrated=True)[0], p_min),
-            "ips_true": truth.propensity,
-            "ips_constant": np.full(error.shape, log.density),
-        },
-    )
-    estimates = {"naive": report.naive, **report.ips}
-    return {
-        "predictor": f"the true conversion rate {rate:.4f} for every pair",
-        "ideal_loss": report.ideal,
-        "estimates": {name: _estimate_dict(each.to_dict()) for name, each in estimates.items()},
-    }
-
-
-def _estimate_dict(told: Mapping[str, Any]) -> dict[str, Any]:
-    parts = {
-        "calibration": "calibration_part",
-        "refinement": "refinement_part",
-        "discretisation": "discretisation_part",
-    }
-    return {parts.get(name, name): value for name, value in told.items()}
