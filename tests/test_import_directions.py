@@ -19,7 +19,7 @@ LAYERS = (
     ("training",),
     ("saved",),
     ("propensity", "debias"),
-    ("audit", "evaluation", "offpolicy", "study", "report"),
+    ("audit", "evaluation", "export", "offpolicy", "study", "report"),
     ("cli",),
 )
 """From the bottom up; each may import its own layer and those below."""

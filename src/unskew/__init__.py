@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from unskew.errors import UnskewError
     from unskew.evaluation import evaluate
+    from unskew.export import export_onnx
     from unskew.log import Features, Log
     from unskew.metrics import CalibrationSketch
     from unskew.offpolicy import Comparison, OffPolicyEstimate, compare, compare_run, off_policy_estimates
@@ -101,6 +102,7 @@ _HOME = {
     ),
     "unskew.errors": ("UnskewError",),
     "unskew.evaluation": ("evaluate",),
+    "unskew.export": ("export_onnx",),
     "unskew.log": ("Features", "Log"),
     "unskew.metrics": ("CalibrationSketch",),
     "unskew.offpolicy": (
@@ -183,6 +185,7 @@ __all__ = [
     "compare",
     "compare_run",
     "evaluate",
+    "export_onnx",
     "load",
     "load_calibrator",
     "load_model",

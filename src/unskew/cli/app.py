@@ -10,6 +10,7 @@ import typer
 from unskew import __version__
 from unskew.cli.audit import audit
 from unskew.cli.compare import compare
+from unskew.cli.export import export
 from unskew.cli.methods import methods
 from unskew.cli.reproduce import reproduce
 from unskew.cli.run import run
@@ -54,6 +55,7 @@ app.command()(run)
 app.command()(audit)
 app.command()(weights)
 app.command()(score)
+app.command()(export)
 app.command()(compare)
 app.command()(methods)
 app.command()(reproduce)

@@ -1,0 +1,44 @@
+"""``unskew export``: a run's model as one ONNX file, the calibrator inside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unskew.errors import ParameterError
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The ONNX file to write.")],
+    what: Annotated[
+        str, typer.Option(help="conversion, or propensity (calibrated; the mean over folds).")
+    ] = "conversion",
+    method: Annotated[str | None, typer.Option(help="Which of the run's models [its main one].")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Write what the file holds to this file too.")] = None,
+) -> None:
+    """Write a model as ONNX: codes of users and items in, probabilities out, ids in its metadata."""
+    if what not in ("conversion", "propensity"):
+        raise ParameterError(f"--what must be conversion or propensity, not {what!r}")
+    if method is not None and what == "propensity":
+        raise ParameterError("--method goes with --what conversion", remedy="leave one of them out")
+    if json is not None and (json.is_dir() or not json.absolute().parent.is_dir()):
+        problem = "is a folder" if json.is_dir() else "lies in a folder that does not exist"
+        raise ParameterError(f"--json {json} {problem}", remedy="give the name of a file in a folder")
+
+    from unskew.export import export_run
+
+    told = export_run(run, out, what=what, method=method, overwrite=overwrite)  # type: ignore[arg-type]
+    if json is not None:
+        from unskew.files import write_json
+
+        write_json(json, told)
+    inside = f"calibrated by {', '.join(told['calibrators'])}" if what == "propensity" else told["method"]
+    seeds = f"{len(told['seeds'])} seed{'s' if len(told['seeds']) > 1 else ''}"
+    print(f"{what} ({inside}, mean of {seeds}) as ONNX, {told['bytes']:,} bytes: {out}")
+    if told.get("folds", 1) > 1 and told["space"] == "matrix":
+        folds = f"the mean over {told['folds']} folds"
+        print(f"A pair gets {folds} here, and that of its own fold from unskew score.")

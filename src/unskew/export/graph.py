@@ -1,0 +1,250 @@
+"""An ONNX graph written as arithmetic on values. What is computed is told elsewhere; no torch, no onnx yet.
+
+Operators are NumPy's, with its broadcasting, so that a formula reads here as it does in its docstring. The
+package ``onnx`` is asked for only when the graph is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.errors import UnskewError
+
+OPSET = 17
+"""Version of the operators; none that is used here changed since, and every runtime of 2023 knows it."""
+
+IR_VERSION = 8
+"""Version of the file format that goes with it."""
+
+LARGEST_BYTES = (1 << 31) - (1 << 20)
+"""A file of Protocol Buffers ends at 2 GiB; the graph itself needs less than the megabyte left."""
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operation."""
+
+    kind: str
+    inputs: tuple[str, ...]
+    output: str
+    attributes: Mapping[str, Any]
+
+
+@dataclass
+class Graph:
+    """Operations in the order in which they are computed, and the constants they read."""
+
+    nodes: list[Node] = field(default_factory=list)
+    constants: dict[str, Array] = field(default_factory=dict)
+    inputs: list[str] = field(default_factory=list)
+
+    def input(self, name: str) -> Value:
+        """A vector of whole numbers ``[n]`` that is given with each request."""
+        self.inputs.append(name)
+        return Value(self, name, np.dtype(np.int64))
+
+    def constant(self, value: Any, dtype: Any = None) -> Value:
+        """An array that is stored in the file."""
+        array = np.asarray(value, dtype=dtype)
+        name = f"constant_{len(self.constants)}"
+        self.constants[name] = array
+        return Value(self, name, array.dtype)
+
+    def apply(self, kind: str, *operands: Value, dtype: Any = None, **attributes: Any) -> Value:
+        """An operation; its result has the type of the first operand unless told."""
+        output = f"{kind.lower()}_{len(self.nodes)}"
+        self.nodes.append(Node(kind, tuple(each.name for each in operands), output, attributes))
+        return Value(self, output, operands[0].dtype if dtype is None else np.dtype(dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor of a graph; numbers and arrays beside it become constants of its type."""
+
+    graph: Graph
+    name: str
+    dtype: np.dtype[Any]
+
+    def __add__(self, other: Any) -> Value:
+        return self._with("Add", other)
+
+    def __sub__(self, other: Any) -> Value:
+        return self._with("Sub", other)
+
+    def __rsub__(self, other: Any) -> Value:
+        return self._value(other) - self
+
+    def __mul__(self, other: Any) -> Value:
+        return self._with("Mul", other)
+
+    def __truediv__(self, other: Any) -> Value:
+        return self._with("Div", other)
+
+    def __rtruediv__(self, other: Any) -> Value:
+        return self._value(other) / self
+
+    def __pow__(self, other: Any) -> Value:
+        return self._with("Pow", other)
+
+    def __matmul__(self, other: Any) -> Value:
+        return self._with("MatMul", other)
+
+    def __rmatmul__(self, other: Any) -> Value:
+        return self._value(other) @ self
+
+    # An array on the left would otherwise take each element of itself for a left side.
+    __array_ufunc__ = None
+
+    def __neg__(self) -> Value:
+        return self.graph.apply("Neg", self)
+
+    def __ge__(self, other: Any) -> Value:
+        return self._with("GreaterOrEqual", other, dtype=bool)
+
+    def __le__(self, other: Any) -> Value:
+        return self._with("LessOrEqual", other, dtype=bool)
+
+    def __lt__(self, other: Any) -> Value:
+        return self._with("Less", other, dtype=bool)
+
+    def __and__(self, other: Any) -> Value:
+        return self._with("And", other)
+
+    def minimum(self, other: Any) -> Value:
+        """The smaller of two, element by element."""
+        return self._with("Min", other)
+
+    def maximum(self, other: Any) -> Value:
+        """The larger of two, element by element."""
+        return self._with("Max", other)
+
+    def where(self, chosen: Any, otherwise: Any, dtype: Any = None) -> Value:
+        """``chosen`` where this is true, ``otherwise`` elsewhere."""
+        options = [
+            each if isinstance(each, Value) else self.graph.constant(each, dtype)
+            for each in (chosen, otherwise)
+        ]
+        return self.graph.apply("Where", self, *options, dtype=options[0].dtype)
+
+    def log(self) -> Value:
+        """Natural logarithm."""
+        return self.graph.apply("Log", self)
+
+    def exp(self) -> Value:
+        """Exponential."""
+        return self.graph.apply("Exp", self)
+
+    def sigmoid(self) -> Value:
+        """1/(1 + e^−z)."""
+        return self.graph.apply("Sigmoid", self)
+
+    def relu(self) -> Value:
+        """max(z, 0)."""
+        return self.graph.apply("Relu", self)
+
+    def sum(self, axis: int, *, keep: bool = False) -> Value:
+        """Sum along an axis."""
+        return self.graph.apply("ReduceSum", self, self.graph.constant([axis], np.int64), keepdims=int(keep))
+
+    def squeeze(self, axis: int) -> Value:
+        """Without an axis of length one."""
+        return self.graph.apply("Squeeze", self, self.graph.constant([axis], np.int64))
+
+    def take(self, place: Value, axis: int = 0) -> Value:
+        """Rows at places along an axis."""
+        return self.graph.apply("Gather", self, place, axis=axis)
+
+    def like(self, other: Value) -> Value:
+        """Repeated until it also has the shape of another."""
+        return self.graph.apply(
+            "Expand", self, self.graph.apply("Shape", other, dtype=np.int64), dtype=self.dtype
+        )
+
+    def concatenated(self, other: Value) -> Value:
+        """Side by side along the last axis."""
+        return self.graph.apply("Concat", self, other, axis=-1)
+
+    def cast(self, dtype: Any) -> Value:
+        """The same numbers in another type."""
+        return self.graph.apply("Cast", self, dtype=dtype, to=np.dtype(dtype))
+
+    def named(self, name: str) -> Value:
+        """The same under a name that the file shows."""
+        self.graph.nodes.append(Node("Identity", (self.name,), name, {}))
+        return Value(self.graph, name, self.dtype)
+
+    def _with(self, kind: str, other: Any, dtype: Any = None) -> Value:
+        return self.graph.apply(kind, self, self._value(other), dtype=dtype)
+
+    def _value(self, other: Any) -> Value:
+        return other if isinstance(other, Value) else self.graph.constant(other, self.dtype)
+
+
+def require_onnx() -> None:
+    """An error with its remedy where the package ``onnx`` is not installed."""
+    try:
+        import onnx  # noqa: F401
+    except ImportError as error:
+        raise UnskewError(
+            "to export needs the package onnx, which is not installed", remedy="pip install 'unskew[onnx]'"
+        ) from error
+
+
+def serialised(
+    graph: Graph, outputs: Sequence[Value], *, name: str, doc: str, metadata: Mapping[str, str]
+) -> bytes:
+    """The file's content; every input and output is a vector of any length ``n``."""
+    require_onnx()
+    from onnx import checker, helper, numpy_helper
+
+    size = sum(each.nbytes for each in graph.constants.values())
+    size += sum(len(text.encode()) for text in metadata.values())
+    if size > LARGEST_BYTES:
+        raise UnskewError(
+            f"the model has {size / 1e9:.1f} GB, and one ONNX file holds 2.1 GB",
+            remedy="export fewer seeds, or train smaller embeddings (dim)",
+        )
+
+    def vector(name: str, dtype: Any) -> Any:
+        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), ["n"])
+
+    nodes = [
+        helper.make_node(node.kind, list(node.inputs), [node.output], **_attributes(node))
+        for node in graph.nodes
+    ]
+    constants = [numpy_helper.from_array(array, key) for key, array in graph.constants.items()]
+    inside = helper.make_graph(
+        nodes,
+        name,
+        [vector(each, np.int64) for each in graph.inputs],
+        [vector(each.name, each.dtype) for each in outputs],
+        constants,
+        doc_string=doc,
+    )
+    model = helper.make_model(
+        inside,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="unskew",
+        doc_string=doc,
+    )
+    helper.set_model_props(model, dict(metadata))
+    checker.check_model(model, full_check=True)
+    return bytes(model.SerializeToString())
+
+
+def _attributes(node: Node) -> dict[str, Any]:
+    """As onnx takes them: types by their numbers."""
+    from onnx import helper
+
+    return {
+        name: helper.np_dtype_to_tensor_dtype(value) if isinstance(value, np.dtype) else value
+        for name, value in node.attributes.items()
+    }

@@ -1,0 +1,118 @@
+"""What fitted models answer, as ONNX: conversion models and propensities from codes to probabilities."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unskew.backbones import BatchEnsemble, Network
+from unskew.backbones.base import TOWER
+from unskew.debias import Debiaser
+from unskew.errors import UnskewError
+from unskew.export.calibrators import mean_calibrated
+from unskew.export.graph import Graph, Value
+from unskew.export.networks import replica_logits
+from unskew.propensity import DualFocal, Propensity
+from unskew.propensity.uncertainty import LEAST
+
+USER, ITEM = "user", "item"
+"""The inputs: codes ``[n]``, the position of an id in its vocabulary."""
+
+
+def conversion_graph(model: Debiaser) -> tuple[Graph, Value]:
+    """r̂(u, i) = (1/S) Σ_s σ(f_s(u, i)): the mean over seeds of the conversion probability."""
+    _refuse_own_predictions(model, Debiaser)
+    backbone = model.backbones().get("prediction", model.backbone)
+    if isinstance(backbone, BatchEnsemble):
+        raise UnskewError(
+            "a conversion model of BatchEnsemble members has no prediction of one pair alone",
+            remedy="train with NeuMF or MF; several seeds are an ensemble",
+        )
+    pairs = _Pairs(len(model.users_), len(model.items_))
+    logit = replica_logits(model.networks_["prediction"], backbone, pairs.user, pairs.item, "prediction")
+    probability = logit.squeeze(1).cast(np.float64).sigmoid().sum(0) / len(model.seeds_)
+    return pairs.graph, pairs.known_alone(probability)
+
+
+def propensity_graph(propensity: Propensity) -> tuple[Graph, Value]:
+    """p̃(u, i) = (1/SK) Σ_s Σ_k q_sk(p̂_sk(u, i)): the mean over seeds and folds, each calibrated.
+
+    p̂ is the mean over members where there are any, with the link of a dual focal loss and the offset of
+    sampled negatives. It is what a pair outside the training population gets from ``predict_pairs_each``.
+    """
+    _refuse_own_predictions(propensity, Propensity)
+    _refuse_noise(propensity)
+    pairs = _Pairs(len(propensity.users_), len(propensity.items_))
+    method, backbone = propensity.method(), propensity.trained_backbone()
+    logit = replica_logits(propensity.network_, backbone, pairs.user, pairs.item, TOWER)
+    if isinstance(method, DualFocal):
+        score = _score(propensity.network_, logit, method.stacked_members())
+        if method.link == "inverse":
+            score = _inverse_link(score, method.gamma)
+        if propensity.offset_:
+            # As odds, so that no logit has to be taken of a score that may be 0 or 1.
+            odds = score * float(np.exp(propensity.offset_))
+            score = odds / (odds + (1.0 - score))
+    else:
+        score = _score(propensity.network_, logit + propensity.offset_, method.stacked_members())
+    return pairs.graph, pairs.known_alone(mean_calibrated(score, propensity.calibrators_))
+
+
+class _Pairs:
+    """The inputs of a graph, and which of them the vocabularies know."""
+
+    def __init__(self, users: int, items: int) -> None:
+        self.graph = Graph()
+        user, item = self.graph.input(USER), self.graph.input(ITEM)
+        self._known = (user >= 0) & (user < users) & ((item >= 0) & (item < items))
+        # ONNX would read −1 as the last row: an unknown id must not get somebody else's answer.
+        self.user, self.item = (self._known.where(each, 0, np.int64) for each in (user, item))
+
+    def known_alone(self, probability: Value) -> Value:
+        """Float32, with NaN where the user or the item is unknown."""
+        return self._known.where(probability.cast(np.float32), np.nan, np.float32)
+
+
+def _score(network: Network, logit: Value, stacked: int) -> Value:
+    """Raw probabilities ``[R / stacked, n]`` in float64, averaged over members."""
+    p = logit.cast(np.float64).sigmoid()
+    each = p.sum(1) / network.members
+    if stacked == 1:
+        return each
+    ensembles = np.eye(network.replicas // stacked).repeat(stacked, axis=1) / stacked
+    return ensembles @ each
+
+
+def _inverse_link(score: Value, gamma: float) -> Value:
+    """η = L₀' / (L₀' − L₁') below ½ and 1 − η above, as :class:`unskew.DualFocal` has it."""
+    p = score.minimum(1.0 - score).maximum(LEAST).minimum(0.5)
+    q = 1.0 - p
+    clicked = q ** (gamma - 1) * p.log() * gamma - q**gamma / p
+    unclicked = (p * 2.0) ** gamma / q - (p * 2.0) ** (gamma - 1) * q.log() * (2 * gamma)
+    eta = (unclicked / (unclicked - clicked)).minimum(0.5)
+    return (score <= 0.5).where(eta, 1.0 - eta)
+
+
+def _refuse_own_predictions(model: Debiaser | Propensity, known: type[Debiaser | Propensity]) -> None:
+    """A class that predicts otherwise would be exported as something that it is not."""
+    for name in ("predict_each", "predict_pairs_each"):
+        if getattr(type(model), name) is not getattr(known, name):
+            raise UnskewError(
+                f"{type(model).__name__} has a {name} of its own, which has no ONNX form here",
+                remedy="export a method that predicts as all of unskew's do",
+            )
+
+
+def _refuse_noise(propensity: Propensity) -> None:
+    """Random passes have no place in a graph that must answer the same twice."""
+    if propensity.method().passes():
+        raise UnskewError(
+            "MC dropout answers with random passes, which an exported graph cannot repeat",
+            remedy="export propensity.reread(uncertainty=None) before it is saved,"
+            " or train with --uncertainty deep-ensemble",
+        )
+    if propensity.calibrator_noise():
+        raise UnskewError(
+            "this calibrator maps scores with dropout noise in them (calibrator_dropout, the paper's"
+            " protocol), which an exported graph cannot repeat",
+            remedy="export propensity.reread(calibrator_dropout=False), or train with --protocol honest",
+        )
