@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from scipy.special import expit
 
 from unskew.calibration import (
     CALIBRATORS,
@@ -124,6 +125,16 @@ def test_a_graph_that_is_too_large_for_one_file_is_refused():
     answer = Value(graph, "huge", huge.dtype).take(row)
     with pytest.raises(UnskewError, match=r"2\.8 GB, and one ONNX file holds 2\.1 GB.*fewer seeds"):
         serialised(graph, [answer.named("p")], name="test", doc="", metadata={})
+
+
+def test_small_probabilities_keep_their_digits():
+    """A runtime's own sigmoid is off by 0.1 % at 10⁻¹³ and 0 at 10⁻¹⁷."""
+    graph = Graph()
+    logit = np.array([-800.0, -40.0, -30.0, -5.0, 0.0, 5.0, 800.0])
+    answer = graph.constant(logit).take(graph.input("row")).sigmoid()
+    content = serialised(graph, [answer.named("p")], name="t", doc="", metadata={})
+    (inside,) = onnxruntime.InferenceSession(content).run(None, {"row": np.arange(len(logit))})
+    np.testing.assert_allclose(inside, expit(logit), rtol=1e-14, atol=1e-300)
 
 
 def test_the_versions_are_those_that_old_runtimes_know():

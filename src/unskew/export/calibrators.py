@@ -23,7 +23,7 @@ from unskew.calibration import (
     Temperature,
     VennAbers,
 )
-from unskew.calibration.base import LARGEST_LOGIT, PROBABILITY_FLOOR
+from unskew.calibration.base import PROBABILITY_FLOOR
 from unskew.errors import UnskewError
 from unskew.export.graph import Value
 
@@ -81,11 +81,6 @@ def logits(score: Value) -> Value:
     return safe.log() - (1.0 - safe).log()
 
 
-def _sigmoid(logit: Value) -> Value:
-    # Not the operator: runtimes compute it for small probabilities as 1 − 1/(1 + e^z), which cancels.
-    return 1.0 / ((-logit.maximum(-LARGEST_LOGIT).minimum(LARGEST_LOGIT)).exp() + 1.0)
-
-
 def _raw(calibrators: Sequence[None], score: Value) -> Value:
     return score
 
@@ -96,17 +91,17 @@ def _identity(calibrators: Sequence[Identity], score: Value) -> Value:
 
 def _line_on_logits(calibrators: Sequence[Platt | Segmented], score: Value) -> Value:
     """σ(b·logit p̂ + c); of a segmented one the global map, which new pairs get."""
-    return inside(_sigmoid(logits(score) * _each(calibrators, "slope_") + _each(calibrators, "intercept_")))
+    return inside((logits(score) * _each(calibrators, "slope_") + _each(calibrators, "intercept_")).sigmoid())
 
 
 def _line_on_scores(calibrators: Sequence[Platt], score: Value) -> Value:
     """σ(b·p̂ + c)."""
-    return inside(_sigmoid(score * _each(calibrators, "slope_") + _each(calibrators, "intercept_")))
+    return inside((score * _each(calibrators, "slope_") + _each(calibrators, "intercept_")).sigmoid())
 
 
 def _temperature(calibrators: Sequence[Temperature], score: Value) -> Value:
     """σ(logit p̂ / T)."""
-    return inside(_sigmoid(logits(score) / _each(calibrators, "temperature_")))
+    return inside((logits(score) / _each(calibrators, "temperature_")).sigmoid())
 
 
 def _beta(calibrators: Sequence[Beta], score: Value) -> Value:
@@ -114,7 +109,7 @@ def _beta(calibrators: Sequence[Beta], score: Value) -> Value:
     safe = inside(score)
     low = safe.log() * _each(calibrators, "a_")
     high = (1.0 - safe).log() * _each(calibrators, "b_")
-    return inside(_sigmoid(low - high + _each(calibrators, "intercept_")))
+    return inside((low - high + _each(calibrators, "intercept_")).sigmoid())
 
 
 def _steps(calibrators: Sequence[Any], score: Value) -> Value:
@@ -148,7 +143,7 @@ def _spline(calibrators: Sequence[Spline], score: Value) -> Value:
         eta = eta * distance + pieces.take([each.coefficients_[power] for each in calibrators])
     beyond = z - within
     slopes = [_column([each.end_slopes_[end] for each in calibrators]) for end in (0, 1)]
-    return inside(_sigmoid(eta + beyond.minimum(0.0) * slopes[0] + beyond.maximum(0.0) * slopes[1]))
+    return inside((eta + beyond.minimum(0.0) * slopes[0] + beyond.maximum(0.0) * slopes[1]).sigmoid())
 
 
 class _Steps:
