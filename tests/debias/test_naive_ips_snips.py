@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import unskew as us
+from unskew.backbones import BatchEnsemble, Intercept
 from unskew.debias import Batch, Setting
 
 REPLICAS, BATCH = 3, 40
@@ -159,3 +160,15 @@ def test_a_log_of_clicks_alone_has_nothing_to_learn_from():
     log = us.Log.from_arrays(user=[0, 1, 2], item=[0, 1, 2])
     with pytest.raises(us.UnskewError, match="the log has no conversions"):
         small(us.Naive).fit(log)
+
+
+@pytest.mark.parametrize("backbone", [Intercept(), BatchEnsemble(base=us.MF(dim=4), members=3)])
+def test_a_pair_has_one_prediction_whatever_is_asked_with_it(backbone):
+    log = us.load("synthetic", n_users=30, n_items=20, density=0.3).train
+    model = us.Naive(backbone=backbone, epochs=2).fit(log, seeds=2)
+    users, items = log.users.ids[:6], log.items.ids[:6]
+    together = model.predict_pairs_each(users, items)
+    assert ((together > 0) & (together < 1)).all()
+    for place in range(6):
+        alone = model.predict_pairs_each(users[place : place + 1], items[place : place + 1])
+        np.testing.assert_allclose(alone[:, 0], together[:, place], rtol=1e-6)

@@ -116,8 +116,7 @@ class TestConversion:
     def test_an_intercept_is_one_number_for_every_pair(self, log, tmp_path):
         model = us.Naive(backbone=Intercept(), **QUICK).fit(log, seeds=3)
         us.export_onnx(model, tmp_path / "model.onnx")
-        offset = model.networks_["prediction"].offset["prediction"].detach().double()
-        expected = np.full(3, torch.sigmoid(offset).mean().item())
+        expected = model.predict_pairs_each([0, 1, 5], [0, 2, 1]).mean(axis=0)
         answer = served(tmp_path / "model.onnx", [0, 1, 5], [0, 2, 1])
         np.testing.assert_allclose(answer, expected, rtol=FLOAT32)
 
@@ -140,9 +139,15 @@ class TestConversion:
         export_run(tmp_path / "run", tmp_path / "two.onnx")
         assert (tmp_path / "one.onnx").read_bytes() == (tmp_path / "two.onnx").read_bytes()
 
-    def test_members_that_depend_on_the_place_in_a_batch_are_refused(self, log, tmp_path):
-        model = us.Naive(backbone=BatchEnsemble(base=WIDE["mf"], members=2), **QUICK).fit(log)
-        with pytest.raises(UnskewError, match=r"BatchEnsemble members.*several seeds are an ensemble"):
+    def test_members_that_share_weights_are_averaged(self, log, tmp_path):
+        model = us.Naive(backbone=BatchEnsemble(base=WIDE["mf"], members=2), **QUICK).fit(log, seeds=2)
+        us.export_onnx(model, tmp_path / "model.onnx")
+        pairs = every_pair(model)
+        np.testing.assert_allclose(
+            served(tmp_path / "model.onnx", *pairs),
+            model.predict_pairs_each(*pairs).mean(axis=0),
+            rtol=FLOAT32,
+        )
             us.export_onnx(model, tmp_path / "model.onnx")
 
 

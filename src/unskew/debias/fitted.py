@@ -18,7 +18,7 @@ from unskew.log import Log
 from unskew.metrics import WeightDiagnostics
 from unskew.seeds import as_seeds
 from unskew.training import resolve_device
-from unskew.training.inference import logits
+from unskew.training.inference import probability_moments
 from unskew.vocabulary import UNSEEN_CODE, Unseen
 
 
@@ -77,5 +77,6 @@ class Fitted(Method):
     def _predict_codes(self, user: NDArray[np.int32], item: NDArray[np.int32]) -> NDArray[np.float64]:
         users = torch.as_tensor(user.astype(np.int64), device=self.device_)[None]
         items = torch.as_tensor(item.astype(np.int64), device=self.device_)[None]
-        logit = logits(self.networks_["prediction"], users, items, tower="prediction")
-        return np.asarray(torch.sigmoid(logit.double()).cpu().numpy())
+        # The first tower of the network that predicts; of members that share weights, all of them.
+        mean, _ = probability_moments(self.networks_["prediction"], users, items)
+        return np.asarray(mean.cpu().numpy())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unskew.backbones import BatchEnsemble, Network
+from unskew.backbones import Network
 from unskew.backbones.base import TOWER
 from unskew.debias import Debiaser
 from unskew.errors import UnskewError
@@ -19,17 +19,13 @@ USER, ITEM = "user", "item"
 
 
 def conversion_graph(model: Debiaser) -> tuple[Graph, Value]:
-    """r̂(u, i) = (1/S) Σ_s σ(f_s(u, i)): the mean over seeds of the conversion probability."""
+    """r̂(u, i) = (1/S) Σ_s σ(f_s(u, i)): the mean over seeds (and members) of the conversion probability."""
     _refuse_own_predictions(model, Debiaser)
     backbone = model.backbones().get("prediction", model.backbone)
-    if isinstance(backbone, BatchEnsemble):
-        raise UnskewError(
-            "a conversion model of BatchEnsemble members has no prediction of one pair alone",
-            remedy="train with NeuMF or MF; several seeds are an ensemble",
-        )
     pairs = _Pairs(len(model.users_), len(model.items_))
-    logit = replica_logits(model.networks_["prediction"], backbone, pairs.user, pairs.item, "prediction")
-    probability = logit.squeeze(1).cast(np.float64).sigmoid().sum(0) / len(model.seeds_)
+    network = model.networks_["prediction"]
+    logit = replica_logits(network, backbone, pairs.user, pairs.item, "prediction")
+    probability = _score(network, logit, 1).sum(0) / len(model.seeds_)
     return pairs.graph, pairs.known_alone(probability)
 
 
