@@ -148,7 +148,6 @@ class TestConversion:
             model.predict_pairs_each(*pairs).mean(axis=0),
             rtol=FLOAT32,
         )
-            us.export_onnx(model, tmp_path / "model.onnx")
 
 
 class TestPropensity:
