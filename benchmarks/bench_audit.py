@@ -173,7 +173,7 @@ def bars(rows: list[dict[str, Any]], command: dict[str, dict[str, float]]) -> li
             (first["audit"] + first["report"]) / first["read"],
         ),
         ratio(
-            "the command beside a Python that reads the columns, whole processes",
+            "the command beside a Python that reads the columns",
             whole / command[READING]["wall"],
         ),
         ratio("the whole command beside a read in a process that runs", whole / first["read"]),

@@ -1,7 +1,8 @@
 """Metrics and calibrators beside other libraries, on the same arrays. ``python -m benchmarks.calibration``
 
     pip install -c constraints.txt netcal betacal venn-abers relplot probcal torchmetrics
-    python -m benchmarks.calibration --write docs/calibration-performance.md
+    python -m benchmarks.bench_audit --json audit.json
+    python -m benchmarks.calibration --audit audit.json --write docs/calibration-performance.md
 
 CPU seconds of one thread, best of several, all in one process; scores float64 and outcomes int64,
 logit-normal around 5 %, over-spread and shifted. Extra memory is the peak of the process during the work
@@ -38,6 +39,8 @@ WARM_UP = 10_000
 SECONDS, LEAST_SECONDS, ENOUGH = 2.0, 0.2, 7
 """A work is repeated for so long at most, and so often at least unless that takes longer; a short one goes on
 until it has had a fair share of quiet moments."""
+LARGE_RUNS = 3
+"""Runs of ours at the largest size, however long: one alone pays for the first touch of its memory."""
 TYPES = {WIDE: (np.float64, np.int64), NARROW: (np.float32, np.uint8)}
 
 
@@ -66,7 +69,7 @@ def reset_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def measured(work: Callable[[], Any]) -> dict[str, float]:
+def measured(work: Callable[[], Any], *, at_least: int = 1) -> dict[str, float]:
     """Best CPU seconds and greatest extra memory of several runs."""
     best, extra, begun = float("inf"), 0.0, time.process_time()
     for repeat in itertools.count(1):
@@ -78,7 +81,8 @@ def measured(work: Callable[[], Any]) -> dict[str, float]:
         size = result.nbytes if isinstance(result, np.ndarray) else 0
         extra = max(extra, memory("VmHWM") - before - size)
         del result
-        if time.process_time() - begun > (SECONDS if repeat < ENOUGH else LEAST_SECONDS):
+        long_enough = SECONDS if repeat < ENOUGH else LEAST_SECONDS
+        if repeat >= at_least and time.process_time() - begun > long_enough:
             break
     return {"seconds": best, "extra_mb": extra / MEGABYTE}
 
@@ -136,11 +140,17 @@ def compare(
 def scaling(small: int, large: int) -> list[dict[str, Any]]:
     """Our works at two sizes on the types of large logs; time a row should not grow."""
     records = []
+    for work in ours().values():
+        # The first call of each loads its compiled code.
+        work(*arrays(WARM_UP, *TYPES[NARROW]))
+        work(*arrays(10 * WARM_UP, *TYPES[NARROW]))
     for rows in (small, large):
         score, outcome = arrays(rows, *TYPES[NARROW])
         read = measured(lambda s=score, o=outcome: plain_read(s, o))
         for name, work in {READ: None, **ours()}.items():
-            found = read if work is None else measured(lambda w=work, s=score, o=outcome: w(s, o))
+            found = read
+            if work is not None:
+                found = measured(lambda w=work, s=score, o=outcome: w(s, o), at_least=LARGE_RUNS)
             records.append({"work": name, "rows": rows, **found})
             print(f"{rows:>11,}  {name:24}{found['seconds'] / rows * 1e9:9.2f} ns a row", flush=True)
     return records
