@@ -1,8 +1,4 @@
-"""A debiasing method of your own is one class with its loss; the rest works as for built-in methods.
-
-On the command line too: ``unskew --with examples/add_a_method.py study methods`` makes a table of it beside
-every other method.
-"""
+"""A method of your own is one class. As a table: ``unskew --with examples/add_a_method.py study methods``."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,11 +16,9 @@ class DampedIPS(us.Debiaser):
     needs_propensity: ClassVar[bool] = True
 
     def loss(self, setting, observed, full):
-        error = cross_entropy(observed.conversion, setting.logit(observed))
-        return (observed.propensity**-0.5 * error).mean(-1)
+        return (observed.propensity**-0.5 * cross_entropy(observed.conversion, setting.logit(observed))).mean(-1)
 
 
 if __name__ == "__main__":
-    config = us.RunConfig(method="damped-ips", backbone="mf", seeds=2, crossfit=2, propensity_epochs=5)
-    run = us.run_job(config)
+    run = us.run_job(us.RunConfig(method="damped-ips", backbone="mf", crossfit=2, propensity_epochs=5))
     print({name: metrics["auc"]["mean"] for name, metrics in run.metrics["methods"].items()})

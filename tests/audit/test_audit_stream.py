@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from unskew.audit import stream as stream_module
 from unskew.audit.folds import BLOCK_ROWS, FoldSketches, deal, fold_of_rows
 from unskew.audit.stream import Roles, number_columns, stream
-from unskew.datasets.tables import expand_paths
 from unskew.errors import DataError, ParameterError
 from unskew.metrics import CalibrationSketch
+from unskew.tables import expand_paths
 
 ROLES = Roles("p", "clicked")
 

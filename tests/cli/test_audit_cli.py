@@ -52,6 +52,19 @@ def test_healthy_scores_exit_0_and_overstated_ones_1(capsys: pytest.CaptureFixtu
     assert "The report: audits/bad/report.html" in told
 
 
+def test_without_a_report_the_verdict_is_the_same_and_nothing_is_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log = write_log(factor=2.0)
+    assert main(["audit", log, *COLUMNS, "--no-report"]) == 1
+    alone = capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == [log]
+    assert main(["audit", log, *COLUMNS, "--out", "whole"]) == 1
+    assert capsys.readouterr().out == f"{alone}\nThe report: whole/report.html\n"
+    assert main(["audit", log, *COLUMNS, "--no-report", "--out", "folder"]) == 2
+    assert "--no-report writes no folder" in capsys.readouterr().err
+
+
 def test_the_tolerance_decides() -> None:
     log = write_log(factor=2.0)
     assert main(["audit", log, *COLUMNS, "--out", "strict"]) == 1

@@ -9,10 +9,10 @@ import torch
 from scipy.special import expit, logit
 
 import unskew as us
-from unskew.debias.given import given_propensities
-from unskew.debias.held_out import HeldOut
-from unskew.debias.observed import Observed
-from unskew.debias.setting import Setting
+from unskew.debias.core.given import given_propensities
+from unskew.debias.core.held_out import HeldOut
+from unskew.debias.core.observed import Observed
+from unskew.debias.core.setting import Setting
 from unskew.vocabulary import Vocabulary
 
 USERS, ITEMS, SEEDS = 12, 15, (3, 4)

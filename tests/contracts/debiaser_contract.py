@@ -9,7 +9,8 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 import unskew as us
-from unskew.debias import METHODS, Debiaser, fitting
+from unskew.debias import METHODS, Debiaser
+from unskew.debias.core import fitting
 from unskew.errors import DataError, NotFittedError, ParameterError
 from unskew.training import evaluating, train
 

@@ -10,7 +10,7 @@ import torch
 
 from contracts.click_world import CELLS, JOINT, World, deep
 from unskew import DDPO, DRV2, ESMM, IPSV2
-from unskew.debias.tasks import Tasks
+from unskew.debias.parts.tasks import Tasks
 
 
 def conversion_loss(world: World) -> torch.Tensor:

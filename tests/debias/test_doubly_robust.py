@@ -13,10 +13,10 @@ from torch import Tensor
 
 from unskew import CDR, DR, DRJL, DRMSE, EIB, IPS, MF, MRDR, TDR, DRBias, Log, NeuMF, UnskewError
 from unskew.debias import Batch, Debiaser, Setting
-from unskew.debias.doubly_robust import DoublyRobust
-from unskew.debias.imputation import FORMS
-from unskew.debias.imputation_weights import bias_weight, inverse_weight, variance_weight
-from unskew.debias.joint_learning import JointLearning
+from unskew.debias.parts.doubly_robust import DoublyRobust
+from unskew.debias.parts.imputation import FORMS
+from unskew.debias.parts.imputation_weights import bias_weight, inverse_weight, variance_weight
+from unskew.debias.parts.joint_learning import JointLearning
 from unskew.training import cross_entropy
 
 USERS, ITEMS, SEEDS = 7, 9, (3, 4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import unskew as us
-from unskew.debias.given import given_propensities
+from unskew.debias.core.given import given_propensities
 from unskew.errors import DataError, NotFittedError, ParameterError
 
 SEEDS = (3, 8)

@@ -10,7 +10,7 @@ import torch
 import unskew as us
 from contracts.small_setting import WIDE, clicked_batch, full_batch, small_setting, trained_by
 from unskew.debias import DRJL, KBDR, KBIPS, SNIPS, Batch, Setting
-from unskew.debias.kernel_balance import KernelBalancing, embeddings, kernels, relative_weight
+from unskew.debias.parts.kernel_balance import KernelBalancing, embeddings, kernels, relative_weight
 from unskew.errors import ParameterError
 
 OBSERVED, FULL = clicked_batch(), full_batch()

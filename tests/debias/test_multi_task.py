@@ -9,7 +9,7 @@ from scipy.special import logit
 
 from contracts.click_world import CELLS, World, ce, deep
 from unskew import DDPO, DRV2, ESCM2DR, ESCM2IPS, ESMM, IPSV2, MultiDR, MultiIPW
-from unskew.debias.tasks import Tasks, log_not_both
+from unskew.debias.parts.tasks import Tasks, log_not_both
 
 
 def click_and_both(world: World) -> tuple[np.ndarray, np.ndarray]:

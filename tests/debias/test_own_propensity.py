@@ -10,11 +10,11 @@ from scipy.special import logit
 import unskew as us
 from contracts.click_world import CELLS, ITEMS, JOINT, SEEDS, World, deep
 from unskew import DDPO, DRV2, ESMM, GPL, IPSV2, MF, MultiDR, MultiIPW, NeuMF
-from unskew.debias.click_tower import MAP
-from unskew.debias.held_out import HeldOut
-from unskew.debias.observed import Observed
-from unskew.debias.setting import Setting
-from unskew.debias.tasks import Tasks
+from unskew.debias.core.held_out import HeldOut
+from unskew.debias.core.observed import Observed
+from unskew.debias.core.setting import Setting
+from unskew.debias.parts.click_tower import MAP
+from unskew.debias.parts.tasks import Tasks
 from unskew.errors import ParameterError
 from unskew.metrics import ece
 from unskew.training.inference import logits

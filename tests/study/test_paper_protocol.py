@@ -130,7 +130,7 @@ def test_reading_off_does_not_train(log, fitted):
 
 
 def test_doubly_robust_batches_are_six_to_one_of_pairs_that_stay(log):
-    from unskew.debias.observed import Observed
+    from unskew.debias.core.observed import Observed
     from unskew.training import ObservedAndFull, ShuffledRows, resolve_device
 
     method = make_method("dr-jl", **PAPER.method_options("dr-jl", data="coat", density=log.density))

@@ -8,8 +8,8 @@ import pytest
 
 from unskew.datasets import DATASETS
 from unskew.errors import ParameterError
-from unskew.study.presets import PAPER_NAMES, PRESETS, SOURCES
-from unskew.study.published import TABLES, published, published_row
+from unskew.study.paper_tables.presets import PAPER_NAMES, PRESETS, SOURCES
+from unskew.study.paper_tables.published import TABLES, published, published_row
 
 
 def test_every_table_is_there_and_every_place_is_printed_once():

@@ -14,14 +14,14 @@ import unskew as us
 from unskew.cli import main
 from unskew.errors import ParameterError
 from unskew.metrics import CalibrationSketch, ece
-from unskew.study import reproduction
-from unskew.study.beside import beside, comparisons, summarised
-from unskew.study.correlation import platt_path, rank_correlation, scaled, scaled_ece
-from unskew.study.data_places import found_data
-from unskew.study.presets import PAPER_SOURCES, PRESETS, SOURCES, chosen_presets
-from unskew.study.reproduce import reproduce
-from unskew.study.reproduced import ReproduceConfig
-from unskew.study.results_page import skeleton, with_sections, write_page
+from unskew.study.paper_tables import reproduction
+from unskew.study.paper_tables.beside import beside, comparisons, summarised
+from unskew.study.paper_tables.correlation import platt_path, rank_correlation, scaled, scaled_ece
+from unskew.study.paper_tables.data_places import found_data
+from unskew.study.paper_tables.presets import PAPER_SOURCES, PRESETS, SOURCES, chosen_presets
+from unskew.study.paper_tables.reproduce import reproduce
+from unskew.study.paper_tables.reproduced import ReproduceConfig
+from unskew.study.paper_tables.results_page import skeleton, with_sections, write_page
 from unskew.study.table import Row, long_table, read_tables, summary
 
 WORLD = {"n_users": 40, "n_items": 30, "density": 0.2, "seed": 4}

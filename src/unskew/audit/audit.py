@@ -12,7 +12,6 @@ from unskew.audit.result import AuditResult
 from unskew.audit.segments import SegmentTable, corrected, worst_first
 from unskew.audit.stream import Roles, stream
 from unskew.audit.verdict import Remedy, verdict
-from unskew.datasets.tables import Paths, expand_paths
 from unskew.errors import DataError
 from unskew.estimator import require
 from unskew.metrics import (
@@ -27,6 +26,7 @@ from unskew.metrics import (
 )
 from unskew.metrics.sketch import load_pass
 from unskew.progress import SILENT, Progress
+from unskew.tables import Paths, expand_paths
 
 DEFAULT_TOLERANCE = 0.05
 """Relative error of the weights, and so of an estimate by IPS, that an audit lets pass."""

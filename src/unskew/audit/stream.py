@@ -20,9 +20,9 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from unskew.datasets.tables import reading, require_columns
 from unskew.errors import DataError
 from unskew.metrics._inputs import parts_of
+from unskew.tables import reading, require_columns
 
 RecordBatch = Any
 """A ``pyarrow.RecordBatch``; pyarrow ships no types."""

@@ -14,9 +14,9 @@ from unskew.audit.weights import WeightsResult, prepared, write_with
 from unskew.calibration import Calibrator, make_calibrator
 from unskew.columns import column_of, frame_of
 from unskew.datasets import read_log
-from unskew.datasets.tables import Paths, read_table, require_columns
 from unskew.errors import ParameterError
 from unskew.progress import SILENT, Progress
+from unskew.tables import Paths, read_table, require_columns
 
 if TYPE_CHECKING:
     from unskew.log import Log

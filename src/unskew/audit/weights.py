@@ -32,12 +32,12 @@ from unskew.audit.stream import (
     stream,
 )
 from unskew.calibration import Calibrator, make_calibrator
-from unskew.datasets.tables import Paths, expand_paths, require_columns
 from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.estimator import require
 from unskew.files import whole_file
 from unskew.metrics import CalibrationSketch, mean_outcome_over_score, wce
 from unskew.progress import SILENT, Progress
+from unskew.tables import Paths, expand_paths, require_columns
 
 ADDED = (
     pa.field("propensity_calibrated", pa.float64()),

@@ -42,9 +42,9 @@ def reproduce(
     from rich.console import Console
 
     from unskew.progress import progress_bars
-    from unskew.study.reproduce import reproduce as run
-    from unskew.study.reproduced import ReproduceConfig
-    from unskew.study.results_page import write_page
+    from unskew.study.paper_tables.reproduce import reproduce as run
+    from unskew.study.paper_tables.reproduced import ReproduceConfig
+    from unskew.study.paper_tables.results_page import write_page
 
     config = ReproduceConfig(
         presets=tuple(presets),

@@ -11,8 +11,8 @@ from unskew.datasets import coat, files, kuairand, synthetic, yahoo_r3
 from unskew.datasets.dataset import Dataset, Protocol
 from unskew.datasets.files import read_log
 from unskew.datasets.synthetic import Truth
-from unskew.datasets.tables import expand_paths, read_table
 from unskew.errors import ParameterError
+from unskew.tables import expand_paths, read_table
 
 __all__ = [
     "DATASETS",

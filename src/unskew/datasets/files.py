@@ -10,9 +10,9 @@ from typing import Any, Literal
 import numpy as np
 
 from unskew.datasets.dataset import Dataset, Protocol, errors_name, without_leaked_cells
-from unskew.datasets.tables import Paths, column_names, concatenate, expand_paths, read_file
 from unskew.errors import DataError, ParameterError
 from unskew.log import Duplicates, Log, Space
+from unskew.tables import Paths, column_names, concatenate, expand_paths, read_file
 from unskew.vocabulary import UNSEEN_CODE, Vocabulary
 
 

@@ -17,9 +17,9 @@ from unskew.datasets.dataset import (
     require_root,
     without_leaked_cells,
 )
-from unskew.datasets.tables import Table, concatenate, read_file
 from unskew.errors import DataError, ParameterError
 from unskew.log import Features, Log
+from unskew.tables import Table, concatenate, read_file
 from unskew.vocabulary import UNSEEN_CODE, Vocabulary
 
 FIRST_STANDARD = "log_standard_4_08_to_4_21_pure.csv"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from unskew.debias.att import ATT
-from unskew.debias.base import Debiaser
 from unskew.debias.cdr import CDR
+from unskew.debias.core.base import Debiaser
+from unskew.debias.core.plans import PassPlan, StagePlan, StepPlan
+from unskew.debias.core.setting import Batch, Setting
+from unskew.debias.core.storage import load_model
 from unskew.debias.ddpo import DDPO
 from unskew.debias.dr import DR
 from unskew.debias.dr_bias import DRBias
@@ -24,11 +27,8 @@ from unskew.debias.mrdr import MRDR
 from unskew.debias.multi_dr import MultiDR
 from unskew.debias.multi_ipw import MultiIPW
 from unskew.debias.naive import Naive
-from unskew.debias.plans import PassPlan, StagePlan, StepPlan
-from unskew.debias.setting import Batch, Setting
 from unskew.debias.snips import SNIPS
 from unskew.debias.stable_dr import StableDR
-from unskew.debias.storage import load_model
 from unskew.debias.table import METHODS, make_method, register
 from unskew.debias.tdr import TDR
 

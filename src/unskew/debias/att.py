@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unskew.debias.full_space import FullSpace
-from unskew.debias.plans import Loss, PassPlan, StagePlan, StepPlan
-from unskew.debias.setting import Batch, Setting
+from unskew.debias.core.plans import Loss, PassPlan, StagePlan, StepPlan
+from unskew.debias.core.setting import Batch, Setting
+from unskew.debias.parts.full_space import FullSpace
 from unskew.estimator import require
 from unskew.training import cross_entropy, stratified
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from unskew.backbones.base import Embedded, Network
-from unskew.debias.hosted import Hosted
-from unskew.debias.setting import Batch, Setting
+from unskew.debias.core.setting import Batch, Setting
+from unskew.debias.parts.hosted import Hosted
 from unskew.estimator import require
 from unskew.training import evaluating
 

@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unskew.debias.multi_task import MultiTask
-from unskew.debias.setting import Batch, Setting
-from unskew.debias.tasks import Tasks
+from unskew.debias.core.setting import Batch, Setting
+from unskew.debias.parts.multi_task import MultiTask
+from unskew.debias.parts.tasks import Tasks
 from unskew.training import cross_entropy, stratified
 
 FLOOR = 1e-6

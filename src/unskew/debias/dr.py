@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unskew.debias.doubly_robust import DoublyRobust
-from unskew.debias.setting import Batch, Setting
+from unskew.debias.core.setting import Batch, Setting
+from unskew.debias.parts.doubly_robust import DoublyRobust
 from unskew.estimator import require
 
 

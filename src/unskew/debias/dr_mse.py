@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.checks import require_share
-from unskew.debias.imputation_weights import bias_weight, variance_weight
-from unskew.debias.joint_learning import JointLearning
+from unskew.debias.core.checks import require_share
+from unskew.debias.parts.imputation_weights import bias_weight, variance_weight
+from unskew.debias.parts.joint_learning import JointLearning
 
 
 @dataclass(kw_only=True)

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.ips_v2 import IPSV2
-from unskew.debias.setting import Batch, Setting
-from unskew.debias.tasks import Tasks
+from unskew.debias.parts.tasks import Tasks
 from unskew.training import stratified
 
 

@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from unskew.debias.joint_learning import JointLearning
-from unskew.debias.plans import PassPlan
-from unskew.debias.setting import Batch, Setting
+from unskew.debias.core.plans import PassPlan
+from unskew.debias.core.setting import Batch, Setting
+from unskew.debias.parts.joint_learning import JointLearning
 from unskew.estimator import require
 
 

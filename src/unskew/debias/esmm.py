@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.own_propensity import OwnPropensity, Source
-from unskew.debias.setting import Batch, Setting
-from unskew.debias.tasks import Tasks
+from unskew.debias.core.setting import Batch, Setting
+from unskew.debias.parts.own_propensity import OwnPropensity, Source
+from unskew.debias.parts.tasks import Tasks
 
 
 @dataclass(kw_only=True)

@@ -8,13 +8,13 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from unskew.debias.checks import require_share
+from unskew.debias.core.checks import require_share
+from unskew.debias.core.plans import Loss, StagePlan, StepPlan
+from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.mrdr import MRDR
-from unskew.debias.own_propensity import OwnPropensity, Source
-from unskew.debias.plans import Loss, StagePlan, StepPlan
-from unskew.debias.propensity_penalties import mean_penalties
-from unskew.debias.setting import Batch, Setting
-from unskew.debias.tasks import Tasks
+from unskew.debias.parts.own_propensity import OwnPropensity, Source
+from unskew.debias.parts.propensity_penalties import mean_penalties
+from unskew.debias.parts.tasks import Tasks
 from unskew.estimator import require
 
 

@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from unskew.debias.imputation import FORMS, ImputationForm, SquaredPseudoLabel
-from unskew.debias.own_propensity import OwnPropensity, Source
-from unskew.debias.setting import Batch, Setting
-from unskew.debias.tasks import Tasks, squared_click_losses
+from unskew.debias.core.setting import Batch, Setting
+from unskew.debias.parts.imputation import FORMS, ImputationForm, SquaredPseudoLabel
+from unskew.debias.parts.own_propensity import OwnPropensity, Source
+from unskew.debias.parts.tasks import Tasks, squared_click_losses
 from unskew.estimator import require
 from unskew.training import stratified
 

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.imputation_weights import inverse_weight
-from unskew.debias.joint_learning import JointLearning
-from unskew.debias.kernel_balance import KernelBalancing
-from unskew.debias.plans import PassPlan, StepPlan
-from unskew.debias.setting import Batch, Setting
+from unskew.debias.core.plans import PassPlan, StepPlan
+from unskew.debias.core.setting import Batch, Setting
+from unskew.debias.parts.imputation_weights import inverse_weight
+from unskew.debias.parts.joint_learning import JointLearning
+from unskew.debias.parts.kernel_balance import KernelBalancing
 
 
 @dataclass(kw_only=True)

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from unskew.debias.core.plans import PassPlan, StepPlan
+from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.ips import IPS
-from unskew.debias.kernel_balance import KernelBalancing
-from unskew.debias.plans import PassPlan, StepPlan
-from unskew.debias.setting import Batch, Setting
+from unskew.debias.parts.kernel_balance import KernelBalancing
 
 
 @dataclass(kw_only=True)

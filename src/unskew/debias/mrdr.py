@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.imputation_weights import variance_weight
-from unskew.debias.joint_learning import Copy, JointLearning
+from unskew.debias.parts.imputation_weights import variance_weight
+from unskew.debias.parts.joint_learning import Copy, JointLearning
 
 
 @dataclass(kw_only=True)

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.imputation import FORMS
-from unskew.debias.plans import PassPlan, StepPlan
-from unskew.debias.setting import Batch, Setting
-from unskew.debias.shifted_propensity import ShiftedPropensity
+from unskew.debias.core.plans import PassPlan, StepPlan
+from unskew.debias.core.setting import Batch, Setting
+from unskew.debias.parts.imputation import FORMS
+from unskew.debias.parts.shifted_propensity import ShiftedPropensity
 from unskew.debias.snips import SNIPS
 from unskew.estimator import require
 from unskew.training import stratified

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from unskew.debias.att import ATT
-from unskew.debias.base import Debiaser
 from unskew.debias.cdr import CDR
+from unskew.debias.core.base import Debiaser
 from unskew.debias.ddpo import DDPO
 from unskew.debias.dr import DR
 from unskew.debias.dr_bias import DRBias

@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unskew.debias.hosted import Hosted
-from unskew.debias.setting import Batch, Setting
+from unskew.debias.core.setting import Batch, Setting
+from unskew.debias.parts.hosted import Hosted
 from unskew.estimator import require
 
 

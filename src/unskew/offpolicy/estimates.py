@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from unskew.debias.given import given_propensities
+from unskew.debias.core.given import given_propensities
 from unskew.errors import DataError
 from unskew.log import Log
 from unskew.offpolicy.contributions import statistic_of

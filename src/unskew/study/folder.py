@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unskew.debias.storage import write_models
+from unskew.debias.core.storage import write_models
 from unskew.files import whole_folder, write_json
 from unskew.propensity.storage import write_propensity
 from unskew.saved import write_config

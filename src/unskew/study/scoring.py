@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from unskew.columns import column_of, frame_of
-from unskew.datasets.tables import read_table
 from unskew.debias import load_model
 from unskew.errors import DataError
 from unskew.files import whole_file
 from unskew.propensity import load_propensity
+from unskew.tables import read_table
 from unskew.vocabulary import Unseen
 
 ADDED = ("conversion", "conversion_std", "propensity")

@@ -1,0 +1,1 @@
+"""What every method stands on: its declaration, its training over O and D, its propensities, its files."""

@@ -1,0 +1,108 @@
+"""Trains the networks of any method on a log, one replica per seed, in groups where memory is short."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from unskew.debias.core.given import GivenPropensities
+from unskew.debias.core.held_out import HeldOut
+from unskew.debias.core.method import Method
+from unskew.debias.core.observed import Observed
+from unskew.debias.core.passes import passes_of
+from unskew.debias.core.setting import Setting
+from unskew.debias.core.split import Split
+from unskew.debias.core.stacking import share_of_propensities, stacked_propensities
+from unskew.debias.core.trained import Networks, Trained, untrained
+from unskew.debias.core.validation import validation_loss
+from unskew.log import Log
+from unskew.progress import Progress
+from unskew.training import History, Schedule, in_groups, train
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to train on, where, and whom to tell how far it is.
+
+    Parameters
+    ----------
+    seeds
+        One replica for each; a seed may come several times, with other propensities.
+    validation
+        A log to choose the epoch on instead of a share of O.
+    label
+        What the progress bar calls this training.
+    """
+
+    log: Log
+    seeds: tuple[int, ...]
+    device: torch.device
+    validation: Log | None
+    progress: Progress
+    label: str
+
+
+def train_replicas(method: Method, job: Job, given: GivenPropensities | None) -> Trained:
+    """Train the replicas of all seeds, in one go if they fit into memory."""
+
+    def train_some(replicas: slice) -> Trained:
+        own = share_of_propensities(given, replicas)
+        return _train_at_once(method, job, job.seeds[replicas], own)
+
+    parts = in_groups(len(job.seeds), train_some)
+    return parts[0] if len(parts) == 1 else Trained.joined(parts, _fresh(method, job, job.seeds), job.seeds)
+
+
+def train_sets(method: Method, job: Job, given: Sequence[GivenPropensities | None]) -> list[Trained]:
+    """Train all seeds with each set of propensities in one stack; then each set's share of it."""
+    seeds, size = job.seeds, len(job.seeds)
+    whole = train_replicas(method, replace(job, seeds=seeds * len(given)), stacked_propensities(given))
+    return [
+        whole.share(slice(number * size, (number + 1) * size), _fresh(method, job, seeds), seeds)
+        for number in range(len(given))
+    ]
+
+
+def _fresh(method: Method, job: Job, seeds: tuple[int, ...]) -> Networks:
+    return untrained(method, job.log.n_users, job.log.n_items, seeds, job.device)
+
+
+def _train_at_once(
+    method: Method, job: Job, seeds: tuple[int, ...], given: GivenPropensities | None
+) -> Trained:
+    log = job.log
+    data = Observed(log, given, seeds, job.device)
+    training, held_out = data.split(method.validation_share if job.validation is None else 0.0)
+    networks = _fresh(method, job, seeds)
+    setting = Setting(
+        networks=networks,
+        density=log.density,
+        clicks=data.observed(training),
+        given=data.propensity is not None,
+        held_out=HeldOut(data.population, seeds),
+    )
+    validate = validation_loss(
+        networks["prediction"], data, held_out, log, job.validation, weighted=method.selection == "snips"
+    )
+    rates = {name: method.learning_rates().get(name, method.learning_rate) for name in networks}
+    decays = {name: method.weight_decays().get(name, method.weight_decay) for name in networks}
+    history = History()
+    for stage in method.stages():
+        epochs = method.epochs if stage.epochs is None else stage.epochs
+        history = history + train(
+            networks,
+            passes_of(stage, setting, data, training, method.batch_size),
+            Schedule(epochs, rates, decays, method.patience if stage.selects else None),
+            replicas=len(seeds),
+            validate=validate,
+            tracker=job.progress.task(job.label, epochs),
+        )
+    return Trained(
+        networks=networks,
+        setting=setting,
+        history=history,
+        validation_loss=None if validate is None else validate().tolist(),
+        split=Split.of(log, held_out.shape[1]),
+    )

@@ -1,0 +1,73 @@
+"""A stack of replicas: its networks before training, and all that training leaves, joined or shared out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from unskew.backbones import Network
+from unskew.debias.core.method import Method
+from unskew.debias.core.setting import Setting
+from unskew.debias.core.split import Split
+from unskew.debias.core.stacking import joined_setting, share_of_history, share_of_network, share_of_setting
+from unskew.seeds import stream
+from unskew.training import History, join_histories, join_networks
+
+Networks = dict[str, Network]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training leaves of a stack of replicas."""
+
+    networks: Networks
+    setting: Setting
+    """What the losses saw last, for :meth:`Method.finish`."""
+    history: History
+    validation_loss: list[float] | None
+    """Of each replica at its chosen epoch; None where nothing was held out."""
+    split: Split
+
+    @classmethod
+    def joined(cls, parts: Sequence[Trained], fresh: Networks, seeds: tuple[int, ...]) -> Trained:
+        """All replicas of several groups, in untrained networks of as many."""
+        networks = {
+            name: join_networks([part.networks[name] for part in parts], network)
+            for name, network in fresh.items()
+        }
+        losses = [part.validation_loss for part in parts if part.validation_loss is not None]
+        return cls(
+            networks=networks,
+            setting=joined_setting([part.setting for part in parts], networks, seeds),
+            history=join_histories([part.history for part in parts]),
+            validation_loss=[loss for part in losses for loss in part] if losses else None,
+            split=parts[0].split,
+        )
+
+    def share(self, replicas: slice, fresh: Networks, seeds: tuple[int, ...]) -> Trained:
+        """What some of the replicas would have been alone, in untrained networks of as many."""
+        networks = {
+            name: share_of_network(self.networks[name], network, replicas) for name, network in fresh.items()
+        }
+        return Trained(
+            networks=networks,
+            setting=share_of_setting(self.setting, networks, replicas, seeds),
+            history=share_of_history(self.history, replicas),
+            validation_loss=None if self.validation_loss is None else self.validation_loss[replicas],
+            split=self.split,
+        )
+
+
+def untrained(
+    method: Method, n_users: int, n_items: int, seeds: Sequence[int], device: torch.device
+) -> Networks:
+    """Networks of one replica per seed; a seed's first weights do not depend on the others'."""
+    return {
+        name: method.backbones()
+        .get(name, method.backbone)
+        .build(n_users, n_items, [stream(seed, name) for seed in seeds], towers)
+        .to_device(device)
+        for name, towers in method.networks().items()
+    }

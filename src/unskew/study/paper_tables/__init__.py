@@ -1,0 +1,1 @@
+"""``unskew reproduce``: the paper's tables and figures beside the published numbers."""

@@ -1,0 +1,174 @@
+"""``unskew reproduce``: presets from data to tables and figures beside the paper's, all in one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from unskew.backbones import NeuMF
+from unskew.progress import SILENT, Progress
+from unskew.study.cells import CellStore
+from unskew.study.paper import PaperProtocol
+from unskew.study.paper_tables.beside import beside, comparisons, summarised
+from unskew.study.paper_tables.correlation_study import ece_against_performance
+from unskew.study.paper_tables.data_places import found_data
+from unskew.study.paper_tables.efficiency import show_efficiency, timings
+from unskew.study.paper_tables.presets import SOURCES, Preset, chosen_presets, sources_of
+from unskew.study.paper_tables.reproduced import ReproduceConfig, Reproduced
+from unskew.study.paper_tables.reproduced_folder import facts_of, write_folder
+from unskew.study.paper_tables.reproduction import OTHER_TEST, Reproduction
+from unskew.study.paper_tables.reproduction_rows import method_rows, propensity_rows
+from unskew.study.paper_tables.switches import switch_table
+from unskew.study.protocol import ProtocolSettings, protocol_settings
+from unskew.study.table import long_table
+
+CELLS = "cells"
+HONEST_FOLDS = 5
+HONEST_CLIP = 0.01
+"""The clip that figures of weights tell of; methods have their own."""
+
+
+def reproduce(config: ReproduceConfig, progress: Progress = SILENT) -> Reproduced:
+    """Run the presets and write the folder: tables, figures, and the long table they are made from."""
+    data, root, notes = found_data(config.data, config.root)
+    presets, left_out = chosen_presets(list(config.presets), data, config.protocol)
+    settings = _settings(config, data, PaperProtocol().reversed(*config.reversed))
+    config.out.mkdir(parents=True, exist_ok=True)
+    with CellStore(config.out / CELLS).opened() as store:
+
+        def work_with(chosen: ProtocolSettings) -> Reproduction:
+            return Reproduction(
+                data,
+                root,
+                chosen,
+                store,
+                seeds=config.seed_list,
+                options=config.options,
+                backbone=NeuMF(**config.backbone_params),
+                method_params=config.method_params,
+                device=config.device,
+                progress=progress,
+            )
+
+        work = work_with(settings)
+        result = Reproduced(config, work.dataset.name, facts_of(config), settings.labels, notes + left_out)
+        rows = list(_rows(work, presets))
+        result.table = long_table(rows)
+        for preset in presets:
+            if preset.kind in ("propensities", "methods"):
+                _add_tables(result, work, preset)
+            elif preset.kind == "efficiency":
+                _add_efficiency(result, work, preset)
+            elif preset.kind == "switches":
+                switched = switch_table(
+                    lambda switches: work_with(_settings(config, data, switches)), settings.switches, preset
+                )
+                result.tables[preset.name] = [switched]
+            else:
+                _add_figure(result, work, preset)
+    write_folder(result)
+    return result
+
+
+def _settings(config: ReproduceConfig, data: str, switches: PaperProtocol) -> ProtocolSettings:
+    return protocol_settings(
+        config.protocol,
+        crossfit=HONEST_FOLDS,
+        propensity_epochs=config.propensity_epochs,
+        p_min=HONEST_CLIP,
+        data=data,
+        switches=switches,
+    )
+
+
+def _rows(work: Reproduction, presets: Sequence[Preset]) -> Iterator[dict[str, Any]]:
+    """The long table's rows of all presets, each once."""
+    protocol = work.settings.name
+    if any(preset.kind in ("propensities", "methods", "figure") for preset in presets):
+        yield from propensity_rows(work, sources_of(protocol))
+    wanted: dict[str, dict[str, None]] = {}
+    for preset in presets:
+        for method in preset.methods if preset.kind == "methods" else ():
+            wanted.setdefault(method, {}).update(dict.fromkeys(preset.rows_of(method, protocol)))
+    for method, chosen in wanted.items():
+        yield from method_rows(work, method, list(chosen))
+
+
+def _add_tables(result: Reproduced, work: Reproduction, preset: Preset) -> None:
+    assert result.table is not None
+    protocol = work.settings.name
+    part = "propensity" if preset.kind == "propensities" else "method"
+    names = [work.dataset.name]
+    if part == "method":
+        names += [f"{work.dataset.name} ({test})" for test in work.tests if test]
+    for number, name in enumerate(names):
+        found = summarised(result.table, preset, protocol, name, part)
+        if number == 0:
+            result.comparisons[preset.name] = comparisons(found, preset)
+        measured = _measured_on(work, number) if part == "method" else _judged_on(work)
+        if preset.name == "table-sota" and protocol == "paper":
+            measured += "; methods without published code keep their own defaults, the epoch chosen on clicks"
+        with_paper = number == 0 or protocol == "honest"
+        shown = beside(found, preset, note=measured, with_paper=with_paper)
+        result.tables.setdefault(preset.name, []).append(shown)
+
+
+def _measured_on(work: Reproduction, number: int) -> str:
+    own = work.settings.test_protocol
+    kind = {"paper": "as shipped", "honest": "leak-free"}[own] if number == 0 else OTHER_TEST[own]
+    return f"{work.settings.name} protocol, test set {kind}"
+
+
+def _judged_on(work: Reproduction) -> str:
+    if work.settings.name == "paper":
+        return "paper protocol: ECE where its switches say"
+    return "honest protocol: out-of-fold scores of every pair, at the true rate"
+
+
+def _add_efficiency(result: Reproduced, work: Reproduction, preset: Preset) -> None:
+    keys = list(dict.fromkeys((*sources_of(work.settings.name), "batch_ensemble")))
+    found = timings(work, keys)
+    assert result.table is not None
+    extra = [
+        {
+            "dataset": work.dataset.name,
+            "protocol": work.settings.name,
+            "propensity": each.source.propensity,
+            "calibrator": each.source.calibrator,
+            "method": "",
+            "seed": work.seeds[0],
+            "metric": f"{what}_seconds",
+            "value": getattr(each, what),
+            "part": "timing",
+        }
+        for each in found
+        for what in ("training", "inference")
+    ]
+    result.table = pa.concat_tables([result.table, long_table(extra)])
+    result.tables[preset.name] = [show_efficiency(found, preset.title, result.facts["machine"])]
+
+
+def _add_figure(result: Reproduced, work: Reproduction, preset: Preset) -> None:
+    from unskew.report.plots.reproduction import ece_performance_figure, histogram_grid, reliability_grid
+    from unskew.report.style import svg
+
+    protocol = work.settings.name
+    title = f"{preset.title} ({work.dataset.name}, {protocol} protocol)"
+    if preset.name == "fig-ece-vs-performance":
+        study = ece_against_performance(work)
+        result.correlations = study.correlations
+        result.tables[preset.name] = [study.shown(preset.title)]
+        figure = ece_performance_figure(study.clouds, study.notes, connected=protocol == "paper")
+    else:
+        sketches = {
+            SOURCES[key].title: each.sketch for key, each in work.estimated(sources_of(protocol)).items()
+        }
+        if preset.name == "fig-reliability":
+            figure = reliability_grid(sketches)
+        else:
+            # A constant has one bar, in which nothing can be seen.
+            sketches.pop(SOURCES["constant"].title, None)
+            figure = histogram_grid(sketches)
+    result.figures[preset.name] = svg(figure, name=preset.name, title=title, standalone=True)
