@@ -16,9 +16,10 @@ class DampedIPS(us.Debiaser):
     needs_propensity: ClassVar[bool] = True
 
     def loss(self, setting, observed, full):
-        return (observed.propensity**-0.5 * cross_entropy(observed.conversion, setting.logit(observed))).mean(-1)
+        error = cross_entropy(observed.conversion, setting.logit(observed))
+        return (observed.propensity**-0.5 * error).mean(-1)
 
 
 if __name__ == "__main__":
-    run = us.run_job(us.RunConfig(method="damped-ips", backbone="mf", crossfit=2, propensity_epochs=5))
-    print({name: metrics["auc"]["mean"] for name, metrics in run.metrics["methods"].items()})
+    run = us.RunConfig(method="damped-ips", backbone="mf", crossfit=2, propensity_epochs=5)
+    print({name: of["auc"]["mean"] for name, of in us.run_job(run).metrics["methods"].items()})

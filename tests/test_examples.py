@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-MOST_LINES = 25
+MOST_LINES = 30
 SHOWN = {
     "quickstart": r"propensities: ECE 0\.\d+.*\nauc +0\.\d+ ± 0\.\d+",
     "own_propensities": r"naive +mean conversion 0\.4.*\nsnips +mean conversion 0\.3",
