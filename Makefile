@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= passive
 # Small enough for a minute on two cores; the epochs without early stopping make raw propensities overconfident.
 DEMO_WORLD := $(foreach each,n_users=180 n_items=130 density=0.15 bias=1.2 dimension=2,--option $(each))
 
-.PHONY: demo test lint typecheck pytest bench bench-gpu install clean help
+.PHONY: demo test lint typecheck pytest bench bench-gpu docs install clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -49,6 +49,9 @@ bench: $(VENV)/.installed-test  ## the benchmarks a CPU can run
 
 bench-gpu: $(VENV)/.installed-test  ## the benchmarks of speed and memory, on a GPU
 	$(BIN)/python -m benchmarks --device cuda
+
+docs: $(VENV)/.installed  ## write docs/api.md from the docstrings
+	$(BIN)/python docs/make_api.py
 
 clean:  ## remove .venv and caches; never your runs
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
