@@ -239,7 +239,10 @@ class TestPage:
 class TestChoice:
     def test_all_leaves_out_what_does_not_fit_and_says_so(self):
         chosen, left_out = chosen_presets(["all"], "coat", "honest")
-        assert {preset.name for preset in chosen} == set(PRESETS) - {"table-kuairand", "table-switches"}
+        names = {preset.name for preset in chosen}
+        assert names == set(PRESETS) - {"table-kuairand", "table-switches", "table-grid"}
+        with_it, _ = chosen_presets(["all", "table-grid"], "coat", "honest")
+        assert {preset.name for preset in with_it} == names | {"table-grid"}
         assert any("table-kuairand is left out" in line for line in left_out)
 
     @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ def reproduce(
         list[str],
         typer.Argument(
             help="table-ece, table-ips, table-dr, table-kuairand, table-sota, table-efficiency,"
-            " table-switches, fig-reliability, fig-histogram, fig-ece-vs-performance, or all."
+            " table-switches, fig-reliability, fig-histogram, fig-ece-vs-performance, or all of these;"
+            " table-grid (every method of the paper with every propensity)."
         ),
     ],
     data: Annotated[

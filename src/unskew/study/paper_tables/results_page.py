@@ -63,8 +63,10 @@ t-test with Holm's correction over the whole table; ‡ is the paper's own mark;
 of the paper's standard deviations our mean is away from its mean. To make it again:
 
 ```
-unskew reproduce all --data coat --root DATA/coat --protocol paper --seeds 10 --write-docs docs/results.md
-unskew reproduce all --data coat --root DATA/coat --protocol honest --seeds 10 --write-docs docs/results.md
+for protocol in paper honest; do
+  unskew reproduce all table-grid --data coat --root DATA/coat --protocol $protocol --seeds 10 \\
+    --write-docs docs/results.md
+done
 ```
 
 ## In short
