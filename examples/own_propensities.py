@@ -1,17 +1,18 @@
 """You have a propensity of your own, in a column of your table of impressions. Use it as it is."""
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
 
 import unskew as us
 
 random = np.random.default_rng(0)
-shown = pd.DataFrame({"uid": random.integers(60, size=20_000), "iid": random.integers(40, size=20_000)})
 on_top = random.random(20_000) < 0.25  # a better place: clicked and bought more often, whatever the item
-shown["p"] = np.where(on_top, 0.5, 0.1)  # what your own model says about each impression
-shown["clicked"] = (random.random(20_000) < shown.p).astype(int)
+p = np.where(on_top, 0.5, 0.1)  # what your own model says about each impression
+clicked = (random.random(20_000) < p).astype(int)
 bought = random.random(20_000) < np.where(on_top, 0.6, 0.2)
-shown["bought"] = np.where(shown.clicked == 1, bought, np.nan)  # known only where it was clicked
+known = np.where(clicked == 1, bought, np.nan)  # known only where it was clicked
+ids = {"uid": random.integers(60, size=20_000), "iid": random.integers(40, size=20_000)}
+shown = pa.table({**ids, "p": p, "clicked": clicked, "bought": known})  # or a data frame of yours
 
 names = {"user": "uid", "item": "iid", "click": "clicked", "conversion": "bought"}
 log = us.Log.from_frame(shown, **names, keep=("p",), space="impressions")

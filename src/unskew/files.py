@@ -49,7 +49,9 @@ def check_target(folder: Path, *, overwrite: bool, marker: str = CONFIG, holds: 
         )
     if not overwrite:
         raise RunFolderError(
-            f"holds {holds} already", where=str(folder), remedy="choose another --out, or give --overwrite"
+            f"holds {holds} already",
+            where=str(folder),
+            remedy="choose another --out, or give --overwrite (overwrite=True)",
         )
 
 

@@ -7,12 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+MOST_COUNTED = 100_000
+"""Steps up to which their number tells a person something."""
+
 
 class Tracker(Protocol):
     """One task's progress."""
 
     def advance(self, steps: int = 1) -> None:
         """So many steps are done."""
+        ...
+
+    def say(self, what: str) -> None:
+        """What it is about at the moment."""
         ...
 
     def finish(self) -> None:
@@ -33,6 +40,9 @@ class _Silent:
         return self
 
     def advance(self, steps: int = 1) -> None:
+        return None
+
+    def say(self, what: str) -> None:
         return None
 
     def finish(self) -> None:
@@ -56,13 +66,17 @@ class _Bar:
         from rich.progress import Progress as Rich
 
         assert isinstance(bars, Rich)
-        self._bars = bars
+        self._bars, self._description = bars, description
         self._task = bars.add_task(description, total=total)
 
     def advance(self, steps: int = 1) -> None:
         self._bars.advance(self._task, steps)
 
+    def say(self, what: str) -> None:
+        self._bars.update(self._task, description=f"{self._description} · {what}")
+
     def finish(self) -> None:
+        self._bars.update(self._task, description=self._description)
         task = next(task for task in self._bars.tasks if task.id == self._task)
         self._bars.update(self._task, completed=task.total)
 
@@ -76,12 +90,22 @@ def progress_bars(show: bool | None = None) -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Rich
+    from rich.progress import Task as RichTask
+    from rich.text import Text
+
+    class Done(MofNCompleteColumn):
+        """Steps that a person can count, else a share."""
+
+        def render(self, task: RichTask) -> Text:
+            if task.total is None or task.total <= MOST_COUNTED:
+                return super().render(task)
+            return Text(f"{task.percentage:.0f} %", style="progress.download")
 
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        Done(),
         TimeRemainingColumn(),
     )
     with Rich(*columns, console=Console(stderr=True)) as bars:

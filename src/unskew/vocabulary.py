@@ -74,7 +74,8 @@ class Vocabulary:
             raise DataError(
                 f"{self.name} {array[row]!s} was not seen in training ({count} such rows)",
                 where=f"column '{self.name}', row {row}",
-                remedy="leave these rows out, or ask for NaN predictions with unseen='nan' (--unseen nan)",
+                remedy="leave these rows out (of a test file: unseen='drop', --option unseen=drop), or ask"
+                " for NaN (of predictions: unseen='nan', --unseen nan)",
             )
         return np.where(known, position, UNSEEN_CODE).astype(np.int32)
 

@@ -130,8 +130,9 @@ def test_a_given_folder_is_replaced_only_if_it_is_an_audit_and_asked_for(
     log = write_log()
     assert main(["audit", log, *COLUMNS, "--out", "found"]) == 0
     assert main(["audit", log, *COLUMNS, "--out", "found"]) == 2
-    assert "found: holds an audit already. To fix: choose another --out, or give --overwrite." in (
-        capsys.readouterr().err
+    assert (
+        "found: holds an audit already. To fix: choose another --out, or give --overwrite (overwrite=True)."
+        in (capsys.readouterr().err)
     )
     assert main(["audit", log, *COLUMNS, "--out", "found", "--overwrite"]) == 0
     Path("mine").mkdir()

@@ -257,6 +257,15 @@ def test_impressions_are_events_of_their_own(tmp_path):
     assert data.facts["leaked_cells_found"] == 0
 
 
+def test_a_labelled_test_file_without_clicks_serves_impressions_too(tmp_path):
+    write_csv(pa.table(TRAIN), tmp_path / "train.csv")
+    write_csv(pa.table(TEST), tmp_path / "test.csv")
+    options = {"train": "train.csv", "test": "test.csv", "space": "impressions", **NAMES}
+    data = load_by_name("files", tmp_path, **options)
+    assert data.test.n_clicks == len(data.test) == 4, "the pair of training that is tested is no leak"
+    np.testing.assert_array_equal(data.test.known_conversion(), TEST["bought"])
+
+
 @pytest.fixture
 def with_strangers(tmp_path):
     write_csv(pa.table(TRAIN), tmp_path / "train.csv")

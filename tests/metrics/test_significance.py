@@ -111,6 +111,7 @@ def test_differences_that_do_not_vary_are_as_sure_as_the_sign_test():
     assert (same.difference, same.low, same.high, same.p_value) == (0, 0, 0, 1)
     assert paired_test([0.7, 0.8], [0.7, 0.8], test="wilcoxon").p_value == 1
     assert paired_test([2.0, 3.0], [1.0, 2.0]).p_value == 0.5
+    assert paired_test([0.619886, 0.611685], [0.606076, 0.597875]).p_value == 0.5, "equal but for rounding"
     assert paired_test(np.arange(2.0, 12.0), np.arange(1.0, 11.0)).p_value == 2 / 1024
 
 

@@ -64,7 +64,7 @@ def _number(value: float | None, digits: int = 4) -> str:
 
 def _figures(result: AuditResult) -> Table:
     table = Table(title="Figures", title_justify="left")
-    for title in ("", "value", "95 % interval", "noise alone"):
+    for title in ("", "value", "without noise, 95 %", "noise alone"):
         table.add_column(title, justify="right" if title else "left")
     for name, figure in (("ECE", result.ece), ("WCE", result.wce)):
         limits = "–" if figure.low is None else f"{_number(figure.low)} to {_number(figure.high)}"

@@ -24,9 +24,14 @@ def print_run(metrics: Mapping[str, Any], findings: Sequence[Finding] = ()) -> N
     data = metrics["data"]
     console.print(
         f"{data['name']}: {data['users']:,} users × {data['items']:,} items, {data['clicks']:,} clicks,"
-        f" density {data['density']:.4g}; {data['test_rows']:,} test rows,"
-        f" {data['leaked_cells_dropped']:,} leaked cells dropped"
+        f" density {data['density']:.4g}; {_test_rows(data)}"
     )
+    unclicked = data["rows"] - data["clicks"]
+    if data["space"] == "matrix" and unclicked:
+        console.print(
+            f"  ! {unclicked:,} listed rows are not clicked, and pairs that are not listed count as not"
+            f" clicked too. If the {data['rows']:,} rows are all that was shown, give --space impressions."
+        )
     console.print(f"protocol: {metrics['protocol']}", style="dim")
     for label in metrics["labels"]:
         console.print(f"  · {label}", style="dim")
@@ -38,6 +43,17 @@ def print_run(metrics: Mapping[str, Any], findings: Sequence[Finding] = ()) -> N
         console.print(_truth_table(metrics["truth"]), "")
     for finding in findings:
         console.print(f"{MARKS[finding.tone]} {finding.short}")
+
+
+def _test_rows(data: Mapping[str, Any]) -> str:
+    if not data["test_rows"]:
+        return "no test set"
+    told = f"{data['test_rows']:,} test rows"
+    if data["test_rows_judged"] < data["test_rows"]:
+        told += f" ({data['test_rows_judged']:,} are clicked, and judged by)"
+    if data.get("unseen_rows_dropped"):
+        told += f", {data['unseen_rows_dropped']:,} of unseen users or items dropped"
+    return f"{told}, {data['leaked_cells_dropped']:,} leaked cells dropped"
 
 
 def _number(value: Any, digits: int = 4) -> str:

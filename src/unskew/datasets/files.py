@@ -95,7 +95,8 @@ def load(
         The folder that relative paths start from; without ``train``, the training log itself.
     train, test, validation
         Each a file, a folder, a glob, or several. Test and validation rows are randomly shown pairs with
-        their conversions. In the space ``"matrix"`` they may lack the click column: every row counts then.
+        their conversions. Where they lack the click column, every row counts; where they have it, the
+        clicked rows do, since the others have no conversion to judge by.
     unseen
         What to do with test and validation rows of users or items that are not in ``train``: ``"error"``,
         or ``"drop"`` and count them in ``facts``.
@@ -137,8 +138,11 @@ def load(
                 f"a {role} log needs conversions", remedy="name their column with conversion="
             )
         place = _under(root, paths)
-        listed_means_clicked = space == "matrix" and click not in column_names(place)
-        log = read_log(place, click=None if listed_means_clicked else click, **columns)
+        if click in column_names(place):
+            log = read_log(place, click=click, **columns)
+        else:
+            # Every listed row is known: a log of pairs, whatever the training log is.
+            log = read_log(place, **{**columns, "space": "matrix"})
         if unseen == "drop":
             log, dropped = _seen_rows(log, train_log, str(place))
             facts["unseen_rows_dropped"] += dropped

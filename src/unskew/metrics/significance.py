@@ -14,6 +14,9 @@ from unskew.errors import DataError, ParameterError
 
 Test = Literal["t", "wilcoxon"]
 
+SAME = 1e-9
+"""Differences that vary by less than this share of their mean are equal but for rounding."""
+
 DEFAULT_LEVEL = 0.95
 """Confidence of intervals; the counterpart of the paper's p < .05."""
 
@@ -177,7 +180,7 @@ def holm(p_values: Any) -> NDArray[np.float64]:
 
 
 def _student(mean: float, standard_error: float, pairs: int) -> float:
-    if standard_error == 0:
+    if standard_error <= SAME * abs(mean):
         # Differences that do not vary have no t; two seeds may agree by chance. The sign test remains.
         return 1.0 if mean == 0 else float(2.0 ** (1 - pairs))
     return float(2 * stats.t.sf(abs(mean) / standard_error, pairs - 1))

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from unskew.calibration import calibrator_from_dict
 from unskew.propensity.estimator import Propensity
@@ -23,7 +23,8 @@ def write_propensity(folder: Path, propensity: Propensity) -> dict[str, Any]:
     weights = named(propensity.network_.state_dict(), "network/")
     # The clicked cells tell which fold a pair was in, so that predictions stay out of fold.
     weights["observed"] = propensity.population_.observed.cpu()
-    save_file(weights, folder / WEIGHTS)
+    # Not save_file, which keeps all but its owner from reading what it wrote.
+    (folder / WEIGHTS).write_bytes(save(weights))
     calibrators = [None if each is None else each.to_dict() for each in propensity.calibrators_]
     (folder / CALIBRATORS).write_text(json.dumps(calibrators, indent=1) + "\n", encoding="utf-8")
     return {

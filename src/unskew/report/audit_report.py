@@ -190,7 +190,7 @@ def _figures(result: AuditResult) -> Table:
                 0,
             ),
         ]
-    return Table(("value", "95 % interval", "if honest"), tuple(rows))
+    return Table(("value", "without noise, 95 %", "if honest"), tuple(rows))
 
 
 def _segments(result: AuditResult) -> Table:

@@ -44,7 +44,11 @@ def improvement(metrics: Mapping[str, Any]) -> Finding:
     methods, comparison = filled(metrics.get("methods")), filled(metrics.get("comparison"))
     estimated = _estimated(metrics)
     if not methods:
-        untold = "There is no randomly shown test set, so no model can be judged."
+        untold = (
+            "There is no randomly shown test set to judge the models by. `unskew compare` on this run's"
+            " folder estimates from the clicks they held out which is better, or says that the data cannot"
+            " tell."
+        )
         return Finding(QUESTION, "open", "no test set", (untold, *estimated))
     if not comparison:
         untested = (

@@ -159,7 +159,7 @@ def _data_line(data: Mapping[str, Any]) -> str:
         share = f" ({percent(data['density'])} of pairs)" if data.get("density") is not None else ""
         parts.append(f"{counted(data['clicks'], 'click')}{share}")
     if data.get("test_rows"):
-        parts.append(f"{number(data['test_rows'], 0)} test pairs")
+        parts.append(f"{number(data.get('test_rows_judged', data['test_rows']), 0)} test pairs")
     if data.get("leaked_cells_dropped"):
         parts.append(f"{number(data['leaked_cells_dropped'], 0)} leaked test pairs dropped")
     return " · ".join(parts)

@@ -13,7 +13,7 @@ from unskew.report.improvement import improvement
 from unskew.report.judging import LEVEL_TOLERANCE, Finding, Tone, level_of, times
 from unskew.report.plots.reliability import CURVE_BINS
 from unskew.report.plots.truth import deviation
-from unskew.report.words import brief, filled, moved, percent, real
+from unskew.report.words import brief, filled, listed, moved, percent, real
 
 NOISE_FACTOR = 1.5
 """ECE up to so many times its noise floor passes as noise: the ECE of a perfect propensity varies by some
@@ -107,7 +107,8 @@ def honesty(
     raw, after = figures.get("raw"), figures.get("calibrated")
     if raw is None or after is None:
         return Finding(question, "open", "propensities not judged", ("No propensities were judged.",))
-    before = f"The raw propensities are {'honest' if is_honest(raw) else 'miscalibrated'}: {_told(raw)}."
+    off = listed(_faults(raw))
+    before = f"The raw propensities are {f'miscalibrated ({off})' if off else 'honest'}: {_told(raw)}."
     worst = worst_misstatement(sketches.get("raw"))
     if worst is not None and not is_honest(raw):
         before += f" Where they say {percent(worst.said)}, {percent(worst.seen)} were clicked."
@@ -138,8 +139,16 @@ def honesty(
 
 def is_honest(figures: Mapping[str, Any]) -> bool:
     """ECE within noise, and weights that add up."""
-    within_noise = real(figures.get("ece")) <= NOISE_FACTOR * real(figures.get("ece_floor"))
-    return within_noise and abs(real(figures.get("weight_check")) - 1) <= WEIGHT_TOLERANCE
+    return not _faults(figures)
+
+
+def _faults(figures: Mapping[str, Any]) -> list[str]:
+    faults = []
+    if not real(figures.get("ece")) <= NOISE_FACTOR * real(figures.get("ece_floor")):
+        faults.append(f"ECE beyond {NOISE_FACTOR:g} times noise")
+    if not abs(real(figures.get("weight_check")) - 1) <= WEIGHT_TOLERANCE:
+        faults.append("weights that do not add up")
+    return faults
 
 
 def worst_misstatement(sketch: CalibrationSketch | None) -> Misstatement | None:

@@ -133,7 +133,7 @@ def run_job(config: RunConfig, progress: Progress = SILENT) -> RunResult:
         "methods": {},
         "protocol": settings.name,
         "p_min": settings.p_min,
-        "labels": list(settings.labels),
+        "labels": [label for label in settings.labels if dataset.test is not None or "test" not in label],
     }
     if dataset.test is not None:
         metrics |= metrics_on_test(models, dataset)

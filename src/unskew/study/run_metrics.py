@@ -37,6 +37,7 @@ def data_facts(dataset: Dataset) -> dict[str, Any]:
         "density": log.density,
         "conversion_rate_of_clicks": float(log.known_conversion().mean()),
         "test_rows": 0 if dataset.test is None else len(dataset.test),
+        "test_rows_judged": 0 if dataset.test is None else dataset.test.n_clicks,
         "leaked_cells_dropped": 0,
         **dataset.facts,
     }

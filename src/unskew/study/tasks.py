@@ -26,8 +26,9 @@ def missing_work(tasks: Sequence[Task], store: CellStore) -> int:
 
 def make_missing(tasks: Sequence[Task], store: CellStore, bar: Tracker) -> None:
     """Run the tasks whose cells are not there, in order."""
-    for task in tasks:
+    for number, task in enumerate(tasks, start=1):
         if not store.has(task.key):
+            bar.say(f"{number} of {len(tasks)}: {task.label}")
             share = _Share(bar, task.work)
             task.run(share)
             share.done()
@@ -49,6 +50,9 @@ class _Share:
         moved = min(self._left, self._step * steps)
         self._left -= moved
         self._bar.advance(moved)
+
+    def say(self, what: str) -> None:
+        return None
 
     def finish(self) -> None:
         return None

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from unskew.debias.core.base import Debiaser
@@ -36,7 +36,8 @@ def write_models(folder: Path, models: Mapping[str, Fitted]) -> dict[str, Any]:
     for key, model in models.items():
         for name, network in model.networks_.items():
             weights |= named(network.state_dict(), f"{key}/{name}/")
-    save_file(weights, folder / WEIGHTS)
+    # Not save_file, which keeps all but its owner from reading what it wrote.
+    (folder / WEIGHTS).write_bytes(save(weights))
     any_model = next(iter(models.values()))
     write_vocabularies(folder, any_model.users_, any_model.items_)
     return {
