@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
+
+from unskew.compiled import compiled
 
 # Sums may be reordered, which makes them SIMD; NaN and infinities stay what they are.
 _FAST = {"reassoc", "contract", "nsz"}
@@ -19,7 +20,7 @@ _HALF, _FIFTEEN, _ONE = np.uint32(16), np.uint32(15), np.uint32(1)
 _ZERO = np.float32(0.0)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _mix32(x: Any) -> Any:
     x = np.uint32(x ^ (x >> _HALF))
     x = np.uint32(x * _MIX_1)
@@ -28,19 +29,19 @@ def _mix32(x: Any) -> Any:
     return np.uint32(x ^ (x >> _HALF))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _key(seed: Any, call: Any) -> Any:
     return _mix32(np.uint32(np.uint32(seed) + _mix32(np.uint32(np.uint32(call) * _GOLDEN + _ONE))))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _mask(key: Any, element: Any, threshold: Any, scale: Any) -> Any:
     """``scale`` where the element is kept, else 0."""
     bits = _mix32(np.uint32(np.uint32(np.uint32(element) * _GOLDEN) ^ key))
     return scale if (np.int32(bits) >> 16) >= threshold else _ZERO
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def fill_mask(seed: Any, call: Any, threshold: Any, scale: Any, out: Any) -> None:
     """The mask of one call, ``[n]``."""
     key = _key(seed, call)
@@ -48,7 +49,7 @@ def fill_mask(seed: Any, call: Any, threshold: Any, scale: Any, out: Any) -> Non
         out[element] = _mask(key, element, threshold, scale)
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def look_up(
     user: Any,
     item: Any,
@@ -90,7 +91,7 @@ def look_up(
                 of_x[dim + d] = of_item[dim + d] * _mask(key, first + d, threshold, scale)
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def relu_and_drop(h: Any, seed: Any, call: Any, threshold: Any, scale: Any, start: Any) -> None:
     """ReLU and dropout in place, ``[n, width]``; a ``scale`` of 0 stands for no dropout."""
     key = _key(seed, call)
@@ -105,7 +106,7 @@ def relu_and_drop(h: Any, seed: Any, call: Any, threshold: Any, scale: Any, star
             flat[place] = positive * _mask(key, first + place, threshold, scale)
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def relu_and_read(h: Any, head: Any, logit: Any) -> None:
     """ReLU in place ``[n, width]``; its product with the head is added to the logit."""
     width = h.shape[1]
@@ -118,7 +119,7 @@ def relu_and_read(h: Any, head: Any, logit: Any) -> None:
         logit[row] += total
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def head_gradient(g: Any, h: Any, head: Any, z: Any, d_head: Any, d_head_bias: Any, d_bias: Any) -> None:
     """Back through the head and the last ReLU: ``z`` ``[n, width]`` is the gradient before it."""
     width = h.shape[1]
@@ -134,7 +135,7 @@ def head_gradient(g: Any, h: Any, head: Any, z: Any, d_head: Any, d_head_bias: A
     d_head_bias[0] += total
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def gate(z: Any, x: Any, scale: Any, d_bias: Any) -> None:
     """Back through dropout and ReLU, in place: what they let through is where their output is positive."""
     width = x.shape[1]
@@ -146,7 +147,7 @@ def gate(z: Any, x: Any, scale: Any, d_bias: Any) -> None:
             of_z[k] = back
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def scatter(
     g: Any,
     dx: Any,

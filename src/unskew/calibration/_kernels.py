@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from unskew.compiled import compiled
 
-@numba.njit(cache=True, nogil=True)
+
+@compiled()
 def isotonic_with_one_more(total: Any, positive: Any) -> Any:
     """Value at each group of the isotonic regression to which one positive row of that group is added.
 
@@ -50,7 +51,7 @@ def isotonic_with_one_more(total: Any, positive: Any) -> Any:
     return value
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def pooled_starts(total: Any, positive: Any) -> Any:
     """First group of each block of the isotonic regression of positive/total: pool adjacent violators."""
     starts = np.empty(len(total), np.int64)
@@ -67,12 +68,12 @@ def pooled_starts(total: Any, positive: Any) -> Any:
     return starts[:height].copy()
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _turns_down(x: Any, y: Any, a: int, b: int, c: int) -> Any:
     return (x[b] - x[a]) * (y[c] - y[b]) <= (y[b] - y[a]) * (x[c] - x[b])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def step_values(score: Any, first: Any, edges: Any, values: Any, shift: int, crowded: bool, out: Any) -> None:
     """``values[k]`` of each score, k the number of ``edges`` at or below it; the last edge is infinite.
 

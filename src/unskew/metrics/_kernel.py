@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from unskew.compiled import compiled
 from unskew.metrics._limits import LIKELIHOOD_FLOOR, OFFSET_BITS, SMALLEST
 
 BLOCK = 512
@@ -38,7 +38,7 @@ _LOWEST_INVERSE = 2.0**30
 """Inverse of the lowest score with a cell of its own (``LOWEST_EXPONENT`` of the grid)."""
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _cell(p: Any, shift: Any, base: Any) -> Any:
     """The log-spaced cell of a score: 0 for 0, 1 for what lies below the lowest exponent."""
     cell = (np.float64(p).view(np.int64) >> shift) - base
@@ -46,7 +46,7 @@ def _cell(p: Any, shift: Any, base: Any) -> Any:
     return at_least_one if p > 0.0 else 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _left(p: Any, edges: Any, bins: Any) -> Any:
     """The bin [lo, hi) of a score: p · bins may round to the wrong side of an edge, comparison may not."""
     below = np.int64(p * bins)
@@ -54,7 +54,7 @@ def _left(p: Any, edges: Any, bins: Any) -> Any:
     return below + (p >= edges[below + 1]) - (p < edges[below])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _right(p: Any, edges: Any, bins: Any) -> Any:
     """The bin (lo, hi] of a score."""
     below = np.int64(p * bins)
@@ -62,7 +62,7 @@ def _right(p: Any, edges: Any, bins: Any) -> Any:
     return below + (p > edges[below + 1]) - (p <= edges[below])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _both(p: Any, edges: Any, bins: Any) -> Any:
     """``_left + _right``."""
     below = np.int64(p * bins)
@@ -71,13 +71,13 @@ def _both(p: Any, edges: Any, bins: Any) -> Any:
     return 2 * below + (p >= high) + (p > high) - (p < low) - (p <= low)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _slack(bins: Any) -> Any:
     """Fixed-point distance from an edge within which a bin is found exactly; it includes scores < 2^-30."""
     return 2 + np.int64(bins * 2.0**_FRACTION_BITS / _LOWEST_INVERSE)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _unpack(packed: Any, lower: Any, unit: Any, rows: Any, score_sum: Any) -> None:
     """Add packed counts and positions to the rows and Σp of each (cell, outcome); empty the packed cells."""
     for at in range(len(packed)):
@@ -88,7 +88,7 @@ def _unpack(packed: Any, lower: Any, unit: Any, rows: Any, score_sum: Any) -> No
         packed[at] = 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def fill_cells(
     score: Any,
     outcome: Any,
@@ -183,7 +183,7 @@ def fill_cells(
     return -1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def fill_weighted_cells(
     score: Any,
     outcome: Any,
@@ -223,7 +223,7 @@ def fill_weighted_cells(
     return -1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def fill_gaps(score: Any, outcome: Any, edges: Any, bins: int, right_closed: bool, gap: Any) -> int:
     """Add o − p of every row to its equal-width bin: ``gap[copy, bin]``, four copies to be summed."""
     position = np.empty(BLOCK, np.int64)
@@ -264,7 +264,7 @@ def fill_gaps(score: Any, outcome: Any, edges: Any, bins: int, right_closed: boo
     return -1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def fill_weighted_gaps(
     score: Any, outcome: Any, weight: Any, edges: Any, bins: int, right_closed: bool, gap: Any
 ) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
+
+from unskew.compiled import compiled
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -13,14 +14,14 @@ _THIRTY, _TWENTY_SEVEN, _THIRTY_ONE = np.uint64(30), np.uint64(27), np.uint64(31
 _FORTY, _ONE = np.uint64(40), np.uint64(1)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _mix(x: Any) -> Any:
     x = (x ^ (x >> _THIRTY)) * _MIX_1
     x = (x ^ (x >> _TWENTY_SEVEN)) * _MIX_2
     return x ^ (x >> _THIRTY_ONE)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def fill_permuted(start: Any, key: Any, bits: Any, rounds: Any, out: Any) -> None:
     """The images of ``start``, ``start + 1``, … under one key, ``[n]``."""
     low = np.uint64(bits // 2)

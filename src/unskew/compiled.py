@@ -1,0 +1,28 @@
+"""Functions compiled by numba, and kept between processes wherever there is a place to keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from numba import njit
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled(**options: Any) -> Callable[[Function], Function]:
+    """A decorator: compiled at the first call, without Python's lock while it runs.
+
+    What was compiled is kept beside the module or in numba's folder of the user, and found there by the next
+    process. Where neither can be written (an install of another user, no home) each process compiles anew.
+    """
+
+    def decorate(function: Function) -> Function:
+        try:
+            made = njit(cache=True, nogil=True, **options)(function)
+        except RuntimeError:
+            made = njit(nogil=True, **options)(function)
+        result: Function = made
+        return result
+
+    return decorate

@@ -1,0 +1,32 @@
+"""Compiled functions work where nothing can be kept."""
+
+from __future__ import annotations
+
+import numba
+import pytest
+
+from unskew import compiled
+
+
+def twice(x):
+    return 2 * x
+
+
+def test_without_a_place_to_keep_it_a_function_is_compiled_anew(monkeypatch):
+    asked = []
+
+    def njit(*, cache=False, **options):
+        asked.append(cache)
+        if cache:
+            raise RuntimeError("cannot cache function 'twice': no locator available")
+        return numba.njit(**options)
+
+    monkeypatch.setattr(compiled, "njit", njit)
+    made = compiled.compiled(error_model="numpy")(twice)
+    assert asked == [True, False]
+    assert made(21) == 42
+
+
+@pytest.mark.parametrize("value", [1, 2.5])
+def test_otherwise_it_is_the_same_function(value):
+    assert compiled.compiled()(twice)(value) == twice(value)
