@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 import pytest
 from sklearn.base import clone
 
 from unskew.errors import NotFittedError, ParameterError
-from unskew.estimator import Estimator, require
+from unskew.estimator import Estimator, require, require_types
 
 
 @dataclass(kw_only=True)
@@ -76,3 +77,66 @@ def test_require_raises_with_its_remedy():
     require(True, "never told")
     with pytest.raises(ParameterError, match=r"size must be odd\. To fix: add one"):
         require(False, "size must be odd", "add one")
+
+
+@dataclass(kw_only=True)
+class Typed(Estimator):
+    name: ClassVar[str] = "typed"
+    inner: Inner = field(default_factory=Inner)
+    maybe: Inner | None = None
+    count: int = 1
+    rate: float | None = 0.5
+    flag: bool = False
+    way: Literal["here", "there"] = "here"
+    ratio: float | Literal["auto"] = "auto"
+    sizes: tuple[int, ...] = (1,)
+    anything: Any = None
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"count": "a"}, r"Typed: count must be a whole number, not 'a'\. To fix: leave it at 1"),
+        ({"count": 2.5}, "count must be a whole number, not 2.5"),
+        ({"count": True}, "count must be a whole number, not True"),
+        ({"count": None}, "count must be a whole number, not None"),
+        ({"rate": "a"}, "rate must be a number or None, not 'a'"),
+        ({"rate": float("nan")}, "rate must be a number or None, not nan"),
+        ({"flag": 1}, "flag must be True or False, not 1"),
+        ({"way": "nowhere"}, "way must be 'here' or 'there', not 'nowhere'"),
+        ({"ratio": "often"}, "ratio must be a number or 'auto', not 'often'"),
+        ({"sizes": 3}, r"sizes must be a sequence \(a whole number each\), not 3"),
+        ({"sizes": ("a",)}, "sizes must be a sequence"),
+        ({"inner": "inner"}, r"inner must be an Inner object, not 'inner'\. To fix: give Inner\(\)"),
+        ({"inner": Inner}, r"not the class Inner\. To fix: give Inner\(\)"),
+        ({"maybe": "inner"}, r"maybe must be an Inner object or None, not 'inner'\. To fix: give Inner\(\)"),
+        ({"inner": None}, r"not None\. To fix: give one, such as Inner\(\)"),
+        ({"inner": Inner(size="a")}, "Inner: size must be a whole number, not 'a'"),
+        ({"maybe": Inner(size=0.5)}, "Inner: size must be a whole number, not 0.5"),
+    ],
+)
+def test_a_parameter_of_another_type_is_told(params, message):
+    with pytest.raises(ParameterError, match=message):
+        require_types(Typed(**params))
+
+
+def test_numpy_numbers_whole_numbers_and_lists_are_as_good():
+    given = Typed(
+        count=np.int64(2), rate=1, flag=np.bool_(True), ratio=np.float32(2), sizes=[1, 2], anything=Typed
+    )
+    require_types(given)
+    with pytest.raises(ParameterError, match="rate"):
+        require_types(given.set_params(rate="1"))
+
+
+def test_types_that_only_a_function_knows_are_left_alone_and_inherited_ones_are_checked():
+    class Local:
+        pass
+
+    @dataclass(kw_only=True)
+    class Own(Typed):
+        local: Local | None = None
+
+    require_types(Own(local=3, way="nowhere"), choices=False)
+    with pytest.raises(ParameterError, match="Own: count must be a whole number"):
+        require_types(Own(count="a"))

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Self
+import inspect
+import types
+import typing
+from collections.abc import Iterator
+from functools import cache
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
 
 from unskew.errors import NotFittedError, ParameterError
 
@@ -57,3 +65,112 @@ def require(holds: bool, problem: str, remedy: str | None = None) -> None:
     """Raise :class:`ParameterError` unless a claim about a parameter holds."""
     if not holds:
         raise ParameterError(problem, remedy=remedy)
+
+
+def require_types(estimator: Estimator, *, choices: bool = True) -> None:
+    """Raise :class:`ParameterError` for a parameter, own or nested, that is not what its annotation says.
+
+    Whole numbers count as numbers, truth values do not; NaN is none. What an annotation leaves open
+    (``Any``, a callable) is not looked at. The ranges are each estimator's own to check.
+
+    Parameters
+    ----------
+    choices
+        False takes any text where an annotation lists some: an estimator may know better which suit it.
+
+    Examples
+    --------
+    >>> from unskew.calibration import Histogram
+    >>> require_types(Histogram(bins="x"))
+    Traceback (most recent call last):
+    unskew.errors.ParameterError: Histogram: bins must be a whole number, not 'x'. To fix: leave it at 15.
+    """
+    kind = type(estimator)
+    # mypy takes the hash of a class for that of its objects.
+    annotations = _annotations(kind)  # type: ignore[arg-type]
+    for field in dataclasses.fields(estimator):  # type: ignore[arg-type]
+        value, wanted = getattr(estimator, field.name), annotations.get(field.name, Any)
+        if not _fits(value, wanted, choices):
+            told = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
+            raise ParameterError(
+                f"{field.name} must be {_in_words(wanted)}, not {told}",
+                where=kind.__name__,
+                remedy=_remedy(value, wanted, field),
+            )
+        if isinstance(value, Estimator):
+            require_types(value)
+
+
+@cache
+def _annotations(kind: type) -> dict[str, Any]:
+    """Annotations by field; without those of a class that names types which only its own scope knows."""
+    found: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        try:
+            found |= typing.get_type_hints(base)
+        except NameError:
+            found |= dict.fromkeys(inspect.get_annotations(base), Any)
+    return found
+
+
+def _fits(value: Any, wanted: Any, choices: bool) -> bool:
+    origin = typing.get_origin(wanted)
+    inner = typing.get_args(wanted)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, each, choices) for each in inner)
+    if origin is Literal:
+        return any(type(value) is type(each) and (value == each or not choices) for each in inner)
+    if origin is tuple and len(inner) == 2 and inner[1] is ...:
+        return isinstance(value, tuple | list) and all(_fits(each, inner[0], choices) for each in value)
+    if wanted is bool:
+        return isinstance(value, bool | np.bool_)
+    if wanted is int:
+        return not isinstance(value, bool) and isinstance(value, Integral)
+    if wanted is float:
+        return not isinstance(value, bool) and isinstance(value, Real) and value == value
+    # Neither Any nor a protocol can be asked for its objects.
+    told = isinstance(wanted, type) and origin is None and not getattr(wanted, "_is_protocol", wanted is Any)
+    return isinstance(value, wanted) if told else True
+
+
+_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", type(None): "None"}
+
+
+def _in_words(wanted: Any) -> str:
+    *most, last = dict.fromkeys(_choices(wanted))
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def _choices(wanted: Any) -> Iterator[str]:
+    origin, choices = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin is Literal:
+        yield from map(repr, choices)
+    elif origin is tuple:
+        yield f"a sequence ({_in_words(choices[0])} each)"
+    elif choices:
+        for choice in choices:
+            yield from _choices(choice)
+    else:
+        yield _WORDS.get(wanted) or f"{_article(wanted.__name__)} {wanted.__name__} object"
+
+
+def _article(name: str) -> str:
+    return "an" if name[0] in "AEIOU" else "a"
+
+
+def _remedy(value: Any, wanted: Any, field: dataclasses.Field[Any]) -> str | None:
+    """An object for its class or its name; otherwise the default."""
+    for choice in typing.get_args(wanted) or (wanted,):
+        if isinstance(choice, type) and issubclass(choice, Estimator):
+            for kind in _with_subclasses(choice):
+                if value is kind or (isinstance(value, str) and value == getattr(kind, "name", None)):
+                    return f"give {kind.__name__}()"
+    if field.default_factory is not dataclasses.MISSING:
+        return f"give one, such as {type(field.default_factory()).__name__}()"
+    return None if field.default is dataclasses.MISSING else f"leave it at {field.default!r}"
+
+
+def _with_subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _with_subclasses(each)

@@ -9,7 +9,7 @@ import json
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,20 +17,27 @@ import pyarrow.parquet as pq
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.nn import Module
 
 from unskew import __version__
 from unskew.backbones import make_backbone
 from unskew.calibration import make_calibrator
-from unskew.errors import RunFolderError
-from unskew.estimator import Estimator
+from unskew.errors import ParameterError, RunFolderError
+from unskew.estimator import Estimator, require, require_types
 from unskew.files import CONFIG, to_toml
 from unskew.vocabulary import Vocabulary
 
 FORMAT = 1
 """Raised when a folder of an earlier version can no longer be read."""
 
+Told = TypeVar("Told")
+Restored = TypeVar("Restored", bound=Estimator)
+
 NONE = "none"
 """In a table of parameters: the names of those that are None."""
+
+
+REMEDY = "give a folder that unskew wrote, whole, or run it again"
 
 
 class SavedFolder:
@@ -43,7 +50,7 @@ class SavedFolder:
         try:
             self.config = tomllib.loads(self.text(CONFIG))
         except tomllib.TOMLDecodeError as error:
-            raise RunFolderError(f"{CONFIG} is damaged: {error}", where=str(folder)) from error
+            raise self.damaged(CONFIG, error) from error
         if self.config.get("format") != FORMAT:
             raise RunFolderError(
                 f"was written in format {self.config.get('format')}, and this version reads {FORMAT}",
@@ -51,42 +58,112 @@ class SavedFolder:
                 remedy="run it again with this version",
             )
 
+    def damaged(self, name: str, what: object) -> RunFolderError:
+        """The error that a file is damaged, and how, in one line."""
+        told = " ".join(str(what).split()).rstrip(".")
+        return RunFolderError(f"{name} is damaged ({told})", where=str(self.folder), remedy=REMEDY)
+
+    def told(self, *path: str, kind: type[Told]) -> Told:
+        """What the config has under a path of keys; an error if it is not there, or of another kind."""
+        found: Any = self.config
+        for number, key in enumerate(path, start=1):
+            if not isinstance(found, Mapping) or key not in found:
+                raise self.damaged(CONFIG, f"it has no {'.'.join(path[:number])}")
+            found = found[key]
+        if kind is float and isinstance(found, int) and not isinstance(found, bool):
+            found = float(found)
+        if not isinstance(found, kind):
+            raise self.damaged(CONFIG, f"{'.'.join(path)} is {found!r}")
+        return found
+
+    def seeds(self, *path: str) -> tuple[int, ...]:
+        """Seeds in the config."""
+        found = self.told(*path, kind=list)
+        whole = [seed for seed in found if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0]
+        if not found or len(set(whole)) < len(found):
+            raise self.damaged(CONFIG, f"{'.'.join(path)} is {found!r}")
+        return tuple(whole)
+
+    def restored(self, make: Callable[..., Restored], *path: str, **makers: Callable[..., Any]) -> Restored:
+        """What ``make`` makes of the parameters under a path of keys (:func:`restored_params`)."""
+        table = self.told(*path, kind=dict)
+        try:
+            made = make(**restored_params(table, **makers))
+            require_types(made)
+        except (ParameterError, TypeError) as error:  # A TypeError: a dataclass has no such parameter.
+            raise self.damaged(CONFIG, error) from error
+        return made
+
     def text(self, name: str) -> str:
         """A text file."""
-        return self._path(name).read_text(encoding="utf-8")
+        path = self._path(name)
+        try:
+            return path.read_text(encoding="utf-8")
+        except (UnicodeDecodeError, OSError) as error:
+            raise self.damaged(name, error) from error
 
     def json(self, name: str) -> Any:
         """A JSON file."""
+        text = self.text(name)
         try:
-            return json.loads(self.text(name))
+            return json.loads(text)
         except ValueError as error:
-            raise RunFolderError(f"{name} is damaged: {error}", where=str(self.folder)) from error
+            raise self.damaged(name, error) from error
 
     def tensors(self, name: str, prefix: str = "") -> dict[str, Tensor]:
         """The tensors of a safetensors file whose names start with a prefix, without it."""
+        path = self._path(name)
         try:
-            everything = load_file(self._path(name))
-        except SafetensorError as error:
-            raise RunFolderError(f"{name} is damaged: {error}", where=str(self.folder)) from error
+            everything = load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise self.damaged(name, error) from error
         return {key[len(prefix) :]: value for key, value in everything.items() if key.startswith(prefix)}
+
+    def fill(self, network: Module, name: str, prefix: str) -> None:
+        """Put saved weights into a network that has exactly these, all of them finite."""
+        found, wanted = self.tensors(name, prefix), network.state_dict()
+        for key in sorted(found.keys() ^ wanted.keys()):
+            raise self.damaged(name, f"{prefix}{key} is {'missing' if key in wanted else 'unknown'}")
+        for key, weight in wanted.items():
+            if found[key].shape != weight.shape or found[key].dtype != weight.dtype:
+                told, asked = (f"{list(each.shape)} of {each.dtype}" for each in (found[key], weight))
+                raise self.damaged(
+                    name, f"{prefix}{key} has shape {told}, where {CONFIG} and the ids ask for {asked}"
+                )
+            if not found[key].isfinite().all():
+                raise self.damaged(name, f"{prefix}{key} holds NaN or infinity")
+        network.load_state_dict(found)
 
     def vocabulary(self, name: str) -> Vocabulary:
         """The ids of users or items."""
+        file = f"{name}.parquet"
+        path = self._path(file)
         try:
-            table = pq.read_table(self._path(f"{name}.parquet"))
-        except pa.ArrowException as error:
-            raise RunFolderError(f"{name}.parquet is damaged: {error}", where=str(self.folder)) from error
-        return Vocabulary(
-            ids=np.array(table.column("id").to_pylist()), name=table.schema.metadata[b"name"].decode()
-        )
+            table = pq.read_table(path)
+        except (pa.ArrowException, OSError) as error:
+            raise self.damaged(file, error) from error
+        metadata = table.schema.metadata or {}
+        if "id" not in table.column_names or b"name" not in metadata:
+            raise self.damaged(file, "it has no column 'id', or no name")
+        ids = table.column("id")
+        if not (pa.types.is_integer(ids.type) or is_text(ids.type)):
+            raise self.damaged(file, f"ids are {ids.type}")
+        # Codes are positions, so that ids must be there, distinct and in order.
+        array = np.array(ids.to_pylist())
+        if not len(array) or ids.null_count or not (array[:-1] < array[1:]).all():
+            raise self.damaged(file, "ids are missing, doubled or out of order")
+        return Vocabulary(ids=array, name=metadata[b"name"].decode(errors="replace"))
 
     def _path(self, name: str) -> Path:
         path = self.folder / name
         if not path.is_file():
-            raise RunFolderError(
-                f"{name} is missing", where=str(self.folder), remedy="give a folder that unskew wrote, whole"
-            )
+            raise RunFolderError(f"{name} is missing", where=str(self.folder), remedy=REMEDY)
         return path
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column holds text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
@@ -128,11 +205,16 @@ def restored_params(table: Mapping[str, Any], **makers: Callable[..., Any]) -> d
     ``makers`` tells, for further parameters, what makes them from a name and its parameters.
     """
     makers = {"backbone": make_backbone, "calibrator": make_calibrator, **makers}
-    params: dict[str, Any] = dict.fromkeys(table[NONE])
+    unset = table.get(NONE)
+    require(isinstance(unset, list), f"a table of parameters has no list {NONE!r}")
+    params: dict[str, Any] = dict.fromkeys(map(str, unset or ()))
     for name, value in table.items():
         if isinstance(value, Mapping):
+            require(name in makers, f"there is no parameter {name!r} with parameters of its own")
+            kind = value.get("name")
+            require(isinstance(kind, str), f"{name} has no name")
             inner = restored_params({key: v for key, v in value.items() if key != "name"})
-            params[name] = makers[name](str(value["name"]), **inner)
+            params[name] = makers[name](kind, **inner)
         elif name != NONE:
-            params[name] = value
+            params[name] = tuple(value) if isinstance(value, list) else value
     return params

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from unskew.backbones.layers import ReplicaDropout
 from unskew.backbones.noise import Noise
-from unskew.estimator import Estimator
+from unskew.estimator import Estimator, require_types
 from unskew.seeds import stream
 
 Embedded = tuple[Tensor, Tensor]
@@ -113,6 +113,7 @@ class Backbone(Estimator):
         self, n_users: int, n_items: int, seeds: Sequence[int], towers: Sequence[str] = (TOWER,)
     ) -> Network:
         """A network of ``len(seeds)`` replicas; the weights of replica k depend on ``seeds[k]`` alone."""
+        require_types(self)
         generators = [torch.Generator().manual_seed(stream(seed, "weights")) for seed in seeds]
         noise = Noise([stream(seed, "dropout") for seed in seeds])
         network = self._network(Blueprint(n_users, n_items, generators, noise, tuple(towers)))

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.calibration._grouping import Grouped, Vector, check_scores, group, numeric
-from unskew.errors import DataError, RunFolderError
-from unskew.estimator import Estimator, require
+from unskew.errors import DataError, ParameterError, RunFolderError
+from unskew.estimator import Estimator, require, require_types
 
 PROBABILITY_FLOOR = 1e-12
 """Scores are read, and probabilities given, no closer than this to 0 and 1: inverse weights stay finite."""
@@ -138,8 +138,9 @@ class Calibrator(Estimator, ABC):
             )
         try:
             calibrator = cls().set_params(**saved["parameters"])
+            calibrator._check_parameters()
             calibrator._learned_from_dict(saved["learned"])
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ParameterError) as error:
             raise RunFolderError(
                 f"the saved {cls.name} calibrator is incomplete: {error}", remedy="fit and save it again"
             ) from error
@@ -166,7 +167,8 @@ class Calibrator(Estimator, ABC):
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def _check_parameters(self) -> None:
-        """Raise a ParameterError for a parameter out of range."""
+        """Raise a ParameterError for a parameter of another type or out of range."""
+        require_types(self)
         require(self.exact_below >= 0, f"exact_below must be a number of rows, not {self.exact_below!r}")
 
     def _fit_on(self, points: Grouped) -> Self:
@@ -197,6 +199,13 @@ class Calibrator(Estimator, ABC):
     def _learned_from_dict(self, learned: Mapping[str, Any]) -> None:
         for name in ("rows_", "base_rate_", "message_", *self.learned):
             value = learned[name]
+            numbers = np.asarray(value, dtype=object).ravel()
+            if not (
+                isinstance(value, str)
+                if name == "message_"
+                else all(isinstance(each, int | float) and not isinstance(each, bool) for each in numbers)
+            ):
+                raise TypeError(f"{name} is {value!r}")
             setattr(self, name, np.asarray(value, dtype=np.float64) if isinstance(value, list) else value)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,11 +12,12 @@ import pyarrow.parquet as pq
 from unskew.columns import column_of, frame_of
 from unskew.debias import load_model
 from unskew.errors import DataError, ParameterError, RunFolderError
-from unskew.log import Log
+from unskew.log import Log, Space
 from unskew.offpolicy.comparison import Comparison, compare
 from unskew.saved import SavedFolder
 
 PROPENSITIES = "propensities.parquet"
+METRICS = "metrics.json"
 
 
 def compare_run(
@@ -38,12 +40,12 @@ def compare_run(
     >>> print(compare_run("runs/demo", metrics=["nll"]))  # doctest: +SKIP
     """
     saved = SavedFolder(folder)
-    known = tuple(saved.config.get("methods", {}))
+    known = tuple(saved.told("methods", kind=dict)) if "methods" in saved.config else ()
     for name in models:
         if name not in known:
             raise ParameterError(f"this run has no model {name!r}", remedy=f"use one of {', '.join(known)}")
-    metrics = saved.json("metrics.json")
-    options = {"p_min": metrics["p_min"], **options}
+    space, p_min = _told_by_metrics(saved)
+    options = {"p_min": p_min, **options}
     chosen = {name: load_model(folder, name, device=device) for name in models or known}
     for name, model in chosen.items():
         if model.split_ is None:
@@ -53,12 +55,25 @@ def compare_run(
                 remedy="run it again with this version",
             )
     try:
-        return compare(chosen, training_log(saved, metrics), propensity="propensity", **options)
+        return compare(chosen, training_log(saved, space), propensity="propensity", **options)
     except DataError as error:
         raise DataError(error.problem, where=error.where or str(folder), remedy=error.remedy) from error
 
 
-def training_log(saved: SavedFolder, metrics: dict[str, Any]) -> Log:
+def _told_by_metrics(saved: SavedFolder) -> tuple[Space, float]:
+    """The space of a run's log, and its clip."""
+    metrics = saved.json(METRICS)
+    p_min = metrics.get("p_min") if isinstance(metrics, Mapping) else None
+    if isinstance(p_min, bool) or not isinstance(p_min, int | float) or not 0.0 <= p_min <= 1.0:
+        raise saved.damaged(METRICS, f"p_min is {p_min!r}")
+    data = metrics.get("data")
+    space = data.get("space") if isinstance(data, Mapping) else None
+    if space not in get_args(Space):
+        raise saved.damaged(METRICS, f"data.space is {space!r}")
+    return cast(Space, space), float(p_min)
+
+
+def training_log(saved: SavedFolder, space: Space) -> Log:
     """The log of a run, row by row as it was trained on, with the column ``propensity``."""
     path = saved.folder / PROPENSITIES
     try:
@@ -75,7 +90,7 @@ def training_log(saved: SavedFolder, metrics: dict[str, Any]) -> Log:
         item=column_of(frame, items.name),
         click=column_of(frame, "click"),
         conversion=column_of(frame, "conversion"),
-        space=metrics["data"]["space"],
+        space=space,
         users=users,
         items=items,
         columns={"propensity": column_of(frame, "propensity")},

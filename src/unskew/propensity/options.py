@@ -7,7 +7,7 @@ from typing import Literal
 
 from unskew.backbones import Backbone, NeuMF
 from unskew.calibration import Calibrator, Platt
-from unskew.estimator import Estimator, require
+from unskew.estimator import Estimator, require, require_types
 from unskew.propensity.design import SplitDesign
 from unskew.propensity.negatives import Negatives
 from unskew.propensity.uncertainty import Uncertainty
@@ -40,6 +40,7 @@ class PropensityOptions(Estimator):
     patience: int | None = 5
 
     def _check(self) -> None:
+        require_types(self)
         self.method().check()
         for name, kind in (("calibrate_on", self.calibrate_on), ("judge_on", self.judged_on())):
             require(

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
+import torch
 from safetensors.torch import save
+from torch import Tensor
 
-from unskew.calibration import calibrator_from_dict
+from unskew.calibration import Calibrator, calibrator_from_dict
+from unskew.errors import UnskewError
+from unskew.files import CONFIG
+from unskew.log import Space
 from unskew.propensity.estimator import Propensity
 from unskew.propensity.uncertainty import make_uncertainty
-from unskew.saved import SavedFolder, named, params_table, restored_params
+from unskew.saved import SavedFolder, named, params_table
 from unskew.training import Population, Slots, resolve_device
 
 WEIGHTS = "propensity.safetensors"
@@ -42,24 +47,26 @@ def load_propensity(folder: str | Path, *, device: str = "auto") -> Propensity |
     saved = SavedFolder(folder)
     if "propensity" not in saved.config:
         return None
-    told = saved.config["propensity"]
-    propensity = Propensity(**restored_params(told["params"], uncertainty=make_uncertainty))
-    propensity.seeds_ = tuple(told["seeds"])
-    propensity.space_, propensity.offset_ = told["space"], told["offset"]
+    propensity = saved.restored(Propensity, "propensity", "params", uncertainty=make_uncertainty)
+    propensity.seeds_ = saved.seeds("propensity", "seeds")
+    propensity.space_ = _space(saved)
+    propensity.offset_ = saved.told("propensity", "offset", kind=float)
     propensity.device_ = resolve_device(device)
     propensity.users_, propensity.items_ = saved.vocabulary("users"), saved.vocabulary("items")
     propensity.design_ = propensity.split_design()
     network = propensity.trained_backbone().build(
         len(propensity.users_), len(propensity.items_), propensity.replica_seeds("propensity")
     )
-    network.load_state_dict(saved.tensors(WEIGHTS, "network/"))
+    saved.fill(network, WEIGHTS, "network/")
     propensity.network_ = network.to_device(propensity.device_)
-    propensity.calibrators_ = [
-        None if each is None else calibrator_from_dict(each) for each in saved.json(CALIBRATORS)
-    ]
+    propensity.calibrators_ = _calibrators(
+        saved,
+        len(propensity.seeds_) * propensity.design_.replicas,
+        calibrated=propensity.calibrator is not None,
+    )
     propensity.log_ = None
     if propensity.space_ == "matrix":
-        observed = saved.tensors(WEIGHTS, "observed")[""].to(propensity.device_)
+        observed = _observed(saved, len(propensity.users_) * len(propensity.items_)).to(propensity.device_)
         propensity.population_ = Population.of_cells(observed, len(propensity.users_), len(propensity.items_))
         propensity.slots_ = Slots(
             propensity.population_,
@@ -68,3 +75,33 @@ def load_propensity(folder: str | Path, *, device: str = "auto") -> Propensity |
             propensity.fold_by,
         )
     return propensity
+
+
+def _space(saved: SavedFolder) -> Space:
+    told = saved.told("propensity", "space", kind=str)
+    if told not in get_args(Space):
+        raise saved.damaged(CONFIG, f"propensity.space is {told!r}")
+    return cast(Space, told)
+
+
+def _calibrators(saved: SavedFolder, wanted: int, *, calibrated: bool) -> list[Calibrator | None]:
+    """One per seed and fold; None each where the scores are left raw."""
+    told = saved.json(CALIBRATORS)
+    if not isinstance(told, list) or len(told) != wanted:
+        raise saved.damaged(CALIBRATORS, f"it is not a list of {wanted}")
+    if any((each is None) == calibrated for each in told):
+        raise saved.damaged(CALIBRATORS, f"{CONFIG} says otherwise of which scores are calibrated")
+    try:
+        return [None if each is None else calibrator_from_dict(each) for each in told]
+    except UnskewError as error:
+        raise saved.damaged(CALIBRATORS, error.problem) from error
+
+
+def _observed(saved: SavedFolder, size: int) -> Tensor:
+    """The clicked cells of D."""
+    observed = saved.tensors(WEIGHTS, "observed").get("")
+    if observed is None or observed.dtype != torch.int64 or observed.ndim != 1 or not len(observed):
+        raise saved.damaged(WEIGHTS, "observed is missing, or not a list of cells")
+    if not (int(observed[0]) >= 0 and int(observed[-1]) < size and (observed[1:] > observed[:-1]).all()):
+        raise saved.damaged(WEIGHTS, f"observed is not a sorted list of some of the {size} cells of D")
+    return observed

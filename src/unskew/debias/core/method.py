@@ -14,7 +14,7 @@ from torch import Tensor
 from unskew.backbones import Backbone, NeuMF
 from unskew.debias.core.plans import PassPlan, StagePlan, StepPlan
 from unskew.debias.core.setting import Batch, Setting
-from unskew.estimator import Estimator, require
+from unskew.estimator import Estimator, require, require_types
 
 
 @dataclass(kw_only=True)
@@ -79,6 +79,7 @@ class Method(Estimator):
         return {}
 
     def _check(self) -> None:
+        require_types(self, choices=False)
         require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}")
         require(self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}")
         require(

@@ -14,10 +14,10 @@ from unskew.debias.core.base import Debiaser
 from unskew.debias.core.fitted import Fitted
 from unskew.debias.core.split import Split
 from unskew.debias.core.trained import untrained
-from unskew.debias.table import make_method
+from unskew.debias.table import METHODS
 from unskew.errors import RunFolderError
 from unskew.files import whole_folder
-from unskew.saved import SavedFolder, named, params_table, restored_params, write_config, write_vocabularies
+from unskew.saved import SavedFolder, named, params_table, write_config, write_vocabularies
 from unskew.training import resolve_device
 
 WEIGHTS = "model.safetensors"
@@ -62,21 +62,38 @@ def load_model(folder: str | Path, method: str | None = None, *, device: str = "
     >>> model.predict_pairs_each(["u1"], ["i7"])               # doctest: +SKIP
     """
     saved = SavedFolder(folder)
-    methods = saved.config.get("methods", {})
-    key = saved.config.get("main") if method is None else method
+    methods = saved.told("methods", kind=dict) if "methods" in saved.config else {}
+    key = str(saved.config.get("main")) if method is None else method
     if not methods:
         raise RunFolderError("holds no conversion model", where=str(folder), remedy="give a run folder")
     if key not in methods:
         raise RunFolderError(
             f"this run has no method {key!r}", where=str(folder), remedy=f"use one of {', '.join(methods)}"
         )
-    told = methods[key]
-    model = make_method(told["method"], **restored_params(told["params"]))
-    model.seeds_ = tuple(told["seeds"])
-    model.split_ = Split(**told["split"]) if "split" in told else None
+    at = ("methods", key)
+    model = _restored(saved, *at)
+    model.seeds_ = saved.seeds(*at, "seeds")
+    model.split_ = _split(saved, *at) if "split" in methods[key] else None
     model.device_ = resolve_device(device)
     model.users_, model.items_ = saved.vocabulary("users"), saved.vocabulary("items")
     model.networks_ = untrained(model, len(model.users_), len(model.items_), model.seeds_, model.device_)
     for name, network in model.networks_.items():
-        network.load_state_dict(saved.tensors(WEIGHTS, f"{key}/{name}/"))
+        saved.fill(network, WEIGHTS, f"{key}/{name}/")
     return model
+
+
+def _restored(saved: SavedFolder, *at: str) -> Debiaser:
+    """The untrained method that the config tells of."""
+    name = saved.told(*at, "method", kind=str)
+    if name not in METHODS:
+        raise RunFolderError(
+            f"its method {name!r} is none of unskew's",
+            where=str(saved.folder),
+            remedy="give the file that registers it by --with (in Python: import it first)",
+        )
+    return saved.restored(METHODS[name], *at, "params")
+
+
+def _split(saved: SavedFolder, *at: str) -> Split:
+    digest, held_out = (saved.told(*at, "split", name, kind=int) for name in ("digest", "held_out"))
+    return Split(digest=digest, held_out=held_out)

@@ -1,0 +1,235 @@
+"""Run folders that parse and are damaged all the same: one line names the folder, the file and the fault."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import unskew as us
+from unskew.debias import METHODS
+from unskew.debias.core.storage import write_models
+from unskew.errors import RunFolderError
+from unskew.offpolicy.run_folder import compare_run
+from unskew.propensity.storage import write_propensity
+from unskew.saved import write_config
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    log = us.load("synthetic", n_users=12, n_items=20, density=0.3).train
+    backbone = us.MF(dim=2)
+    propensity = us.Propensity(backbone=backbone, crossfit=2, epochs=1, uncertainty=us.DualFocal())
+    propensity.fit(log, seeds=2)
+    model = us.IPS(backbone=backbone, epochs=1).fit(log, propensity=propensity, seeds=2)
+    folder = tmp_path_factory.mktemp("whole")
+    write_config(
+        folder,
+        {"main": "ips", **write_models(folder, {"ips": model}), **write_propensity(folder, propensity)},
+    )
+    return folder
+
+
+@pytest.fixture
+def folder(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "run")
+
+
+def load(folder):
+    return us.load_model(folder), us.load_propensity(folder)
+
+
+def refused(folder, file, fault=""):
+    with pytest.raises(RunFolderError, match=f"^{folder}: {file} is damaged .*{fault}.*To fix: ") as caught:
+        load(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_whole_folder_loads(folder):
+    model, propensity = load(folder)
+    assert model.seeds_ == propensity.seeds_ == (0, 1)
+    assert np.isfinite(propensity.predict_matrix_each()).all()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("seeds = [0, 1]", "seeds = []", r"methods\.ips\.seeds is \[\]"),
+        ("seeds = [0, 1]", 'seeds = ["a", 1]', r"methods\.ips\.seeds is"),
+        ("seeds = [0, 1]", "seeds = 2", r"methods\.ips\.seeds is 2"),
+        ("seeds = [0, 1]", "", r"it has no methods\.ips\.seeds"),
+        ('method = "ips"', "", r"it has no methods\.ips\.method"),
+        ('method = "ips"', "method = 3", r"methods\.ips\.method is 3"),
+        ("[methods.ips.params]", "[methods.ips.parms]", "has no list 'none'"),
+        ("none = []", "", "has no list 'none'"),
+        ("p_min = 0.01", "p_mim = 0.01", "p_mim"),
+        ("p_min = 0.01", 'p_min = "low"', "p_min must be a number, not 'low'"),
+        ('selection = "snips"', 'selection = "zzz"', "selection must be 'snips' or 'ce', not 'zzz'"),
+        ('name = "mf"', "", "backbone has no name"),
+        ('name = "mf"', 'name = "mg"', "unknown backbone 'mg'"),
+        ("dim = 2", 'dim = "two"', "dim must be a whole number"),
+        ("dim = 2", "dime = 2", "dime"),
+        ("held_out", "kept_out", r"it has no methods\.ips\.split\.held_out"),
+        ('fold_by = "cell"', 'fold_by = "zzz"', "fold_by must be 'cell', 'user' or 'item', not 'zzz'"),
+        ('space = "matrix"', 'space = "zzz"', r"propensity\.space is 'zzz'"),
+        ('space = "matrix"', "", r"it has no propensity\.space"),
+        ("offset = 0.0", 'offset = "a"', r"propensity\.offset is 'a'"),
+        ('name = "dual-focal"', 'name = "guess"', "unknown uncertainty 'guess'"),
+        ("gamma = 2.0", "gama = 2.0", "gama"),
+        ('name = "platt"', 'name = "plat"', "there is no calibrator 'plat'"),
+        ("[propensity.params.calibrator]", "[propensity.params.calibrater]", "no parameter 'calibrater'"),
+    ],
+)
+def test_a_config_with_a_key_that_is_missing_or_wrong(folder, old, new, fault):
+    path = folder / "config.toml"
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    refused(folder, "config.toml", fault)
+
+
+def test_a_config_of_bytes(folder):
+    (folder / "config.toml").write_bytes(b"\xff\xfe\x00")
+    refused(folder, "config.toml", "decode")
+
+
+def test_a_config_cut_anywhere_is_never_a_traceback(folder):
+    path = folder / "config.toml"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    for stop in range(len(lines)):
+        path.write_text("".join(lines[:stop]), encoding="utf-8")
+        with contextlib.suppress(RunFolderError):
+            load(folder)
+
+
+def test_a_method_of_ones_own_is_asked_for(folder, monkeypatch):
+    monkeypatch.delitem(METHODS, "ips")
+    with pytest.raises(RunFolderError, match=r"its method 'ips' is none of unskew's.*--with"):
+        us.load_model(folder)
+
+
+def without_last(table):
+    return table.slice(0, len(table) - 1)
+
+
+def with_null(table):
+    ids = [*table["id"].to_pylist()[:-1], None]
+    return pa.table({"id": pa.array(ids, table["id"].type)}, schema=table.schema)
+
+
+@pytest.mark.parametrize(
+    ("change", "file", "fault"),
+    [
+        (without_last, "model.safetensors", "has shape"),
+        (with_null, "users.parquet", "ids are missing"),
+        (lambda table: table.replace_schema_metadata(None), "users.parquet", "no name"),
+        (lambda table: table.rename_columns(["x"]), "users.parquet", "no column 'id'"),
+        (lambda table: table.slice(0, 0), "users.parquet", "ids are missing"),
+        (lambda table: table.take(list(range(len(table)))[::-1]), "users.parquet", "out of order"),
+        (lambda table: table.set_column(0, "id", pa.array([0.5] * len(table))), "users.parquet", "double"),
+    ],
+)
+def test_ids_that_cannot_be(folder, change, file, fault):
+    path = folder / "users.parquet"
+    pq.write_table(change(pq.read_table(path)), path)
+    refused(folder, file, fault)
+
+
+def nan(tensors, name):
+    tensors[name] = torch.full_like(tensors[name], torch.nan)
+
+
+def shorter(tensors, name):
+    tensors[name] = tensors[name][:, 1:].contiguous()
+
+
+def halves(tensors, name):
+    tensors[name] = tensors[name].half()
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("model.safetensors", "ips/prediction/user.weight"), ("propensity.safetensors", "network/user.weight")],
+)
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda tensors, name: tensors.pop(name), "is missing"),
+        (lambda tensors, name: tensors.clear(), "is missing"),
+        (lambda tensors, name: tensors.update({name + "x": tensors[name].clone()}), "is unknown"),
+        (nan, "holds NaN or infinity"),
+        (shorter, "has shape"),
+        (halves, "has shape"),
+    ],
+)
+def test_weights_that_cannot_be(folder, file, name, change, fault):
+    tensors = load_file(folder / file)
+    assert name in tensors
+    change(tensors, name)
+    save_file(tensors, folder / file)
+    refused(folder, file, fault)
+
+
+@pytest.mark.parametrize(
+    "observed",
+    [None, torch.tensor([-1, 3]), torch.tensor([3, 10_000]), torch.tensor([3, 2]), torch.tensor([0.5])],
+    ids=["missing", "negative", "too large", "unsorted", "fractions"],
+)
+def test_clicked_cells_that_cannot_be(folder, observed):
+    tensors = load_file(folder / "propensity.safetensors")
+    del tensors["observed"]
+    save_file(
+        tensors | ({} if observed is None else {"observed": observed}), folder / "propensity.safetensors"
+    )
+    refused(folder, "propensity.safetensors", "observed is")
+
+
+@pytest.mark.parametrize(
+    "told",
+    ["null", "[]", "{}", "[null]", "[null, null, null, null]", "[1, 2, 3, 4]", "[{}, {}, {}, {}]", "\x00"],
+)
+def test_calibrators_that_cannot_be(folder, told):
+    (folder / "calibrator.json").write_text(told, encoding="utf-8")
+    refused(folder, "calibrator.json")
+
+
+@pytest.mark.parametrize("value", ["a", None, ["a"], {}, True])
+@pytest.mark.parametrize("part", ["learned", "parameters"])
+def test_a_calibrator_with_a_value_that_cannot_be(folder, part, value):
+    path = folder / "calibrator.json"
+    calibrators = json.loads(path.read_text(encoding="utf-8"))
+    for name in calibrators[1][part]:
+        if (name, value) in (("message_", "a"), ("target_smoothing", True)):
+            continue
+        damaged = json.loads(json.dumps(calibrators))
+        damaged[1][part][name] = value
+        path.write_text(json.dumps(damaged), encoding="utf-8")
+        refused(folder, "calibrator.json", name)
+
+
+@pytest.mark.parametrize(
+    ("told", "fault"),
+    [
+        ("[]", "p_min is None"),
+        ("null", "p_min is None"),
+        ('{"data": {"space": "matrix"}}', "p_min is None"),
+        ('{"p_min": "low", "data": {"space": "matrix"}}', "p_min is 'low'"),
+        ('{"p_min": 7, "data": {"space": "matrix"}}', "p_min is 7"),
+        ('{"p_min": 0.01}', "data.space is None"),
+        ('{"p_min": 0.01, "data": []}', "data.space is None"),
+        ('{"p_min": 0.01, "data": {"space": "zzz"}}', "data.space is 'zzz'"),
+        ('{"p_min": 0.01, "data": {"space": []}}', "data.space is"),
+        ("\x00", ""),
+    ],
+)
+def test_metrics_that_cannot_be(folder, told, fault):
+    (folder / "metrics.json").write_text(told, encoding="utf-8")
+    with pytest.raises(RunFolderError, match=rf"metrics\.json is damaged .*{fault}.*To fix: "):
+        compare_run(folder)
