@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
+import subprocess
+import sys
 import tomllib
 
 import numpy as np
@@ -12,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unskew.errors import RunFolderError
-from unskew.files import check_target, to_toml, whole_file, whole_folder, write_json
+from unskew.files import AUDIT, RUN, check_target, to_toml, whole_file, whole_folder, write_json
+
+OURS = 'unskew = "1.0"\nformat = 1\n'
 
 
 class TestWholeFolder:
@@ -37,7 +43,7 @@ class TestWholeFolder:
     def test_the_earlier_run_comes_back_where_the_last_move_fails(self, tmp_path, monkeypatch):
         target = tmp_path / "run"
         target.mkdir()
-        (target / "config.toml").write_text("earlier")
+        (target / "config.toml").write_text(OURS)
         rename = type(target).rename
 
         def fails_for_the_new_one(path, to):
@@ -53,8 +59,47 @@ class TestWholeFolder:
 
         with pytest.raises(OSError, match="disk full"):
             replace()
-        assert (target / "config.toml").read_text() == "earlier"
+        assert (target / "config.toml").read_text() == OURS
         assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+    @pytest.mark.parametrize(
+        ("kind", "content", "further", "told"),
+        [
+            (RUN, "x = 1", [], "with other things in it"),
+            (RUN, "not TOML at all", [], "with other things in it"),
+            (RUN, OURS, ["notes.txt"], "'notes.txt' which does not belong to it"),
+            (AUDIT, "[]", [], "with other things in it"),
+            (AUDIT, '{"healthy": true}', [], "with other things in it"),
+        ],
+    )
+    def test_what_is_not_ours_is_never_replaced(self, tmp_path, kind, content, further, told):
+        (tmp_path / kind.marker).write_text(content)
+        for name in further:
+            (tmp_path / name).write_text("precious")
+        with pytest.raises(RunFolderError, match=told):
+            check_target(tmp_path, overwrite=True, kind=kind)
+
+    def test_a_link_stays_one_and_what_it_leads_to_is_replaced(self, tmp_path):
+        (tmp_path / "real").mkdir()
+        (tmp_path / "real" / "config.toml").write_text(OURS)
+        (tmp_path / "link").symlink_to("real")
+        with whole_folder(tmp_path / "link", overwrite=True) as beside:
+            (beside / "config.toml").write_text("later")
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "real" / "config.toml").read_text() == "later"
+        assert {path.name for path in tmp_path.iterdir()} == {"link", "real"}
+
+    def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(self, tmp_path):
+        dead = subprocess.Popen([sys.executable, "-c", ""])
+        dead.wait()
+        for process in (dead.pid, os.getpid()):
+            for what in ("partial", "replaced"):
+                (tmp_path / f".run.{what}-{process}").mkdir()
+                (tmp_path / f".run.{what}-{process}" / "half").write_text("half")
+        with whole_folder(tmp_path / "run", overwrite=False) as beside:
+            (beside / "config.toml").write_text(OURS)
+        living = {f".run.{what}-{os.getpid()}" for what in ("partial", "replaced")}
+        assert {path.name for path in tmp_path.iterdir()} == {"run", *living}
 
     def test_a_file_in_the_way_is_told(self, tmp_path):
         (tmp_path / "run").write_text("mine")
@@ -101,6 +146,45 @@ class TestWholeFile:
     def test_a_place_that_cannot_be_is_told(self, tmp_path, name, message):
         with pytest.raises(RunFolderError, match=message), whole_file(tmp_path / name):
             pytest.fail("the file must not be opened")
+
+    def test_a_link_stays_one_and_what_it_leads_to_is_replaced(self, tmp_path):
+        (tmp_path / "real.txt").write_text("earlier")
+        (tmp_path / "link.txt").symlink_to("real.txt")
+        with whole_file(tmp_path / "link.txt") as beside:
+            beside.write_text("later")
+        assert (tmp_path / "link.txt").is_symlink()
+        assert (tmp_path / "real.txt").read_text() == "later"
+
+    def test_a_pipe_is_not_replaced(self, tmp_path):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(RunFolderError, match="is a device or a pipe"), whole_file(tmp_path / "pipe"):
+            pytest.fail("the file must not be opened")
+        assert (tmp_path / "pipe").is_fifo()
+
+    @pytest.mark.parametrize("name", ["x" * 248, "ü" * 127])
+    def test_a_name_may_be_as_long_as_the_system_lets_it(self, tmp_path, name):
+        with whole_file(tmp_path / name) as beside:
+            beside.write_text("all")
+        assert [path.name for path in tmp_path.iterdir()] == [name]
+
+    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG, errno.EACCES])
+    def test_what_cannot_be_written_is_an_error_of_the_target(self, tmp_path, number):
+        def fail():
+            with whole_file(tmp_path / "out.txt") as beside:
+                raise OSError(number, os.strerror(number), str(beside))
+
+        with pytest.raises(RunFolderError, match=rf"out.txt: cannot be written: {os.strerror(number)}"):
+            fail()
+        assert not list(tmp_path.iterdir())
+
+    def test_an_error_of_another_file_is_not_made_one_of_the_target(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match="input"), whole_file(tmp_path / "out.txt"):
+            (tmp_path / "input").read_text()
+
+
+def test_toml_says_a_name_that_is_no_text(tmp_path):
+    text = to_toml({"data": "\udcff.csv"}).encode("utf-8").decode("utf-8")
+    assert tomllib.loads(text) == {"data": "?.csv"}
 
 
 def test_json_has_no_nan(tmp_path):

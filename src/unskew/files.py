@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import math
 import os
+import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,80 +23,231 @@ from unskew.errors import RunFolderError
 CONFIG = "config.toml"
 """What marks a folder as a run folder."""
 
+LONGEST_NAME = 160
+"""Bytes of a name up to which what lies beside it is called after it; file systems end at 255."""
 
-def check_target(folder: Path, *, overwrite: bool, marker: str = CONFIG, holds: str = "a run") -> None:
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""Errors that only writing gives, whichever file they name."""
+
+LEFT_BY_SYSTEMS = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
+"""Files that a system puts into folders which a person looked at."""
+
+
+@dataclass(frozen=True)
+class FolderKind:
+    """A kind of folder that may be replaced by another of its kind.
+
+    Parameters
+    ----------
+    holds
+        What such a folder holds, for the message.
+    marker
+        The file that tells such a folder from others, which are never replaced.
+    read
+        What reads the marker; it raises ``ValueError`` where it cannot.
+    keys
+        What the marker must tell.
+    files
+        All that such a folder may hold; one with anything else in it is not replaced.
+    """
+
+    holds: str
+    marker: str
+    read: Callable[[str], Any]
+    keys: frozenset[str]
+    files: frozenset[str]
+
+    def marks(self, folder: Path) -> bool:
+        """Whether the marker is there, and ours."""
+        try:
+            told = self.read((folder / self.marker).read_text(encoding="utf-8"))
+        except (FileNotFoundError, IsADirectoryError, ValueError):
+            return False
+        return isinstance(told, dict) and self.keys <= told.keys()
+
+
+RUN = FolderKind(
+    holds="a run",
+    marker=CONFIG,
+    read=tomllib.loads,
+    keys=frozenset({"unskew", "format"}),
+    files=frozenset(
+        {CONFIG, "model.safetensors", "propensity.safetensors", "calibrator.json", "users.parquet"}
+        | {"items.parquet", "propensities.parquet", "metrics.json", "report.html", "overview.svg"}
+    ),
+)
+
+AUDIT = FolderKind(
+    holds="an audit",
+    marker="audit.json",
+    read=json.loads,
+    keys=frozenset({"files", "columns", "verdict", "healthy"}),
+    files=frozenset({"audit.json", "report.html", "sketch.npz"}),
+)
+
+
+def real(path: Path) -> Path:
+    """Where links lead; unlike ``Path.resolve`` it stays where they lead in a circle."""
+    return Path(os.path.realpath(path))
+
+
+def check_place(folder: Path) -> None:
+    """An error if no folder could be made there, or if a file is there."""
+    parent = real(folder).parent
+    existing = next(path for path in (parent, *parent.parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise RunFolderError(
+            f"cannot write into {existing}", where=str(folder), remedy="choose another --out"
+        )
+    if folder.exists() and not folder.is_dir():
+        raise RunFolderError("is a file", where=str(folder), remedy="choose another --out")
+    if folder.is_dir() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise RunFolderError("may not be read and written", where=str(folder), remedy="choose another --out")
+
+
+def check_target(folder: Path, *, overwrite: bool, kind: FolderKind = RUN) -> None:
     """An error if a folder of results could not be put there; call it before the long work.
 
     Parameters
     ----------
     overwrite
-        Whether an earlier folder of the same kind may be replaced.
-    marker
-        The file that tells such a folder from others, which are never replaced.
-    holds
-        What such a folder holds, for the message.
+        Whether an earlier folder of the same kind may be replaced, where it holds nothing else.
     """
-    parent = folder.resolve().parent
-    existing = next(path for path in (parent, *parent.parents) if path.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise RunFolderError(
-            f"cannot write into {existing}", where=str(folder), remedy="choose another --out"
-        )
-    if not folder.exists():
+    check_place(folder)
+    if not folder.exists() or not any(folder.iterdir()):
         return
-    if not folder.is_dir():
-        raise RunFolderError("is a file", where=str(folder), remedy="choose another --out")
-    if not any(folder.iterdir()):
-        return
-    if not (folder / marker).is_file():
+    if not kind.marks(folder):
         raise RunFolderError(
             "is a folder with other things in it", where=str(folder), remedy="choose another --out"
         )
     if not overwrite:
         raise RunFolderError(
-            f"holds {holds} already",
+            f"holds {kind.holds} already",
             where=str(folder),
             remedy="choose another --out, or give --overwrite (overwrite=True)",
+        )
+    others = sorted(each.name for each in folder.iterdir() if each.name not in kind.files | LEFT_BY_SYSTEMS)
+    if others:
+        raise RunFolderError(
+            f"holds {kind.holds}, and {others[0]!r} which does not belong to it",
+            where=str(folder),
+            remedy=f"move {others[0]!r} elsewhere, or choose another --out",
         )
 
 
 @contextmanager
-def whole_folder(
-    folder: Path, *, overwrite: bool, marker: str = CONFIG, holds: str = "a run"
-) -> Iterator[Path]:
-    """A new folder beside the target, moved into its place at the end; nothing is left of a failure."""
-    check_target(folder, overwrite=overwrite, marker=marker, holds=holds)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    beside = folder.parent / f".{folder.name}.partial-{os.getpid()}"
-    old = folder.parent / f".{folder.name}.replaced-{os.getpid()}"
-    beside.mkdir()
-    try:
-        yield beside
-        if folder.exists():
-            folder.rename(old)
-        beside.rename(folder)
-    except BaseException:
-        if old.exists() and not folder.exists():
-            old.rename(folder)
-        raise
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+def whole_folder(folder: Path, *, overwrite: bool, kind: FolderKind = RUN) -> Iterator[Path]:
+    """A new folder beside the target, moved into its place at the end; nothing is left of a failure.
+
+    Where the target is a link, it stays one, and the folder that it leads to is replaced.
+    """
+    check_target(folder, overwrite=overwrite, kind=kind)
+    target = real(folder)
+    beside, old = _beside(target, "partial"), _beside(target, "replaced")
+    with _told_of(folder, beside):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        beside.mkdir()
+        try:
+            yield beside
+            if target.exists():
+                target.rename(old)
+            beside.rename(target)
+        except BaseException:
+            if old.exists() and not target.exists():
+                old.rename(target)
+            raise
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
+        _remove_leftovers(target)
+
+
+def check_file(path: Path, where: str | None = None) -> None:
+    """An error if a file could not be put there; call it before the long work.
+
+    Parameters
+    ----------
+    where
+        What the message calls it: the path unless given.
+    """
+    where = where or str(path)
+    target = real(path)
+    if path.is_dir():
+        raise RunFolderError("is a folder", where=where, remedy="give the name of a file")
+    if path.exists() and not path.is_file():
+        raise RunFolderError("is a device or a pipe", where=where, remedy="give the name of a file")
+    if not target.parent.is_dir():
+        raise RunFolderError("its folder does not exist", where=where, remedy="create the folder first")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise RunFolderError(
+            f"cannot write into {target.parent}", where=where, remedy="choose another folder"
+        )
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A new file beside the target, moved into its place at the end; nothing is left of a failure."""
-    if not path.parent.is_dir():
-        raise RunFolderError("its folder does not exist", where=str(path), remedy="create the folder first")
-    if path.is_dir():
-        raise RunFolderError("is a folder", where=str(path), remedy="give the name of a file")
-    beside = path.parent / f".{path.name}.partial-{os.getpid()}"
+    """A new file beside the target, moved into its place at the end; nothing is left of a failure.
+
+    Where the target is a link, it stays one, and the file that it leads to is replaced.
+    """
+    check_file(path)
+    target = real(path)
+    beside = _beside(target, "partial")
+    with _told_of(path, beside):
+        try:
+            yield beside
+            os.replace(beside, target)
+        finally:
+            beside.unlink(missing_ok=True)
+        _remove_leftovers(target)
+
+
+def _beside(target: Path, what: str) -> Path:
+    """A name that nobody has, with the process that writes there."""
+    return target.with_name(f".{_called(target)}.{what}-{os.getpid()}-{secrets.token_hex(4)}")
+
+
+def _called(target: Path) -> str:
+    name = os.fsencode(target.name)
+    return target.name if len(name) <= LONGEST_NAME else hashlib.sha256(name).hexdigest()
+
+
+def _remove_leftovers(target: Path) -> None:
+    """What processes that were killed left beside the target."""
+    if os.name != "posix" or not os.access(target.parent, os.R_OK):
+        return
+    for what in ("partial", "replaced"):
+        start = f".{_called(target)}.{what}-"
+        for left in [each for each in os.listdir(target.parent) if each.startswith(start)]:
+            process, path = left.removeprefix(start).split("-")[0], target.with_name(left)
+            if process.isdecimal() and not _lives(int(process)):
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def _lives(process: int) -> bool:
     try:
-        yield beside
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@contextmanager
+def _told_of(path: Path, beside: Path) -> Iterator[None]:
+    """A full disk and the like as an error of the target, which a person knows, not of what lies beside."""
+    try:
+        yield
+    except OSError as error:
+        named = str(error.filename or "").startswith(str(beside))
+        if error.errno not in CANNOT_WRITE and not named:
+            raise
+        raise RunFolderError(
+            f"cannot be written: {error.strerror}",
+            where=str(path),
+            remedy="see to space and permissions there, or choose another place",
+        ) from error
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -156,5 +312,7 @@ def _toml_key(key: str) -> str:
 
 
 def _toml_text(text: str) -> str:
-    # JSON's text is TOML's, but for one control character that JSON lets pass.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    # JSON's text is TOML's, but for one control character that JSON lets pass. A file's name may hold bytes
+    # that are no text at all, which TOML cannot say.
+    known = text.encode("utf-8", errors="replace").decode("utf-8")
+    return json.dumps(known, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -196,7 +196,7 @@ def bad_inputs() -> dict[str, tuple[Any, list[str], str]]:
         "no folder for json": (
             good,
             ["--json", "none/figures.json"],
-            "the folder of --json none/figures.json does not exist",
+            "--json none/figures.json: its folder does not exist",
         ),
         "target is a file": (good, ["--out", "taken"], "taken: is a file"),
         "target has other things": (good, ["--out", "full"], "full: is a folder with other things in it"),

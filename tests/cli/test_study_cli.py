@@ -97,7 +97,7 @@ def test_a_named_study_of_estimators_prints_and_writes_its_table(tmp_path, capsy
         (["study", "nothing.toml"], "nothing.toml: there is no such file"),
         (["study", "methods", "--data", "coat"], "the dataset 'coat' needs the folder of its files"),
         (["study", "small", "--protocol", "mine"], "protocol: Input should be 'honest' or 'paper'"),
-        (["study", "small", "--json", "/nowhere/x.json"], "lies in a folder that does not exist"),
+        (["study", "small", "--json", "/nowhere/x.json"], "its folder does not exist"),
         (["study", "small", "--device", "tpu9"], "'tpu9' is not a device"),
     ],
 )

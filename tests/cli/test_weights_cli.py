@@ -55,7 +55,7 @@ def test_audit_of_the_output_finds_it_healthy() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([*COLUMNS, "-o", "log.parquet"], "log.parquet: exists already"),
+        ([*COLUMNS, "-o", "log.parquet"], "--out log.parquet would change log.parquet, which is read"),
         ([*COLUMNS, "-o", "none/out.parquet"], "none/out.parquet: its folder does not exist"),
         ([*COLUMNS, "-o", "out.csv"], "out.csv must end in .parquet"),
         (["--score", "q", "--outcome", "clicked", "-o", "out.parquet"], "log.parquet: column 'q' is missing"),
@@ -75,7 +75,7 @@ def test_audit_of_the_output_finds_it_healthy() -> None:
         ([*COLUMNS, "--calibrator", "magic", "-o", "out.parquet"], "there is no calibrator 'magic'"),
         (
             [*COLUMNS, "--json", "none/f.json", "-o", "out.parquet"],
-            "the folder of --json none/f.json does not exist",
+            "--json none/f.json: its folder does not exist",
         ),
         ([*COLUMNS], "Missing option '--out'"),
     ],

@@ -288,7 +288,10 @@ class TestFolder:
     def test_an_earlier_run_is_replaced_on_request_and_only_then(self, result, folder):
         with pytest.raises(RunFolderError, match=r"holds a run already.*--overwrite"):
             write_run(result, folder, report="new", overview="<svg/>", overwrite=False)
-        (folder / "stale").write_text("of the earlier run")
+        (folder / "notes.txt").write_text("a person's")
+        with pytest.raises(RunFolderError, match=r"'notes.txt' which does not belong to it"):
+            write_run(result, folder, report="new", overview="<svg/>", overwrite=True)
+        (folder / "notes.txt").rename(tmp_path / "notes.txt")
         write_run(result, folder, report="new", overview="<svg/>", overwrite=True)
         assert (folder / "report.html").read_text() == "new"
         assert {path.name for path in folder.iterdir()} == FILES

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import io
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 EXIT_BAD_INPUT = 2
+EXIT_DEFECT = 70
 EXIT_INTERRUPTED = 130
 INTERRUPTED = "unskew: interrupted; nothing was written. Give the same command to start again."
 
@@ -16,6 +19,48 @@ COLLECT_EVERY = 50_000
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and give the exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name of a file or a mark of a table that the terminal's encoding lacks must not end the command.
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        return _guarded(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:
+        print(INTERRUPTED, file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def interrupted(message: str) -> NoReturn:
+    """End after an interrupt with another word than that nothing was written."""
+    print(f"unskew: interrupted; {message}", file=sys.stderr)
+    sys.exit(EXIT_INTERRUPTED)
+
+
+def _guarded(arguments: list[str]) -> int:
+    """Run; what was not foreseen is told in one line as well, and never with an exit code of a verb."""
+    from unskew.cli import last_resort
+
+    try:
+        code = _run(arguments)
+        # Now, while it can be told, and not when Python ends; without any output it is None.
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except SystemExit as done:
+        if not last_resort.is_closed_pipe(done):
+            raise
+    except BrokenPipeError:
+        pass
+    except Exception as error:
+        last_resort.show_traceback(error)
+        if last_resort.is_of_the_machine(error):
+            last_resort.settle_output()
+            return _fail(last_resort.told_of_the_machine(error))
+        return _fail(last_resort.told_of_a_defect(error), EXIT_DEFECT)
+    last_resort.settle_output()
+    return EXIT_BAD_INPUT
+
+
+def _run(arguments: list[str]) -> int:
     import typer
 
     from unskew.cli.app import app
@@ -24,12 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # typer carries its own click in newer versions and imports it in older ones: the base of its usage
     # errors is reached the same way in both.
     usage_error: type[Exception] = typer.BadParameter.__mro__[2]
-    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        result = app(args=given or ["--help"], standalone_mode=False)
+        result = app(args=arguments or ["--help"], standalone_mode=False)
     except typer.Exit as done:
         result = done.exit_code
-    except (typer.Abort, KeyboardInterrupt):
+    except typer.Abort:
         result = EXIT_INTERRUPTED
     except usage_error as error:
         message = getattr(error, "format_message", error.__str__)()
@@ -38,13 +82,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error))
     if result == EXIT_INTERRUPTED:
         # typer catches an interrupt itself and gives this code without a word.
-        print(INTERRUPTED, file=sys.stderr)
+        raise KeyboardInterrupt
     return result if isinstance(result, int) else 0
 
 
-def _fail(message: str) -> int:
+def _fail(message: str, code: int = EXIT_BAD_INPUT) -> int:
     print(f"unskew: {' '.join(message.split())}", file=sys.stderr)
-    return EXIT_BAD_INPUT
+    return code
 
 
 def entry() -> None:

@@ -13,9 +13,6 @@ from unskew.errors import ParameterError
 EXIT_HEALTHY = 0
 EXIT_MISCALIBRATED = 1
 
-MARKER = "audit.json"
-"""What marks a folder as one of an audit."""
-
 
 def audit(
     files: Annotated[
@@ -52,15 +49,17 @@ def audit(
     """
     # Read by NumPy when it is loaded. Matrices here have ten columns: a second thread only waits, and loudly.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from unskew.files import check_target, whole_folder, write_json
+    from unskew.cli.places import check_outputs, check_seed, table_files
+    from unskew.files import AUDIT, check_target, whole_folder, write_json
 
     if no_report and out is not None:
         raise ParameterError("--no-report writes no folder", remedy="leave out --out, or --no-report")
+    check_seed(seed)
     target = out or _free_folder(files[0])
     if not no_report:
-        check_target(target, overwrite=overwrite, marker=MARKER, holds="an audit")
-    if json is not None and not json.absolute().parent.is_dir():
-        raise ParameterError(f"the folder of --json {json} does not exist", remedy="create it first")
+        check_target(target, overwrite=overwrite, kind=AUDIT)
+    folders = {} if no_report else {"--out": target}
+    check_outputs({"--json": json}, folders=folders, read=table_files(files))
 
     from unskew.audit import audit as run_audit
     from unskew.progress import progress_bars
@@ -82,10 +81,10 @@ def audit(
         from unskew.report.audit_report import render_audit_report
 
         report = render_audit_report(result)
-        with whole_folder(target, overwrite=overwrite, marker=MARKER, holds="an audit") as beside:
-            (beside / "report.html").write_text(report, encoding="utf-8")
+        with whole_folder(target, overwrite=overwrite, kind=AUDIT) as beside:
+            (beside / "report.html").write_text(report, encoding="utf-8", errors="replace")
             result.sketch.save(beside / "sketch.npz")
-            write_json(beside / MARKER, result.to_dict())
+            write_json(beside / AUDIT.marker, result.to_dict())
     if json is not None:
         write_json(json, result.to_dict())
     from unskew.cli.audit_tables import print_audit

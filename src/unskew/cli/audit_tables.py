@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from unskew.audit.result import AuditResult
 from unskew.audit.weights import WeightsResult
+from unskew.cli.console import plain_console
 from unskew.metrics import mean_outcome_over_score, wce
 
 SEGMENTS_SHOWN = 10
@@ -17,7 +17,7 @@ SEGMENTS_SHOWN = 10
 
 def print_audit(result: AuditResult) -> None:
     """Verdict, figures, worst segments and calibrators."""
-    console = Console(highlight=False)
+    console = plain_console()
     files = result.files[0] if len(result.files) == 1 else f"{len(result.files):,} files"
     console.print(
         f"{files}: {result.rows:,} rows, {result.clicks:,} clicks; mean score {result.mean_score:.4g},"
@@ -38,7 +38,7 @@ def print_audit(result: AuditResult) -> None:
 
 def print_weights(result: WeightsResult, out: str) -> None:
     """What the weights are, before and after."""
-    console = Console(highlight=False)
+    console = plain_console()
     table = Table(title="Weights of the clicked rows", title_justify="left")
     for title in ("", "as given", "calibrated"):
         table.add_column(title, justify="right" if title else "left")

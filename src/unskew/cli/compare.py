@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from unskew.errors import ParameterError
-
 
 def compare(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
@@ -32,10 +30,10 @@ def compare(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
     """Say which model of a run is better, by how much and how surely, from the clicks that it held out."""
-    for name, path in (("--json", json), ("--markdown", markdown)):
-        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-            problem = "is a folder" if path.is_dir() else "lies in a folder that does not exist"
-            raise ParameterError(f"{name} {path} {problem}", remedy="give the name of a file in a folder")
+    from unskew.cli.places import check_outputs, check_seed, run_files
+
+    check_seed(seed)
+    check_outputs({"--json": json, "--markdown": markdown}, read=run_files(run))
     from unskew.files import whole_file, write_json
     from unskew.offpolicy import compare_run
 
@@ -56,11 +54,11 @@ def compare(
     if markdown is not None:
         with whole_file(markdown) as beside:
             beside.write_text(told.to_markdown() + "\n", encoding="utf-8")
-    from rich.console import Console
+    from unskew.cli.console import plain_console
 
-    console = Console(highlight=False)
+    console = plain_console()
     console.print(told.rich())
     for verdict in told.verdicts():
-        console.print(f"· {verdict}", markup=False)
+        console.print(f"· {verdict}")
     for note in told.notes:
-        console.print(f"Note: {note}", markup=False, style="dim")
+        console.print(f"Note: {note}", style="dim")

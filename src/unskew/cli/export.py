@@ -25,9 +25,9 @@ def export(
         raise ParameterError(f"--what must be conversion or propensity, not {what!r}")
     if method is not None and what == "propensity":
         raise ParameterError("--method goes with --what conversion", remedy="leave one of them out")
-    if json is not None and (json.is_dir() or not json.absolute().parent.is_dir()):
-        problem = "is a folder" if json.is_dir() else "lies in a folder that does not exist"
-        raise ParameterError(f"--json {json} {problem}", remedy="give the name of a file in a folder")
+    from unskew.cli.places import check_outputs, run_files
+
+    check_outputs({"--out": out, "--json": json}, read=run_files(run))
 
     from unskew.export import export_run
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 def methods() -> None:
     """List the debiasing methods: what each needs and when to use it."""
-    from rich.console import Console
     from rich.table import Table
 
+    from unskew.cli.console import plain_console
     from unskew.debias import METHODS
 
     table = Table(title="Debiasing methods", title_justify="left")
@@ -24,4 +24,4 @@ def methods() -> None:
             if needed
         ]
         table.add_row(name, method.paper, ", ".join(needs) or "clicks alone", method.when)
-    Console().print(table)
+    plain_console().print(table)

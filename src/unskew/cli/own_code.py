@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from unskew.errors import ParameterError
+from unskew.errors import ParameterError, UnskewError
 
 PREFIX = "with_"
 """Before the names of such modules: a file may be called like a module that is there already."""
@@ -24,7 +24,7 @@ def load_own_code(path: Path) -> None:
     if path.suffix != ".py":
         raise ParameterError("is not a Python file", where=where, remedy="give a file that ends in .py")
     if not path.is_file():
-        raise ParameterError("there is no such file", where=where)
+        raise ParameterError("there is no such file", where=where, remedy="check the path")
     name = PREFIX + path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -33,7 +33,11 @@ def load_own_code(path: Path) -> None:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except UnskewError as error:
+        del sys.modules[name]
+        inside = where if error.where is None else f"{where}: {error.where}"
+        raise ParameterError(error.problem, where=inside, remedy=error.remedy) from error
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ParameterError(
             f"{type(error).__name__}: {error}", where=where, remedy=f"run python {path} to see where"

@@ -7,6 +7,14 @@ from typing import Annotated
 
 import typer
 
+from unskew.cli import interrupted
+from unskew.errors import ParameterError
+
+GO_ON = "Give the same command to go on."
+
+LEAST_WIDTH = 140
+"""Columns of the widest table; a narrower terminal wraps its lines."""
+
 
 def reproduce(
     presets: Annotated[
@@ -40,13 +48,18 @@ def reproduce(
     json: Annotated[Path | None, typer.Option(help="Write the comparisons to this file too.")] = None,
 ) -> None:
     """Print the paper's tables beside the published numbers, and draw its figures."""
-    from rich.console import Console
-
+    from unskew.cli.console import plain_console
+    from unskew.cli.places import check_outputs, check_seed
+    from unskew.datasets import DATASETS
+    from unskew.files import whole_file
     from unskew.progress import progress_bars
     from unskew.study.paper_tables.reproduce import reproduce as run
     from unskew.study.paper_tables.reproduced import ReproduceConfig
     from unskew.study.paper_tables.results_page import write_page
 
+    check_seed(seed)
+    if data is not None and data not in DATASETS:
+        raise ParameterError(f"no dataset is called {data!r}", remedy=f"give one of {', '.join(DATASETS)}")
     config = ReproduceConfig(
         presets=tuple(presets),
         out=out or Path("runs") / f"reproduce-{protocol}",
@@ -58,9 +71,15 @@ def reproduce(
         device=device,
         reversed=tuple(reverse or ()),
     )
-    with progress_bars() as progress:
-        result = run(config, progress)
-    console = Console(highlight=False, width=max(Console().width, 140))
+    check_outputs({"--json": json, "--write-docs": write_docs}, folders={"--out": config.out})
+    try:
+        with progress_bars() as progress:
+            result = run(config, progress)
+    except KeyboardInterrupt:
+        if not config.out.exists():
+            raise
+        interrupted(f"what was finished is in {config.out}. {GO_ON}")
+    console = plain_console(LEAST_WIDTH)
     for line in (*result.facts.values(), *result.labels, *result.notes):
         console.print(f"  · {line}", style="dim")
     for tables in result.tables.values():
@@ -72,5 +91,6 @@ def reproduce(
         write_page(write_docs, result)
         console.print(f"The page: {write_docs}")
     if json is not None:
-        json.write_text((config.out / "reproduction.json").read_text(encoding="utf-8"), encoding="utf-8")
+        with whole_file(json) as beside:
+            beside.write_bytes((config.out / "reproduction.json").read_bytes())
     console.print(f"Everything: {config.out}")

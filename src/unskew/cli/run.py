@@ -66,15 +66,16 @@ def run(
 ) -> None:
     """Train, calibrate, debias and evaluate; write a run folder with report.html."""
     from unskew.cli.options import FLAGS, loader_options
+    from unskew.cli.places import check_outputs, check_seed, plain_name
     from unskew.datasets import DATASETS
     from unskew.files import check_target, write_json
 
     is_file = Path(data).suffix in TABLE_SUFFIXES
-    target = out or Path("runs") / f"{Path(data).stem}-{method}"
+    check_seed(seed)
+    target = out or Path("runs") / plain_name(f"{Path(data).stem}-{method}", "the dataset and the method,")
     check_target(target, overwrite=overwrite)
-    if json is not None and (json.is_dir() or not json.absolute().parent.is_dir()):
-        problem = "is a folder" if json.is_dir() else "lies in a folder that does not exist"
-        raise ParameterError(f"--json {json} {problem}", remedy="give the name of a file in a folder")
+    read = [Path(root or "") / each for each in (data, test) if each is not None] if is_file else []
+    check_outputs({"--json": json}, folders={"--out": target}, read=read)
     columns = {
         "train": data,
         "test": test,
@@ -94,6 +95,8 @@ def run(
         if not (Path(root or "") / data).exists():
             raise DataError("there is no such file", where=data, remedy="give --data an existing file")
         options |= columns
+        if test == "":
+            raise ParameterError("--test is empty", remedy="name a file, or leave it out")
     elif test is not None:
         raise ParameterError("--test goes with --data FILE", remedy="leave it out, or give a file as --data")
 

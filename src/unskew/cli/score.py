@@ -9,10 +9,12 @@ import typer
 
 from unskew.errors import ParameterError
 
+PARQUET_SUFFIXES = (".parquet", ".pq")
+
 
 def score(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    pairs: Annotated[Path, typer.Argument(help="A CSV or Parquet file with a user and an item column.")],
+    pairs: Annotated[str, typer.Argument(help="A CSV or Parquet file with a user and an item column.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The Parquet file to write.")],
     user: Annotated[str | None, typer.Option(help="The column of user ids [as in training].")] = None,
     item: Annotated[str | None, typer.Option(help="The column of item ids [as in training].")] = None,
@@ -29,11 +31,18 @@ def score(
     if out.exists() and not overwrite:
         raise ParameterError(f"{out} exists already", remedy="choose another -o, or give --overwrite")
 
+    if out.suffix not in PARQUET_SUFFIXES:
+        raise ParameterError(f"{out} must end in .parquet", remedy="give -o FILE.parquet")
+
+    from unskew.cli.places import check_outputs, run_files, table_files
+
+    check_outputs({"--out": out}, read=[*run_files(run), *table_files([pairs])])
+
     from unskew.study.scoring import score_pairs
 
     rows = score_pairs(
         run,
-        pairs,
+        Path(pairs),
         out,
         user=user,
         item=item,

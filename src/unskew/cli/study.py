@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unskew.cli import EXIT_INTERRUPTED
+from unskew.cli import interrupted
 from unskew.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -39,12 +38,12 @@ def study(
         return
     if what is None:
         raise ParameterError("study needs a TOML file or a name", remedy="see unskew study --list")
-    if json is not None and (json.is_dir() or not json.absolute().parent.is_dir()):
-        problem = "is a folder" if json.is_dir() else "lies in a folder that does not exist"
-        raise ParameterError(f"--json {json} {problem}", remedy="give the name of a file in a folder")
     changes: dict[str, Any] = {
         name: value for name, value in (("seeds", seeds), ("protocol", protocol)) if value is not None
     }
+    from unskew.cli.places import check_outputs, plain_name
+
+    check_outputs({"--json": json}, read=[] if what in NAMED else [what])
     if what in NAMED and NAMED[what].grid is None:
         _show_table(what, json)
         return
@@ -58,7 +57,9 @@ def study(
                 f"no study is called {what!r}", remedy=f"give a TOML file or one of {', '.join(NAMED)}"
             )
         grid = read_grid(what, **changes)
-    _run(grid, out or Path("studies") / grid.name, device, json)
+    target = out or Path("studies") / plain_name(grid.name, "the study's name")
+    check_outputs({"--json": json}, folders={"--out": target})
+    _run(grid, target, device, json)
 
 
 def _run(grid: Grid, out: Path, device: str, json: Path | None) -> None:
@@ -70,8 +71,7 @@ def _run(grid: Grid, out: Path, device: str, json: Path | None) -> None:
         with progress_bars() as progress:
             result: StudyResult = run_study(grid, out, device=device, progress=progress)
     except KeyboardInterrupt:
-        print(f"unskew: interrupted; what was finished is in {out}. {GO_ON}", file=sys.stderr)
-        sys.exit(EXIT_INTERRUPTED)
+        interrupted(f"what was finished is in {out}. {GO_ON}")
     made = summaries(result)
     write_renderings(result.folder, grid.name, made, result.notes)
     if json is not None:
@@ -101,8 +101,8 @@ def _show_table(name: str, json: Path | None) -> None:
 
 
 def _print(shown: Any) -> None:
-    from rich.console import Console
+    from unskew.cli.console import plain_console
 
-    console = Console(highlight=False)
+    console = plain_console()
     for part in shown.fitting(console.width):
         console.print(part.rich())

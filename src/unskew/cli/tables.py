@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
+
+from unskew.cli.console import plain_console
 
 if TYPE_CHECKING:
     from unskew.report.judging import Finding
@@ -20,7 +21,7 @@ MARKS = {"good": "✓", "bad": "✗", "open": "?"}
 
 def print_run(metrics: Mapping[str, Any], findings: Sequence[Finding] = ()) -> None:
     """The short tables of ``unskew run``, and what it found in a few words."""
-    console = Console(highlight=False)
+    console = plain_console()
     data = metrics["data"]
     console.print(
         f"{data['name']}: {data['users']:,} users × {data['items']:,} items, {data['clicks']:,} clicks,"

@@ -37,8 +37,10 @@ def weights(
 ) -> None:
     """Add propensity_calibrated, weight, fold and clipped to every row; other columns stay as they are."""
     _check(score, outcome, user, item, sample_weight)
-    if json is not None and not json.absolute().parent.is_dir():
-        raise ParameterError(f"the folder of --json {json} does not exist", remedy="create it first")
+    from unskew.cli.places import check_outputs, check_seed, table_files
+
+    check_seed(seed)
+    check_outputs({"--out": out, "--json": json}, read=table_files(files))
 
     from unskew.audit import write_weights
     from unskew.progress import progress_bars

@@ -11,7 +11,7 @@ from unskew.debias import Debiaser, load_model
 from unskew.errors import NotFittedError, ParameterError, RunFolderError
 from unskew.export.graph import OPSET, require_onnx, serialised
 from unskew.export.predictions import ITEM, USER, conversion_graph, propensity_graph
-from unskew.files import whole_file
+from unskew.files import check_file, whole_file
 from unskew.propensity import Propensity, load_propensity
 
 What = Literal["conversion", "propensity"]
@@ -136,5 +136,6 @@ def _told_of(propensity: Propensity) -> dict[str, Any]:
 
 
 def _check_target(path: Path, overwrite: bool) -> None:
-    if path.is_file() and not overwrite:
+    check_file(path)
+    if path.exists() and not overwrite:
         raise ParameterError(f"{path} exists already", remedy="choose another file, or give --overwrite")

@@ -29,12 +29,20 @@ class Shown:
     def rich(self) -> Table:
         """For ``rich.print``."""
         from rich.table import Table
+        from rich.text import Text
 
-        table = Table(title=self.title, title_justify="left", caption=self.caption, caption_justify="left")
+        # Not plain strings, whose brackets rich would read as marks of its own.
+        title, caption = Text(self.title, "table.title"), Text(self.caption, "table.caption")
+        table = Table(
+            title=title,
+            title_justify="left",
+            caption=caption if self.caption else None,
+            caption_justify="left",
+        )
         for number, name in enumerate(self.columns):
-            table.add_column(name, justify="left" if number < self.text_columns else "right")
+            table.add_column(Text(name), justify="left" if number < self.text_columns else "right")
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))
         return table
 
     def fitting(self, width: int) -> list[Shown]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from unskew.backbones import NeuMF
+from unskew.errors import RunFolderError
+from unskew.estimator import require
+from unskew.files import check_place
 from unskew.progress import SILENT, Progress
-from unskew.study.cells import CellStore
+from unskew.study.cells import LOCK, CellStore
+from unskew.study.engine import GRID
 from unskew.study.paper import PaperProtocol
 from unskew.study.paper_tables.beside import beside, comparisons, summarised
 from unskew.study.paper_tables.correlation_study import ece_against_performance
@@ -35,25 +40,28 @@ def reproduce(config: ReproduceConfig, progress: Progress = SILENT) -> Reproduce
     data, root, notes = found_data(config.data, config.root)
     presets, left_out = chosen_presets(list(config.presets), data, config.protocol)
     settings = _settings(config, data, PaperProtocol().reversed(*config.reversed))
-    config.out.mkdir(parents=True, exist_ok=True)
-    with CellStore(config.out / CELLS).opened() as store:
+    _check_folder(config.out)
+    require(config.seed >= 0, f"seed must be 0 or more, not {config.seed}", "give a seed from 0 on")
+    store = CellStore(config.out / CELLS)
 
-        def work_with(chosen: ProtocolSettings) -> Reproduction:
-            return Reproduction(
-                data,
-                root,
-                chosen,
-                store,
-                seeds=config.seed_list,
-                options=config.options,
-                backbone=NeuMF(**config.backbone_params),
-                method_params=config.method_params,
-                device=config.device,
-                progress=progress,
-            )
+    def work_with(chosen: ProtocolSettings) -> Reproduction:
+        return Reproduction(
+            data,
+            root,
+            chosen,
+            store,
+            seeds=config.seed_list,
+            options=config.options,
+            backbone=NeuMF(**config.backbone_params),
+            method_params=config.method_params,
+            device=config.device,
+            progress=progress,
+        )
 
-        work = work_with(settings)
-        result = Reproduced(config, work.dataset.name, facts_of(config), settings.labels, notes + left_out)
+    # Both look at the data and the device: nothing is written before.
+    work, facts = work_with(settings), facts_of(config)
+    result = Reproduced(config, work.dataset.name, facts, settings.labels, notes + left_out)
+    with store.opened():
         rows = list(_rows(work, presets))
         result.table = long_table(rows)
         for preset in presets:
@@ -70,6 +78,16 @@ def reproduce(config: ReproduceConfig, progress: Progress = SILENT) -> Reproduce
                 _add_figure(result, work, preset)
     write_folder(result)
     return result
+
+
+def _check_folder(out: Path) -> None:
+    """An error if the folder holds other things than a reproduction, finished or not."""
+    check_place(out)
+    if not out.exists() or not any(out.iterdir()):
+        return
+    if (out / GRID).exists() or not (out / CELLS / LOCK).is_file():
+        holds = "holds a study" if (out / GRID).exists() else "is a folder with other things in it"
+        raise RunFolderError(holds, where=str(out), remedy="choose another --out")
 
 
 def _settings(config: ReproduceConfig, data: str, switches: PaperProtocol) -> ProtocolSettings:

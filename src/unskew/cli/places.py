@@ -1,0 +1,89 @@
+"""What a command writes is checked before its work: a place that can be, and nothing that it reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from unskew.errors import ParameterError
+
+LARGEST_SEED = 2**32 - 1
+"""What NumPy, torch and scikit-learn all take."""
+
+
+def check_outputs(
+    files: Mapping[str, Path | None],
+    *,
+    folders: Mapping[str, Path] | None = None,
+    read: Iterable[str | Path] = (),
+) -> None:
+    """An error if an output cannot be written there, or would take the place of something else.
+
+    Parameters
+    ----------
+    files
+        Files to write, by the flag that names them; None is left out.
+    folders
+        Folders to write, by their flags; whether they may be is for ``check_target`` to tell.
+    read
+        Files and folders that the command reads. No output may be one of them or, where it is a folder, lie
+        in it; nor may they lie in a folder that is written.
+    """
+    from unskew.files import check_file
+
+    outputs = {flag: path for flag, path in files.items() if path is not None}
+    for flag, path in outputs.items():
+        check_file(path, f"{flag} {path}")
+    written = [*outputs.items(), *(folders or {}).items()]
+    for number, (flag, path) in enumerate(written):
+        for source in map(Path, read):
+            if _within(path, source) or _within(source, path):
+                raise ParameterError(
+                    f"{flag} {path} would change {source}, which is read", remedy=f"give another {flag}"
+                )
+        for other, taken in written[number + 1 :]:
+            if _within(path, taken) or _within(taken, path):
+                raise ParameterError(
+                    f"{flag} {path} and {other} {taken} are in each other's way",
+                    remedy=f"give another {flag}",
+                )
+
+
+def check_seed(seed: int) -> None:
+    """An error if a number is no seed."""
+    if not 0 <= seed <= LARGEST_SEED:
+        raise ParameterError(
+            f"--seed {seed} is not between 0 and {LARGEST_SEED}", remedy="give a seed from 0 on"
+        )
+
+
+def table_files(given: Iterable[str]) -> list[Path]:
+    """The files that tables are read from; an empty name, which would mean every file here, is an error."""
+    from unskew.tables import expand_paths
+
+    names = list(given)
+    if not all(names):
+        raise ParameterError("the name of a file is empty", remedy="give a file, a folder or a glob")
+    return expand_paths(names)
+
+
+def run_files(run: Path) -> list[Path]:
+    """A run folder as something that is read; of another folder its reader tells what is missing."""
+    from unskew.files import CONFIG
+
+    return [run] if (run / CONFIG).exists() else []
+
+
+def plain_name(name: str, what: str) -> str:
+    """A name that may become a folder's; one that leads elsewhere is an error."""
+    if name in ("", ".", "..") or any(mark in name for mark in ("/", "\\", "\0")):
+        raise ParameterError(f"{what} {name!r} cannot be the name of a folder", remedy="give --out FOLDER")
+    return name
+
+
+def _within(path: Path, place: Path) -> bool:
+    """Whether a path is a place or lies in it, wherever links lead."""
+    if path.exists() and place.exists() and path.samefile(place):
+        return True
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(place))
