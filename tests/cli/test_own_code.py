@@ -37,6 +37,7 @@ def test_without_the_file_it_is_not_known(capsys):
         ("mine.py", None, "there is no such file"),
         ("mine.py", "import does_not_exist_anywhere", "ModuleNotFoundError"),
         ("mine.py", "def broken(:", "SyntaxError"),
+        ("mine.py", "import sys; sys.exit(7)", "SystemExit: 7"),
         ("mine.py", "import unskew as us\nus.register(dict)", "is not a Debiaser with a name"),
     ],
 )
@@ -48,4 +49,5 @@ def test_a_file_that_cannot_be_used_is_one_line_and_exit_code_2(tmp_path, capsys
     error = capsys.readouterr().err
     assert told in error
     assert str(path) in error
+    assert error.count("To fix:") == 1
     assert error.count("\n") == 1

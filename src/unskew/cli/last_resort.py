@@ -42,8 +42,10 @@ def told_of_the_machine(error: Exception) -> str:
         where = None if error.filename is None else str(error.filename)
         remedy = REMEDIES.get(error.errno or 0, "check the path and the disk")
         return str(UnskewError(error.strerror, where=where, remedy=remedy))
-    problem = f"{type(error).__name__}: {error}"
-    return str(UnskewError(problem, remedy=f"check the files that are given ({DEBUG}=1 shows where)"))
+    if isinstance(error, UnicodeError):
+        remedy = "give files whose names and content are UTF-8"
+        return str(UnskewError(f"there is text that is not UTF-8 ({error})", remedy=remedy))
+    return str(UnskewError(f"{type(error).__name__}: {error}", remedy="check the paths and the disk"))
 
 
 def told_of_a_defect(error: Exception) -> str:

@@ -74,7 +74,7 @@ def run(
     check_seed(seed)
     target = out or Path("runs") / plain_name(f"{Path(data).stem}-{method}", "the dataset and the method,")
     check_target(target, overwrite=overwrite)
-    read = [Path(root or "") / each for each in (data, test) if each is not None] if is_file else []
+    read = [Path(root or "") / each for each in (data, test) if each] if is_file else []
     check_outputs({"--json": json}, folders={"--out": target}, read=read)
     columns = {
         "train": data,
