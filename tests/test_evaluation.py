@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
 import unskew as us
-from unskew.errors import DataError
+from unskew.errors import DataError, ParameterError
 from unskew.evaluation import compared_by, gain
 from unskew.metrics.ranking import ranking_rails
 
@@ -98,3 +98,15 @@ def test_a_test_log_of_one_class_is_told(data):
     positives = data.test.take(np.flatnonzero(data.test.known_conversion() == 1))
     with pytest.raises(DataError, match="every conversion of the test log is 1: nothing can be ranked"):
         us.evaluate(Given(np.zeros((1, 40, 30))), positives)
+
+
+@pytest.mark.parametrize("test", [None, "test", 3])
+def test_what_is_no_log_is_told(test):
+    with pytest.raises(ParameterError, match=r"the test log is a .*, not a Log"):
+        us.evaluate(Given([[[0.5]]]), test)
+
+
+def test_a_log_without_clicked_rows_has_nothing_to_judge_by():
+    log = us.Log.from_arrays(user=[0, 0, 1], item=[0, 1, 0], click=[1, 0, 1], conversion=[1, 0, 0])
+    with pytest.raises(DataError, match="the test log has no clicked row"):
+        us.evaluate(Given([[[0.5]]]), log.take(log.click == 0))

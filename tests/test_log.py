@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unskew.errors import DataError, ParameterError
+from unskew.errors import DataError, ParameterError, UnskewError
 from unskew.log import Features, Log
 from unskew.vocabulary import Vocabulary
 
@@ -343,3 +343,58 @@ def test_features_must_have_a_row_for_each_id():
 
 def test_repr_says_what_is_inside():
     assert repr(build()) == "Log(matrix: 3 users × 3 items, 5 rows, 3 clicks, density 0.3333)"
+
+
+ROWS = {"user": [0, 0, 1], "item": [0, 1, 0], "conversion": [1, 0, 0]}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"users": [0, 1]}, "users must be a Vocabulary, not a list. To fix: give ids of rows as user="),
+        ({"items": 3}, "items must be a Vocabulary, not a int"),
+        ({"user_features": np.eye(2)}, "user_features must be a Features, not a ndarray"),
+        ({"columns": 3}, "columns must be a Mapping, not a int"),
+        ({"names": "user"}, "names must be a Mapping, not a str"),
+    ],
+)
+def test_options_of_another_kind_are_told(options, message):
+    with pytest.raises(ParameterError, match=message):
+        Log.from_arrays(**ROWS, **options)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"user": [[1], [2], [3, 4]]}, r"id \[1\] is not one value"),
+        ({"conversion": ["0_1", "0", "0"]}, "row 0: value '0_1' is not a number"),
+        ({"columns": {"x": [[1], [2, 3], [4]]}}, "column 'x': is no array"),
+    ],
+)
+def test_rows_that_are_not_one_value_are_told(change, message):
+    with pytest.raises(DataError, match=message):
+        Log.from_arrays(**{**ROWS, **change})
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "message"),
+    [
+        (
+            {0: [0], 1: [0]},
+            {},
+            "column 'user' is missing. To fix: name one of the columns that are there: 0, 1",
+        ),
+        ({0: [0], 1: [0]}, {"user": 0}, "0 is not the name of a column"),
+        (ROWS, {"user": None}, "a log needs a user and an item"),
+        (ROWS, {"keep": 3}, "keep must be names of columns, not 3"),
+        (ROWS, {"keep": "item"}, "keep must be names of columns, not 'item'"),
+    ],
+)
+def test_names_that_are_no_names_of_columns_are_told(frame, options, message):
+    with pytest.raises(UnskewError, match=message):
+        Log.from_frame(pd.DataFrame(frame), **options)
+
+
+def test_a_column_of_lists_is_told_as_such():
+    with pytest.raises(DataError, match=r"column 'user' holds List.*, not one value a row"):
+        Log.from_frame(pl.DataFrame({**ROWS, "user": [[1], [2], [3]]}))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unskew.errors import ParameterError
-from unskew.seeds import as_seeds, stream
+from unskew.seeds import as_seed, as_seeds, stream
 
 
 def test_streams_differ_by_seed_purpose_and_what_follows():
@@ -30,9 +30,16 @@ def test_a_count_or_the_seeds_themselves(seeds):
     assert as_seeds(seeds) == (0, 1, 2)
 
 
-@pytest.mark.parametrize("seeds", [0, -2, [], [1, 1], [-1], range(0)])
+@pytest.mark.parametrize("seeds", [0, -2, [], [1, 1], [-1], range(0), "a", None, 1.5, [1.5], True, ["a"]])
 def test_what_is_no_seed_is_told(seeds):
     with pytest.raises(
         ParameterError, match="seeds must be a positive count or distinct non-negative numbers"
     ):
         as_seeds(seeds)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, None, "a", True])
+def test_what_is_not_one_seed_is_told(seed):
+    for use in (as_seed, lambda seed: stream(seed, "weights")):
+        with pytest.raises(ParameterError, match=f"seed must be a whole number of 0 or more, not {seed!r}"):
+            use(seed)

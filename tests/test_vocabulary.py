@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unskew.errors import DataError
+from unskew.errors import DataError, ParameterError
 from unskew.vocabulary import UNSEEN_CODE, Vocabulary
 
 ids = st.one_of(
@@ -112,3 +112,21 @@ def test_what_is_no_id_is_an_error_with_a_remedy(values, message):
     with pytest.raises(DataError, match=message) as caught:
         Vocabulary.of(values, name="uid")
     assert caught.value.remedy
+
+
+def test_an_array_that_was_given_can_still_be_written_and_changes_nothing():
+    given = np.array([1, 2, 3])
+    vocabulary = Vocabulary(ids=given, name="user")
+    given[0] = 9
+    assert vocabulary.ids.tolist() == [1, 2, 3]
+
+
+def test_what_is_neither_error_nor_nan_is_refused():
+    with pytest.raises(ParameterError, match="unseen must be 'error' or 'nan', not 'x'"):
+        Vocabulary.of([1, 2], name="user").encode([1], unseen="x")
+
+
+@pytest.mark.parametrize("ids", [[[1], [2, 3]], [{}, {}], np.array([None, [1]], dtype=object)])
+def test_a_row_with_several_ids_is_not_called_missing(ids):
+    with pytest.raises(DataError, match=r"column 'user', row .: id .* is not one value"):
+        Vocabulary.of(ids, name="user")

@@ -24,12 +24,19 @@ def frame_of(frame: Any) -> nw.DataFrame[Any]:
 
 def column_of(table: nw.DataFrame[Any], name: str) -> NDArray[Any]:
     """A column as NumPy: nulls become NaN in numbers and None in text; a missing column is an error."""
+    if not isinstance(name, str):
+        raise DataError(f"{name!r} is not the name of a column", remedy="give names as text; rename columns")
     if name not in table.columns:
         raise DataError(
             f"column '{name}' is missing",
-            remedy=f"name one of the columns that are there: {', '.join(table.columns)}",
+            remedy=f"name one of the columns that are there: {', '.join(map(str, table.columns))}",
         )
     series = table[name]
+    if series.dtype.is_nested():
+        raise DataError(
+            f"column '{name}' holds {series.dtype}, not one value a row",
+            remedy="write one number or one text in each row, or name another column",
+        )
     if series.is_null().any():
         if series.dtype.is_numeric() or series.dtype == nw.Boolean:
             return np.array(series.cast(nw.Float64()).to_numpy(), dtype=np.float64)
@@ -37,6 +44,16 @@ def column_of(table: nw.DataFrame[Any], name: str) -> NDArray[Any]:
         values[null_mask(values)] = None
         return values
     return np.array(series.to_numpy())
+
+
+def further_column(values: Any, name: str) -> NDArray[Any]:
+    """A column that is carried along, copied; rows of several lengths are an error."""
+    try:
+        return np.array(values, ndmin=1)
+    except ValueError as error:
+        raise DataError(
+            f"is no array: {error}", where=f"column '{name}'", remedy="give one value for each row"
+        ) from None
 
 
 def null_mask(values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -65,7 +82,7 @@ def number_column(values: Any, name: str) -> NDArray[np.float64]:
     number = np.full(len(array), np.nan)
     for row in np.flatnonzero(~null):
         try:
-            number[row] = float(array[row])
+            number[row] = _number_of(array[row])
         except (TypeError, ValueError):
             raise DataError(
                 f"value {array[row].item() if isinstance(array[row], np.generic) else array[row]!r}"
@@ -74,6 +91,20 @@ def number_column(values: Any, name: str) -> NDArray[np.float64]:
                 remedy="encode as 0 and 1",
             ) from None
     return number
+
+
+def _number_of(value: Any) -> float:
+    if isinstance(value, str) and not is_number(value):
+        raise ValueError(value)
+    return float(value)
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number as files write it; Python would take 0_1 for 1."""
+    try:
+        return float(text) is not None and "_" not in text
+    except ValueError:
+        return False
 
 
 def binary_column(values: Any, name: str) -> NDArray[np.float64]:

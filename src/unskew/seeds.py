@@ -8,7 +8,7 @@ methods stay paired.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -17,8 +17,15 @@ from unskew.errors import ParameterError
 
 def stream(seed: int, purpose: str, *further: int) -> int:
     """A 63-bit seed for one purpose of one repetition, e.g. ``stream(3, "weights", fold)``."""
-    entropy = [seed, zlib.crc32(purpose.encode()), *further]
+    entropy = [as_seed(seed), zlib.crc32(purpose.encode()), *further]
     return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def as_seed(seed: int) -> int:
+    """A seed: a whole number that is not negative."""
+    if not _is_whole(seed) or seed < 0:
+        raise ParameterError(f"seed must be a whole number of 0 or more, not {seed!r}", remedy="give seed=0")
+    return int(seed)
 
 
 def as_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
@@ -29,11 +36,19 @@ def as_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     >>> as_seeds(3), as_seeds([7, 11])
     ((0, 1, 2), (7, 11))
     """
-    each = range(seeds) if isinstance(seeds, int | np.integer) else seeds
-    chosen = tuple(int(seed) for seed in each)
-    if not chosen or min(chosen) < 0 or len(set(chosen)) != len(chosen):
+    given: list[object] = []
+    if isinstance(seeds, int | np.integer):
+        given = list(range(seeds)) if _is_whole(seeds) else []
+    elif isinstance(seeds, Iterable):
+        given = list(seeds)
+    chosen = tuple(int(seed) for seed in given if isinstance(seed, int | np.integer) and _is_whole(seed))
+    if not chosen or len(chosen) < len(given) or min(chosen) < 0 or len(set(chosen)) != len(chosen):
         raise ParameterError(
             f"seeds must be a positive count or distinct non-negative numbers, not {seeds!r}",
             remedy="give seeds=10 or seeds=[0, 1, 2]",
         )
     return chosen
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)

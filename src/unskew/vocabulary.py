@@ -9,13 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.columns import null_mask
-from unskew.errors import DataError
+from unskew.errors import DataError, ParameterError
 
 Unseen = Literal["error", "nan"]
 
 UNSEEN_CODE = -1
 """The code of an id that the vocabulary does not know (only with ``unseen="nan"``)."""
 
+NESTED = (list, tuple, dict, set, np.ndarray)
+"""What a column of lists or records holds in its rows."""
 
 LARGEST_EXACT_FLOAT = 2.0**53
 """Above it doubles skip whole numbers, and two ids could become one."""
@@ -36,9 +38,11 @@ class Vocabulary:
     name: str
 
     def __post_init__(self) -> None:
-        if len(self.ids) == 0:
+        ids = np.array(self.ids)
+        if ids.ndim != 1 or len(ids) == 0:
             raise DataError(f"there are no {self.name} ids", remedy="give at least one row")
-        self.ids.flags.writeable = False
+        ids.flags.writeable = False
+        object.__setattr__(self, "ids", ids)
 
     @classmethod
     def of(cls, values: Any, *, name: str) -> Vocabulary:
@@ -53,13 +57,22 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def is_text(self) -> bool:
+        """Whether the ids are text; otherwise they are whole numbers."""
+        return self.ids.dtype.kind == "U"
+
     def encode(self, values: Any, *, unseen: Unseen = "error") -> NDArray[np.int32]:
         """Codes of ids; an unknown id is an error, or −1 with ``unseen="nan"``."""
+        if unseen not in ("error", "nan"):
+            raise ParameterError(
+                f"unseen must be 'error' or 'nan', not {unseen!r}", remedy="give one of them"
+            )
         array = _id_array(values, self.name)
         if len(array) == 0:
             return np.empty(0, dtype=np.int32)
-        if (array.dtype.kind in "U") != (self.ids.dtype.kind in "U"):
-            expected = "text" if self.ids.dtype.kind in "U" else "whole numbers"
+        if (array.dtype.kind == "U") != self.is_text:
+            expected = "text" if self.is_text else "whole numbers"
             raise DataError(
                 f"{self.name} ids have type {array.dtype}, but the model was trained on {expected}",
                 where=f"column '{self.name}'",
@@ -110,6 +123,8 @@ def _id_array(values: Any, name: str) -> NDArray[Any]:
             f"{name} ids must be one-dimensional, not of shape {array.shape}", remedy="give one id a row"
         )
     if array.dtype.kind == "O":
+        nested = np.array([isinstance(value, NESTED) for value in array], dtype=bool)
+        _reject_rows(nested, array, "is not one value", name)
         _reject_null(null_mask(array), name)
         is_text = {isinstance(value, str) for value in array}
         if len(is_text) > 1:

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unskew import tables
+from unskew.audit import audit
 from unskew.audit import stream as stream_module
 from unskew.audit.folds import BLOCK_ROWS, FoldSketches, deal, fold_of_rows
 from unskew.audit.stream import Roles, number_columns, stream
@@ -54,7 +56,7 @@ def test_every_format_gives_the_same_rows_in_the_same_order(
     table: pa.Table, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_module, "BATCH_ROWS", 64)
-    monkeypatch.setattr(stream_module, "CSV_BLOCK_BYTES", 4096)
+    monkeypatch.setattr(tables, "CSV_BLOCK_BYTES", 4096)
     parts = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
     pq.write_table(table.slice(0, 300), parts[0], row_group_size=70)
     pq.write_table(table.slice(300), parts[1], row_group_size=70)
@@ -154,7 +156,7 @@ def test_csv_takes_true_and_false_as_outcomes(tmp_path: Path) -> None:
 
 
 def test_a_later_text_in_a_csv_is_named_with_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_module, "CSV_BLOCK_BYTES", 1024)
+    monkeypatch.setattr(tables, "CSV_BLOCK_BYTES", 1024)
     (tmp_path / "log.csv").write_text("p,clicked\n" + "0.5,1\n" * 900 + "0.5,oops\n" + "0.5,0\n" * 300)
     with pytest.raises(DataError, match=r"log.csv, column 'clicked', row 900: value 'oops' is not a number"):
         sketches_of(tmp_path / "log.csv")
@@ -201,3 +203,63 @@ def test_a_text_column_and_a_repeated_column_are_refused_by_name(tmp_path: Path)
 def test_too_few_or_too_many_folds_are_refused() -> None:
     with pytest.raises(ParameterError, match="folds must be from 2 to 100, not 1"):
         FoldSketches(1)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_score_can_be_a_segment_too(suffix: str, tmp_path: Path) -> None:
+    rows = pa.table({"p": [0.5, 0.25, 0.5, 0.25] * 8, "clicked": [1, 0, 0, 1] * 8})
+    file = tmp_path / f"a.{suffix}"
+    pa.csv.write_csv(rows, file) if suffix == "csv" else pq.write_table(rows, file)
+    result = audit(file, score="p", outcome="clicked", segments=["p"])
+    assert {segment.value: segment.rows for segment in result.segments} == {"0.5": 16, "0.25": 16}
+
+
+@pytest.mark.parametrize("values", [[[1], [2]], [{"a": 1}, {"a": 2}]])
+def test_a_segment_of_lists_or_records_is_refused_by_name(values: Any, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"p": [0.5, 0.5], "clicked": [1, 0], "x": values}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a.parquet: column 'x' holds (list|struct)<.*, not one value a row"):
+        sketches_of(tmp_path, roles=Roles("p", "clicked", None, ("x",)))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_segment_that_is_there_twice_is_refused_by_name(suffix: str, tmp_path: Path) -> None:
+    rows = pa.table(
+        [pa.array([0.5]), pa.array([1]), *[pa.array(["a"])] * 2], names=["p", "clicked", "x", "x"]
+    )
+    file = tmp_path / f"a.{suffix}"
+    pa.csv.write_csv(rows, file) if suffix == "csv" else pq.write_table(rows, file)
+    with pytest.raises(DataError, match=rf"a.{suffix}: column 'x' is there 2 times"):
+        audit(file, score="p", outcome="clicked", segments=["x"])
+
+
+def test_a_number_of_python_alone_is_named_as_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("p,clicked\n0.5,1\n0_1,0\n")
+    with pytest.raises(DataError, match=r"a.csv, column 'p', row 1: value '0_1' is not a number"):
+        sketches_of(tmp_path)
+
+
+@pytest.mark.parametrize("weight", [1e300, 1e-300])
+def test_a_weight_whose_square_is_no_number_is_refused(weight: float, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"p": [0.5, 0.5], "o": [1, 0], "w": [1.0, weight]}), tmp_path / "a.parquet")
+    with pytest.raises(
+        DataError, match=r"a.parquet, column 'w', row 1: weight 1e.300 is not 0 or from 1e-12"
+    ):
+        audit(tmp_path, score="p", outcome="o", weight="w")
+
+
+def test_a_negative_seed_is_told(log_file: Path) -> None:
+    with pytest.raises(ParameterError, match="seed must be a whole number of 0 or more, not -1"):
+        audit(log_file, score="p", outcome="clicked", seed=-1)
+
+
+@pytest.mark.parametrize("smallest", [1e-320, 1e-200, 1e-100])
+@pytest.mark.parametrize("outcome", [0, 1])
+def test_the_smallest_scores_are_audited_without_a_warning(
+    smallest: float, outcome: int, tmp_path: Path
+) -> None:
+    score = np.append(np.linspace(0.01, 0.99, 500), np.full(20, smallest))
+    clicked = np.append(np.arange(500) % 2, np.full(20, outcome))
+    pq.write_table(pa.table({"p": score, "o": clicked, "s": ["a", "b"] * 260}), tmp_path / "a.parquet")
+    result = audit(tmp_path, score="p", outcome="o", segments=["s"])
+    assert np.isfinite(result.wce.value)
+    assert result.healthy is (outcome == 0)

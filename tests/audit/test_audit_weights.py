@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from unskew import tables
 from unskew.audit import stream as stream_module
 from unskew.audit import write_weights
 from unskew.errors import DataError, ParameterError, RunFolderError
@@ -109,7 +110,7 @@ def test_several_files_become_one_in_their_order(log: Any, tmp_path: Path) -> No
 def test_csv_columns_keep_their_values_and_get_the_type_that_fits_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_module, "CSV_BLOCK_BYTES", 1024)
+    monkeypatch.setattr(tables, "CSV_BLOCK_BYTES", 1024)
     generator = np.random.default_rng(0)
     rows = [
         f"{p:.4f},{int(generator.random() < p)},{i if i < 500 else f'id-{i}'},{i}"
@@ -209,3 +210,26 @@ def test_a_failure_while_writing_leaves_the_old_file_and_no_other(
 def test_the_input_can_be_replaced_by_the_output(log: Any, log_file: Path) -> None:
     write_weights(log_file, log_file, score="p", outcome="clicked", overwrite=True)
     assert pq.read_table(log_file).select(log.table().column_names).equals(log.table())
+
+
+def test_csv_ids_and_whole_numbers_beyond_64_bits_stay_as_they_are(tmp_path: Path) -> None:
+    rows = [f"{i:05d},{2**64 + i},{2**63 - 400 + i},0.{i % 9 + 1},{int(i % 3 == 0)}\n" for i in range(400)]
+    (tmp_path / "a.csv").write_text("id,big,snow,p,clicked\n" + "".join(rows))
+    write_weights(tmp_path / "a.csv", tmp_path / "out.parquet", score="p", outcome="clicked")
+    written = pq.read_table(tmp_path / "out.parquet")
+    assert written["id"].to_pylist() == [f"{i:05d}" for i in range(400)]
+    assert written["big"].to_pylist() == [str(2**64 + i) for i in range(400)]
+    assert written["snow"].to_pylist() == [2**63 - 400 + i for i in range(400)]
+
+
+def test_a_column_that_is_there_twice_is_refused_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("p,clicked,x,x\n0.5,1,1,2\n")
+    with pytest.raises(DataError, match=r"a.csv: column 'x' is there 2 times"):
+        write_weights(tmp_path / "a.csv", tmp_path / "out.parquet", score="p", outcome="clicked")
+
+
+@pytest.mark.parametrize("roles", [{"score": "p", "outcome": "p"}, {"sample_weight": "p"}])
+def test_one_column_in_two_roles_is_refused(log_file: Path, tmp_path: Path, roles: dict[str, str]) -> None:
+    columns = {"score": "p", "outcome": "clicked"} | roles
+    with pytest.raises(ParameterError, match="score, outcome and sample_weight must be three columns"):
+        write_weights(log_file, tmp_path / "out.parquet", **columns)

@@ -91,3 +91,8 @@ def test_a_sketch_of_sampled_negatives_tells_its_positive_rows():
 def test_too_few_rows_to_choose_is_told():
     with pytest.raises(DataError, match="too few rows of one class"):
         Auto(folds=2).fit([0.1, 0.9], [0, 1])
+
+
+def test_too_few_rows_to_hold_any_out_are_told():
+    with pytest.raises(DataError, match="too few rows of one class to choose a calibrator"):
+        Auto().fit([0.1, 0.9], [0, 1])

@@ -89,6 +89,11 @@ class TestCoat(DatasetContract):
         assert data.train.user_features is None
         assert data.extra == {}
 
+    def test_names_of_features_that_are_no_text_are_told(self, coat_copy):
+        (coat_copy / "user_features_map.txt").write_bytes(b"\xff\xfe\x00")
+        with pytest.raises(DataError, match=r"user_features_map.txt: cannot be read \('utf-8' codec"):
+            load_by_name("coat", coat_copy)
+
     @pytest.mark.parametrize(
         ("damage", "message"),
         [

@@ -314,3 +314,10 @@ def test_a_test_log_needs_conversions(tmp_path):
         load_by_name(
             "files", tmp_path, train="train.csv", test="train.csv", user="uid", item="iid", click="clicked"
         )
+
+
+def test_a_test_file_that_is_the_training_file_leaves_nothing_to_test_on(tmp_path):
+    write_csv(pa.table(TRAIN), tmp_path / "train.csv")
+    file = tmp_path / "train.csv"
+    with pytest.raises(DataError, match=r"train.csv: all 4 test pairs were clicked in training"):
+        load_by_name("files", train=file, test=file, **NAMES)

@@ -172,3 +172,5 @@ def test_a_pair_has_one_prediction_whatever_is_asked_with_it(backbone):
     for place in range(6):
         alone = model.predict_pairs_each(users[place : place + 1], items[place : place + 1])
         np.testing.assert_allclose(alone[:, 0], together[:, place], rtol=1e-6)
+    with pytest.raises(us.UnskewError, match="column 'item' has 1 rows where the others have 6"):
+        model.predict_pairs_each(users, items[:1])

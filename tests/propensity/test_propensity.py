@@ -265,6 +265,12 @@ class TestIds:
         assert np.isnan(some).tolist() == [[False, True, True]] * 2
         np.testing.assert_allclose(some[:, 0], crossfitted.predict_pairs_each([3], [0])[:, 0], atol=1e-6)
 
+    def test_pairs_of_two_lengths_and_an_unknown_answer_are_told(self, crossfitted):
+        with pytest.raises(DataError, match="column 'item' has 1 rows where the others have 2"):
+            crossfitted.predict_pairs_each([3, 4], [0])
+        with pytest.raises(ParameterError, match="unseen must be 'error' or 'nan', not 'x'"):
+            crossfitted.predict_pairs_each([3], [0], unseen="x")
+
     def test_a_log_with_other_vocabularies_is_read_by_its_ids(self, crossfitted, log):
         part = us.Log.from_arrays(user=[50, 7, 50], item=[9, 9, 3], click=[1, 0, 0])
         np.testing.assert_allclose(

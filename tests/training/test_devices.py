@@ -39,3 +39,9 @@ def test_a_missing_gpu_is_told(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ParameterError, match=r"cuda is not there \(0 GPUs are\).*--device auto or cpu"):
         resolve_device("cuda")
+
+
+@pytest.mark.parametrize("device", [None, 3, ["cpu"]])
+def test_what_is_not_even_a_name_is_told(device):
+    with pytest.raises(ParameterError, match=r"is not a device. To fix: use auto, cpu"):
+        resolve_device(device)

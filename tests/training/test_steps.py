@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from unskew.backbones import NeuMF
+from unskew.errors import TrainingError
 from unskew.training import (
     Draw,
     EveryCell,
@@ -201,3 +202,12 @@ class TestOnAGPU:
     def test_a_cpu_and_a_gpu_train_the_same_network(self, matrix_log):
         ours, theirs = trained(matrix_log, CapturedSteps, "cuda"), trained(matrix_log, eagerly, "cpu")
         torch.testing.assert_close(ours[1].cpu(), theirs[1], rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("loss", "found"), [(None, "NoneType"), (1.0, "float"), (torch.ones(2), "a tensor without a gradient")]
+)
+def test_a_loss_that_cannot_be_trained_on_is_told(loss, found):
+    step = Step("fit", lambda draw: loss, ("network",))
+    with pytest.raises(TrainingError, match=f"the loss of the step 'fit' is {found}, not a tensor"):
+        EagerSteps([step], {}).take(None)

@@ -18,12 +18,17 @@ from unskew.audit.stream import Batch, Roles, located, number_columns
 from unskew.errors import DataError
 from unskew.estimator import require
 from unskew.metrics import CalibrationSketch
+from unskew.seeds import as_seed
 from unskew.seeds import stream as seed_stream
 
 BLOCK_ROWS = 64
 """Rows of a block: enough to copy them fast, few enough for small files to have all folds."""
 
 MOST_FOLDS = 100
+
+LARGEST_WEIGHT = 1e12
+"""Rows that a row may stand for, and one over it the least but 0: their squares, divided by those of the
+smallest scores, must stay numbers."""
 
 
 class FoldSketches:
@@ -38,9 +43,12 @@ class FoldSketches:
     """
 
     def __init__(self, folds: int, *, seed: int = 0) -> None:
-        require(2 <= folds <= MOST_FOLDS, f"folds must be from 2 to {MOST_FOLDS}, not {folds!r}")
+        require(
+            isinstance(folds, int) and 2 <= folds <= MOST_FOLDS,
+            f"folds must be from 2 to {MOST_FOLDS}, not {folds!r}",
+        )
         self.folds = folds
-        self.seed = seed
+        self.seed = as_seed(seed)
         self.sketches = [CalibrationSketch() for _ in range(folds)]
 
     def add(self, batch: Batch, roles: Roles) -> list[NDArray[Any]]:
@@ -49,6 +57,8 @@ class FoldSketches:
         A bad value is an error that names the file, the column and the row within the file.
         """
         columns = number_columns(batch, roles.numbers)
+        if roles.weight is not None:
+            _require_weights(columns[2], roles.weight, batch)
         try:
             for fold, part in enumerate(deal(columns, batch.start, self.folds, self.seed)):
                 self.sketches[fold].update(*part)
@@ -67,6 +77,18 @@ class FoldSketches:
     def without(self, fold: int) -> CalibrationSketch:
         """The sketch of the rows of the other folds."""
         return merged(self.sketches[:fold] + self.sketches[fold + 1 :])
+
+
+def _require_weights(weight: NDArray[Any], name: str, batch: Batch) -> None:
+    """An error for a weight of which the square is no number; the sketch itself refuses what is no weight."""
+    wrong = (weight > LARGEST_WEIGHT) & (weight < np.inf) | (weight > 0) & (weight < 1 / LARGEST_WEIGHT)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise DataError(
+            f"weight {weight[row]:g} is not 0 or from {1 / LARGEST_WEIGHT:g} to {LARGEST_WEIGHT:g}",
+            where=f"{batch.file}, column '{name}', row {batch.first_row + row}",
+            remedy="give how many rows of the population a row stands for",
+        )
 
 
 def merged(sketches: Sequence[CalibrationSketch]) -> CalibrationSketch:

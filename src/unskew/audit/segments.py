@@ -15,6 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
+from unskew.metrics._limits import SMALLEST
+
 Array = NDArray[np.float64]
 
 MOST_SEGMENTS = 10_000
@@ -131,7 +133,7 @@ class SegmentTable:
         w = np.ones(len(p)) if weight is None else weight.astype(np.float64)
         octave = np.clip(np.frexp(p)[1] - LOWEST_OCTAVE + 1, 1, CELLS - 1)
         key = code * CELLS + np.where(p > 0, octave, 0)
-        inverse = np.divide(1.0, p, out=np.zeros_like(p), where=p > 0)
+        inverse = np.where(p > 0, 1.0 / np.maximum(p, SMALLEST), 0.0)
         columns = (np.ones(len(p)), w, w * o, w * p, w * o * inverse)
         spreads = (w * w * p * (1 - p), w * w * (1 - p) * inverse)
         shape = self._sums.shape[1:]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,9 +20,11 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from unskew import tables
+from unskew.columns import is_number
 from unskew.errors import DataError
 from unskew.metrics._inputs import parts_of
-from unskew.tables import reading, require_columns
+from unskew.tables import open_csv, reading, require_columns
 
 RecordBatch = Any
 """A ``pyarrow.RecordBatch``; pyarrow ships no types."""
@@ -35,9 +37,6 @@ BATCH_ROWS = 1 << 20
 BATCHES_AHEAD = 4
 """Batches of numbers read before they are asked for, while the compiled pass is loaded: some 60 MB. Those of
 text, or of all columns, may be of any size, and wait one at a time."""
-
-CSV_BLOCK_BYTES = 1 << 24
-"""Bytes of a CSV file read at a time; types of columns that nobody asked for are guessed from the first."""
 
 
 @dataclass(frozen=True)
@@ -137,22 +136,20 @@ def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
     return given()
 
 
-def schema_of(file: Path, *, numbers: Sequence[str] = (), text: Sequence[str] = ()) -> Schema:
+def schema_of(file: Path, *, numbers: Sequence[str] = (), text: Collection[str] = ()) -> Schema:
     """The columns of a file and their types, as :func:`stream` gives them."""
     with reading(file) as delimiter:
         if delimiter is None:
             return pa.parquet.read_schema(file)
-        with pa.csv.open_csv(
-            file,
-            read_options=pa.csv.ReadOptions(block_size=CSV_BLOCK_BYTES),
-            parse_options=pa.csv.ParseOptions(delimiter=delimiter),
-        ) as reader:
+        with open_csv(file, delimiter, None, {}) as reader:
             schema = reader.schema
     for place, field in enumerate(schema):
-        if field.name in text:
+        # A score that is a segment too is a number first.
+        if field.name in numbers:
+            if not pa.types.is_boolean(field.type):
+                schema = schema.set(place, field.with_type(pa.float64()))
+        elif field.name in text:
             schema = schema.set(place, field.with_type(pa.string()))
-        elif field.name in numbers and not pa.types.is_boolean(field.type):
-            schema = schema.set(place, field.with_type(pa.float64()))
     return schema
 
 
@@ -191,13 +188,8 @@ def located(batch: Batch) -> Iterator[None]:
 
 
 def require_numbers(schema: Schema, numbers: Sequence[str], file: Path) -> None:
-    """An error for a column that is twice there, or whose type is not one of numbers."""
+    """An error for a column whose type is not one of numbers."""
     for name in numbers:
-        places = schema.get_all_field_indices(name)
-        if len(places) > 1:
-            raise DataError(
-                f"column '{name}' is there {len(places)} times", where=str(file), remedy="rename all but one"
-            )
         kind = schema.field(name).type
         value = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not (
@@ -210,6 +202,18 @@ def require_numbers(schema: Schema, numbers: Sequence[str], file: Path) -> None:
                 f"column '{name}' holds {kind}, not numbers",
                 where=str(file),
                 remedy="write the column as numbers, or name another one",
+            )
+
+
+def require_single_values(schema: Schema, names: Sequence[str], file: Path) -> None:
+    """An error for a column of lists or records."""
+    for name in names:
+        kind = schema.field(name).type
+        if pa.types.is_nested(kind):
+            raise DataError(
+                f"column '{name}' holds {kind}, not one value a row",
+                where=str(file),
+                remedy="name a column of text, numbers or dates",
             )
 
 
@@ -234,6 +238,7 @@ def _batches(
         with pa.parquet.ParquetFile(file, pre_buffer=True) as source:
             require_columns(wanted, source.schema_arrow.names, file)
             require_numbers(source.schema_arrow, numbers, file)
+            require_single_values(source.schema_arrow, text, file)
             rows, read = source.metadata.num_rows, 0
             batch_rows = _whole_groups(source.metadata)
             for record in source.iter_batches(batch_rows, columns=None if columns is None else wanted):
@@ -260,9 +265,9 @@ def _csv_batches(
     require_columns(wanted, schema.names, file)
     require_numbers(schema, numbers, file)
     kinds = {name: schema.field(name).type for name in (*numbers, *text)} | dict(types)
-    blocks = max(file.stat().st_size / CSV_BLOCK_BYTES, 1.0)
+    blocks = max(file.stat().st_size / tables.CSV_BLOCK_BYTES, 1.0)
     try:
-        with _open_csv(file, delimiter, None if columns is None else wanted, kinds) as reader:
+        with open_csv(file, delimiter, None if columns is None else wanted, kinds) as reader:
             for count, record in enumerate(reader, 1):
                 yield record, min(count / blocks, 1.0)
     except pa.ArrowInvalid as error:
@@ -273,26 +278,19 @@ def _csv_batches(
         raise ColumnTypeError(schema.names[int(place[1])], str(error), file) from error
 
 
-def _open_csv(file: Path, delimiter: str, columns: Sequence[str] | None, types: Mapping[str, Any]) -> Any:
-    return pa.csv.open_csv(
-        file,
-        read_options=pa.csv.ReadOptions(block_size=CSV_BLOCK_BYTES),
-        parse_options=pa.csv.ParseOptions(delimiter=delimiter),
-        convert_options=pa.csv.ConvertOptions(
-            include_columns=columns or [], column_types=types, strings_can_be_null=True
-        ),
-    )
-
-
 def _name_text(file: Path, delimiter: str, numbers: Sequence[str]) -> None:
     """An error that names the first row with text in a column of numbers; Arrow tells only the value."""
     first_row = 0
-    with _open_csv(file, delimiter, numbers, dict.fromkeys(numbers, pa.string())) as reader:
+    with open_csv(file, delimiter, numbers, dict.fromkeys(numbers, pa.string())) as reader:
         for record in reader:
             found: list[tuple[int, str, str]] = []
             for name in numbers:
                 values = record.column(name).to_pylist()
-                found += [(row, name, value) for row, value in enumerate(values) if not _is_number(value)][:1]
+                found += [
+                    (row, name, value)
+                    for row, value in enumerate(values)
+                    if not (value is None or is_number(value))
+                ][:1]
             if found:
                 row, name, value = min(found)
                 raise DataError(
@@ -301,10 +299,3 @@ def _name_text(file: Path, delimiter: str, numbers: Sequence[str]) -> None:
                     remedy="give numbers",
                 )
             first_row += record.num_rows
-
-
-def _is_number(value: str | None) -> bool:
-    try:
-        return value is None or float(value) is not None
-    except ValueError:
-        return False

@@ -80,7 +80,7 @@ def _log(files: list[Path], *, user: str, item: str, outcome: str | None) -> Log
     columns: dict[str, Any] = {"user": user, "item": item, "click": outcome}
     space: Literal["matrix", "impressions"] = "matrix"
     if outcome is not None:
-        click = column_of(frame_of(read_table(files, [outcome])), outcome)
+        click = column_of(frame_of(read_table(files, [outcome], numbers=[outcome])), outcome)
         space = "impressions" if bool(np.any(click == 0)) else "matrix"
     return read_log(files, **columns, space=space, duplicates="max" if space == "matrix" else "error")
 

@@ -37,7 +37,7 @@ from unskew.estimator import require
 from unskew.files import whole_file
 from unskew.metrics import CalibrationSketch, mean_outcome_over_score, wce
 from unskew.progress import SILENT, Progress
-from unskew.tables import Paths, expand_paths, require_columns
+from unskew.tables import Paths, expand_paths, require_columns, text_columns
 
 ADDED = (
     pa.field("propensity_calibrated", pa.float64()),
@@ -139,9 +139,12 @@ def write_weights(
         Propensities below are raised to it before they become weights.
     """
     roles = Roles(score, outcome, sample_weight)
+    require(
+        len(set(roles.numbers)) == len(roles.numbers),
+        "score, outcome and sample_weight must be three columns",
+    )
     chosen = make_calibrator(calibrator)
-    floats = [score] if sample_weight is None else [score, sample_weight]
-    target, files, schema = prepared(paths, out, p_min=p_min, overwrite=overwrite, floats=floats)
+    target, files, schema = prepared(paths, out, p_min=p_min, overwrite=overwrite, roles=roles)
     sketches, _ = read(files, roles, folds=folds, seed=seed, progress=progress)
     fitted = fit_without_each(chosen, sketches)
 
@@ -221,7 +224,7 @@ def _write(
 
 
 def prepared(
-    paths: Paths, out: str | Path, *, p_min: float, overwrite: bool, floats: Sequence[str] = ()
+    paths: Paths, out: str | Path, *, p_min: float, overwrite: bool, roles: Roles | None = None
 ) -> tuple[Path, list[Path], Schema]:
     """The target and the files with their common columns, all checked before the long work."""
     require(0 < p_min < 1, f"p_min must be between 0 and 1, not {p_min!r}")
@@ -235,18 +238,23 @@ def prepared(
             "exists already", where=str(target), remedy="choose another -o, or give --overwrite"
         )
     files = expand_paths(paths)
-    return target, files, common_schema(files, floats=floats)
+    return target, files, common_schema(files, roles)
 
 
-def common_schema(files: Sequence[Path], *, floats: Sequence[str] = ()) -> Schema:
+def common_schema(files: Sequence[Path], roles: Roles | None = None) -> Schema:
     """The columns of all files, which must agree, and have none of the added ones.
 
-    CSV files have no types but those guessed from their rows: where guesses differ, the wider one counts.
-    ``floats`` are columns that a CSV file gives as float64, whatever the guess.
+    CSV files have no types but those guessed from their rows: where guesses differ, the wider one counts, and
+    what numbers would change (:func:`unskew.tables.text_columns`) is text. Score and weight are float64,
+    whatever the guess.
     """
-    common = schema_of(files[0], numbers=floats)
+    numbers = () if roles is None else roles.numbers
+    floats = [name for name in numbers if roles is None or name != roles.outcome]
+    text = set[str]().union(*(text_columns(file, numbers=numbers) for file in files))
+    common = schema_of(files[0], numbers=floats, text=text)
     for file in files:
-        schema = schema_of(file, numbers=floats)
+        schema = schema_of(file, numbers=floats, text=text)
+        require_columns(None, schema.names, file)
         require_columns(common.names, schema.names, file)
         require_columns(schema.names, common.names, files[0])
         for place, field in enumerate(common):

@@ -69,7 +69,11 @@ class Auto(Calibrator):
     def _fit_grouped(self, points: Grouped) -> None:
         from unskew.calibration import make_calibrator
 
-        splits = [split for split in folds_of(points, self.folds, self.seed) if both_classes(split[0])]
+        splits = [
+            (training, part)
+            for training, part in folds_of(points, self.folds, self.seed)
+            if both_classes(training) and part.total.sum() > 0
+        ]
         if not splits:
             raise DataError(
                 "too few rows of one class to choose a calibrator by cross-validation",

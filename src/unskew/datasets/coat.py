@@ -132,7 +132,12 @@ def _ratings(path: Path) -> NDArray[np.float64]:
 
 
 def _features(names_path: Path, values_path: Path, n_rows: int) -> Features:
-    names = tuple(names_path.read_text(encoding="utf-8").splitlines())
+    try:
+        names = tuple(names_path.read_text(encoding="utf-8").splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"cannot be read ({error}); expected a name a line", where=str(names_path), remedy=REMEDY
+        ) from error
     if not all(names):
         raise DataError("a feature has no name", where=str(names_path), remedy=REMEDY)
     return Features(names=names, values=_matrix(values_path, n_rows, len(names)).astype(np.float32))

@@ -12,7 +12,7 @@ import numpy as np
 from unskew.datasets.dataset import Dataset, Protocol, errors_name, without_leaked_cells
 from unskew.errors import DataError, ParameterError
 from unskew.log import Duplicates, Log, Space
-from unskew.tables import Paths, column_names, concatenate, expand_paths, read_file
+from unskew.tables import Paths, column_names, concatenate, expand_paths, read_files
 from unskew.vocabulary import UNSEEN_CODE, Vocabulary
 
 
@@ -28,8 +28,12 @@ def read_log(
     keep: Sequence[str] = (),
     users: Vocabulary | None = None,
     items: Vocabulary | None = None,
+    text: Sequence[str] = (),
 ) -> Log:
     """Read a log from CSV or Parquet.
+
+    CSV has no types: ids and kept columns are numbers where all values look like numbers, and text where a
+    number would lose digits (00007, or whole numbers beyond 64 bits).
 
     Parameters
     ----------
@@ -41,6 +45,8 @@ def read_log(
         Further columns to carry along.
     space, duplicates, users, items
         As in :meth:`unskew.Log.from_arrays`.
+    text
+        Columns of CSV files to read as text even where all values look like numbers.
 
     Examples
     --------
@@ -52,7 +58,12 @@ def read_log(
     """
     named = [name for name in (user, item, click, conversion, *keep) if name is not None]
     files = expand_paths(path)
-    tables = [read_file(file, list(dict.fromkeys(named))) for file in files]
+    tables = read_files(
+        files,
+        list(dict.fromkeys(named)),
+        numbers={name for name in (click, conversion) if name is not None},
+        text={*text, *_text_ids(user, users), *_text_ids(item, items)},
+    )
     table = concatenate(files, tables)
     try:
         return Log.from_frame(
@@ -121,6 +132,7 @@ def load(
         "keep": keep,
     }
     train_log = read_log(_under(root, train), click=click, **columns)
+    columns["text"] = [*_text_ids(user, train_log.users), *_text_ids(item, train_log.items)]
     if unseen == "error":
         columns |= {"users": train_log.users, "items": train_log.items}
     facts: dict[str, Any] = {
@@ -159,6 +171,11 @@ def load(
         validation=held_out.get("validation"),
         facts=facts,
     )
+
+
+def _text_ids(column: str, known: Vocabulary | None) -> list[str]:
+    """The column, if its ids are to be looked up among ids that are text."""
+    return [column] if isinstance(known, Vocabulary) and known.is_text else []
 
 
 def _in_its_file(error: DataError, files: list[Path], lengths: list[int]) -> DataError:

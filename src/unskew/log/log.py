@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
@@ -10,7 +10,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.columns import binary_column, column_of, conversion_column, frame_of, require_same_length
+from unskew.columns import (
+    binary_column,
+    column_of,
+    conversion_column,
+    frame_of,
+    further_column,
+    require_same_length,
+)
 from unskew.errors import DataError, ParameterError
 from unskew.log.checks import require_both_classes, resolve_duplicates
 from unskew.log.features import Features
@@ -107,12 +114,13 @@ class Log:
         (4, 3, 0.75)
         """
         called = {"user": "user", "item": "item", "click": "click", "conversion": "conversion"}
+        _require_kinds(users, items, user_features, item_features, columns, names)
         called.update(names or {})
         if space not in ("matrix", "impressions"):
             raise ParameterError(f"space must be 'matrix' or 'impressions', not {space!r}")
         if duplicates not in ("error", "max"):
             raise ParameterError(f"duplicates must be 'error' or 'max', not {duplicates!r}")
-        if np.asarray(user).size == 0:
+        if getattr(user, "shape", None) == (0,) or (isinstance(user, list | tuple) and not user):
             raise DataError("the log is empty", remedy="give at least a few clicked rows")
         users = users or Vocabulary.of(user, name=called["user"])
         items = items or Vocabulary.of(item, name=called["item"])
@@ -126,7 +134,7 @@ class Log:
             if click is None
             else binary_column(click, called["click"]).astype(np.uint8)
         )
-        extra = {name: np.array(values, ndmin=1) for name, values in (columns or {}).items()}
+        extra = {name: further_column(values, name) for name, values in (columns or {}).items()}
         in_rows: dict[str, NDArray[Any]] = {"item": item_code, "click": click_array, **extra}
         for name, values in in_rows.items():
             require_same_length(n, len(values), called.get(name, name))
@@ -161,7 +169,7 @@ class Log:
         item: str = "item",
         click: str | None = None,
         conversion: str | None = None,
-        keep: tuple[str, ...] = (),
+        keep: Iterable[str] = (),
         **options: Any,
     ) -> Log:
         """Build a log from any data frame (pandas, polars, Arrow, …) and the names of its columns.
@@ -169,6 +177,15 @@ class Log:
         ``keep`` names further columns to carry along; ``options`` go to :meth:`from_arrays`.
         """
         table = frame_of(frame)
+        if user is None or item is None:
+            raise ParameterError(
+                "a log needs a user and an item for each row",
+                remedy="name their columns with user= and item=",
+            )
+        if isinstance(keep, str) or not isinstance(keep, Iterable):
+            raise ParameterError(
+                f"keep must be names of columns, not {keep!r}", remedy="give a list of names"
+            )
         columns: dict[str, Any] = {
             role: column_of(table, name)
             for role, name in (("user", user), ("item", item), ("click", click), ("conversion", conversion))
@@ -248,3 +265,27 @@ class Log:
             conversion=None if self.conversion is None else self.conversion[rows],
             columns={name: values[rows] for name, values in self.columns.items()},
         )
+
+
+def _require_kinds(
+    users: object,
+    items: object,
+    user_features: object,
+    item_features: object,
+    columns: object,
+    names: object,
+) -> None:
+    """Errors for what is no vocabulary, features or mapping; ``user`` and ``users`` are easily mixed up."""
+    features = "give unskew.log.Features(names=…, values=…)"
+    for name, value, kind, remedy in (
+        ("users", users, Vocabulary, "give ids of rows as user=, and log.users of another log as users="),
+        ("items", items, Vocabulary, "give ids of rows as item=, and log.items of another log as items="),
+        ("user_features", user_features, Features, features),
+        ("item_features", item_features, Features, features),
+        ("columns", columns, Mapping, "give a dictionary from names to arrays"),
+        ("names", names, Mapping, "give a dictionary such as {'user': 'visitor'}"),
+    ):
+        if value is not None and not isinstance(value, kind):
+            raise ParameterError(
+                f"{name} must be a {kind.__name__}, not a {type(value).__name__}", remedy=remedy
+            )

@@ -9,9 +9,11 @@ import numpy as np
 from unskew.errors import ParameterError
 from unskew.metrics._cells import cells_of
 from unskew.metrics._grid import Rule
+from unskew.metrics._limits import SMALLEST
 from unskew.metrics._noise import drawn_noise
 from unskew.metrics.sketch import CalibrationSketch
 from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS
+from unskew.seeds import as_seed
 
 FloorMetric = Literal["ece", "adaptive_ece", "wce"]
 
@@ -65,6 +67,9 @@ def noise_floor(
     rows = np.maximum(np.rint(cells.effective_rows), 1.0)
     step = cells.total / rows
     if metric == "wce":
-        step = np.divide(step, cells.score, out=np.zeros_like(step), where=cells.score > 0)
-    noise = drawn_noise(index, rows, cells.score, step, draws, np.random.default_rng(seed))
+        step = np.where(cells.score > 0, step / np.maximum(cells.score, SMALLEST), 0.0)
+    generator = np.random.default_rng(as_seed(seed))
+    # Cubes of 1/p of the smallest scores overflow: such noise is skewed, which is what an infinity says.
+    with np.errstate(over="ignore"):
+        noise = drawn_noise(index, rows, cells.score, step, draws, generator)
     return float(np.abs(noise).sum(axis=-1).mean() / cells.total.sum())

@@ -19,6 +19,7 @@ from unskew.metrics.binned import DEFAULT_RELATIVE_BINS
 from unskew.metrics.proper import auc_of_groups
 from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
 from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS
+from unskew.seeds import as_seed
 
 Array = NDArray[np.float64]
 BinnedMetric = Literal["ece", "adaptive_ece", "wce", "relative_error"]
@@ -101,7 +102,7 @@ def interval(
     if resamples < 1:
         raise ParameterError(f"resamples must be at least 1, not {resamples!r}")
     cells = _cells(score, outcome, weight, sketch, bins if metric == "ece" else None)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(as_seed(seed))
     tails = ((1 - level) / 2, (1 + level) / 2)
     if metric == "auc":
         value = float(auc_of_groups(cells.weight))
@@ -231,7 +232,9 @@ def _noise(errors: _BinErrors, cells: Cells, resamples: int, generator: np.rando
     times = odds[np.cumsum(np.diff(index, prepend=index[0]) > 0)]
     rate = p * times / (1.0 - p + p * times)
     step = errors.slope * cells.total / rows
-    return drawn_noise(index, rows, rate, step, resamples, generator) / errors.denominator
+    # As in the noise floor: what overflows is skewed.
+    with np.errstate(over="ignore"):
+        return drawn_noise(index, rows, rate, step, resamples, generator) / errors.denominator
 
 
 def _absolute_interval(

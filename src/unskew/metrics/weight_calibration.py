@@ -10,6 +10,7 @@ from scipy.special import chdtrc
 
 from unskew.errors import ParameterError
 from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of
+from unskew.metrics._limits import SMALLEST
 from unskew.metrics._sums import both
 from unskew.metrics.sketch import CalibrationSketch
 
@@ -156,10 +157,7 @@ def wce_test(
 def inverse_variance(cells: Cells) -> Array:
     """Variance of Σ w·o/p of each cell if its scores are true, Σ w²(1 − p)/p; 0 where p is 0."""
     squares = both(cells.square_sum)
-    variance: Array = np.divide(
-        squares * (1.0 - cells.score), cells.score, out=np.zeros_like(squares), where=cells.score > 0
-    )
-    return variance
+    return np.where(cells.score > 0, squares * (1.0 - cells.score) / np.maximum(cells.score, SMALLEST), 0.0)
 
 
 def _joined(cells: Cells, index: NDArray[np.int64], min_expected: float) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from unskew.backbones import Network
 from unskew.calibration import Calibrator
+from unskew.columns import require_same_length
 from unskew.estimator import require
 from unskew.log import Log, Space
 from unskew.propensity.crossfitting import apply
@@ -59,6 +60,7 @@ class FittedPropensity(PropensityOptions):
         self._require_fitted("network_")
         user_code = self.users_.encode(user, unseen=unseen)
         item_code = self.items_.encode(item, unseen=unseen)
+        require_same_length(len(user_code), len(item_code), self.items_.name)
         known = (user_code != UNSEEN_CODE) & (item_code != UNSEEN_CODE)
         user_known, item_known = self._on_device(user_code[known]), self._on_device(item_code[known])
         cell = user_known * len(self.items_) + item_known if self.space_ == "matrix" else None

@@ -7,8 +7,10 @@ import torch
 from unskew.errors import ParameterError
 
 
-def resolve_device(name: str) -> torch.device:
+def resolve_device(name: str | torch.device) -> torch.device:
     """``"auto"`` is a GPU where there is one; a device that is not there is an error."""
+    if not isinstance(name, str | torch.device):
+        raise ParameterError(f"{name!r} is not a device", remedy="use auto, cpu, cuda or cuda:1")
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from unskew.errors import TrainingError
 from unskew.training.draws import Draw, Sampler
 
 WARM_UP = 3
@@ -58,6 +59,7 @@ class EagerSteps:
         losses = {}
         for step in self.steps:
             loss = step.loss(draw)
+            _require_loss(loss, step.name)
             for optimiser in self.optimisers.values():
                 optimiser.zero_grad(set_to_none=True)
             torch.autograd.backward(loss, torch.ones_like(loss))
@@ -65,6 +67,16 @@ class EagerSteps:
                 self.optimisers[name].step()
             losses[step.name] = loss.detach()
         return losses
+
+
+def _require_loss(loss: object, name: str) -> None:
+    """A method of one's own may return anything; only a tensor of what is trained has a gradient."""
+    if not isinstance(loss, Tensor) or not loss.requires_grad:
+        found = "a tensor without a gradient" if isinstance(loss, Tensor) else f"{type(loss).__name__}"
+        raise TrainingError(
+            f"the loss of the step '{name}' is {found}, not a tensor [seeds] to train on",
+            remedy="return the loss from the method, computed from the network's predictions",
+        )
 
 
 class CapturedSteps:

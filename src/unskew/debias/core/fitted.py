@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unskew.columns import require_same_length
 from unskew.debias.core.method import Method
 from unskew.debias.core.split import Split
 from unskew.debias.core.trained import Trained
@@ -53,6 +54,7 @@ class Fitted(Method):
         self._require_fitted("networks_")
         user_code = self.users_.encode(user, unseen=unseen)
         item_code = self.items_.encode(item, unseen=unseen)
+        require_same_length(len(user_code), len(item_code), self.items_.name)
         known = (user_code != UNSEEN_CODE) & (item_code != UNSEEN_CODE)
         result = np.full((len(self.seeds_), len(known)), np.nan)
         result[:, known] = self._predict_codes(user_code[known], item_code[known])
