@@ -145,6 +145,12 @@ def test_the_truth_cannot_be_written_to(worlds):
         ({"n_users": 1}, "n_users must be at least 2, not 1"),
         ({"seed": -1}, "seed must be at least 0, not -1"),
         ({"test_per_user": 201}, "test_per_user is 201, but there are only 200 items"),
+        ({"n_users": "a"}, "n_users must be a whole number, not 'a'. To fix: give a number"),
+        ({"n_items": 2.5}, "n_items must be a whole number, not 2.5"),
+        ({"n_users": None}, "n_users must be a whole number, not None"),
+        ({"seed": True}, "seed must be a whole number, not True"),
+        ({"density": "x"}, "density must be a number, not 'x'"),
+        ({"bias": None}, "bias must be a number, not None"),
         ({"root": "somewhere"}, "drawn, not read. To fix: leave out root"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import random
 import signal
@@ -18,7 +19,7 @@ import torch
 
 import unskew as us
 from unskew.debias import METHODS, register
-from unskew.errors import ParameterError, RunFolderError, TrainingError
+from unskew.errors import ParameterError, RunFolderError, TrainingError, UnskewError
 from unskew.study import engine, propensities, stacks
 from unskew.study.cells import CellStore, cell_key, dataset_hash
 from unskew.study.engine import run_study
@@ -176,6 +177,74 @@ class TestCells:
         with pytest.raises(RunFolderError, match="holds other things than a study"):
             run_study(grid(), tmp_path, device="cpu")
         assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+    @pytest.mark.parametrize(
+        "file", ["config.toml", "propensity.safetensors", "users.parquet", "calibrator.json"]
+    )
+    def test_a_damaged_propensity_is_trained_again(self, counted, tmp_path, file):
+        small = grid(methods=[], calibrators=["none"])
+        before = run_study(small, tmp_path / "s", device="cpu")
+        (cell,) = (path for path in (tmp_path / "s" / "cells").iterdir() if path.is_dir())
+        (cell / file).write_bytes(b"\xffhalf of a fi")
+        after = run_study(small, tmp_path / "s", device="cpu")
+        assert counted["propensity"] == 2
+
+        def figures(result):
+            return values(result.table, part="propensity")
+
+        np.testing.assert_array_equal(figures(after), figures(before))
+
+    def test_a_study_killed_as_it_began_goes_on(self, tmp_path):
+        with CellStore(tmp_path / "s" / "cells").opened():
+            pass
+        assert run_study(grid(propensities=["constant"], methods=[]), tmp_path / "s", device="cpu").table
+
+
+BAD = [
+    ({"datasets": [{"name": "coat", "root": "/nowhere"}]}, "cpu", "nowhere"),
+    (
+        {"datasets": [{"name": "synthetic", "options": {"n_users": "a"}}]},
+        "cpu",
+        "n_users must be a whole number",
+    ),
+    ({"datasets": [{"name": "synthetic", "options": {"density": "x"}}]}, "cpu", "density must be a number"),
+    ({"backbone": {"name": "mf", "params": {"dim": 0}}}, "cpu", "dim must be at least 1"),
+    ({"crossfit": 1}, "cpu", "crossfit"),
+    ({"propensities": [{"key": "p", "params": {"epochs": 0}}]}, "cpu", "epochs must be at least 1"),
+    ({"propensities": [{"key": "p", "uncertainty": "mc-dropout"}]}, "cpu", "needs a backbone with dropout"),
+    ({"methods": [{"method": "ips", "params": {"selection": "zzz"}}]}, "cpu", "selection must be"),
+    ({"tune": {"values": {"batch_size": [64, 0]}}}, "cpu", "batch_size must be at least 1"),
+    ({"tune": {"values": {"backbone__dim": [4, 0]}}}, "cpu", "dim must be at least 1"),
+    ({}, "tpu9", "'tpu9' is not a device"),
+]
+
+
+@pytest.mark.parametrize(("change", "device", "message"), BAD)
+def test_what_cannot_be_run_is_refused_before_anything_is_written(tmp_path, change, device, message):
+    with pytest.raises(UnskewError, match=message):
+        run_study(grid(**change), tmp_path / "new" / "s", device=device)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_command_that_fails_leaves_the_study_that_is_there(done):
+    before = (done.folder / "grid.json").read_bytes()
+    with pytest.raises(ParameterError, match="epochs must be at least 1"):
+        run_study(grid(propensities=[{"key": "p", "params": {"epochs": 0}}]), done.folder, device="cpu")
+    assert (done.folder / "grid.json").read_bytes() == before
+
+
+def test_true_propensities_of_real_data_are_refused_before_anything_is_written(tmp_path, monkeypatch):
+    data = dataclasses.replace(us.load("synthetic", n_users=30, n_items=20), truth=None)
+    monkeypatch.setattr("unskew.study.grid_entries.load", lambda *given, **named: data)
+    with pytest.raises(ParameterError, match="has no true propensities"):
+        run_study(grid(propensities=["true"], methods=[]), tmp_path / "s", device="cpu")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    with pytest.raises(RunFolderError, match="cannot be written: Not a directory"):
+        run_study(grid(propensities=["constant"], methods=[]), tmp_path / "file" / "s", device="cpu")
 
 
 class TestDivergence:

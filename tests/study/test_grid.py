@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+import unskew as us
 from unskew.errors import ParameterError
-from unskew.study.grid import read_grid
+from unskew.study.grid import METRICS, read_grid
 from unskew.study.named import NAMED, grids, named_grid
 from unskew.study.tuning import SUPPLEMENT, combinations
 
@@ -75,6 +76,60 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
         ({"backbone": "bert"}, "unknown backbone 'bert'"),
         ({"backbone": {"name": "mf", "params": {"depth": 2}}}, "mf: .*depth"),
         ({"crossfit": "many"}, "crossfit: Input should be a valid integer"),
+        ({"crossfit": True}, "crossfit: Input should be a valid integer"),
+        ({"name": ".."}, r"name: '\.\.' cannot be a study's name"),
+        ({"name": "."}, "cannot be a study's name"),
+        ({"name": "a/b"}, "cannot be a study's name"),
+        ({"name": " "}, "cannot be a study's name"),
+        ({"name": "x\n"}, "cannot be a study's name"),
+        ({"name": 3}, "name: 3 cannot be a study's name"),
+        ({"name": "x" * 300}, "use up to 100 letters"),
+        ({"seeds": True}, "seeds: True is no count and no list of seeds; give seeds = 10"),
+        ({"seeds": "3"}, "seeds: '3' is no count"),
+        ({"seeds": [0, "1"]}, "is no count and no list of seeds"),
+        ({"seeds": 2.0}, r"seeds: 2\.0 is no count"),
+        ({"metrics": ["zzz"]}, "no metric is called 'zzz'; use one of auc, user_auc, nll"),
+        ({"metrics": []}, "metrics: List should have at least 1 item"),
+        ({"baseline": "zzz"}, r"no method of this grid \(the baseline\) is called 'zzz'; use one of naive"),
+        ({"propensities": [{"key": ""}]}, r"propensities\[0\]\.key: String should have at least 1 char"),
+        (
+            {"datasets": [{"name": "synthetic", "options": {"protocol": "paper"}}]},
+            r"datasets\[0\]: protocol is told elsewhere in a grid; write protocol",
+        ),
+        (
+            {"backbone": {"name": "mf", "params": {"dim": "a"}}},
+            "backbone: MF: dim must be a whole number, not 'a'",
+        ),
+        (
+            {"calibrators": [{"name": "histogram", "params": {"bins": "x"}}]},
+            r"calibrators\[0\]: Histogram: bins must be a whole number, not 'x'",
+        ),
+        ({"calibrators": [{"name": "histogram", "params": {"bins": 0}}]}, r"calibrators\[0\]: bins must be"),
+        ({"propensities": [{"key": "p", "params": {"epochs": "a"}}]}, "epochs must be a whole number"),
+        ({"propensities": [{"key": "p", "params": {"calibrator": "platt"}}]}, "write calibrators ="),
+        ({"propensities": [{"key": "p", "params": {"backbone": "mf"}}]}, "backbone is told elsewhere"),
+        ({"propensities": [{"key": "p", "params": {"uncertainty": "mc-dropout"}}]}, "uncertainty is told"),
+        (
+            {
+                "propensities": [
+                    {"key": "p", "uncertainty": "mc-dropout", "uncertainty_params": {"samples": "x"}}
+                ]
+            },
+            "MCDropout: samples must be a whole number",
+        ),
+        (
+            {"methods": [{"method": "ips", "params": {"p_min": "a"}}]},
+            r"methods\[0\]: IPS: p_min must be a num",
+        ),
+        (
+            {"methods": [{"method": "ips", "params": {"backbone": "mf"}}]},
+            "write it beside params, by its name",
+        ),
+        ({"tune": {"values": {"p_min": []}}}, r"tune\.values\.p_min: List should have at least 1 item"),
+        ({"tune": {"values": {}}}, r"tune\.values: Dictionary should have at least 1 item"),
+        ({"tune": {"values": {"learning_rate": ["a"]}}}, "Naive: learning_rate must be a number, not 'a'"),
+        ({"tune": {"values": {"backbone__dim": [4, "a"]}}}, "NeuMF: dim must be a whole number, not 'a'"),
+        ({"tune": {"values": {"speed": [1]}}}, "Naive has no parameter 'speed'"),
         ({"p_min": 2.0}, "p_min: Input should be less than 1"),
         (
             {"tune": {"values": {"batch_size": [1]}, "methods": ["mrdr"]}},
@@ -86,6 +141,17 @@ def test_a_mistake_is_one_line_that_names_its_key(change, line):
     with pytest.raises(ParameterError, match=line) as caught:
         read_grid({**SMALL, **change})
     assert "\n" not in str(caught.value)
+
+
+def test_a_baseline_need_not_be_there_unless_it_is_named():
+    assert read_grid({**SMALL, "methods": ["ips"]}).baseline == "naive"
+    assert read_grid({**SMALL, "baseline": "ips"}).baseline == "ips"
+
+
+def test_every_metric_of_an_evaluation_can_be_asked_for():
+    data = us.load("synthetic", n_users=30, n_items=40, density=0.2)
+    model = us.Naive(backbone=us.MF(dim=2), epochs=1).fit(data.train)
+    assert set(us.evaluate(model, data.test)) < set(METRICS)
 
 
 def test_a_file_that_is_missing_or_not_toml_is_named(tmp_path):

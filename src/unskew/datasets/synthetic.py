@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +35,8 @@ FEATURE_NOISE = 0.5
 
 INTERCEPT_RANGE = 700.0
 """Intercepts are searched in ± this range, the limit of ``exp`` in double precision."""
+
+REMEDY = "give a number without quotes, or leave the option out"
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,16 +171,17 @@ def load(
 
 
 def _check(
-    root: str | Path | None,
-    n_users: int,
-    n_items: int,
-    density: float,
-    bias: float,
-    conversion_rate: float,
-    test_per_user: int,
-    dimension: int,
-    seed: int,
+    root: Any,
+    n_users: Any,
+    n_items: Any,
+    density: Any,
+    bias: Any,
+    conversion_rate: Any,
+    test_per_user: Any,
+    dimension: Any,
+    seed: Any,
 ) -> None:
+    """Options come from files and command lines too, so that their types are checked as well."""
     if root is not None:
         raise ParameterError("the synthetic world is drawn, not read", remedy="leave out root (--root)")
     for name, size, least in (
@@ -186,8 +191,13 @@ def _check(
         ("dimension", dimension, 1),
         ("seed", seed, 0),
     ):
+        if isinstance(size, bool) or not isinstance(size, Integral):
+            raise ParameterError(f"{name} must be a whole number, not {size!r}", remedy=REMEDY)
         if size < least:
             raise ParameterError(f"{name} must be at least {least}, not {size}")
+    for name, number in (("density", density), ("conversion_rate", conversion_rate), ("bias", bias)):
+        if isinstance(number, bool) or not isinstance(number, Real):
+            raise ParameterError(f"{name} must be a number, not {number!r}", remedy=REMEDY)
     for name, share in (("density", density), ("conversion_rate", conversion_rate)):
         if not 0 < share < 1:
             raise ParameterError(f"{name} must lie between 0 and 1, not {share}")

@@ -52,8 +52,14 @@ class CellStore:
     @contextmanager
     def opened(self) -> Iterator[CellStore]:
         """The store for this process alone: two studies at once in a folder are refused."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / LOCK, "w", encoding="utf-8") as lock:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            opened = open(self.folder / LOCK, "w", encoding="utf-8")  # noqa: SIM115
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot be written: {error.strerror}", where=str(self.folder), remedy="choose another --out"
+            ) from error
+        with opened as lock:
             if not _locked(lock.fileno()):
                 raise RunFolderError(
                     "another study is running there",
@@ -73,8 +79,13 @@ class CellStore:
         return self.folder / key
 
     def has(self, key: str) -> bool:
-        """Whether a cell is finished."""
-        return self.subfolder(key).is_dir() or self.read(key) is not None
+        """Whether a cell is finished, and whole."""
+        return _holds_model(self.subfolder(key)) or self.read(key) is not None
+
+    def remove(self, key: str) -> None:
+        """Make room for a cell whose folder is damaged."""
+        if self.subfolder(key).is_dir():
+            shutil.rmtree(self.subfolder(key))
 
     def read(self, key: str) -> Cell | None:
         """A cell; None where it is not finished, or damaged."""
@@ -92,6 +103,20 @@ class CellStore:
         """Keep a cell."""
         with whole_file(self.path(key)) as beside, open(beside, "wb") as file:
             np.savez(file, allow_pickle=False, **{FACTS: np.array(json.dumps(facts)), **(arrays or {})})
+
+
+def _holds_model(folder: Path) -> bool:
+    """Whether a folder has a trained propensity that can be read back, and how long it took."""
+    from unskew.propensity import load_propensity
+    from unskew.saved import SavedFolder
+
+    try:
+        timing = SavedFolder(folder).told("timing", kind=dict)
+        return load_propensity(folder, device="cpu") is not None and all(
+            isinstance(value, int | float) for value in timing.values()
+        )
+    except RunFolderError:
+        return False
 
 
 def cell_key(kind: str, **inputs: Any) -> str:

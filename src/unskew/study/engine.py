@@ -6,19 +6,22 @@ What was finished is in :mod:`unskew.study.cells`; what came out is one long tab
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import torch
 
 from unskew.debias import Debiaser
+from unskew.debias.core.trained import untrained
 from unskew.errors import RunFolderError
 from unskew.files import whole_file
 from unskew.progress import SILENT, Progress
 from unskew.study import propensities as kept
-from unskew.study.cells import CellStore, cell_key, told
+from unskew.study.cells import LOCK, CellStore, cell_key, told
 from unskew.study.grid import Grid
 from unskew.study.grid_entries import MethodEntry, PropensityEntry
 from unskew.study.propensities import Given
@@ -27,7 +30,7 @@ from unskew.study.study_data import StudyData, read_data
 from unskew.study.study_rows import notes, propensity_rows
 from unskew.study.table import long_table, write_tables
 from unskew.study.tasks import Task, make_missing, missing_work
-from unskew.study.tuning import Search, chosen_params, search_rows, searches
+from unskew.study.tuning import Search, chosen_params, search_rows, searches, tried_values
 from unskew.training import resolve_device
 
 CELLS = "cells"
@@ -60,18 +63,25 @@ def run_study(grid: Grid, out: Path, *, device: str = "auto", progress: Progress
     out
         The folder of the study: ``cells/``, ``grid.json``, ``table.parquet``, ``table.csv`` and timings.
     """
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / GRID).is_file())):
+    if out.exists() and not (out.is_dir() and ((out / GRID).is_file() or _nothing_in(out))):
         raise RunFolderError("holds other things than a study", where=str(out), remedy="choose another --out")
-    out.mkdir(parents=True, exist_ok=True)
-    with whole_file(out / GRID) as beside:
-        beside.write_text(json.dumps(grid.model_dump(), indent=1) + "\n", encoding="utf-8")
-    with CellStore(out / CELLS).opened() as store:
-        engine = Engine(grid, store, device)
+    engine = Engine(grid, CellStore(out / CELLS), device)
+    engine.check()
+    # Nothing is written before data, device and parameters are known to be good.
+    with engine.store.opened():
+        with whole_file(out / GRID) as beside:
+            beside.write_text(json.dumps(grid.model_dump(), indent=1) + "\n", encoding="utf-8")
         engine.run(progress)
         rows = list(engine.rows())
     table = long_table(rows)
     write_tables(out, table)
     return StudyResult(grid, table, out, tuple(notes(grid, rows)))
+
+
+def _nothing_in(out: Path) -> bool:
+    """Whether a folder is empty, but for the lock of a study that was killed as it began."""
+    inside = [path.name for path in out.iterdir()]
+    return not inside or (inside == [CELLS] and {path.name for path in (out / CELLS).glob("*")} == {LOCK})
 
 
 class Engine:
@@ -84,6 +94,19 @@ class Engine:
         self.data = [read_data(entry, grid) for entry in grid.datasets]
         self._raw: tuple[str, Any] = ("", None)
         self._before = {data.entry.label: list(self._propensity_tasks(data)) for data in self.data}
+
+    def check(self) -> None:
+        """Refuse parameters that could not be run, each value of a search included; writes nothing."""
+        for data in self.data:
+            settings = self.grid.settings_for(data.entry.name)
+            for given in self.grid.propensities:
+                if given.is_trained:
+                    kept.check(given.make(settings, self.grid.backbone))
+                else:
+                    kept.check_given(given.key, data.dataset)
+            for entry in self.grid.methods:
+                for params in ({}, *tried_values(self.grid.tune, entry.label)):
+                    _check_method(self._method(data, entry, params))
 
     def run(self, progress: Progress) -> None:
         """Make every cell that is missing."""
@@ -239,3 +262,11 @@ class Engine:
             for entry, stacks in self._method_stacks(data):
                 for stack in stacks:
                     yield from ({**base, "method": entry.label, **row} for row in stack.rows(self.store))
+
+
+def _check_method(method: Debiaser) -> None:
+    with warnings.catch_warnings():
+        # What it warns of is told when it is trained.
+        warnings.simplefilter("ignore")
+        method._check()
+    untrained(method, 2, 2, (0,), torch.device("cpu"))

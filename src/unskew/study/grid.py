@@ -5,15 +5,17 @@ Runs nothing; :mod:`unskew.study.engine` does.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, StrictInt, ValidationError, model_validator
 
-from unskew.debias import METHODS
+from unskew.debias import METHODS, make_method
 from unskew.errors import ParameterError
+from unskew.evaluation import CUTOFFS
 from unskew.seeds import as_seeds
 from unskew.study.grid_entries import (
     BackboneEntry,
@@ -24,6 +26,7 @@ from unskew.study.grid_entries import (
     Table,
     TuneTable,
     made_or_told,
+    of_right_types,
     require_known,
     word_for,
 )
@@ -32,6 +35,36 @@ from unskew.study.protocol import ProtocolSettings, protocol_settings
 DEFAULT_FOLDS = 5
 DEFAULT_CLIP = 0.01
 """The clip that figures of weights tell of, where the grid sets none."""
+
+METRICS = (
+    "auc",
+    "user_auc",
+    "nll",
+    "mean_over_rate",
+    *(f"{kind}@{k}" for kind in ("dcg", "hits", "recall", "ndcg") for k in CUTOFFS),
+    "validation_loss",
+    "best_epoch",
+    "diverged",
+)
+"""What a study knows of a method, for its table."""
+LONGEST_NAME = 100
+"""Of a study, which is a folder's too."""
+
+
+def _name(told: Any) -> Any:
+    if isinstance(told, str) and re.fullmatch(r"\w[\w.\- ]*", told) and len(told) <= LONGEST_NAME:
+        return told
+    raise ValueError(
+        f"{told!r} cannot be a study's name, which is a folder's too; use up to {LONGEST_NAME} letters,"
+        " digits, '_', '-', '.' and spaces, and begin with a letter or digit"
+    )
+
+
+def _seeds(told: Any) -> Any:
+    numbers = told if isinstance(told, list | tuple) else [told]
+    if all(isinstance(each, int) and not isinstance(each, bool) for each in numbers):
+        return told
+    raise ValueError(f"{told!r} is no count and no list of seeds; give seeds = 10 or seeds = [0, 1, 2]")
 
 
 class Grid(Table):
@@ -45,9 +78,9 @@ class Grid(Table):
     ((0, 1), ['naive', 'ips'])
     """
 
-    name: str = Field(pattern=r"^[\w.\- ]+$")
+    name: Annotated[str, BeforeValidator(_name)]
     protocol: Literal["honest", "paper"] = "honest"
-    seeds: int | list[int] = 10
+    seeds: Annotated[int | list[int], BeforeValidator(_seeds)] = 10
     datasets: list[Annotated[DatasetEntry, word_for("name")]] = Field(min_length=1)
     propensities: list[Annotated[PropensityEntry, word_for("key")]] = Field(default_factory=list)
     calibrators: list[Annotated[CalibratorEntry, word_for("name")]] = Field(
@@ -55,12 +88,12 @@ class Grid(Table):
     )
     methods: list[Annotated[MethodEntry, word_for("method")]] = Field(default_factory=list)
     backbone: Annotated[BackboneEntry, word_for("name")] = Field(default_factory=BackboneEntry)
-    crossfit: int = Field(default=DEFAULT_FOLDS, ge=0)
-    propensity_epochs: int | None = Field(default=None, ge=1)
+    crossfit: StrictInt = Field(default=DEFAULT_FOLDS, ge=0)
+    propensity_epochs: StrictInt | None = Field(default=None, ge=1)
     p_min: float | None = Field(default=None, gt=0.0, lt=1.0)
     baseline: str = "naive"
-    metrics: list[str] | None = None
-    most_replicas: int | None = Field(default=None, ge=1)
+    metrics: list[str] | None = Field(default=None, min_length=1)
+    most_replicas: StrictInt | None = Field(default=None, ge=1)
     tune: TuneTable | None = None
 
     @model_validator(mode="after")
@@ -77,11 +110,23 @@ class Grid(Table):
                 raise ValueError(f"{name} has {twice[0]!r} twice; give one of them a key of its own")
         if not self.propensities and any(METHODS[m.method].needs_propensity for m in self.methods):
             raise ValueError("a method needs propensities, and the grid has none")
+        for metric in self.metrics or ():
+            require_known(metric, METRICS, "metric")
+        known = [each.label for each in self.methods]
+        if "baseline" in self.model_fields_set:
+            require_known(self.baseline, known, "method of this grid (the baseline)")
         if self.tune is not None:
-            known = [each.label for each in self.methods]
             for label in self.tune.methods or ():
                 require_known(label, known, "method of this grid")
+            self._check_values(self.tune)
         return self
+
+    def _check_values(self, tune: TuneTable) -> None:
+        for entry in self.methods:
+            for params in tune.single_values() if tune.tunes(entry.label) else ():
+                backbone = (entry.backbone or self.backbone).make()
+                method = make_method(entry.method, backbone=backbone).set_params(**entry.params)
+                made_or_told(lambda method=method, params=params: of_right_types(method, **params), "tune")
 
     @property
     def seed_list(self) -> tuple[int, ...]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, model_validator
 
 from unskew.backbones import Backbone, make_backbone
 from unskew.calibration import Calibrator, make_calibrator
 from unskew.datasets import DATASETS, Dataset, load
 from unskew.debias import METHODS, Debiaser, make_method
 from unskew.errors import UnskewError
+from unskew.estimator import Estimator, require_types
 from unskew.propensity import Propensity, make_uncertainty
 from unskew.study.protocol import ProtocolName, ProtocolSettings
 
@@ -37,6 +38,19 @@ def made_or_told(make: Any, name: str) -> Any:
         raise ValueError(f"{name}: {error}") from error
 
 
+def of_right_types(estimator: Estimator, **params: Any) -> Estimator:
+    """An estimator with other parameters, whose types are right; the ranges are checked before it runs."""
+    require_types(estimator.set_params(**params), choices=False)
+    return estimator
+
+
+def refuse_keys(params: dict[str, Any], places: dict[str, str]) -> None:
+    """Refuse parameters that a grid tells elsewhere."""
+    for name, place in places.items():
+        if name in params:
+            raise ValueError(f"{name} is told elsewhere in a grid; {place}")
+
+
 class Table(BaseModel):
     """A table of the file: no other keys than its own."""
 
@@ -54,6 +68,10 @@ class DatasetEntry(Table):
     @model_validator(mode="after")
     def _check(self) -> DatasetEntry:
         require_known(self.name, DATASETS, "dataset")
+        refuse_keys(
+            self.options,
+            {"protocol": 'write protocol = "…" at the top', "root": "write root beside the dataset's name"},
+        )
         return self
 
     @property
@@ -75,7 +93,7 @@ class BackboneEntry(Table):
 
     @model_validator(mode="after")
     def _check(self) -> BackboneEntry:
-        self.make()
+        made_or_told(lambda: require_types(self.make()), self.name)
         return self
 
     def make(self) -> Backbone:
@@ -91,7 +109,7 @@ class PropensityEntry(Table):
     synthetic world; neither is trained nor calibrated.
     """
 
-    key: str
+    key: str = Field(min_length=1)
     backbone: Annotated[BackboneEntry, word_for("name")] | None = None
     uncertainty: str = "none"
     uncertainty_params: dict[str, Any] = Field(default_factory=dict)
@@ -99,9 +117,17 @@ class PropensityEntry(Table):
 
     @model_validator(mode="after")
     def _check(self) -> PropensityEntry:
-        made_or_told(lambda: make_uncertainty(self.uncertainty, **self.uncertainty_params), self.uncertainty)
-        made_or_told(lambda: Propensity().set_params(**self.params), self.key)
+        beside = "write it beside params, by its name"
+        calibrators = "write calibrators = […] at the top"
+        refuse_keys(self.params, {"backbone": beside, "uncertainty": beside, "calibrator": calibrators})
+        made_or_told(self._typed_uncertainty, self.uncertainty)
+        made_or_told(lambda: of_right_types(Propensity(), **self.params), self.key)
         return self
+
+    def _typed_uncertainty(self) -> None:
+        made = make_uncertainty(self.uncertainty, **self.uncertainty_params)
+        if made is not None:
+            require_types(made)
 
     @property
     def is_trained(self) -> bool:
@@ -126,7 +152,7 @@ class CalibratorEntry(Table):
 
     @model_validator(mode="after")
     def _check(self) -> CalibratorEntry:
-        self.make()
+        made_or_told(lambda: make_calibrator(self.name, **self.params)._check_parameters(), self.name)
         return self
 
     @property
@@ -152,7 +178,8 @@ class MethodEntry(Table):
     @model_validator(mode="after")
     def _check(self) -> MethodEntry:
         require_known(self.method, METHODS, "method")
-        made = made_or_told(lambda: make_method(self.method).set_params(**self.params), self.method)
+        refuse_keys(self.params, {"backbone": "write it beside params, by its name"})
+        made = made_or_told(lambda: of_right_types(make_method(self.method), **self.params), self.method)
         if made.needs_propensity and not self.propensity:
             raise ValueError(f"{self.method} cannot do without propensities")
         return self
@@ -204,8 +231,16 @@ class TuneTable(Table):
         Which methods to tune, by their names in the grid; all by default.
     """
 
-    values: dict[str, list[Any]]
-    trials: int | None = Field(default=None, ge=1)
-    seeds: int = Field(default=1, ge=1)
+    values: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(min_length=1)
+    trials: StrictInt | None = Field(default=None, ge=1)
+    seeds: StrictInt = Field(default=1, ge=1)
     methods: list[str] | None = None
-    draw: int = Field(default=0, ge=0)
+    draw: StrictInt = Field(default=0, ge=0)
+
+    def tunes(self, label: str) -> bool:
+        """Whether a method of the grid is tuned."""
+        return self.methods is None or label in self.methods
+
+    def single_values(self) -> list[dict[str, Any]]:
+        """Every value by itself: what is wrong with one is seen without trying all combinations."""
+        return [{name: value} for name, values in self.values.items() for value in values]

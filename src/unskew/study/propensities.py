@@ -49,11 +49,19 @@ def train_raw(
     start = time.perf_counter()
     propensity.fit(log, progress=progress, **fit)
     seconds = time.perf_counter() - start
+    store.remove(key)
     with whole_folder(store.subfolder(key), overwrite=False) as beside:
         write_vocabularies(beside, log.users, log.items)
         told = write_propensity(beside, propensity)
         epochs = len(propensity.history_.validation) or propensity.epochs
         write_config(beside, {**told, "timing": {"train_seconds": seconds, "epochs": epochs}})
+
+
+def check(propensity: Propensity) -> None:
+    """Refuse, before any training, parameters that could not be trained."""
+    propensity._check()
+    propensity.split_design()
+    propensity.method().check_network(propensity.trained_backbone().build(2, 2, [0]))
 
 
 def trained(store: CellStore, key: str, log: Log, device: str) -> Propensity:
@@ -103,14 +111,19 @@ def calibrate_everywhere(
     store.write(key, {}, {"matrix": matrix.astype(np.float32)})
 
 
+def check_given(name: str, data: Dataset) -> None:
+    """Refuse the true propensities of data that have none."""
+    if name == "true" and data.truth is None:
+        raise ParameterError(
+            f"{data.name} has no true propensities", remedy="leave 'true' out, or use synthetic data"
+        )
+
+
 def keep_given(store: CellStore, key: str, name: str, data: Dataset, seeds: int, p_min: float) -> None:
     """Keep a propensity that is known without training: the share of clicks, or the truth."""
     log = data.train
     if name == "true":
-        if data.truth is None:
-            raise ParameterError(
-                f"{data.name} has no true propensities", remedy="leave 'true' out, or use synthetic data"
-            )
+        assert data.truth is not None
         everywhere = data.truth.propensity
         rows = everywhere.ravel()[log.cell]
         cells: NDArray[np.float64] | float = everywhere.ravel()

@@ -66,6 +66,11 @@ def combinations(values: Mapping[str, Sequence[Any]], trials: int | None, draw: 
     return [everything[number] for number in sorted(chosen)]
 
 
+def tried_values(tune: TuneTable | None, label: str) -> list[dict[str, Any]]:
+    """Every value that the search of a method tries, by itself."""
+    return tune.single_values() if tune is not None and tune.tunes(label) else []
+
+
 def searches(
     tune: TuneTable | None,
     label: str,
@@ -73,7 +78,7 @@ def searches(
     stacks: Callable[[Mapping[str, Any], list[int]], list[Stack]],
 ) -> Iterator[Search]:
     """The search of a method, if it is tuned."""
-    if tune is None or (tune.methods is not None and label not in tune.methods):
+    if tune is None or not tune.tunes(label):
         return
     tried = seeds[: tune.seeds]
     yield Search(
