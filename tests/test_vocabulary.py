@@ -68,6 +68,14 @@ def test_no_values_have_no_codes_whatever_the_type_of_ids():
     assert Vocabulary.of(["a"], name="uid").encode([]).shape == (0,)
 
 
+@pytest.mark.parametrize("values", [[10, 7], np.array([10.0, 7.0]), np.array([10, 7], dtype=np.uint8)])
+def test_numbers_are_looked_up_among_text_by_their_digits(values):
+    vocabulary = Vocabulary.of(["007", "10"], name="uid")
+    assert vocabulary.encode(values, unseen="nan").tolist() == [1, UNSEEN_CODE]
+    with pytest.raises(DataError, match="column 'uid', row 1: uid 7 was not seen in training"):
+        vocabulary.encode(values)
+
+
 def test_text_is_not_looked_up_among_numbers():
     with pytest.raises(DataError, match=r"column 'uid': uid ids have type <U2, but .* whole numbers"):
         Vocabulary.of([10], name="uid").encode(["10"])

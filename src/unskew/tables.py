@@ -105,7 +105,6 @@ def read_table(
     columns: Sequence[str] | None = None,
     *,
     numbers: Collection[str] = (),
-    text: Collection[str] = (),
 ) -> Table:
     """Read CSV and Parquet files into one ``pyarrow.Table``, in the order of :func:`expand_paths`.
 
@@ -113,12 +112,12 @@ def read_table(
     ----------
     columns
         Columns to read; all by default. A Parquet file's other columns are never touched.
-    numbers, text
-        Of CSV files, columns that hold numbers whatever their digits, and columns to read as text; of the
-        others, those are text that :func:`text_columns` finds in any of the files.
+    numbers
+        Columns of CSV files that hold numbers whatever their digits; of the others, those are text that
+        :func:`text_columns` finds in any of the files.
     """
     files = expand_paths(paths)
-    return concatenate(files, read_files(files, columns, numbers=numbers, text=text))
+    return concatenate(files, read_files(files, columns, numbers=numbers))
 
 
 def read_files(
@@ -126,10 +125,9 @@ def read_files(
     columns: Sequence[str] | None = None,
     *,
     numbers: Collection[str] = (),
-    text: Collection[str] = (),
 ) -> list[Table]:
     """A table of each file; a column that is text in one CSV file is text in all."""
-    kept = set(text).union(*(text_columns(file, columns, numbers=numbers) for file in files))
+    kept = set[str]().union(*(text_columns(file, columns, numbers=numbers) for file in files))
     return [read_file(file, columns, text=kept) for file in files]
 
 

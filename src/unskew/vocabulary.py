@@ -57,13 +57,12 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.ids)
 
-    @property
-    def is_text(self) -> bool:
-        """Whether the ids are text; otherwise they are whole numbers."""
-        return self.ids.dtype.kind == "U"
-
     def encode(self, values: Any, *, unseen: Unseen = "error") -> NDArray[np.int32]:
-        """Codes of ids; an unknown id is an error, or −1 with ``unseen="nan"``."""
+        """Codes of ids; an unknown id is an error, or −1 with ``unseen="nan"``.
+
+        Whole numbers are looked up among ids of text by their digits: a CSV file gives text where some id
+        begins with a 0, and numbers where none does.
+        """
         if unseen not in ("error", "nan"):
             raise ParameterError(
                 f"unseen must be 'error' or 'nan', not {unseen!r}", remedy="give one of them"
@@ -71,12 +70,13 @@ class Vocabulary:
         array = _id_array(values, self.name)
         if len(array) == 0:
             return np.empty(0, dtype=np.int32)
-        if (array.dtype.kind == "U") != self.is_text:
-            expected = "text" if self.is_text else "whole numbers"
+        if self.ids.dtype.kind == "U":
+            array = array.astype(str)
+        elif array.dtype.kind == "U":
             raise DataError(
-                f"{self.name} ids have type {array.dtype}, but the model was trained on {expected}",
+                f"{self.name} ids have type {array.dtype}, but the model was trained on whole numbers",
                 where=f"column '{self.name}'",
-                remedy=f"give the {self.name} ids as {expected}, as in training",
+                remedy=f"give the {self.name} ids as whole numbers, as in training (CSV: without leading 0s)",
             )
         position = np.searchsorted(self.ids, array)
         position = np.minimum(position, len(self.ids) - 1)

@@ -99,7 +99,11 @@ def audit(
     require(tolerance > 0, f"tolerance must be above 0, not {tolerance!r}")
     require(0 < significance < 1, f"significance must be between 0 and 1, not {significance!r}")
     require(0 <= p_min < 1, f"p_min must be in [0, 1), not {p_min!r}")
-    require(len(set(roles.numbers)) == len(roles.numbers), "score, outcome and weight must be three columns")
+    require(
+        len(set(roles.numbers)) == len(roles.numbers),
+        "score, outcome and weight must be three columns",
+        "name another column for one of them",
+    )
     files = expand_paths(paths)
     sketches, tables = read(files, roles, folds=folds, seed=seed, progress=progress)
     return judge(

@@ -142,6 +142,7 @@ def write_weights(
     require(
         len(set(roles.numbers)) == len(roles.numbers),
         "score, outcome and sample_weight must be three columns",
+        "name another column for one of them",
     )
     chosen = make_calibrator(calibrator)
     target, files, schema = prepared(paths, out, p_min=p_min, overwrite=overwrite, roles=roles)

@@ -28,7 +28,6 @@ def read_log(
     keep: Sequence[str] = (),
     users: Vocabulary | None = None,
     items: Vocabulary | None = None,
-    text: Sequence[str] = (),
 ) -> Log:
     """Read a log from CSV or Parquet.
 
@@ -45,8 +44,6 @@ def read_log(
         Further columns to carry along.
     space, duplicates, users, items
         As in :meth:`unskew.Log.from_arrays`.
-    text
-        Columns of CSV files to read as text even where all values look like numbers.
 
     Examples
     --------
@@ -62,7 +59,6 @@ def read_log(
         files,
         list(dict.fromkeys(named)),
         numbers={name for name in (click, conversion) if name is not None},
-        text={*text, *_text_ids(user, users), *_text_ids(item, items)},
     )
     table = concatenate(files, tables)
     try:
@@ -132,7 +128,6 @@ def load(
         "keep": keep,
     }
     train_log = read_log(_under(root, train), click=click, **columns)
-    columns["text"] = [*_text_ids(user, train_log.users), *_text_ids(item, train_log.items)]
     if unseen == "error":
         columns |= {"users": train_log.users, "items": train_log.items}
     facts: dict[str, Any] = {
@@ -171,11 +166,6 @@ def load(
         validation=held_out.get("validation"),
         facts=facts,
     )
-
-
-def _text_ids(column: str, known: Vocabulary | None) -> list[str]:
-    """The column, if its ids are to be looked up among ids that are text."""
-    return [column] if isinstance(known, Vocabulary) and known.is_text else []
 
 
 def _in_its_file(error: DataError, files: list[Path], lengths: list[int]) -> DataError:
