@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 import unskew as us
 from unskew.debias import METHODS
 from unskew.debias.core.storage import write_models
-from unskew.errors import RunFolderError
+from unskew.errors import NotFittedError, RunFolderError
 from unskew.offpolicy.run_folder import compare_run
-from unskew.propensity.storage import write_propensity
+from unskew.propensity.storage import save_propensity, write_propensity
 from unskew.saved import write_config
 
 
@@ -56,6 +56,18 @@ def test_the_whole_folder_loads(folder):
     model, propensity = load(folder)
     assert model.seeds_ == propensity.seeds_ == (0, 1)
     assert np.isfinite(propensity.predict_matrix_each()).all()
+
+
+def test_a_propensity_alone_is_saved_and_loaded_and_replaced_only_on_request(folder, tmp_path):
+    propensity = us.load_propensity(folder)
+    save_propensity(propensity, tmp_path / "p")
+    loaded = us.load_propensity(tmp_path / "p")
+    np.testing.assert_array_equal(loaded.predict_matrix_each(), propensity.predict_matrix_each())
+    with pytest.raises(RunFolderError, match="overwrite"):
+        save_propensity(propensity, tmp_path / "p")
+    with pytest.raises(NotFittedError):
+        save_propensity(us.Propensity(), tmp_path / "q")
+    assert not (tmp_path / "q").exists()
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,31 @@ from torch import Tensor
 
 from unskew.calibration import Calibrator, calibrator_from_dict
 from unskew.errors import UnskewError
-from unskew.files import CONFIG
+from unskew.files import CONFIG, whole_folder
 from unskew.log import Space
 from unskew.propensity.estimator import Propensity
 from unskew.propensity.uncertainty import make_uncertainty
-from unskew.saved import SavedFolder, named, params_table
+from unskew.saved import SavedFolder, named, params_table, write_config, write_vocabularies
 from unskew.training import Population, Slots, resolve_device
 
 WEIGHTS = "propensity.safetensors"
 CALIBRATORS = "calibrator.json"
+
+
+def save_propensity(
+    propensity: Propensity, folder: str | Path, *, overwrite: bool = False, **further: Any
+) -> None:
+    """Write a fitted propensity as a folder of plain files; :func:`load_propensity` reads it back.
+
+    Parameters
+    ----------
+    further
+        What else belongs into its ``config.toml``.
+    """
+    propensity._require_fitted("network_")
+    with whole_folder(Path(folder), overwrite=overwrite) as beside:
+        write_vocabularies(beside, propensity.users_, propensity.items_)
+        write_config(beside, {**write_propensity(beside, propensity), **further})
 
 
 def write_propensity(folder: Path, propensity: Propensity) -> dict[str, Any]:

@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 from unskew.calibration import Calibrator
 from unskew.datasets import Dataset
 from unskew.errors import ParameterError
-from unskew.files import whole_folder
 from unskew.log import Log
 from unskew.metrics import CalibrationSketch
 from unskew.progress import Progress
 from unskew.propensity import Propensity, load_propensity
 from unskew.propensity.diagnosis import propensity_figures
 from unskew.propensity.negatives import resolve_ratio
-from unskew.propensity.storage import write_propensity
-from unskew.saved import SavedFolder, write_config, write_vocabularies
+from unskew.propensity.storage import save_propensity
+from unskew.saved import SavedFolder
 from unskew.study.cells import CellStore
 from unskew.training import Population, Slots
 
@@ -50,11 +49,9 @@ def train_raw(
     propensity.fit(log, progress=progress, **fit)
     seconds = time.perf_counter() - start
     store.remove(key)
-    with whole_folder(store.subfolder(key), overwrite=False) as beside:
-        write_vocabularies(beside, log.users, log.items)
-        told = write_propensity(beside, propensity)
-        epochs = len(propensity.history_.validation) or propensity.epochs
-        write_config(beside, {**told, "timing": {"train_seconds": seconds, "epochs": epochs}})
+    epochs = len(propensity.history_.validation) or propensity.epochs
+    timing = {"train_seconds": seconds, "epochs": epochs}
+    save_propensity(propensity, store.subfolder(key), timing=timing)
 
 
 def check(propensity: Propensity) -> None:
