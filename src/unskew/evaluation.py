@@ -8,8 +8,8 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import DataError, ParameterError
-from unskew.log import Log
+from unskew.errors import DataError
+from unskew.log import Log, require_log
 from unskew.metrics.proper import auc, nll
 from unskew.metrics.ranking import ranking_metrics, user_auc
 
@@ -42,10 +42,7 @@ def evaluate(
     a user's own test items are ranked, over users with at least one conversion; ties are broken at random by
     ``seed``.
     """
-    if not isinstance(test, Log):
-        raise ParameterError(
-            f"the test log is a {type(test).__name__}, not a Log", remedy="give a Log, such as data.test"
-        )
+    require_log(test, "the test log", "give a Log, such as data.test")
     clicked = test.clicked
     if not len(clicked):
         raise DataError(

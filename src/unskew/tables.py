@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
@@ -172,10 +171,15 @@ def text_columns(
 
 
 def _any_match(values: Any, pattern: str) -> bool:
+    # Loading it takes longer than an audit of small Parquet files, which have no use for it.
+    import pyarrow.compute as pc
+
     return bool(pc.any(pc.match_substring_regex(values, pattern)).as_py())
 
 
 def _are_integers(values: Any) -> bool:
+    import pyarrow.compute as pc
+
     try:
         pc.utf8_trim_whitespace(values).cast(pa.int64())
     except pa.ArrowInvalid:

@@ -174,3 +174,5 @@ def test_a_pair_has_one_prediction_whatever_is_asked_with_it(backbone):
         np.testing.assert_allclose(alone[:, 0], together[:, place], rtol=1e-6)
     with pytest.raises(us.UnskewError, match="column 'item' has 1 rows where the others have 6"):
         model.predict_pairs_each(users, items[:1])
+    with pytest.raises(us.UnskewError, match="what to predict is a NoneType, not a Log"):
+        model.predict(None)

@@ -271,6 +271,11 @@ class TestIds:
         with pytest.raises(ParameterError, match="unseen must be 'error' or 'nan', not 'x'"):
             crossfitted.predict_pairs_each([3], [0], unseen="x")
 
+    def test_what_is_no_log_is_told(self, crossfitted):
+        for ask in (crossfitted.predict, crossfitted.predict_each, crossfitted.predict_spread_each):
+            with pytest.raises(ParameterError, match="what to predict is a list, not a Log"):
+                ask([3])
+
     def test_a_log_with_other_vocabularies_is_read_by_its_ids(self, crossfitted, log):
         part = us.Log.from_arrays(user=[50, 7, 50], item=[9, 9, 3], click=[1, 0, 0])
         np.testing.assert_allclose(

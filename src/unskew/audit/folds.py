@@ -81,6 +81,8 @@ class FoldSketches:
 
 def _require_weights(weight: NDArray[Any], name: str, batch: Batch) -> None:
     """An error for a weight of which the square is no number; the sketch itself refuses what is no weight."""
+    if not len(weight) or (weight.max() <= LARGEST_WEIGHT and weight.min() >= 1 / LARGEST_WEIGHT):
+        return
     wrong = (weight > LARGEST_WEIGHT) & (weight < np.inf) | (weight > 0) & (weight < 1 / LARGEST_WEIGHT)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])

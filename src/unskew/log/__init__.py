@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from unskew.log.features import Features
-from unskew.log.log import Duplicates, Log, Space
+from unskew.log.log import Duplicates, Log, Space, require_log
 
-__all__ = ["Duplicates", "Features", "Log", "Space"]
+__all__ = ["Duplicates", "Features", "Log", "Space", "require_log"]

@@ -267,6 +267,12 @@ class Log:
         )
 
 
+def require_log(log: object, role: str, remedy: str) -> None:
+    """An error for what is no log; a data frame, or a dataset with its logs inside, is the likely slip."""
+    if not isinstance(log, Log):
+        raise ParameterError(f"{role} is a {type(log).__name__}, not a Log", remedy=remedy)
+
+
 def _require_kinds(
     users: object,
     items: object,

@@ -14,7 +14,7 @@ from unskew.backbones import Network
 from unskew.calibration import Calibrator
 from unskew.columns import require_same_length
 from unskew.estimator import require
-from unskew.log import Log, Space
+from unskew.log import Log, Space, require_log
 from unskew.propensity.crossfitting import apply
 from unskew.propensity.design import SplitDesign
 from unskew.propensity.options import PropensityOptions
@@ -100,6 +100,7 @@ class FittedPropensity(PropensityOptions):
 
     def _codes_of(self, log: Log) -> tuple[Tensor, Tensor, Tensor | None]:
         """Users, items and (where rows are cells of the population) cells of a log's rows, by their ids."""
+        require_log(log, "what to predict", "give a Log, such as data.test, or ids to predict_pairs_each")
         user = self._on_device(self.users_.recode(log.user, log.users))
         item = self._on_device(self.items_.recode(log.item, log.items))
         if self.space_ == "matrix":

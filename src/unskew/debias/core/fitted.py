@@ -15,7 +15,7 @@ from unskew.debias.core.method import Method
 from unskew.debias.core.split import Split
 from unskew.debias.core.trained import Trained
 from unskew.errors import ParameterError
-from unskew.log import Log
+from unskew.log import Log, require_log
 from unskew.metrics import WeightDiagnostics
 from unskew.seeds import as_seeds
 from unskew.training import resolve_device
@@ -45,6 +45,7 @@ class Fitted(Method):
     def predict_each(self, log: Log) -> NDArray[np.float64]:
         """Conversion probabilities ``[seeds, n]`` of the rows of a log."""
         self._require_fitted("networks_")
+        require_log(log, "what to predict", "give a Log, such as data.test, or ids to predict_pairs_each")
         return self._predict_codes(
             self.users_.recode(log.user, log.users), self.items_.recode(log.item, log.items)
         )
