@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import math
 import os
-import secrets
 import shutil
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,12 +38,9 @@ class FolderKind:
     ----------
     holds
         What such a folder holds, for the message.
-    marker
-        The file that tells such a folder from others, which are never replaced.
-    read
-        What reads the marker; it raises ``ValueError`` where it cannot.
-    keys
-        What the marker must tell.
+    marker, read, keys
+        The file that tells such a folder from others, which are never replaced; what reads it, with a
+        ``ValueError`` where it cannot; and what it must tell.
     files
         All that such a folder may hold; one with anything else in it is not replaced.
     """
@@ -66,10 +60,16 @@ class FolderKind:
         return isinstance(told, dict) and self.keys <= told.keys()
 
 
+def _from_toml(text: str) -> dict[str, Any]:
+    import tomllib
+
+    return tomllib.loads(text)
+
+
 RUN = FolderKind(
     holds="a run",
     marker=CONFIG,
-    read=tomllib.loads,
+    read=_from_toml,
     keys=frozenset({"unskew", "format"}),
     files=frozenset(
         {CONFIG, "model.safetensors", "propensity.safetensors", "calibrator.json", "users.parquet"}
@@ -108,10 +108,7 @@ def check_place(folder: Path) -> None:
 def check_target(folder: Path, *, overwrite: bool, kind: FolderKind = RUN) -> None:
     """An error if a folder of results could not be put there; call it before the long work.
 
-    Parameters
-    ----------
-    overwrite
-        Whether an earlier folder of the same kind may be replaced, where it holds nothing else.
+    With ``overwrite`` an earlier folder of the same kind may be replaced, where it holds nothing else.
     """
     check_place(folder)
     if not folder.exists() or not any(folder.iterdir()):
@@ -163,13 +160,7 @@ def whole_folder(folder: Path, *, overwrite: bool, kind: FolderKind = RUN) -> It
 
 
 def check_file(path: Path, where: str | None = None) -> None:
-    """An error if a file could not be put there; call it before the long work.
-
-    Parameters
-    ----------
-    where
-        What the message calls it: the path unless given.
-    """
+    """An error, which calls the file ``where``, if none could be put there; call it before the long work."""
     where = where or str(path)
     target = real(path)
     if path.is_dir():
@@ -204,12 +195,16 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 def _beside(target: Path, what: str) -> Path:
     """A name that nobody has, with the process that writes there."""
-    return target.with_name(f".{_called(target)}.{what}-{os.getpid()}-{secrets.token_hex(4)}")
+    return target.with_name(f".{_called(target)}.{what}-{os.getpid()}-{os.urandom(4).hex()}")
 
 
 def _called(target: Path) -> str:
     name = os.fsencode(target.name)
-    return target.name if len(name) <= LONGEST_NAME else hashlib.sha256(name).hexdigest()
+    if len(name) <= LONGEST_NAME:
+        return target.name
+    import hashlib
+
+    return hashlib.sha256(name).hexdigest()
 
 
 def _remove_leftovers(target: Path) -> None:
@@ -221,7 +216,9 @@ def _remove_leftovers(target: Path) -> None:
         for left in [each for each in os.listdir(target.parent) if each.startswith(start)]:
             process, path = left.removeprefix(start).split("-")[0], target.with_name(left)
             if process.isdecimal() and not _lives(int(process)):
-                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+                # Another process may remove it at the same time, and another user's may not be removed.
+                with suppress(FileNotFoundError, PermissionError):
+                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def _lives(process: int) -> bool:
@@ -230,7 +227,7 @@ def _lives(process: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        return True
+        pass
     return True
 
 

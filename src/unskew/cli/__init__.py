@@ -37,27 +37,25 @@ def interrupted(message: str) -> NoReturn:
 
 def _guarded(arguments: list[str]) -> int:
     """Run; what was not foreseen is told in one line as well, and never with an exit code of a verb."""
-    from unskew.cli import last_resort
-
     try:
         code = _run(arguments)
         # Now, while it can be told, and not when Python ends; without any output it is None.
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
-    except SystemExit as done:
-        if not last_resort.is_closed_pipe(done):
+    except (Exception, SystemExit) as error:
+        from unskew.cli import last_resort
+
+        if last_resort.is_closed_pipe(error):
+            last_resort.settle_output()
+            return EXIT_BAD_INPUT
+        if isinstance(error, SystemExit):
             raise
-    except BrokenPipeError:
-        pass
-    except Exception as error:
         last_resort.show_traceback(error)
         if last_resort.is_of_the_machine(error):
             last_resort.settle_output()
             return _fail(last_resort.told_of_the_machine(error))
         return _fail(last_resort.told_of_a_defect(error), EXIT_DEFECT)
-    last_resort.settle_output()
-    return EXIT_BAD_INPUT
 
 
 def _run(arguments: list[str]) -> int:

@@ -85,7 +85,8 @@ def _check_folder(out: Path) -> None:
     check_place(out)
     if not out.exists() or not any(out.iterdir()):
         return
-    if (out / GRID).exists() or not (out / CELLS / LOCK).is_file():
+    ours = (out / CELLS / LOCK).is_file() or (out / "reproduction.json").is_file()
+    if (out / GRID).exists() or not ours:
         holds = "holds a study" if (out / GRID).exists() else "is a folder with other things in it"
         raise RunFolderError(holds, where=str(out), remedy="choose another --out")
 
