@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import types
 import typing
 from collections.abc import Iterator
@@ -65,6 +66,13 @@ def require(holds: bool, problem: str, remedy: str | None = None) -> None:
     """Raise :class:`ParameterError` unless a claim about a parameter holds."""
     if not holds:
         raise ParameterError(problem, remedy=remedy)
+
+
+def require_schedule(learning_rate: float, weight_decay: float, patience: int | None) -> None:
+    """Raise for parameters with which nothing can be trained, before the work begins."""
+    require(0.0 < learning_rate < math.inf, f"learning_rate must be positive, not {learning_rate}")
+    require(0.0 <= weight_decay < math.inf, f"weight_decay must be at least 0, not {weight_decay}")
+    require(patience is None or patience >= 1, f"patience must be None or at least 1 epoch, not {patience}")
 
 
 def require_types(estimator: Estimator, *, choices: bool = True) -> None:

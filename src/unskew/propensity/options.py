@@ -7,9 +7,9 @@ from typing import Literal
 
 from unskew.backbones import Backbone, NeuMF
 from unskew.calibration import Calibrator, Platt
-from unskew.estimator import Estimator, require, require_types
+from unskew.estimator import Estimator, require, require_schedule, require_types
 from unskew.propensity.design import SplitDesign
-from unskew.propensity.negatives import Negatives
+from unskew.propensity.negatives import Negatives, resolve_ratio
 from unskew.propensity.uncertainty import Uncertainty
 from unskew.training.population import FoldBy
 
@@ -52,6 +52,8 @@ class PropensityOptions(Estimator):
         )
         require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}")
         require(self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}")
+        resolve_ratio(self.negatives, 1)
+        require_schedule(self.learning_rate, self.weight_decay, self.patience)
         require(
             0.0 <= self.label_smoothing < 1.0,
             f"label_smoothing must be in [0, 1), not {self.label_smoothing}",

@@ -47,6 +47,8 @@ METRICS = (
     "diverged",
 )
 """What a study knows of a method, for its table."""
+MOST_SEEDS = 1 << 31
+"""More is a slip: a list of so many seeds would not fit into memory."""
 LONGEST_NAME = 100
 """Of a study, which is a folder's too."""
 
@@ -62,7 +64,7 @@ def _name(told: Any) -> Any:
 
 def _seeds(told: Any) -> Any:
     numbers = told if isinstance(told, list | tuple) else [told]
-    if all(isinstance(each, int) and not isinstance(each, bool) for each in numbers):
+    if all(isinstance(each, int) and not isinstance(each, bool) and each < MOST_SEEDS for each in numbers):
         return told
     raise ValueError(f"{told!r} is no count and no list of seeds; give seeds = 10 or seeds = [0, 1, 2]")
 
@@ -84,7 +86,7 @@ class Grid(Table):
     datasets: list[Annotated[DatasetEntry, word_for("name")]] = Field(min_length=1)
     propensities: list[Annotated[PropensityEntry, word_for("key")]] = Field(default_factory=list)
     calibrators: list[Annotated[CalibratorEntry, word_for("name")]] = Field(
-        default_factory=lambda: [CalibratorEntry(name="none")]
+        default_factory=lambda: [CalibratorEntry(name="none")], min_length=1
     )
     methods: list[Annotated[MethodEntry, word_for("method")]] = Field(default_factory=list)
     backbone: Annotated[BackboneEntry, word_for("name")] = Field(default_factory=BackboneEntry)

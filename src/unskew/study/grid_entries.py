@@ -70,7 +70,11 @@ class DatasetEntry(Table):
         require_known(self.name, DATASETS, "dataset")
         refuse_keys(
             self.options,
-            {"protocol": 'write protocol = "…" at the top', "root": "write root beside the dataset's name"},
+            {
+                "protocol": 'write protocol = "…" at the top',
+                "root": "write root beside the dataset's name",
+                "name": "it is the dataset's, beside its options",
+            },
         )
         return self
 
@@ -125,9 +129,12 @@ class PropensityEntry(Table):
         return self
 
     def _typed_uncertainty(self) -> None:
-        made = make_uncertainty(self.uncertainty, **self.uncertainty_params)
+        named = self.uncertainty_params if self.uncertainty != "none" else {}
+        made = make_uncertainty(self.uncertainty, **named)
         if made is not None:
             require_types(made)
+        elif self.uncertainty_params:
+            raise ValueError("uncertainty_params are of no uncertainty; name one, or leave them out")
 
     @property
     def is_trained(self) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 from unskew.backbones import Backbone, NeuMF
 from unskew.debias.core.plans import PassPlan, StagePlan, StepPlan
 from unskew.debias.core.setting import Batch, Setting
-from unskew.estimator import Estimator, require, require_types
+from unskew.estimator import Estimator, require, require_schedule, require_types
 
 
 @dataclass(kw_only=True)
@@ -82,6 +82,8 @@ class Method(Estimator):
         require_types(self, choices=False)
         require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}")
         require(self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}")
+        require_schedule(self.learning_rate, self.weight_decay, self.patience)
+        require(0.0 < self.p_min < 1.0, f"p_min must be in (0, 1), not {self.p_min}")
         require(
             0.0 <= self.validation_share < 1.0,
             f"validation_share must be in [0, 1), not {self.validation_share}",
