@@ -13,7 +13,18 @@ import unskew
 SOURCE = Path(unskew.__file__).parent
 
 LAYERS = (
-    ("errors", "vocabulary", "columns", "log", "estimator", "seeds", "files", "progress", "tables", "compiled"),
+    (
+        "errors",
+        "vocabulary",
+        "columns",
+        "log",
+        "estimator",
+        "seeds",
+        "files",
+        "progress",
+        "tables",
+        "compiled",
+    ),
     ("metrics", "calibration", "theory", "datasets"),
     ("backbones",),
     ("training",),

@@ -31,11 +31,11 @@ def test_bars_are_shown_on_standard_error_and_are_full_at_the_end(capsys):
 def test_steps_beyond_counting_are_a_share_and_a_bar_says_what_it_is_about(capsys):
     with progress_bars(show=True) as progress:
         tracker = progress.task("study", 8_000_000)
-        tracker.say("2 of 25: dr-jl")
+        tracker.say("2 of 25: dr-jl [/b]")
         tracker.advance(4_000_000)
         progress.task("other", 3).finish()
     error = capsys.readouterr().err
-    assert "study · 2 of 25: dr-jl" in error
+    assert "study · 2 of 25: dr-jl [/b]" in error
     assert "50 %" in error
     assert "4000000" not in error
 

@@ -103,7 +103,7 @@ def progress_bars(show: bool | None = None) -> Iterator[Progress]:
 
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         Done(),
         TimeRemainingColumn(),
