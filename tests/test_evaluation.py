@@ -106,6 +106,13 @@ def test_what_is_no_log_is_told(test):
         us.evaluate(Given([[[0.5]]]), test)
 
 
+@pytest.mark.parametrize("model", [None, us.IPS, "ips"])
+def test_what_is_no_model_is_told(model):
+    log = us.Log.from_arrays(user=[0, 0, 1], item=[0, 1, 0], conversion=[1, 0, 0])
+    with pytest.raises(ParameterError, match="is not a trained model"):
+        us.evaluate(model, log)
+
+
 def test_a_log_without_clicked_rows_has_nothing_to_judge_by():
     log = us.Log.from_arrays(user=[0, 0, 1], item=[0, 1, 0], click=[1, 0, 1], conversion=[1, 0, 0])
     with pytest.raises(DataError, match="the test log has no clicked row"):

@@ -29,6 +29,7 @@ BEYOND = 2**64
         (["7", "0", "-3"], pa.int64()),
         ([str(2**63 - 1), "1"], pa.int64()),
         (["0.25", "0", "1e-3"], pa.float64()),
+        (["08:30:00", "12:00:00"], pa.time32("s")),
         (["0.12345678901234567", "1.5"], pa.float64()),
     ],
 )
@@ -38,6 +39,12 @@ def test_csv_columns_that_numbers_would_change_stay_text(values, kind, tmp_path)
     assert column.type == kind
     if kind == pa.string():
         assert column.to_pylist() == values
+
+
+def test_columns_that_are_no_text_stay_bytes(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"id,name\n007,\xe9\n8,01\n")
+    table = read_table(tmp_path / "a.csv")
+    assert table.to_pydict() == {"id": ["007", "8"], "name": [b"\xe9", b"01"]}
 
 
 def test_a_leading_zero_in_a_later_block_is_seen(tmp_path, monkeypatch):

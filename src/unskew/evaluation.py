@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import DataError
+from unskew.errors import DataError, ParameterError
 from unskew.log import Log, require_log
 from unskew.metrics.proper import auc, nll
 from unskew.metrics.ranking import ranking_metrics, user_auc
@@ -42,6 +42,8 @@ def evaluate(
     a user's own test items are ranked, over users with at least one conversion; ties are broken at random by
     ``seed``.
     """
+    if isinstance(model, type) or not hasattr(model, "predict_each"):
+        raise ParameterError(f"{model!r} is not a trained model", remedy="give what fit returns")
     require_log(test, "the test log", "give a Log, such as data.test")
     clicked = test.clicked
     if not len(clicked):

@@ -26,9 +26,9 @@ SUFFIXES = (*PARQUET_SUFFIXES, *CSV_DELIMITERS)
 CSV_BLOCK_BYTES = 1 << 24
 """Bytes of a CSV file that are read at a time where it is not read as a whole."""
 
-CHANGED_BY_INTEGERS = r"^[ \t]*[+-]?0[0-9xX]"
+LEADING_ZERO = r"^[+-]?0([0-9]+([.eE].*)?|[xX].*)$"
 """Numbers whose digits a number does not keep: 007 and 7 are two ids, and 0x1f is read as 31."""
-CHANGED_BY_DOUBLES = r"^[ \t]*[+-]?[0-9]{16}"
+LONG = "^[+-]?[0-9]{16}"
 """Above 2^53, a number of 16 digits, doubles skip whole numbers."""
 
 
@@ -154,37 +154,36 @@ def text_columns(
         names = [name for name in columns or present if name not in numbers]
         if not names:
             return set()
-        changed: set[str] = set()
-        long: set[str] = set()
-        fractional: set[str] = set()
-        with open_csv(file, delimiter, names, dict.fromkeys(names, pa.string())) as reader:
+        seen: dict[str, set[str]] = {name: set() for name in names}
+        with open_csv(file, delimiter, names, dict.fromkeys(names, pa.binary())) as reader:
             for record in reader:
                 for name in names:
-                    values = record.column(name)
-                    if _any_match(values, CHANGED_BY_INTEGERS):
-                        changed.add(name)
-                    if _any_match(values, CHANGED_BY_DOUBLES):
-                        long.add(name)
-                    if name not in fractional and not _are_integers(values):
-                        fractional.add(name)
-        return changed | (long & fractional)
+                    seen[name] |= _kinds_of(record.column(name))
+    return {
+        name
+        for name, kinds in seen.items()
+        if "no text" not in kinds and ("leading zero" in kinds or {"long", "not whole"} <= kinds)
+    }
 
 
-def _any_match(values: Any, pattern: str) -> bool:
+def _kinds_of(values: Any) -> set[str]:
+    """What is among the values of a CSV column, as far as it decides whether they stay text."""
     # Loading it takes longer than an audit of small Parquet files, which have no use for it.
     import pyarrow.compute as pc
 
-    return bool(pc.any(pc.match_substring_regex(values, pattern)).as_py())
-
-
-def _are_integers(values: Any) -> bool:
-    import pyarrow.compute as pc
-
     try:
-        pc.utf8_trim_whitespace(values).cast(pa.int64())
+        text = pc.utf8_trim_whitespace(values.cast(pa.string()))
     except pa.ArrowInvalid:
-        return False
-    return True
+        return {"no text"}
+    patterns = {"leading zero": LEADING_ZERO, "long": LONG}
+    kinds = {
+        kind for kind, regex in patterns.items() if pc.any(pc.match_substring_regex(text, regex)).as_py()
+    }
+    try:
+        text.cast(pa.int64())
+    except pa.ArrowInvalid:
+        kinds.add("not whole")
+    return kinds
 
 
 def column_names(paths: Paths) -> list[str]:
