@@ -91,7 +91,7 @@ def require_types(estimator: Estimator, *, choices: bool = True) -> None:
     >>> from unskew.calibration import Histogram
     >>> require_types(Histogram(bins="x"))
     Traceback (most recent call last):
-    unskew.errors.ParameterError: Histogram: bins must be a whole number, not 'x'. To fix: leave it at 15.
+    unskew.errors.ParameterError: Histogram: bins must be a whole number, not 'x'. To fix: leave it at 20.
     """
     kind = type(estimator)
     # mypy takes the hash of a class for that of its objects.
