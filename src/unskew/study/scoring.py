@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from unskew.columns import column_of, frame_of
+from unskew.datasets.dataset import errors_name
 from unskew.debias import load_model
 from unskew.errors import DataError
 from unskew.files import whole_file
@@ -41,10 +42,11 @@ def score_pairs(
             where=str(pairs),
             remedy="rename it; unskew score adds a column of that name",
         )
-    frame = frame_of(table)
-    users = column_of(frame, user or model.users_.name)
-    items = column_of(frame, item or model.items_.name)
-    each = model.predict_pairs_each(users, items, unseen=unseen)
+    with errors_name(pairs):
+        frame = frame_of(table)
+        users = column_of(frame, user or model.users_.name)
+        items = column_of(frame, item or model.items_.name)
+        each = model.predict_pairs_each(users, items, unseen=unseen)
     spread = each.std(axis=0, ddof=1) if len(each) > 1 else np.full(each.shape[1], np.nan)
     table = table.append_column("conversion", pa.array(each.mean(axis=0)))
     table = table.append_column("conversion_std", pa.array(spread))
