@@ -176,3 +176,19 @@ def test_a_pair_has_one_prediction_whatever_is_asked_with_it(backbone):
         model.predict_pairs_each(users, items[:1])
     with pytest.raises(us.UnskewError, match="what to predict is a NoneType, not a Log"):
         model.predict(None)
+
+
+@pytest.mark.parametrize(
+    ("fit", "told"),
+    [
+        (lambda data: us.Naive().fit(data), r"is a Dataset, not a Log.*data\.train"),
+        (lambda data: us.IPS().fit(None, propensity=0.1), "is a NoneType, not a Log"),
+        (lambda data: us.Naive().fit(data.train, validation="x"), "validation is a str, not a Log"),
+        (lambda data: us.Propensity().fit(data), r"is a Dataset, not a Log.*data\.train"),
+        (lambda data: us.PopularityPropensity().fit(3), "is a int, not a Log"),
+    ],
+)
+def test_what_is_no_log_is_told(fit, told):
+    data = us.load("synthetic", n_users=30, n_items=20, density=0.3)
+    with pytest.raises(us.errors.UnskewError, match=told):
+        fit(data)

@@ -492,3 +492,17 @@ def test_an_unknown_method_is_told_with_those_there_are():
 def test_parameters_out_of_range_are_told(log, uncertainty, message):
     with pytest.raises(ParameterError, match=message):
         quick(uncertainty).fit(log)
+
+
+def test_a_propensity_saves_itself_and_asks_before_it_replaces(tmp_path):
+    log = us.load("synthetic", n_users=30, n_items=20, density=0.3).train
+    propensity = us.Propensity(backbone=us.MF(dim=2), epochs=1).fit(log, seeds=2)
+    propensity.save(tmp_path / "p")
+    again = us.load_propensity(tmp_path / "p")
+    np.testing.assert_array_equal(
+        again.predict_pairs_each(log.users.ids[:3], log.items.ids[:3]),
+        propensity.predict_pairs_each(log.users.ids[:3], log.items.ids[:3]),
+    )
+    with pytest.raises(us.errors.UnskewError, match="already"):
+        propensity.save(tmp_path / "p")
+    propensity.save(tmp_path / "p", overwrite=True)

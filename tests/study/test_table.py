@@ -110,7 +110,7 @@ def test_all_renderings_have_the_same_cells(table, drawn):
     assert r"\caption{A \& B (" in shown.latex()
     assert f'<td>ips</td><td class="number">{mean:.4f} ± {std:.4f}*</td>' in shown.html()
     assert "A &amp; B" in shown.html()
-    cells = [list(column.cells) for column in shown.rich().columns]
+    cells = [[str(cell) for cell in column.cells] for column in shown.rich().columns]
     assert [list(row) for row in zip(*cells, strict=True)] == [list(row) for row in shown.rows]
 
 

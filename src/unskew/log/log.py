@@ -267,7 +267,10 @@ class Log:
         )
 
 
-def require_log(log: object, role: str, remedy: str) -> None:
+FIT_A_LOG = "give data.train of a dataset, or make one with us.read_log or us.Log.from_frame"
+
+
+def require_log(log: object, role: str = "what is fitted", remedy: str = FIT_A_LOG) -> None:
     """An error for what is no log; a data frame, or a dataset with its logs inside, is the likely slip."""
     if not isinstance(log, Log):
         raise ParameterError(f"{role} is a {type(log).__name__}, not a Log", remedy=remedy)

@@ -16,7 +16,7 @@ from scipy.special import expit, logit
 
 from unskew.calibration import Calibrator, Platt
 from unskew.estimator import Estimator, require
-from unskew.log import Log
+from unskew.log import Log, require_log
 from unskew.metrics import CalibrationSketch
 from unskew.progress import SILENT, Progress
 from unskew.propensity.cells import BLOCK, Codes, Floats, FoldedCells, HeldOut, Pairs, Replica, Scorer
@@ -85,6 +85,7 @@ class ClassicPropensity(Estimator, ABC):
             As :meth:`unskew.Propensity.fit` has it; these models run on the CPU.
         """
         self._check()
+        require_log(log)
         self.seeds_ = as_seeds(seeds)
         self.users_, self.items_, self.space_ = log.users, log.items, log.space
         self.log_ = log

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from unskew.errors import NotFittedError
 from unskew.estimator import require
-from unskew.log import Log
+from unskew.log import Log, require_log
 from unskew.metrics import CalibrationSketch
 from unskew.progress import SILENT, Progress
 from unskew.propensity.crossfitting import Scored, cross_calibrators, held_out_sketches
@@ -99,6 +100,7 @@ class Propensity(FittedPropensity):
             How many independent propensities, or their seeds; debiasers pair them with their own seeds.
         """
         self._check()
+        require_log(log)
         chosen, on = as_seeds(seeds), resolve_device(device)
         parts = in_groups(
             len(chosen), lambda some: copy.copy(self)._fit_at_once(log, chosen[some], on, progress)
@@ -107,6 +109,12 @@ class Propensity(FittedPropensity):
         if len(parts) > 1:
             self._join(parts)
         return self
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write a folder of plain files that :func:`unskew.load_propensity` reads."""
+        from unskew.propensity.storage import save_propensity
+
+        save_propensity(self, folder, overwrite=overwrite)
 
     def _fit_at_once(
         self, log: Log, seeds: tuple[int, ...], device: torch.device, progress: Progress

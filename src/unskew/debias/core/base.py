@@ -14,7 +14,7 @@ from unskew.debias.core.fitted import Fitted
 from unskew.debias.core.fitting import Job, train_replicas, train_sets
 from unskew.debias.core.given import GivenPropensities, propensities_for
 from unskew.estimator import require
-from unskew.log import Log
+from unskew.log import Log, require_log
 from unskew.progress import SILENT, Progress
 
 
@@ -119,6 +119,7 @@ class Debiaser(Fitted):
         return dict(zip(propensities, parts, strict=True))
 
     def _given(self, log: Log, propensity: Any, calibrated: bool) -> GivenPropensities | None:
+        require_log(log)
         given = propensities_for(self, log, propensity, self.seeds_, calibrated=calibrated)
         if given is not None:
             self.clipping_ = given.diagnostics

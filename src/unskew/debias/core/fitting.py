@@ -17,7 +17,7 @@ from unskew.debias.core.split import Split
 from unskew.debias.core.stacking import share_of_propensities, stacked_propensities
 from unskew.debias.core.trained import Networks, Trained, untrained
 from unskew.debias.core.validation import validation_loss
-from unskew.log import Log
+from unskew.log import Log, require_log
 from unskew.progress import Progress
 from unskew.training import History, Schedule, in_groups, train
 
@@ -42,6 +42,10 @@ class Job:
     validation: Log | None
     progress: Progress
     label: str
+
+    def __post_init__(self) -> None:
+        if self.validation is not None:
+            require_log(self.validation, "validation", "give a Log of pairs with their conversions")
 
 
 def train_replicas(method: Method, job: Job, given: GivenPropensities | None) -> Trained:
