@@ -24,6 +24,7 @@ LAYERS = (
         "progress",
         "tables",
         "compiled",
+        "toml_text",
     ),
     ("metrics", "calibration", "theory", "datasets"),
     ("backbones",),

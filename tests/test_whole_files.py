@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unskew.errors import RunFolderError
-from unskew.files import AUDIT, RUN, check_target, to_toml, whole_file, whole_folder, write_json
+from unskew.files import AUDIT, RUN, check_target, whole_file, whole_folder, write_json
+from unskew.toml_text import to_toml
 
 OURS = 'unskew = "1.0"\nformat = 1\n'
 

@@ -24,7 +24,8 @@ from unskew.backbones import make_backbone
 from unskew.calibration import make_calibrator
 from unskew.errors import ParameterError, RunFolderError
 from unskew.estimator import Estimator, require, require_types
-from unskew.files import CONFIG, to_toml
+from unskew.files import CONFIG
+from unskew.toml_text import to_toml
 from unskew.vocabulary import Vocabulary
 
 FORMAT = 1
