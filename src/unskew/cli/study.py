@@ -22,7 +22,7 @@ def study(
         str | None, typer.Argument(metavar="FILE.toml | NAME", help="A grid, or a study of --list.")
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the studies that have a name.")] = False,
-    data: Annotated[str, typer.Option(help="With a name: the dataset.")] = "synthetic",
+    data: Annotated[str | None, typer.Option(help="With a name: the dataset [synthetic].")] = None,
     root: Annotated[str | None, typer.Option(help="With a name: the folder of the dataset's files.")] = None,
     out: Annotated[Path | None, typer.Option(help="The study's folder [studies/NAME].")] = None,
     seeds: Annotated[int | None, typer.Option(help="Repetitions, instead of the grid's.")] = None,
@@ -48,13 +48,17 @@ def study(
         _show_table(what, json)
         return
     if what in NAMED:
-        grid = named_grid(what, data, root, **changes)
+        grid = named_grid(what, data or "synthetic", root, **changes)
     else:
         from unskew.study.grid import read_grid
 
         if Path(what).suffix != ".toml":
             raise ParameterError(
                 f"no study is called {what!r}", remedy=f"give a TOML file or one of {', '.join(NAMED)}"
+            )
+        if data is not None or root is not None:
+            raise ParameterError(
+                f"{what} names its datasets itself", remedy="leave out --data and --root, or edit the file"
             )
         grid = read_grid(what, **changes)
     target = out or Path("studies") / plain_name(grid.name, "the study's name")
