@@ -21,6 +21,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from unskew import tables
+from unskew.audit.column_types import ColumnTypeError, require_numbers, require_single_values
 from unskew.errors import DataError
 from unskew.metrics._inputs import parts_of
 from unskew.tables import open_csv, reading, require_columns
@@ -70,18 +71,6 @@ class Batch(NamedTuple):
     start: int
     record: RecordBatch
     done: float
-
-
-class ColumnTypeError(DataError):
-    """A CSV column whose type was guessed from its first rows has values of another type further down."""
-
-    def __init__(self, column: str, said: str, file: Path) -> None:
-        self.column = column
-        super().__init__(
-            f"column '{column}' has values of several types: {said}",
-            where=str(file),
-            remedy="write the column with one type, or give Parquet",
-        )
 
 
 def stream(
@@ -184,36 +173,6 @@ def located(batch: Batch) -> Iterator[None]:
     except DataError as error:
         where = f"{batch.file}, {error.where}" if error.where else str(batch.file)
         raise DataError(error.problem, where=where, remedy=error.remedy) from error
-
-
-def require_numbers(schema: Schema, numbers: Sequence[str], file: Path) -> None:
-    """An error for a column whose type is not one of numbers."""
-    for name in numbers:
-        kind = schema.field(name).type
-        value = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if not (
-            pa.types.is_integer(value)
-            or pa.types.is_floating(value)
-            or pa.types.is_boolean(value)
-            or pa.types.is_decimal(value)
-        ):
-            raise DataError(
-                f"column '{name}' holds {kind}, not numbers",
-                where=str(file),
-                remedy="write the column as numbers, or name another one",
-            )
-
-
-def require_single_values(schema: Schema, names: Sequence[str], file: Path) -> None:
-    """An error for a column of lists or records."""
-    for name in names:
-        kind = schema.field(name).type
-        if pa.types.is_nested(kind):
-            raise DataError(
-                f"column '{name}' holds {kind}, not one value a row",
-                where=str(file),
-                remedy="name a column of text, numbers or dates",
-            )
 
 
 def _size(file: Path) -> int:

@@ -18,12 +18,12 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from unskew.audit.audit import DEFAULT_P_MIN, FOLDS, read
+from unskew.audit.column_types import ColumnTypeError
 from unskew.audit.crossfit import fit_without_each, mapped
 from unskew.audit.figures import WeightFigures, weight_figures
 from unskew.audit.folds import fold_of_rows, merged
 from unskew.audit.stream import (
     Batch,
-    ColumnTypeError,
     Roles,
     Schema,
     is_parquet,

@@ -21,33 +21,19 @@ NEEDS_DATA = (
 )
 FIGURES = "figures"
 
-ORDER = {
-    "paper": (
-        "table-ece",
-        "table-switches",
-        "table-ips",
-        "table-dr",
-        "table-sota",
-        "table-grid",
-        "table-kuairand",
-        "table-efficiency",
-        "fig-reliability",
-        "fig-histogram",
-        "fig-ece-vs-performance",
-    ),
-    "honest": (
-        "table-ece",
-        "table-ips",
-        "table-dr",
-        "table-sota",
-        "table-grid",
-        "table-kuairand",
-        "table-efficiency",
-        "fig-reliability",
-        "fig-histogram",
-        "fig-ece-vs-performance",
-    ),
-}
+BOTH = (
+    "table-ips",
+    "table-dr",
+    "table-sota",
+    "table-grid",
+    "table-kuairand",
+    "table-efficiency",
+    "fig-reliability",
+    "fig-histogram",
+    "fig-ece-vs-performance",
+)
+ORDER = {"paper": ("table-ece", "table-switches", *BOTH), "honest": ("table-ece", *BOTH)}
+"""The sections of each protocol."""
 
 HEADS = {
     "paper": "The paper protocol: what the published code gives",
