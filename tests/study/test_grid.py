@@ -56,6 +56,7 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
     ("change", "line"),
     [
         ({"sedes": 3}, "sedes: no such key. To fix: use one of name, protocol, seeds"),
+        ({"datasets": [{"root": "x"}]}, r"datasets\[0\]\.name: the key is missing. To fix: add it"),
         ({"datasets": [{"name": "coat", "rot": "x"}]}, r"datasets\[0\]\.rot: no such key.*options"),
         ({"datasets": ["cot"]}, r"datasets\[0\]: no dataset is called 'cot'; use one of synthetic, coat"),
         ({"datasets": []}, "datasets: List should have at least 1 item"),

@@ -191,6 +191,8 @@ def _one_line(error: ValidationError, where: str) -> ParameterError:
     ).lstrip(".")
     if first["type"] == "extra_forbidden":
         return ParameterError("no such key", where=f"{where}, {place}", remedy=_allowed(first["loc"]))
+    if first["type"] == "missing":
+        return ParameterError("the key is missing", where=f"{where}, {place}", remedy="add it to the file")
     problem = first["msg"].removeprefix("Value error, ")
     return ParameterError(problem, where=f"{where}, {place}" if place else where)
 
