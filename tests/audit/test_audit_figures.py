@@ -103,7 +103,7 @@ def test_weight_figures_are_those_of_the_clicked_rows(score: Any) -> None:
     assert figures.median == pytest.approx(unclipped.median, rel=0.01)
     assert figures.effective_sample_size == pytest.approx(unclipped.effective_sample_size, rel=0.01)
     assert figures.clipped == pytest.approx(exact.clipped, abs=0.01)
-    assert figures.clip_cost == pytest.approx(exact.clip_cost, abs=0.005)
+    assert figures.clipped_mass == pytest.approx(exact.clipped_mass, abs=0.005)
 
 
 def test_without_clicks_there_are_no_weights() -> None:

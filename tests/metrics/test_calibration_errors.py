@@ -187,7 +187,7 @@ def test_weight_diagnostics_are_their_definitions():
     assert figures.effective_sample_size == pytest.approx(w.sum() ** 2 / (w**2).sum())
     assert figures.clipped == 0.5
     assert figures.weight_check == pytest.approx((1 / p).sum() / 2000)
-    assert figures.clip_cost == pytest.approx(w.sum() / (1 / p).sum() - 1)
+    assert figures.clipped_mass == pytest.approx((1 / p - w).sum() / (1 / p).sum())
     with pytest.raises(DataError, match="row 1: propensity 2 is not in"):
         weight_diagnostics(propensity=[0.1, 2.0], p_min=0.02)
     with pytest.raises(DataError, match="row 0: propensity is 0: its weight is infinite"):

@@ -25,6 +25,7 @@ FIGURES = {
     "weight_check",
     "effective_sample_size",
     "clipped",
+    "clipped_mass",
 }
 SEEDS = (4, 7)
 
@@ -191,6 +192,8 @@ class TestDiagnosis:
                     (1 / on_clicks).sum() / log.population_size, rel=1e-6
                 )
                 assert told["clipped"][seed] == pytest.approx((on_clicks < 0.05).mean())
+                lost = 1 / on_clicks - 1 / np.maximum(on_clicks, 0.05)
+                assert told["clipped_mass"][seed] == pytest.approx(lost.sum() / (1 / on_clicks).sum())
 
     def test_calibrated_propensities_have_the_base_rate_and_honest_weights(self, crossfitted):
         told = crossfitted.diagnose()["calibrated"]

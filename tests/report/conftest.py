@@ -128,6 +128,7 @@ def _figures(sketch: CalibrationSketch, clicked: Any, size: int, random: Any) ->
         "weight_check": weights.weight_check,
         "effective_sample_size": weights.effective_sample_size,
         "clipped": weights.clipped,
+        "clipped_mass": weights.clipped_mass,
     }
     spread = {k: (v * (1 + 0.02 * random.standard_normal(SEEDS))).tolist() for k, v in figures.items()}
     return {**figures, "per_seed": spread}

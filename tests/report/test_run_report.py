@@ -144,6 +144,7 @@ def test_the_same_run_gives_the_same_page(inputs: dict[str, Any], page: str) -> 
         ("Weight check", "weight_check"),
         ("Effective sample size", "effective_sample_size"),
         ("Clipped", "clipped"),
+        ("Clipped mass", "clipped_mass"),
     ],
 )
 def test_the_table_of_propensities_shows_the_metrics(
@@ -153,7 +154,7 @@ def test_the_table_of_propensities_shows_the_metrics(
         exact = inputs["metrics"]["propensity"][kind][key]
         assert float(str(value)) == exact
         text = shown.split()[0].replace(",", "")
-        scale, decimals = 100 if key == "clipped" else 1, len(text.partition(".")[2])
+        scale, decimals = 100 if key.startswith("clipped") else 1, len(text.partition(".")[2])
         assert float(text) == pytest.approx(scale * exact, abs=0.5 * 10**-decimals + 1e-12)
 
 

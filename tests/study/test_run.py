@@ -27,6 +27,7 @@ PROPENSITY = {
     "weight_check",
     "effective_sample_size",
     "clipped",
+    "clipped_mass",
 }
 RANKING = {f"{name}@{k}" for name in ("dcg", "hits", "recall", "ndcg") for k in (2, 4, 6)}
 FILES = {

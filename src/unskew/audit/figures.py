@@ -82,8 +82,8 @@ class WeightFigures:
         Of 1/p̂.
     effective_sample_size
         (Σw)²/Σw²: as many rows of equal weight carry the same information.
-    p_min, clipped, clip_cost
-        The clip, the share of rows below it, and what it takes from the sum of the weights (0 or less).
+    p_min, clipped, clipped_mass
+        The clip, the share of rows below it, and the share of the sum of the weights that it takes.
     """
 
     rows: int
@@ -92,7 +92,7 @@ class WeightFigures:
     effective_sample_size: float
     p_min: float
     clipped: float
-    clip_cost: float
+    clipped_mass: float
 
 
 def errors(sketch: CalibrationSketch, *, seed: int = 0) -> dict[str, Figure]:
@@ -203,7 +203,7 @@ def weight_figures(sketch: CalibrationSketch, *, p_min: float) -> WeightFigures 
         effective_sample_size=summed**2 / float(cells.square_sum[:, 1] @ inverse**2),
         p_min=p_min,
         clipped=float(cells.positive[propensity < p_min].sum() / cells.positive.sum()),
-        clip_cost=float(cells.positive @ clipped) / summed - 1,
+        clipped_mass=1 - float(cells.positive @ clipped) / summed,
     )
 
 

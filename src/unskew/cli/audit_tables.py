@@ -50,7 +50,7 @@ def print_weights(result: WeightsResult, out: str) -> None:
         table.add_row("effective sample size", "", f"{after.effective_sample_size:,.0f} of {after.rows:,}")
         table.add_row("largest 1/p̂", "", f"{after.largest:,.1f}")
         table.add_row(f"clipped at {after.p_min:g}", "", f"{100 * after.clipped:.2f} %")
-        table.add_row("cost of the clip", "", f"{100 * after.clip_cost:.2f} % of the sum")
+        table.add_row("clipped mass", "", f"{100 * after.clipped_mass:.2f} % of Σ 1/p̂")
     console.print(table)
     for message in sorted({c.message_ for c in result.calibrators if c.message_}):
         console.print(f"{result.calibrators[0].name}: {message}")
@@ -81,7 +81,7 @@ def _figures(result: AuditResult) -> Table:
         table.add_row(
             "effective sample size", f"{weights.effective_sample_size:,.0f}", "", f"{weights.rows:,}"
         )
-        cost = f"takes {100 * abs(weights.clip_cost):.2g} % of the sum"
+        cost = f"takes {100 * weights.clipped_mass:.2g} % of the sum"
         table.add_row(f"clipped at {weights.p_min:g}", f"{100 * weights.clipped:.2f} %", cost, "")
     return table
 

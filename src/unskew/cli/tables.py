@@ -82,7 +82,8 @@ def _propensity_table(propensity: Mapping[str, Any]) -> Table:
         ("mean p ÷ base rate", "mean_over_base_rate", 3),
         ("Σ 1/p ÷ |D|", "weight_check", 3),
         ("effective sample size", "effective_sample_size", 0),
-        ("clipped share", "clipped", 4),
+        ("clipped share of clicks", "clipped", 4),
+        ("clipped share of Σ 1/p", "clipped_mass", 4),
     )
     table.add_column("")
     for kind in propensity:

@@ -10,6 +10,10 @@ import numpy as np
 from unskew.errors import DataError, ParameterError
 from unskew.metrics._inputs import parts_of
 
+MOST_CLIPPED_MASS = 0.1
+"""A clip that takes more than this share of Σ_O 1/p decides the result itself: an estimate of a total that
+propensities make right is then too low by that share, as far off as an honest propensity may be."""
+
 
 @dataclass(frozen=True)
 class WeightDiagnostics:
@@ -27,8 +31,9 @@ class WeightDiagnostics:
         Share of clicked rows with p < p_min.
     weight_check
         Σ_O 1/p ÷ |D| before clipping, 1 for honest propensities; None without a population size.
-    clip_cost
-        Σ_O 1/max(p, p_min) ÷ Σ_O 1/p − 1: what the clip takes from the sum of the weights, 0 or less.
+    clipped_mass
+        Σ_O (1/p − 1/max(p, p_min)) ÷ Σ_O 1/p: the share of the sum of the weights that the clip takes; 1
+        where a clicked row has p = 0.
     """
 
     rows: int
@@ -38,7 +43,7 @@ class WeightDiagnostics:
     effective_sample_size: float
     clipped: float
     weight_check: float | None
-    clip_cost: float
+    clipped_mass: float
 
 
 def weight_diagnostics(
@@ -50,11 +55,12 @@ def weight_diagnostics(
         w = \frac{1}{\max(p, p_{\min})}, \quad
         \mathrm{ESS} = \frac{(\sum_O w)^2}{\sum_O w^2}, \quad
         \text{check} = \frac{1}{|D|} \sum_O \frac1p, \quad
-        \text{cost} = \frac{\sum_O w}{\sum_O 1/p} - 1
+        \text{clipped mass} = 1 - \frac{\sum_O w}{\sum_O 1/p}
 
     Look at it before weights are used: an effective sample size far below |O| means that few rows
-    decide, a check far from 1 that the propensities are not honest, a cost far below 0 that the clip
-    hides it.
+    decide, a check far from 1 that the propensities are not honest, a clipped mass above 10 %
+    (``MOST_CLIPPED_MASS``) that the clip decides. The share of *rows* below the clip says less: it is the
+    rare rows of large weight that carry the mass.
 
     Parameters
     ----------
@@ -107,5 +113,5 @@ def weight_diagnostics(
         effective_sample_size=total**2 / float(weight @ weight),
         clipped=float((p < p_min).mean()),
         weight_check=None if population_size is None else unclipped / population_size,
-        clip_cost=total / unclipped - 1.0,
+        clipped_mass=1.0 - total / unclipped,
     )

@@ -33,6 +33,8 @@ class PropensityFigures:
     effective_sample_size: float
     clipped: float
     """Share of clicked rows with p below ``p_min``."""
+    clipped_mass: float
+    """Share of Σ_O 1/p that the clip takes."""
 
 
 def propensity_figures(
@@ -55,6 +57,7 @@ def propensity_figures(
         weight_check=math.nan if weights.weight_check is None else weights.weight_check,
         effective_sample_size=weights.effective_sample_size,
         clipped=weights.clipped,
+        clipped_mass=weights.clipped_mass,
     )
 
 

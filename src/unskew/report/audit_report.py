@@ -144,7 +144,7 @@ def _histogram_caption(result: AuditResult) -> str:
         "A small score on the left becomes a large weight on the right, and few large weights decide: here"
         f" {counted(weights.rows, 'clicked row')} carry as much information as"
         f" {number(weights.effective_sample_size, 0)} of equal weight. A clip at {brief(weights.p_min, 1)}"
-        f" touches {percent(weights.clipped)} of them and takes {percent(abs(weights.clip_cost))} of the sum"
+        f" touches {percent(weights.clipped)} of them and takes {percent(weights.clipped_mass)} of the sum"
         " of the weights."
     )
 

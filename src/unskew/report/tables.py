@@ -75,6 +75,7 @@ _FIGURES = (
         "equal rows that carry the same information",
     ),
     _Figure("clipped", "Clipped", "%", "0 %", "share of clicked pairs with p below p_min"),
+    _Figure("clipped_mass", "Clipped mass", "%", "0 %", "share of the sum of 1/p that the clip takes"),
 )
 
 
