@@ -12,7 +12,15 @@ from unskew.metrics.binned import adaptive_ece, debiased_ece, ece, mce, relative
 from unskew.metrics.floor import noise_floor
 from unskew.metrics.hypothesis_tests import KuiperTest, SpiegelhalterTest, kuiper, spiegelhalter
 from unskew.metrics.intervals import Interval, interval
-from unskew.metrics.proper import BrierDecomposition, auc, brier, brier_decomposition, nll
+from unskew.metrics.proper import (
+    BrierDecomposition,
+    ChanceTest,
+    auc,
+    auc_beyond_chance,
+    brier,
+    brier_decomposition,
+    nll,
+)
 from unskew.metrics.ranking import ranking_metrics, ranking_rails, user_auc
 from unskew.metrics.reliability import ReliabilityCurve, reliability_curve
 from unskew.metrics.sketch import CalibrationSketch, Points
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BrierDecomposition",
     "CalibrationSketch",
+    "ChanceTest",
     "Interval",
     "KuiperTest",
     "PairedTest",
@@ -36,6 +45,7 @@ __all__ = [
     "WeightTest",
     "adaptive_ece",
     "auc",
+    "auc_beyond_chance",
     "brier",
     "brier_decomposition",
     "debiased_ece",

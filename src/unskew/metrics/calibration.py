@@ -6,7 +6,7 @@ from unskew.metrics.binned import adaptive_ece, debiased_ece, ece, mce, relative
 from unskew.metrics.floor import noise_floor
 from unskew.metrics.hypothesis_tests import kuiper, spiegelhalter
 from unskew.metrics.intervals import interval
-from unskew.metrics.proper import auc, brier, brier_decomposition, nll
+from unskew.metrics.proper import auc, auc_beyond_chance, brier, brier_decomposition, nll
 from unskew.metrics.reliability import reliability_curve
 from unskew.metrics.smooth import smooth_ece
 from unskew.metrics.weight_calibration import mean_outcome_over_score, wce, wce_test
@@ -14,6 +14,7 @@ from unskew.metrics.weight_calibration import mean_outcome_over_score, wce, wce_
 __all__ = [
     "adaptive_ece",
     "auc",
+    "auc_beyond_chance",
     "brier",
     "brier_decomposition",
     "debiased_ece",

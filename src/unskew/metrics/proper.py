@@ -1,4 +1,4 @@
-"""Proper scores and discrimination: NLL, Brier with its decomposition, AUC."""
+"""Proper scores and discrimination: NLL, Brier with its decomposition, AUC and its test against chance."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
-from unskew.errors import DataError
+from unskew.errors import DataError, ParameterError
 from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of, require_arrays, require_rows
 from unskew.metrics._grid import Rule
 from unskew.metrics._inputs import DEFAULT_NAMES, chunks, reject
 from unskew.metrics.sketch import CalibrationSketch
+
+DEFAULT_CHANCE_SIGNIFICANCE = 0.01
+"""Scores that know nothing pass as knowing something once in a hundred."""
 
 
 def nll(
@@ -161,6 +165,59 @@ def auc(
     not_above = int(np.searchsorted(more, fewer, side="right").sum())
     fewer_wins = (below + not_above) / 2 / (len(positive) * len(negative))
     return fewer_wins if fewer is positive else 1.0 - fewer_wins
+
+
+class ChanceTest(NamedTuple):
+    """AUC, its standard error if the scores knew nothing, the one-sided p-value, and whether it is beyond."""
+
+    auc: float
+    standard_error: float
+    p_value: float
+    beyond: bool
+
+
+def auc_beyond_chance(
+    *,
+    score: Any = None,
+    outcome: Any = None,
+    weight: Any = None,
+    sketch: CalibrationSketch | None = None,
+    significance: float = DEFAULT_CHANCE_SIGNIFICANCE,
+) -> ChanceTest:
+    r"""Do the scores tell positives from negatives at all? Mann and Whitney's test, with ties and weights.
+
+    .. math::
+        z = \frac{\mathrm{AUC} - \frac12}{\sigma}, \qquad
+        \sigma^2 = \frac{n}{n - 1} \Big(\frac1{n_1} + \frac1{n_0}\Big)
+        \sum_c h_c \left(R_c - \tfrac12\right)^2, \qquad \text{beyond} \iff \Phi(-z) < \text{significance}
+
+    h_c is the share of the rows (the weight) with score c, R_c its middle rank from 0 to 1;
+    n₁ and n₀ are the positives and negatives, (Σw)²/Σw² of each with weights, and n = n₁ + n₀. σ is the
+    standard error of AUC if outcomes did not depend on scores. One-sided: an AUC below ½ is not beyond
+    chance. Use it before calling a propensity good: a constant, or noise, can be calibrated, and debiases
+    nothing. Both outcomes must occur.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> clicked = np.arange(1000) % 10 == 0
+    >>> auc_beyond_chance(score=np.where(clicked, 0.2, 0.1), outcome=clicked).beyond
+    True
+    >>> auc_beyond_chance(score=np.full(1000, 0.1), outcome=clicked).beyond
+    False
+    """
+    if not 0 < significance < 1:
+        raise ParameterError(f"significance must be between 0 and 1, not {significance!r}")
+    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+    found = float(auc_of_groups(cells.weight))
+    share = cells.total / cells.total.sum()
+    rank = np.cumsum(share) - share / 2
+    effective = cells.weight.sum(axis=0) ** 2 / cells.square_sum.sum(axis=0)
+    rows = float(effective.sum())
+    variance = rows / (rows - 1) * float((1 / effective).sum()) * float(share @ (rank - 0.5) ** 2)
+    error = float(np.sqrt(variance))
+    p_value = float(ndtr((0.5 - found) / error)) if error > 0 else 1.0
+    return ChanceTest(found, error, p_value, p_value < significance)
 
 
 def auc_of_groups(weight: NDArray[np.float64]) -> NDArray[np.float64]:
