@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 TESTS = Path(__file__).parent
@@ -13,6 +14,15 @@ TESTS = Path(__file__).parent
 # Contract suites are imported as `contracts.…`; importlib mode puts no test folder on the path by itself.
 sys.path.insert(0, str(TESTS))
 pytest.register_assert_rewrite("contracts")
+
+# Neither earlier runs (a database of examples) nor a busy machine (a deadline, a slow draw) decide a test.
+hypothesis.settings.register_profile(
+    "unskew",
+    database=None,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("unskew")
 
 
 @pytest.fixture(scope="session")

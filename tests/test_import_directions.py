@@ -21,6 +21,7 @@ LAYERS = (
         "estimator",
         "seeds",
         "files",
+        "manifest",
         "progress",
         "tables",
         "compiled",

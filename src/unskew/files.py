@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from unskew.errors import RunFolderError
+from unskew.manifest import MANIFEST
 
 CONFIG = "config.toml"
 """What marks a folder as a run folder."""
@@ -71,7 +72,7 @@ RUN = FolderKind(
     keys=frozenset({"unskew", "format"}),
     files=frozenset(
         {CONFIG, "model.safetensors", "propensity.safetensors", "calibrator.json", "users.parquet"}
-        | {"items.parquet", "propensities.parquet", "metrics.json", "report.html", "overview.svg"}
+        | {"items.parquet", "propensities.parquet", "metrics.json", "report.html", "overview.svg", MANIFEST}
     ),
 )
 

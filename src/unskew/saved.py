@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -24,11 +25,12 @@ from unskew.backbones import make_backbone
 from unskew.calibration import make_calibrator
 from unskew.errors import ParameterError, RunFolderError
 from unskew.estimator import Estimator, require, require_types
-from unskew.files import CONFIG
+from unskew.files import CONFIG, RUN, whole_folder
+from unskew.manifest import MANIFEST, faults, write_manifest
 from unskew.toml_text import to_toml
 from unskew.vocabulary import Vocabulary
 
-FORMAT = 1
+FORMAT = 2
 """Raised when a folder of an earlier version can no longer be read."""
 
 Told = TypeVar("Told")
@@ -42,12 +44,18 @@ REMEDY = "give a folder that unskew wrote, whole, or run it again"
 
 
 class SavedFolder:
-    """The files of a folder; what is missing or damaged is an error that says so."""
+    """The files of a folder that is as it was written; what is missing or damaged is an error that says so.
+
+    Its manifest is checked once, when it is opened: all files that are read, whoever reads which.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         if not self.folder.is_dir():
             raise RunFolderError("is not a folder", where=str(folder), remedy="give a run folder")
+        has_manifest = (self.folder / MANIFEST).is_file()
+        if found := faults(self.folder, RUN.files) if has_manifest else []:
+            raise RunFolderError("; ".join(found), where=str(folder), remedy=REMEDY)
         try:
             self.config = tomllib.loads(self.text(CONFIG))
         except tomllib.TOMLDecodeError as error:
@@ -58,6 +66,13 @@ class SavedFolder:
                 where=str(folder),
                 remedy="run it again with this version",
             )
+        if not has_manifest:
+            raise RunFolderError(f"{MANIFEST} is missing", where=str(folder), remedy=REMEDY)
+
+    @classmethod
+    def of(cls, folder: str | Path | SavedFolder) -> SavedFolder:
+        """A folder opened, unless it is already: so that what is read several times is checked once."""
+        return folder if isinstance(folder, cls) else cls(cast(str | Path, folder))
 
     def damaged(self, name: str, what: object) -> RunFolderError:
         """The error that a file is damaged, and how, in one line."""
@@ -165,6 +180,14 @@ class SavedFolder:
 def is_text(kind: pa.DataType) -> bool:
     """Whether a column holds text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+@contextmanager
+def sealed_folder(folder: Path, *, overwrite: bool) -> Iterator[Path]:
+    """A new run folder, whole or not there (:func:`unskew.files.whole_folder`), with its manifest."""
+    with whole_folder(folder, overwrite=overwrite) as beside:
+        yield beside
+        write_manifest(beside)
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:

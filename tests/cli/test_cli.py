@@ -20,6 +20,7 @@ import unskew as us
 from unskew.cli import main
 from unskew.cli.options import loader_options
 from unskew.datasets import DATASETS
+from unskew.manifest import FOR_PEOPLE
 
 QUICK = ["--backbone", "mf", "--seeds", "2", "--crossfit", "2", "--propensity-epochs", "2"]
 COLUMNS = ["--user", "who", "--item", "what", "--click", "seen", "--conversion", "bought"]
@@ -394,12 +395,18 @@ class TestScore:
 
     def test_a_damaged_run_is_told(self, run, pairs, tmp_path, capsys):
         copy = shutil.copytree(run, tmp_path / "copy")
-        for name in ("calibrator.json", "model.safetensors", "users.parquet", "config.toml"):
+        names = {path.name for path in copy.iterdir()} - FOR_PEOPLE
+        assert len(names) == 9
+        for name in sorted(names):
             whole = (copy / name).read_bytes()
-            (copy / name).write_bytes(whole[: len(whole) // 2])
-            line = fails(["score", copy, pairs, "-o", tmp_path / "o.parquet"], capsys)
-            assert name in line
+            for content in (whole[: len(whole) // 2], whole[:-2], bytes([whole[0] ^ 1]) + whole[1:], None):
+                (copy / name).unlink() if content is None else (copy / name).write_bytes(content)
+                line = fails(["score", copy, pairs, "-o", tmp_path / "o.parquet"], capsys)
+                assert f"copy: {name} is {'missing' if content is None else 'damaged ('}" in line
+                assert "To fix: " in line
             (copy / name).write_bytes(whole)
+        assert not (tmp_path / "o.parquet").exists()
+        assert main(["score", str(copy), str(pairs), "-o", str(tmp_path / "o.parquet")]) == 0
 
 
 @pytest.mark.parametrize(

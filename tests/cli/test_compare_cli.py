@@ -12,6 +12,7 @@ import pytest
 import unskew as us
 from unskew.cli import main
 from unskew.errors import RunFolderError
+from unskew.manifest import write_manifest
 
 QUICK = ["--backbone", "mf", "--seeds", "2", "--crossfit", "2", "--propensity-epochs", "2", "--device", "cpu"]
 
@@ -94,7 +95,7 @@ def test_bad_folders_and_options_are_one_line_and_code_2(
     broken = tmp_path / "broken"
     shutil.copytree(run, broken)
     (broken / "propensities.parquet").unlink()
-    assert "propensities.parquet is missing or damaged" in fails(capsys, str(broken))
+    assert "propensities.parquet is missing" in fails(capsys, str(broken))
 
 
 def test_a_folder_of_an_earlier_version_is_told(run: Path, tmp_path: Path) -> None:
@@ -104,5 +105,6 @@ def test_a_folder_of_an_earlier_version_is_told(run: Path, tmp_path: Path) -> No
     without = re.sub(r"\[methods\.\w+\.split\]\ndigest = \d+\nheld_out = \d+\n", "", config)
     assert without != config
     (old / "config.toml").write_text(without)
+    write_manifest(old)
     with pytest.raises(RunFolderError, match="does not tell which rows naive held out"):
         us.compare_run(old)

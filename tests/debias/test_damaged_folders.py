@@ -1,9 +1,15 @@
-"""Run folders that parse and are damaged all the same: one line names the folder, the file and the fault."""
+"""Damaged run folders: one line names the folder, the file and the fault.
+
+Where the manifest no longer fits, it tells the file. Where it was written anew, what files say is checked.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import os
+import re
 import shutil
 
 import numpy as np
@@ -17,6 +23,7 @@ import unskew as us
 from unskew.debias import METHODS
 from unskew.debias.core.storage import write_models
 from unskew.errors import NotFittedError, RunFolderError
+from unskew.manifest import FOR_PEOPLE, MANIFEST, write_manifest
 from unskew.offpolicy.run_folder import compare_run
 from unskew.propensity.storage import save_propensity, write_propensity
 from unskew.saved import write_config
@@ -34,6 +41,9 @@ def whole(tmp_path_factory):
         folder,
         {"main": "ips", **write_models(folder, {"ips": model}), **write_propensity(folder, propensity)},
     )
+    for name in (*FOR_PEOPLE, "metrics.json"):
+        (folder / name).write_text("{}", encoding="utf-8")
+    write_manifest(folder)
     return folder
 
 
@@ -47,6 +57,8 @@ def load(folder):
 
 
 def refused(folder, file, fault=""):
+    """A folder that somebody changed and gave another manifest."""
+    write_manifest(folder)
     with pytest.raises(RunFolderError, match=f"^{folder}: {file} is damaged .*{fault}.*To fix: ") as caught:
         load(folder)
     assert "\n" not in str(caught.value)
@@ -56,6 +68,97 @@ def test_the_whole_folder_loads(folder):
     model, propensity = load(folder)
     assert model.seeds_ == propensity.seeds_ == (0, 1)
     assert np.isfinite(propensity.predict_matrix_each()).all()
+
+
+READ = [
+    "calibrator.json",
+    "config.toml",
+    "items.parquet",
+    "manifest.json",
+    "metrics.json",
+    "model.safetensors",
+]
+READ += ["propensity.safetensors", "users.parquet"]
+
+
+def told_of(folder):
+    """What every reader of a folder says of it, which is the same line."""
+    lines = set()
+    for read in (us.load_model, us.load_propensity, compare_run):
+        with pytest.raises(RunFolderError, match=f"^{re.escape(str(folder))}: .* To fix: ") as caught:
+            read(folder)
+        lines.add(str(caught.value))
+    (line,) = lines
+    assert "\n" not in line
+    return line
+
+
+def test_these_are_the_files_that_are_read(folder):
+    assert sorted(path.name for path in folder.iterdir() if path.name not in FOR_PEOPLE) == READ
+
+
+@pytest.mark.parametrize("name", READ)
+class TestManifest:
+    @pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 0.75, 1.0])
+    def test_a_file_that_was_cut_is_named_wherever_it_was_cut(self, folder, name, share):
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(whole[: min(int(share * len(whole)), len(whole.rstrip()) - 1)])
+        assert f"{name} is damaged (" in told_of(folder)
+
+    def test_a_file_with_one_bit_turned_is_named(self, folder, name):
+        content = bytearray((folder / name).read_bytes())
+        content[len(content) // 3] ^= 1
+        (folder / name).write_bytes(content)
+        assert f"{name} is damaged (" in told_of(folder)
+
+    def test_a_file_that_is_missing_is_named(self, folder, name):
+        (folder / name).unlink()
+        assert f"{name} is missing" in told_of(folder)
+
+    def test_a_folder_or_a_pipe_in_its_place_is_named(self, folder, name):
+        (folder / name).unlink()
+        (folder / name).mkdir()
+        assert f"{name} is missing" in told_of(folder)
+        (folder / name).rmdir()
+        os.mkfifo(folder / name)
+        assert f"{name} is missing" in told_of(folder)
+
+
+def test_every_file_that_is_wrong_is_named(folder):
+    (folder / "users.parquet").unlink()
+    (folder / "model.safetensors").write_bytes(b"half of a fi")
+    line = told_of(folder)
+    assert "users.parquet is missing" in line
+    assert "model.safetensors is damaged (it was cut: 12 of " in line
+
+
+def test_a_file_of_a_known_name_that_was_put_there_later_is_named(folder):
+    (folder / "propensities.parquet").write_bytes(b"from another run")
+    assert "propensities.parquet was put there later" in told_of(folder)
+
+
+def test_files_for_people_and_notes_are_nobodys_business(folder):
+    for name in FOR_PEOPLE:
+        (folder / name).write_text("edited", encoding="utf-8")
+    (folder / "notes.txt").write_text("mine", encoding="utf-8")
+    assert load(folder)[0].name == "ips"
+    for name in FOR_PEOPLE:
+        (folder / name).unlink()
+    assert load(folder)[0].name == "ips"
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"files": {}}', "[" * 100_000, '{"files": {"../x": {}}}'])
+def test_a_manifest_that_is_none_is_told(folder, text):
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
+    assert "manifest.json is damaged (" in told_of(folder)
+
+
+def test_digests_are_those_of_sha256sum(folder):
+    told = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+    assert told.keys() == {path.name for path in folder.iterdir()} - {MANIFEST}
+    for name, of_file in told.items():
+        content = (folder / name).read_bytes()
+        assert of_file == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def test_a_propensity_alone_is_saved_and_loaded_and_replaced_only_on_request(folder, tmp_path):
@@ -117,6 +220,7 @@ def test_a_config_cut_anywhere_is_never_a_traceback(folder):
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     for stop in range(len(lines)):
         path.write_text("".join(lines[:stop]), encoding="utf-8")
+        write_manifest(folder)
         with contextlib.suppress(RunFolderError):
             load(folder)
 
@@ -249,5 +353,6 @@ def test_a_calibrator_with_a_value_that_cannot_be(folder, part, value):
 )
 def test_metrics_that_cannot_be(folder, told, fault):
     (folder / "metrics.json").write_text(told, encoding="utf-8")
+    write_manifest(folder)
     with pytest.raises(RunFolderError, match=rf"metrics\.json is damaged .*{fault}.*To fix: "):
         compare_run(folder)

@@ -7,6 +7,7 @@ import pytest
 
 import unskew as us
 from unskew.errors import RunFolderError
+from unskew.manifest import write_manifest
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,7 @@ def test_the_folder_holds_plain_files_alone(folder):
     assert sorted(path.name for path in folder.iterdir()) == [
         "config.toml",
         "items.parquet",
+        "manifest.json",
         "model.safetensors",
         "users.parquet",
     ]
@@ -100,13 +102,15 @@ def test_a_missing_or_damaged_file_is_named(folder, name):
     ("config", "message"),
     [
         ("format = ", "config.toml is damaged"),
+        ("format = 1", "was written in format 1, and this version reads 2"),
         ("format = 99", "was written in format 99"),
         ("", "was written in format None"),
-        ("format = 1", "holds no conversion model"),
+        ("format = 2", "holds no conversion model"),
     ],
 )
 def test_a_config_that_cannot_be_read_is_told(folder, config, message):
     (folder / "config.toml").write_text(config)
+    write_manifest(folder)
     with pytest.raises(RunFolderError, match=message):
         us.load_model(folder)
 

@@ -19,8 +19,7 @@ from unskew.calibration import make_calibrator
 from unskew.errors import NotFittedError, ParameterError, RunFolderError, UnskewError
 from unskew.export import export_run
 from unskew.export.networks import FORMS
-from unskew.propensity.storage import write_propensity
-from unskew.saved import write_config, write_vocabularies
+from unskew.propensity.storage import save_propensity
 
 PAGE = Path(__file__).parents[2] / "docs" / "export.md"
 
@@ -379,10 +378,7 @@ def test_a_saved_propensity_is_exported_to_the_same_bytes(log, tmp_path):
         crossfit=2,
         **QUICK,
     ).fit(log, seeds=2)
-    (tmp_path / "run").mkdir()
-    config = write_propensity(tmp_path / "run", p)
-    write_vocabularies(tmp_path / "run", p.users_, p.items_)
-    write_config(tmp_path / "run", config)
+    save_propensity(p, tmp_path / "run")
     us.export_onnx(p, tmp_path / "one.onnx")
     export_run(tmp_path / "run", tmp_path / "two.onnx", what="propensity")
     assert (tmp_path / "one.onnx").read_bytes() == (tmp_path / "two.onnx").read_bytes()

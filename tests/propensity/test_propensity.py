@@ -11,8 +11,7 @@ from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 import unskew as us
 from unskew.errors import DataError, NotFittedError, ParameterError
 from unskew.propensity.design import OUT, STOP
-from unskew.propensity.storage import write_propensity
-from unskew.saved import write_config, write_vocabularies
+from unskew.propensity.storage import save_propensity
 
 FIGURES = {
     "ece",
@@ -319,9 +318,8 @@ class TestFiles:
         return propensity, self.write(propensity, tmp_path)
 
     def write(self, propensity, folder):
-        write_config(folder, write_propensity(folder, propensity))
-        write_vocabularies(folder, propensity.users_, propensity.items_)
-        return folder
+        save_propensity(propensity, folder / "p")
+        return folder / "p"
 
     def test_a_loaded_propensity_predicts_the_same_out_of_fold(self, saved, log):
         propensity, folder = saved

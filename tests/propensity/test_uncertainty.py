@@ -16,8 +16,7 @@ from unskew.progress import SILENT
 from unskew.propensity import UNCERTAINTIES, make_uncertainty
 from unskew.propensity.design import STOP
 from unskew.propensity.fitting import Fitting
-from unskew.propensity.storage import write_propensity
-from unskew.saved import write_config, write_vocabularies
+from unskew.propensity.storage import save_propensity
 from unskew.training import Draw, Pass, Schedule, Step, train
 
 SMALL = NeuMF(dim=6, layers=(8, 4), dropout=0.3, init_std=0.1)
@@ -449,9 +448,8 @@ class TestSpread:
 @pytest.mark.parametrize("name", ["dropped", "ensemble", "batch_ensemble", "dual_focal"])
 def test_a_saved_propensity_predicts_the_same(name, request, log, tmp_path):
     propensity = request.getfixturevalue(name)
-    write_config(tmp_path, write_propensity(tmp_path, propensity))
-    write_vocabularies(tmp_path, propensity.users_, propensity.items_)
-    loaded = us.load_propensity(tmp_path)
+    save_propensity(propensity, tmp_path / "saved")
+    loaded = us.load_propensity(tmp_path / "saved")
     assert loaded.uncertainty == propensity.uncertainty
     for calibrated in (False, True):
         np.testing.assert_array_equal(

@@ -34,6 +34,7 @@ FILES = {
     "calibrator.json",
     "config.toml",
     "items.parquet",
+    "manifest.json",
     "metrics.json",
     "overview.svg",
     "model.safetensors",

@@ -46,7 +46,7 @@ def compare_run(
             raise ParameterError(f"this run has no model {name!r}", remedy=f"use one of {', '.join(known)}")
     space, p_min = _told_by_metrics(saved)
     options = {"p_min": p_min, **options}
-    chosen = {name: load_model(folder, name, device=device) for name in models or known}
+    chosen = {name: load_model(saved, name, device=device) for name in models or known}
     for name, model in chosen.items():
         if model.split_ is None:
             raise RunFolderError(

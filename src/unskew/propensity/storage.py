@@ -12,11 +12,18 @@ from torch import Tensor
 
 from unskew.calibration import Calibrator, calibrator_from_dict
 from unskew.errors import UnskewError
-from unskew.files import CONFIG, whole_folder
+from unskew.files import CONFIG
 from unskew.log import Space
 from unskew.propensity.estimator import Propensity
 from unskew.propensity.uncertainty import make_uncertainty
-from unskew.saved import SavedFolder, named, params_table, write_config, write_vocabularies
+from unskew.saved import (
+    SavedFolder,
+    named,
+    params_table,
+    sealed_folder,
+    write_config,
+    write_vocabularies,
+)
 from unskew.training import Population, Slots, resolve_device
 
 WEIGHTS = "propensity.safetensors"
@@ -34,7 +41,7 @@ def save_propensity(
         What else belongs into its ``config.toml``.
     """
     propensity._require_fitted("network_")
-    with whole_folder(Path(folder), overwrite=overwrite) as beside:
+    with sealed_folder(Path(folder), overwrite=overwrite) as beside:
         write_vocabularies(beside, propensity.users_, propensity.items_)
         write_config(beside, {**write_propensity(beside, propensity), **further})
 
@@ -58,9 +65,9 @@ def write_propensity(folder: Path, propensity: Propensity) -> dict[str, Any]:
     }
 
 
-def load_propensity(folder: str | Path, *, device: str = "auto") -> Propensity | None:
+def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -> Propensity | None:
     """The propensity of a run folder, ready to predict; None if the folder has none."""
-    saved = SavedFolder(folder)
+    saved = SavedFolder.of(folder)
     if "propensity" not in saved.config:
         return None
     propensity = saved.restored(Propensity, "propensity", "params", uncertainty=make_uncertainty)

@@ -111,8 +111,9 @@ def _holds_model(folder: Path) -> bool:
     from unskew.saved import SavedFolder
 
     try:
-        timing = SavedFolder(folder).told("timing", kind=dict)
-        return load_propensity(folder, device="cpu") is not None and all(
+        saved = SavedFolder(folder)
+        timing = saved.told("timing", kind=dict)
+        return load_propensity(saved, device="cpu") is not None and all(
             isinstance(value, int | float) for value in timing.values()
         )
     except RunFolderError:

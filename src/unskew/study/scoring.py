@@ -14,6 +14,7 @@ from unskew.debias import load_model
 from unskew.errors import DataError
 from unskew.files import whole_file
 from unskew.propensity import load_propensity
+from unskew.saved import SavedFolder
 from unskew.tables import read_table
 from unskew.vocabulary import Unseen
 
@@ -32,8 +33,9 @@ def score_pairs(
     device: str = "auto",
 ) -> int:
     """Write the rows of ``pairs`` with conversion, its spread over seeds and the propensity; count them."""
-    model = load_model(run, method, device=device)
-    propensity = load_propensity(run, device=device)
+    saved = SavedFolder(run)
+    model = load_model(saved, method, device=device)
+    propensity = load_propensity(saved, device=device)
     table = read_table(pairs)
     taken = [name for name in ADDED if name in table.column_names]
     if taken:

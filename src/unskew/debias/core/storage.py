@@ -16,8 +16,14 @@ from unskew.debias.core.split import Split
 from unskew.debias.core.trained import untrained
 from unskew.debias.table import METHODS
 from unskew.errors import RunFolderError
-from unskew.files import whole_folder
-from unskew.saved import SavedFolder, named, params_table, write_config, write_vocabularies
+from unskew.saved import (
+    SavedFolder,
+    named,
+    params_table,
+    sealed_folder,
+    write_config,
+    write_vocabularies,
+)
 from unskew.training import resolve_device
 
 WEIGHTS = "model.safetensors"
@@ -25,7 +31,7 @@ WEIGHTS = "model.safetensors"
 
 def save_model(model: Fitted, folder: str | Path, *, overwrite: bool = False) -> None:
     """Write a fitted model as a folder of plain files; :func:`load_model` reads it back."""
-    with whole_folder(Path(folder), overwrite=overwrite) as beside:
+    with sealed_folder(Path(folder), overwrite=overwrite) as beside:
         config = write_models(beside, {model.name: model})
         write_config(beside, {"main": model.name, **config})
 
@@ -53,7 +59,9 @@ def write_models(folder: Path, models: Mapping[str, Fitted]) -> dict[str, Any]:
     }
 
 
-def load_model(folder: str | Path, method: str | None = None, *, device: str = "auto") -> Debiaser:
+def load_model(
+    folder: str | Path | SavedFolder, method: str | None = None, *, device: str = "auto"
+) -> Debiaser:
     """The model of a run folder, ready to predict; by default the run's main method.
 
     Examples
@@ -61,14 +69,16 @@ def load_model(folder: str | Path, method: str | None = None, *, device: str = "
     >>> model = load_model("runs/demo")                        # doctest: +SKIP
     >>> model.predict_pairs_each(["u1"], ["i7"])               # doctest: +SKIP
     """
-    saved = SavedFolder(folder)
+    saved = SavedFolder.of(folder)
     methods = saved.told("methods", kind=dict) if "methods" in saved.config else {}
     key = str(saved.config.get("main")) if method is None else method
     if not methods:
-        raise RunFolderError("holds no conversion model", where=str(folder), remedy="give a run folder")
+        raise RunFolderError("holds no conversion model", where=str(saved.folder), remedy="give a run folder")
     if key not in methods:
         raise RunFolderError(
-            f"this run has no method {key!r}", where=str(folder), remedy=f"use one of {', '.join(methods)}"
+            f"this run has no method {key!r}",
+            where=str(saved.folder),
+            remedy=f"use one of {', '.join(methods)}",
         )
     at = ("methods", key)
     model = _restored(saved, *at)

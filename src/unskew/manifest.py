@@ -1,0 +1,97 @@
+"""The manifest of a folder: what each file held when it was written, so that a damaged one is named."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+MANIFEST = "manifest.json"
+
+FOR_PEOPLE = frozenset({"report.html", "overview.svg"})
+"""Files that no command reads: they may be edited, moved and deleted. The manifest lists them too."""
+
+DIGEST = "sha256"
+"""What ``sha256sum`` prints, so that a folder can be checked without unskew."""
+
+
+def write_manifest(folder: Path) -> None:
+    """``manifest.json``: size and digest of every other file of a folder; call it when all are written.
+
+    It ends with a digest of itself, so that a change of it is not blamed on another file.
+    """
+    files = {
+        path.name: {"bytes": path.stat().st_size, DIGEST: _digest(path)}
+        for path in sorted(folder.iterdir())
+        if path.name != MANIFEST
+    }
+    text = json.dumps({"files": files, DIGEST: _digest_of(files)}, indent=1)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+
+def faults(folder: Path, known: Collection[str]) -> list[str]:
+    """What is wrong with a folder that has a manifest, a clause for each file; none if all is as it was.
+
+    Sizes are looked at before any content, so that a file that was cut is found without reading the others.
+
+    Parameters
+    ----------
+    known
+        Names that a reader of the folder would look at. One of them that is there and not in the manifest was
+        put there later; other names, notes for example, are nobody's business.
+    """
+    try:
+        files = _files(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+    except OSError as error:
+        return [f"{MANIFEST} cannot be read ({error.strerror})"]
+    except (ValueError, RecursionError):
+        return [f"{MANIFEST} is damaged (it is not what unskew wrote)"]
+    checked = {name: told for name, told in files.items() if name not in FOR_PEOPLE}
+    found = [_fault_of_size(folder / name, told) for name, told in checked.items()]
+    if not any(found):
+        found = [_fault_of_content(folder / name, told) for name, told in checked.items()]
+    found += [
+        f"{name} was put there later"
+        for name in sorted(set(known) - files.keys() - FOR_PEOPLE - {MANIFEST})
+        if (folder / name).exists()
+    ]
+    return [each for each in found if each]
+
+
+def _files(manifest: Any) -> Mapping[str, Mapping[str, Any]]:
+    """The table of files of a manifest; a ValueError if it is none, or was changed."""
+    files = manifest.get("files") if isinstance(manifest, dict) else None
+    if not isinstance(files, dict) or manifest.get(DIGEST) != _digest_of(files):
+        raise ValueError("it is no manifest, or was changed")
+    for name, told in files.items():
+        if Path(name).name != name or not isinstance(told, dict) or told.keys() != {"bytes", DIGEST}:
+            raise ValueError(f"it tells of {name!r} in another way")
+    return files
+
+
+def _fault_of_size(path: Path, told: Mapping[str, Any]) -> str:
+    if not path.is_file():
+        return f"{path.name} is missing"
+    size = path.stat().st_size
+    if size < told["bytes"]:
+        return f"{path.name} is damaged (it was cut: {size:,} of {told['bytes']:,} bytes are left)"
+    return f"{path.name} is damaged (it was changed)" if size > told["bytes"] else ""
+
+
+def _fault_of_content(path: Path, told: Mapping[str, Any]) -> str:
+    try:
+        same = _digest(path) == told[DIGEST]
+    except OSError as error:
+        return f"{path.name} cannot be read ({error.strerror})"
+    return "" if same else f"{path.name} is damaged (it was changed)"
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, DIGEST).hexdigest()
+
+
+def _digest_of(files: Mapping[str, Any]) -> str:
+    return hashlib.new(DIGEST, json.dumps(files, sort_keys=True).encode()).hexdigest()
