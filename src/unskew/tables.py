@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -260,16 +261,17 @@ def require_columns(columns: Sequence[str] | None, present: list[str], file: Pat
 
     Without ``columns`` all that are there are meant.
     """
+    times = Counter(present)
     for name in present if columns is None else columns:
-        if name not in present:
+        if name not in times:
             raise DataError(
                 f"column '{name}' is missing",
                 where=str(file),
                 remedy=f"name one of the columns that are there: {', '.join(present)}",
             )
-        if present.count(name) > 1:
+        if times[name] > 1:
             raise DataError(
-                f"column '{name}' is there {present.count(name)} times",
+                f"column '{name}' is there {times[name]} times",
                 where=str(file),
                 remedy="rename all but one",
             )

@@ -32,7 +32,25 @@ Schema = Any
 T = TypeVar("T")
 
 BATCH_ROWS = 1 << 20
-"""Rows of a batch of Parquet: some 10 MB for a score and an outcome."""
+"""Most rows of a batch of Parquet: some 10 MB for a score and an outcome."""
+
+BATCH_BYTES = 1 << 25
+"""Bytes of a batch of Parquet, about: fewer rows where there are many columns, or long text."""
+
+PIECE_ROWS = 1 << 15
+"""Rows that are decoded at a time where a column's values may be of any length: a file of a few bytes can
+hold long text, many times. Batches are joined from them."""
+
+TEXT_BYTES = 64
+"""Bytes that a value of any length is taken to have, when it is decided how many are decoded at a time."""
+
+BUFFER_BYTES = 1 << 20
+"""Bytes of a column of Parquet that are read at a time, while all columns together have :data:`BATCH_BYTES`.
+Without a buffer, or with ``pre_buffer``, Arrow keeps whole row groups in memory, and those of a file may be
+as large as it is."""
+
+SHOWN_BYTES = 40
+"""Bytes of a wrong value that a message shows."""
 
 BATCHES_AHEAD = 4
 """Batches of numbers read before they are asked for, while the compiled pass is loaded: some 60 MB. Those of
@@ -193,21 +211,72 @@ def _batches(
         if delimiter is not None:
             yield from _csv_batches(file, delimiter, columns, numbers, text, types)
             return
-        with pa.parquet.ParquetFile(file, pre_buffer=True) as source:
-            require_columns(wanted, source.schema_arrow.names, file)
-            require_numbers(source.schema_arrow, numbers, file)
-            require_single_values(source.schema_arrow, text, file)
-            rows, read = source.metadata.num_rows, 0
-            batch_rows = _whole_groups(source.metadata)
-            for record in source.iter_batches(batch_rows, columns=None if columns is None else wanted):
-                read += record.num_rows
-                yield record, read / rows
+        yield from _parquet_batches(file, columns, wanted, numbers, text)
 
 
-def _whole_groups(metadata: Any) -> int:
-    """Rows of a batch that end where row groups of the first one's size end: Arrow need not join them."""
-    rows = metadata.row_group(0).num_rows if metadata.num_row_groups else 0
-    return BATCH_ROWS // rows * rows if 0 < rows <= BATCH_ROWS else BATCH_ROWS
+def _parquet_batches(
+    file: Path,
+    columns: Sequence[str] | None,
+    wanted: list[str],
+    numbers: Sequence[str],
+    text: Sequence[str],
+) -> Iterator[tuple[RecordBatch, float]]:
+    schema = pa.parquet.read_schema(file)
+    require_columns(wanted, schema.names, file)
+    require_numbers(schema, numbers, file)
+    require_single_values(schema, text, file)
+    read = [schema.field(name) for name in wanted] if columns is not None else list(schema)
+    buffer = max(min(BUFFER_BYTES, BATCH_BYTES // max(len(read), 1)), 1)
+    with pa.parquet.ParquetFile(file, pre_buffer=False, buffer_size=buffer) as source:
+        rows, done = source.metadata.num_rows, 0
+        pieces = source.iter_batches(
+            _piece_rows(read, source.metadata), columns=None if columns is None else wanted
+        )
+        for record in joined(pieces):
+            done += record.num_rows
+            yield record, done / rows
+
+
+def _piece_rows(read: Sequence[Any], metadata: Any) -> int:
+    """Rows to decode at a time: those that surely fit a batch, and where row groups end if that is near."""
+    widths = [_width(field.type) for field in read]
+    rows = BATCH_ROWS if all(widths) else PIECE_ROWS
+    rows = min(rows, max(BATCH_BYTES // max(sum(width or TEXT_BYTES for width in widths), 1), 1))
+    group = metadata.row_group(0).num_rows if metadata.num_row_groups else 0
+    # Arrow need not join what ends where row groups of the first one's size end.
+    return rows // group * group if 0 < group <= rows else rows
+
+
+def _width(kind: Any) -> int | None:
+    """Bytes of a value, at least 1; None where they are of any number."""
+    if pa.types.is_dictionary(kind):
+        return None
+    try:
+        return max(int(kind.bit_width) // 8, 1)
+    except ValueError:
+        return None
+
+
+def joined(pieces: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+    """Neighbours as one batch, of up to :data:`BATCH_ROWS` rows and about :data:`BATCH_BYTES`."""
+    held: list[RecordBatch] = []
+    rows = size = 0
+    for piece in pieces:
+        if not piece.num_rows:
+            continue
+        if held and (rows + piece.num_rows > BATCH_ROWS or size + piece.nbytes > BATCH_BYTES):
+            yield _one(held)
+            held, rows, size = [], 0, 0
+        held.append(piece)
+        rows, size = rows + piece.num_rows, size + piece.nbytes
+    if held:
+        yield _one(held)
+
+
+def _one(pieces: list[RecordBatch]) -> RecordBatch:
+    if len(pieces) == 1:
+        return pieces[0]
+    return pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
 
 
 def _csv_batches(
@@ -233,7 +302,26 @@ def _csv_batches(
         place = re.match(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error", str(error))
         if place is None:
             raise
-        raise ColumnTypeError(schema.names[int(place[1])], str(error), file) from error
+        column = schema.names[int(place[1])]
+        _name_undecodable(file, delimiter, column)
+        raise ColumnTypeError(column, str(error), file) from error
+
+
+def _name_undecodable(file: Path, delimiter: str, column: str) -> None:
+    """An error that names the first row of a column whose bytes are not UTF-8, if there is one."""
+    first_row = 0
+    with open_csv(file, delimiter, [column], {column: pa.binary()}) as reader:
+        for record in reader:
+            for row, value in enumerate(record.column(column).to_pylist(), first_row):
+                try:
+                    (value or b"").decode()
+                except UnicodeDecodeError:
+                    raise DataError(
+                        f"value {value[:SHOWN_BYTES]!r} is not UTF-8",
+                        where=f"{file}, column '{column}', row {row}",
+                        remedy="write the file again in UTF-8 (iconv -f LATIN1 -t UTF-8, if it is Latin-1)",
+                    ) from None
+            first_row += record.num_rows
 
 
 def _name_text(file: Path, delimiter: str, numbers: Sequence[str]) -> None:
@@ -242,14 +330,15 @@ def _name_text(file: Path, delimiter: str, numbers: Sequence[str]) -> None:
     from unskew.columns import is_number
 
     first_row = 0
-    with open_csv(file, delimiter, numbers, dict.fromkeys(numbers, pa.string())) as reader:
+    with open_csv(file, delimiter, numbers, dict.fromkeys(numbers, pa.binary())) as reader:
         for record in reader:
             found: list[tuple[int, str, str]] = []
             for name in numbers:
                 values = record.column(name).to_pylist()
+                text = (None if value is None else value.decode(errors="replace") for value in values)
                 found += [
-                    (row, name, value)
-                    for row, value in enumerate(values)
+                    (row, name, value[:SHOWN_BYTES])
+                    for row, value in enumerate(text)
                     if not (value is None or is_number(value))
                 ][:1]
             if found:

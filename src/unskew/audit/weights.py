@@ -184,6 +184,8 @@ def write_with(
         except ColumnTypeError as error:
             # The type was guessed from the first rows: begin again with text, which holds everything.
             place = schema.get_field_index(error.column)
+            if schema.field(place).type == pa.string():
+                raise
             schema = schema.set(place, schema.field(place).with_type(pa.string()))
 
 
