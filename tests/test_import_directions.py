@@ -26,6 +26,7 @@ LAYERS = (
         "tables",
         "compiled",
         "toml_text",
+        "plain_text",
     ),
     ("metrics", "calibration", "theory", "datasets"),
     ("backbones",),

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
+from unskew.plain_text import listed
 
 
 def frame_of(frame: Any) -> nw.DataFrame[Any]:
@@ -29,7 +30,7 @@ def column_of(table: nw.DataFrame[Any], name: str) -> NDArray[Any]:
     if name not in table.columns:
         raise DataError(
             f"column '{name}' is missing",
-            remedy=f"name one of the columns that are there: {', '.join(map(str, table.columns))}",
+            remedy=f"name one of the columns that are there: {listed(table.columns)}",
         )
     series = table[name]
     if series.dtype.is_nested():
@@ -75,7 +76,11 @@ def number_column(values: Any, name: str) -> NDArray[np.float64]:
     """A column of numbers; nulls become NaN, text that is no number is an error that names the row."""
     array = np.asarray(values)
     if array.ndim != 1:
-        raise DataError(f"must be one-dimensional, not of shape {array.shape}", where=f"column '{name}'")
+        raise DataError(
+            f"must be one-dimensional, not of shape {array.shape}",
+            where=f"column '{name}'",
+            remedy="give one value for each row",
+        )
     if array.dtype.kind in "biuf":
         return array.astype(np.float64)
     null = null_mask(array) if array.dtype.kind == "O" else np.zeros(len(array), dtype=bool)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unskew.plain_text import plain
+
 
 class UnskewError(ValueError):
     """A problem with a place and a remedy, in one line.
@@ -13,7 +15,12 @@ class UnskewError(ValueError):
     where
         The file, column and row, as far as known: ``"column 'clicked', row 3"``.
     remedy
-        What to do about it, as an imperative: ``"encode clicks as 0 and 1"``.
+        What to do about it, as an imperative: ``"encode clicks as 0 and 1"``. Always told.
+
+    Notes
+    -----
+    All three are shown as :func:`unskew.plain_text.plain` gives them: names and values of the user's are in
+    them, and may hold line breaks, terminal escapes or a megabyte.
 
     Examples
     --------
@@ -21,14 +28,12 @@ class UnskewError(ValueError):
     column 'clicked', row 3: value 2 is not 0 or 1. To fix: encode as 0/1.
     """
 
-    def __init__(self, problem: str, *, where: str | None = None, remedy: str | None = None) -> None:
-        self.problem = problem
-        self.where = where
-        self.remedy = remedy
-        line = f"{where}: {problem}" if where else problem
-        if remedy:
-            line = f"{line.rstrip('.')}. To fix: {remedy.rstrip('.')}."
-        super().__init__(line)
+    def __init__(self, problem: str, *, where: str | None = None, remedy: str) -> None:
+        self.problem = plain(problem)
+        self.where = None if where is None else plain(where)
+        self.remedy = plain(remedy)
+        line = f"{self.where}: {self.problem}" if self.where else self.problem
+        super().__init__(f"{line.rstrip('.')}. To fix: {self.remedy.rstrip('.')}.")
 
 
 class DataError(UnskewError):

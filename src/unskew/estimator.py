@@ -51,6 +51,7 @@ class Estimator:
                 require(
                     isinstance(nested, Estimator),
                     f"{type(self).__name__}'s {outer} is {nested!r}, which has no parameter {inner!r}",
+                    "set the parameter itself first",
                 )
                 nested.set_params(**{inner: value})
             else:
@@ -62,7 +63,7 @@ class Estimator:
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet", remedy="call fit first")
 
 
-def require(holds: bool, problem: str, remedy: str | None = None) -> None:
+def require(holds: bool, problem: str, remedy: str) -> None:
     """Raise :class:`ParameterError` unless a claim about a parameter holds."""
     if not holds:
         raise ParameterError(problem, remedy=remedy)
@@ -70,9 +71,21 @@ def require(holds: bool, problem: str, remedy: str | None = None) -> None:
 
 def require_schedule(learning_rate: float, weight_decay: float, patience: int | None) -> None:
     """Raise for parameters with which nothing can be trained, before the work begins."""
-    require(0.0 < learning_rate < math.inf, f"learning_rate must be positive, not {learning_rate}")
-    require(0.0 <= weight_decay < math.inf, f"weight_decay must be at least 0, not {weight_decay}")
-    require(patience is None or patience >= 1, f"patience must be None or at least 1 epoch, not {patience}")
+    require(
+        0.0 < learning_rate < math.inf,
+        f"learning_rate must be positive, not {learning_rate}",
+        "give a number above 0",
+    )
+    require(
+        0.0 <= weight_decay < math.inf,
+        f"weight_decay must be at least 0, not {weight_decay}",
+        "give 0 or more",
+    )
+    require(
+        patience is None or patience >= 1,
+        f"patience must be None or at least 1 epoch, not {patience}",
+        "give 1 or more",
+    )
 
 
 def require_types(estimator: Estimator, *, choices: bool = True) -> None:
@@ -166,7 +179,7 @@ def _article(name: str) -> str:
     return "an" if name[0] in "AEIOU" else "a"
 
 
-def _remedy(value: Any, wanted: Any, field: dataclasses.Field[Any]) -> str | None:
+def _remedy(value: Any, wanted: Any, field: dataclasses.Field[Any]) -> str:
     """An object for its class or its name; otherwise the default."""
     for choice in typing.get_args(wanted) or (wanted,):
         if isinstance(choice, type) and issubclass(choice, Estimator):
@@ -175,7 +188,9 @@ def _remedy(value: Any, wanted: Any, field: dataclasses.Field[Any]) -> str | Non
                     return f"give {kind.__name__}()"
     if field.default_factory is not dataclasses.MISSING:
         return f"give one, such as {type(field.default_factory()).__name__}()"
-    return None if field.default is dataclasses.MISSING else f"leave it at {field.default!r}"
+    if field.default is dataclasses.MISSING:
+        return f"give {_in_words(wanted)}"
+    return f"leave it at {field.default!r}"
 
 
 def _with_subclasses(kind: type[Any]) -> Iterator[type[Any]]:

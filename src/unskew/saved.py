@@ -230,13 +230,15 @@ def restored_params(table: Mapping[str, Any], **makers: Callable[..., Any]) -> d
     """
     makers = {"backbone": make_backbone, "calibrator": make_calibrator, **makers}
     unset = table.get(NONE)
-    require(isinstance(unset, list), f"a table of parameters has no list {NONE!r}")
+    require(isinstance(unset, list), f"a table of parameters has no list {NONE!r}", "save it again")
     params: dict[str, Any] = dict.fromkeys(map(str, unset or ()))
     for name, value in table.items():
         if isinstance(value, Mapping):
-            require(name in makers, f"there is no parameter {name!r} with parameters of its own")
+            require(
+                name in makers, f"there is no parameter {name!r} with parameters of its own", "save it again"
+            )
             kind = value.get("name")
-            require(isinstance(kind, str), f"{name} has no name")
+            require(isinstance(kind, str), f"{name} has no name", "save it again")
             inner = restored_params({key: v for key, v in value.items() if key != "name"})
             params[name] = makers[name](kind, **inner)
         elif name != NONE:

@@ -15,6 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from unskew.errors import DataError, ParameterError
+from unskew.plain_text import listed
 
 Paths = str | Path | Sequence[str | Path]
 Table = Any
@@ -267,7 +268,7 @@ def require_columns(columns: Sequence[str] | None, present: list[str], file: Pat
             raise DataError(
                 f"column '{name}' is missing",
                 where=str(file),
-                remedy=f"name one of the columns that are there: {', '.join(present)}",
+                remedy=f"name one of the columns that are there: {listed(present)}",
             )
         if times[name] > 1:
             raise DataError(

@@ -288,7 +288,7 @@ class TestBadArguments:
 
     @pytest.mark.parametrize("arguments", [["fly"], ["--colour"], ["score"], ["score", "run"]])
     def test_a_wrong_verb_or_a_missing_argument_is_told(self, capsys, arguments):
-        assert "unskew --help tells more" in fails(arguments, capsys)
+        assert "To fix: see unskew --help" in fails(arguments, capsys)
 
     def test_nothing_asked_is_answered_with_help(self, capsys):
         assert main([]) == 0

@@ -96,9 +96,17 @@ def audit(
     (1000, False, 0.25)
     """
     roles = Roles(score, outcome, weight, tuple(dict.fromkeys(segments)))
-    require(tolerance > 0, f"tolerance must be above 0, not {tolerance!r}")
-    require(0 < significance < 1, f"significance must be between 0 and 1, not {significance!r}")
-    require(0 <= p_min < 1, f"p_min must be in [0, 1), not {p_min!r}")
+    require(tolerance > 0, f"tolerance must be above 0, not {tolerance!r}", "give a number above 0")
+    require(
+        0 < significance < 1,
+        f"significance must be between 0 and 1, not {significance!r}",
+        "give a number between 0 and 1, such as 0.01",
+    )
+    require(
+        0 <= p_min < 1,
+        f"p_min must be in [0, 1), not {p_min!r}",
+        "give a number between 0 and 1, such as 0.01",
+    )
     require(
         len(set(roles.numbers)) == len(roles.numbers),
         "score, outcome and weight must be three columns",

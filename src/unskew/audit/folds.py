@@ -46,6 +46,7 @@ class FoldSketches:
         require(
             isinstance(folds, int) and 2 <= folds <= MOST_FOLDS,
             f"folds must be from 2 to {MOST_FOLDS}, not {folds!r}",
+            "give a number of this range",
         )
         self.folds = folds
         self.seed = as_seed(seed)

@@ -57,7 +57,7 @@ def train_weights(
     named = [user, item] if outcome is None else [user, item, outcome]
     require_columns(named, schema.names, files[0])
     if len(set(named)) < len(named):
-        raise ParameterError("user, item and outcome must be different columns")
+        raise ParameterError("user, item and outcome must be different columns", remedy="name three columns")
     from unskew.propensity import Propensity
 
     log = _log(files, user=user, item=item, outcome=outcome)

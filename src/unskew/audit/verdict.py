@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from unskew.audit.figures import Figure, Region
 from unskew.audit.segments import Segment
+from unskew.plain_text import plain
 
 MAIN_PART = 0.25
 """A region that makes up this share of the error of all regions is told."""
@@ -233,7 +234,8 @@ def _segment(segment: Segment, healthy: bool) -> str:
     else:
         off = f"are {direction(segment.mean_outcome_over_score)}"
     return (
-        f"{'But scores' if healthy else 'Scores'} where {segment.column} is {segment.value!r} {off}"
+        f"{'But scores' if healthy else 'Scores'} where {plain(segment.column)} is"
+        f" {plain(repr(segment.value))} {off}"
         f" ({segment.rows:,} rows)."
     )
 

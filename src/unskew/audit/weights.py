@@ -221,7 +221,11 @@ def _write(
                     tracker.advance(int(100 * batch.done) - told)
                     told = int(100 * batch.done)
         except OSError as error:
-            raise RunFolderError(f"cannot be written: {error}", where=str(target)) from error
+            raise RunFolderError(
+                f"cannot be written: {error}",
+                where=str(target),
+                remedy="see to space and permissions there, or choose another place",
+            ) from error
     tracker.finish()
     return rows
 
@@ -230,7 +234,11 @@ def prepared(
     paths: Paths, out: str | Path, *, p_min: float, overwrite: bool, roles: Roles | None = None
 ) -> tuple[Path, list[Path], Schema]:
     """The target and the files with their common columns, all checked before the long work."""
-    require(0 < p_min < 1, f"p_min must be between 0 and 1, not {p_min!r}")
+    require(
+        0 < p_min < 1,
+        f"p_min must be between 0 and 1, not {p_min!r}",
+        "give a number between 0 and 1, such as 0.01",
+    )
     target = Path(out)
     if target.suffix != ".parquet":
         raise ParameterError(f"{target} must end in .parquet", remedy="give -o FILE.parquet")

@@ -47,8 +47,12 @@ class BatchEnsemble(Backbone):
     init: Literal["signs", "normal"] = "signs"
 
     def _network(self, plan: Blueprint) -> Network:
-        require(self.members >= 1, f"members must be at least 1, not {self.members}")
-        require(self.init in ("signs", "normal"), f"init must be 'signs' or 'normal', not {self.init!r}")
+        require(self.members >= 1, f"members must be at least 1, not {self.members}", "give 1 or more")
+        require(
+            self.init in ("signs", "normal"),
+            f"init must be 'signs' or 'normal', not {self.init!r}",
+            "give one of these",
+        )
         network = self.base._network(plan)
         initialise = random_signs if self.init == "signs" else _around_one
         for module in list(network.modules()):

@@ -64,7 +64,11 @@ class Custom(Backbone):
             "use LayerNorm instead of BatchNorm",
         )
         shapes = [[(name, weight.shape) for name, weight in copy.named_parameters()] for copy in copies]
-        require(all(each == shapes[0] for each in shapes), "modules of different shapes cannot be replicated")
+        require(
+            all(each == shapes[0] for each in shapes),
+            "modules of different shapes cannot be replicated",
+            "give a function that makes the same network each time",
+        )
         return _CustomNetwork(copies, plan.noise)
 
 

@@ -34,7 +34,7 @@ class MF(Backbone):
     init_std: float = 0.01
 
     def _network(self, plan: Blueprint) -> Network:
-        require(self.dim >= 1, f"dim must be at least 1, not {self.dim}")
+        require(self.dim >= 1, f"dim must be at least 1, not {self.dim}", "give 1 or more")
         return _MFNetwork(self, plan)
 
 

@@ -54,11 +54,11 @@ class NeuMF(Backbone):
     init_std: float = 0.01
 
     def _network(self, plan: Blueprint) -> Network:
-        require(self.dim >= 1, f"dim must be at least 1, not {self.dim}")
+        require(self.dim >= 1, f"dim must be at least 1, not {self.dim}", "give 1 or more")
         require(bool(self.layers), "layers must name at least one width", "give layers=(64, 32, 16)")
         for name in ("dropout", "emb_dropout"):
             rate = getattr(self, name)
-            require(0.0 <= rate < 1.0, f"{name} must be in [0, 1), not {rate}")
+            require(0.0 <= rate < 1.0, f"{name} must be in [0, 1), not {rate}", "give a share such as 0.2")
         return _NeuMFNetwork(self, plan)
 
 

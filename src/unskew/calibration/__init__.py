@@ -80,9 +80,13 @@ def load_calibrator(path: str | os.PathLike[str]) -> Calibrator:
     try:
         saved = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise RunFolderError(f"cannot be read: {error.strerror}", where=str(path)) from error
+        raise RunFolderError(
+            f"cannot be read: {error.strerror}", where=str(path), remedy="check the path and its permissions"
+        ) from error
     except ValueError as error:
-        raise RunFolderError(f"is not JSON: {error}", where=str(path)) from error
+        raise RunFolderError(
+            f"is not JSON: {error}", where=str(path), remedy="give a file that save wrote"
+        ) from error
     return calibrator_from_dict(saved)
 
 

@@ -61,7 +61,10 @@ def group(score: Any, outcome: Any, sample_weight: Any, *, exact_below: int) -> 
     weights = None if sample_weight is None else numeric(sample_weight, "sample_weight")
     for name, array in (("outcome", outcomes), ("sample_weight", weights)):
         if array is not None and len(array) != len(scores):
-            raise DataError(f"{name} has {len(array)} rows where score has {len(scores)}")
+            raise DataError(
+                f"{name} has {len(array)} rows where score has {len(scores)}",
+                remedy="give one value for each score",
+            )
     if len(scores) == 0:
         raise DataError(
             "there are no rows to fit on", where="score", remedy="give at least a few rows of each class"
@@ -109,13 +112,18 @@ def numeric(values: Any, name: str) -> NDArray[Any]:
         values = (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
     array = np.asarray(values)
     if array.ndim != 1:
-        raise DataError(f"{name} must be one-dimensional, not of shape {array.shape}")
+        raise DataError(
+            f"{name} must be one-dimensional, not of shape {array.shape}",
+            remedy="give one value for each row",
+        )
     if array.dtype.kind in "biuf":
         return array
     try:
         return array.astype(np.float64)
     except (TypeError, ValueError):
-        raise DataError(f"{name} holds {array.dtype} values, not numbers", where=name) from None
+        raise DataError(
+            f"{name} holds {array.dtype} values, not numbers", where=name, remedy="convert them to numbers"
+        ) from None
 
 
 def check_scores(scores: Vector, *, first_row: int = 0) -> None:
@@ -153,6 +161,7 @@ def _check_weights(weights: Vector) -> None:
         raise DataError(
             f"weight {weights[wrong[0]]:g} is not a finite number of at least 0",
             where=f"column 'sample_weight', row {wrong[0]}",
+            remedy="give how many rows of the population a row stands for",
         )
 
 

@@ -60,9 +60,17 @@ class Auto(Calibrator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require(len(self.candidates) > 0, "candidates must name at least one calibrator")
-        require(self.standard_errors >= 0, f"standard_errors must be 0 or more, not {self.standard_errors!r}")
-        require(self.folds >= 2, f"folds must be at least 2, not {self.folds!r}")
+        require(
+            len(self.candidates) > 0,
+            "candidates must name at least one calibrator",
+            "name one, such as 'platt'",
+        )
+        require(
+            self.standard_errors >= 0,
+            f"standard_errors must be 0 or more, not {self.standard_errors!r}",
+            "give 0 or more",
+        )
+        require(self.folds >= 2, f"folds must be at least 2, not {self.folds!r}", "give 2 or more")
         if self.name in self.candidates:
             raise ParameterError("auto cannot choose itself", remedy="leave 'auto' out of candidates")
 

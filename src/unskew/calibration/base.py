@@ -130,7 +130,10 @@ class Calibrator(Estimator, ABC):
         """The fitted calibrator that :meth:`to_dict` told of."""
         if not isinstance(saved, Mapping) or saved.get("calibrator") != cls.name:
             told = saved.get("calibrator") if isinstance(saved, Mapping) else type(saved).__name__
-            raise RunFolderError(f"this is not a saved {cls.name} calibrator but {told!r}")
+            raise RunFolderError(
+                f"this is not a saved {cls.name} calibrator but {told!r}",
+                remedy="load it with unskew.calibration.load_calibrator, or fit and save it again",
+            )
         if saved.get("version") != FORMAT_VERSION:
             raise RunFolderError(
                 f"the calibrator was saved in format {saved.get('version')}, not {FORMAT_VERSION}",
@@ -169,7 +172,11 @@ class Calibrator(Estimator, ABC):
     def _check_parameters(self) -> None:
         """Raise a ParameterError for a parameter of another type or out of range."""
         require_types(self)
-        require(self.exact_below >= 0, f"exact_below must be a number of rows, not {self.exact_below!r}")
+        require(
+            self.exact_below >= 0,
+            f"exact_below must be a number of rows, not {self.exact_below!r}",
+            "give 0 or more",
+        )
 
     def _fit_on(self, points: Grouped) -> Self:
         if self.needs_both_classes:

@@ -49,6 +49,7 @@ class Beta(Calibrator):
         require(
             self.variant in ("abm", "am", "ab"),
             f"variant must be 'abm', 'am' or 'ab', not {self.variant!r}",
+            "give one of these",
         )
 
     def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:

@@ -60,8 +60,16 @@ class Platt(Calibrator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require(self.input in ("logit", "prob"), f"input must be 'logit' or 'prob', not {self.input!r}")
-        require(self.smallest_slope > 0, f"smallest_slope must be above 0, not {self.smallest_slope!r}")
+        require(
+            self.input in ("logit", "prob"),
+            f"input must be 'logit' or 'prob', not {self.input!r}",
+            "give one of these",
+        )
+        require(
+            self.smallest_slope > 0,
+            f"smallest_slope must be above 0, not {self.smallest_slope!r}",
+            "give a number above 0",
+        )
 
     def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:
         s = self._scale(score)

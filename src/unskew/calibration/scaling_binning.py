@@ -46,7 +46,7 @@ class ScalingBinning(StepCalibrator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require(self.bins >= 1, f"bins must be at least 1, not {self.bins!r}")
+        require(self.bins >= 1, f"bins must be at least 1, not {self.bins!r}", "give 1 or more")
 
     def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:
         scaling = Platt()._fit_on(Grouped.unweighted(score, total, positive))

@@ -99,7 +99,9 @@ class Segmented(Calibrator):
         if (labels.dtype.kind == "U") != (self.segments_.dtype.kind == "U"):
             expected = "text" if self.segments_.dtype.kind == "U" else "whole numbers"
             raise DataError(
-                f"segments are {labels.dtype} here and were {expected} in fit", where="column 'segment'"
+                f"segments are {labels.dtype} here and were {expected} in fit",
+                where="column 'segment'",
+                remedy="give segments of the type that fit was given",
             )
         slope, intercept = np.append(self.slopes_, self.slope_), np.append(self.intercepts_, self.intercept_)
         probability = np.empty(len(scores))
@@ -117,7 +119,9 @@ class Segmented(Calibrator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require(self.strength > 0, f"strength must be above 0, not {self.strength!r}")
+        require(
+            self.strength > 0, f"strength must be above 0, not {self.strength!r}", "give a number above 0"
+        )
 
     def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:
         platt = Platt()._fit_on(Grouped.unweighted(score, total, positive))
@@ -144,7 +148,9 @@ def _labels(segment: Any, rows: int) -> NDArray[Any]:
         labels = labels.astype(str)
     if labels.shape != (rows,):
         raise DataError(
-            f"segment has shape {labels.shape} where score has {rows} rows", where="column 'segment'"
+            f"segment has shape {labels.shape} where score has {rows} rows",
+            where="column 'segment'",
+            remedy="give one segment for each score",
         )
     if labels.dtype.kind not in "iubU":
         raise DataError(

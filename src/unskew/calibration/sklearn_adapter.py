@@ -93,6 +93,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         require(
             self.ensemble in (True, False, "auto"),
             f"ensemble is {self.ensemble!r}, not True, False or 'auto'",
+            "give one of these",
         )
         check_classification_targets(y)
         X, y = indexable(X, y)
@@ -105,7 +106,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             )
         self.classes_, outcome = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
-            raise DataError("the target has 1 class; calibration needs both", where="y")
+            raise DataError(
+                "the target has 1 class; calibration needs both",
+                where="y",
+                remedy="give rows of both classes",
+            )
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
         if weight is not None and "sample_weight" in signature(self.estimator.fit).parameters:
             fit_params["sample_weight"] = weight

@@ -65,9 +65,15 @@ class Spline(Calibrator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require(self.pieces > SLOPE_DEGREE, f"pieces must be at least 3, not {self.pieces!r}")
-        require(self.penalty is None or self.penalty > 0, f"penalty must be above 0, not {self.penalty!r}")
-        require(self.folds >= 2, f"folds must be at least 2, not {self.folds!r}")
+        require(
+            self.pieces > SLOPE_DEGREE, f"pieces must be at least 3, not {self.pieces!r}", "give 3 or more"
+        )
+        require(
+            self.penalty is None or self.penalty > 0,
+            f"penalty must be above 0, not {self.penalty!r}",
+            "give a number above 0",
+        )
+        require(self.folds >= 2, f"folds must be at least 2, not {self.folds!r}", "give 2 or more")
 
     def _fit_grouped(self, points: Grouped) -> None:
         basis = _Basis.of(points, self.pieces)

@@ -45,6 +45,7 @@ class Temperature(Calibrator):
         require(
             self.largest_temperature > 1,
             f"largest_temperature must be above 1, not {self.largest_temperature!r}",
+            "give a number above 1",
         )
 
     def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:

@@ -6,12 +6,16 @@ import gc
 import io
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 EXIT_BAD_INPUT = 2
 EXIT_DEFECT = 70
 EXIT_INTERRUPTED = 130
 INTERRUPTED = "unskew: interrupted; nothing was written. Give the same command to start again."
+
+LONGEST_MESSAGE = 2000
+"""Characters of the one line that an error is."""
 
 COLLECT_EVERY = 50_000
 """Objects made between two collections of garbage; with Python's own 700 the modules alone cause hundreds."""
@@ -25,13 +29,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _guarded(list(sys.argv[1:] if arguments is None else arguments))
     except KeyboardInterrupt:
-        print(INTERRUPTED, file=sys.stderr)
+        say(INTERRUPTED)
         return EXIT_INTERRUPTED
 
 
 def interrupted(message: str) -> NoReturn:
     """End after an interrupt with another word than that nothing was written."""
-    print(f"unskew: interrupted; {message}", file=sys.stderr)
+    say(f"unskew: interrupted; {message}")
     sys.exit(EXIT_INTERRUPTED)
 
 
@@ -75,7 +79,7 @@ def _run(arguments: list[str]) -> int:
         result = EXIT_INTERRUPTED
     except usage_error as error:
         message = getattr(error, "format_message", error.__str__)()
-        return _fail(f"{message} (unskew --help tells more)")
+        return _fail(f"{message.rstrip('.')}. To fix: see unskew --help, or --help after the verb.")
     except UnskewError as error:
         return _fail(str(error))
     if result == EXIT_INTERRUPTED:
@@ -85,8 +89,17 @@ def _run(arguments: list[str]) -> int:
 
 
 def _fail(message: str, code: int = EXIT_BAD_INPUT) -> int:
-    print(f"unskew: {' '.join(message.split())}", file=sys.stderr)
+    from unskew.plain_text import plain
+
+    say(f"unskew: {plain(message, LONGEST_MESSAGE)}")
     return code
+
+
+def say(line: str) -> None:
+    """A line on standard error, if there is one that takes it."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(line, file=sys.stderr, flush=True)
 
 
 def entry() -> None:

@@ -11,6 +11,7 @@ from unskew.audit.result import AuditResult
 from unskew.audit.weights import WeightsResult
 from unskew.cli.console import plain_console
 from unskew.metrics import mean_outcome_over_score, wce
+from unskew.plain_text import plain
 
 SEGMENTS_SHOWN = 10
 
@@ -20,7 +21,7 @@ def print_audit(result: AuditResult) -> None:
     console = plain_console()
     files = result.files[0] if len(result.files) == 1 else f"{len(result.files):,} files"
     console.print(
-        f"{files}: {result.rows:,} rows, {result.clicks:,} clicks; mean score {result.mean_score:.4g},"
+        f"{plain(files)}: {result.rows:,} rows, {result.clicks:,} clicks; mean score {result.mean_score:.4g},"
         f" base rate {result.base_rate:.4g}\n"
     )
     word, style = ("Healthy.", "bold green") if result.healthy else ("Miscalibrated.", "bold red")
@@ -93,7 +94,7 @@ def _segments(result: AuditResult) -> Table:
         table.add_column(title, justify="right")
     for segment in result.judged_segments[:SEGMENTS_SHOWN]:
         table.add_row(
-            f"{segment.column} = {segment.value}",
+            plain(f"{segment.column} = {segment.value}"),
             f"{segment.rows:,}",
             _number(segment.mean_score),
             _number(segment.base_rate),

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from unskew.plain_text import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+LONGEST_LINE = 4000
+"""Characters of a line, which may be several sentences."""
 
 
 def plain_console(least_width: int = 0) -> Console:
     """A console that reads no markup and no emoji into what it prints."""
     from rich.console import Console
+    from rich.text import Text
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    class PlainConsole(Console):
+        """Every text that is not styled by us passes here, those in the cells of a table too."""
+
+        def render_str(self, text: str, **options: Any) -> Text:
+            lines = text.split("\n")
+            return super().render_str("\n".join(plain(line, LONGEST_LINE) for line in lines), **options)
+
+    console = PlainConsole(highlight=False, markup=False, emoji=False)
     console.width = max(console.width, least_width)
     return console

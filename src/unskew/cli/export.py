@@ -22,7 +22,9 @@ def export(
 ) -> None:
     """Write a model as ONNX: codes of users and items in, probabilities out, ids in its metadata."""
     if what not in ("conversion", "propensity"):
-        raise ParameterError(f"--what must be conversion or propensity, not {what!r}")
+        raise ParameterError(
+            f"--what must be conversion or propensity, not {what!r}", remedy="give one of these"
+        )
     if method is not None and what == "propensity":
         raise ParameterError("--method goes with --what conversion", remedy="leave one of them out")
     from unskew.cli.places import check_outputs, run_files

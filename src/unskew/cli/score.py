@@ -27,7 +27,7 @@ def score(
 ) -> None:
     """Add conversion (mean over seeds), its standard deviation, and the propensity to each pair."""
     if unseen not in ("error", "nan"):
-        raise ParameterError(f"--unseen must be error or nan, not {unseen!r}")
+        raise ParameterError(f"--unseen must be error or nan, not {unseen!r}", remedy="give one of these")
     if out.exists() and not overwrite:
         raise ParameterError(f"{out} exists already", remedy="choose another -o, or give --overwrite")
 

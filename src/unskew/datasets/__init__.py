@@ -61,7 +61,9 @@ def load(
     if name not in DATASETS:
         raise ParameterError(f"no dataset is called {name!r}", remedy=f"name one of {', '.join(DATASETS)}")
     if protocol not in ("honest", "paper"):
-        raise ParameterError(f"protocol must be 'honest' or 'paper', not {protocol!r}")
+        raise ParameterError(
+            f"protocol must be 'honest' or 'paper', not {protocol!r}", remedy="give one of these"
+        )
     loader = DATASETS[name]
     accepted = [
         option for option in inspect.signature(loader).parameters if option not in ("root", "protocol")

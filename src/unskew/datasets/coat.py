@@ -45,7 +45,10 @@ def load(
         Read the feature files too (one column of 0/1 for each value of each feature).
     """
     if not 1 < positive_rating <= HIGHEST_RATING:
-        raise ParameterError(f"positive_rating must be 2 to {HIGHEST_RATING}, not {positive_rating}")
+        raise ParameterError(
+            f"positive_rating must be 2 to {HIGHEST_RATING}, not {positive_rating}",
+            remedy="give a number of this range",
+        )
     folder = require_root(root, "coat")
     expected = [*RATINGS]
     if features:

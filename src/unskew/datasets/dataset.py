@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
 from unskew.log import Log
+from unskew.plain_text import listed
 
 if TYPE_CHECKING:
     from unskew.datasets.synthetic import Truth
@@ -93,9 +94,8 @@ def require_root(root: str | Path | None, name: str) -> Path:
 def missing_files(folder: Path, expected: Sequence[str], missing: Sequence[str], remedy: str) -> DataError:
     """The error for a wrong or half-downloaded folder: what was expected, and what was found."""
     found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    shown = ", ".join(found[:12]) + (f" and {len(found) - 12} more" if len(found) > 12 else "")
     return DataError(
-        f"{', '.join(missing)} missing; expected {', '.join(expected)}; found {shown or 'no files'}",
+        f"{', '.join(missing)} missing; expected {', '.join(expected)}; found {listed(found) or 'no files'}",
         where=str(folder),
         remedy=remedy,
     )

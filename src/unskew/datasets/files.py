@@ -114,7 +114,7 @@ def load(
     protocol. In the space ``"impressions"`` a row is an event of its own and none is left out.
     """
     if unseen not in ("error", "drop"):
-        raise ParameterError(f"unseen must be 'error' or 'drop', not {unseen!r}")
+        raise ParameterError(f"unseen must be 'error' or 'drop', not {unseen!r}", remedy="give one of these")
     if train is None:
         if root is None:
             raise ParameterError("the dataset 'files' needs a training log", remedy="give train= or root=")

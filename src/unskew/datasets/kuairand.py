@@ -75,11 +75,16 @@ def load(
         Of the validation split.
     """
     if standard not in ("all", "first"):
-        raise ParameterError(f"standard must be 'all' or 'first', not {standard!r}")
+        raise ParameterError(
+            f"standard must be 'all' or 'first', not {standard!r}", remedy="give one of these"
+        )
     if not 0 < validation_share < 1:
-        raise ParameterError(f"validation_share must lie between 0 and 1, not {validation_share}")
+        raise ParameterError(
+            f"validation_share must lie between 0 and 1, not {validation_share}",
+            remedy="give a number between 0 and 1, such as 0.1",
+        )
     if seed < 0:
-        raise ParameterError(f"seed must be at least 0, not {seed}")
+        raise ParameterError(f"seed must be at least 0, not {seed}", remedy="give 0 or more")
     standard_files = STANDARD if standard == "all" else (FIRST_STANDARD,)
     video_files = (VIDEO_FEATURES, VIDEO_STATISTICS) if statistics else (VIDEO_FEATURES,)
     feature_files = (USER_FEATURES, *video_files) if features else ()

@@ -194,15 +194,21 @@ def _check(
         if isinstance(size, bool) or not isinstance(size, Integral):
             raise ParameterError(f"{name} must be a whole number, not {size!r}", remedy=REMEDY)
         if size < least:
-            raise ParameterError(f"{name} must be at least {least}, not {size}")
+            raise ParameterError(
+                f"{name} must be at least {least}, not {size}", remedy=f"give {least} or more"
+            )
     for name, number in (("density", density), ("conversion_rate", conversion_rate), ("bias", bias)):
         if isinstance(number, bool) or not isinstance(number, Real):
             raise ParameterError(f"{name} must be a number, not {number!r}", remedy=REMEDY)
     for name, share in (("density", density), ("conversion_rate", conversion_rate)):
         if not 0 < share < 1:
-            raise ParameterError(f"{name} must lie between 0 and 1, not {share}")
+            raise ParameterError(
+                f"{name} must lie between 0 and 1, not {share}", remedy="give a share such as 0.1"
+            )
     if not (math.isfinite(bias) and bias >= 0):
-        raise ParameterError(f"bias must be a finite number of at least 0, not {bias}")
+        raise ParameterError(
+            f"bias must be a finite number of at least 0, not {bias}", remedy="give 0 or more"
+        )
     if test_per_user > n_items:
         raise ParameterError(
             f"test_per_user is {test_per_user}, but there are only {n_items} items",

@@ -47,7 +47,10 @@ def load(
         4 as in the paper; some published code uses 3, and its numbers cannot be compared.
     """
     if not 1 < positive_rating <= HIGHEST_RATING:
-        raise ParameterError(f"positive_rating must be 2 to {HIGHEST_RATING}, not {positive_rating}")
+        raise ParameterError(
+            f"positive_rating must be 2 to {HIGHEST_RATING}, not {positive_rating}",
+            remedy="give a number of this range",
+        )
     folder = require_root(root, "yahoo_r3")
     layout = next((names for names in LAYOUTS if all((folder / name).is_file() for name in names)), None)
     if layout is None:

@@ -89,6 +89,14 @@ class ATT(FullSpace):
 
     def _check(self) -> None:
         super()._check()
-        require(0.0 < self.agreement <= 1.0, f"agreement must be in (0, 1], not {self.agreement}")
-        require(self.pseudo_epochs >= 1, f"pseudo_epochs must be at least 1, not {self.pseudo_epochs}")
-        require(self.labelled >= 0.0, f"labelled must not be negative, not {self.labelled}")
+        require(
+            0.0 < self.agreement <= 1.0,
+            f"agreement must be in (0, 1], not {self.agreement}",
+            "give a number between 0 and 1, such as 0.5",
+        )
+        require(
+            self.pseudo_epochs >= 1,
+            f"pseudo_epochs must be at least 1, not {self.pseudo_epochs}",
+            "give 1 or more",
+        )
+        require(self.labelled >= 0.0, f"labelled must not be negative, not {self.labelled}", "give 0 or more")

@@ -74,6 +74,10 @@ class CDR(Hosted):
 
     def _check(self) -> None:
         super()._check()
-        require(self.threshold >= 0, f"threshold must be at least 0, not {self.threshold}")
-        require(self.masks >= 2, f"masks must be at least 2, not {self.masks}")
-        require(0.0 < self.mask_rate < 1.0, f"mask_rate must be in (0, 1), not {self.mask_rate}")
+        require(self.threshold >= 0, f"threshold must be at least 0, not {self.threshold}", "give 0 or more")
+        require(self.masks >= 2, f"masks must be at least 2, not {self.masks}", "give 2 or more")
+        require(
+            0.0 < self.mask_rate < 1.0,
+            f"mask_rate must be in (0, 1), not {self.mask_rate}",
+            "give a number between 0 and 1, such as 0.3",
+        )

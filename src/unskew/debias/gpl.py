@@ -116,7 +116,7 @@ class GPL(MRDR, OwnPropensity):
 
     def _check(self) -> None:
         super()._check()
-        require(self.penalty >= 0, f"penalty must not be negative, not {self.penalty}")
+        require(self.penalty >= 0, f"penalty must not be negative, not {self.penalty}", "give 0 or more")
         require_share("bias_share", self.bias_share)
 
 

@@ -111,7 +111,11 @@ class IPSV2(OwnPropensity):
 
     def _check(self) -> None:
         super()._check()
-        require(self.errors in ("squared", "ce"), f"errors must be 'squared' or 'ce', not {self.errors!r}")
+        require(
+            self.errors in ("squared", "ce"),
+            f"errors must be 'squared' or 'ce', not {self.errors!r}",
+            "give one of these",
+        )
         require(
             self.detaches_propensity or self.calibration in ("auto", "report-only"),
             f"calibration {self.calibration!r} needs a p without gradient in the conversion loss",

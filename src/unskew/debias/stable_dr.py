@@ -78,4 +78,8 @@ class StableDR(ShiftedPropensity, SNIPS):
 
     def _check(self) -> None:
         super()._check()
-        require(self.constraint >= 0.0, f"constraint must not be negative, not {self.constraint}")
+        require(
+            self.constraint >= 0.0,
+            f"constraint must not be negative, not {self.constraint}",
+            "give 0 or more",
+        )

@@ -117,9 +117,13 @@ class Log:
         _require_kinds(users, items, user_features, item_features, columns, names)
         called.update(names or {})
         if space not in ("matrix", "impressions"):
-            raise ParameterError(f"space must be 'matrix' or 'impressions', not {space!r}")
+            raise ParameterError(
+                f"space must be 'matrix' or 'impressions', not {space!r}", remedy="give one of these"
+            )
         if duplicates not in ("error", "max"):
-            raise ParameterError(f"duplicates must be 'error' or 'max', not {duplicates!r}")
+            raise ParameterError(
+                f"duplicates must be 'error' or 'max', not {duplicates!r}", remedy="give one of these"
+            )
         if getattr(user, "shape", None) == (0,) or (isinstance(user, list | tuple) and not user):
             raise DataError("the log is empty", remedy="give at least a few clicked rows")
         users = users or Vocabulary.of(user, name=called["user"])

@@ -110,7 +110,9 @@ class Cells:
         if spacing == "log":
             edges = self.log_edges(count)
             return np.searchsorted(edges[1:-1], self.score, side="left").astype(np.int64)
-        raise ParameterError(f"spacing must be 'width', 'mass' or 'log', not {spacing!r}")
+        raise ParameterError(
+            f"spacing must be 'width', 'mass' or 'log', not {spacing!r}", remedy="give one of these"
+        )
 
     def log_edges(self, bins: int) -> Array:
         """Edges of equal ratio from the lowest positive score to the highest."""
@@ -141,9 +143,14 @@ def cells_of(
     """Cells of a sketch, or of arrays; no rows, or no weight, is an error."""
     if sketch is not None:
         if score is not None or outcome is not None or weight is not None:
-            raise ParameterError("give score= and outcome=, or sketch=, not both")
+            raise ParameterError(
+                "give score= and outcome=, or sketch=, not both", remedy="leave one of them out"
+            )
         if not isinstance(sketch, CalibrationSketch):
-            raise ParameterError(f"sketch must be a CalibrationSketch, not {type(sketch).__name__}")
+            raise ParameterError(
+                f"sketch must be a CalibrationSketch, not {type(sketch).__name__}",
+                remedy="make one with CalibrationSketch.of(score=…, outcome=…)",
+            )
         return _cells_of_sketch(sketch)
     require_arrays(score, outcome)
     if sum(len(part) for part in parts_of(score, DEFAULT_NAMES.score)) > EXACT_BELOW:
@@ -157,7 +164,7 @@ def cells_of(
 def require_arrays(score: Any, outcome: Any) -> None:
     """An error unless both are given."""
     if score is None or outcome is None:
-        raise ParameterError("score= and outcome= are needed, or sketch=")
+        raise ParameterError("score= and outcome= are needed, or sketch=", remedy="give both, or a sketch")
 
 
 def require_rows(total: float) -> None:

@@ -58,14 +58,17 @@ class Grid:
 def check_rule(rule: str) -> Rule:
     """The rule, or an error."""
     if rule not in ("paper", "netcal"):
-        raise ParameterError(f"rule must be 'paper' or 'netcal', not {rule!r}")
+        raise ParameterError(f"rule must be 'paper' or 'netcal', not {rule!r}", remedy="give one of these")
     return rule  # type: ignore[return-value]
 
 
 def check_bins(bins: Any) -> int:
     """The number of bins, or an error."""
     if not isinstance(bins, (int, np.integer)) or isinstance(bins, bool) or not 1 <= bins <= MOST_BINS:
-        raise ParameterError(f"bins must be a whole number from 1 to {MOST_BINS:,}, not {bins!r}")
+        raise ParameterError(
+            f"bins must be a whole number from 1 to {MOST_BINS:,}, not {bins!r}",
+            remedy="give a number of this range",
+        )
     return int(bins)
 
 
@@ -84,7 +87,8 @@ def grid(bins: int, mantissa_bits: int) -> Grid:
     bins = check_bins(bins)
     if not isinstance(mantissa_bits, int) or not 0 <= mantissa_bits <= MOST_MANTISSA_BITS:
         raise ParameterError(
-            f"mantissa_bits must be a whole number from 0 to {MOST_MANTISSA_BITS}, not {mantissa_bits!r}"
+            f"mantissa_bits must be a whole number from 0 to {MOST_MANTISSA_BITS}, not {mantissa_bits!r}",
+            remedy="give a number of this range",
         )
     shift = _MANTISSA - mantissa_bits
     base = ((_EXPONENT_BIAS + LOWEST_EXPONENT) << mantissa_bits) - 1

@@ -90,7 +90,10 @@ def parts_of(values: Any, name: str, first_row: int = 0) -> list[NDArray[Any]]:
         values = values.float().numpy() if str(values.dtype) == "torch.bfloat16" else values.numpy()
     array = np.asarray(values)
     if array.ndim != 1:
-        raise DataError(f"'{name}' must be one-dimensional, not of shape {array.shape}")
+        raise DataError(
+            f"'{name}' must be one-dimensional, not of shape {array.shape}",
+            remedy="give one value for each row",
+        )
     if array.dtype.kind == "b":
         return [array.view(np.uint8)]
     if array.dtype.kind in "iuf":

@@ -196,7 +196,9 @@ def debiased_ece(
     0.247
     """
     if norm not in ("l1", "l2") or (squared and norm == "l1"):
-        raise ParameterError(f"norm must be 'l1' or 'l2', and 'l2' with squared=True, not {norm!r}")
+        raise ParameterError(
+            f"norm must be 'l1' or 'l2', and 'l2' with squared=True, not {norm!r}", remedy="give one of these"
+        )
     cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
     index = cells.bin_index(bins=bins, spacing=spacing)
     total = bin_sums(cells.total, index)

@@ -56,9 +56,11 @@ def noise_floor(
     True
     """
     if draws < 1:
-        raise ParameterError(f"draws must be at least 1, not {draws!r}")
+        raise ParameterError(f"draws must be at least 1, not {draws!r}", remedy="give 1 or more")
     if metric not in ("ece", "adaptive_ece", "wce"):
-        raise ParameterError(f"metric must be 'ece', 'adaptive_ece' or 'wce', not {metric!r}")
+        raise ParameterError(
+            f"metric must be 'ece', 'adaptive_ece' or 'wce', not {metric!r}", remedy="give one of these"
+        )
     cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch, bins=bins)
     if metric == "wce":
         bins = DEFAULT_WEIGHT_BINS if bins is None else bins

@@ -95,12 +95,18 @@ def interval(
     >>> found.low < 0.5 < found.high, round(found.high - found.low, 2)
     (True, 0.03)
     """
-    if metric not in [*get_args(BinnedMetric), *get_args(MeanMetric), "auc"]:
-        raise ParameterError(f"there is no interval for the metric {metric!r}")
+    known = [*get_args(BinnedMetric), *get_args(MeanMetric), "auc"]
+    if metric not in known:
+        raise ParameterError(
+            f"there is no interval for the metric {metric!r}", remedy=f"use one of {', '.join(known)}"
+        )
     if not 0 < level < 1:
-        raise ParameterError(f"level must be between 0 and 1, not {level!r}")
+        raise ParameterError(
+            f"level must be between 0 and 1, not {level!r}",
+            remedy="give a number between 0 and 1, such as 0.95",
+        )
     if resamples < 1:
-        raise ParameterError(f"resamples must be at least 1, not {resamples!r}")
+        raise ParameterError(f"resamples must be at least 1, not {resamples!r}", remedy="give 1 or more")
     cells = _cells(score, outcome, weight, sketch, bins if metric == "ece" else None)
     generator = np.random.default_rng(as_seed(seed))
     tails = ((1 - level) / 2, (1 + level) / 2)

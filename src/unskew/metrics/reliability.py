@@ -71,7 +71,10 @@ def reliability_curve(
     (array([0. , 0.5]), array([2, 2]))
     """
     if not 0 < level < 1:
-        raise ParameterError(f"level must be between 0 and 1, not {level!r}")
+        raise ParameterError(
+            f"level must be between 0 and 1, not {level!r}",
+            remedy="give a number between 0 and 1, such as 0.95",
+        )
     wanted = DEFAULT_CURVE_BINS if bins is None and (sketch is None or spacing != "width") else bins
     cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch, bins=wanted)
     index = cells.bin_index(bins=wanted, spacing=spacing, rule=rule)

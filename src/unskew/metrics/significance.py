@@ -114,7 +114,7 @@ def paired_test(a: Any, b: Any, test: Test = "t", *, level: float = DEFAULT_LEVE
     (0.015, 0.0138)
     """
     if test not in ("t", "wilcoxon"):
-        raise ParameterError(f"test must be 't' or 'wilcoxon', not {test!r}")
+        raise ParameterError(f"test must be 't' or 'wilcoxon', not {test!r}", remedy="give one of these")
     if not 0 < level < 1:
         raise ParameterError(f"level must lie between 0 and 1, not {level}", remedy="give for example 0.95")
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)

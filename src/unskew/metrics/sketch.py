@@ -115,7 +115,10 @@ class CalibrationSketch:
     def merge(self, other: CalibrationSketch) -> Self:
         """Add the rows of another sketch of the same bins and cells."""
         if not isinstance(other, CalibrationSketch):
-            raise ParameterError(f"a sketch merges with a sketch, not with {type(other).__name__}")
+            raise ParameterError(
+                f"a sketch merges with a sketch, not with {type(other).__name__}",
+                remedy="give a CalibrationSketch",
+            )
         for name in ("bins", "mantissa_bits"):
             mine, theirs = getattr(self.grid, name), getattr(other.grid, name)
             if mine != theirs:

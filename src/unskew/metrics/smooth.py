@@ -54,7 +54,9 @@ def smooth_ece(
     0.1
     """
     if bandwidth is not None and not 0 < bandwidth < np.inf:
-        raise ParameterError(f"bandwidth must be a positive number, not {bandwidth!r}")
+        raise ParameterError(
+            f"bandwidth must be a positive number, not {bandwidth!r}", remedy="give a number above 0"
+        )
     cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
     place = logit(np.clip(cells.score, LOGIT_CLIP, 1 - LOGIT_CLIP))
     mass = cells.gap / cells.total.sum()

@@ -89,7 +89,7 @@ def wce(
     -0.5
     """
     if squared and not debiased:
-        raise ParameterError("squared=True needs debiased=True")
+        raise ParameterError("squared=True needs debiased=True", remedy="give debiased=True too")
     cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
     index = cells.bin_index(bins=bins, spacing=spacing)
     total = bin_sums(cells.total, index)

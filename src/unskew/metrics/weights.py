@@ -79,7 +79,9 @@ def weight_diagnostics(
     """
     p = np.concatenate([part.astype(np.float64) for part in parts_of(propensity, "propensity")])
     if not 0 <= p_min <= 1:
-        raise ParameterError(f"p_min must be in [0, 1], not {p_min!r}")
+        raise ParameterError(
+            f"p_min must be in [0, 1], not {p_min!r}", remedy="give a number between 0 and 1, such as 0.01"
+        )
     if population_size is not None and population_size < len(p):
         raise ParameterError(
             f"population_size {population_size} is less than the {len(p)} clicked rows",

@@ -66,9 +66,11 @@ def metrics_of(names: Sequence[str]) -> tuple[Metric, ...]:
 def check_options(*, estimator: str, slate: int, resamples: int, level: float) -> None:
     """The options that have a range."""
     if estimator not in get_args(Estimator):
-        raise ParameterError(f"estimator must be 'snips', 'ips' or 'dr', not {estimator!r}")
+        raise ParameterError(
+            f"estimator must be 'snips', 'ips' or 'dr', not {estimator!r}", remedy="give one of these"
+        )
     if slate < 1:
-        raise ParameterError(f"slate must be at least 1, not {slate}")
+        raise ParameterError(f"slate must be at least 1, not {slate}", remedy="give 1 or more")
     if resamples < 2:
         raise ParameterError(f"resamples must be at least 2, not {resamples}", remedy="give for example 1000")
     if not 0.0 < level < 1.0:
@@ -84,7 +86,10 @@ def seeds_and_rows(
         if held_out == "all":
             return seeds, np.tile(log.clicked, (len(seeds), 1))
         if held_out != "validation":
-            raise ParameterError(f"held_out must be 'validation', 'all' or row numbers, not {held_out!r}")
+            raise ParameterError(
+                f"held_out must be 'validation', 'all' or row numbers, not {held_out!r}",
+                remedy="give one of these",
+            )
         return seeds, _validation_rows(models, log, seeds)
     rows = np.atleast_2d(np.asarray(held_out))
     if rows.dtype.kind not in "iu" or rows.ndim != 2 or len(rows) not in (1, len(seeds)) or not rows.size:

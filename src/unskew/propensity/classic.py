@@ -154,7 +154,11 @@ class ClassicPropensity(Estimator, ABC):
     def predict_matrix_each(self, *, calibrated: bool = True) -> Floats:
         """Propensities ``[seeds, users, items]`` of all of D, for small matrices; out of fold."""
         self._require_fitted("calibrators_")
-        require(self.space_ == "matrix", "only the space 'matrix' has a propensity for every pair")
+        require(
+            self.space_ == "matrix",
+            "only the space 'matrix' has a propensity for every pair",
+            "ask for those of the log's rows with predict(log)",
+        )
         shape = (len(self.seeds_), len(self.users_), len(self.items_))
         cell = np.arange(shape[1] * shape[2])
         user, item = np.divmod(cell, shape[2])
@@ -197,6 +201,7 @@ class ClassicPropensity(Estimator, ABC):
         require(
             self.fold_by in ("cell", "user", "item"),
             f"fold_by must be 'cell', 'user' or 'item', not {self.fold_by!r}",
+            "give one of these",
         )
 
     def _use(self, log: Log) -> None:

@@ -36,7 +36,11 @@ class SplitDesign:
         """The design for ``crossfit`` folds, or for a single hold-out (None), or with nothing held out (or
         only a tenth spared from training, to no end)."""
         if not hold_out:
-            require(crossfit is None, "cross-fitting and calibrating on training cells exclude each other")
+            require(
+                crossfit is None,
+                "cross-fitting and calibrating on training cells exclude each other",
+                "give crossfit=None, or leave out the other",
+            )
             roles = torch.full((1, _HOLDOUT_SLOTS if spare else 1), TRAIN)
             roles[0, 1:2] = SPARED
             return cls(folds=None, roles=roles)
@@ -44,7 +48,7 @@ class SplitDesign:
             roles = torch.full((1, _HOLDOUT_SLOTS), TRAIN)
             roles[0, -2], roles[0, -1] = STOP, OUT
             return cls(folds=None, roles=roles)
-        require(crossfit >= 2, f"crossfit must be None or at least 2 folds, not {crossfit}")
+        require(crossfit >= 2, f"crossfit must be None or at least 2 folds, not {crossfit}", "give 2 or more")
         slots = crossfit * _SLOTS_PER_FOLD
         fold = torch.arange(slots) // _SLOTS_PER_FOLD
         roles = torch.full((crossfit, slots), TRAIN)

@@ -78,7 +78,11 @@ class FittedPropensity(PropensityOptions):
     def predict_matrix_each(self, *, calibrated: bool = True) -> NDArray[np.float64]:
         """Propensities ``[seeds, users, items]`` of all of D, for small matrices; out of fold."""
         self._require_fitted("network_")
-        require(self.space_ == "matrix", "only the space 'matrix' has a propensity for every pair")
+        require(
+            self.space_ == "matrix",
+            "only the space 'matrix' has a propensity for every pair",
+            "ask for those of the log's rows with predict(log)",
+        )
         cell = torch.arange(self.population_.size, device=self.device_)
         user, item = self.population_.pairs(cell)
         shape = (len(self.seeds_), len(self.users_), len(self.items_))

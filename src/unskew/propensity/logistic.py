@@ -70,8 +70,10 @@ class LogisticPropensity(ClassicPropensity):
 
     def _check(self) -> None:
         super()._check()
-        require(self.penalty > 0, f"penalty must be above 0, not {self.penalty}")
-        require(self.ids or self.features, "ids and features cannot both be left out")
+        require(self.penalty > 0, f"penalty must be above 0, not {self.penalty}", "give a number above 0")
+        require(
+            self.ids or self.features, "ids and features cannot both be left out", "give one of them as True"
+        )
 
     def _use(self, log: Log) -> None:
         given = (log.user_features, log.item_features) if self.features else (None, None)

@@ -79,8 +79,14 @@ class NaiveBayesPropensity(ClassicPropensity):
         random_sample
             Pairs shown at random with their conversions, such as ``data.test``.
         """
-        require(0 < self.sample_share <= 1, f"sample_share must be in (0, 1], not {self.sample_share}")
-        require(self.smoothing > 0, f"smoothing must be above 0, not {self.smoothing}")
+        require(
+            0 < self.sample_share <= 1,
+            f"sample_share must be in (0, 1], not {self.sample_share}",
+            "give a number between 0 and 1, such as 0.5",
+        )
+        require(
+            self.smoothing > 0, f"smoothing must be above 0, not {self.smoothing}", "give a number above 0"
+        )
         self._sample = self._checked_sample(log, random_sample)
         return super().fit(log, seeds=seeds, device=device, progress=progress)
 
@@ -99,7 +105,8 @@ class NaiveBayesPropensity(ClassicPropensity):
             )
         if log.space != "matrix":
             raise ParameterError(
-                "naive Bayes needs the space 'matrix', in which unclicked pairs can have a conversion"
+                "naive Bayes needs the space 'matrix', in which unclicked pairs can have a conversion",
+                remedy="give another propensity, or a log with space='matrix'",
             )
         if not (sample.users.same_as(log.users) and sample.items.same_as(log.items)):
             raise DataError(

@@ -25,7 +25,10 @@ def resolve_ratio(
     if negatives is None:
         return None
     if not (isinstance(negatives, int | float) and negatives > 0):
-        raise ParameterError(f"negatives must be None, 'auto' or a positive ratio, not {negatives!r}")
+        raise ParameterError(
+            f"negatives must be None, 'auto' or a positive ratio, not {negatives!r}",
+            remedy="give one of these",
+        )
     return float(negatives)
 
 

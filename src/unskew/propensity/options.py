@@ -44,27 +44,35 @@ class PropensityOptions(Estimator):
         self.method().check()
         for name, kind in (("calibrate_on", self.calibrate_on), ("judge_on", self.judged_on())):
             require(
-                kind in ("held-out", "training"), f"{name} must be 'held-out' or 'training', not {kind!r}"
+                kind in ("held-out", "training"),
+                f"{name} must be 'held-out' or 'training', not {kind!r}",
+                "give one of these",
             )
         require(
             self.crossfit is None or {self.calibrate_on, self.judged_on()} == {"held-out"},
             "cross-fitting and calibrating or judging on training cells exclude each other",
+            "give crossfit=None, or leave out the other",
         )
-        require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}")
-        require(self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}")
+        require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}", "give 1 or more")
+        require(
+            self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}", "give 1 or more"
+        )
         resolve_ratio(self.negatives, 1)
         require_schedule(self.learning_rate, self.weight_decay, self.patience)
         require(
             0.0 <= self.label_smoothing < 1.0,
             f"label_smoothing must be in [0, 1), not {self.label_smoothing}",
+            "give a number between 0 and 1, such as 0.1",
         )
         require(
             self.population in ("D", "sampled"),
             f"population must be 'D' or 'sampled', not {self.population!r}",
+            "give one of these",
         )
         require(
             self.fold_by in ("cell", "user", "item"),
             f"fold_by must be 'cell', 'user' or 'item', not {self.fold_by!r}",
+            "give one of these",
         )
 
     def method(self) -> Uncertainty:

@@ -113,7 +113,9 @@ class PopularityPropensity(ClassicPropensity):
 
     def _check(self) -> None:
         super()._check()
-        require(self.smoothing > 0, f"smoothing must be above 0, not {self.smoothing}")
+        require(
+            self.smoothing > 0, f"smoothing must be above 0, not {self.smoothing}", "give a number above 0"
+        )
 
     def _fit_replica(self, replica: Replica) -> Scorer:
         rates = ClickRates.of(

@@ -69,6 +69,7 @@ class SklearnPropensity(ClassicPropensity):
         require(
             bool(self.inputs) and not unknown,
             f"inputs must be some of 'popularity', 'features', 'ids', not {self.inputs!r}",
+            "give a list of these",
         )
 
     def _use(self, log: Log) -> None:

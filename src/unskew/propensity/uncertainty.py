@@ -89,10 +89,11 @@ class MCDropout(Uncertainty):
 
     def check(self) -> None:
         """Raise for parameters that cannot be."""
-        require(self.samples >= 1, f"samples must be at least 1, not {self.samples}")
+        require(self.samples >= 1, f"samples must be at least 1, not {self.samples}", "give 1 or more")
         require(
             self.layers in ("all", "mlp", "embedding"),
             f"layers must be 'all', 'mlp' or 'embedding', not {self.layers!r}",
+            "give one of these",
         )
 
     def check_network(self, network: Network) -> None:
@@ -126,7 +127,7 @@ class DeepEnsemble(Uncertainty):
 
     def check(self) -> None:
         """Raise for parameters that cannot be."""
-        require(self.members >= 1, f"members must be at least 1, not {self.members}")
+        require(self.members >= 1, f"members must be at least 1, not {self.members}", "give 1 or more")
 
     def stacked_members(self) -> int:
         """N."""
@@ -173,8 +174,12 @@ class DualFocal(Uncertainty):
 
     def check(self) -> None:
         """Raise for parameters that cannot be."""
-        require(self.gamma > 0, f"gamma must be positive, not {self.gamma}")
-        require(self.link in ("inverse", "none"), f"link must be 'inverse' or 'none', not {self.link!r}")
+        require(self.gamma > 0, f"gamma must be positive, not {self.gamma}", "give a number above 0")
+        require(
+            self.link in ("inverse", "none"),
+            f"link must be 'inverse' or 'none', not {self.link!r}",
+            "give one of these",
+        )
         require(
             self.link == "none" or not self.legacy_probabilities,
             "the inverse link is not that of legacy_probabilities",

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from unskew.metrics import CalibrationSketch, reliability_curve
+from unskew.plain_text import plain
 from unskew.report.page import Picture, picture, render
 from unskew.report.plots.audit import SEGMENTS_DRAWN, score_histogram_figure, segments_figure
 from unskew.report.plots.reliability import CURVE_BINS, reliability_figure
@@ -200,7 +201,7 @@ def _segments(result: AuditResult) -> Table:
         limits = f"{number(segment.low, 2)} to {number(segment.high, 2)}" if math.isfinite(ratio) else ""
         rows.append(
             Row(
-                f"{segment.column} = {segment.value}",
+                plain(f"{segment.column} = {segment.value}"),
                 (
                     Cell(number(segment.rows, 0), segment.rows),
                     Cell(brief(segment.mean_score), segment.mean_score),

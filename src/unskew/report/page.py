@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from unskew.plain_text import plain
 from unskew.report.style import FONT_STACK, css_variables, svg
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
     from matplotlib.figure import Figure
+
+LONGEST_TEXT = 20_000
+"""Characters of one text on a page, which may be a whole paragraph."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,13 @@ def _environment() -> Environment:
     return Environment(
         loader=PackageLoader("unskew.report"),
         autoescape=True,
+        finalize=_plain_words,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def _plain_words(value: Any) -> Any:
+    """What the page shows, without control characters; what is markup already is ours, and stays."""
+    return plain(value, LONGEST_TEXT) if type(value) is str else value

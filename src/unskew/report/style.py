@@ -110,6 +110,8 @@ _SETTINGS: dict[Any, Any] = {
     "grid.color": LINE.light,
     "grid.linewidth": 0.6,
     "text.color": INK.light,
+    # A segment called $x is no formula, and one called $ would be no figure.
+    "text.parse_math": False,
     "xtick.color": MUTED.light,
     "ytick.color": MUTED.light,
     "xtick.labelsize": 8.0,

@@ -166,7 +166,7 @@ def estimator_study(
     >>> table.num_rows == 3 * 10 * 5
     True
     """
-    require(draws >= 1, f"draws must be at least 1, not {draws}")
+    require(draws >= 1, f"draws must be at least 1, not {draws}", "give 1 or more")
     rates = conversion_rates(root, seed, **world)
     propensity = SELECTION ** np.asarray(POWERS)[np.searchsorted(RATES, rates)].astype(np.float64)
     predictions = predictions_of(rates, np.random.default_rng([seed, 3]))

@@ -111,7 +111,7 @@ class Grid(Table):
             if twice:
                 raise ValueError(f"{name} has {twice[0]!r} twice; give one of them a key of its own")
         if not self.propensities and any(METHODS[m.method].needs_propensity for m in self.methods):
-            raise ValueError("a method needs propensities, and the grid has none")
+            raise ValueError("a method needs propensities, and the grid has none; add [[propensities]]")
         for metric in self.metrics or ():
             require_known(metric, METRICS, "metric")
         known = [each.label for each in self.methods]
@@ -176,7 +176,9 @@ def read_grid(source: str | Path | Mapping[str, Any], **changes: Any) -> Grid:
                 "there is no such file", where=where, remedy="give a TOML file, or see unskew study --list"
             ) from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ParameterError(f"is not TOML: {error}", where=where) from error
+            raise ParameterError(
+                f"is not TOML: {error}", where=where, remedy="mend the line; strings need quotes"
+            ) from error
         told.setdefault("name", Path(source).stem)
     try:
         return Grid.model_validate({**told, **changes})
@@ -193,8 +195,13 @@ def _one_line(error: ValidationError, where: str) -> ParameterError:
         return ParameterError("no such key", where=f"{where}, {place}", remedy=_allowed(first["loc"]))
     if first["type"] == "missing":
         return ParameterError("the key is missing", where=f"{where}, {place}", remedy="add it to the file")
-    problem = first["msg"].removeprefix("Value error, ")
-    return ParameterError(problem, where=f"{where}, {place}" if place else where)
+    told = first["msg"].removeprefix("Value error, ")
+    problem, _, remedy = told.partition(". To fix: " if ". To fix: " in told else "; ")
+    return ParameterError(
+        problem,
+        where=f"{where}, {place}" if place else where,
+        remedy=remedy or "mend this key of the grid; docs/studies.md tells what it may be",
+    )
 
 
 _BRANCHES = ("int", "list[int]")

@@ -188,7 +188,7 @@ class MethodEntry(Table):
         refuse_keys(self.params, {"backbone": "write it beside params, by its name"})
         made = made_or_told(lambda: of_right_types(make_method(self.method), **self.params), self.method)
         if made.needs_propensity and not self.propensity:
-            raise ValueError(f"{self.method} cannot do without propensities")
+            raise ValueError(f"{self.method} cannot do without propensities; name some")
         return self
 
     @property

@@ -59,16 +59,22 @@ class RunConfig:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        require(self.seeds >= 1, f"seeds must be at least 1, not {self.seeds}")
-        require(self.seed >= 0, f"seed must not be negative, not {self.seed}")
+        require(self.seeds >= 1, f"seeds must be at least 1, not {self.seeds}", "give 1 or more")
+        require(self.seed >= 0, f"seed must not be negative, not {self.seed}", "give 0 or more")
         require(
             self.propensity_epochs is None or self.propensity_epochs >= 1,
             f"propensity_epochs must be at least 1, not {self.propensity_epochs}",
+            "give 1 or more",
         )
-        require(self.p_min is None or 0.0 < self.p_min < 1.0, f"p_min must be in (0, 1), not {self.p_min}")
+        require(
+            self.p_min is None or 0.0 < self.p_min < 1.0,
+            f"p_min must be in (0, 1), not {self.p_min}",
+            "give a number between 0 and 1, such as 0.01",
+        )
         require(
             self.protocol in ("honest", "paper"),
             f"protocol must be 'honest' or 'paper', not {self.protocol!r}",
+            "give one of these",
         )
         make_backbone(self.backbone)
         make_calibrator(self.calibrator)

@@ -6,8 +6,13 @@ import html
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from unskew.plain_text import plain
+
 if TYPE_CHECKING:
     from rich.table import Table
+
+LONGEST_CAPTION = 4000
+"""Characters of a title or a caption, which are whole sentences."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,12 @@ class Shown:
     rows: tuple[tuple[str, ...], ...]
     caption: str = ""
     text_columns: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("title", "caption"):
+            object.__setattr__(self, name, plain(getattr(self, name), LONGEST_CAPTION))
+        object.__setattr__(self, "columns", tuple(map(plain, self.columns)))
+        object.__setattr__(self, "rows", tuple(tuple(map(plain, row)) for row in self.rows))
 
     def rich(self) -> Table:
         """For ``rich.print``."""

@@ -74,7 +74,7 @@ def unbiasedness_study(*, redraws: int = REDRAWS, seed: int = 0, **world: Any) -
     >>> table.num_rows, table.column("estimate")[1].as_py()
     (10, 'IPS')
     """
-    require(redraws >= 2, f"redraws must be at least 2, not {redraws}")
+    require(redraws >= 2, f"redraws must be at least 2, not {redraws}", "give 2 or more")
     data = load("synthetic", **{"seed": seed, **world})
     error, estimates = _estimates(data, np.random.default_rng([seed, 1]))
     assert data.truth is not None

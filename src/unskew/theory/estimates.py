@@ -69,7 +69,10 @@ def ips_estimate(*, click: Any, propensity: Any, error: Any, population_size: in
     weight = _weights(clicked, propensity)
     size = len(clicked) if population_size is None else population_size
     if size < len(clicked):
-        raise ParameterError(f"population_size {size} is smaller than the {len(clicked)} pairs given")
+        raise ParameterError(
+            f"population_size {size} is smaller than the {len(clicked)} pairs given",
+            remedy="give the number of all pairs, at least those given",
+        )
     return float((weight * observed).sum() / size)
 
 

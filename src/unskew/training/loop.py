@@ -44,13 +44,14 @@ class Schedule:
     None trains all epochs and keeps the last."""
 
     def __post_init__(self) -> None:
-        require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}")
+        require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}", "give 1 or more")
         rate, decay = min(_values(self.learning_rate)), min(_values(self.weight_decay))
-        require(rate > 0, f"learning_rate must be positive, not {rate}")
-        require(decay >= 0, f"weight_decay must not be negative, not {decay}")
+        require(rate > 0, f"learning_rate must be positive, not {rate}", "give a number above 0")
+        require(decay >= 0, f"weight_decay must not be negative, not {decay}", "give 0 or more")
         require(
             self.patience is None or self.patience >= 1,
             f"patience must be None or at least 1 epoch, not {self.patience}",
+            "give 1 or more",
         )
 
 

@@ -52,7 +52,9 @@ def given_propensities(
         The method sums over D, so a propensity of a sampled population is refused.
     """
     if not 0.0 < p_min < 1.0:
-        raise ParameterError(f"p_min must be in (0, 1), not {p_min}")
+        raise ParameterError(
+            f"p_min must be in (0, 1), not {p_min}", remedy="give a number between 0 and 1, such as 0.01"
+        )
     if full_space and getattr(propensity, "population", "D") == "sampled":
         raise ParameterError(
             "this propensity is of a sampled population (1:k negatives without the logit offset), not of D",

@@ -80,14 +80,23 @@ class Method(Estimator):
 
     def _check(self) -> None:
         require_types(self, choices=False)
-        require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}")
-        require(self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}")
+        require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}", "give 1 or more")
+        require(
+            self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}", "give 1 or more"
+        )
         require_schedule(self.learning_rate, self.weight_decay, self.patience)
-        require(0.0 < self.p_min < 1.0, f"p_min must be in (0, 1), not {self.p_min}")
+        require(
+            0.0 < self.p_min < 1.0,
+            f"p_min must be in (0, 1), not {self.p_min}",
+            "give a number between 0 and 1, such as 0.01",
+        )
         require(
             0.0 <= self.validation_share < 1.0,
             f"validation_share must be in [0, 1), not {self.validation_share}",
+            "give a number between 0 and 1, such as 0.1",
         )
         require(
-            self.selection in ("snips", "ce"), f"selection must be 'snips' or 'ce', not {self.selection!r}"
+            self.selection in ("snips", "ce"),
+            f"selection must be 'snips' or 'ce', not {self.selection!r}",
+            "give one of these",
         )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from unskew.columns import number_column
 from unskew.errors import DataError, NotFittedError, ParameterError
 from unskew.log import Log
+from unskew.plain_text import listed
 
 MOST_EVERYWHERE = 1 << 29
 """Propensities of all of D that are kept in memory, over all seeds (2 GiB of float32)."""
@@ -86,7 +87,7 @@ def _column(log: Log, name: str) -> Lines:
     if name not in log.columns:
         raise DataError(
             f"the log has no column '{name}'",
-            remedy=f"keep it when the log is built; it has: {', '.join(log.columns) or 'none'}",
+            remedy=f"keep it when the log is built; it has: {listed(log.columns) or 'none'}",
         )
     return number_column(log.columns[name], name)
 

@@ -32,4 +32,4 @@ class FullSpace(Debiaser):
 
     def _check(self) -> None:
         super()._check()
-        require(self.ratio > 0, f"ratio must be positive, not {self.ratio}")
+        require(self.ratio > 0, f"ratio must be positive, not {self.ratio}", "give a number above 0")

@@ -53,5 +53,9 @@ class Hosted(JointLearning):
         return HOSTS[self.host].copy if self.copy == "host" else self.copy
 
     def _check(self) -> None:
-        require(self.host in self.hosts, f"host must be one of {', '.join(self.hosts)}, not {self.host!r}")
+        require(
+            self.host in self.hosts,
+            f"host must be one of {', '.join(self.hosts)}, not {self.host!r}",
+            "give one of these",
+        )
         super()._check()

@@ -34,4 +34,5 @@ class Imputing(FullSpace):
         require(
             self.imputation_form in FORMS,
             f"imputation_form must be one of {', '.join(FORMS)}, not {self.imputation_form!r}",
+            "give one of these",
         )

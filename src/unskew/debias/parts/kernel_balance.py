@@ -72,10 +72,13 @@ class KernelBalancing(FullSpace):
         require(
             self.kernel in ("gaussian", "exponential"),
             f"kernel must be 'gaussian' or 'exponential', not {self.kernel!r}",
+            "give one of these",
         )
-        require(self.anchors >= 1, f"anchors must be at least 1, not {self.anchors}")
-        require(self.tolerance >= 0.0, f"tolerance must not be negative, not {self.tolerance}")
-        require(self.gamma >= 0.0, f"gamma must not be negative, not {self.gamma}")
+        require(self.anchors >= 1, f"anchors must be at least 1, not {self.anchors}", "give 1 or more")
+        require(
+            self.tolerance >= 0.0, f"tolerance must not be negative, not {self.tolerance}", "give 0 or more"
+        )
+        require(self.gamma >= 0.0, f"gamma must not be negative, not {self.gamma}", "give 0 or more")
 
 
 def relative_weight(logit: Tensor, observed: Batch) -> Tensor:

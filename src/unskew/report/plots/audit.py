@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from unskew import plain_text
 from unskew.metrics import CalibrationSketch
 from unskew.metrics._cells import cells_of
 from unskew.report.plots.axes import LOWEST_SHOWN, plain, set_log_ticks
@@ -131,4 +132,5 @@ def segments_figure(segments: Sequence[DrawnSegment], clear: Sequence[bool]) -> 
 
 
 def _shortened(label: str) -> str:
+    label = plain_text.plain(label)
     return label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"

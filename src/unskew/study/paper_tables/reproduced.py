@@ -46,17 +46,22 @@ class ReproduceConfig:
     method_params: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require(self.seeds >= 1, f"seeds must be at least 1, not {self.seeds}")
+        require(self.seeds >= 1, f"seeds must be at least 1, not {self.seeds}", "give 1 or more")
         require(
             self.protocol in ("honest", "paper"),
             f"protocol must be 'honest' or 'paper', not {self.protocol!r}",
+            "give one of these",
         )
         require(
             not self.reversed or self.protocol == "paper",
             "only the paper protocol has switches to reverse",
             "give --protocol paper",
         )
-        require(self.data is None or self.data in DATASETS, f"no dataset is called {self.data!r}")
+        require(
+            self.data is None or self.data in DATASETS,
+            f"no dataset is called {self.data!r}",
+            f"name one of {', '.join(DATASETS)}",
+        )
         PaperProtocol().reversed(*self.reversed)
 
     @property
