@@ -74,7 +74,7 @@ def test_what_is_not_fitted_says_so_and_is_an_attribute_error_too():
 
 
 def test_require_raises_with_its_remedy():
-    require(True, "never told")
+    require(True, "never told", "nothing to do")
     with pytest.raises(ParameterError, match=r"size must be odd\. To fix: add one"):
         require(False, "size must be odd", "add one")
 

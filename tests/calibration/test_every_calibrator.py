@@ -190,3 +190,19 @@ def test_importing_calibrators_loads_neither_torch_nor_scikit_learn_nor_numba():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("rows", [500, 20_000])
+@pytest.mark.parametrize("name", CALIBRATORS)
+def test_a_score_of_minus_zero_is_a_score_of_zero(name, rows):
+    # 20,000 rows are mapped by a compiled loop, which does not look whether it reads beyond its table.
+    generator = np.random.default_rng(0)
+    score = generator.random(rows)
+    score[:50] = 0.0
+    outcome = (generator.random(rows) < score).astype(float)
+    outcome[:5] = 1
+    signed = np.where(score == 0, -0.0, score)
+    plus = make_calibrator(name).fit(score, outcome)
+    minus = make_calibrator(name).fit(signed, outcome)
+    np.testing.assert_array_equal(plus.predict(signed), plus.predict(score))
+    np.testing.assert_array_equal(minus.predict(score), plus.predict(score))

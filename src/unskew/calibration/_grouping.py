@@ -75,7 +75,8 @@ def group(score: Any, outcome: Any, sample_weight: Any, *, exact_below: int) -> 
         return _sketch_points(
             CalibrationSketch.of(score=scores, outcome=outcomes, weight=weights), None, None
         )
-    scores = scores.astype(np.float64)
+    # −0.0 becomes 0.0: one score with two signs would be an edge that bits cannot place.
+    scores = scores.astype(np.float64) + 0.0
     outcomes = outcomes.astype(np.float64)
     check_scores(scores)
     _check_outcomes(outcomes)

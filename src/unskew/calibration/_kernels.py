@@ -77,12 +77,12 @@ def _turns_down(x: Any, y: Any, a: int, b: int, c: int) -> Any:
 def step_values(score: Any, first: Any, edges: Any, values: Any, shift: int, crowded: bool, out: Any) -> None:
     """``values[k]`` of each score, k the number of ``edges`` at or below it; the last edge is infinite.
 
-    ``first[b]`` is the first edge that can lie above a score of bucket b, the top bits of its float32;
-    ``crowded`` says whether a bucket holds more than one.
+    ``first[b]`` is the first edge that can lie above a score of bucket b, the top bits of its float32
+    without the sign, which −0.0 has; ``crowded`` says whether a bucket holds more than one.
     """
     for i in range(len(score)):
         p = score[i]
-        step = np.uint64(first[np.uint64(np.float32(p).view(np.uint32) >> np.uint32(shift))])
+        step = np.uint64(first[np.uint64(np.float32(abs(p)).view(np.uint32) >> np.uint32(shift))])
         step += np.uint64(edges[step] <= p)
         if crowded:
             while edges[step] <= p:

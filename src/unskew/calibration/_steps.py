@@ -146,5 +146,6 @@ class StepCalibrator(Calibrator):
 
 def bucket_of(score: Vector) -> NDArray[np.intp]:
     """The bucket of each score: ascends with the score."""
-    bits = score.astype(np.float32).view(np.uint32)
+    # −0.0 is a score too, and its sign would be a bucket far beyond the last.
+    bits = np.abs(score, dtype=np.float32, casting="same_kind").view(np.uint32)
     return (bits >> np.uint32(BUCKET_SHIFT)).astype(np.intp)

@@ -207,7 +207,10 @@ def auc_beyond_chance(
     False
     """
     if not 0 < significance < 1:
-        raise ParameterError(f"significance must be between 0 and 1, not {significance!r}")
+        raise ParameterError(
+            f"significance must be between 0 and 1, not {significance!r}",
+            remedy="give a number between 0 and 1, such as 0.01",
+        )
     cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
     found = float(auc_of_groups(cells.weight))
     share = cells.total / cells.total.sum()
