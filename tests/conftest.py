@@ -6,7 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 TESTS = Path(__file__).parent
@@ -15,14 +14,27 @@ TESTS = Path(__file__).parent
 sys.path.insert(0, str(TESTS))
 pytest.register_assert_rewrite("contracts")
 
-# Neither earlier runs (a database of examples) nor a busy machine (a deadline, a slow draw) decide a test.
-hypothesis.settings.register_profile(
-    "unskew",
-    database=None,
-    deadline=None,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
-)
-hypothesis.settings.load_profile("unskew")
+try:
+    import hypothesis
+except ModuleNotFoundError:
+    HAS_HYPOTHESIS = False
+else:
+    HAS_HYPOTHESIS = True
+    # Neither earlier runs (a database of examples) nor a busy machine (a deadline, a slow draw) decide a test.
+    hypothesis.settings.register_profile(
+        "unskew",
+        database=None,
+        deadline=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
+    hypothesis.settings.load_profile("unskew")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Without hypothesis (on a machine with a GPU, for ``pytest -m gpu``) the files that draw are left out."""
+    if HAS_HYPOTHESIS or collection_path.suffix != ".py":
+        return None
+    return "\nfrom hypothesis import" in collection_path.read_text(encoding="utf-8") or None
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -18,10 +16,20 @@ from unskew.vocabulary import Vocabulary
 
 NULL = None
 
+
+def pandas(*content, **options):
+    """A data frame; without the package the test that asks for one is skipped."""
+    return pytest.importorskip("pandas").DataFrame(*content, **options)
+
+
+def polars(*content):
+    return pytest.importorskip("polars").DataFrame(*content)
+
+
 FRAMES = {
-    "pandas": pd.DataFrame,
-    "pandas-nullable": lambda columns: pd.DataFrame(columns).convert_dtypes(),
-    "polars": pl.DataFrame,
+    "pandas": pandas,
+    "pandas-nullable": lambda columns: pandas(columns).convert_dtypes(),
+    "polars": polars,
     "arrow": pa.table,
 }
 
@@ -215,14 +223,20 @@ def test_unknown_choices_are_refused(options):
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        ({"uid": [1]}, "dict is not a data frame in memory. To fix: give a pandas, polars or Arrow table"),
-        (pl.LazyFrame({"uid": [1]}), "LazyFrame is not a data frame in memory. To fix: collect it first"),
-        (pd.DataFrame([[1, 2]], columns=["uid", "uid"]), "unique column names.* 'uid' 2 times"),
+        (
+            lambda: {"uid": [1]},
+            "dict is not a data frame in memory. To fix: give a pandas, polars or Arrow table",
+        ),
+        (
+            lambda: polars({"uid": [1]}).lazy(),
+            "LazyFrame is not a data frame in memory. To fix: collect it first",
+        ),
+        (lambda: pandas([[1, 2]], columns=["uid", "uid"]), "unique column names.* 'uid' 2 times"),
     ],
 )
 def test_what_is_no_table_is_refused_in_one_line(frame, message):
     with pytest.raises(DataError, match=message) as caught:
-        Log.from_frame(frame, user="uid", item="iid")
+        Log.from_frame(frame(), user="uid", item="iid")
     assert "\n" not in str(caught.value)
 
 
@@ -392,9 +406,9 @@ def test_rows_that_are_not_one_value_are_told(change, message):
 )
 def test_names_that_are_no_names_of_columns_are_told(frame, options, message):
     with pytest.raises(UnskewError, match=message):
-        Log.from_frame(pd.DataFrame(frame), **options)
+        Log.from_frame(pandas(frame), **options)
 
 
 def test_a_column_of_lists_is_told_as_such():
     with pytest.raises(DataError, match=r"column 'user' holds List.*, not one value a row"):
-        Log.from_frame(pl.DataFrame({**ROWS, "user": [[1], [2], [3]]}))
+        Log.from_frame(polars({**ROWS, "user": [[1], [2], [3]]}))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import betacal
 import numpy as np
 import pytest
-import venn_abers
 from sklearn.metrics import log_loss
 
 from contracts.calibrator_contract import skewed_rows
@@ -17,6 +15,7 @@ from unskew.metrics import CalibrationSketch
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_beta_has_betacals_likelihood_or_a_better_one(variant, seed):
     score, outcome = skewed_rows(5_000, seed=seed)
+    betacal = pytest.importorskip("betacal")
     theirs = betacal.BetaCalibration(parameters=variant).fit(score.reshape(-1, 1), outcome).predict(score)
     ours = Beta(variant=variant).fit(score, outcome).predict(score)
     assert log_loss(outcome, ours) <= log_loss(outcome, theirs) + 1e-12
@@ -31,7 +30,7 @@ def test_beta_has_betacals_likelihood_or_a_better_one(variant, seed):
 def test_venn_abers_gives_the_packages_intervals_and_probabilities(seed):
     score, outcome = skewed_rows(600, seed=seed)
     new, _ = skewed_rows(300, seed=100 + seed)
-    package = venn_abers.VennAbers()
+    package = pytest.importorskip("venn_abers").VennAbers()
     package.fit(np.column_stack([1 - score, score]), outcome)
     expected, interval = package.predict_proba(np.column_stack([1 - new, new]))
     calibrator = VennAbers().fit(score, outcome)
@@ -45,7 +44,7 @@ def test_venn_abers_gives_the_packages_intervals_and_probabilities(seed):
 def test_venn_abers_from_a_sketch_stays_within_a_percent_of_the_mean_of_the_package():
     score, outcome = skewed_rows(4_000)
     new, _ = skewed_rows(1_000, seed=9)
-    package = venn_abers.VennAbers()
+    package = pytest.importorskip("venn_abers").VennAbers()
     package.fit(np.column_stack([1 - score, score]), outcome)
     expected, _ = package.predict_proba(np.column_stack([1 - new, new]))
     sketched = VennAbers().fit(CalibrationSketch.of(score=score, outcome=outcome)).predict(new)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import numpy as np
-import onnxruntime
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -16,6 +15,8 @@ import pytest
 
 import unskew as us
 from unskew.cli import main
+
+onnxruntime = pytest.importorskip("onnxruntime")
 
 QUICK = ["--backbone", "mf", "--seeds", "2", "--propensity-epochs", "2"]
 

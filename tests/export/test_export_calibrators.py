@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 from scipy.special import expit
 
@@ -21,6 +19,9 @@ from unskew.calibration import (
 from unskew.errors import UnskewError
 from unskew.export.calibrators import FORMS, form_of, mean_calibrated
 from unskew.export.graph import IR_VERSION, OPSET, Graph, Value, serialised
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
 
 CASES = [
     *((name, {}) for name in CALIBRATORS),

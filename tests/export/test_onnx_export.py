@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 import torch
 
@@ -20,6 +18,9 @@ from unskew.errors import NotFittedError, ParameterError, RunFolderError, Unskew
 from unskew.export import export_run
 from unskew.export.networks import FORMS
 from unskew.propensity.storage import save_propensity
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
 
 PAGE = Path(__file__).parents[2] / "docs" / "export.md"
 
@@ -63,7 +64,7 @@ def model():
     return us.Naive(backbone=WIDE["neumf"], **QUICK).fit(log, seeds=2)
 
 
-def session(path) -> onnxruntime.InferenceSession:
+def session(path):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
