@@ -8,7 +8,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 import unskew as us
 from unskew.errors import DataError, ParameterError
-from unskew.evaluation import compared_by, gain
+from unskew.evaluation import compared_by, gain, level_limits
 from unskew.metrics.ranking import ranking_rails
 
 
@@ -117,3 +117,25 @@ def test_a_log_without_clicked_rows_has_nothing_to_judge_by():
     log = us.Log.from_arrays(user=[0, 0, 1], item=[0, 1, 0], click=[1, 0, 1], conversion=[1, 0, 0])
     with pytest.raises(DataError, match="the test log has no clicked row"):
         us.evaluate(Given([[[0.5]]]), log.take(log.click == 0))
+
+
+@pytest.mark.parametrize(("of_seeds", "of_users"), [(0.3, 0.0), (0.0, 1.5), (0.2, 1.0)])
+def test_limits_of_a_level_cover_seeds_and_test_users(of_seeds, of_users):
+    """Fresh seeds and fresh test users in each world; the level to cover is 1 in all of them."""
+    random = np.random.default_rng(1)
+    covered = []
+    for _ in range(400):
+        user = np.repeat(np.arange(60), 10)
+        rate = np.clip(0.3 * np.exp(of_users * random.standard_normal(60) - of_users**2 / 2), 0, 0.95)[user]
+        outcome = (random.random(600) < rate).astype(np.float32)
+        # The mean of the clipped rates by a large sample, so that the model promises what is kept on average.
+        wide = np.clip(0.3 * np.exp(of_users * random.standard_normal(20_000) - of_users**2 / 2), 0, 0.95)
+        score = wide.mean() * (1 + of_seeds * random.standard_normal((5, 1))) * np.ones(600)
+        low, high = level_limits(score, outcome, user)
+        covered.append(low <= 1 <= high)
+    assert 0.9 < np.mean(covered) <= 0.995
+
+
+def test_one_seed_has_no_limits_of_its_level():
+    limits = level_limits(np.full((1, 4), 0.5), np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1]))
+    assert np.isnan(limits).all()

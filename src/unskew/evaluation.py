@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from unskew.errors import DataError, ParameterError
 from unskew.log import Log, require_log
@@ -76,6 +78,39 @@ def _level(score: NDArray[np.float64], outcome: NDArray[np.float32]) -> dict[str
         "nll": nll(score=score, outcome=outcome),
         "mean_over_rate": float(score.mean() / outcome.mean()),
     }
+
+
+def level_limits(
+    score: NDArray[np.float64], outcome: NDArray[Any], user: NDArray[np.integer[Any]]
+) -> tuple[float, float]:
+    r"""The 95 % interval of the mean of ``mean_over_rate`` over seeds, from seeds *and* test users.
+
+    .. math:: \bar L \pm \sqrt{\left(t_{S-1} \frac{s}{\sqrt S}\right)^2 +
+              \left(1.96 \, \frac{\sqrt{\sum_u (\sum_{i \in u} \hat r_i - \bar L r_i)^2}}
+              {\sum_i r_i}\right)^2}
+
+    s is the deviation over the S seeds, which is how far training varies; the second part is how far another
+    sample of as many test users would move the ratio of sums. One seed does not tell how far training varies:
+    its limits are NaN, as with fewer than two users.
+
+    Parameters
+    ----------
+    score
+        Predictions ``[S, n]``.
+    """
+    seeds = len(score)
+    _, group = np.unique(user, return_inverse=True)
+    groups = int(group.max()) + 1
+    if seeds < 2 or groups < 2:
+        return math.nan, math.nan
+    kept = outcome.astype(np.float64)
+    levels = score.mean(axis=1) / kept.mean()
+    level = float(levels.mean())
+    gap = np.bincount(group, weights=score.mean(axis=0) - level * kept)
+    of_users = math.sqrt(groups / (groups - 1) * float(gap @ gap)) / float(kept.sum())
+    of_seeds = float(levels.std(ddof=1)) / math.sqrt(seeds)
+    half = math.hypot(float(stdtrit(seeds - 1, 0.975)) * of_seeds, 1.96 * of_users)
+    return level - half, level + half
 
 
 def compared_by(metric: str, values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -50,6 +50,7 @@ def run(files, tmp_path_factory):
     """A whole run through the command line, with its report."""
     folder = tmp_path_factory.mktemp("runs")
     arguments = ["--data", str(files / "train.parquet"), "--test", str(files / "test.csv")]
+    arguments += ["--test-is", "random"]
     code = main(["run", *arguments, *QUICK, "--out", str(folder / "run"), "--json", str(folder / "out.json")])
     assert code == 0
     return folder / "run"
@@ -95,6 +96,7 @@ class TestRun:
 
     def test_it_prints_short_tables_and_where_the_report_is(self, files, tmp_path, capsys, no_report):
         arguments = ["--data", files / "train.csv", "--test", files / "test.parquet", *QUICK]
+        arguments += ["--test-is", "random"]
         assert main([str(a) for a in ["run", *arguments, "--out", tmp_path / "run"]]) == 0
         out, error = capsys.readouterr()
         for word in ("50 users × 40 items", "ECE of a perfect one", "hits@6", "ips raw", "The report: "):
@@ -103,6 +105,21 @@ class TestRun:
         row = r"^mean_over_rate( +\d\.\d{4} ±\d\.\d{3}[* ]?){3} +– +–$"
         assert re.search(row, out, re.MULTILINE), "a row is one line on a terminal of 80 columns"
         assert error == "", "no bar where there is no terminal"
+
+    def test_a_test_file_counts_as_logged_unless_it_is_said_to_be_random(
+        self, run, files, tmp_path, capsys, no_report
+    ):
+        arguments = ["--data", files / "train.csv", "--test", files / "test.parquet", *QUICK]
+        assert main([str(a) for a in ["run", *arguments, "--out", tmp_path / "run"]]) == 0
+        out = capsys.readouterr().out
+        assert "taken as logged" in out
+        assert "--test-is random" in out
+        assert "? a logged test set cannot tell" in out
+        assert "randomly shown" not in out
+        told = json.loads((tmp_path / "run" / "metrics.json").read_text())
+        assert told["data"]["test_is"] == "logged"
+        assert json.loads((run / "metrics.json").read_text())["data"]["test_is"] == "random"
+        assert 'test_is = "random"' in (run / "config.toml").read_text()
 
     def test_the_folder_has_a_name_by_default(self, files, tmp_path, monkeypatch, no_report):
         monkeypatch.chdir(tmp_path)
@@ -258,6 +275,7 @@ class TestBadArguments:
             (["--data", "coat", "--root", "."], ["train.ascii", "expected", "found"]),
             (["--data", "synthetic", "--root", "."], ["drawn, not read"]),
             (["--test", "x.csv"], ["--test goes with --data FILE"]),
+            (["--test-is", "random"], ["--test-is goes with --test FILE"]),
             (["--backbone", "lstm"], ["unknown backbone 'lstm'", "neumf, mf"]),
             (["--calibrator", "magic"], ["no calibrator 'magic'", "platt"]),
             (["--method", "magic"], ["unknown method 'magic'", "ips"]),

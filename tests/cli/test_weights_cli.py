@@ -38,6 +38,26 @@ def test_weights_are_written_and_their_figures_told(capsys: pytest.CaptureFixtur
     assert figures["calibrated"]["mean_outcome_over_score"] == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.parametrize(("p_min", "decides"), [("0.1", True), ("0.001", False)])
+def test_a_clip_that_decides_is_told_first(
+    p_min: str, decides: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--p-min", p_min, "-o", "out.parquet", "--json", "figures.json"]
+    assert main(["weights", "log.parquet", *COLUMNS, *arguments]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    figures = json.loads(Path("figures.json").read_text())
+    assert figures["clip_decides"] is decides
+    assert (figures["weights"]["clipped_mass"] > 0.1) is decides
+    assert first.startswith(f"✗ {figures['verdict']}") is decides
+    if decides:
+        assert "Lower p_min" in first
+        table = pq.read_table("out.parquet")
+        clicked = np.asarray(table["clicked"])
+        p = np.asarray(table["propensity_calibrated"])[clicked]
+        lost = 1 - np.asarray(table["weight"])[clicked].sum() / (1 / p).sum()
+        assert figures["weights"]["clipped_mass"] == pytest.approx(lost, abs=0.01)
+
+
 def test_folds_clip_and_calibrator_are_taken() -> None:
     arguments = ["--folds", "3", "--p-min", "0.05", "--calibrator", "beta", "-o", "out.parquet"]
     assert main(["weights", "log.parquet", *COLUMNS, *arguments]) == 0

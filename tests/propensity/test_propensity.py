@@ -20,6 +20,7 @@ FIGURES = {
     "nll",
     "brier",
     "auc",
+    "auc_of_chance",
     "mean_over_base_rate",
     "weight_check",
     "effective_sample_size",

@@ -80,6 +80,7 @@ def make_inputs() -> dict[str, Any]:
             "density": log.density,
             "conversion_rate_of_clicks": float(log.known_conversion().mean()),
             "test_rows": len(data.test) if data.test is not None else 0,
+            "test_is": "random",
             **data.facts,
         },
         "propensity": {k: _figures(sketches[k], clicked[k], p.size, random) for k in scores},

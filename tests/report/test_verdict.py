@@ -11,6 +11,7 @@ from unskew.metrics import CalibrationSketch
 from unskew.report.verdict import findings, honesty, improvement, skew, worst_misstatement
 
 HONEST = {"ece": 0.010, "ece_floor": 0.009, "weight_check": 1.02, "nll": 0.25, "auc": 0.74}
+RANDOM = {"test_is": "random"}
 CROOKED = {"ece": 0.080, "ece_floor": 0.009, "weight_check": 2.40, "nll": 0.31, "auc": 0.74}
 PLATT = {"calibrator": "platt"}
 
@@ -97,24 +98,69 @@ def test_honest_scores_are_not_accused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "tone", "words"),
+    ("level", "error", "tone", "words"),
     [
-        (1.43, "bad", "promises 1.43 times the conversions it keeps on the randomly shown test pairs."),
-        (0.70, "bad", "promises 0.70 times"),
-        (
-            1.05,
-            "open",
-            "promises 1.05 times the conversions it keeps on the randomly shown test pairs: right",
-        ),
+        (1.43, 0.05, "bad", "promises 1.43 times the conversions it keeps on the randomly shown test pairs"),
+        (0.70, 0.05, "bad", "promises 0.70 times"),
+        (1.05, 0.02, "open", "(95 % interval 1.03 to 1.07): right within 10 %."),
+        (1.16, 3.20, "open", "more seeds, or a larger test set, would tell"),
+        (1.16, 0.08, "open", "more seeds, or a larger test set, would tell"),
+        (1.43, None, "open", "more seeds, or a larger test set, would tell"),
     ],
 )
-def test_a_random_test_set_shows_what_the_naive_model_promises(level: float, tone: str, words: str) -> None:
-    found = skew({"data": {"density": 0.08}, "methods": {"naive": {"mean_over_rate": {"mean": level}}}})
+def test_a_random_test_set_shows_what_the_naive_model_promises(
+    level: float, error: float | None, tone: str, words: str
+) -> None:
+    limits = {} if error is None else {"low": level - error, "high": level + error}
+    methods = {"naive": {"mean_over_rate": {"mean": level, **limits}}}
+    found = skew({"data": {"density": 0.08, **RANDOM}, "methods": methods})
     assert found.tone == tone
     assert words in found.text
     assert "cannot be measured" not in found.text
     if tone == "bad":
         assert found.short == f"naive model promises {level:.2f} times what it keeps"
+
+
+def test_a_logged_test_set_does_not_show_what_is_skewed() -> None:
+    methods = {"naive": {"mean_over_rate": {"mean": 1.43, "low": 1.4, "high": 1.46}}}
+    for data in ({"test_is": "logged"}, {}):
+        found = skew({"data": data, "methods": methods})
+        assert found.tone == "open"
+        assert "randomly shown" not in found.text
+        assert "as chosen as the clicks it learned from" in found.text
+
+
+@pytest.mark.parametrize(("difference", "p_holm"), [(0.02, 0.001), (-0.02, 0.001), (0.02, 0.2)])
+def test_a_logged_test_set_never_tells_whether_debiasing_helped(difference: float, p_holm: float) -> None:
+    found = improvement({**compared(difference, p_holm), "data": {"test_is": "logged"}})
+    assert (found.tone, found.short) == ("open", "a logged test set cannot tell")
+    assert "the naive model looks best whether it is or not" in found.text
+
+
+@pytest.mark.parametrize(
+    ("auc", "chance", "tone"),
+    [(0.74, 0.52, "good"), (0.517, 0.53, "open"), (0.517, 0.503, "open"), (0.58, 0.60, "open")],
+)
+def test_a_propensity_that_knows_next_to_nothing_gets_no_tick(auc: float, chance: float, tone: str) -> None:
+    figures = {**HONEST, "auc": auc, "auc_of_chance": chance}
+    for calibrator, raw in (("platt", CROOKED), ("platt", HONEST), ("none", figures)):
+        found = honesty({"propensity": {"raw": raw, "calibrated": figures}}, {"calibrator": calibrator}, {})
+        assert found.tone == tone
+        assert ("know next to nothing" in found.short) == (tone == "open")
+
+
+@pytest.mark.parametrize(("mass", "tone"), [(0.02, "good"), (0.11, "bad"), (0.64, "bad")])
+@pytest.mark.parametrize("raw", [HONEST, CROOKED])
+def test_where_the_clip_decides_no_propensity_is_repaired(
+    raw: dict[str, float], mass: float, tone: str
+) -> None:
+    figures = {**HONEST, "clipped": 0.4, "clipped_mass": mass}
+    found = honesty({"propensity": {"raw": raw, "calibrated": figures}, "p_min": 0.05}, PLATT, {})
+    assert found.tone == tone
+    if tone == "bad":
+        assert "the clip takes" in found.short
+        assert "repaired" not in found.short
+        assert "Give a lower p_min" in found.text
 
 
 def levels(naive: float, raw: float, calibrated: float, signs: tuple[int, int], auc: int = 0) -> Any:
@@ -126,6 +172,7 @@ def levels(naive: float, raw: float, calibrated: float, signs: tuple[int, int], 
     means = {"naive": naive, "ips_raw": raw, "ips": calibrated}
     order = {"difference": 0.01 * auc, "low": 0.0, "high": 0.02, "p_holm": 0.01 if auc else 0.5}
     return {
+        "data": RANDOM,
         "methods": {
             key: {"mean_over_rate": {"mean": mean}, "nll": {"mean": mean - 0.8}, "auc": {"mean": 0.7}}
             for key, mean in means.items()
@@ -180,6 +227,7 @@ def test_without_a_test_of_differences_the_levels_are_told_without_a_judgement()
 def compared(difference: float, p_holm: float) -> dict[str, Any]:
     test = {"difference": difference, "low": difference - 0.01, "high": difference + 0.01, "p_holm": p_holm}
     return {
+        "data": RANDOM,
         "methods": {"naive": {"auc": {"mean": 0.70}}, "ips": {"auc": {"mean": 0.70 + difference}}},
         "comparison": {"ips": {"auc": test}},
     }

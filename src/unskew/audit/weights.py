@@ -36,6 +36,7 @@ from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.estimator import require
 from unskew.files import whole_file
 from unskew.metrics import CalibrationSketch, mean_outcome_over_score, wce
+from unskew.metrics.weights import MOST_CLIPPED_MASS
 from unskew.progress import SILENT, Progress
 from unskew.tables import Paths, expand_paths, require_columns, text_columns
 
@@ -82,9 +83,33 @@ class WeightsResult:
         """Figures of the calibrated weights of the clicked rows."""
         return weight_figures(self.calibrated, p_min=self.p_min)
 
+    @property
+    def clip_decides(self) -> bool:
+        """Whether the clip takes more than 10 % (``MOST_CLIPPED_MASS``) of the sum of 1/p̂."""
+        return self.weights is not None and self.weights.clipped_mass > MOST_CLIPPED_MASS
+
+    @property
+    def verdict(self) -> str:
+        """What the clip does to the weights, in a sentence or two."""
+        figures = self.weights
+        if figures is None:
+            return "There are no finite weights of clicked rows to judge."
+        taken = (
+            f"The clip at p_min = {figures.p_min:g} takes {100 * figures.clipped_mass:.2g} % of the sum of"
+            f" the weights 1/p̂ ({100 * figures.clipped:.4g} % of the clicked rows are below it)"
+        )
+        if not self.clip_decides:
+            return f"{taken}."
+        return (
+            f"{taken}: what is left is the clip's, not the propensities'. Lower p_min (--p-min); the smallest"
+            f" p̂ of a clicked row is {1 / figures.largest:.2g}."
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and text."""
         return {
+            "verdict": self.verdict,
+            "clip_decides": self.clip_decides,
             "rows": self.rows,
             "folds": self.folds,
             "calibrator": self.calibrators[0].name,

@@ -38,8 +38,10 @@ def print_audit(result: AuditResult) -> None:
 
 
 def print_weights(result: WeightsResult, out: str) -> None:
-    """What the weights are, before and after."""
+    """Where the clip decides, that before anything else; then what the weights are, before and after."""
     console = plain_console()
+    if result.clip_decides:
+        console.print(Text.assemble(("✗", "bold red"), " ", result.verdict), soft_wrap=True)
     table = Table(title="Weights of the clicked rows", title_justify="left")
     for title in ("", "as given", "calibrated"):
         table.add_column(title, justify="right" if title else "left")

@@ -22,7 +22,14 @@ def run(
         typer.Option("--option", help="KEY=VALUE for the dataset's loader, e.g. n_users=200; repeatable."),
     ] = None,
     test: Annotated[
-        str | None, typer.Option(help="With a file: a file of randomly shown pairs to test on.")
+        str | None, typer.Option(help="With a file: a file of pairs with their conversions to test on.")
+    ] = None,
+    test_is: Annotated[
+        str | None,
+        typer.Option(
+            help="With --test: random (its pairs were shown at random) or logged (biased as the training log"
+            " is) [logged]."
+        ),
     ] = None,
     user: Annotated[str, typer.Option(help="With a file: the column of user ids.")] = "user",
     item: Annotated[str, typer.Option(help="With a file: the column of item ids.")] = "item",
@@ -79,6 +86,7 @@ def run(
     columns = {
         "train": data,
         "test": test,
+        "test_is": test_is or "logged",
         "user": user,
         "item": item,
         "click": click,
@@ -87,7 +95,9 @@ def run(
         "duplicates": duplicates,
     }
     name = "files" if is_file else data
-    flags = {**FLAGS, **({key: f"--{key}" for key in columns} | {"train": "--data"} if is_file else {})}
+    flags = dict(FLAGS)
+    if is_file:
+        flags |= {key: f"--{key.replace('_', '-')}" for key in columns} | {"train": "--data"}
     options: dict[str, Any] = {}
     if name in DATASETS:
         options = loader_options(option or (), DATASETS[name], flags)
@@ -99,6 +109,10 @@ def run(
             raise ParameterError("--test is empty", remedy="name a file, or leave it out")
     elif test is not None:
         raise ParameterError("--test goes with --data FILE", remedy="leave it out, or give a file as --data")
+    if test_is is not None and test is None:
+        raise ParameterError("--test-is goes with --test FILE", remedy="leave it out, or give --test")
+    if test_is not in (None, "random", "logged"):
+        raise ParameterError(f"--test-is must be random or logged, not {test_is!r}", remedy="give either")
 
     from unskew.progress import progress_bars
     from unskew.report import overview_svg, render_run_report

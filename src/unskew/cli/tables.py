@@ -33,6 +33,11 @@ def print_run(metrics: Mapping[str, Any], findings: Sequence[Finding] = ()) -> N
             f"  ! {unclicked:,} listed rows are not clicked, and pairs that are not listed count as not"
             f" clicked too. If the {data['rows']:,} rows are all that was shown, give --space impressions."
         )
+    if data["test_is"] == "logged":
+        console.print(
+            "  ! The test set is taken as logged: its clicks are as biased as those of training. If its pairs"
+            " were shown at random, give --test-is random."
+        )
     console.print(f"protocol: {metrics['protocol']}", style="dim")
     for label in metrics["labels"]:
         console.print(f"  · {label}", style="dim")
@@ -96,7 +101,8 @@ def _propensity_table(propensity: Mapping[str, Any]) -> Table:
 def _method_table(metrics: Mapping[str, Any]) -> Table:
     methods = metrics["methods"]
     seeds = len(next(iter(methods.values()))["auc"]["seeds"])
-    table = _table(f"Conversion models on randomly shown pairs (mean ± deviation of {seeds} seeds)")
+    shown = "randomly shown pairs" if metrics["data"]["test_is"] == "random" else "a logged, biased test set"
+    table = _table(f"Conversion models on {shown} (mean ± deviation of {seeds} seeds)")
     table.add_column("metric")
     for key in methods:
         table.add_column(key.replace("_", " "), justify="right")

@@ -86,7 +86,7 @@ def load(
     extra = {}
     if (folder / PROPENSITIES).is_file():
         extra["shipped_propensities"] = _matrix(folder / PROPENSITIES, N_USERS, N_ITEMS)
-    return Dataset(name="coat", train=train, test=test, facts=facts, extra=extra)
+    return Dataset(name="coat", test_is="random", train=train, test=test, facts=facts, extra=extra)
 
 
 def _find(folder: Path, name: str) -> Path | None:

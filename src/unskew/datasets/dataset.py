@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Protocol = Literal["honest", "paper"]
 
+TestIs = Literal["random", "logged"]
+"""How the pairs of a test set came to be seen: shown at random, or logged (and so chosen) as in training."""
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -32,7 +35,10 @@ class Dataset:
     train
         The biased log O (missing not at random).
     test
-        Randomly shown pairs with their conversions (missing at random); None if there are none.
+        Pairs with their conversions to judge models by; None if there are none.
+    test_is
+        ``"random"`` where the test pairs were shown at random (missing at random). On ``"logged"`` ones a
+        biased model looks good; nobody's word for random is taken for granted, so that this is the default.
     validation
         Randomly shown pairs to select on, where the published split has them (KuaiRand); otherwise the
         validation split is cut from ``train``.
@@ -52,6 +58,7 @@ class Dataset:
     truth: Truth | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    test_is: TestIs = "logged"
 
 
 def without_leaked_cells(train: Log, test: Log, protocol: Protocol) -> tuple[Log, dict[str, Any]]:

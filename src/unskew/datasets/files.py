@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from unskew.datasets.dataset import Dataset, Protocol, errors_name, without_leaked_cells
+from unskew.datasets.dataset import Dataset, Protocol, TestIs, errors_name, without_leaked_cells
 from unskew.errors import DataError, ParameterError
 from unskew.log import Duplicates, Log, Space
 from unskew.tables import Paths, column_names, concatenate, expand_paths, read_files
@@ -93,6 +93,7 @@ def load(
     duplicates: Duplicates = "error",
     keep: Sequence[str] = (),
     unseen: Literal["error", "drop"] = "error",
+    test_is: TestIs = "logged",
 ) -> Dataset:
     """Your own files as a dataset, with one mapping of columns.
 
@@ -101,12 +102,15 @@ def load(
     root
         The folder that relative paths start from; without ``train``, the training log itself.
     train, test, validation
-        Each a file, a folder, a glob, or several. Test and validation rows are randomly shown pairs with
-        their conversions. Where they lack the click column, every row counts; where they have it, the
-        clicked rows do, since the others have no conversion to judge by.
+        Each a file, a folder, a glob, or several. Test and validation rows are pairs with their conversions,
+        at best shown at random (``test_is``). Where they lack the click column, every row counts; where they
+        have it, the clicked rows do, since the others have no conversion to judge by.
     unseen
         What to do with test and validation rows of users or items that are not in ``train``: ``"error"``,
         or ``"drop"`` and count them in ``facts``.
+    test_is
+        ``"random"``: the test pairs were shown at random. ``"logged"``: they were seen as the training pairs
+        were (a next day's log), so that they are biased in the same way, and reports say so.
 
     Notes
     -----
@@ -115,6 +119,8 @@ def load(
     """
     if unseen not in ("error", "drop"):
         raise ParameterError(f"unseen must be 'error' or 'drop', not {unseen!r}", remedy="give one of these")
+    if test_is not in get_args(TestIs):
+        raise ParameterError(f"test_is must be 'random' or 'logged', not {test_is!r}", remedy="give either")
     if train is None:
         if root is None:
             raise ParameterError("the dataset 'files' needs a training log", remedy="give train= or root=")
@@ -165,6 +171,7 @@ def load(
         test=held_out.get("test"),
         validation=held_out.get("validation"),
         facts=facts,
+        test_is=test_is,
     )
 
 

@@ -120,7 +120,9 @@ def load(
         "has_official_size": standard == "all" and (len(shown), len(at_random)) == OFFICIAL_ROWS,
         **_overlap_in_time(_column(shown, "date"), _column(at_random, "date")),
     }
-    return Dataset(name="kuairand", train=train, test=test, validation=validation, facts=facts)
+    return Dataset(
+        name="kuairand", train=train, test=test, validation=validation, facts=facts, test_is="random"
+    )
 
 
 def _find(top: Path, expected: list[str]) -> Path:

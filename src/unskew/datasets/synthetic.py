@@ -166,6 +166,7 @@ def load(
         train=train,
         test=test,
         truth=Truth(propensity=propensity, conversion=conversion, labels=labels),
+        test_is="random",
         facts={**leak, "options": drawn, "note": "drawn from a known model; no real people"},
     )
 

@@ -84,7 +84,7 @@ def load(
         "has_official_size": sizes == OFFICIAL_ROWS,
         "note": "test: 10 songs shown at random to each of 5,400 users",
     }
-    return Dataset(name="yahoo_r3", train=train, test=test, facts=facts)
+    return Dataset(name="yahoo_r3", test_is="random", train=train, test=test, facts=facts)
 
 
 def _ratings(path: Path) -> tuple[NDArray[np.int64], str]:

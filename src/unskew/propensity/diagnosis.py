@@ -13,7 +13,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.metrics import CalibrationSketch, auc, brier, ece, nll, noise_floor, wce, weight_diagnostics
+from unskew.metrics import (
+    CalibrationSketch,
+    auc_beyond_chance,
+    brier,
+    ece,
+    nll,
+    noise_floor,
+    wce,
+    weight_diagnostics,
+)
+
+CHANCE_ERRORS = 1.96
+"""A propensity without any knowledge is so many standard errors above an AUC of one half in 1 of 40 cases."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +39,8 @@ class PropensityFigures:
     nll: float
     brier: float
     auc: float
+    auc_of_chance: float
+    """What AUC a propensity without any knowledge exceeds in 1 of 40 cases at this sample size."""
     mean_over_base_rate: float
     weight_check: float
     """Σ_O 1/p ÷ |D|; 1 for true propensities."""
@@ -45,6 +59,7 @@ def propensity_figures(
     population_size: int,
 ) -> PropensityFigures:
     """Figures from a sketch of held-out cells and the propensities of the clicked rows."""
+    chance = auc_beyond_chance(sketch=sketch)
     weights = weight_diagnostics(propensity=on_clicks, p_min=p_min, population_size=population_size)
     return PropensityFigures(
         ece=ece(sketch=sketch),
@@ -52,7 +67,8 @@ def propensity_figures(
         wce=wce(sketch=sketch),
         nll=nll(sketch=sketch),
         brier=brier(sketch=sketch),
-        auc=auc(sketch=sketch),
+        auc=chance.auc,
+        auc_of_chance=0.5 + CHANCE_ERRORS * chance.standard_error,
         mean_over_base_rate=sketch.mean_score / sketch.base_rate,
         weight_check=math.nan if weights.weight_check is None else weights.weight_check,
         effective_sample_size=weights.effective_sample_size,

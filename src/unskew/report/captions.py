@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from unskew.metrics import CalibrationSketch, reliability_curve
-from unskew.report.judging import beyond_noise, level_of
+from unskew.report.judging import beyond_noise, level_of, tested_on
 from unskew.report.plots.methods import shown_metrics
 from unskew.report.plots.reliability import CURVE_BINS
 from unskew.report.plots.truth import deviation
@@ -36,7 +36,7 @@ def overview(metrics: Mapping[str, Any]) -> str:
     if not truth_known and not tested:
         parts.append("right, honest weights lie on the line at 1")
     if tested:
-        parts.append("right, the models on a randomly shown test set: how much they promise, and their order")
+        parts.append(f"right, the models on {tested_on(metrics)}: how much they promise, and their order")
     return "; ".join(parts) + "; each is taken up below."
 
 

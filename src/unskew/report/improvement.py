@@ -12,6 +12,7 @@ from unskew.report.judging import (
     Finding,
     Tone,
     beyond_noise,
+    is_random,
     level_of,
     main_first,
     ranks,
@@ -38,6 +39,13 @@ from unskew.report.words import (
 
 QUESTION = "Did debiasing help?"
 
+LOGGED = (
+    "The test set is logged: its clicks were chosen as those of training were, and on them the naive model"
+    " looks best whether it is or not. `unskew compare` on this run's folder weighs the clicks that the"
+    " models held out. If the test pairs were shown at random, say so (--test-is random)."
+)
+"""What metrics on a biased test set are worth."""
+
 
 def improvement(metrics: Mapping[str, Any]) -> Finding:
     """Whether any method beat the naive model beyond noise, in level and in order."""
@@ -60,7 +68,10 @@ def improvement(metrics: Mapping[str, Any]) -> Finding:
     keys = main_first(comparison)
     orders = [order for key in keys if (order := compared(key, comparison[key], methods))]
     tone, short = _judged(keys[0], comparison[keys[0]])
-    paragraphs = (" ".join(promises(methods, comparison)), " ".join(orders), " ".join(estimated))
+    warning = ""
+    if not is_random(metrics):
+        tone, short, warning = "open", "a logged test set cannot tell", LOGGED
+    paragraphs = (warning, " ".join(promises(methods, comparison)), " ".join(orders), " ".join(estimated))
     return Finding(QUESTION, tone, short, tuple(paragraph for paragraph in paragraphs if paragraph))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,9 +16,11 @@ LEVEL = "mean_over_rate"
 
 LEVEL_TOLERANCE = 0.1
 """A model that promises within this share of what it keeps passes as right: a test set of some thousand
-pairs tells the conversion rate itself to 3 to 5 %."""
+pairs tells the conversion rate itself to 3 to 5 %. Right or off is said where the whole interval is."""
 
 Tone = Literal["good", "bad", "open"]
+
+Standing = Literal["right", "off", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,33 @@ def level_of(methods: Mapping[str, Any], key: str) -> float:
     return real((methods.get(key) or {}).get(LEVEL, {}).get("mean"))
 
 
+def level_standing(methods: Mapping[str, Any], key: str) -> Standing:
+    """Whether a method's level is within the tolerance of 1, beyond it, or not decided by its interval.
+
+    Examples
+    --------
+    >>> levels = {"a": (0.95, 1.08), "b": (1.21, 1.9), "c": (0.8, 1.52)}
+    >>> methods = {key: {LEVEL: {"low": low, "high": high}} for key, (low, high) in levels.items()}
+    >>> [level_standing(methods, key) for key in "abc"]
+    ['right', 'off', 'undecided']
+    """
+    of = (methods.get(key) or {}).get(LEVEL, {})
+    low, high = real(of.get("low")), real(of.get("high"))
+    if low > 1 + LEVEL_TOLERANCE or high < 1 - LEVEL_TOLERANCE:
+        return "off"
+    return "right" if low >= 1 - LEVEL_TOLERANCE and high <= 1 + LEVEL_TOLERANCE else "undecided"
+
+
+def is_random(metrics: Mapping[str, Any]) -> bool:
+    """Whether the test pairs were shown at random; a test set of which nothing is said counts as logged."""
+    return bool((metrics.get("data") or {}).get("test_is") == "random")
+
+
+def tested_on(metrics: Mapping[str, Any]) -> str:
+    """What the test set is, in a sentence."""
+    return "the randomly shown test pairs" if is_random(metrics) else "the clicks of the logged test set"
+
+
 def times(level: float) -> str:
     """A level in words.
 
@@ -63,6 +93,14 @@ def times(level: float) -> str:
     '1.43 times'
     """
     return f"{number(level, 2)} times"
+
+
+def level_bracket(methods: Mapping[str, Any], key: str) -> str:
+    """The interval of a method's level, in brackets; empty if unknown."""
+    of = (methods.get(key) or {}).get(LEVEL, {})
+    low, high = real(of.get("low")), real(of.get("high"))
+    known = math.isfinite(low) and math.isfinite(high)
+    return f" (95 % interval {number(low, 2)} to {number(high, 2)})" if known else ""
 
 
 def ranks(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from unskew.metrics import CalibrationSketch
 from unskew.report import captions, plots
+from unskew.report.judging import is_random, tested_on
 from unskew.report.page import Picture, picture, render
 from unskew.report.plots.overview import TITLE
 from unskew.report.tables import methods_table, propensity_table, settings_rows, truth_table
@@ -65,6 +66,8 @@ def render_run_report(
         propensity=propensity_table(figures) if figures else None,
         methods=methods_table(methods, comparison, rails) if methods else None,
         tested=bool(comparison),
+        test_set=tested_on(metrics),
+        random_test=is_random(metrics),
         truth=truth_table(truth) if truth.get("estimates") else None,
         predictor=truth.get("predictor"),
         settings=settings_rows(config),
@@ -159,7 +162,8 @@ def _data_line(data: Mapping[str, Any]) -> str:
         share = f" ({percent(data['density'])} of pairs)" if data.get("density") is not None else ""
         parts.append(f"{counted(data['clicks'], 'click')}{share}")
     if data.get("test_rows"):
-        parts.append(f"{number(data.get('test_rows_judged', data['test_rows']), 0)} test pairs")
+        kind = "randomly shown" if data.get("test_is") == "random" else "logged"
+        parts.append(f"{number(data.get('test_rows_judged', data['test_rows']), 0)} {kind} test pairs")
     if data.get("leaked_cells_dropped"):
         parts.append(f"{number(data['leaked_cells_dropped'], 0)} leaked test pairs dropped")
     return " · ".join(parts)

@@ -9,8 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unskew.metrics import CalibrationSketch, reliability_curve
+from unskew.metrics.weights import MOST_CLIPPED_MASS
 from unskew.report.improvement import improvement
-from unskew.report.judging import LEVEL_TOLERANCE, Finding, Tone, level_of, times
+from unskew.report.judging import (
+    LEVEL_TOLERANCE,
+    Finding,
+    Tone,
+    is_random,
+    level_bracket,
+    level_of,
+    level_standing,
+    tested_on,
+    times,
+)
 from unskew.report.plots.reliability import CURVE_BINS
 from unskew.report.plots.truth import deviation
 from unskew.report.words import brief, filled, listed, moved, percent, real
@@ -49,14 +60,10 @@ def skew(metrics: Mapping[str, Any]) -> Finding:
     data = metrics.get("data", {})
     seen = f"Conversions are known for {percent(data.get('density'))} of the pairs, those that were clicked."
     estimated = _naive_estimate(metrics)
-    level = level_of(filled(metrics.get("methods")), "naive")
-    promised = (
-        f"The naive model, which learns from them alone, promises {times(level)} the conversions it keeps on"
-        " the randomly shown test pairs"
-        + (f": right within {percent(LEVEL_TOLERANCE)}." if abs(level - 1) <= LEVEL_TOLERANCE else ".")
-    )
-    learnt = (promised,) if math.isfinite(level) else ()
-    crooked = abs(level - 1) > LEVEL_TOLERANCE
+    methods = filled(metrics.get("methods"))
+    level, standing = level_of(methods, "naive"), level_standing(methods, "naive")
+    learnt = (_promised(metrics),) if math.isfinite(level) else ()
+    crooked = standing == "off" and is_random(metrics)
     if estimated is None:
         untold = (
             () if learnt else ("How much that skews what is learnt cannot be measured without the truth.",)
@@ -72,6 +79,24 @@ def skew(metrics: Mapping[str, Any]) -> Finding:
     if crooked:
         short = f"naive model promises {times(level)} what it keeps"
     return Finding(question, tone, short, told)
+
+
+def _promised(metrics: Mapping[str, Any]) -> str:
+    """What the naive model promises and keeps, and how surely that is known."""
+    methods = filled(metrics.get("methods"))
+    standing = level_standing(methods, "naive")
+    told = (
+        f"The naive model, which learns from them alone, promises {times(level_of(methods, 'naive'))} the"
+        f" conversions it keeps on {tested_on(metrics)}{level_bracket(methods, 'naive')}"
+    )
+    if not is_random(metrics):
+        return f"{told}; those are as chosen as the clicks it learned from, so that its skew does not show."
+    ending = {
+        "right": f": right within {percent(LEVEL_TOLERANCE)}.",
+        "off": ".",
+        "undecided": ": more seeds, or a larger test set, would tell whether that is right or off.",
+    }
+    return told + ending[standing]
 
 
 def _naive_estimate(metrics: Mapping[str, Any]) -> tuple[bool, str, str] | None:
@@ -92,9 +117,10 @@ def _naive_estimate(metrics: Mapping[str, Any]) -> tuple[bool, str, str] | None:
 
 
 def _predictable(metrics: Mapping[str, Any]) -> str:
-    auc = real(metrics.get("propensity", {}).get("calibrated", {}).get("auc"))
-    if auc > PREDICTABLE_AUC:
-        return f"Which pairs are clicked can be predicted (AUC {brief(auc)}), so they are no random sample."
+    figures = metrics.get("propensity", {}).get("calibrated", {})
+    if tells_apart(figures):
+        auc = brief(figures.get("auc"))
+        return f"Which pairs are clicked can be predicted (AUC {auc}), so they are no random sample."
     return "Which pairs are clicked could hardly be predicted."
 
 
@@ -107,34 +133,78 @@ def honesty(
     raw, after = figures.get("raw"), figures.get("calibrated")
     if raw is None or after is None:
         return Finding(question, "open", "propensities not judged", ("No propensities were judged.",))
+    calibrator = str(config.get("calibrator", "calibration"))
+    judged = raw if calibrator == "none" else after
+    told = (_before(raw, sketches), *_calibrated(raw, after, calibrator))
+    p_min = metrics.get("p_min", config.get("p_min"))
+    if real(judged.get("clipped_mass")) > MOST_CLIPPED_MASS:
+        short = f"the clip takes {percent(judged['clipped_mass'])} of the weights"
+        return Finding(question, "bad", short, (_clip(judged, p_min), *told))
+    if is_honest(judged) and not tells_apart(judged):
+        return Finding(question, "open", "propensities know next to nothing", (*told, _chance(judged)))
+    return Finding(question, *_headline(raw, after, calibrator), told)
+
+
+def _before(raw: Mapping[str, Any], sketches: Mapping[str, CalibrationSketch]) -> str:
     off = listed(_faults(raw))
     before = f"The raw propensities are {f'miscalibrated ({off})' if off else 'honest'}: {_told(raw)}."
     worst = worst_misstatement(sketches.get("raw"))
     if worst is not None and not is_honest(raw):
         before += f" Where they say {percent(worst.said)}, {percent(worst.seen)} were clicked."
-    calibrator = str(config.get("calibrator", "calibration"))
+    return before
+
+
+def _calibrated(raw: Mapping[str, Any], after: Mapping[str, Any], calibrator: str) -> tuple[str, ...]:
     if calibrator == "none":
-        tone: Tone = "good" if is_honest(raw) else "bad"
-        short = "raw propensities honest" if is_honest(raw) else "raw propensities miscalibrated"
-        return Finding(question, tone, short, (f"{before} No calibrator was used.",))
-    name = calibrator.replace("_", " ").capitalize()
-    change = real(after.get("nll")) - real(raw.get("nll"))
-    text = f"After {name}: {_told(after)}; the NLL {moved(raw.get('nll'), after.get('nll'))}."
+        return ("No calibrator was used.",)
+    text = f"After {_name(calibrator)}: {_told(after)}; the NLL {moved(raw.get('nll'), after.get('nll'))}."
     if abs(real(after.get("auc")) - real(raw.get("auc"))) < 0.005:
         text += (
             f" Their AUC stays at {brief(after.get('auc'))}: calibration changes how sure they are, not which"
             " pairs they put first."
         )
+    return (text,)
+
+
+def _headline(raw: Mapping[str, Any], after: Mapping[str, Any], calibrator: str) -> tuple[Tone, str]:
+    """The tone, and what became of the propensities in a few words."""
+    if calibrator == "none":
+        honest = is_honest(raw)
+        return ("good", "raw propensities honest") if honest else ("bad", "raw propensities miscalibrated")
+    name = _name(calibrator)
     if is_honest(after):
-        short = "propensities honest" if is_honest(raw) else f"propensities repaired by {name}"
-        return Finding(question, "good", short, (before, text))
-    better = change < 0
-    return Finding(
-        question,
-        "open" if better else "bad",
-        f"{name} helped, not fully" if better else f"{name} did not help",
-        (before, text),
+        return "good", "propensities honest" if is_honest(raw) else f"propensities repaired by {name}"
+    if real(after.get("nll")) < real(raw.get("nll")):
+        return "open", f"{name} helped, not fully"
+    return "bad", f"{name} did not help"
+
+
+def _name(calibrator: str) -> str:
+    return calibrator.replace("_", " ").capitalize()
+
+
+def _clip(figures: Mapping[str, Any], p_min: Any) -> str:
+    return (
+        f"The clip at p_min = {brief(p_min, 2)} takes {percent(figures.get('clipped_mass'))} of the sum of"
+        f" the weights 1/p ({percent(figures.get('clipped'))} of the clicks are below it): what the methods"
+        " learn is decided by the clip, not by the propensities. Give a lower p_min."
     )
+
+
+def _chance(figures: Mapping[str, Any]) -> str:
+    chance = real(figures.get("auc_of_chance"))
+    beside = f", and chance alone would reach {brief(chance)} at this size" if math.isfinite(chance) else ""
+    return (
+        f"They hardly know which pairs are clicked (AUC {brief(figures.get('auc'))}{beside}): weights from"
+        " them are nearly constant, and debias next to nothing. Either clicks are nearly random here, or the"
+        " propensity needs features, more data or longer training."
+    )
+
+
+def tells_apart(figures: Mapping[str, Any]) -> bool:
+    """Whether propensities put clicked pairs first, beyond chance and by more than a trifle."""
+    auc, chance = real(figures.get("auc")), real(figures.get("auc_of_chance"))
+    return auc > PREDICTABLE_AUC and not auc <= chance
 
 
 def is_honest(figures: Mapping[str, Any]) -> bool:

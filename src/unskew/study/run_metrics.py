@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unskew.datasets import Dataset
 from unskew.debias import Debiaser
-from unskew.evaluation import CUTOFFS, compared_by, evaluate
+from unskew.evaluation import CUTOFFS, compared_by, evaluate, level_limits
 from unskew.log import Log
 from unskew.metrics.ranking import ranking_rails
 from unskew.metrics.significance import holm, paired_test, summarise
@@ -38,6 +38,7 @@ def data_facts(dataset: Dataset) -> dict[str, Any]:
         "conversion_rate_of_clicks": float(log.known_conversion().mean()),
         "test_rows": 0 if dataset.test is None else len(dataset.test),
         "test_rows_judged": 0 if dataset.test is None else dataset.test.n_clicks,
+        "test_is": None if dataset.test is None else dataset.test_is,
         "leaked_cells_dropped": 0,
         **dataset.facts,
     }
@@ -83,10 +84,16 @@ def metrics_on_test(models: Mapping[str, Debiaser], dataset: Dataset) -> dict[st
     assert dataset.test is not None
     test = dataset.test
     values = {key: evaluate(model, test) for key, model in models.items()}
+    summaries: dict[str, dict[str, Any]] = {
+        key: {name: summarise(seeds) for name, seeds in of.items()} for key, of in values.items()
+    }
+    rows, outcome = test.take(test.clicked), test.known_conversion()
+    for key, of in summaries.items():
+        if "mean_over_rate" in of:
+            low, high = level_limits(models[key].predict_each(rows), outcome, rows.user)
+            of["mean_over_rate"] |= {"low": low, "high": high}
     return {
-        "methods": {
-            key: {name: summarise(seeds) for name, seeds in of.items()} for key, of in values.items()
-        },
+        "methods": summaries,
         "comparison": _comparison(values),
         "rails": ranking_rails(user=test.user[test.clicked], outcome=test.known_conversion(), ks=CUTOFFS),
     }
