@@ -15,7 +15,9 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from safetensors import SafetensorError
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import Module
@@ -28,7 +30,11 @@ from unskew.estimator import Estimator, require, require_types
 from unskew.files import CONFIG, RUN, whole_folder
 from unskew.manifest import MANIFEST, faults, write_manifest
 from unskew.toml_text import to_toml
-from unskew.vocabulary import Vocabulary
+from unskew.vocabulary import TEXT, Vocabulary, as_arrow
+
+IDS_AT_ONCE = 1 << 16
+IDS_BUFFER_BYTES = 1 << 20
+"""Ids that are read at a time, and bytes of their file: a file of a few kilobytes may hold very many."""
 
 FORMAT = 2
 """Raised when a folder of an earlier version can no longer be read."""
@@ -135,17 +141,43 @@ class SavedFolder:
             raise self.damaged(name, error) from error
         return {key[len(prefix) :]: value for key, value in everything.items() if key.startswith(prefix)}
 
+    def check_shapes(self, build: Callable[[int, int], Mapping[str, Module]], name: str) -> None:
+        """An error where a file of weights has other shapes than the config and the number of ids ask for.
+
+        Only what the files declare is looked at, so that a wrong size takes no memory: ``build`` makes the
+        networks, by the prefix of their weights, of so many users and items, on a device that holds nothing.
+        """
+        sizes = [self._number_of_ids(each) for each in ("users", "items")]
+        try:
+            with torch.device("meta"):
+                networks = build(*sizes)
+        except (RuntimeError, OverflowError, TypeError) as error:  # A TypeError: beyond 64 bits.
+            told = str(error).splitlines()[0]
+            raise self.damaged(CONFIG, f"no network is of such sizes: {told}") from error
+        try:
+            with safe_open(self._path(name), "pt") as file:
+                found = {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise self.damaged(name, error) from error
+        for prefix, network in networks.items():
+            for key, weight in network.state_dict().items():
+                self._require_shape(name, prefix + key, found.get(prefix + key), list(weight.shape))
+
+    def _require_shape(self, name: str, key: str, found: list[int] | None, wanted: list[int]) -> None:
+        if found is None:
+            raise self.damaged(name, f"{key} is missing")
+        if found != wanted:
+            raise self.damaged(name, f"{key} has shape {found}, where {CONFIG} and the ids ask for {wanted}")
+
     def fill(self, network: Module, name: str, prefix: str) -> None:
         """Put saved weights into a network that has exactly these, all of them finite."""
         found, wanted = self.tensors(name, prefix), network.state_dict()
         for key in sorted(found.keys() ^ wanted.keys()):
             raise self.damaged(name, f"{prefix}{key} is {'missing' if key in wanted else 'unknown'}")
         for key, weight in wanted.items():
-            if found[key].shape != weight.shape or found[key].dtype != weight.dtype:
-                told, asked = (f"{list(each.shape)} of {each.dtype}" for each in (found[key], weight))
-                raise self.damaged(
-                    name, f"{prefix}{key} has shape {told}, where {CONFIG} and the ids ask for {asked}"
-                )
+            self._require_shape(name, prefix + key, list(found[key].shape), list(weight.shape))
+            if found[key].dtype != weight.dtype:
+                raise self.damaged(name, f"{prefix}{key} is {found[key].dtype}, not {weight.dtype}")
             if not found[key].isfinite().all():
                 raise self.damaged(name, f"{prefix}{key} holds NaN or infinity")
         network.load_state_dict(found)
@@ -154,21 +186,41 @@ class SavedFolder:
         """The ids of users or items."""
         file = f"{name}.parquet"
         path = self._path(file)
+        parts: list[NDArray[Any]] = []
         try:
-            table = pq.read_table(path)
+            with pq.ParquetFile(path, pre_buffer=False, buffer_size=IDS_BUFFER_BYTES) as source:
+                schema = source.schema_arrow
+                metadata = schema.metadata or {}
+                if "id" not in schema.names or b"name" not in metadata:
+                    raise self.damaged(file, "it has no column 'id', or no name")
+                kind = schema.field("id").type
+                if not (pa.types.is_integer(kind) or is_text(kind)):
+                    raise self.damaged(file, f"ids are {kind}")
+                for record in source.iter_batches(IDS_AT_ONCE, columns=["id"]):
+                    parts.append(self._ids(file, record.column("id"), parts[-1][-1:] if parts else None))
         except (pa.ArrowException, OSError) as error:
             raise self.damaged(file, error) from error
-        metadata = table.schema.metadata or {}
-        if "id" not in table.column_names or b"name" not in metadata:
-            raise self.damaged(file, "it has no column 'id', or no name")
-        ids = table.column("id")
-        if not (pa.types.is_integer(ids.type) or is_text(ids.type)):
-            raise self.damaged(file, f"ids are {ids.type}")
-        # Codes are positions, so that ids must be there, distinct and in order.
-        array = np.array(ids.to_pylist())
-        if not len(array) or ids.null_count or not (array[:-1] < array[1:]).all():
+        if not parts:
+            raise self.damaged(file, "ids are missing")
+        return Vocabulary(ids=np.concatenate(parts), name=metadata[b"name"].decode(errors="replace"))
+
+    def _ids(self, file: str, ids: Any, last: NDArray[Any] | None) -> NDArray[Any]:
+        """Some of the ids, which follow the last before them: codes are positions, so ids are in order."""
+        array = np.array(ids.to_pylist(), dtype=TEXT if is_text(ids.type) and not ids.null_count else None)
+        in_order = array if last is None else np.concatenate([last, array])
+        if ids.null_count or not (in_order[:-1] < in_order[1:]).all():
             raise self.damaged(file, "ids are missing, doubled or out of order")
-        return Vocabulary(ids=array, name=metadata[b"name"].decode(errors="replace"))
+        return array
+
+    def _number_of_ids(self, name: str) -> int:
+        file = f"{name}.parquet"
+        try:
+            rows = int(pq.read_metadata(self._path(file)).num_rows)
+        except (pa.ArrowException, OSError) as error:
+            raise self.damaged(file, error) from error
+        if rows == 0:
+            raise self.damaged(file, "ids are missing")
+        return rows
 
     def _path(self, name: str) -> Path:
         path = self.folder / name
@@ -199,8 +251,9 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 def write_vocabularies(folder: Path, users: Vocabulary, items: Vocabulary) -> None:
     """``users.parquet`` and ``items.parquet``."""
     for name, vocabulary in (("users", users), ("items", items)):
-        schema = pa.schema({"id": pa.array(vocabulary.ids).type}, metadata={"name": vocabulary.name})
-        pq.write_table(pa.table([pa.array(vocabulary.ids)], schema=schema), folder / f"{name}.parquet")
+        ids = as_arrow(vocabulary.ids)
+        schema = pa.schema({"id": ids.type}, metadata={"name": vocabulary.name})
+        pq.write_table(pa.table([ids], schema=schema), folder / f"{name}.parquet")
 
 
 def named(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

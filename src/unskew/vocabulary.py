@@ -19,6 +19,10 @@ UNSEEN_CODE = -1
 NESTED = (list, tuple, dict, set, np.ndarray)
 """What a column of lists or records holds in its rows."""
 
+TEXT = np.dtypes.StringDType()
+"""How text is held: each id in as many bytes as it has. NumPy's older ``U`` gives all ids the width of the
+longest, and takes "a" and "a\\0" for one."""
+
 LARGEST_EXACT_FLOAT = 2.0**53
 """Above it doubles skip whole numbers, and two ids could become one."""
 
@@ -39,6 +43,8 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         ids = np.array(self.ids)
+        if ids.dtype.kind == "U":
+            ids = ids.astype(TEXT)
         if ids.ndim != 1 or len(ids) == 0:
             raise DataError(f"there are no {self.name} ids", remedy="give at least one row")
         ids.flags.writeable = False
@@ -70,17 +76,19 @@ class Vocabulary:
         array = _id_array(values, self.name)
         if len(array) == 0:
             return np.empty(0, dtype=np.int32)
-        if self.ids.dtype.kind == "U":
-            array = array.astype(str)
-        elif array.dtype.kind == "U":
+        if self.ids.dtype == TEXT:
+            array = array.astype(TEXT)
+            position = _positions_of_text(self.ids, array)
+            known = position != UNSEEN_CODE
+        elif array.dtype == TEXT:
             raise DataError(
-                f"{self.name} ids have type {array.dtype}, but the model was trained on whole numbers",
+                f"{self.name} ids are text, but the model was trained on whole numbers",
                 where=f"column '{self.name}'",
                 remedy=f"give the {self.name} ids as whole numbers, as in training (CSV: without leading 0s)",
             )
-        position = np.searchsorted(self.ids, array)
-        position = np.minimum(position, len(self.ids) - 1)
-        known = self.ids[position] == array
+        else:
+            position = np.minimum(np.searchsorted(self.ids, array), len(self.ids) - 1)
+            known = self.ids[position] == array
         if unseen == "error" and not known.all():
             row = int(np.flatnonzero(~known)[0])
             count = int((~known).sum())
@@ -114,6 +122,24 @@ class Vocabulary:
         return ids
 
 
+def as_arrow(ids: NDArray[Any]) -> Any:
+    """Ids as a ``pyarrow.Array`` of whole numbers or text, which may be of more than 2 GB in all."""
+    import pyarrow as pa
+
+    return pa.array(ids.astype(object), type=pa.large_string()) if ids.dtype == TEXT else pa.array(ids)
+
+
+def _positions_of_text(ids: NDArray[Any], values: NDArray[Any]) -> NDArray[np.int64]:
+    """Where each value is among the ids; :data:`UNSEEN_CODE` where it is not.
+
+    By Arrow's table of hashes: to search among sorted text takes several times as long.
+    """
+    import pyarrow.compute as pc
+
+    found = pc.fill_null(pc.index_in(as_arrow(values), value_set=as_arrow(ids)), UNSEEN_CODE)
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
 def _id_array(values: Any, name: str) -> NDArray[Any]:
     """Ids as an integer or text array; nulls, fractions and mixed types are errors that name the row."""
     # NumPy would turn the list ["a", nan] into text; as objects the null can be seen.
@@ -122,6 +148,9 @@ def _id_array(values: Any, name: str) -> NDArray[Any]:
         raise DataError(
             f"{name} ids must be one-dimensional, not of shape {array.shape}", remedy="give one id a row"
         )
+    if array.dtype.kind == "T" and array.dtype != TEXT:
+        # It may hold nulls.
+        array = array.astype(object)
     if array.dtype.kind == "O":
         nested = np.array([isinstance(value, NESTED) for value in array], dtype=bool)
         _reject_rows(nested, array, "is not one value", name)
@@ -131,6 +160,8 @@ def _id_array(values: Any, name: str) -> NDArray[Any]:
             raise DataError(
                 "ids mix text and numbers", where=f"column '{name}'", remedy="convert the column to one type"
             )
+        if is_text == {True}:
+            return _text_of(array, name)
         array = np.array(array.tolist()) if len(array) else array.astype(np.int64)
     if array.dtype.kind == "f":
         _reject_null(np.isnan(array), name)
@@ -146,12 +177,25 @@ def _id_array(values: Any, name: str) -> NDArray[Any]:
             _reject_rows(array > np.iinfo(np.int64).max, array, "does not fit 64 signed bits", name)
         return array.astype(np.int64)
     if array.dtype.kind in "UT":
-        return array.astype(str)
+        return _text_of(array, name)
     raise DataError(
         f"ids of type {array.dtype} are not supported",
         where=f"column '{name}'",
         remedy="give ids as whole numbers or text",
     )
+
+
+def _text_of(ids: NDArray[Any], name: str) -> NDArray[Any]:
+    try:
+        return ids.astype(TEXT)
+    except UnicodeEncodeError:
+        halves = np.array([any("\ud800" <= letter <= "\udfff" for letter in text) for text in ids])
+        row = int(np.flatnonzero(halves)[0])
+        raise DataError(
+            f"id {str(ids[row])!a} is not text that UTF-8 can hold",
+            where=f"column '{name}', row {row}",
+            remedy="read the ids with the encoding that they were written in",
+        ) from None
 
 
 def _reject_rows(wrong: NDArray[np.bool_], ids: NDArray[Any], problem: str, name: str) -> None:

@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import unskew as us
+from unskew.backbones import BatchEnsemble
 from unskew.debias import METHODS
 from unskew.debias.core.storage import write_models
 from unskew.errors import NotFittedError, RunFolderError
@@ -288,7 +289,7 @@ def halves(tensors, name):
         (lambda tensors, name: tensors.update({name + "x": tensors[name].clone()}), "is unknown"),
         (nan, "holds NaN or infinity"),
         (shorter, "has shape"),
-        (halves, "has shape"),
+        (halves, "is torch.float16, not torch.float32"),
     ],
 )
 def test_weights_that_cannot_be(folder, file, name, change, fault):
@@ -356,3 +357,39 @@ def test_metrics_that_cannot_be(folder, told, fault):
     write_manifest(folder)
     with pytest.raises(RunFolderError, match=rf"metrics\.json is damaged .*{fault}.*To fix: "):
         compare_run(folder)
+
+
+@pytest.mark.parametrize("dim", [50_000_000_000, 10**17, 10**30])
+@pytest.mark.parametrize("which", ["methods.ips", "propensity"])
+def test_a_size_beyond_all_memory_is_refused_before_any_is_taken(folder, which, dim):
+    config = (folder / "config.toml").read_text(encoding="utf-8")
+    table = f"[{which}.params.backbone]"
+    start = config.index(table)
+    head, tail = config[:start], config[start:]
+    (folder / "config.toml").write_text(head + tail.replace("dim = 2", f"dim = {dim}", 1), encoding="utf-8")
+    write_manifest(folder)
+    with pytest.raises(RunFolderError, match=r"is damaged .*(has shape \[|such sizes|integer)"):
+        load(folder)
+
+
+def test_a_vocabulary_of_more_rows_than_the_model_has_is_refused_by_its_declared_size(folder, monkeypatch):
+    schema = pq.read_schema(folder / "users.parquet")
+    with pq.ParquetWriter(folder / "users.parquet", schema) as writer:
+        for _ in range(10):
+            writer.write_table(pa.table([pa.nulls(1_000_000, schema.field("id").type)], schema=schema))
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", None)
+    refused(folder, "model.safetensors", r"has shape \[2, 12, 3\], where .* ask for \[2, 10000000, 3\]")
+
+
+@pytest.mark.parametrize("backbone", [us.MF(), us.NeuMF(), us.MF(dim=3)])
+@pytest.mark.parametrize("members", [None, 2])
+def test_networks_have_the_same_shapes_where_nothing_is_held(backbone, members):
+    chosen = backbone if members is None else BatchEnsemble(base=backbone, members=members)
+    towers = ("click", "conversion")
+    network = chosen.build(7, 5, [1, 2, 3], towers)
+    with torch.device("meta"):
+        shapes = chosen.build(7, 5, [1, 2, 3], towers).state_dict()
+    assert {key: value.shape for key, value in network.state_dict().items()} == {
+        key: value.shape for key, value in shapes.items()
+    }
+    assert all(value.is_meta for value in shapes.values())

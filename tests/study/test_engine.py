@@ -18,6 +18,7 @@ import pytest
 import torch
 
 import unskew as us
+from unskew.datasets import Dataset
 from unskew.debias import METHODS, register
 from unskew.errors import ParameterError, RunFolderError, TrainingError, UnskewError
 from unskew.study import engine, propensities, stacks
@@ -378,3 +379,13 @@ def test_three_kills_at_random_and_the_same_table_to_the_last_digit(tmp_path):
     assert process.wait(timeout=120) == 0
     for name in ("table.csv", "table.parquet"):
         assert (whole / name).read_bytes() == (killed / name).read_bytes(), f"{name} differs (seed {seed})"
+
+
+def test_the_hash_of_a_dataset_is_that_of_its_text_ids_and_not_of_their_place_in_memory():
+    def dataset(first: str) -> Dataset:
+        users = [f"{first} and a text that does not fit sixteen bytes", "b", "b", "c"]
+        log = us.Log.from_arrays(user=users, item=["x", "y", "x", "y"], conversion=[0, 1, 0, 1])
+        return Dataset(name="files", train=log, test=None, validation=None, facts={})
+
+    assert dataset_hash(dataset("a")) == dataset_hash(dataset("a"))
+    assert dataset_hash(dataset("a")) != dataset_hash(dataset("z"))

@@ -62,6 +62,9 @@ def replicated(
 ) -> nn.Parameter:
     """A parameter ``[R, *shape]`` whose slice k is drawn from ``generators[k]``."""
     weight = torch.empty(len(generators), *shape)
+    if weight.is_meta:
+        # A shape alone: there is nothing to draw into.
+        return nn.Parameter(weight)
     with torch.no_grad():
         for replica, generator in zip(weight, generators, strict=True):
             initialise(replica, generator)

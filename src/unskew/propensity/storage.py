@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from unskew.backbones import Network
 from unskew.calibration import Calibrator, calibrator_from_dict
 from unskew.errors import UnskewError
 from unskew.files import CONFIG
@@ -75,11 +76,15 @@ def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -
     propensity.space_ = _space(saved)
     propensity.offset_ = saved.told("propensity", "offset", kind=float)
     propensity.device_ = resolve_device(device)
-    propensity.users_, propensity.items_ = saved.vocabulary("users"), saved.vocabulary("items")
     propensity.design_ = propensity.split_design()
-    network = propensity.trained_backbone().build(
-        len(propensity.users_), len(propensity.items_), propensity.replica_seeds("propensity")
-    )
+
+    def build(n_users: int, n_items: int) -> Network:
+        seeds = propensity.replica_seeds("propensity")
+        return propensity.trained_backbone().build(n_users, n_items, seeds)
+
+    saved.check_shapes(lambda n_users, n_items: {"network/": build(n_users, n_items)}, WEIGHTS)
+    propensity.users_, propensity.items_ = saved.vocabulary("users"), saved.vocabulary("items")
+    network = build(len(propensity.users_), len(propensity.items_))
     saved.fill(network, WEIGHTS, "network/")
     propensity.network_ = network.to_device(propensity.device_)
     propensity.calibrators_ = _calibrators(

@@ -24,6 +24,7 @@ from unskew.errors import RunFolderError
 from unskew.estimator import Estimator
 from unskew.files import whole_file
 from unskew.log import Log
+from unskew.vocabulary import TEXT
 
 WITHOUT_NUMBERS = ("cli", "report", "audit")
 """Packages that no number of a study depends on: changing them leaves its cells as they are."""
@@ -183,6 +184,10 @@ def _add_log(digest: Any, log: Log | None) -> None:
     digest.update(log.space.encode())
     for array in (log.user, log.item, log.click, log.conversion, log.users.ids, log.items.ids):
         values = np.asarray([] if array is None else array)
+        if values.dtype == TEXT:
+            # Its bytes in memory are places, which differ from process to process.
+            digest.update(json.dumps(values.tolist()).encode())
+            continue
         digest.update(f"{values.dtype} {values.shape}".encode())
         digest.update(np.ascontiguousarray(values).tobytes())
 

@@ -14,6 +14,7 @@ from unskew.files import write_json
 from unskew.propensity.storage import write_propensity
 from unskew.saved import sealed_folder, write_config
 from unskew.study.run import RunResult
+from unskew.vocabulary import as_arrow
 
 
 def write_run(result: RunResult, folder: Path, *, report: str, overview: str, overwrite: bool) -> None:
@@ -40,8 +41,8 @@ def propensity_table(result: RunResult) -> pa.Table:
     raw = result.propensity.predict(log, calibrated=False)
     calibrated = result.propensity.predict(log)
     columns: dict[str, Any] = {
-        log.users.name: log.users.decode(log.user),
-        log.items.name: log.items.decode(log.item),
+        log.users.name: as_arrow(log.users.decode(log.user)),
+        log.items.name: as_arrow(log.items.decode(log.item)),
         "click": log.click,
         "propensity_raw": raw,
         "propensity": calibrated,

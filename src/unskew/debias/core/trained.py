@@ -61,13 +61,18 @@ class Trained:
 
 
 def untrained(
-    method: Method, n_users: int, n_items: int, seeds: Sequence[int], device: torch.device
+    method: Method, n_users: int, n_items: int, seeds: Sequence[int], device: torch.device | None = None
 ) -> Networks:
-    """Networks of one replica per seed; a seed's first weights do not depend on the others'."""
-    return {
+    """Networks of one replica per seed; a seed's first weights do not depend on the others'.
+
+    Without a device they stay where they are made.
+    """
+    networks = {
         name: method.backbones()
         .get(name, method.backbone)
         .build(n_users, n_items, [stream(seed, name) for seed in seeds], towers)
-        .to_device(device)
         for name, towers in method.networks().items()
+    }
+    return {
+        name: network if device is None else network.to_device(device) for name, network in networks.items()
     }
