@@ -58,6 +58,23 @@ def test_the_truth_itself_is_healthy(big: tuple[Any, Path]) -> None:
     assert result.verdict.startswith("Honest")
 
 
+@pytest.mark.parametrize("k", [1, 10, 100])
+def test_scores_off_by_a_factor_2_are_found_where_negatives_were_sampled(k: int, tmp_path: Path) -> None:
+    generator = np.random.default_rng(k)
+    truth = generator.beta(2, 58, 100_000)
+    clicked = generator.random(100_000) < truth
+    kept = clicked | (generator.random(100_000) < 1 / k)
+    columns = {"honest": truth, "double": 2 * truth, "clicked": clicked, "w": np.where(clicked, 1.0, k)}
+    path = tmp_path / "log.parquet"
+    pq.write_table(pa.table({name: values[kept] for name, values in columns.items()}), path)
+    off = audit(path, score="double", outcome="clicked", weight="w", calibrators=["none"])
+    assert off.healthy is False
+    assert off.verdict.startswith(("Overstated by a factor 2", "Overstated by a factor 1.9"))
+    honest = audit(path, score="honest", outcome="clicked", weight="w", calibrators=["none"])
+    assert honest.healthy is not False
+    assert honest.wce.floor == pytest.approx(honest.wce.value, rel=0.6)
+
+
 def test_a_constant_at_the_base_rate_is_honest_and_worth_nothing(
     big: tuple[Any, Path], tmp_path: Path
 ) -> None:

@@ -38,7 +38,18 @@ NORMAL_95 = 1.96
 """Standard deviations on either side that hold 95 % of a normal law."""
 
 ROWS_AT_A_TIME = 1 << 18
-_SUMS = ("rows", "weight", "positive", "score", "inverse", "spread", "inverse_spread")
+_SUMS = (
+    "rows",
+    "weight",
+    "positive",
+    "score",
+    "inverse",
+    "spread",
+    "inverse_spread",
+    "positive_square",
+    "negative_square",
+)
+"""n, Σw, Σwo, Σwp, Σwo/p, Σwp(1 − p), Σw(1 − p)/p, and Σw² of rows with outcome 1 and 0."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +119,8 @@ class SegmentTable:
     def segments(self) -> list[Segment]:
         """Figures of every value, in the order in which they were met; without q-values."""
         order = sorted(self._codes.items(), key=lambda item: item[1])
-        return [_figures(self.column, value, self._sums[:, code]) for value, code in order]
+        weights = _outcome_weights(self._sums)
+        return [_figures(self.column, value, self._sums[:, code], weights[code]) for value, code in order]
 
     def _code(self, values: Any) -> NDArray[np.int64]:
         encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
@@ -135,7 +147,7 @@ class SegmentTable:
         key = code * CELLS + np.where(p > 0, octave, 0)
         inverse = np.where(p > 0, 1.0 / np.maximum(p, SMALLEST), 0.0)
         columns = (np.ones(len(p)), w, w * o, w * p, w * o * inverse)
-        spreads = (w * w * p * (1 - p), w * w * (1 - p) * inverse)
+        spreads = (w * p * (1 - p), w * (1 - p) * inverse, w * w * o, w * w * (1 - o))
         shape = self._sums.shape[1:]
         for place, column in enumerate((*columns, *spreads)):
             self._sums[place] += np.bincount(key, column, minlength=shape[0] * CELLS).reshape(shape)
@@ -170,9 +182,27 @@ def worst_first(segments: Sequence[Segment], *, significance: float) -> list[Seg
     return sorted(segments, key=key)
 
 
-def _figures(column: str, value: str, sums: Array) -> Segment:
-    rows, weight, positive, score, inverse, spread, inverse_spread = sums
+def _outcome_weights(sums: Array) -> Array:
+    """Σw²/Σw of the rows with outcome 1 and 0 of each segment, ``[segment, 2]``.
+
+    Where a segment has no such row, that of all segments; where none has, that of the other outcome.
+    """
+    named = dict(zip(_SUMS, sums.sum(axis=-1), strict=True))
+    weight = np.stack([named["positive"], named["weight"] - named["positive"]], axis=1)
+    square = np.stack([named["positive_square"], named["negative_square"]], axis=1)
+    either = square.sum() / (weight.sum() or 1.0)
+    total = weight.sum(axis=0)
+    whole = np.divide(square.sum(axis=0), total, out=np.full(2, either), where=square.sum(axis=0) > 0)
+    local = np.divide(square, weight, out=np.tile(whole, (len(weight), 1)), where=square > 0)
+    return np.asarray(local)
+
+
+def _figures(column: str, value: str, sums: Array, outcome_weight: Array) -> Segment:
+    rows, weight, positive, score, inverse = sums[:5]
     total = float(weight.sum()) or np.nan
+    mean = np.divide(score, weight, out=np.zeros_like(score), where=weight > 0)
+    # What a row adds to the noise depends on its outcome's weights (`Cells.row_weight`).
+    spread, inverse_spread = sums[5:7] * ((1 - mean) * outcome_weight[0] + mean * outcome_weight[1])
     infinite = bool(positive[0] > 0)
     w, o, e, inv, var, inv_var = _merged(np.stack([weight, positive, score, inverse, spread, inverse_spread]))
     share = w / total

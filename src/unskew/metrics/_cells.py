@@ -23,6 +23,9 @@ Array = NDArray[np.float64]
 Spacing = Literal["width", "mass", "log"]
 """Bins of equal width in the score, of equal weight, or of equal width in the score's logarithm."""
 
+WEIGHT_BLOCKS = 20
+"""Parts of equal weight, in order of score, within which weights are taken to depend on the outcome alone."""
+
 EXACT_BELOW = 50_000
 """Arrays of at most this many rows are grouped by their unique scores, larger ones by a sketch."""
 
@@ -71,15 +74,65 @@ class Cells:
         """Σ w(o − p) of each cell."""
         return np.asarray(self.positive - both(self.score_sum))
 
+    @cached_property
+    def outcome_weight(self) -> Array:
+        r"""w₀ and w₁, ``[cell, outcome]``: Σw²/Σw of the rows of each outcome around a cell.
+
+        Around a cell: in its twentieth of the weight, so that weights may depend on the score too; where that
+        has no row of an outcome, over all cells, and where there is none at all, that of the other outcome.
+        """
+        if np.array_equal(self.square_sum, self.weight):
+            return np.ones_like(self.weight)
+        index = self.bin_index(bins=WEIGHT_BLOCKS, spacing="mass")
+        square, weight = bin_sums(self.square_sum.T, index), bin_sums(self.weight.T, index)
+        whole = np.divide(
+            square.sum(axis=1),
+            weight.sum(axis=1),
+            out=np.full(2, square.sum() / weight.sum()),
+            where=weight.sum(axis=1) > 0,
+        )
+        local = np.divide(square, weight, out=np.repeat(whole[:, None], square.shape[1], 1), where=weight > 0)
+        return np.asarray(local[:, occupied_bin(index)].T)
+
+    def row_weight(self, rate: Array | None = None) -> Array:
+        r"""The weight ω of one of as many equal rows as make the same noise: (1 − r)·w₁ + r·w₀.
+
+        A unit of weight of rate r adds the variance r(1 − r)²·w₁ + (1 − r)r²·w₀ = r(1 − r)·ω: what clicks
+        add depends on *their* weights, and what the other rows add on theirs. Pooling both would inflate
+        the noise of sampled negatives (clicks 1, the others k) up to k times. ``rate`` is the cells'
+        score unless given.
+        """
+        rate = self.score if rate is None else rate
+        return np.asarray((1.0 - rate) * self.outcome_weight[:, 1] + rate * self.outcome_weight[:, 0])
+
     @property
     def effective_rows(self) -> Array:
-        """(Σw)² / Σw² of each cell: the rows, without weights."""
-        return np.asarray(self.total**2 / both(self.square_sum))
+        """Σw / ω of each cell: the rows, without weights."""
+        return np.asarray(self.total / self.row_weight())
 
-    def spread(self, power: int = 1) -> Array:
-        """Σ w^power · p(1 − p) of each cell, at its mean score."""
-        mass = self.total if power == 1 else both(self.square_sum)
-        return np.asarray(mass * self.score * (1.0 - self.score))
+    def equal_rows(self, rate: Array | None = None) -> tuple[Array, Array]:
+        """A whole number n of equal rows for each cell, and the weight s of each that keeps the noise.
+
+        n is Σw/ω, rounded, and n·s² = Σw·ω: draws of n outcomes have the variance that the cell's have.
+        """
+        row = self.row_weight(rate)
+        rows = np.maximum(np.rint(self.total / row), 1.0)
+        return rows, np.sqrt(self.total * row / rows)
+
+    @property
+    def expected_rows(self) -> Array:
+        """Rows that a cell has if its scores are true, ``[cell, outcome]``: Σw(1 − p)/w₀ and Σwp/w₁.
+
+        Negatives that weigh no more than positives were not sampled, and count as more than enough.
+        """
+        rate = np.stack([1.0 - self.score, self.score], axis=1)
+        rows = self.total[:, None] * rate / self.outcome_weight
+        rows[self.outcome_weight[:, 0] <= self.outcome_weight[:, 1], 0] = np.inf
+        return rows
+
+    def spread(self) -> Array:
+        """Variance of Σ w(o − p) of each cell, if its scores are true: Σw · ω · p(1 − p)."""
+        return np.asarray(self.total * self.row_weight() * self.score * (1.0 - self.score))
 
     def take(self, which: NDArray[np.bool_]) -> Cells:
         """Some of the cells."""
@@ -177,6 +230,11 @@ def bin_sums(values: Array, index: NDArray[np.int64]) -> Array:
     """Sums of values ``[..., cell]`` over the occupied bins, in order: ``[..., bin]``."""
     starts = np.flatnonzero(np.diff(index, prepend=-1))
     return np.asarray(np.add.reduceat(values, starts, axis=-1))
+
+
+def occupied_bin(index: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The number of each cell's bin among the occupied ones: where its entry is in :func:`bin_sums`."""
+    return np.cumsum(np.diff(index, prepend=index[:1]) > 0, dtype=np.int64)
 
 
 def _cells_of_sketch(sketch: CalibrationSketch) -> Cells:

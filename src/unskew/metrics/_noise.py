@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.metrics._cells import bin_sums
+from unskew.metrics._cells import bin_sums, occupied_bin
 
 Array = NDArray[np.float64]
 
@@ -39,7 +39,7 @@ def drawn_noise(
     variance, third = bin_sums(step**2 * count, index), bin_sums(step**3 * count, index)
     skewed = third**2 * FEW_ROWS >= variance**3
     noise = generator.standard_normal((draws, len(variance))) * np.sqrt(np.where(skewed, 0.0, variance))
-    place = np.cumsum(np.diff(index, prepend=index[0]) > 0, dtype=np.int64)
+    place = occupied_bin(index)
     few = skewed[place]
     if not few.any():
         return noise

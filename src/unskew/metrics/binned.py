@@ -221,7 +221,7 @@ def gap_variance(cells: Cells, index: NDArray[np.int64]) -> Array:
     mean = bin_sums(cells.gap, index) / total
     spread = bin_sums(second, index) - 2 * mean * bin_sums(first, index) + mean**2 * squares
     rows = bin_sums(both(cells.rows).astype(np.float64), index)
-    model = bin_sums(cells.spread(power=2), index)
+    model = bin_sums(cells.spread(), index)
     return np.asarray(np.where(rows > 1, spread * rows / np.maximum(rows - 1, 1), model) / total**2)
 
 

@@ -66,8 +66,7 @@ def noise_floor(
         bins = DEFAULT_WEIGHT_BINS if bins is None else bins
     spacing: Literal["width", "mass"] = "width" if metric == "ece" else "mass"
     index = cells.bin_index(bins=bins, spacing=spacing, rule=rule)
-    rows = np.maximum(np.rint(cells.effective_rows), 1.0)
-    step = cells.total / rows
+    rows, step = cells.equal_rows()
     if metric == "wce":
         step = np.where(cells.score > 0, step / np.maximum(cells.score, SMALLEST), 0.0)
     generator = np.random.default_rng(as_seed(seed))

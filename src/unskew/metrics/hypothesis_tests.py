@@ -59,7 +59,7 @@ def kuiper(
     total = float(cells.total.sum())
     path = np.concatenate([[0.0], np.cumsum(cells.gap)]) / total
     distance = float(path.max() - path.min())
-    deviation = float(np.sqrt(cells.spread(power=2).sum())) / total
+    deviation = float(np.sqrt(cells.spread().sum())) / total
     if deviation == 0:
         certain = np.inf if distance > 0 else 0.0
         return KuiperTest(distance, certain, float(distance == 0))
@@ -91,7 +91,7 @@ def spiegelhalter(
     cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
     slope = 1.0 - 2.0 * cells.score
     numerator = float(cells.gap @ slope)
-    deviation = float(np.sqrt(cells.spread(power=2) @ slope**2))
+    deviation = float(np.sqrt(cells.spread() @ slope**2))
     if deviation == 0:
         certain = np.copysign(np.inf, numerator) if abs(numerator) > 0 else 0.0
         return SpiegelhalterTest(float(certain), float(numerator == 0))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
-from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of, require_arrays
+from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of, occupied_bin, require_arrays
 from unskew.metrics._grid import Rule
 from unskew.metrics._limits import LIKELIHOOD_FLOOR, SMALLEST
 from unskew.metrics._noise import BATCH, FEW_ROWS, drawn_noise
@@ -227,7 +227,7 @@ def _mean_interval(
 def _noise(errors: _BinErrors, cells: Cells, resamples: int, generator: np.random.Generator) -> Array:
     """Noise of the errors of bins, ``[resample, bin]``: outcomes drawn at each bin's own, smoothed rate."""
     index, p = errors.index, cells.score
-    rows = np.maximum(np.rint(cells.effective_rows), 1.0)
+    rows = cells.effective_rows
     expected, seen = bin_sums(p * rows, index), bin_sums(cells.positive / cells.total * rows, index)
     other = bin_sums(rows, index) - np.stack([expected, seen])
     odds = (
@@ -235,12 +235,12 @@ def _noise(errors: _BinErrors, cells: Cells, resamples: int, generator: np.rando
         * (other[0] + PSEUDO_ROWS)
         / ((expected + PSEUDO_ROWS) * (other[1] + PSEUDO_ROWS))
     )
-    times = odds[np.cumsum(np.diff(index, prepend=index[0]) > 0)]
+    times = odds[occupied_bin(index)]
     rate = p * times / (1.0 - p + p * times)
-    step = errors.slope * cells.total / rows
+    rows, step = cells.equal_rows(rate)
     # As in the noise floor: what overflows is skewed.
     with np.errstate(over="ignore"):
-        return drawn_noise(index, rows, rate, step, resamples, generator) / errors.denominator
+        return drawn_noise(index, rows, rate, errors.slope * step, resamples, generator) / errors.denominator
 
 
 def _absolute_interval(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from unskew.errors import ParameterError
-from unskew.metrics._cells import Spacing, bin_sums, cells_of
+from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of, occupied_bin
 from unskew.metrics._grid import Rule
 from unskew.metrics._sums import both
 from unskew.metrics.sketch import CalibrationSketch
@@ -53,7 +53,9 @@ def reliability_curve(
         \frac{\bar o_b + \frac{z^2}{2 n_b} \pm z \sqrt{\frac{\bar o_b (1 - \bar o_b)}{n_b} +
         \frac{z^2}{4 n_b^2}}}{1 + z^2 / n_b}
 
-    With weights n_b is the effective number of rows (Σw)²/Σw². Calibrated scores lie on the diagonal.
+    With weights n_b is the effective number of rows Σw/ω, ω = (1 − ō)·w₁ + ō·w₀, with w₁ and w₀
+    the Σw²/Σw of rows with outcome 1 and 0: equal weights leave the rows. Calibrated scores lie on the
+    diagonal.
 
     Parameters
     ----------
@@ -80,8 +82,7 @@ def reliability_curve(
     index = cells.bin_index(bins=wanted, spacing=spacing, rule=rule)
     total = bin_sums(cells.total, index)
     frequency = bin_sums(cells.positive, index) / total
-    effective = total**2 / bin_sums(both(cells.square_sum), index)
-    low, high = wilson(frequency, effective, level)
+    low, high = wilson(frequency, frequency_rows(cells, index), level)
     return ReliabilityCurve(
         score=bin_sums(both(cells.score_sum), index) / total,
         frequency=frequency,
@@ -90,6 +91,13 @@ def reliability_curve(
         rows=np.add.reduceat(both(cells.rows), np.flatnonzero(np.diff(index, prepend=-1))),
         edges=_edges(cells, index, wanted, spacing),
     )
+
+
+def frequency_rows(cells: Cells, index: NDArray[np.int64]) -> Array:
+    """Effective rows behind the frequency of each occupied bin: Σw / ω at that frequency."""
+    total, positive = bin_sums(cells.total, index), bin_sums(cells.positive, index)
+    rate = (positive / total)[occupied_bin(index)]
+    return np.asarray(total**2 / bin_sums(cells.total * cells.row_weight(rate), index))
 
 
 def wilson(frequency: Array, rows: Array, level: float) -> tuple[Array, Array]:

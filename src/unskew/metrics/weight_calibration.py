@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc
 
 from unskew.errors import ParameterError
-from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of
+from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of, occupied_bin
 from unskew.metrics._limits import SMALLEST
-from unskew.metrics._sums import both
 from unskew.metrics.sketch import CalibrationSketch
 
 Array = NDArray[np.float64]
@@ -21,6 +20,10 @@ DEFAULT_WEIGHT_BINS = 20
 
 MIN_EXPECTED = 10.0
 """Expected positives of a bin of the χ² test; twice the usual 5, because o/p is more skewed than o."""
+
+MIN_SAMPLED = 40.0
+"""Expected negatives of such a bin where they were sampled (weigh more than positives): its size itself then
+varies, and 40 rows know it to 16 %."""
 
 
 def mean_outcome_over_score(
@@ -67,10 +70,12 @@ def wce(
         \mathrm{WCE}_2^2 = \sum_b \frac{n_b}{n} \left(S_b^2 - V_b\right), \quad
         V_b = \frac{1}{n_b^2} \sum_{i \in b} \frac{1 - \hat p_i}{\hat p_i}
 
-    n_b are the rows (the weight) of bin b. S_b is, but for its sign, the derivative of the bias of IPS in
-    the weights of bin b. V_b is the variance of S_b if the scores are true, so the debiased form has mean
-    0 then, without any resampling. Use it for propensities that become weights: it follows the bias of
-    IPS where ECE does not, because it counts errors relative to the score.
+    n_b are the rows (the weight) of bin b; with weights a row adds w·ω·(1 − p̂)/p̂ to V_b's sum, with
+    ω = (1 − p̂)·w₁ + p̂·w₀ and w₁, w₀ the Σw²/Σw of rows with outcome 1 and 0. S_b is, but for its sign,
+    the derivative of the bias of IPS in the weights of bin b. V_b is the variance of S_b if the
+    scores are true, so the debiased form has mean 0 then, without any resampling. Use it
+    for propensities that become weights: it follows the bias of IPS where ECE does not, because it
+    counts errors relative to the score.
 
     Parameters
     ----------
@@ -125,8 +130,9 @@ def wce_test(
         \chi^2 = \sum_b \frac{S_b^2}{V_b} \sim \chi^2_B \quad \text{if } o_i \sim \mathrm{Bernoulli}(\hat p_i)
 
     S_b and V_b as in :func:`wce`. Neighbouring bins are joined until each expects ``min_expected``
-    positives, since S_b is not normal with fewer. Rows of score 0 are left out if their outcome is 0, and
-    refute the scores if it is 1. With millions of rows it rejects for errors that do not matter: look at
+    positives, and 40 negatives where these were sampled, since S_b is not normal with fewer. Rows of
+    score 0 are left out if their outcome is 0, and refute the scores if it is 1. With millions
+    of rows it rejects for errors that do not matter: look at
     :func:`wce` too.
 
     Examples
@@ -155,24 +161,30 @@ def wce_test(
 
 
 def inverse_variance(cells: Cells) -> Array:
-    """Variance of Σ w·o/p of each cell if its scores are true, Σ w²(1 − p)/p; 0 where p is 0."""
-    squares = both(cells.square_sum)
+    r"""Variance of Σ w(o/p − 1) of each cell if its scores are true; 0 where p is 0.
+
+    .. math:: W \left[p (1/p - 1)^2 w_1 + (1 - p) w_0\right] = W \, \omega \, (1 - p) / p
+
+    W is the cell's Σw, w₁ and w₀ the Σw²/Σw of its rows of each outcome, ω = (1 − p)·w₁ + p·w₀.
+    """
+    squares = cells.total * cells.row_weight()
     return np.where(cells.score > 0, squares * (1.0 - cells.score) / np.maximum(cells.score, SMALLEST), 0.0)
 
 
 def _joined(cells: Cells, index: NDArray[np.int64], min_expected: float) -> NDArray[np.int64]:
-    """The bins, joined upwards until each expects so many positives; a rest joins the last one."""
-    expected = bin_sums(cells.score * cells.effective_rows, index)
-    joined = np.empty(len(expected), dtype=np.int64)
-    current, seen = 0, 0.0
-    for position, value in enumerate(expected):
+    """The bins, joined upwards until each expects enough rows of both outcomes; a rest joins the last."""
+    expected = bin_sums(cells.expected_rows.T, index)
+    joined = np.empty(expected.shape[1], dtype=np.int64)
+    enough = np.array([MIN_SAMPLED, min_expected])
+    current, seen = 0, np.zeros(2)
+    for position, rows in enumerate(expected.T):
         joined[position] = current
-        seen += value
-        if seen >= min_expected:
-            current, seen = current + 1, 0.0
-    if seen > 0 and current > 0:
+        seen = seen + rows
+        if (seen >= enough).all():
+            current, seen = current + 1, np.zeros(2)
+    if seen.any() and current > 0:
         joined[joined == current] = current - 1
-    return np.asarray(joined[np.cumsum(np.diff(index, prepend=index[0]) > 0)])
+    return np.asarray(joined[occupied_bin(index)])
 
 
 def inverse_of(cells: Cells) -> Array:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from unskew.metrics import CalibrationSketch
 from unskew.metrics._cells import bin_sums, cells_of
-from unskew.metrics.reliability import wilson
+from unskew.metrics.reliability import frequency_rows, wilson
 from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS, inverse_of
 
 Array = NDArray[np.float64]
@@ -52,8 +52,7 @@ def weight_curve(
     score = bin_sums(cells.score_sum.sum(axis=1), index) / total
     frequency = bin_sums(cells.positive, index) / total
     ratio = bin_sums(inverse_of(cells), index) / total
-    effective = total**2 / bin_sums(cells.square_sum.sum(axis=1), index)
-    low, high = wilson(frequency, effective, level)
+    low, high = wilson(frequency, frequency_rows(cells, index), level)
     with np.errstate(divide="ignore", invalid="ignore"):
         scale = np.where(frequency > 0, ratio / frequency, 1.0 / score)
         interval = low * scale, high * scale

@@ -1,0 +1,139 @@
+"""Weights that depend on the outcome: clicks 1, and k for the one in k of the other rows that was kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from unskew.audit.segments import SegmentTable
+from unskew.metrics import (
+    CalibrationSketch,
+    debiased_ece,
+    ece,
+    interval,
+    kuiper,
+    noise_floor,
+    reliability_curve,
+    spiegelhalter,
+    wce,
+    wce_test,
+)
+from unskew.metrics._cells import cells_of
+from unskew.metrics.weight_calibration import inverse_variance
+
+SCORES = np.exp(np.linspace(np.log(0.004), np.log(0.3), 60))
+"""True propensities, as many pairs of the population of each."""
+PAIRS = 1_200
+KEPT = (1, 10, 100)
+DRAWS = 250
+
+
+def sampled(generator: np.random.Generator, k: int, *, factor: float = 1.0) -> CalibrationSketch:
+    """Scores that are the true propensities times a factor, of all clicks and one in k of the rest."""
+    clicks = generator.binomial(PAIRS, SCORES)
+    rest = generator.binomial(PAIRS - clicks, 1 / k)
+    score = np.concatenate([np.repeat(SCORES, clicks), np.repeat(SCORES, rest)]) * factor
+    clicked = np.arange(len(score)) < clicks.sum()
+    return CalibrationSketch.of(score=score, outcome=clicked, weight=np.where(clicked, 1.0, k))
+
+
+@pytest.fixture(scope="module", params=KEPT)
+def honest(request):
+    generator = np.random.default_rng(request.param)
+    return request.param, [sampled(generator, request.param) for _ in range(DRAWS)]
+
+
+def test_the_variance_is_that_of_each_outcomes_weights():
+    generator = np.random.default_rng(0)
+    cells = cells_of(sketch=sampled(generator, 20))
+    p, total = cells.score, cells.total
+    # w₁ = 1 and w₀ = 20, in every part of the scores.
+    expected = total * (p * (1 / p - 1) ** 2 * 1 + (1 - p) * 20)
+    np.testing.assert_allclose(inverse_variance(cells), expected, rtol=1e-9)
+
+
+def test_equal_weights_change_no_test():
+    generator = np.random.default_rng(1)
+    score = generator.beta(1, 9, 4_000)
+    clicked = generator.random(4_000) < score
+    for test in (wce_test, kuiper, spiegelhalter):
+        once = test(score=score, outcome=clicked)
+        five = test(score=score, outcome=clicked, weight=np.full(4_000, 5.0))
+        assert five == pytest.approx(once, rel=1e-9)
+
+
+@pytest.mark.parametrize("test", [wce_test, kuiper, spiegelhalter])
+def test_honest_scores_are_refused_as_often_as_the_level_says(honest, test):
+    _, sketches = honest
+    refused = np.mean([test(sketch=sketch).p_value < 0.05 for sketch in sketches])
+    assert 0.01 <= refused <= 0.09
+
+
+def test_few_sampled_rows_do_not_refute_honest_scores():
+    """One in 1,000: 65 unclicked rows stand for 65,000, and equal-mass bins would hold three of them."""
+    generator = np.random.default_rng(7)
+    refused = [wce_test(sketch=sampled(generator, 1_000)).p_value < 0.05 for _ in range(DRAWS)]
+    assert np.mean(refused) <= 0.09
+
+
+@pytest.mark.parametrize("k", KEPT)
+def test_weights_that_are_off_by_1_3_are_found(k):
+    generator = np.random.default_rng(k)
+    for factor in (1.3, 1 / 1.3):
+        assert all(wce_test(sketch=sampled(generator, k, factor=factor)).p_value < 0.05 for _ in range(20))
+
+
+@pytest.mark.parametrize("metric", [ece, wce])
+def test_the_floor_is_what_honest_scores_show(honest, metric):
+    _, sketches = honest
+    shown = np.mean([metric(sketch=sketch) for sketch in sketches])
+    floors = [noise_floor(sketch=sketch, metric=metric.__name__) for sketch in sketches[:10]]
+    assert np.mean(floors) == pytest.approx(shown, rel=0.08)
+
+
+def test_debiased_errors_are_zero_on_average(honest):
+    _, sketches = honest
+    for squares in (
+        [wce(sketch=sketch, debiased=True, squared=True) for sketch in sketches],
+        [debiased_ece(sketch=sketch, bins=20, squared=True) for sketch in sketches],
+    ):
+        assert abs(np.mean(squares)) < 4 * np.std(squares) / np.sqrt(DRAWS)
+
+
+def test_intervals_of_frequencies_hold_the_true_rate(honest):
+    k, sketches = honest
+    held = []
+    for sketch in sketches[:100]:
+        curve = reliability_curve(sketch=sketch, bins=10, spacing="mass")
+        held.append((curve.low <= curve.score) & (curve.score <= curve.high))
+    assert 0.9 <= np.mean(np.concatenate(held)) <= 0.99, k
+
+
+def test_intervals_of_errors_hold_the_true_error_and_tell_it_from_none(honest):
+    k, sketches = honest
+    generator = np.random.default_rng(k)
+    assert np.mean([interval(metric="wce", sketch=s, resamples=200).low < 0.02 for s in sketches[:20]]) >= 0.9
+    # Scores 1.5 times too high: the weights of every bin are a third too small.
+    for _ in range(5):
+        found = interval(metric="wce", sketch=sampled(generator, k, factor=1.5), resamples=200)
+        assert 0.1 < found.low < 1 / 3 < found.high < 0.6
+
+
+@pytest.mark.parametrize("k", [1, 50])
+def test_segments_hold_their_level_and_see_what_is_off(k):
+    generator = np.random.default_rng(k)
+    table = SegmentTable("g")
+    for name, factor, count in (("honest", 1.0, 300), ("off", 1.5, 100)):
+        for number in range(count):
+            clicks = generator.binomial(PAIRS // 6, SCORES)
+            rest = generator.binomial(PAIRS // 6 - clicks, 1 / k)
+            score = np.concatenate([np.repeat(SCORES, clicks), np.repeat(SCORES, rest)]) * factor
+            clicked = (np.arange(len(score)) < clicks.sum()).astype(np.int64)
+            values = pa.array([f"{name} {number}"] * len(score))
+            table.add(values, score, clicked, np.where(clicked, 1.0, k))
+    p = {"honest": [], "off": []}
+    for segment in table.segments():
+        p[segment.value.split()[0]].append(segment.p_value)
+    assert 0.02 <= np.mean(np.array(p["honest"]) < 0.05) <= 0.09
+    assert np.mean(np.array(p["off"]) < 0.05) > 0.9
