@@ -80,6 +80,15 @@ def test_ddpo_takes_soft_labels_for_clicks_only_if_asked_to():
     np.testing.assert_allclose(losses[True], losses[False], rtol=1e-6)
 
 
+def balance_of(world: World, clicks: slice, cells: slice) -> np.ndarray:
+    """mean_D [(o/p − (1 − o)/(1 − p)) · r̂] from some clicks and some cells, by stratum."""
+    p, prediction = world.read("click"), world.read("prediction")
+    density, chosen = world.log.density, world.clicked[clicks]
+    clicked = (prediction / p)[:, chosen].mean(1)
+    unclicked = CELLS[cells][~world.click[cells]]
+    return density * clicked - (1 - density) * (prediction / (1 - p))[:, unclicked].mean(1)
+
+
 @pytest.mark.parametrize("errors", ["squared", "ce"])
 def test_the_v2_methods_are_their_formulas(errors):
     for cls, further in ((IPSV2, {}), (DRV2, {"imputation_weight": 0.3})):
@@ -95,7 +104,9 @@ def test_the_v2_methods_are_their_formulas(errors):
         conversion = 2.0 * (imputed + o * (error - imputed) / given).mean(1)
         if cls is DRV2:
             conversion += 0.3 * (o * (error - imputed) ** 2 / given).mean(1)
-        balance = ((o / p - (1 - o) / (1 - p)) * prediction).mean(1) ** 2
+        clicks, cells = len(world.clicked) // 2, len(CELLS) // 2
+        balance = balance_of(world, slice(clicks), slice(cells))
+        balance *= balance_of(world, slice(clicks, None), slice(cells, None))
         expected = (
             distance(o.astype(float), p).mean(1)
             + distance(o * r, p * prediction).mean(1)
@@ -126,6 +137,44 @@ def test_a_mean_over_d_does_not_depend_on_how_the_batch_of_d_is_drawn():
         means.append(tasks.click_loss().detach().numpy())
     error = np.std(means, axis=0) / np.sqrt(len(means))
     assert (np.abs(np.mean(means, axis=0) - whole.detach().numpy()) < 4 * error).all()
+
+
+def test_as_published_v2_squares_the_balance_of_the_whole_batch():
+    world = World(deep(IPSV2, official=True))
+    p, prediction, o = world.read("click"), world.read("prediction"), world.click
+    expected = ((o / p - (1 - o) / (1 - p)) * prediction).mean(1) ** 2
+    tasks = Tasks.read(world.setting, world.observed, world.full, "prediction")
+    np.testing.assert_allclose(world.method.squared_imbalance(tasks).detach(), expected, rtol=1e-5)
+
+
+def test_over_many_batches_the_squared_balance_is_the_square_of_its_mean():
+    """And the square of a batch's balance is not: it has the variance on top."""
+    world = World(deep(IPSV2, p_min=1e-6))
+    tasks = Tasks.read(world.setting, world.observed, world.full, "prediction")
+    truth = world.method.imbalance(tasks).square().detach()
+    random, draws = torch.Generator().manual_seed(4), 20_000
+    clicks, cells = (
+        torch.randint(size, (draws, 24), generator=random) for size in (len(world.clicked), len(CELLS))
+    )
+    drawn = Tasks(
+        observed={name: logit.detach()[:, clicks] for name, logit in tasks.observed.items()},
+        full={name: logit.detach()[:, cells] for name, logit in tasks.full.items()},
+        unclicked=tasks.unclicked[:, cells],
+        density=tasks.density,
+    )
+    squares = world.method.imbalance(drawn).square()
+    for found, unbiased in ((world.method.squared_imbalance(drawn), True), (squares, False)):
+        distance = (found.mean(1) - truth) / (found.std(1) / draws**0.5)
+        assert bool((distance.abs() < 4).all()) is unbiased
+        assert bool((distance > 8).all()) is not unbiased
+
+
+def test_a_batch_of_one_row_is_both_halves_and_stays_finite():
+    world = World(deep(IPSV2))
+    one = world.positions(np.array([0]))
+    unclicked = world.positions(np.flatnonzero(~world.click)[:1])
+    loss = world.method.loss(world.setting, world.data.observed(one), world.data.full(unclicked))
+    assert bool(torch.isfinite(loss).all())
 
 
 def test_balance_is_perfect_where_propensity_and_prediction_are_constant():

@@ -1,4 +1,4 @@
-"""StableDR: its constraint, what it shifts, and where gradients stop."""
+"""StableDR: its constraint, what it shifts and tilts, and where gradients stop."""
 
 from __future__ import annotations
 
@@ -11,19 +11,32 @@ import torch
 import unskew as us
 from contracts.small_setting import REPLICAS, WIDE, clicked_batch, full_batch, small_setting, trained_by
 from unskew.debias import SNIPS, Batch, Setting, StableDR
+from unskew.debias.parts.tilted_propensity import imbalance
 from unskew.errors import ParameterError
+from unskew.training import halves
 
 OBSERVED, FULL = clicked_batch(), full_batch()
 
 
 def stable(**params: object) -> tuple[StableDR, Setting]:
     method = StableDR(backbone=WIDE, **params)
-    return method, small_setting(method)
+    setting = small_setting(method)
+    method.find_centre(setting)
+    return method, setting
 
 
-def set_shift(setting: Setting, value: float) -> None:
+def set_tilt(setting: Setting, *, shift: float = 0.0, tilt: float = 0.0) -> None:
     with torch.no_grad():
-        setting.networks["propensity"].offset["shift"].fill_(value)
+        for name, value in (("shift", shift), ("tilt", tilt)):
+            setting.networks["propensity"].offset[name].fill_(value)
+
+
+def constraint(method: StableDR, setting: Setting, observed: Batch, full: Batch) -> torch.Tensor:
+    """C² as the propensity step has it."""
+    without = replace(method, constraint=0.0)
+    each = (m.propensity_loss(setting, observed, full) for m in (replace(method, constraint=1.0), without))
+    with_it, without_it = each
+    return with_it - without_it
 
 
 def imputed(setting: Setting, batch: Batch) -> torch.Tensor:
@@ -31,48 +44,91 @@ def imputed(setting: Setting, batch: Batch) -> torch.Tensor:
     return -(label * prediction.log() + (1 - label) * (1 - prediction).log())
 
 
-def test_before_the_shift_moves_the_prediction_loss_is_that_of_snips():
+def doubled(batch: Batch) -> Batch:
+    """A batch whose halves are the same."""
+    return Batch(**{n: v if v is None else torch.cat((v, v), 1) for n, v in vars(batch).items()})
+
+
+def every_cell(data: us.Dataset) -> Batch:
+    users, items = data.truth.propensity.shape
+    cells = torch.arange(users * items).expand(3, -1)
+    unknown = torch.full(cells.shape, torch.nan)
+    return Batch(user=cells // items, item=cells % items, conversion=unknown, propensity=unknown)
+
+
+def test_before_shift_and_tilt_move_the_prediction_loss_is_that_of_snips():
     method, setting = stable()
     expected = SNIPS(backbone=WIDE).loss(setting, OBSERVED, FULL)
     torch.testing.assert_close(method.loss(setting, OBSERVED, FULL), expected, rtol=1e-5, atol=0)
 
 
-def test_the_shift_is_added_to_the_logits_of_the_given_propensities():
-    method, setting = stable()
-    set_shift(setting, -0.7)
-    odds = OBSERVED.propensity / (1 - OBSERVED.propensity) * np.exp(-0.7)
-    torch.testing.assert_close(method.shifted(setting, OBSERVED).propensity, odds / (1 + odds))
+def test_shift_and_tilt_are_added_to_the_logits_of_the_given_propensities():
+    method, setting = stable(p_min=1e-3)
+    set_tilt(setting, shift=-0.7, tilt=1.5)
+    weight, error = 1 / setting.clicks.propensity, imputed(setting, setting.clicks)
+    centre = (weight * error).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
+    odds = OBSERVED.propensity / (1 - OBSERVED.propensity)
+    odds = odds * torch.exp(-0.7 + 1.5 * (imputed(setting, OBSERVED) - centre))
+    torch.testing.assert_close(method.tilted(setting, OBSERVED).propensity, odds / (1 + odds))
 
 
-def test_shifted_propensities_are_clipped_again():
+def test_tilted_propensities_are_clipped_again():
     method, setting = stable(p_min=0.2)
-    set_shift(setting, -3.0)
-    assert float(method.shifted(setting, OBSERVED).propensity.min()) == pytest.approx(0.2)
+    set_tilt(setting, shift=-3.0)
+    assert float(method.tilted(setting, OBSERVED).propensity.min()) == pytest.approx(0.2)
 
 
-def test_imbalance_is_the_weighted_mean_of_centred_imputed_errors():
+def test_the_constraint_is_the_product_of_the_imbalances_of_two_halves():
     method, setting = stable()
-    set_shift(setting, 0.4)
-    p = method.shifted(setting, OBSERVED).propensity
-    centred = imputed(setting, OBSERVED) - imputed(setting, FULL).mean(1, keepdim=True)
-    expected = setting.density * (centred / p).mean(1)
-    torch.testing.assert_close(method.imbalance(setting, OBSERVED, FULL), expected)
+    set_tilt(setting, shift=0.4, tilt=-0.8)
+    p = method.tilted(setting, OBSERVED).propensity
+    expected = torch.ones(REPLICAS)
+    for clicks, cells in ((slice(0, 10), slice(0, 15)), (slice(10, 20), slice(15, 30))):
+        centred = imputed(setting, OBSERVED)[:, clicks] - imputed(setting, FULL)[:, cells].mean(
+            1, keepdim=True
+        )
+        expected *= setting.density * (centred / p[:, clicks]).mean(1)
+    torch.testing.assert_close(constraint(method, setting, OBSERVED, FULL), expected, rtol=1e-3, atol=1e-6)
+
+
+def test_over_many_batches_the_constraint_is_the_square_of_the_mean_imbalance():
+    """And the square of a batch's imbalance is not: it has the variance on top."""
+    setting = stable()[1]
+    everything = [imputed(setting, OBSERVED), imputed(setting, FULL), OBSERVED.propensity]
+    truth = imbalance(*everything, density=setting.density).square()
+    random = torch.Generator().manual_seed(3)
+    draws = [torch.randint(part.shape[1], (8_000, 8), generator=random) for part in everything[:2]]
+    parts = [part[:, rows] for part, rows in zip(everything, (*draws, draws[0]), strict=True)]
+    squares = imbalance(*parts, density=setting.density).square()
+    first, second = (
+        imbalance(*half, density=setting.density) for half in zip(*map(halves, parts), strict=True)
+    )
+    for found, unbiased in ((first * second, True), (squares, False)):
+        distance = (found.mean(1) - truth) / (found.std(1) / found.shape[1] ** 0.5)
+        assert bool((distance.abs() < 4).all()) is unbiased
+        assert bool((distance > 8).all()) is not unbiased
 
 
 def test_under_the_constraint_the_doubly_robust_estimate_is_snips():
     """Ē + Σ(e − ê)/p ÷ Σ 1/p = Σ e/p ÷ Σ 1/p where Σ (ê − Ē)/p = 0, and differs where it is not."""
-    method, setting = stable(constraint=1e6)
+    method, setting = stable(constraint=1e4)
     optimiser = torch.optim.Adam(setting.networks["propensity"].parameters(), lr=0.02)
-    before = method.imbalance(setting, OBSERVED, FULL).abs()
+    # Both halves are the whole, so that the product is the square of this batch.
+    observed, full = (doubled(batch) for batch in (OBSERVED, FULL))
+
+    def now() -> torch.Tensor:
+        p = method.tilted(setting, OBSERVED).propensity
+        return imbalance(imputed(setting, OBSERVED), imputed(setting, FULL), p, density=setting.density).abs()
+
+    before = now()
     for _ in range(400):
         optimiser.zero_grad()
-        method.propensity_loss(setting, OBSERVED, FULL).sum().backward()
+        method.propensity_loss(setting, observed, full).sum().backward()
         optimiser.step()
-    after = method.imbalance(setting, OBSERVED, FULL).abs()
-    kept = after < 1e-4
-    assert bool(kept.any())
+    kept = now() < 1e-4
+    assert bool(kept.all())
     assert bool((before > 5e-4).all())
-    p = method.shifted(setting, OBSERVED).propensity
+    p = method.tilted(setting, OBSERVED).propensity
     at_clicks, everywhere = imputed(setting, OBSERVED), imputed(setting, FULL)
     error = torch.nn.functional.binary_cross_entropy_with_logits(
         setting.predicted(OBSERVED), OBSERVED.conversion, reduction="none"
@@ -101,15 +157,17 @@ def test_each_step_trains_its_own_network_alone():
     }
 
 
-def test_the_constraint_moves_the_shift_beyond_the_likelihood():
+def test_the_constraint_moves_the_tilt_and_never_the_shift():
     method, setting = stable(constraint=100.0)
     plain = StableDR(backbone=WIDE, constraint=0.0)
 
-    def slope(of: StableDR) -> torch.Tensor:
+    def slopes(of: StableDR) -> dict[str, torch.Tensor]:
         trained_by(of.propensity_loss, setting, OBSERVED, FULL)
-        return setting.networks["propensity"].offset["shift"].grad.clone()
+        return {n: p.grad.clone() for n, p in setting.networks["propensity"].offset.items()}
 
-    assert bool((slope(method) != slope(plain)).all())
+    with_it, without_it = slopes(method), slopes(plain)
+    assert bool((with_it["tilt"] != without_it["tilt"]).all())
+    torch.testing.assert_close(with_it["shift"], without_it["shift"], rtol=1e-6, atol=0)
 
 
 def test_propensities_of_one_and_at_the_clip_give_finite_losses():
@@ -118,6 +176,21 @@ def test_propensities_of_one_and_at_the_clip_give_finite_losses():
     observed = replace(OBSERVED, propensity=edges)
     for loss in (method.imputation_loss, method.propensity_loss, method.loss):
         assert bool(torch.isfinite(loss(setting, observed, FULL)).all())
+
+
+def test_with_true_propensities_shift_and_tilt_stay_near_zero():
+    """The square of a batch's imbalance had raised the shift to 0.5 here: every weight down by 40 %."""
+    data = us.load("synthetic", n_users=500, n_items=300, density=0.05, seed=2)
+    method = StableDR(
+        backbone=us.MF(dim=4), learning_rate=0.003, epochs=20, batch_size=512, patience=None, p_min=1e-4
+    )
+    method.fit(data.train, propensity=data.truth.propensity, seeds=3)
+    shift, tilt = (method.networks_["propensity"].offset[n].detach().numpy() for n in ("shift", "tilt"))
+    cells = every_cell(data)
+    setting = Setting(method.networks_, data.train.density, cells)
+    spread = imputed(setting, cells).std(1, keepdim=True).numpy()
+    assert np.abs(shift).max() < 0.1
+    assert np.abs(tilt * spread).max() < 0.2
 
 
 def test_without_the_constraint_the_shift_undoes_a_shift_of_the_given_propensities():

@@ -22,7 +22,8 @@ class IPSV2(OwnPropensity):
     """L = mean_D (p − o)² + α · mean_D (p·r̂ − o·r)² + β · L_cvr + γ · (mean_D [(o/p − (1−o)/(1−p)) · r̂])².
 
     L_cvr = (1/|D|) Σ_O e/p with e = (r − r̂)². The last term, the balancing mean squared error, is 0 for true
-    propensities; p has its gradient there and in the first two, not in L_cvr. α is
+    propensities. Its square is the product of two half-batches' means, since a batch's own square counts its
+    noise too. p has its gradient there and in the first two, not in L_cvr. α is
     ``click_conversion_weight``, β ``conversion_weight``, γ ``balance_weight``; networks share nothing. Use
     it where propensities should be judged by what they balance, not by their likelihood alone.
 
@@ -35,7 +36,7 @@ class IPSV2(OwnPropensity):
     detach_p_in_cvr
         False lets L_cvr move p, which it can only push up; p is then the tower's own, uncalibrated.
     official
-        As published: no gradient is stopped and no propensity clipped.
+        As published: no gradient is stopped, no propensity clipped, and the balance of a batch squared.
     p_min
         0.05, as in later public code (0.05 to 0.1): the balance, too, is made of 1/p and 1/(1 − p).
     """
@@ -83,7 +84,7 @@ class IPSV2(OwnPropensity):
             click
             + self.click_conversion_weight * both
             + self.conversion_loss(setting, observed, tasks, self.weight_propensity(setting, observed, tasks))
-            + self.balance_weight * self.imbalance(tasks).square()
+            + self.balance_weight * self.squared_imbalance(tasks)
         )
 
     def conversion_loss(self, setting: Setting, observed: Batch, tasks: Tasks, p: Tensor) -> Tensor:
@@ -96,6 +97,13 @@ class IPSV2(OwnPropensity):
         if self.detaches_propensity:
             return self.propensity(setting, observed)
         return torch.sigmoid(tasks.observed["click"]).clamp(min=self.least)
+
+    def squared_imbalance(self, tasks: Tasks) -> Tensor:
+        """The square of :meth:`imbalance` by the product of two half-batches; as published, of the batch."""
+        if self.official:
+            return self.imbalance(tasks).square()
+        first, second = tasks.halves()
+        return self.imbalance(first) * self.imbalance(second)
 
     def imbalance(self, tasks: Tasks) -> Tensor:
         """mean_D [(o/p − (1 − o)/(1 − p)) · r̂] ``[R]``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unskew.training.devices import resolve_device
 from unskew.training.draws import Draw, Sampler
 from unskew.training.loop import History, Pass, Schedule, evaluating, train
-from unskew.training.losses import cross_entropy, over_population, stratified
+from unskew.training.losses import cross_entropy, halves, over_population, stratified
 from unskew.training.memory import in_groups, join_histories, join_networks
 from unskew.training.population import Population, Slots
 from unskew.training.samplers import EveryCell, LookedUp, ObservedAndFull, ShuffledRows
@@ -28,6 +28,7 @@ __all__ = [
     "Step",
     "cross_entropy",
     "evaluating",
+    "halves",
     "in_groups",
     "join_histories",
     "join_networks",

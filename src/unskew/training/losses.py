@@ -39,6 +39,17 @@ def stratified(*, observed: Tensor | None = None, full: Tensor | None = None, de
     return total
 
 
+def halves(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The two halves of a batch ``[R, B]``, by place; a batch of one row is both.
+
+    E[A·B] = (E m)² for the means A and B of independent halves, while E[m²] = (E m)² + Var m for the mean m
+    of the whole batch: a product of halves estimates the square of an expectation, and its gradient, without
+    bias. It may be negative.
+    """
+    middle = values.shape[-1] // 2
+    return (values[..., :middle], values[..., middle:]) if middle else (values, values)
+
+
 def over_population(
     *, clicked: Tensor, unclicked_observed: Tensor, unclicked_full: Tensor, density: float
 ) -> Tensor:

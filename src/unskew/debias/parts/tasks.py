@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unskew.debias.core.held_out import HeldOut
 from unskew.debias.core.setting import Batch, Setting
+from unskew.training import halves
 
 LEAST_DENSITY = 1e-9
 """Keeps the logit of |O|/|D| finite where every cell, or next to none, is clicked."""
@@ -52,6 +53,23 @@ class Tasks:
         """
         share = self.unclicked / self.unclicked.sum(-1, keepdim=True).clamp(min=1.0)
         return self.density * clicked.mean(-1) + (1.0 - self.density) * (share * unclicked).sum(-1)
+
+    def halves(self) -> tuple[Tasks, Tasks]:
+        """Both batches cut in two, for products that estimate a square (:func:`unskew.training.halves`)."""
+        observed, full = (
+            {name: halves(logit) for name, logit in logits.items()} for logits in (self.observed, self.full)
+        )
+        unclicked = halves(self.unclicked)
+        first, second = (
+            Tasks(
+                observed={name: parts[half] for name, parts in observed.items()},
+                full={name: parts[half] for name, parts in full.items()},
+                unclicked=unclicked[half],
+                density=self.density,
+            )
+            for half in (0, 1)
+        )
+        return first, second
 
     def click_loss(self) -> Tensor:
         """(1/|D|) Σ_D CE(o, p)."""
