@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -13,10 +14,20 @@ from scipy.special import stdtrit
 from unskew.errors import DataError, ParameterError
 from unskew.log import Log, require_log
 from unskew.metrics.proper import auc, nll
-from unskew.metrics.ranking import ranking_metrics, user_auc
+from unskew.metrics.ranking import user_aucs, user_ranking
+from unskew.metrics.user_bootstrap import UserBootstrap, auc_by_user
 
 CUTOFFS = (2, 4, 6)
 """The paper's K."""
+
+LIKELIHOOD_FLOOR = 2.0**-52
+"""As in :func:`unskew.metrics.nll`."""
+
+Floats = NDArray[np.float64]
+UserSums = tuple[Floats, Floats]
+"""Two lines of sums by user; the metric is the ratio of their totals."""
+Measured = dict[str, list[tuple[float, UserSums]]]
+"""By metric, the value of each seed and the sums by user that it is the ratio of."""
 
 Goal = Literal["higher", "lower", "one"]
 
@@ -32,6 +43,23 @@ class ConversionModel(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """Metrics on a test log, and the same on resamples of its users.
+
+    Attributes
+    ----------
+    values
+        By metric, one value per seed.
+    resampled
+        By metric ``[seeds, resamples]``: of the same resamples for every model on the same test log, so that
+        differences of models are paired.
+    """
+
+    values: Mapping[str, Floats]
+    resampled: Mapping[str, Floats]
+
+
 def evaluate(
     model: ConversionModel, test: Log, *, ks: Sequence[int] = CUTOFFS, seed: int = 0
 ) -> dict[str, NDArray[np.float64]]:
@@ -44,6 +72,34 @@ def evaluate(
     a user's own test items are ranked, over users with at least one conversion; ties are broken at random by
     ``seed``.
     """
+    measured, _ = _measured(model, test, ks, seed)
+    return _values(measured)
+
+
+def evaluate_users(
+    model: ConversionModel, test: Log, *, ks: Sequence[int] = CUTOFFS, seed: int = 0
+) -> Evaluated:
+    """The metrics of :func:`evaluate`, and how they move when the test users are resampled.
+
+    Seeds tell how training varies; the test set is the same for all of them. What another sample of users
+    would show is told by ``resampled`` (:func:`unskew.metrics.significance.user_interval` makes intervals
+    of it). All metrics are ratios of sums by user and exact; the pooled AUC is exact to first order.
+    """
+    measured, users = _measured(model, test, ks, seed)
+    resampled = {}
+    for name, lines in measured.items():
+        top, bottom = (np.stack([sums[part] for _, sums in lines]) for part in (0, 1))
+        resampled[name] = users.ratios(top, bottom)
+    return Evaluated(values=_values(measured), resampled=resampled)
+
+
+def _values(measured: Measured) -> dict[str, Floats]:
+    return {name: np.array([value for value, _ in lines]) for name, lines in measured.items()}
+
+
+def _measured(
+    model: ConversionModel, test: Log, ks: Sequence[int], seed: int
+) -> tuple[Measured, UserBootstrap]:
     if isinstance(model, type) or not hasattr(model, "predict_each"):
         raise ParameterError(f"{model!r} is not a trained model", remedy="give what fit returns")
     require_log(test, "the test log", "give a Log, such as data.test")
@@ -61,22 +117,63 @@ def evaluate(
             remedy="give a test log with converted and unconverted rows",
         )
     has_level = getattr(model, "predicts_rates", True)
-    lines = [
-        {
-            "auc": auc(score=score, outcome=outcome),
-            "user_auc": user_auc(user=rows.user, outcome=outcome, score=score),
-            **(_level(score, outcome) if has_level else {}),
-            **ranking_metrics(user=rows.user, outcome=outcome, score=score, ks=tuple(ks), seed=seed),
+    users = UserBootstrap.of(rows.user)
+    measured: Measured = {}
+    for score in model.predict_each(rows):
+        found = {
+            **_aucs(rows.user, outcome, score, users),
+            **(_level(score, outcome, users) if has_level else {}),
+            **_ranking(rows.user, outcome, score, tuple(ks), seed, users),
         }
-        for score in model.predict_each(rows)
-    ]
-    return {name: np.array([line[name] for line in lines]) for name in lines[0]}
+        for name, each in found.items():
+            measured.setdefault(name, []).append(each)
+    return measured, users
 
 
-def _level(score: NDArray[np.float64], outcome: NDArray[np.float32]) -> dict[str, float]:
+def _aucs(
+    user: NDArray[np.int32], outcome: NDArray[np.float32], score: Floats, users: UserBootstrap
+) -> dict[str, tuple[float, UserSums]]:
+    pooled = auc(score=score, outcome=outcome)
+    both, each = user_aucs(user=user, outcome=outcome, score=score)
     return {
-        "nll": nll(score=score, outcome=outcome),
-        "mean_over_rate": float(score.mean() / outcome.mean()),
+        "auc": (
+            pooled,
+            auc_by_user(code=users.code, users=len(users.user), outcome=outcome, score=score, value=pooled),
+        ),
+        "user_auc": (
+            float(each.mean()) if len(each) else float("nan"),
+            (users.placed(both, each), users.placed(both, np.ones(len(each)))),
+        ),
+    }
+
+
+def _ranking(
+    user: NDArray[np.int32],
+    outcome: NDArray[np.float32],
+    score: Floats,
+    ks: tuple[int, ...],
+    seed: int,
+    users: UserBootstrap,
+) -> dict[str, tuple[float, UserSums]]:
+    ranking = user_ranking(user=user, outcome=outcome, score=score, ks=ks, seed=seed)
+    counted = users.placed(ranking.user, np.ones(len(ranking.user)))
+    return {
+        name: (float(values.mean()), (users.placed(ranking.user, values), counted))
+        for name, values in ranking.values.items()
+    }
+
+
+def _level(
+    score: Floats, outcome: NDArray[np.float32], users: UserBootstrap
+) -> dict[str, tuple[float, UserSums]]:
+    likelihood = np.where(outcome == 1, score, 1.0 - score)
+    loss = users.by_user(-np.log(np.maximum(likelihood, LIKELIHOOD_FLOOR)))
+    return {
+        "nll": (nll(score=score, outcome=outcome), (loss, users.by_user(np.ones(len(outcome))))),
+        "mean_over_rate": (
+            float(score.mean() / outcome.mean()),
+            (users.by_user(score), users.by_user(outcome)),
+        ),
     }
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import unskew as us
 from unskew.errors import ParameterError, RunFolderError
+from unskew.evaluation import evaluate_users
 from unskew.study import folder as run_folder
 from unskew.study.folder import write_run
 
@@ -113,6 +114,16 @@ class TestMetrics:
                 assert told["difference"] == pytest.approx(np.mean(seeds[0] - seeds[1]), abs=1e-12)
                 assert told["low"] <= told["difference"] <= told["high"]
                 assert told["p_value"] <= told["p_holm"] <= 1
+                assert told["users"]["low"] <= told["difference"] <= told["users"]["high"]
+
+    def test_means_have_an_interval_over_the_test_users(self, result):
+        test = result.dataset.test
+        for key, of_method in result.metrics["methods"].items():
+            found = evaluate_users(result.models[key], test)
+            for name, told in of_method.items():
+                margin = 1.959964 * found.resampled[name].mean(axis=0).std(ddof=1)
+                ends = (told["users"]["low"], told["users"]["high"])
+                assert ends == pytest.approx((told["mean"] - margin, told["mean"] + margin), rel=1e-6), name
 
     def test_rails_frame_every_ranking_metric(self, result):
         rails = result.metrics["rails"]

@@ -13,6 +13,16 @@ from unskew.study.table import Row, long_table, read_tables, summary, write_tabl
 SEEDS = 6
 
 
+RESAMPLES = np.random.default_rng(7).normal(0, 1, (2, 400))
+"""Of test users: what all methods share, and what sets one apart."""
+
+
+def users_of(method, mean, apart, *, calibrator="", propensity="", metric="auc"):
+    """A mean over seeds that moves with the test users, by ``apart`` otherwise than the other methods' do."""
+    row = rows_of(method, [0.0], calibrator=calibrator, propensity=propensity, metric=metric, part="users")[0]
+    return {**row, "seed": None, "value": None, "users": mean + 0.05 * RESAMPLES[0] + apart * RESAMPLES[1]}
+
+
 def rows_of(method, values, *, calibrator="", propensity="", metric="auc", part="method"):
     return [
         {
@@ -40,9 +50,10 @@ def drawn():
 
 @pytest.fixture(scope="module")
 def table(drawn):
-    rows = rows_of("naive", drawn["naive"])
+    rows = [*rows_of("naive", drawn["naive"]), users_of("naive", drawn["naive"].mean(), 0.0)]
     for name in ("ips", "dr"):
         rows += rows_of(name, drawn[name], propensity="p", calibrator="platt")
+        rows.append(users_of(name, drawn[name].mean(), 0.002, propensity="p", calibrator="platt"))
     rows += rows_of("ips", [3.0], metric="train_seconds", part="timing")
     rows[-1]["seed"] = None
     return long_table(rows)
@@ -52,8 +63,10 @@ def test_the_table_is_read_back_and_timings_lie_apart(table, tmp_path):
     write_tables(tmp_path, table)
     back = read_tables(tmp_path)
     assert back.schema.equals(table.schema)
-    assert back.to_pylist() == table.to_pylist()
+    assert sorted(map(str, back.to_pylist())) == sorted(map(str, table.to_pylist()))
+    assert summary(back, against={"method": "naive"}) == summary(table, against={"method": "naive"})
     assert "train_seconds" not in (tmp_path / "table.csv").read_text(encoding="utf-8")
+    assert "users" not in (tmp_path / "table.csv").read_text(encoding="utf-8")
     assert "train_seconds" in (tmp_path / "timings.csv").read_text(encoding="utf-8")
     with pytest.raises(RunFolderError, match="holds no study"):
         read_tables(tmp_path / "elsewhere")
@@ -70,6 +83,33 @@ def test_means_deviations_and_tests_are_scipys_with_holm_over_the_family(table, 
     baseline = made.rows[Row("d", "honest", "", "", "naive")]["auc"]
     assert baseline.p_holm is None
     assert not baseline.is_significant
+
+
+def test_a_star_needs_the_seeds_and_the_test_users(drawn):
+    """Ten seeds on one test set agree on much that the next users would undo."""
+    rows = [*rows_of("naive", drawn["naive"]), users_of("naive", drawn["naive"].mean(), 0.0)]
+    stars = {}
+    for apart in (0.002, 0.02, None):
+        further = [] if apart is None else [users_of("ips", drawn["ips"].mean(), apart)]
+        made = summary(long_table(rows + rows_of("ips", drawn["ips"]) + further), against={"method": "naive"})
+        figure = made.rows[Row("d", "honest", "", "", "ips")]["auc"]
+        assert figure.p_holm < 0.001
+        stars[apart] = figure.is_significant
+        if apart is not None:
+            margin = 1.959964 * apart * RESAMPLES[1].std(ddof=1)
+            ends = (figure.users_difference["low"], figure.users_difference["high"])
+            assert ends == pytest.approx((figure.difference - margin, figure.difference + margin))
+            assert figure.users["high"] - figure.users["low"] > 0.15, "what all share cancels in differences"
+        assert "and 95 % interval of the difference over test users" in made.caption
+    assert stars == {0.002: True, 0.02: False, None: False}
+
+
+def test_propensities_are_judged_by_their_seeds_alone(drawn):
+    rows = rows_of("", drawn["naive"], propensity="p", calibrator="none", part="propensity")
+    rows += rows_of("", drawn["ips"], propensity="p", calibrator="platt", part="propensity")
+    made = summary(long_table(rows), part="propensity", against={"calibrator": "none"})
+    assert made.rows[Row("d", "honest", "p", "platt", "")]["auc"].is_significant
+    assert "test users" not in made.caption
 
 
 def test_a_row_may_be_compared_with_its_own_raw_propensity(drawn):
@@ -105,10 +145,12 @@ def test_one_seed_has_neither_deviation_nor_test(drawn):
 def test_all_renderings_have_the_same_cells(table, drawn):
     shown = summary(table, against={"method": "naive"}, title="A & B").shown()
     mean, std = drawn["ips"].mean(), drawn["ips"].std(ddof=1)
-    assert f"| p | platt | ips | {mean:.4f} ± {std:.4f}* |" in shown.markdown()
-    assert rf"p & platt & ips & ${mean:.4f} \pm {std:.4f}^{{*}}$ \\" in shown.latex()
+    margin = 1.959964 * (0.05 * RESAMPLES[0] + 0.002 * RESAMPLES[1]).std(ddof=1)
+    users = f"[{mean - margin:.3f}, {mean + margin:.3f}]"
+    assert f"| p | platt | ips | {mean:.4f} ± {std:.4f} {users}* |" in shown.markdown()
+    assert rf"p & platt & ips & ${mean:.4f} \pm {std:.4f} {users}^{{*}}$ \\" in shown.latex()
     assert r"\caption{A \& B (" in shown.latex()
-    assert f'<td>ips</td><td class="number">{mean:.4f} ± {std:.4f}*</td>' in shown.html()
+    assert f'<td>ips</td><td class="number">{mean:.4f} ± {std:.4f} {users}*</td>' in shown.html()
     assert "A &amp; B" in shown.html()
     cells = [[str(cell) for cell in column.cells] for column in shown.rich().columns]
     assert [list(row) for row in zip(*cells, strict=True)] == [list(row) for row in shown.rows]

@@ -9,6 +9,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from unskew.cli.console import plain_console
+from unskew.metrics.user_bootstrap import differs
 
 if TYPE_CHECKING:
     from unskew.report.judging import Finding
@@ -110,17 +111,29 @@ def _method_table(metrics: Mapping[str, Any]) -> Table:
         table.add_column(rail, justify="right", style="dim")
     comparison = metrics["comparison"]
     for name in SHOWN:
-        cells = []
+        cells, over_users = [], []
         for key, of in methods.items():
-            mark = "*" if comparison.get(key, {}).get(name, {}).get("p_holm", 1.0) < 0.05 else " "
+            mark = "*" if differs(comparison.get(key, {}).get(name, {})) else " "
             told = of.get(name)
             cells.append(f"{_number(told['mean'])} ±{_number(told['std'], 3)}{mark}" if told else "– ")
+            over_users.append(_users(told))
         rails = (_number(rail.get(name), 3) for rail in metrics["rails"].values())
         table.add_row(name, *cells, *rails)
+        if any(over_users):
+            table.add_row("", *over_users, *("" for _ in metrics["rails"]), style="dim")
     table.caption = (
-        "* differs from naive at 5 % (paired t-test, Holm-corrected), mean_over_rate in its distance from 1"
+        "below: 95 % interval over test users; * differs from naive at 5 % (paired t-test over seeds,"
+        " Holm-corrected) and for other test users (95 % interval of the difference), mean_over_rate in its"
+        " distance from 1"
     )
     return table
+
+
+def _users(told: Mapping[str, Any] | None) -> str:
+    users = (told or {}).get("users") or {}
+    if users.get("low") is None:
+        return ""
+    return f"{_number(users['low'], 3)} to {_number(users['high'], 3)} "
 
 
 def _truth_table(truth: Mapping[str, Any]) -> Table:

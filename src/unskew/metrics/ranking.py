@@ -209,12 +209,16 @@ def user_auc(*, user: Any, outcome: Any, score: Any) -> float:
     >>> user_auc(user=[0, 0, 1, 1, 1], outcome=[1, 0, 1, 0, 0], score=[0.8, 0.2, 0.5, 0.5, 0.9])
     0.625
     """
+    _, each = user_aucs(user=user, outcome=outcome, score=score)
+    return float(each.mean()) if len(each) else float("nan")
+
+
+def user_aucs(*, user: Any, outcome: Any, score: Any) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """The users with both classes, sorted, and the AUC of each: what :func:`user_auc` is the mean of."""
     users, relevant = _Users.of(user, outcome)
     value = _scores(score, len(relevant))
     positives, negatives = users.positives, users.size - users.positives
     both = (positives > 0) & (negatives > 0)
-    if not both.any():
-        return float("nan")
     order = np.lexsort((value, users.code))
     code, value, relevant = users.code[order], value[order], relevant[order]
     opens_tie = np.concatenate([[True], (code[1:] != code[:-1]) | (value[1:] != value[:-1])])
@@ -225,7 +229,7 @@ def user_auc(*, user: Any, outcome: Any, score: Any) -> float:
     mid_rank = (first[tie] + last[tie]) / 2.0 - start[code] + 1.0
     rank_sum = np.bincount(code, weights=mid_rank * relevant, minlength=len(users.ids))
     wins = rank_sum[both] - positives[both] * (positives[both] + 1) / 2.0
-    return float((wins / (positives[both] * negatives[both])).mean())
+    return users.ids[both], wins / (positives[both] * negatives[both])
 
 
 def _metrics(

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 from unskew.errors import DataError, ParameterError
+from unskew.metrics.user_bootstrap import DEFAULT_LEVEL, UserInterval, user_interval
 
 Test = Literal["t", "wilcoxon"]
 
 SAME = 1e-9
 """Differences that vary by less than this share of their mean are equal but for rounding."""
-
-DEFAULT_LEVEL = 0.95
-"""Confidence of intervals; the counterpart of the paper's p < .05."""
 
 
 class Summary(TypedDict):
@@ -27,6 +25,7 @@ class Summary(TypedDict):
     mean: float | None
     std: float | None
     seeds: list[float | None]
+    users: NotRequired[UserInterval]
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class PairedTest:
         return asdict(self)
 
 
-def summarise(values: Iterable[float]) -> Summary:
+def summarise(values: Iterable[float], resampled: Any = None) -> Summary:
     r"""Mean and standard deviation over seeds.
 
     .. math::
@@ -67,6 +66,8 @@ def summarise(values: Iterable[float]) -> Summary:
 
     with R − 1 below the fraction (ddof = 1): the seeds are a sample. Nothing here is NaN, which JSON does
     not know: ``std`` is None for a single seed, and ``mean`` and ``std`` are None when a seed is NaN.
+    ``resampled``, the same on resamples of the test users ``[seeds, resamples]``, adds ``users``, the
+    interval of the mean over them (:func:`user_interval`).
 
     Examples
     --------
@@ -77,11 +78,14 @@ def summarise(values: Iterable[float]) -> Summary:
     if len(array) == 0:
         raise DataError("there is no value to summarise", remedy="run at least one seed")
     defined = bool(np.isfinite(array).all())
-    return {
+    summary: Summary = {
         "mean": float(array.mean()) if defined else None,
         "std": float(array.std(ddof=1)) if defined and len(array) > 1 else None,
         "seeds": [float(value) if np.isfinite(value) else None for value in array],
     }
+    if resampled is not None:
+        summary["users"] = user_interval(float(array.mean()), np.asarray(resampled).mean(axis=0))
+    return summary
 
 
 def paired_test(a: Any, b: Any, test: Test = "t", *, level: float = DEFAULT_LEVEL) -> PairedTest:

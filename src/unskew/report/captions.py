@@ -136,8 +136,9 @@ def differences(comparison: Mapping[str, Any]) -> str:
         signs = [beyond_noise(metric, each) for metric, each in found.items()]
         counts.append(f"{method_phrase(key)} has {signs.count(1)} better and {signs.count(-1)} worse")
     return (
-        "Seed by seed against the naive model, with 95 % intervals; a filled marker is a difference beyond"
-        f" noise after Holm's correction over all tests; here, of all metrics, {listed(counts)}."
+        "Seed by seed against the naive model, with 95 % intervals over seeds; a filled marker is a"
+        " difference beyond the noise of training (after Holm's correction over all tests) and of the test"
+        f" users (95 % interval of a bootstrap over users); here, of all metrics, {listed(counts)}."
     )
 
 

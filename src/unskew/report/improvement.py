@@ -148,9 +148,16 @@ def compared(key: str, found: Mapping[str, Any], methods: Mapping[str, Any]) -> 
     return (
         f"{sentence(method_phrase(key))} {judged} ({metric_name(first)} {brief(means[0])} →"
         f" {brief(means[1])}, difference {signed(test.get('difference'))}, 95 % interval"
-        f" {signed(test.get('low'))} to {signed(test.get('high'))},"
+        f" {signed(test.get('low'))} to {signed(test.get('high'))} over seeds{_over_users(test)},"
         f" p {p_value(test.get('p_holm', test.get('p_value')))} after Holm's correction)."
     )
+
+
+def _over_users(test: Mapping[str, Any]) -> str:
+    users = test.get("users") or {}
+    if users.get("low") is None:
+        return ""
+    return f" and {signed(users['low'])} to {signed(users['high'])} over test users"
 
 
 def _estimated(metrics: Mapping[str, Any]) -> list[str]:

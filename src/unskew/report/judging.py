@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from unskew.evaluation import GOALS, gain
-from unskew.report.plots.methods import SIGNIFICANT
+from unskew.metrics.user_bootstrap import differs
 from unskew.report.words import method_parts, number, real
 
 LEVEL = "mean_over_rate"
@@ -39,7 +39,8 @@ class Finding:
 
 
 def beyond_noise(metric: str, found: Mapping[str, Any]) -> int:
-    """1 for significantly better after Holm's correction, −1 for worse, 0 for neither.
+    """1 for better beyond the noise of training and of test users (:func:`differs`), −1 for worse, 0 for
+    neither.
 
     Examples
     --------
@@ -47,9 +48,8 @@ def beyond_noise(metric: str, found: Mapping[str, Any]) -> int:
     >>> beyond_noise("nll", fallen), beyond_noise("auc", fallen), beyond_noise("auc", {})
     (1, -1, 0)
     """
-    corrected = real(found.get("p_holm", found.get("p_value")))
     better = gain(metric, real(found.get("difference")))
-    return (better > 0) - (better < 0) if corrected < SIGNIFICANT else 0
+    return (better > 0) - (better < 0) if differs(found) else 0
 
 
 def level_of(methods: Mapping[str, Any], key: str) -> float:

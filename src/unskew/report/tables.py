@@ -129,13 +129,22 @@ def methods_table(
                 Cell(
                     number(summary.get("mean")),
                     summary.get("mean"),
-                    f"± {number(std)}" if math.isfinite(std) else "",
+                    _asides(std, summary.get("users")),
                     {1: "▲", -1: "▼", 0: ""}[sign],
                 )
             )
         cells.append(Cell(brief(known.get("oracle")), known.get("oracle")))
         rows.append(Row(f"{metric_name(metric)}{_GOAL_WORDS[GOALS.get(metric, 'higher')]}", tuple(cells)))
     return Table(("random", *(method_name(key) for key in methods), "oracle"), tuple(rows))
+
+
+def _asides(std: float, users: Mapping[str, Any] | None) -> str:
+    """The deviation over seeds and the interval over test users, as far as they are known."""
+    spread = [f"± {number(std)}"] if math.isfinite(std) else []
+    ends = [real((users or {}).get(end)) for end in ("low", "high")]
+    if all(map(math.isfinite, ends)):
+        spread.append(f"[{number(ends[0], 3)}, {number(ends[1], 3)}]")
+    return " ".join(spread)
 
 
 def truth_table(truth: Mapping[str, Any]) -> Table:

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from unskew.datasets import Dataset
 from unskew.debias import Debiaser
-from unskew.evaluation import CUTOFFS, compared_by, evaluate, level_limits
+from unskew.evaluation import CUTOFFS, Evaluated, compared_by, evaluate_users, level_limits
 from unskew.log import Log
 from unskew.metrics.ranking import ranking_rails
 from unskew.metrics.significance import holm, paired_test, summarise
+from unskew.metrics.user_bootstrap import UserInterval, user_interval
 from unskew.propensity import Propensity
 from unskew.theory import truth_report
 
@@ -83,31 +84,35 @@ def metrics_on_test(models: Mapping[str, Debiaser], dataset: Dataset) -> dict[st
     """Metrics of each model on the test log, and its differences to the baseline."""
     assert dataset.test is not None
     test = dataset.test
-    values = {key: evaluate(model, test) for key, model in models.items()}
+    found = {key: evaluate_users(model, test) for key, model in models.items()}
     summaries: dict[str, dict[str, Any]] = {
-        key: {name: summarise(seeds) for name, seeds in of.items()} for key, of in values.items()
+        key: {name: dict(summarise(seeds, of.resampled[name])) for name, seeds in of.values.items()}
+        for key, of in found.items()
     }
     rows, outcome = test.take(test.clicked), test.known_conversion()
-    for key, of in summaries.items():
-        if "mean_over_rate" in of:
+    for key, told in summaries.items():
+        if "mean_over_rate" in told:
             low, high = level_limits(models[key].predict_each(rows), outcome, rows.user)
-            of["mean_over_rate"] |= {"low": low, "high": high}
+            told["mean_over_rate"] |= {"low": low, "high": high}
     return {
         "methods": summaries,
-        "comparison": _comparison(values),
+        "comparison": _comparison(found),
         "rails": ranking_rails(user=test.user[test.clicked], outcome=test.known_conversion(), ks=CUTOFFS),
     }
 
 
-def _comparison(values: Mapping[str, Mapping[str, NDArray[np.float64]]]) -> dict[str, Any]:
+def _comparison(found: Mapping[str, Evaluated]) -> dict[str, Any]:
     """Paired differences to the baseline, with Holm's correction over all methods and metrics; where 1 is
-    the goal (``mean_over_rate``), differences of the distance from 1."""
-    baseline = values[BASELINE]
-    pairs = [(key, name) for key in values if key != BASELINE for name in values[key]]
-    if not pairs or len(baseline["auc"]) < 2:
+    the goal (``mean_over_rate``), differences of the distance from 1. ``low`` and ``high`` are over seeds,
+    ``users`` over test users."""
+    baseline = found[BASELINE]
+    pairs = [(key, name) for key in found if key != BASELINE for name in found[key].values]
+    if not pairs or len(baseline.values["auc"]) < 2:
         return {}
     tests = {
-        (key, name): paired_test(compared_by(name, values[key][name]), compared_by(name, baseline[name]))
+        (key, name): paired_test(
+            compared_by(name, found[key].values[name]), compared_by(name, baseline.values[name])
+        )
         for key, name in pairs
     }
     adjusted = dict(zip(pairs, holm([tests[pair].p_value for pair in pairs]), strict=True))
@@ -119,8 +124,14 @@ def _comparison(values: Mapping[str, Mapping[str, NDArray[np.float64]]]) -> dict
             "high": test.high,
             "p_value": test.p_value,
             "p_holm": float(adjusted[key, name]),
+            "users": _over_users(name, test.difference, found[key], baseline),
         }
     return result
+
+
+def _over_users(metric: str, difference: float, of: Evaluated, baseline: Evaluated) -> UserInterval:
+    mine, theirs = (compared_by(metric, each.resampled[metric]).mean(axis=0) for each in (of, baseline))
+    return user_interval(difference, mine - theirs)
 
 
 def truth_figures(dataset: Dataset, propensity: Propensity, p_min: float) -> dict[str, Any]:

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unskew.datasets import Dataset
 from unskew.debias import Debiaser
 from unskew.errors import TrainingError
-from unskew.evaluation import evaluate
+from unskew.evaluation import Evaluated, evaluate_users
 from unskew.log import Log
+from unskew.metrics.user_bootstrap import RESAMPLES
 from unskew.progress import Progress
 from unskew.study.cells import CellStore, cell_key, told
 from unskew.study.propensities import Given
 
 Values = dict[str, list[float]]
 """By metric, one value per seed."""
+OverUsers = dict[str, NDArray[np.float64]]
+"""By metric, the same on resamples of the test users ``[seeds, resamples]``."""
+USERS = "users"
+"""Array of a cell: those resamples, averaged over seeds ``[sets of propensities, metrics, resamples]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +68,7 @@ class Stack:
         """What the cell says, as rows of the long table without dataset and method."""
         cell = store.read(self.key)
         assert cell is not None
-        for given, values in zip(self.given, cell.facts["values"], strict=True):
+        for number, (given, values) in enumerate(zip(self.given, cell.facts["values"], strict=True)):
             names = {
                 "propensity": "" if given is None else given.propensity,
                 "calibrator": "" if given is None else given.calibrator,
@@ -70,6 +76,10 @@ class Stack:
             for metric, line in values.items():
                 for seed, value in zip(self.seeds, line, strict=True):
                     yield {**names, "seed": seed, "metric": metric, "value": value, "part": "method"}
+            for line, metric in enumerate(cell.facts[USERS]):
+                draws = cell.arrays[USERS][number, line]
+                if np.isfinite(draws).any():
+                    yield {**names, "seed": None, "metric": metric, "users": draws, "part": "users"}
             for metric, seconds in cell.facts["timing"].items():
                 yield {**names, "seed": None, "metric": metric, "value": seconds, "part": "timing"}
 
@@ -77,31 +87,50 @@ class Stack:
 def run_stack(stack: Stack, store: CellStore, progress: Progress, label: str) -> None:
     """Train, evaluate and keep the numbers of a stack as a cell."""
     start = time.perf_counter()
-    values = _values(stack, store, list(stack.given), stack.seeds, progress, label)
+    measured = _measured(stack, store, list(stack.given), stack.seeds, progress, label)
     seconds = (time.perf_counter() - start) / len(stack.given)
-    store.write(stack.key, {"values": values, "timing": {"train_seconds": seconds}})
+    names = list(dict.fromkeys(name for _, users in measured for name in users))
+    facts = {"values": [values for values, _ in measured], "timing": {"train_seconds": seconds}, USERS: names}
+    store.write(stack.key, facts, {USERS: np.stack([_averaged(users, names) for _, users in measured])})
 
 
-def _values(
+def _averaged(users: OverUsers, names: Sequence[str]) -> NDArray[np.float64]:
+    """Averages over the seeds that have a value ``[metrics, resamples]``; NaN where none has."""
+    lines = np.full((len(names), RESAMPLES), np.nan)
+    for number, name in enumerate(names):
+        known = [line for line in users.get(name, ()) if np.isfinite(line).any()]
+        if known:
+            lines[number] = np.mean(known, axis=0)
+    return lines
+
+
+def _measured(
     stack: Stack,
     store: CellStore,
     given: list[Given | None],
     seeds: tuple[int, ...],
     progress: Progress,
     label: str,
-) -> list[Values]:
+) -> list[tuple[Values, OverUsers]]:
     """Metrics of each set of propensities; where a loss became NaN, the others are trained without it."""
     try:
         models = _fitted(stack, store, given, seeds, progress, label)
     except TrainingError:
         if len(given) > 1:
-            apart = [_values(stack, store, [each], seeds, progress, label) for each in given]
-            return [values for (values,) in apart]
+            apart = [_measured(stack, store, [each], seeds, progress, label) for each in given]
+            return [measured for (measured,) in apart]
         if len(seeds) > 1:
-            lines = [_values(stack, store, given, (seed,), progress, label)[0] for seed in seeds]
-            names = dict.fromkeys(name for line in lines for name in line)
-            return [{name: [line.get(name, [math.nan])[0] for line in lines] for name in names}]
-        return [{"diverged": [1.0]}]
+            lines = [_measured(stack, store, given, (seed,), progress, label)[0] for seed in seeds]
+            names = dict.fromkeys(name for line, _ in lines for name in line)
+            values = {name: [line.get(name, [math.nan])[0] for line, _ in lines] for name in names}
+            resampled = dict.fromkeys(name for _, users in lines for name in users)
+            return [
+                (
+                    values,
+                    {n: np.concatenate([users[n] for _, users in lines if n in users]) for n in resampled},
+                )
+            ]
+        return [({"diverged": [1.0]}, {})]
     test = stack.data.test if stack.tests else None
     return [_evaluated(model, test) for model in models]
 
@@ -141,11 +170,13 @@ def _read(store: CellStore, given: Given, everywhere: bool, seeds: tuple[int, ..
     return lines if len(lines) == 1 else lines[[given.seeds.index(seed) for seed in seeds]]
 
 
-def _evaluated(model: Debiaser, test: Log | None) -> Values:
+def _evaluated(model: Debiaser, test: Log | None) -> tuple[Values, OverUsers]:
     seeds = len(model.seeds_)
-    values = {} if test is None else {name: list(line) for name, line in evaluate(model, test).items()}
+    found = Evaluated({}, {}) if test is None else evaluate_users(model, test)
+    values = {name: list(line) for name, line in found.values.items()}
     if model.validation_loss_ is not None:
         values["validation_loss"] = model.validation_loss_
     values["best_epoch"] = [float(epoch) for epoch in model.history_.best_epoch]
     values["diverged"] = [0.0] * seeds
-    return {name: [float(np.float64(value)) for value in line] for name, line in values.items()}
+    told = {name: [float(np.float64(value)) for value in line] for name, line in values.items()}
+    return told, dict(found.resampled)

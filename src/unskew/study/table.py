@@ -1,4 +1,5 @@
-"""The long table of a study, one row per number, and its summary: mean ± deviation and paired tests.
+"""The long table of a study, one row per number, and its summary: mean ± deviation, intervals over test
+users, and paired tests.
 
 How a summary looks is told by :class:`unskew.study.shown.Shown`.
 """
@@ -6,7 +7,7 @@ How a summary looks is told by :class:`unskew.study.shown.Shown`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,9 +21,10 @@ from numpy.typing import NDArray
 from unskew.errors import RunFolderError
 from unskew.files import whole_file
 from unskew.metrics.significance import holm, paired_test
+from unskew.metrics.user_bootstrap import SIGNIFICANT, UserInterval, excludes_zero, user_interval
 from unskew.study.shown import Shown
 
-Part = Literal["propensity", "method", "timing", "search"]
+Part = Literal["propensity", "method", "timing", "search", "users"]
 
 SCHEMA = pa.schema(
     {
@@ -35,12 +37,15 @@ SCHEMA = pa.schema(
         "metric": pa.string(),
         "value": pa.float64(),
         "part": pa.string(),
+        "users": pa.list_(pa.float64()),
     }
 )
-"""``seed`` is null where a number is of all seeds together."""
+"""``seed`` is null where a number is of all seeds together. ``users`` is null but in the part of that name,
+where it holds a metric, averaged over seeds, on resamples of the test users: the same resamples in all rows
+of a dataset."""
 
-TABLE, TIMINGS = "table", "timings"
-"""Files: all numbers but the timings, which differ from run to run, and those."""
+TABLE, TIMINGS, USERS = "table", "timings", "users"
+"""Files: all numbers but the other two; timings, which differ from run to run; resamples of test users."""
 
 METHOD_METRICS = ("auc", "nll", "mean_over_rate", "dcg@2", "dcg@4", "dcg@6", "hits@2", "hits@4", "hits@6")
 PROPENSITY_METRICS = (
@@ -53,8 +58,6 @@ PROPENSITY_METRICS = (
     "weight_check",
     "effective_sample_size",
 )
-SIGNIFICANT = 0.05
-"""As in the paper; here after Holm's correction."""
 
 
 class Row(NamedTuple):
@@ -80,11 +83,19 @@ class Figure:
     p_value: float | None = None
     p_holm: float | None = None
     """Corrected over all comparisons of the summary."""
+    users: UserInterval | None = None
+    """Of the mean, over test users; None where they were not resampled."""
+    users_difference: UserInterval | None = None
+    """Of the difference, over the same test users for both."""
+    is_of_users: bool = False
+    """Whether it was measured on test users, so that a difference must hold for others too."""
 
     @property
     def is_significant(self) -> bool:
-        """Whether it differs from the baseline at 5 %, corrected."""
-        return self.p_holm is not None and self.p_holm < SIGNIFICANT
+        """Whether it differs from the baseline at 5 %, corrected; of what was measured on test users, whether
+        the interval over users excludes 0 as well."""
+        over_seeds = self.p_holm is not None and self.p_holm < SIGNIFICANT
+        return over_seeds and (not self.is_of_users or excludes_zero(self.users_difference))
 
 
 @dataclass(frozen=True)
@@ -130,23 +141,30 @@ def long_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 
 def write_tables(folder: Path, table: pa.Table) -> None:
-    """``table.parquet``, ``table.csv`` and, apart, ``timings.parquet``, ``timings.csv``.
+    """``table.parquet``, ``table.csv`` and, apart, ``timings.parquet``, ``timings.csv``, ``users.parquet``.
 
-    Timings are apart because they alone differ when a study is run again.
+    Timings are apart because they alone differ when a study is run again; resamples of test users, because
+    no table to look at has room for them.
     """
-    is_timing = pc.equal(table["part"], "timing")
-    for name, part in ((TABLE, table.filter(pc.invert(is_timing))), (TIMINGS, table.filter(is_timing))):
+    is_timing, of_users = (pc.equal(table["part"], part) for part in ("timing", "users"))
+    numbers = table.drop_columns(["users"])
+    plain = pc.invert(pc.or_(is_timing, of_users))
+    for name, part in ((TABLE, numbers.filter(plain)), (TIMINGS, numbers.filter(is_timing))):
         with whole_file(folder / f"{name}.parquet") as beside:
             pq.write_table(part, beside)
         with whole_file(folder / f"{name}.csv") as beside:
             pyarrow.csv.write_csv(part, beside)
+    with whole_file(folder / f"{USERS}.parquet") as beside:
+        pq.write_table(table.filter(of_users).drop_columns(["seed", "value"]), beside)
 
 
 def read_tables(folder: Path) -> pa.Table:
     """The long table that a study wrote."""
     if not (folder / f"{TABLE}.parquet").is_file():
         raise RunFolderError("holds no study", where=str(folder), remedy="give the --out of unskew study")
-    return pa.concat_tables(pq.read_table(folder / f"{name}.parquet") for name in (TABLE, TIMINGS))
+    names = [name for name in (TABLE, TIMINGS, USERS) if (folder / f"{name}.parquet").is_file()]
+    parts = [pq.read_table(folder / f"{name}.parquet") for name in names]
+    return pa.concat_tables([SCHEMA.empty_table(), *parts], promote_options="default")
 
 
 def summary(
@@ -157,7 +175,10 @@ def summary(
     against: Mapping[str, str] | None = None,
     title: str = "",
 ) -> StudySummary:
-    """Mean and standard deviation (ddof 1) over seeds, and paired t-tests with Holm's correction.
+    """Mean and standard deviation (ddof 1) over seeds, paired t-tests with Holm's correction, and intervals
+    over test users. A star needs both: p below 5 % over seeds, corrected, and an interval of the difference
+    over users without 0. Seeds alone would only tell that training noise did not make the difference on this
+    one test set. Of propensities, which are judged on held-out cells of the log, seeds are all there is.
 
     Parameters
     ----------
@@ -181,6 +202,7 @@ def summary(
     (0.725, 0.0212, 0.015)
     """
     values = seeds_of(table, part)
+    resampled = _resampled(table) if part == "method" else {}
     defaults = METHOD_METRICS if part == "method" else PROPENSITY_METRICS
     found = {metric for by_metric in values.values() for metric in by_metric}
     chosen = tuple(metric for metric in metrics or defaults if metric in found)
@@ -193,17 +215,31 @@ def summary(
         for metric in chosen:
             if metric in by_metric:
                 test = tests.get((row, metric))
-                rows[row][metric] = _figure(
-                    by_metric[metric],
-                    difference=None if test is None else test.difference,
-                    p_value=None if test is None else test.p_value,
-                    p_holm=None if test is None else float(adjusted[row, metric]),
-                )
+                figure = _figure(by_metric[metric], resampled.get((row, metric)), part == "method")
+                if test is not None:
+                    other = _baseline(row, values, against or {})
+                    assert other is not None
+                    mine, theirs = (resampled.get((of, metric)) for of in (row, other))
+                    figure = replace(
+                        figure,
+                        difference=test.difference,
+                        p_value=test.p_value,
+                        p_holm=float(adjusted[row, metric]),
+                        users_difference=None
+                        if mine is None or theirs is None
+                        else user_interval(test.difference, mine - theirs),
+                    )
+                rows[row][metric] = figure
     counts = sorted({figure.seeds for by_metric in rows.values() for figure in by_metric.values()})
     caption = f"mean ± standard deviation over {' or '.join(map(str, counts))} seeds"
+    if resampled:
+        caption += " [95 % interval over test users]"
     if tests:
-        other = " ".join(f"{name} {value}" for name, value in (against or {}).items())
-        caption += f"; * differs from {other} at 5 % (paired t-test, Holm over {len(tests)} comparisons)"
+        against_whom = " ".join(f"{name} {value}" for name, value in (against or {}).items())
+        how = f"paired t-test over seeds, Holm over {len(tests)} comparisons"
+        if part == "method":
+            how += ", and 95 % interval of the difference over test users"
+        caption += f"; * differs from {against_whom} at 5 % ({how})"
     return StudySummary(title=title, rows=rows, metrics=chosen, caption=caption)
 
 
@@ -250,13 +286,24 @@ def _paired(
     return np.array([mine[s] for s in shared]), np.array([theirs[s] for s in shared])
 
 
-def _figure(by_seed: Mapping[int, float], **tested: float | None) -> Figure:
+def _resampled(table: pa.Table) -> dict[tuple[Row, str], NDArray[np.float64]]:
+    """By row and metric, the mean over seeds on resamples of the test users."""
+    found = {}
+    for line in table.filter(pc.equal(table["part"], "users")).to_pylist():
+        row = Row(*(line[name] for name in Row._fields))
+        found[row, line["metric"]] = np.array(line["users"], dtype=np.float64)
+    return found
+
+
+def _figure(by_seed: Mapping[int, float], resampled: NDArray[np.float64] | None, is_of_users: bool) -> Figure:
     array = np.array([value for value in by_seed.values() if np.isfinite(value)])
+    mean = float(array.mean()) if len(array) else float("nan")
     return Figure(
-        mean=float(array.mean()) if len(array) else float("nan"),
+        mean=mean,
         std=float(array.std(ddof=1)) if len(array) > 1 else float("nan"),
         seeds=len(array),
-        **tested,
+        users=None if resampled is None else user_interval(mean, resampled),
+        is_of_users=is_of_users,
     )
 
 
@@ -266,4 +313,21 @@ def _told(figure: Figure | None, digits: int) -> str:
     # Four digits after the point suit rates; counts of rows need none.
     places = digits if abs(figure.mean) < 100 else 0
     spread = "" if np.isnan(figure.std) else f" ± {figure.std:.{places}f}"
-    return f"{figure.mean:.{places}f}{spread}{'*' if figure.is_significant else ''}"
+    users = "" if figure.users is None else users_told(figure.users, places)
+    return f"{figure.mean:.{places}f}{spread}{users}{'*' if figure.is_significant else ''}"
+
+
+def users_told(interval: UserInterval, places: int = 4) -> str:
+    """An interval over test users, to stand behind a mean; empty if undefined.
+
+    Examples
+    --------
+    >>> users_told({"low": 0.71204, "high": 0.7688})
+    ' [0.712, 0.769]'
+    """
+    low, high = interval["low"], interval["high"]
+    if low is None or high is None:
+        return ""
+    # Their own error is some per cent of their width: one digit less than the mean's is honest.
+    digits = max(0, places - 1)
+    return f" [{low:.{digits}f}, {high:.{digits}f}]"

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from unskew.evaluation import GOALS, gain
+from unskew.metrics.user_bootstrap import differs
 from unskew.report.curves import DEFAULT_LEVEL
 from unskew.report.style import INK, MUTED, SERIES, SURFACE, Series, new_figure, say_nothing_to_show, styled
 from unskew.report.words import brief, method_name, method_parts, metric_name, real
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SIGNIFICANT = 0.05
-"""Level of the corrected test, as in the paper."""
 SHOWN_METRICS = ("auc", "mean_over_rate", "nll", "dcg@2", "dcg@4", "dcg@6", "hits@2", "hits@4", "hits@6")
 """The paper's seven metrics and the two of the level; the others are in the table."""
 PANELS_A_ROW = 3
@@ -151,8 +150,8 @@ def differences_figure(
     Parameters
     ----------
     comparison
-        ``{method: {metric: {"difference", "low", "high", "p_value", "p_holm"}}}``; of ``mean_over_rate``
-        the differences are of its distance from 1.
+        ``{method: {metric: {"difference", "low", "high", "p_value", "p_holm", "users"}}}``; of
+        ``mean_over_rate`` the differences are of its distance from 1.
     methods
         As in :func:`methods_figure`; gives the naive values.
 
@@ -185,8 +184,8 @@ def differences_figure(
 def draw_differences(
     axes: Axes, comparison: Mapping[str, Any], methods: Mapping[str, Any], metrics: Sequence[str]
 ) -> None:
-    """One row a metric, one point a method, better to the right; filled where it is significant after
-    correction."""
+    """One row a metric, one point a method, better to the right; filled where it is beyond the noise of
+    training and of test users."""
     keys = list(comparison)
     if not keys or not metrics:
         say_nothing_to_show(axes, "nothing was compared")
@@ -203,7 +202,7 @@ def draw_differences(
             low, high = sorted(scale * real(found.get(end)) for end in ("low", "high"))
             if np.isfinite([low, high]).all():
                 axes.hlines(row + offset, low, high, color=colour, linewidth=1.4)
-            face = colour if real(found.get("p_holm")) < SIGNIFICANT else SURFACE.light
+            face = colour if differs(found) else SURFACE.light
             axes.plot(
                 scale * real(found["difference"]),
                 row + offset,

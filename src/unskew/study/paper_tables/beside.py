@@ -12,7 +12,7 @@ from unskew.study.paper_tables.presets import ALONE, PAPER_NAMES, SOURCES, Prese
 from unskew.study.paper_tables.published import Published, published_row
 from unskew.study.protocol import ProtocolName
 from unskew.study.shown import Shown
-from unskew.study.table import Figure, Row, StudySummary, summary
+from unskew.study.table import Figure, Row, StudySummary, summary, users_told
 
 RANKING = ("auc", "dcg@2", "dcg@4", "dcg@6", "hits@2", "hits@4", "hits@6")
 """The columns of the paper's tables; its "Recall@K" is hits@K."""
@@ -86,7 +86,7 @@ def summarised(
     lines = table.select(["dataset", "part", "method", "propensity", "calibrator"]).to_pylist()
     for number, line in enumerate(lines):
         of_row = line["method"], line["propensity"], line["calibrator"]
-        if line["dataset"] == dataset and line["part"] == part and of_row in place:
+        if line["dataset"] == dataset and line["part"] in (part, "users") and of_row in place:
             found.append((place[of_row], number))
     chosen = table.take([number for _, number in sorted(found)])
     metrics = RANKING if part == "method" else PAPER_PROPENSITY if protocol == "paper" else HONEST_PROPENSITY
@@ -183,7 +183,8 @@ def _ours(cell: Comparison | None) -> str:
         return "–"
     places = 4 if abs(cell.ours.mean) < 100 else 0
     spread = "" if math.isnan(cell.ours.std) else f" ± {cell.ours.std:.{places}f}"
-    return f"{cell.ours.mean:.{places}f}{spread}{'*' if cell.ours.is_significant else ''}"
+    users = "" if cell.ours.users is None else users_told(cell.ours.users, places)
+    return f"{cell.ours.mean:.{places}f}{spread}{users}{'*' if cell.ours.is_significant else ''}"
 
 
 def _paper(cell: Comparison | None) -> str:

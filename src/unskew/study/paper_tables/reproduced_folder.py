@@ -71,6 +71,8 @@ def write_folder(result: Reproduced) -> None:
                         "mean": each.ours.mean,
                         "std": each.ours.std,
                         "p_holm": each.ours.p_holm,
+                        "users": each.ours.users,
+                        "users_difference": each.ours.users_difference,
                         "paper_mean": None if each.paper is None else each.paper.mean,
                         "paper_std": None if each.paper is None else each.paper.std,
                         "deviation": each.deviation,

@@ -20,7 +20,7 @@ from unskew.backbones import Backbone, NeuMF
 from unskew.calibration import make_calibrator
 from unskew.datasets import Dataset, load
 from unskew.debias import Debiaser, make_method
-from unskew.evaluation import evaluate
+from unskew.evaluation import Evaluated, evaluate_users
 from unskew.files import whole_file
 from unskew.metrics import CalibrationSketch, ece
 from unskew.progress import SILENT, Progress
@@ -236,7 +236,22 @@ class Reproduction:
             start = time.perf_counter()
             for key, model in self._models(name, missing):
                 seconds = (time.perf_counter() - start) / len(missing)
-                self.store.write(cells[key], {"metrics": self._metrics(model), "seconds": seconds})
+                judged = self._evaluated(model)
+                self.store.write(
+                    cells[key],
+                    {
+                        "metrics": {
+                            test: {metric: values.tolist() for metric, values in each.values.items()}
+                            for test, each in judged.items()
+                        },
+                        "seconds": seconds,
+                    },
+                    {
+                        f"users {metric} {test}": draws.mean(axis=0)
+                        for test, each in judged.items()
+                        for metric, draws in each.resampled.items()
+                    },
+                )
         found = {key: self.store.read(cell) for key, cell in cells.items()}
         return {key: cell for key, cell in found.items() if cell is not None}
 
@@ -266,12 +281,8 @@ class Reproduction:
         if ALONE in given:
             yield ALONE, self.method(name, weighted=False).fit(log, **fit)
 
-    def _metrics(self, model: Debiaser) -> dict[str, dict[str, list[float]]]:
-        return {
-            name: {metric: values.tolist() for metric, values in evaluate(model, test).items()}
-            for name, test in self.tests.items()
-            if test is not None
-        }
+    def _evaluated(self, model: Debiaser) -> dict[str, Evaluated]:
+        return {name: evaluate_users(model, test) for name, test in self.tests.items() if test is not None}
 
 
 def _source(key: str) -> Source:

@@ -24,6 +24,12 @@ def method_rows(work: Reproduction, name: str, keys: Sequence[str]) -> Iterator[
             dataset = f"{work.dataset.name} ({test})" if test else work.dataset.name
             for metric, values in metrics.items():
                 yield from _long(work, "method", dataset, source, name, metric, values)
+                yield {
+                    **_names(work, dataset, source, name),
+                    "metric": metric,
+                    "users": cell.arrays[f"users {metric} {test}"],
+                    "part": "users",
+                }
 
 
 def _long(
@@ -36,14 +42,15 @@ def _long(
     values: Sequence[float],
 ) -> Iterator[dict[str, Any]]:
     for seed, value in zip(work.seeds, values, strict=True):
-        yield {
-            "dataset": dataset,
-            "protocol": work.settings.name,
-            "propensity": "" if source is None else source.propensity,
-            "calibrator": "" if source is None else source.calibrator,
-            "method": method,
-            "seed": seed,
-            "metric": metric,
-            "value": value,
-            "part": part,
-        }
+        names = _names(work, dataset, source, method)
+        yield {**names, "seed": seed, "metric": metric, "value": value, "part": part}
+
+
+def _names(work: Reproduction, dataset: str, source: Source | None, method: str) -> dict[str, Any]:
+    return {
+        "dataset": dataset,
+        "protocol": work.settings.name,
+        "propensity": "" if source is None else source.propensity,
+        "calibrator": "" if source is None else source.calibrator,
+        "method": method,
+    }
