@@ -273,7 +273,7 @@ class TestDivergence:
 
         def breaking(self, log, *, propensities, seeds, **named):
             if 1 in seeds:
-                raise TrainingError("the loss became nan")
+                raise TrainingError("the loss became nan", remedy="lower learning_rate")
             return fit_many(self, log, propensities=propensities, seeds=seeds, **named)
 
         monkeypatch.setattr(us.IPS, "fit_many", breaking)
