@@ -225,3 +225,11 @@ def test_toml_takes_numpy_numbers_paths_tuples_and_none(tmp_path):
     }
     expected = {"a": 0.1, "b": 3, "c": True, "d": [1, 2], "e": "none", "f": str(tmp_path)}
     assert tomllib.loads(to_toml(told)) == expected
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without named pipes")
+@pytest.mark.parametrize("kind", [RUN, AUDIT])
+def test_a_pipe_named_as_what_marks_a_folder_is_not_waited_for(tmp_path, kind):
+    os.mkfifo(tmp_path / kind.marker)
+    with pytest.raises(RunFolderError, match="is a folder with other things in it"):
+        check_target(tmp_path, overwrite=True, kind=kind)

@@ -52,6 +52,9 @@ class FolderKind:
 
     def marks(self, folder: Path) -> bool:
         """Whether the marker is there, and ours."""
+        if not (folder / self.marker).is_file():
+            # A pipe would wait for somebody to write into it.
+            return False
         try:
             told = self.read((folder / self.marker).read_text(encoding="utf-8"))
         except (FileNotFoundError, IsADirectoryError, ValueError):

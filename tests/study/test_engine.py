@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import random
 import signal
 import subprocess
@@ -390,3 +391,17 @@ def test_the_hash_of_a_dataset_is_that_of_its_text_ids_and_not_of_their_place_in
 
     assert dataset_hash(dataset("a")) == dataset_hash(dataset("a"))
     assert dataset_hash(dataset("a")) != dataset_hash(dataset("z"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without named pipes")
+def test_pipes_in_the_place_of_a_lock_or_a_cell_are_not_waited_for(tmp_path):
+    store = CellStore(tmp_path / "cells")
+    with store.opened():
+        os.mkfifo(store.path("key"))
+        assert store.read("key") is None
+        with pytest.raises(RunFolderError, match="is a device or a pipe"):
+            store.write("key", {})
+    (tmp_path / "cells" / ".lock").unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "cells" / ".lock")
+    with pytest.raises(RunFolderError, match="cannot be written"), store.opened():
+        raise AssertionError("it was opened")

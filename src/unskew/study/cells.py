@@ -55,7 +55,7 @@ class CellStore:
         """The store for this process alone: two studies at once in a folder are refused."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            opened = open(self.folder / LOCK, "w", encoding="utf-8")  # noqa: SIM115
+            opened = open(self.folder / LOCK, "w", encoding="utf-8", opener=_open_at_once)  # noqa: SIM115
         except OSError as error:
             raise RunFolderError(
                 f"cannot be written: {error.strerror}", where=str(self.folder), remedy="choose another --out"
@@ -90,6 +90,8 @@ class CellStore:
 
     def read(self, key: str) -> Cell | None:
         """A cell; None where it is not finished, or damaged."""
+        if not self.path(key).is_file():
+            return None
         try:
             # np.load leaves a damaged file open unless it is opened for it.
             with open(self.path(key), "rb") as opened, np.load(opened, allow_pickle=False) as file:
@@ -196,6 +198,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     return repr(value)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file; a pipe, which would wait for somebody to read it, is an error."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def _locked(descriptor: int) -> bool:
