@@ -72,6 +72,44 @@ def test_mf_is_its_formula():
     torch.testing.assert_close(network(user, item)[0], affinity + biases, rtol=0, atol=1e-5)
 
 
+def test_a_tower_of_mf_is_its_formula_with_biases_and_weights_of_its_own():
+    towers = ("prediction", "imputation", "click")
+    network = MF(dim=4).build(USERS, ITEMS, [11], towers)
+    count = (USERS + ITEMS) * (4 + len(towers)) + len(towers) * (4 + 1)
+    assert sum(parameter.numel() for parameter in network.parameters()) == count
+    with torch.no_grad():
+        for number, parameter in enumerate(network.parameters()):
+            parameter.normal_(generator=torch.Generator().manual_seed(number))
+    user, item = pairs(1, 9)
+    x, y = network.user.weight[0, user[0]], network.item.weight[0, item[0]]
+    for column, tower in enumerate(towers, start=4):
+        affinity = (network.scale[tower][0] * x[:, :4] * y[:, :4]).sum(1)
+        expected = affinity + x[:, column] + y[:, column] + network.offset[tower][0]
+        torch.testing.assert_close(network(user, item, tower)[0], expected, rtol=0, atol=1e-5)
+
+
+def test_who_clicks_often_says_nothing_about_who_converts_to_the_biases_of_mf():
+    """What the click tower learns of a user's and an item's level leaves the prediction's biases alone."""
+    network = MF(dim=4).build(USERS, ITEMS, [11, 12], ("prediction", "click"))
+    network(*pairs(2, 200), "click").sum().backward()
+    for table in (network.user.weight, network.item.weight):
+        prediction, click = table.grad[..., 4], table.grad[..., 5]
+        assert not prediction.any()
+        assert bool((click != 0).any(dim=1).all())
+    for parts in (network.offset, network.scale):
+        assert parts["prediction"].grad is None
+        assert parts["click"].grad is not None
+
+
+def test_a_seed_gives_mf_the_same_embeddings_whatever_its_towers():
+    one, three = (MF(dim=4).build(USERS, ITEMS, [5], towers) for towers in (("prediction",), "abc"))
+    for table in ("user", "item"):
+        torch.testing.assert_close(
+            getattr(one, table).weight[..., :4], getattr(three, table).weight[..., :4], rtol=0, atol=0
+        )
+        assert not getattr(three, table).weight[..., 4:].any()
+
+
 @torch.no_grad()
 def test_mf_starts_without_biases():
     network = MF(dim=8, init_std=0.5).build(400, 400, [4])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from contracts.click_world import CELLS, JOINT, World, deep
-from unskew import DDPO, DRV2, ESMM, IPSV2
+from unskew import DDPO, DRV2, ESCM2DR, ESMM, IPSV2, MultiDR
 from unskew.debias.parts.tasks import Tasks
 
 
@@ -54,6 +54,40 @@ def test_the_imputation_loss_of_dr_v2_moves_the_prediction_only_if_asked_to():
     assert size() == 0.0
     assert size(detach_pred_in_imp=False) > 0.0
     assert size(official=True) > 0.0
+
+
+@pytest.mark.parametrize("cls", [MultiDR, ESCM2DR])
+@pytest.mark.parametrize("form", ["P1", "P2", "P3"])
+def test_the_imputation_loss_of_multi_dr_moves_the_prediction_unless_it_is_held_fixed(cls, form):
+    """From the difference of the conversion loss and L_err, which no option changes."""
+
+    def gradients(**params: Any) -> dict[str, torch.Tensor]:
+        world = World(deep(cls, imputation_form=form, **params))
+        world.gradients(conversion_loss(world))
+        return {
+            name: torch.zeros_like(value) if value.grad is None else value.grad.clone()
+            for name, value in world.networks["prediction"].named_parameters()
+        }
+
+    def error_alone() -> dict[str, torch.Tensor]:
+        world = World(deep(cls, imputation_form=form))
+        method, observed = world.method, world.observed
+        tasks = Tasks.read(world.setting, observed, world.full, "prediction", "imputation")
+        logit, output = tasks.observed["prediction"], tasks.observed["imputation"]
+        error = method.form.error(observed.conversion, logit) - method.form.imputed(output, logit)
+        everywhere = method.form.imputed(tasks.full["imputation"], tasks.full["prediction"])
+        p = method.propensity(world.setting, observed)
+        world.gradients(everywhere.mean(-1) + world.setting.density * (error / p).mean(-1))
+        named = world.networks["prediction"].named_parameters()
+        return {n: torch.zeros_like(v) if v.grad is None else v.grad.clone() for n, v in named}
+
+    held, published, error = gradients(detach_pred_in_imp=True), gradients(), error_alone()
+    for name in (name for name in error if name.startswith("tower.prediction")):
+        torch.testing.assert_close(held[name], error[name], rtol=1e-6, atol=1e-9)
+        assert not torch.allclose(published[name], error[name], rtol=1e-3, atol=1e-9), name
+    imputation = [name for name in error if name.startswith("tower.imputation")]
+    assert all(torch.equal(held[name], published[name]) for name in imputation)
+    assert any(not torch.allclose(held[name], error[name]) for name in imputation)
 
 
 def test_the_soft_label_of_ddpo_is_learned_from_clicks_alone():

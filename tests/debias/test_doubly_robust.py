@@ -196,6 +196,28 @@ def test_dr_imputes_the_self_normalised_conversion_rate() -> None:
     np.testing.assert_allclose(world.loss(method).detach(), expected)
 
 
+def test_dr_is_unbiased_for_a_fixed_rate_and_off_by_a_covariance_for_its_own() -> None:
+    """Over draws of the clicks from true propensities; the formula is the loss of the test above."""
+    world = World(tiny(DR))
+    logit, p = world.logits("prediction")[0], world.propensity
+    clicks = np.random.default_rng(6).random((40_000, len(p))) < p
+    weight = clicks[clicks.any(1)] / p
+    own = (weight * world.conversion).sum(1) / weight.sum(1)
+    ideal = ce(world.conversion, logit).mean()
+
+    def distance(rate: np.ndarray) -> tuple[float, float]:
+        """How far the mean over draws is from the ideal loss, and its standard error."""
+        imputed = ce(rate[:, None], logit)
+        loss = (imputed + weight * (ce(world.conversion, logit) - imputed)).mean(1)
+        return float(loss.mean() - ideal), float(loss.std() / np.sqrt(len(loss)))
+
+    fixed, error = distance(np.full(len(weight), own.mean()))
+    assert abs(fixed) < 4 * error
+    biased, error = distance(own)
+    assert abs(biased) > 6 * error
+    assert biased == pytest.approx(np.cov(own, (weight * logit).mean(1))[0, 1], abs=4 * error)
+
+
 @pytest.mark.parametrize(
     ("cls", "weight"),
     [

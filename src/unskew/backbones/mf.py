@@ -17,9 +17,9 @@ from unskew.estimator import require
 class MF(Backbone):
     """logit(u, i) = ⟨x_u, y_i⟩ + b_u + b_i + b.
 
-    x_u, y_i are embeddings of dimension ``dim``; b_u, b_i biases; b an offset. With several towers each has
-    its own b and a weight per dimension, Σ_d w_d x_ud y_id (with one tower w = 1 is not trained). Use it
-    where the data are few or speed counts; :class:`NeuMF` is the paper's backbone.
+    x_u, y_i are embeddings of dimension ``dim``; b_u, b_i biases; b an offset. Several towers share x and y
+    alone: each has its own b_u, b_i, b and a weight per dimension, Σ_d w_d x_ud y_id (with one tower w = 1 is
+    not trained). Use it where the data are few or speed counts; :class:`NeuMF` is the paper's backbone.
 
     Parameters
     ----------
@@ -42,9 +42,13 @@ class _MFNetwork(Network):
     def __init__(self, spec: MF, plan: Blueprint):
         super().__init__()
         self.noise = plan.noise
-        # The bias of a user (item) is one more column of its table: one look-up instead of two.
-        self.user = ReplicaEmbedding(plan.n_users, spec.dim + 1, _with_zero_bias(spec), plan.generators)
-        self.item = ReplicaEmbedding(plan.n_items, spec.dim + 1, _with_zero_bias(spec), plan.generators)
+        self.widths = [spec.dim, len(plan.towers)]
+        self.place = {name: place for place, name in enumerate(plan.towers)}
+        # The biases of a user (item), one for each tower, are more columns of its table: one look-up in all.
+        self.user, self.item = (
+            ReplicaEmbedding(count, sum(self.widths), _with_zero_biases(spec), plan.generators)
+            for count in (plan.n_users, plan.n_items)
+        )
         self.offset = nn.ParameterDict(
             {name: replicated((1,), zeros, plan.generators) for name in plan.towers}
         )
@@ -58,19 +62,25 @@ class _MFNetwork(Network):
         return self.user(user), self.item(item)
 
     def read(self, embedded: Embedded, tower: str) -> Tensor:
-        user, item = embedded
-        product = user[..., :-1] * item[..., :-1]
+        (x, user_biases), (y, item_biases) = (torch.split(rows, self.widths, dim=-1) for rows in embedded)
+        product = x * y
         if self.scale is not None:
             product = product * self.scale[tower]
-        logit: Tensor = product.sum(-1) + user[..., -1] + item[..., -1] + self.offset[tower]
+        place = self.place[tower]
+        logit: Tensor = (
+            product.sum(-1) + user_biases[..., place] + item_biases[..., place] + self.offset[tower]
+        )
         return logit
 
 
-def _with_zero_bias(spec: MF) -> Initialiser:
+def _with_zero_biases(spec: MF) -> Initialiser:
     embeddings = normal(spec.init_std)
 
     def fill(weight: Tensor, generator: torch.Generator) -> None:
-        embeddings(weight, generator)
-        weight[:, -1] = 0.0
+        # As many draws whatever the number of towers: a seed's embeddings are the same in every method.
+        drawn = weight.new_empty(len(weight), spec.dim + 1)
+        embeddings(drawn, generator)
+        weight[:, : spec.dim] = drawn[:, : spec.dim]
+        weight[:, spec.dim :] = 0.0
 
     return fill

@@ -18,9 +18,10 @@ class DR(DoublyRobust):
     """L = (1/|D|) Σ_D [ê + o·(e − ê)/p] with ê = CE(r̃, r̂), r̃ = Σ_O r/p / Σ_O 1/p.
 
     r̃ is the self-normalised estimate of the conversion rate over D from the training clicks; public code
-    takes it from randomly shown test pairs, which leaks. Nothing is learned but the prediction. Unbiased
-    for the ideal loss if p is true, with less variance than IPS where r̃ is better than no guess at all;
-    :class:`DRJL` learns a better one.
+    takes it from randomly shown test pairs, which leaks. Nothing is learned but the prediction. With a fixed
+    r̃ L would be unbiased for the ideal loss where p is true; since r̃ comes from the same clicks it is so only
+    in the limit, with a bias of the order of 1/|O|. Less variance than IPS where r̃ is better than no guess at
+    all; :class:`DRJL` learns a better one.
     """
 
     name: ClassVar[str] = "dr"

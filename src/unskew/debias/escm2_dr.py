@@ -14,7 +14,8 @@ class ESCM2DR(MultiDR):
 
     L_err = (1/|D|) Σ_D [ê + o·(e − ê)/sg(p)], L_imp = (1/|D|) Σ_O (e − ê)²/sg(p), ê from a third tower.
     λ_c is ``conversion_weight``, λ_g ``click_conversion_weight``: public code has (0.5, 0.5), (0.1, 1) and
-    (1, 1). Use it as :class:`ESCM2IPS`, where weights vary much.
+    (1, 1). As published neither e nor ê is without gradient in L_imp; ``detach_pred_in_imp=True`` holds e
+    fixed there. Use it as :class:`ESCM2IPS`, where weights vary much.
     """
 
     name: ClassVar[str] = "escm2-dr"

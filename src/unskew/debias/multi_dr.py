@@ -28,6 +28,9 @@ class MultiDR(Imputing, MultiTask):
     ----------
     imputation_form
         ``"P2"``, ê = softplus of the tower, as in the papers; ``"P1"`` or ``"P3"`` (METHODS §1.2).
+    detach_pred_in_imp
+        True: e has no gradient in L_imp, which then trains ê alone. False, as published (PaddleRec stops the
+        gradient of neither e nor ê): L_imp also draws r̂ to where its error is easy to predict.
     """
 
     name: ClassVar[str] = "multi-dr"
@@ -37,13 +40,15 @@ class MultiDR(Imputing, MultiTask):
     towers: ClassVar[tuple[str, ...]] = ("prediction", "imputation")
 
     imputation_form: FormName = "P2"
+    detach_pred_in_imp: bool = False
 
     def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
         """λ_c · (L_err + L_imp)."""
         form = self.form
         logit, output = tasks.observed["prediction"], tasks.observed["imputation"]
         correction = form.error(observed.conversion, logit) - form.imputed(output, logit)
-        deviation = form.deviation(observed.conversion, output, logit)
+        fixed = logit.detach() if self.detach_pred_in_imp else logit
+        deviation = form.deviation(observed.conversion, output, fixed)
         return self.conversion_weight * stratified(
             observed=(correction + deviation.square()) / self.propensity(setting, observed),
             full=form.imputed(tasks.full["imputation"], tasks.full["prediction"]),

@@ -27,6 +27,8 @@ class Layers:
     graph: Graph
     weights: Weights
     tower: str
+    place: int
+    """The tower's number among those of its network."""
 
     def rows(self, table: str, code: Value, columns: slice) -> Value:
         """Some columns of a table's rows: T[code], for members times their s."""
@@ -74,7 +76,7 @@ def replica_logits(network: Network, backbone: Backbone, user: Value, item: Valu
             remedy="train with NeuMF or MF, or write the module yourself with torch.onnx.export",
         )
     state = {name: value.detach().cpu().numpy() for name, value in network.state_dict().items()}
-    return form(Layers(user.graph, state, tower), base, user, item)
+    return form(Layers(user.graph, state, tower, network.towers.index(tower)), base, user, item)
 
 
 def _neumf(layers: Layers, backbone: Any, user: Value, item: Value) -> Value:
@@ -88,8 +90,9 @@ def _neumf(layers: Layers, backbone: Any, user: Value, item: Value) -> Value:
 
 
 def _mf(layers: Layers, backbone: Any, user: Value, item: Value) -> Value:
-    """Σ_d w_d x_ud y_id + b_u + b_i + b; the biases are the last columns of the tables."""
-    embedding, bias = slice(None, -1), slice(-1, None)
+    """Σ_d w_d x_ud y_id + b_u + b_i + b; the towers' biases are the last columns of the tables."""
+    first = backbone.dim + layers.place
+    embedding, bias = slice(None, backbone.dim), slice(first, first + 1)
     product = layers.rows("user", user, embedding) * layers.rows("item", item, embedding)
     scale = layers.vector("scale")
     if scale is not None:
