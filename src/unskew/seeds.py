@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unskew.errors import ParameterError
 
@@ -19,6 +20,14 @@ def stream(seed: int, purpose: str, *further: int) -> int:
     """A 63-bit seed for one purpose of one repetition, e.g. ``stream(3, "weights", fold)``."""
     entropy = [as_seed(seed), zlib.crc32(purpose.encode()), *further]
     return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def splitmix64(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The next number of SplitMix64 (Steele, Lea and Flood 2014) after each state."""
+    value = value + np.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))
 
 
 def as_seed(seed: int) -> int:

@@ -301,20 +301,6 @@ def test_weights_that_cannot_be(folder, file, name, change, fault):
 
 
 @pytest.mark.parametrize(
-    "observed",
-    [None, torch.tensor([-1, 3]), torch.tensor([3, 10_000]), torch.tensor([3, 2]), torch.tensor([0.5])],
-    ids=["missing", "negative", "too large", "unsorted", "fractions"],
-)
-def test_clicked_cells_that_cannot_be(folder, observed):
-    tensors = load_file(folder / "propensity.safetensors")
-    del tensors["observed"]
-    save_file(
-        tensors | ({} if observed is None else {"observed": observed}), folder / "propensity.safetensors"
-    )
-    refused(folder, "propensity.safetensors", "observed is")
-
-
-@pytest.mark.parametrize(
     "told",
     ["null", "[]", "{}", "[null]", "[null, null, null, null]", "[1, 2, 3, 4]", "[{}, {}, {}, {}]", "\x00"],
 )

@@ -91,11 +91,7 @@ def every_pair(model):
 
 def as_new_pairs(propensity, *pairs) -> np.ndarray:
     """Propensities as of pairs that no fold held out: the mean over folds (and seeds)."""
-    user, item = (
-        torch.as_tensor(vocabulary.encode(ids).astype(np.int64))
-        for vocabulary, ids in zip((propensity.users_, propensity.items_), pairs, strict=True)
-    )
-    return propensity._predict_codes(user, item, None, True).mean(axis=0)
+    return propensity.predict_pairs_each(*pairs, average=True).mean(axis=0)
 
 
 class TestConversion:
@@ -230,12 +226,14 @@ class TestPropensity:
         pairs = every_pair(p)
         np.testing.assert_allclose(served(tmp_path / "p.onnx", *pairs), as_new_pairs(p, *pairs), rtol=FLOAT32)
 
-    def test_of_impressions_it_is_what_pairs_of_ids_are_predicted(self, impressions, tmp_path):
+    def test_of_impressions_it_is_the_average_that_pairs_of_ids_are_predicted(self, impressions, tmp_path):
         p = us.Propensity(backbone=WIDE["mf"], crossfit=3, **QUICK).fit(impressions, seeds=2)
         us.export_onnx(p, tmp_path / "p.onnx")
         pairs = every_pair(p)
         np.testing.assert_allclose(
-            served(tmp_path / "p.onnx", *pairs), p.predict_pairs_each(*pairs).mean(axis=0), rtol=FLOAT32
+            served(tmp_path / "p.onnx", *pairs),
+            p.predict_pairs_each(*pairs, average=True).mean(axis=0),
+            rtol=FLOAT32,
         )
 
     def test_noise_is_refused_and_what_to_do_instead_works(self, log, tmp_path):

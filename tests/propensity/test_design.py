@@ -8,8 +8,6 @@ import torch
 from unskew.errors import ParameterError
 from unskew.propensity.design import OUT, STOP, TRAIN, SplitDesign
 
-CPU = torch.device("cpu")
-
 
 def shares(roles):
     return [float((roles == role).float().mean()) for role in (TRAIN, STOP, OUT)]
@@ -41,12 +39,29 @@ def test_each_replica_of_a_cross_fit_stops_on_about_a_tenth_and_trains_on_the_re
         assert train > 1 - 1 / folds - 0.16
 
 
-def test_roles_are_repeated_for_every_seed():
+def test_roles_are_the_same_for_every_seed_with_clicks_in_all_slots():
     design = SplitDesign.of(3)
-    admitted = design.admitted(STOP, 2, CPU)
-    assert torch.equal(admitted[:3], admitted[3:])
-    assert torch.equal(admitted[:3], design.roles == STOP)
-    assert not (design.admitted(TRAIN, 2, CPU) & design.admitted(OUT, 2, CPU)).any()
+    roles = design.roles_of(torch.ones(2, design.slots))
+    assert torch.equal(roles, design.roles.repeat(2, 1))
+
+
+@pytest.mark.parametrize("folds", [None, 2, 5])
+@pytest.mark.parametrize("clicks", [4, 9, 30])
+def test_parts_without_a_click_get_one_that_would_have_trained_and_folds_stay(folds, clicks):
+    design = SplitDesign.of(folds)
+    for seed in range(20):
+        slot = torch.randint(design.slots, (clicks,), generator=torch.Generator().manual_seed(seed))
+        in_slots = torch.bincount(slot, minlength=design.slots)
+        for roles, planned in zip(design.roles_of(in_slots[None]), design.roles, strict=True):
+            has = {role: bool(in_slots[roles == role].any()) for role in (TRAIN, STOP, OUT)}
+            planned_train = int((in_slots[planned == TRAIN] > 0).sum())
+            assert has[TRAIN] == (planned_train > 0)
+            assert has[STOP] or planned_train < 2
+            if folds is None:
+                assert has[OUT] or planned_train < 3
+            else:
+                assert torch.equal(roles == OUT, planned == OUT)
+            assert (roles[(roles != planned)] != TRAIN).all()
 
 
 def test_nothing_need_be_held_out():

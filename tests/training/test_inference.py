@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from unskew.backbones import NeuMF
-from unskew.training import Population, Slots, inference
+from unskew.log import Log
+from unskew.training import Population, inference
 from unskew.training.inference import held_out_cells, logits
 
 CPU = torch.device("cpu")
@@ -58,7 +60,7 @@ class TestHeldOutCells:
     @pytest.mark.parametrize("block", [100, 1 << 20])
     def test_all_admitted_cells_with_weight_one_where_they_are_few(self, population, block, monkeypatch):
         monkeypatch.setattr(inference, "BLOCK", block)
-        slots = Slots(population, SEEDS, 4)
+        slots = population.slots(SEEDS, 4)
         cells, weight = held_out_cells(population, slots, self.admitted, most=10**6)
         for row, of_row, expected in zip(cells, weight, self.expected(population, slots), strict=True):
             assert torch.equal(row[of_row > 0], expected)
@@ -66,7 +68,7 @@ class TestHeldOutCells:
             assert (of_row[len(expected) :] == 0).all()
 
     def test_thinning_keeps_every_click_and_about_as_many_cells_as_asked(self, population):
-        slots = Slots(population, SEEDS, 4)
+        slots = population.slots(SEEDS, 4)
         cells, weight = held_out_cells(population, slots, self.admitted, most=80)
         for row, of_row, expected in zip(cells, weight, self.expected(population, slots), strict=True):
             kept, of_kept = row[of_row > 0], of_row[of_row > 0]
@@ -78,8 +80,9 @@ class TestHeldOutCells:
             assert (~clicked).sum() < len(expected) / 3
 
     def test_weighted_sums_of_thinned_cells_estimate_those_over_all(self):
-        population = Population.of_cells(torch.arange(0, 90_000, 11), 300, 300)
-        slots = Slots(population, SEEDS, 4)
+        cells = np.arange(0, 90_000, 11)
+        population = Population(Log.from_arrays(user=cells // 300, item=cells % 300), torch.device("cpu"))
+        slots = population.slots(SEEDS, 4)
         cells, weight = held_out_cells(population, slots, self.admitted, most=4000)
         thinning = float(weight.max())
         assert thinning > 5

@@ -112,14 +112,21 @@ def log():
 PROPENSITY = {"backbone": us.MF(dim=4), "learning_rate": 0.02, "epochs": 6, "patience": 2}
 
 
-@pytest.mark.parametrize("options", [{}, {"crossfit": 2}, {"uncertainty": us.DeepEnsemble(members=2)}])
-def test_a_propensity_trained_in_groups_is_the_one_trained_at_once(log, small_memory, options):
+@pytest.mark.parametrize(
+    ("options", "groups"),
+    [
+        ({"crossfit": None}, [3, 2]),
+        # Also between the folds of one seed, and between the members of one ensemble.
+        ({"crossfit": 3}, [4, 4, 4, 3]),
+        ({"crossfit": 2, "uncertainty": us.DeepEnsemble(members=2), "negatives": 2}, [3, 3, 3, 3, 3, 3, 2]),
+    ],
+)
+def test_a_propensity_trained_in_groups_is_the_one_trained_at_once(log, small_memory, options, groups):
     at_once = us.Propensity(**PROPENSITY, **options).fit(log, seeds=5)
-    per_seed = at_once.network_replicas() // 5
-    trained = small_memory(3 * per_seed)
-    with pytest.warns(UserWarning, match="3 at a time"):
+    trained = small_memory(groups[0])
+    with pytest.warns(UserWarning, match="at a time"):
         in_parts = us.Propensity(**PROPENSITY, **options).fit(log, seeds=5)
-    assert trained == [3 * per_seed, 2 * per_seed]
+    assert trained == groups
     assert in_parts.seeds_ == at_once.seeds_
     for calibrated in (False, True):
         np.testing.assert_allclose(

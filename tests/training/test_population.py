@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
-from unskew.training import Population, Slots, population
+import unskew as us
+from unskew.training import Population, population
+from unskew.vocabulary import Vocabulary
 
 CPU = torch.device("cpu")
 SEEDS = (2, 5, 2**62)
@@ -38,7 +41,7 @@ def test_clicks_are_found_the_same_by_table_and_by_search(matrix, matrix_log, mo
     searched = Population(matrix_log, CPU)
     cells = torch.arange(matrix.size).view(2, -1)
     assert torch.equal(searched.click(cells), matrix.click(cells))
-    slots, expected = (Slots(each, SEEDS, 7) for each in (searched, matrix))
+    slots, expected = (each.slots(SEEDS, 7) for each in (searched, matrix))
     assert torch.equal(slots.of(cells[:1]), expected.of(cells[:1]))
 
 
@@ -50,32 +53,18 @@ def test_cells_of_impressions_are_its_rows(impressions, impressions_log):
     np.testing.assert_array_equal(impressions.click(cells), impressions_log.click)
 
 
-def test_a_population_from_its_clicked_cells_is_the_same(matrix, matrix_log):
-    again = Population.of_cells(matrix.observed, matrix_log.n_users, matrix_log.n_items)
-    cells = torch.arange(matrix.size)
-    assert again.size == matrix.size
-    assert torch.equal(again.click(cells), matrix.click(cells))
-    assert torch.equal(again.pairs(cells)[1], matrix.pairs(cells)[1])
-
-
 @pytest.mark.parametrize("space", ["matrix", "impressions"])
-@pytest.mark.parametrize("count", [1, 7, 10, 20])
-def test_slots_deal_clicked_cells_out_evenly(space, count, request):
+@pytest.mark.parametrize("count", [2, 7, 20])
+def test_slots_are_about_even_for_pairs_clicked_or_not(space, count, request):
     population = request.getfixturevalue(space)
-    slots = Slots(population, SEEDS, count).of(population.observed.unsqueeze(0))
-    assert slots.shape == (len(SEEDS), population.n_clicks)
-    for row in slots:
-        dealt = torch.bincount(row, minlength=count)
-        assert len(dealt) == count
-        assert dealt.max() - dealt.min() <= 1
-
-
-def test_slots_of_unclicked_cells_are_about_even(matrix):
-    slots = Slots(matrix, SEEDS, 4).of(torch.arange(matrix.size).unsqueeze(0))
-    for row in slots:
-        dealt = torch.bincount(row[matrix.click(torch.arange(matrix.size)) == 0], minlength=4)
-        expected = (matrix.size - matrix.n_clicks) / 4
-        assert float((dealt - expected).abs().max()) < 4 * (expected * 0.75) ** 0.5
+    cells = torch.arange(population.size)
+    _, first = np.unique(torch.stack(population.pairs(cells)).numpy(), axis=1, return_index=True)
+    for clicked in (0, 1):
+        mine = cells[first][population.click(cells[first]) == clicked]
+        for row in population.slots(SEEDS, count).of(mine[None]):
+            dealt = torch.bincount(row, minlength=count)
+            assert len(dealt) == count
+            assert stats.chisquare(dealt).pvalue > 1e-4
 
 
 @pytest.mark.parametrize("space", ["matrix", "impressions"])
@@ -83,7 +72,7 @@ def test_slots_of_unclicked_cells_are_about_even(matrix):
 def test_slots_by_user_or_item_hold_them_together(space, by, request):
     population = request.getfixturevalue(space)
     cells = torch.arange(population.size)
-    slots = Slots(population, SEEDS, 5, by=by).of(cells.unsqueeze(0))
+    slots = population.slots(SEEDS, 5, by=by).of(cells.unsqueeze(0))
     holder = population.pairs(cells)[0 if by == "user" else 1]
     for row in slots:
         for each in holder.unique():
@@ -94,14 +83,14 @@ def test_slots_by_user_or_item_hold_them_together(space, by, request):
 @pytest.mark.parametrize("by", ["cell", "user", "item"])
 def test_the_slots_of_a_replica_depend_on_its_own_seed_alone(matrix, by):
     cells = torch.arange(matrix.size).unsqueeze(0)
-    stacked = Slots(matrix, SEEDS, 6, by=by).of(cells)
+    stacked = matrix.slots(SEEDS, 6, by=by).of(cells)
     for position, seed in enumerate(SEEDS):
-        assert torch.equal(Slots(matrix, [seed], 6, by=by).of(cells)[0], stacked[position])
+        assert torch.equal(matrix.slots([seed], 6, by=by).of(cells)[0], stacked[position])
     assert len(stacked.unique(dim=0)) == len(SEEDS)
 
 
 def test_slots_are_the_same_in_any_chunks_and_for_cells_of_each_replica(matrix):
-    slots = Slots(matrix, SEEDS, 6)
+    slots = matrix.slots(SEEDS, 6)
     cells = torch.arange(matrix.size)
     whole = slots.of(cells.unsqueeze(0))
     parts = torch.cat([slots.of(part.unsqueeze(0)) for part in cells.split(131)], dim=1)
@@ -109,3 +98,54 @@ def test_slots_are_the_same_in_any_chunks_and_for_cells_of_each_replica(matrix):
     own_order = torch.stack([cells.roll(k) for k in range(len(SEEDS))])
     rolled = torch.stack([row.roll(k) for k, row in enumerate(whole)])
     assert torch.equal(slots.of(own_order), rolled)
+
+
+class TestIdsAlone:
+    """A pair's slot follows from its ids and the seed; nothing else of a log matters."""
+
+    def rows(self) -> dict[str, np.ndarray]:
+        random = np.random.default_rng(8)
+        return {
+            "user": random.integers(1000, 1060, size=500),
+            "item": random.integers(20, size=500),
+            "click": random.integers(2, size=500),
+        }
+
+    def slots_by_ids(self, log, by="cell"):
+        """``{(user id, item id): slots}`` of a log's rows."""
+        population = Population(log, CPU)
+        cells = torch.as_tensor(log.cell) if log.space == "matrix" else torch.arange(len(log))
+        slots = population.slots(SEEDS, 9, by).of(cells[None]).T.tolist()
+        ids = zip(log.users.ids[log.user], log.items.ids[log.item], strict=True)
+        found = {}
+        for (user, item), slot in zip(ids, slots, strict=True):
+            assert found.setdefault((str(user), str(item)), slot) == slot, "rows of a pair share a slot"
+        return found
+
+    @pytest.mark.parametrize("by", ["cell", "user", "item"])
+    @pytest.mark.parametrize("space", ["matrix", "impressions"])
+    def test_order_subset_vocabulary_clicks_and_type_of_ids_do_not_matter(self, space, by):
+        rows = self.rows()
+        options = {"space": space, "duplicates": "max"}
+        expected = self.slots_by_ids(us.Log.from_arrays(**rows, **options), by)
+        turned = {name: values[::-1] for name, values in rows.items()}
+        half = {name: values[::2] for name, values in rows.items()}
+        others = {**rows, "click": 1 - rows["click"]}
+        text = {**rows, "user": rows["user"].astype(str), "item": rows["item"].astype(str)}
+        larger = Vocabulary.of(np.arange(5000), name="user")
+        for log in (
+            us.Log.from_arrays(**turned, **options),
+            us.Log.from_arrays(**half, **options),
+            us.Log.from_arrays(**others, **options),
+            us.Log.from_arrays(**text, **options),
+            us.Log.from_arrays(**rows, users=larger, **options),
+        ):
+            found = self.slots_by_ids(log, by)
+            assert found == {pair: expected[pair] for pair in found}
+            assert len(found) > 200
+
+    def test_all_users_and_items_of_one_id_do_not_share_a_slot(self):
+        same = np.arange(400)
+        log = us.Log.from_arrays(user=same, item=same, click=same % 2, space="impressions")
+        slots = Population(log, CPU).slots([1], 5).of(torch.arange(400)[None])[0]
+        assert stats.chisquare(torch.bincount(slots, minlength=5)).pvalue > 1e-4

@@ -18,7 +18,7 @@ from unskew.audit.stream import Batch, Roles, located, number_columns
 from unskew.errors import DataError
 from unskew.estimator import require
 from unskew.metrics import CalibrationSketch
-from unskew.seeds import as_seed
+from unskew.seeds import as_seed, splitmix64
 from unskew.seeds import stream as seed_stream
 
 BLOCK_ROWS = 64
@@ -156,13 +156,5 @@ def deal(
 
 def _fold_of_blocks(first: int, blocks: int, folds: int, seed: int) -> NDArray[np.int8]:
     block = np.arange(first, first + blocks, dtype=np.uint64)
-    turn = _hashed(block // np.uint64(folds) + np.uint64(seed_stream(seed, "folds")))
+    turn = splitmix64(block // np.uint64(folds) + np.uint64(seed_stream(seed, "folds")))
     return ((block + turn % np.uint64(folds)) % np.uint64(folds)).astype(np.int8)
-
-
-def _hashed(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64 (Steele, Lea and Flood 2014)."""
-    value = value + np.uint64(0x9E3779B97F4A7C15)
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return value ^ (value >> np.uint64(31))

@@ -40,11 +40,12 @@ def train_weights(
 ) -> WeightsResult:
     """Train a cross-fitted propensity on the rows, and write it beside them as :func:`write_weights` does.
 
-    .. math:: \\tilde p_{ui} = q^{(-k)}(g^{(-k)}(u, i)), \\qquad k = \\text{fold of the cell } (u, i)
+    .. math:: \\tilde p_{ui} = q^{(-k)}(g^{(-k)}(u, i)), \\qquad k = \\text{fold of the pair } (u, i)
 
-    Network and calibrator of each row never saw its cell. Where ``outcome`` holds zeros the rows are the
-    population (the space ``"impressions"``); where it is left out, or 1 on every row, it is all pairs of a
-    user and an item (``"matrix"``), and a pair that is listed twice is one cell.
+    Network and calibrator of each row never saw its pair. The fold is a hash of the pair's ids and the seed:
+    all rows of a pair share it, and another order of the rows changes nothing. Where ``outcome`` holds zeros
+    the rows are the population (the space ``"impressions"``); where it is left out, or 1 on every row, it is
+    all pairs of a user and an item (``"matrix"``), and a pair that is listed twice is one cell.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ def train_weights(
     chosen = make_calibrator(calibrator)
     propensity = Propensity(calibrator=None if chosen.name == "none" else chosen, crossfit=folds)
     propensity.fit(log, seeds=[seed], device=device, progress=progress)
-    p, fold = _out_of_fold(propensity, log, files, user, item)
+    p, fold = _out_of_fold(propensity, files, user, item)
 
     def assign(batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
         rows = slice(batch.start, batch.start + batch.record.num_rows)
@@ -86,19 +87,10 @@ def _log(files: list[Path], *, user: str, item: str, outcome: str | None) -> Log
 
 
 def _out_of_fold(
-    propensity: Propensity, log: Log, files: list[Path], user: str, item: str
+    propensity: Propensity, files: list[Path], user: str, item: str
 ) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
     """Propensity and fold of every row of the files, in order."""
-    import torch
-
-    if log.space == "impressions":
-        p = propensity.predict(log)
-        cell = np.arange(len(log))
-    else:
-        frame = frame_of(read_table(files, [user, item]))
-        users, items = column_of(frame, user), column_of(frame, item)
-        p = propensity.predict_pairs_each(users, items).mean(axis=0)
-        cell = log.users.encode(users).astype(np.int64) * log.n_items + log.items.encode(items)
-    slots = propensity.slots_.of(torch.as_tensor(cell, device=propensity.device_).unsqueeze(0))
-    fold = propensity.design_.fold_of(slots)[0].cpu().numpy().astype(np.int8)
-    return np.asarray(p), fold
+    frame = frame_of(read_table(files, [user, item]))
+    users, items = column_of(frame, user), column_of(frame, item)
+    p = propensity.predict_pairs_each(users, items)
+    return p[0], propensity.fold_of_pairs_each(users, items)[0].astype(np.int8)

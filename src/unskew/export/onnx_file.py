@@ -21,9 +21,9 @@ def export_onnx(model: Debiaser | Propensity, path: str | Path, *, overwrite: bo
     """Write a fitted model as one ONNX file: codes of pairs in, probabilities out, calibrators inside.
 
     ``user [n], item [n]`` (int64, positions in the vocabularies) → ``conversion [n]`` or ``propensity [n]``
-    (float32): the mean over seeds, and for a propensity over folds, of what ``predict_pairs_each`` gives. The
-    vocabularies are JSON lists under ``users`` and ``items`` in the file's metadata. An unknown id has the
-    code −1; any code outside the vocabulary gets NaN.
+    (float32): the mean over seeds of what ``predict_pairs_each`` gives, for a propensity with
+    ``average=True``. The vocabularies are JSON lists under ``users`` and ``items`` in the file's metadata. An
+    unknown id has the code −1; any code outside the vocabulary gets NaN.
 
     Use it to serve a model without torch or unskew. Not for cross-fitted propensities of the training
     pairs themselves, which :meth:`unskew.Propensity.predict` gives out of fold: the file gives every pair

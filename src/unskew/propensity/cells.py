@@ -17,7 +17,7 @@ from unskew.log import Log
 from unskew.propensity.design import OUT, TRAIN, SplitDesign
 from unskew.propensity.negatives import logit_offset
 from unskew.seeds import stream
-from unskew.training import ClicksAndNegatives, Population, Slots
+from unskew.training import ClicksAndNegatives, Population
 from unskew.training.inference import held_out_cells
 from unskew.training.population import FoldBy
 
@@ -94,9 +94,20 @@ class FoldedCells:
         self.space, self.n_users, self.n_items = log.space, log.n_users, log.n_items
         self.population = Population(log, torch.device("cpu"))
         self.slots = [
-            Slots(self.population, [stream(seed, "propensity split")], self.design.slots, fold_by)
+            self.population.slots([stream(seed, "propensity split")], self.design.slots, fold_by)
             for seed in seeds
         ]
+        observed = self.population.observed.numpy()
+        self._clicks = torch.as_tensor(
+            np.stack(
+                [
+                    np.bincount(self.slot(seed, observed), minlength=self.design.slots)
+                    for seed in range(len(seeds))
+                ]
+            )
+        )
+        self.roles: Codes = self.design.roles_of(self._clicks).numpy()
+        """``[seeds · folds, S]``."""
 
     @property
     def size(self) -> int:
@@ -105,25 +116,24 @@ class FoldedCells:
 
     def replicas(self, purpose: str) -> Iterator[Replica]:
         """One for each seed and fold, those of a seed side by side."""
-        roles = self.design.roles.numpy()
         # Nothing is stopped early: with cross-fitting the cells that would stop a network train as well.
-        trains = roles == TRAIN if self.design.folds is None else roles != OUT
-        for position, seed in enumerate(self.seeds):
-            for fold, admitted in enumerate(trains):
-                yield Replica(position * len(trains) + fold, position, admitted, stream(seed, purpose, fold))
+        trains = self.roles == TRAIN if self.design.folds is None else self.roles != OUT
+        for number, admitted in enumerate(trains):
+            seed, fold = divmod(number, self.design.replicas)
+            yield Replica(number, seed, admitted, stream(self.seeds[seed], purpose, fold))
 
     def slot(self, seed: int, cell: Codes) -> Codes:
         """Slots of cells in the partition of a seed (by its position)."""
         return np.asarray(self.slots[seed].of(torch.as_tensor(cell).unsqueeze(0))[0].numpy())
 
-    def fold(self, seed: int, cell: Codes) -> Codes:
-        """The fold of cells: the replica that they are held out from."""
-        return np.asarray(self.design.fold_of(torch.as_tensor(self.slot(seed, cell))).numpy())
+    def fold(self, seed: int, rows: Pairs) -> Codes:
+        """The fold of pairs: the replica that never saw them."""
+        user, item = (torch.as_tensor(codes).unsqueeze(0) for codes in (rows.user, rows.item))
+        return np.asarray(self.design.fold_of(self.slots[seed].of_pairs(user, item))[0].numpy())
 
     def role(self, number: int, cell: Codes) -> Codes:
         """What cells are to a replica: training, calibration or evaluation."""
-        seed, fold = divmod(number, self.design.replicas)
-        return np.asarray(self.design.roles[fold].numpy()[self.slot(seed, cell)])
+        return np.asarray(self.roles[number][self.slot(number // self.design.replicas, cell)])
 
     def blocks(self, replica: Replica) -> Iterator[Cells]:
         """All training cells of a replica, in blocks."""
@@ -162,13 +172,21 @@ class FoldedCells:
 
     def held_out(self, number: int, role: int) -> HeldOut:
         """The cells that have a role for a replica."""
-        seed, fold = divmod(number, self.design.replicas)
-        admitted = (self.design.roles[fold] == role).unsqueeze(0)
+        seed = number // self.design.replicas
+        admitted = torch.as_tensor(self.roles[number] == role).unsqueeze(0)
         cells, weight = held_out_cells(self.population, self.slots[seed], admitted, HELD_OUT_BUDGET)
         click = self.population.click(cells[0]).numpy().astype(np.float64)
-        self.require_clicks(float(click.sum()))
+        self.require_held_out(number, role, float(click.sum()))
         user, item = (codes.numpy() for codes in self.population.pairs(cells[0]))
         return HeldOut(Pairs(user, item), click, weight[0].numpy().astype(np.float64))
+
+    def require_held_out(self, number: int, role: int, clicks: float) -> None:
+        """An error where no click is held out; with cross-fitting, where less than two folds have clicks."""
+        if role == OUT and self.design.folds:
+            # Calibrator and figures are made from several folds together, so one may lack clicks.
+            of_fold = self._clicks[number // self.design.replicas].view(self.design.replicas, -1).sum(1)
+            clicks = 0 if self.population.n_clicks < self.design.folds else int((of_fold > 0).sum()) - 1
+        self.require_clicks(clicks)
 
     def require_clicks(self, clicks: float) -> None:
         """An error where a part of D has no click."""
@@ -186,11 +204,11 @@ class FoldedCells:
         return Cells(user, item, click, self.slot(replica.seed, cell))
 
     def _training_share(self, replica: Replica) -> float:
-        """Share of D that a replica trains on; folds of users or items differ in size."""
-        if self.fold_by == "cell":
-            return float(replica.trains.mean())
+        """Share of D that a replica trains on; folds of rows, users or items differ in size."""
         if self.space == "impressions":
             probe = np.arange(self.size)
+        elif self.fold_by == "cell":
+            return float(replica.trains.mean())
         else:
             probe = (
                 np.arange(self.n_users) * self.n_items if self.fold_by == "user" else np.arange(self.n_items)

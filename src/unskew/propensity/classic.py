@@ -15,11 +15,12 @@ import numpy as np
 from scipy.special import expit, logit
 
 from unskew.calibration import Calibrator, Platt
+from unskew.columns import require_same_length
 from unskew.estimator import Estimator, require
 from unskew.log import Log, require_log
 from unskew.metrics import CalibrationSketch
 from unskew.progress import SILENT, Progress
-from unskew.propensity.cells import BLOCK, Codes, Floats, FoldedCells, HeldOut, Pairs, Replica, Scorer
+from unskew.propensity.cells import BLOCK, Floats, FoldedCells, HeldOut, Pairs, Replica, Scorer
 from unskew.propensity.crossfitting import Scored, apply, cross_calibrators, held_out_sketches
 from unskew.propensity.design import OUT, STOP
 from unskew.propensity.diagnosis import average, propensity_figures
@@ -40,7 +41,8 @@ class ClassicPropensity(Estimator, ABC):
     """p̃(u, i) = q(g(u, i)) with g any model of P(click) that is fitted at once; q is the calibrator.
 
     It has the face of :class:`unskew.Propensity` (``fit``, ``predict``, ``diagnose``, …), so every debiaser
-    takes it. With ``crossfit=K`` a cell's propensity comes from a model and a calibrator that never saw it.
+    takes it. With ``crossfit=K`` a pair's propensity comes from a model and a calibrator that never saw it;
+    which of the K that is follows from a hash of the pair's ids and the seed, wherever the pair comes from.
 
     Parameters
     ----------
@@ -49,7 +51,7 @@ class ClassicPropensity(Estimator, ABC):
     crossfit
         Number of folds, or None for one 80/10/10 split into training, calibration and evaluation cells.
     fold_by
-        What a fold holds together: single cells, or all cells of a user or an item.
+        What a fold holds together: pairs (``"cell"``), or all pairs of a user or an item.
     negatives
         None fits on all training cells; k on the clicks and k unclicked cells per click, with
         log w = log(k·|O| / (|D| − |O|)) added to the logit; ``"auto"`` samples above :data:`MOST_CELLS`.
@@ -123,32 +125,43 @@ class ClassicPropensity(Estimator, ABC):
         )
         self._sketches = held_out_sketches(out, self.calibrators_, folds)
 
-    def predict(self, log: Log, *, calibrated: bool = True) -> Floats:
-        """Propensities of the rows of a log ``[n]``, averaged over seeds; out of fold where cross-fitted."""
-        return np.asarray(self.predict_each(log, calibrated=calibrated).mean(axis=0))
+    def predict(self, log: Log, *, calibrated: bool = True, average: bool = False) -> Floats:
+        """Propensities of the rows of a log ``[n]``, averaged over seeds; out of fold where cross-fitted.
 
-    def predict_each(self, log: Log, *, calibrated: bool = True) -> Floats:
-        """Propensities ``[seeds, n]`` of the rows of a log, one line per seed."""
+        Parameters
+        ----------
+        average
+            The mean over folds instead of the one fold that never saw the pair: in-sample for pairs that
+            were trained on, so not for weights.
+        """
+        return np.asarray(self.predict_each(log, calibrated=calibrated, average=average).mean(axis=0))
+
+    def predict_each(self, log: Log, *, calibrated: bool = True, average: bool = False) -> Floats:
+        """Propensities ``[seeds, n]`` of a log's rows, a line per seed; ``average`` as in :meth:`predict`."""
         self._require_fitted("calibrators_")
+        require_log(log, "what to predict", "give a Log, such as data.test, or ids to predict_pairs_each")
         user, item = self.users_.recode(log.user, log.users), self.items_.recode(log.item, log.items)
         conversion = None if log.conversion is None else log.conversion.astype(np.float64)
         rows = Pairs(user.astype(np.int64), item.astype(np.int64), conversion)
-        if self.space_ == "matrix":
-            return self._predict(rows, self._cell_of(rows), calibrated)
-        return self._predict(rows, np.arange(len(log)) if log is self.log_ else None, calibrated)
+        return self._predict(rows, calibrated, average)
 
     def predict_pairs_each(
-        self, user: Any, item: Any, *, unseen: Unseen = "error", calibrated: bool = True
+        self,
+        user: Any,
+        item: Any,
+        *,
+        unseen: Unseen = "error",
+        calibrated: bool = True,
+        average: bool = False,
     ) -> Floats:
         """Propensities ``[seeds, n]`` of pairs of ids; unknown ids are an error, or NaN."""
         self._require_fitted("calibrators_")
         user_code = self.users_.encode(user, unseen=unseen).astype(np.int64)
         item_code = self.items_.encode(item, unseen=unseen).astype(np.int64)
+        require_same_length(len(user_code), len(item_code), self.items_.name)
         known = (user_code != UNSEEN_CODE) & (item_code != UNSEEN_CODE)
-        rows = Pairs(user_code[known], item_code[known])
-        cell = self._cell_of(rows) if self.space_ == "matrix" else None
         result = np.full((len(self.seeds_), len(known)), np.nan)
-        result[:, known] = self._predict(rows, cell, calibrated)
+        result[:, known] = self._predict(Pairs(user_code[known], item_code[known]), calibrated, average)
         return result
 
     def predict_matrix_each(self, *, calibrated: bool = True) -> Floats:
@@ -160,9 +173,8 @@ class ClassicPropensity(Estimator, ABC):
             "ask for those of the log's rows with predict(log)",
         )
         shape = (len(self.seeds_), len(self.users_), len(self.items_))
-        cell = np.arange(shape[1] * shape[2])
-        user, item = np.divmod(cell, shape[2])
-        return self._predict(Pairs(user, item), cell, calibrated).reshape(shape)
+        user, item = np.divmod(np.arange(shape[1] * shape[2]), shape[2])
+        return self._predict(Pairs(user, item), calibrated).reshape(shape)
 
     def diagnose(self, log: Log | None = None, *, p_min: float = 0.01) -> dict[str, Any]:
         """Figures of the raw and the calibrated propensities on held-out cells, means over seeds.
@@ -230,19 +242,16 @@ class ClassicPropensity(Estimator, ABC):
         score = self._score(number, rows)
         return apply(self.calibrators_[number], score) if calibrated else score
 
-    def _cell_of(self, rows: Pairs) -> Codes:
-        return rows.user * len(self.items_) + rows.item
-
-    def _predict(self, rows: Pairs, cell: Codes | None, calibrated: bool) -> Floats:
-        """``[seeds, n]``: out of fold for cells of D, else the mean over folds."""
+    def _predict(self, rows: Pairs, calibrated: bool, average: bool = False) -> Floats:
+        """``[seeds, n]``: by the fold that never saw a pair, or the mean over folds."""
         replicas = self.cells_.design.replicas
         result = np.zeros((len(self.seeds_), len(rows.user)))
         for seed, line in enumerate(result):
             numbers = range(seed * replicas, (seed + 1) * replicas)
-            if cell is None or self.crossfit is None:
+            if average or self.crossfit is None:
                 line += np.mean([self._mapped(number, rows, calibrated) for number in numbers], axis=0)
                 continue
-            fold = self.cells_.fold(seed, cell)
+            fold = self.cells_.fold(seed, rows)
             for replica, number in enumerate(numbers):
                 mine = np.flatnonzero(fold == replica)
                 line[mine] = self._mapped(number, rows.take(mine), calibrated)

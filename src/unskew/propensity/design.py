@@ -22,6 +22,9 @@ _STOP_SHARE = 0.1
 class SplitDesign:
     """Roles of the slots of D for the replicas of one seed.
 
+    A pair's slot follows from its ids and the seed (:class:`unskew.training.Slots`), so which replica never
+    saw it is known wherever the pair comes from.
+
     Without cross-fitting there is one replica: 80 % of the cells train it, 10 % stop and calibrate it, 10 %
     judge it (METHODS §2.4). With K folds there are K replicas; replica k is held out from fold k, stops on
     a tenth of the rest and trains on what remains, so every cell is held out from exactly one replica.
@@ -69,10 +72,27 @@ class SplitDesign:
         """Slots into which D is cut."""
         return int(self.roles.shape[1])
 
-    def admitted(self, role: int, seeds: int, device: torch.device, members: int = 1) -> Tensor:
-        """``[seeds · replicas · members, S]``: which slots have a role; a seed's replicas side by side, and
-        a replica's members."""
-        return (self.roles == role).repeat(seeds, 1).repeat_interleave(members, dim=0).to(device)
+    def roles_of(self, clicks: Tensor) -> Tensor:
+        """``[seeds · replicas, S]``: the roles for each seed's replicas, side by side.
+
+        Slots are even in expectation only, so in a small log those that stop a replica (without
+        cross-fitting also those that judge it) may have no click. Then they get one of the slots that would
+        have trained it, if another one with clicks is left for training. Folds stay what they are.
+
+        Parameters
+        ----------
+        clicks
+            ``[seeds, S]`` clicks in each slot.
+        """
+        lacking = (STOP,) if self.folds else (STOP, OUT)
+        roles = self.roles.repeat(len(clicks), 1)
+        for line, of_slot in zip(roles, clicks.repeat_interleave(self.replicas, dim=0).cpu(), strict=True):
+            for role in lacking:
+                if bool((line == role).any()) and not bool(of_slot[line == role].any()):
+                    trains = torch.nonzero((line == TRAIN) & (of_slot > 0))[:, 0]
+                    if len(trains) > 1:
+                        line[trains[0]] = role
+        return roles
 
     def fold_of(self, slot: Tensor) -> Tensor:
         """The replica that a slot is held out from (0 without cross-fitting)."""

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew.errors import NotFittedError
@@ -25,7 +23,7 @@ from unskew.propensity.fitted import FittedPropensity
 from unskew.propensity.fitting import Fitting
 from unskew.propensity.negatives import logit_offset, resolve_ratio
 from unskew.seeds import as_seeds
-from unskew.training import Population, Slots, in_groups, join_histories, join_networks, resolve_device
+from unskew.training import Population, resolve_device
 
 _READ_OFF = ("calibrator", "uncertainty", "calibrator_dropout", "calibrate_on", "judge_on")
 """Parameters that matter after training alone."""
@@ -37,9 +35,11 @@ class Propensity(FittedPropensity):
     """p̃(u, i) = q(σ(g_φ(u, i))): how likely each pair of the population was to be clicked.
 
     g_φ is ``backbone``, trained by L_g = −mean_D [o·log p̂ + (1 − o)·log(1 − p̂)] over the cells of D; q is
-    ``calibrator``, fitted on cells that trained nothing. With ``crossfit=K`` every cell's propensity comes
-    from a model and a calibrator that never saw it; use that where propensities become weights. Without it
-    the propensities of the training cells are in-sample: fine for a look, not for weights.
+    ``calibrator``, fitted on cells that trained nothing. With ``crossfit=K`` every pair's propensity comes
+    from a model and a calibrator that never saw it. Which of the K that is follows from a hash of the pair's
+    ids and the seed, so that a copy or a part of the log, another order of its rows, a file that is read
+    again and a propensity that was saved and loaded give the same numbers; all rows of a pair share a fold.
+    With ``crossfit=None`` the propensities of training cells are in-sample: fine for a look, not for weights.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Propensity(FittedPropensity):
     crossfit
         Number of folds, or None for one 80/10/10 split into training, calibration and evaluation cells.
     fold_by
-        What a fold holds together: single cells, or all cells of a user or an item.
+        What a fold holds together: pairs (``"cell"``), or all pairs of a user or an item.
     negatives
         None trains over all of D; k draws k unclicked cells per click and corrects by the logit offset
         log w (:func:`unskew.propensity.negatives.logit_offset`); ``"auto"`` samples only where D is huge.
@@ -101,13 +101,10 @@ class Propensity(FittedPropensity):
         """
         self._check()
         require_log(log)
-        chosen, on = as_seeds(seeds), resolve_device(device)
-        parts = in_groups(
-            len(chosen), lambda some: copy.copy(self)._fit_at_once(log, chosen[some], on, progress)
+        # Of a fit that fails nothing is kept.
+        vars(self).update(
+            vars(copy.copy(self)._fitted(log, as_seeds(seeds), resolve_device(device), progress))
         )
-        vars(self).update(vars(parts[0]))
-        if len(parts) > 1:
-            self._join(parts)
         return self
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -116,45 +113,28 @@ class Propensity(FittedPropensity):
 
         save_propensity(self, folder, overwrite=overwrite)
 
-    def _fit_at_once(
+    def _fitted(
         self, log: Log, seeds: tuple[int, ...], device: torch.device, progress: Progress
     ) -> Propensity:
         self.seeds_, self.device_ = seeds, device
         self.design_ = self.split_design()
         self.users_, self.items_, self.space_ = log.users, log.items, log.space
-        self.log_ = log
-        self.population_ = Population(log, self.device_)
-        ratio = resolve_ratio(self.negatives, self.population_.size)
-        self.ratio_ = ratio
+        self.use_log(log)
         self.offset_ = (
-            logit_offset(ratio, self.population_.n_clicks, self.population_.size)
-            if ratio is not None and self.population == "D"
+            logit_offset(self.ratio_, self.population_.n_clicks, self.population_.size)
+            if self.ratio_ is not None and self.population == "D"
             else 0.0
         )
-        self._build()
-        fitting = Fitting(self, ratio)
-        stop = fitting.held_out(STOP) if self.holds_out() else None
-        self.history_ = fitting.train(stop, progress)
+        fitting = Fitting(self)
+        self.network_, self.history_ = fitting.train(progress)
         self._calibrate(fitting)
         return self
 
-    def _build(self) -> None:
-        """The partition of D and the untrained networks of all seeds."""
-        self.slots_ = Slots(self.population_, self.replica_split_seeds(), self.design_.slots, self.fold_by)
-        network = self.trained_backbone().build(
-            len(self.users_), len(self.items_), self.replica_seeds("propensity")
-        )
-        self.method().check_network(network)
-        self.network_ = network.to_device(self.device_)
-
-    def _join(self, parts: Sequence[Propensity]) -> None:
-        """Become the propensity of all seeds that were trained in groups."""
-        self.seeds_ = tuple(seed for part in parts for seed in part.seeds_)
-        self._build()
-        join_networks([part.network_ for part in parts], self.network_)
-        self.history_ = join_histories([part.history_ for part in parts])
-        for name in ("calibrators_", "_sketches_raw", "_sketches_calibrated"):
-            setattr(self, name, [each for part in parts for each in getattr(part, name)])
+    def use_log(self, log: Log) -> None:
+        """Take a log as the one to be fitted, or (after loading) as the one that was: for :meth:`reread`."""
+        self.log_ = log
+        self.population_ = Population(log, self.device_)
+        self.ratio_ = resolve_ratio(self.negatives, self.population_.size)
 
     def reread(self, **params: Any) -> Propensity:
         """The same trained networks, read off and calibrated in another way.
@@ -177,7 +157,7 @@ class Propensity(FittedPropensity):
             "fit another Propensity",
         )
         other.method().check_network(self.network_)
-        other._calibrate(Fitting(other, self.ratio_))
+        other._calibrate(Fitting(other))
         return other
 
     def _calibrate(self, fitting: Fitting) -> None:
@@ -233,19 +213,13 @@ class Propensity(FittedPropensity):
                     propensity_figures(sketch, p, p_min=p_min, population_size=log.population_size)
                     for sketch, p in zip(
                         self.held_out_sketches(calibrated=calibrated),
-                        self._clicked_propensities(log, clicks, calibrated),
+                        self.predict_each(clicks, calibrated=calibrated),
                         strict=True,
                     )
                 ]
             )
             for kind, calibrated in (("raw", False), ("calibrated", True))
         }
-
-    def _clicked_propensities(self, log: Log, clicks: Log, calibrated: bool) -> NDArray[np.float64]:
-        if log is self.log_:
-            # In the space "impressions" a row is out of fold only as a row of the training log itself.
-            return self.predict_each(log, calibrated=calibrated)[:, log.clicked]
-        return self.predict_each(clicks, calibrated=calibrated)
 
     def held_out_sketches(self, *, calibrated: bool) -> list[CalibrationSketch]:
         """One sketch per seed of held-out scores against clicks: what :meth:`diagnose` measures.

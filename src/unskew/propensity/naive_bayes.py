@@ -166,6 +166,6 @@ class NaiveBayesPropensity(ClassicPropensity):
 
     def _held_out(self, number: int, role: int) -> HeldOut:
         mine = self.cells_.role(number, self._cell) == role
-        self.cells_.require_clicks(float(self._click[mine].sum()))
+        self.cells_.require_held_out(number, role, float(self._click[mine].sum()))
         user, item = np.divmod(self._cell[mine], len(self.items_))
         return HeldOut(Pairs(user, item, self._conversion[mine]), self._click[mine], self._weight[mine])

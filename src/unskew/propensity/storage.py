@@ -6,13 +6,11 @@ import json
 from pathlib import Path
 from typing import Any, cast, get_args
 
-import torch
 from safetensors.torch import save
-from torch import Tensor
 
 from unskew.backbones import Network
 from unskew.calibration import Calibrator, calibrator_from_dict
-from unskew.errors import UnskewError
+from unskew.errors import RunFolderError, UnskewError
 from unskew.files import CONFIG
 from unskew.log import Space
 from unskew.propensity.estimator import Propensity
@@ -25,10 +23,13 @@ from unskew.saved import (
     write_config,
     write_vocabularies,
 )
-from unskew.training import Population, Slots, resolve_device
+from unskew.training import resolve_device
 
 WEIGHTS = "propensity.safetensors"
 CALIBRATORS = "calibrator.json"
+
+FOLDS_BY = "hash of ids"
+"""How a pair's fold is found; earlier versions dealt clicks out by their position."""
 
 
 def save_propensity(
@@ -50,8 +51,6 @@ def save_propensity(
 def write_propensity(folder: Path, propensity: Propensity) -> dict[str, Any]:
     """Weights and calibrators into a folder; what belongs into its config is returned."""
     weights = named(propensity.network_.state_dict(), "network/")
-    # The clicked cells tell which fold a pair was in, so that predictions stay out of fold.
-    weights["observed"] = propensity.population_.observed.cpu()
     # Not save_file, which keeps all but its owner from reading what it wrote.
     (folder / WEIGHTS).write_bytes(save(weights))
     calibrators = [None if each is None else each.to_dict() for each in propensity.calibrators_]
@@ -61,6 +60,7 @@ def write_propensity(folder: Path, propensity: Propensity) -> dict[str, Any]:
             "seeds": list(propensity.seeds_),
             "space": propensity.space_,
             "offset": propensity.offset_,
+            "folds_by": FOLDS_BY,
             "params": params_table(propensity),
         }
     }
@@ -71,6 +71,13 @@ def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -
     saved = SavedFolder.of(folder)
     if "propensity" not in saved.config:
         return None
+    if saved.told("propensity", kind=dict).get("folds_by") != FOLDS_BY:
+        raise RunFolderError(
+            "its propensity was saved by a version that dealt pairs to folds in another way, so which fold a"
+            " pair was in is not known",
+            where=str(saved.folder),
+            remedy="fit it again with this version",
+        )
     propensity = saved.restored(Propensity, "propensity", "params", uncertainty=make_uncertainty)
     propensity.seeds_ = saved.seeds("propensity", "seeds")
     propensity.space_ = _space(saved)
@@ -93,15 +100,6 @@ def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -
         calibrated=propensity.calibrator is not None,
     )
     propensity.log_ = None
-    if propensity.space_ == "matrix":
-        observed = _observed(saved, len(propensity.users_) * len(propensity.items_)).to(propensity.device_)
-        propensity.population_ = Population.of_cells(observed, len(propensity.users_), len(propensity.items_))
-        propensity.slots_ = Slots(
-            propensity.population_,
-            propensity.replica_split_seeds(),
-            propensity.design_.slots,
-            propensity.fold_by,
-        )
     return propensity
 
 
@@ -123,13 +121,3 @@ def _calibrators(saved: SavedFolder, wanted: int, *, calibrated: bool) -> list[C
         return [None if each is None else calibrator_from_dict(each) for each in told]
     except UnskewError as error:
         raise saved.damaged(CALIBRATORS, error.problem) from error
-
-
-def _observed(saved: SavedFolder, size: int) -> Tensor:
-    """The clicked cells of D."""
-    observed = saved.tensors(WEIGHTS, "observed").get("")
-    if observed is None or observed.dtype != torch.int64 or observed.ndim != 1 or not len(observed):
-        raise saved.damaged(WEIGHTS, "observed is missing, or not a list of cells")
-    if not (int(observed[0]) >= 0 and int(observed[-1]) < size and (observed[1:] > observed[:-1]).all()):
-        raise saved.damaged(WEIGHTS, f"observed is not a sorted list of some of the {size} cells of D")
-    return observed

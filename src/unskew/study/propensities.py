@@ -18,11 +18,9 @@ from unskew.metrics import CalibrationSketch
 from unskew.progress import Progress
 from unskew.propensity import Propensity, load_propensity
 from unskew.propensity.diagnosis import propensity_figures
-from unskew.propensity.negatives import resolve_ratio
 from unskew.propensity.storage import save_propensity
 from unskew.saved import SavedFolder
 from unskew.study.cells import CellStore
-from unskew.training import Population, Slots
 
 SKETCH_ROWS = 1 << 22
 """Cells of D that are sketched at once where a propensity is given, not trained."""
@@ -65,15 +63,7 @@ def trained(store: CellStore, key: str, log: Log, device: str) -> Propensity:
     """The propensity of such a cell, ready to be calibrated and judged on its log."""
     propensity = load_propensity(store.subfolder(key), device=device)
     assert propensity is not None
-    propensity.log_ = log
-    propensity.population_ = Population(log, propensity.device_)
-    propensity.ratio_ = resolve_ratio(propensity.negatives, propensity.population_.size)
-    propensity.slots_ = Slots(
-        propensity.population_,
-        propensity.replica_split_seeds(),
-        propensity.design_.slots,
-        propensity.fold_by,
-    )
+    propensity.use_log(log)
     return propensity
 
 

@@ -31,6 +31,11 @@ def uniform_int(counter: Tensor, key: Tensor, size: int) -> Tensor:
     return (mix(counter * _GOLDEN + key) & 0x3FFFFFFFFFFFFFFF) % size
 
 
+def scaled_int(hashed: Tensor, size: int) -> Tensor:
+    """Integers in [0, size) from hashes, by their upper 32 bits; a division costs several times as much."""
+    return (((hashed >> 32) & 0xFFFFFFFF) * size) >> 32
+
+
 def keys(seeds: Tensor, salt: int) -> Tensor:
     """One key per replica seed ``[R]`` for one use (an epoch, a fold table, …)."""
     return mix(seeds + _GOLDEN * torch.tensor(salt + 1, device=seeds.device))

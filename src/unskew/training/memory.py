@@ -1,10 +1,12 @@
-"""Replicas in smaller groups where a GPU's memory does not hold them all at once."""
+"""Replicas in smaller groups where memory does not hold them all at once."""
 
 from __future__ import annotations
 
 import gc
+import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -15,9 +17,19 @@ from unskew.training.loop import History
 
 Result = TypeVar("Result")
 
+BYTES = 4
+"""Of a number (float32)."""
 
-def in_groups(replicas: int, work: Callable[[slice], Result]) -> list[Result]:
-    """``work`` on all replicas at once; if the GPU runs out of memory, on half as many at a time, and so on.
+TRAINING_COPIES = 5
+"""Numbers per parameter while it is trained: weight, gradient, Adam's two moments, best weight so far."""
+
+USABLE = 0.8
+"""Share of the free memory that networks may take; batches, logs and other programs need some as well."""
+
+
+def in_groups(replicas: int, work: Callable[[slice], Result], size: int | None = None) -> list[Result]:
+    """``work`` on ``size`` replicas at a time, by default on all; on a GPU that runs out of memory, on half
+    as many, and so on.
 
     Replicas do not depend on one another, so groups give the same results one after the other. A warning
     says when groups get smaller.
@@ -26,6 +38,8 @@ def in_groups(replicas: int, work: Callable[[slice], Result]) -> list[Result]:
     ----------
     work
         What to do with the replicas of a slice of ``range(replicas)``.
+    size
+        What :func:`replicas_at_once` says.
 
     Raises
     ------
@@ -33,7 +47,7 @@ def in_groups(replicas: int, work: Callable[[slice], Result]) -> list[Result]:
         Not even one replica fits.
     """
     results: list[Result] = []
-    start, size = 0, replicas
+    start, size = 0, size or replicas
     while start < replicas:
         try:
             results.append(work(slice(start, min(start + size, replicas))))
@@ -55,6 +69,127 @@ def in_groups(replicas: int, work: Callable[[slice], Result]) -> list[Result]:
         )
         size = smaller
     return results
+
+
+def replicas_at_once(replicas: int, parameters: int, device: torch.device) -> int:
+    """How many replicas a CPU's memory can train at a time, by what is free before it begins.
+
+    bytes(g) = 4·P·(R + 5·g), or 4·P·5·R for all at once: R replicas of P parameters are kept, and g of them
+    are trained, each with :data:`TRAINING_COPIES` of its numbers. A warning says where that is fewer than
+    all. A GPU tells itself when its memory is used up (:func:`in_groups`).
+
+    Raises
+    ------
+    TrainingError
+        Not even one fits beside the weights of all.
+    """
+    available = available_memory() if device.type == "cpu" else None
+    if available is None:
+        return replicas
+    room = USABLE * available
+    each = BYTES * parameters
+    everything = each * TRAINING_COPIES * replicas
+    if everything <= room:
+        return replicas
+    size = int((room - each * replicas) // (each * TRAINING_COPIES))
+    told = f"{replicas} replicas of {parameters:,} parameters take about {_told(everything)} to train at once"
+    if size < 1:
+        least = each * (replicas + (TRAINING_COPIES if replicas > 1 else TRAINING_COPIES - 1))
+        raise TrainingError(
+            f"{told} and {_told(least)} one by one, but {_told(room)} of memory can be used",
+            remedy="take fewer seeds or folds (crossfit), a smaller dim of the backbone, or more memory",
+        )
+    # As even as possible: the last group should not be a small rest.
+    size = -(-replicas // -(-replicas // size))
+    warnings.warn(
+        f"{told}, but {_told(room)} of memory can be used; training goes on with {size} at a time",
+        stacklevel=4,
+    )
+    return size
+
+
+def parameters_of(build: Callable[[int, int], Sequence[torch.nn.Module]], n_users: int, n_items: int) -> int:
+    """Parameters of the networks that ``build`` makes for so many users and items, without making them.
+
+    Tables grow with ids in proportion, so that three tiny builds tell.
+    """
+
+    def count(users: int, items: int) -> int:
+        return sum(p.numel() for network in build(users, items) for p in network.parameters())
+
+    base = count(2, 2)
+    return base + (n_users - 2) * (count(3, 2) - base) + (n_items - 2) * (count(2, 3) - base)
+
+
+def available_memory(root: Path = Path("/")) -> int | None:
+    """Bytes that a process may still take: the least of what the machine and its control groups leave.
+
+    None where the system does not tell.
+
+    Parameters
+    ----------
+    root
+        Where ``proc`` and ``sys`` are.
+    """
+    left = [each for each in (_of_machine(root), *_of_groups(root)) if each is not None]
+    return min(left, default=None)
+
+
+def _of_machine(root: Path) -> int | None:
+    for line in _lines(root / "proc/meminfo"):
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return int(value.split()[0]) << 10
+    names = os.sysconf_names if hasattr(os, "sysconf") else {}
+    if "SC_PHYS_PAGES" not in names:
+        return None
+    pages = os.sysconf("SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in names else "SC_PHYS_PAGES")
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _of_groups(root: Path) -> Iterator[int]:
+    """What each control group above this process (version 1 or 2) leaves of its limit."""
+    for line in _lines(root / "proc/self/cgroup"):
+        _, kinds, path = line.split(":", 2)
+        if kinds == "":
+            mount, limit, used = root / "sys/fs/cgroup", "memory.max", "memory.current"
+        elif "memory" in kinds.split(","):
+            mount, limit, used = (
+                root / "sys/fs/cgroup/memory",
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+            )
+        else:
+            continue
+        group = mount / path.lstrip("/")
+        # In a container the path may be the host's; its own group is then the mount itself.
+        for folder in (group, *group.parents):
+            most, taken = _lines(folder / limit), _lines(folder / used)
+            if most and taken and most[0].isdigit():
+                yield max(0, int(most[0]) - int(taken[0]) + _cache(folder))
+            if folder == mount:
+                break
+
+
+def _cache(folder: Path) -> int:
+    """Bytes of files that a group holds in memory and would give back."""
+    for line in _lines(folder / "memory.stat"):
+        name, _, value = line.partition(" ")
+        if name in ("inactive_file", "total_inactive_file") and value.isdigit():
+            return int(value)
+    return 0
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file; none where there is no such file."""
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+
+
+def _told(size: float) -> str:
+    return f"{size / 1e9:.3g} GB"
 
 
 def join_networks(parts: Sequence[Network], whole: Network) -> Network:

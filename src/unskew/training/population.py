@@ -1,9 +1,9 @@
-"""The population D on a device: cells by number, clicks looked up, folds computed; no table of a large D."""
+"""The population D on a device: cells by number, clicks looked up, slots computed; no table of a large D."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -11,12 +11,27 @@ from torch import Tensor
 
 from unskew.log import Log, Space
 from unskew.training import hashing
+from unskew.vocabulary import Vocabulary
 
 FoldBy = Literal["cell", "user", "item"]
+"""What a fold holds together: a pair ("cell"), or all pairs of a user or of an item."""
 
 TABLE_CELLS = 1 << 24
-"""Matrices of at most so many cells have a table of their clicks (64 MB at most), which a look-up reads in a
+"""Matrices of at most so many cells have a table of their clicks (16 MB at most), which a look-up reads in a
 tenth of the time of a search; in larger ones clicks are searched."""
+
+
+class IdHashes(NamedTuple):
+    """Hashes of ids by their codes, on a device: ``[n_users]`` and ``[n_items]``."""
+
+    user: Tensor
+    item: Tensor
+
+    @classmethod
+    def of(cls, users: Vocabulary, items: Vocabulary, device: torch.device) -> IdHashes:
+        """Those of two vocabularies; a user and an item of one id differ."""
+        user, item = (torch.tensor(each.hashes, device=device) for each in (users, items))
+        return cls(user, hashing.mix(item))
 
 
 class Population:
@@ -29,29 +44,20 @@ class Population:
     def __init__(self, log: Log, device: torch.device) -> None:
         clicked = log.clicked
         cells = np.sort(log.cell[clicked]) if log.space == "matrix" else clicked
-        self._set(log.space, log.population_size, log.n_items, torch.as_tensor(cells, device=device))
+        self.space: Space = log.space
+        self.size = log.population_size
+        self.n_items = log.n_items
+        self.device = device
+        self.hashes = IdHashes.of(log.users, log.items, device)
+        self.observed = torch.as_tensor(cells, device=device)
+        self._click: Tensor | None = None
         if log.space == "impressions":
             self._user = torch.as_tensor(log.user.astype(np.int64), device=device)
             self._item = torch.as_tensor(log.item.astype(np.int64), device=device)
-            self._click = torch.as_tensor(log.click.astype(np.float32), device=device)
-
-    @classmethod
-    def of_cells(cls, observed: Tensor, n_users: int, n_items: int) -> Population:
-        """A matrix population from its sorted clicked cells, as a saved propensity has them."""
-        population = cls.__new__(cls)
-        population._set("matrix", n_users * n_items, n_items, observed)
-        return population
-
-    def _set(self, space: Space, size: int, n_items: int, observed: Tensor) -> None:
-        self.space = space
-        self.size = size
-        self.n_items = n_items
-        self.observed = observed
-        self.device = observed.device
-        self._place: Tensor | None = None
-        if space == "matrix" and size <= TABLE_CELLS:
-            self._place = torch.full((size,), -1, dtype=torch.int32, device=self.device)
-            self._place[observed] = torch.arange(len(observed), dtype=torch.int32, device=self.device)
+            self._click = torch.tensor(log.click, device=device)
+        elif self.size <= TABLE_CELLS:
+            self._click = torch.zeros(self.size, dtype=torch.uint8, device=device)
+            self._click[self.observed] = 1
 
     @property
     def n_clicks(self) -> int:
@@ -61,46 +67,67 @@ class Population:
     def pairs(self, cell: Tensor) -> tuple[Tensor, Tensor]:
         """Users and items of cells."""
         if self.space == "matrix":
-            return torch.div(cell, self.n_items, rounding_mode="floor"), cell % self.n_items
+            user = torch.div(cell, self.n_items, rounding_mode="trunc")
+            return user, cell - user * self.n_items
         return self._user[cell], self._item[cell]
-
-    def position(self, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """Where a cell stands among the sorted cells of O, and whether it is there."""
-        if self._place is not None:
-            place = self._place[cell]
-            return place.clamp(min=0).long(), place >= 0
-        place = torch.searchsorted(self.observed, cell.contiguous()).clamp_(max=self.n_clicks - 1)
-        return place, self.observed[place] == cell
 
     def click(self, cell: Tensor) -> Tensor:
         """1.0 where a cell was clicked, else 0.0."""
-        if self.space == "matrix":
-            return self.position(cell)[1].float()
-        return self._click[cell]
+        if self._click is not None:
+            return self._click[cell].float()
+        place = torch.searchsorted(self.observed, cell.contiguous()).clamp_(max=self.n_clicks - 1)
+        return (self.observed[place] == cell).float()
+
+    def slots(self, seeds: Sequence[int], count: int, by: FoldBy = "cell") -> Slots:
+        """A partition of the cells into ``count`` slots, for each replica from its own seed."""
+        return Slots(self.hashes, seeds, count, by, self)
 
 
 class Slots:
-    """A partition of the cells of D into S slots, for each replica from its own seed.
+    """slot = ⌊S · h(user id, item id, seed) / 2³²⌋: a partition of pairs into S slots, for each replica.
 
-    Clicked cells are dealt out evenly (stratified); the others by a hash of their number. With
-    ``by="user"`` or ``"item"`` all cells of a user (item) share a slot.
+    It is a function of the ids and the seed alone: not of codes, of the order or number of a log's rows, or
+    of which of them were clicked. So a pair is in the same slot wherever it comes from, and all rows of a
+    pair share one. With ``by="user"`` or ``"item"`` all pairs of a user (item) do. Slots are of one size in
+    expectation.
+
+    Parameters
+    ----------
+    hashes
+        Of the ids whose codes :meth:`of_pairs` gets.
+    seeds
+        One for each replica.
+    count
+        S.
+    population
+        Whose cells :meth:`of` gets; not needed for pairs.
     """
 
-    def __init__(self, population: Population, seeds: Sequence[int], count: int, by: FoldBy = "cell") -> None:
-        self.population = population
+    def __init__(
+        self,
+        hashes: IdHashes,
+        seeds: Sequence[int],
+        count: int,
+        by: FoldBy = "cell",
+        population: Population | None = None,
+    ) -> None:
+        self.hashes = hashes
         self.count = count
         self.by = by
-        self.key = hashing.keys(torch.tensor(seeds, device=population.device), salt=0).unsqueeze(1)
-        if by == "cell":
-            place = torch.argsort(hashing.shuffled(self.key[:, 0], population.n_clicks), dim=1)
-            self._of_observed = place % count
+        self.population = population
+        self.key = hashing.keys(torch.tensor(seeds, device=hashes.user.device), salt=0).unsqueeze(1)
 
     def of(self, cell: Tensor) -> Tensor:
-        """Slots ``[R, n]`` of cells ``[R, n]`` (or ``[1, n]``)."""
-        if self.by != "cell":
-            user, item = self.population.pairs(cell)
-            return hashing.uniform_int(user if self.by == "user" else item, self.key, self.count)
-        hashed = hashing.uniform_int(cell, self.key, self.count)
-        place, observed = self.population.position(cell)
-        place, observed = place.expand_as(hashed), observed.expand_as(hashed)
-        return torch.where(observed, self._of_observed.gather(1, place), hashed)
+        """Slots ``[R, n]`` of cells ``[R, n]`` (or ``[1, n]``) of the population."""
+        assert self.population is not None
+        return self.of_pairs(*self.population.pairs(cell))
+
+    def of_pairs(self, user: Tensor, item: Tensor) -> Tensor:
+        """Slots ``[R, n]`` of pairs of codes ``[R, n]`` (or ``[1, n]``)."""
+        if self.by == "user":
+            hashed = self.hashes.user[user]
+        elif self.by == "item":
+            hashed = self.hashes.item[item]
+        else:
+            hashed = self.hashes.user[user] + self.hashes.item[item]
+        return hashing.scaled_int(hashing.mix(hashed + self.key), self.count)

@@ -64,7 +64,7 @@ class EveryCell:
 
     def __post_init__(self) -> None:
         self._seeds = torch.tensor(self.seeds, device=self.population.device)
-        share = 1.0 if self.admitted is None else float(self.admitted.float().mean())
+        share = 1.0 if self.admitted is None else float(self.admitted.float().mean(1).max())
         self._cells = max(1, round(self.population.size * share))
         self.steps, self._batch = batches(self._cells, self.batch_size)
 

@@ -40,7 +40,9 @@ class ClicksAndNegatives:
         observed = population.observed.unsqueeze(0).expand(len(self.seeds), -1)
         keep = self.admitted.gather(1, self.slots.of(observed))
         self._clicks = [cells[kept] for cells, kept in zip(observed, keep, strict=True)]
-        clicks = min(len(cells) for cells in self._clicks)
+        # Not the least of the replicas' own numbers: what one draws must not depend on the others.
+        share = float(self.admitted.float().mean(1).max())
+        clicks = max(1, round(share * population.n_clicks))
         self._sizes = clicks, max(1, round(self.ratio * clicks))
         self.steps, self._batch = batches(sum(self._sizes), self.batch_size)
 
@@ -55,10 +57,11 @@ class ClicksAndNegatives:
         yield Draw(cells=in_batches(cells, self.steps, self._batch))
 
     def _clicks_of(self, number: int, count: int) -> list[Tensor]:
-        # Replicas hold out different folds, so their clicks may differ by one or two: leave out at random.
+        # Slots are even in expectation only: some clicks are left out at random, or come twice.
         key = hashing.keys(self._seeds, salt=2 * number + 1)
+        wanted = torch.arange(count, device=key.device)
         return [
-            cells[hashing.shuffled(k.unsqueeze(0), len(cells))[0, :count]]
+            cells[hashing.shuffled(k.unsqueeze(0), len(cells))[0, wanted % len(cells)]]
             for k, cells in zip(key, self._clicks, strict=True)
         ]
 

@@ -37,7 +37,7 @@ class Cells:
 class HeldOut:
     """A split of D, for each replica from its own seed, into cells for training, calibration, evaluation.
 
-    Clicks are dealt out evenly. It is the click of a held-out cell, o = 1 or o = 0, that nothing trains on;
+    By a hash of the pair's ids. It is the click of a held-out cell, o = 1 or o = 0, that nothing trains on;
     a conversion there still trains the conversion model.
     """
 
@@ -65,7 +65,7 @@ class HeldOut:
 
     @cached_property
     def _slots(self) -> Slots:
-        return Slots(self.population, self._seeds, SLOTS)
+        return self.population.slots(self._seeds, SLOTS)
 
     def _cells(self, part: Part) -> Cells:
         chosen = torch.zeros(len(self._seeds), SLOTS, dtype=torch.bool, device=self.population.device)
