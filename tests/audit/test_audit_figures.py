@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unskew.audit.figures import beyond_tolerance, errors, is_honest, regions, weight_figures
+from unskew.audit.figures import errors, regions, weight_figures
 from unskew.metrics import CalibrationSketch, ece, wce, wce_test, weight_diagnostics
+from unskew.metrics.judgement import beyond_tolerance, may_be_honest
 
 
 def sketch_of(score: Any, truth: Any, seed: int = 0) -> CalibrationSketch:
@@ -34,7 +35,7 @@ def test_errors_carry_interval_and_floor(score: Any) -> None:
 def test_wce_has_no_interval_where_a_click_has_score_zero() -> None:
     sketch = CalibrationSketch.of(score=[0.0, 0.5, 0.5], outcome=[1, 0, 1])
     assert errors(sketch)["wce"].low is None
-    assert not is_honest(sketch, tolerance=10.0, significance=1e-9)
+    assert not may_be_honest(sketch, tolerance=10.0, significance=1e-9)
     assert weight_figures(sketch, p_min=0.01) is None
 
 
@@ -66,15 +67,15 @@ def test_honest_scores_are_called_honest_but_for_the_level() -> None:
     for _ in range(300):
         score = np.exp(generator.uniform(np.log(0.005), np.log(0.5), 2000))
         sketch = CalibrationSketch.of(score=score, outcome=generator.random(2000) < score)
-        blamed += not is_honest(sketch, tolerance=1e-9, significance=0.05)
+        blamed += not may_be_honest(sketch, tolerance=1e-9, significance=0.05)
     assert 300 * 0.05 - 3 * np.sqrt(300 * 0.05) < blamed < 300 * 0.05 + 3 * np.sqrt(300 * 0.05)
 
 
 def test_a_small_error_passes_though_it_is_significant(score: Any) -> None:
     sketch = sketch_of(np.tile(score, 10), np.tile(0.97 * score, 10))
     assert wce_test(sketch=sketch).p_value < 1e-6
-    assert is_honest(sketch, tolerance=0.05, significance=0.01)
-    assert not is_honest(sketch, tolerance=0.01, significance=0.01)
+    assert may_be_honest(sketch, tolerance=0.05, significance=0.01)
+    assert not may_be_honest(sketch, tolerance=0.01, significance=0.01)
 
 
 def test_weights_at_the_tolerance_are_blamed_no_more_often_than_the_level_says() -> None:

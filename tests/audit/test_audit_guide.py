@@ -8,6 +8,7 @@ from pathlib import Path
 from unskew.audit.audit import DEFAULT_SIGNIFICANCE, DEFAULT_TOLERANCE, FOLDS
 from unskew.audit.segments import MOST_SEGMENTS
 from unskew.audit.weights import ADDED
+from unskew.metrics.judgement import LEAST_POWER
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide-propensity-honest.md"
 
@@ -23,6 +24,7 @@ def test_the_guide_tells_the_defaults_and_the_columns_that_are() -> None:
     for field in ADDED:
         assert f"| `{field.name}` |" in text
     assert f"({100 * DEFAULT_TOLERANCE:g} % by default)" in text
-    assert f"\\ge {DEFAULT_SIGNIFICANCE:g}" in text
+    assert f") < {DEFAULT_SIGNIFICANCE:g}" in text
+    assert f"power}} < {100 * LEAST_POWER:g}\\,\\%" in text
     assert f"| 0 … {FOLDS - 1} |" in text
     assert f"Up to {MOST_SEGMENTS:,} values" in text

@@ -75,15 +75,41 @@ def test_scores_off_by_a_factor_2_are_found_where_negatives_were_sampled(k: int,
     assert honest.wce.floor == pytest.approx(honest.wce.value, rel=0.6)
 
 
-def test_a_constant_at_the_base_rate_is_honest_and_worth_nothing(
-    big: tuple[Any, Path], tmp_path: Path
-) -> None:
+def test_a_constant_at_the_base_rate_gets_no_praise(big: tuple[Any, Path], tmp_path: Path) -> None:
     log, _ = big
     constant = np.full(len(log.score), log.outcome.mean())
     pq.write_table(pa.table({"p": constant, "clicked": log.outcome}), tmp_path / "log.parquet")
     result = audit(tmp_path / "log.parquet", score="p", outcome="clicked")
-    assert result.healthy
+    assert result.healthy is None
     assert result.auc == 0.5
+    assert "all rows have one score" in result.verdict
+
+
+def test_a_probability_of_showing_is_not_taken_for_one_of_clicking(tmp_path: Path) -> None:
+    generator = np.random.default_rng(4)
+    shown = generator.choice(np.array([0.05, 0.1, 0.2, 0.5]), 30_000)
+    clicked = generator.random(30_000) < 0.05
+    pq.write_table(pa.table({"p": shown, "clicked": clicked}), tmp_path / "log.parquet")
+    result = audit(tmp_path / "log.parquet", score="p", outcome="clicked", calibrators=["none", "platt"])
+    assert result.healthy is False
+    assert result.headline == "Not a propensity of 'clicked'?"
+    assert result.verdict.startswith("Is 'p' the probability of 'clicked'?")
+    assert "--actions N" in result.verdict
+
+
+def test_honest_scores_on_few_rows_are_undecided_with_the_rows_that_would_tell(
+    make_log: Any, tmp_path: Path
+) -> None:
+    path = make_log(3000, seed=9).write(tmp_path / "few.parquet")
+    few = audit(path, score="honest", outcome="clicked", calibrators=["none"])
+    assert few.healthy is None
+    assert few.headline == "Undecided"
+    needed = few.judgement.rows_needed
+    path = make_log(2 * needed, seed=9).write(tmp_path / "enough.parquet")
+    assert audit(path, score="honest", outcome="clicked", calibrators=["none"]).healthy is True
+    told = few.to_dict()
+    assert told["healthy"] is None
+    assert told["power"] == {"error": 1.2, "power": few.judgement.power, "rows_needed": needed}
 
 
 def test_segments_that_are_off_are_found_and_the_worst_is_told(make_log: Any, tmp_path: Path) -> None:
@@ -143,11 +169,20 @@ def test_the_same_seed_gives_the_same_audit(big: tuple[Any, Path]) -> None:
     assert audit(big[1], **options).to_dict() == audit(big[1], **options).to_dict()
 
 
-@pytest.mark.parametrize("outcome", [0, 1])
-def test_one_class_is_judged_without_calibrators(outcome: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "question"),
+    [(0, "was the outcome joined to these rows"), (1, "are these the clicked rows only")],
+)
+def test_one_outcome_on_every_row_is_asked_about(outcome: int, question: str, tmp_path: Path) -> None:
     pq.write_table(pa.table({"p": [0.4] * 1000, "clicked": [outcome] * 1000}), tmp_path / "log.parquet")
+    with pytest.raises(DataError, match=f"is {outcome} on all 1,000 rows.* expect 400 of 1: {question}"):
+        audit(tmp_path / "log.parquet", score="p", outcome="clicked")
+
+
+def test_few_rows_without_a_click_are_no_error_but_undecided(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"p": [0.004] * 500, "clicked": [0] * 500}), tmp_path / "log.parquet")
     result = audit(tmp_path / "log.parquet", score="p", outcome="clicked")
-    assert not result.healthy
+    assert result.healthy is None
     assert result.auc is None
     assert result.calibrators == ()
     assert result.recommended is None
@@ -168,7 +203,8 @@ def test_one_row_can_be_audited(tmp_path: Path) -> None:
     pq.write_table(pa.table({"p": [0.5], "clicked": [1]}), tmp_path / "log.parquet")
     result = audit(tmp_path / "log.parquet", score="p", outcome="clicked")
     assert result.rows == 1
-    assert result.healthy, "one row says nothing against it"
+    assert result.healthy is None, "one row says nothing"
+    assert result.judgement.rows_needed > 100
 
 
 def test_rows_without_weight_are_no_rows(tmp_path: Path) -> None:

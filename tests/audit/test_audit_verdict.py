@@ -8,21 +8,32 @@ import pytest
 
 from unskew.audit.figures import Figure, Region
 from unskew.audit.segments import Segment
-from unskew.audit.verdict import CALIBRATOR_WORDS, Remedy, place, verdict
+from unskew.audit.verdict import CALIBRATOR_WORDS, Remedy, headline, place, verdict
 from unskew.calibration import CALIBRATORS
+from unskew.metrics import ChanceTest
+from unskew.metrics.judgement import Judgement
 
 LOW = Region(low=None, high=0.01, share=0.8, ratio=1 / 1.8, part=0.36)
 HIGH = Region(low=0.1, high=None, share=0.1, ratio=1.3, part=0.03)
 
 
+BEYOND = ChanceTest(0.7, 0.01, 0.0, True)
+CHANCE = ChanceTest(0.494, 0.006, 0.84, False)
+
+
+def judged(**changes: Any) -> Judgement:
+    off = Judgement(False, "off", 0.46, 0.0, 1.2, 1.0, 90_000, BEYOND)
+    return off._replace(**changes)
+
+
 def told(**changes: Any) -> str:
     figures: dict[str, Any] = {
-        "healthy": False,
+        "judgement": judged(),
         "tolerance": 0.05,
         "wce": Figure(0.46, 0.44, 0.48, 0.01),
-        "wce_debiased": 0.46,
         "p_value": 0.0,
         "significance": 0.01,
+        "rows": 90_000,
         "clicks": 9000,
         "infinite": 0,
         "regions": [LOW, HIGH],
@@ -93,24 +104,66 @@ def test_places_are_told_in_two_digits() -> None:
 
 def test_a_healthy_propensity_is_praised_for_the_right_reason() -> None:
     noise = Figure(0.012, 0.0, 0.02, 0.011)
-    honest = told(healthy=True, wce=noise, wce_debiased=0.0, p_value=0.4, regions=[])
+
+    def healthy(debiased: float, **changes: Any) -> str:
+        judgement = judged(healthy=True, reason="honest", wce_debiased=debiased)
+        return told(judgement=judgement, regions=[], **changes)
+
+    honest = healthy(0.0, wce=noise, p_value=0.4)
     assert (
         honest == "Honest: nothing tells the weights from right ones (WCE 0.012, noise alone 0.011, p = 0.4)."
     )
-    small = told(healthy=True, wce=noise, wce_debiased=0.02, p_value=1e-9, regions=[])
+    small = healthy(0.02, wce=noise, p_value=1e-9)
     assert "off by 2 %, which is more than noise but not more than 5 %" in small
-    few = told(healthy=True, wce=Figure(0.3, 0.0, 0.5, 0.25), wce_debiased=0.2, p_value=0.2, clicks=40)
-    unclear = told(healthy=True, wce=Figure(0.3, 0.0, 0.5, 0.25), wce_debiased=0.2, p_value=0.001)
+    few = healthy(0.2, wce=Figure(0.3, 0.0, 0.5, 0.25), p_value=0.2, clicks=40)
+    unclear = healthy(0.2, wce=Figure(0.3, 0.0, 0.5, 0.25), p_value=0.001)
     assert unclear.startswith("Not shown to be off by more than 5 %: the weights look 30 % off, but with")
     assert few.startswith(
         "Not distinguishable from honest: the weights look 30 % off, but with 40 clicks noise"
     )
 
 
-def test_infinite_weights_come_first() -> None:
-    text = told(
-        infinite=12, wce=Figure(float("inf"), None, None, 0.01), wce_debiased=float("inf"), regions=[]
+def test_few_rows_are_neither_praised_nor_blamed() -> None:
+    open_ = judged(healthy=None, reason="too few rows", power=0.14, rows_needed=46_211)
+    text = told(judgement=open_, wce=Figure(0.23, 0.0, 0.4, 0.25), rows=1_200, clicks=1, regions=[])
+    assert text == (
+        "With 1 click on 1,200 rows, weights that are off by a factor 1.2 would be found with a chance of"
+        " 14 %; some 47,000 rows like these would tell. So far they look 23 % off, where noise alone"
+        " shows 25 %."
     )
+    assert headline(open_, "clicked") == "Undecided"
+
+
+def test_scores_at_chance_are_asked_about_and_never_get_a_factor_alone() -> None:
+    off = judged(chance=CHANCE)
+    text = told(judgement=off, columns=("p_shown", "clicked"))
+    assert text.startswith(
+        "Is 'p_shown' the probability of 'clicked'? Higher scores were not clicked more often (AUC 0.494,"
+        " chance 0.5 ± 0.012), and the weights do not add up."
+    )
+    assert "--actions N" in text
+    assert text.endswith(
+        "If it is: overstated by a factor 1.8 below 0.01; the weights that matter are 44 % too small."
+    )
+    assert headline(off, "clicked") == "Not a propensity of 'clicked'?"
+    level = judged(healthy=None, reason="not beyond chance", chance=CHANCE)
+    right = told(judgement=level, columns=("p_shown", "clicked"), regions=[])
+    assert right.startswith("The weights add up, but higher scores were not clicked more often (AUC 0.494,")
+    assert right.endswith("Is 'p_shown' a propensity of 'clicked'?")
+
+
+def test_one_score_for_all_rows_is_said_to_be_that() -> None:
+    level = judged(healthy=None, reason="not beyond chance", chance=ChanceTest(0.5, 0.0, 1.0, False))
+    assert told(judgement=level, scores_vary=False, regions=[]).startswith(
+        "The weights add up, but all rows have one score"
+    )
+    off = judged(chance=ChanceTest(0.5, 0.0, 1.0, False))
+    assert told(judgement=off, scores_vary=False).startswith("Overstated by a factor 1.8")
+    assert headline(off, "clicked", scores_vary=False) == "Miscalibrated"
+
+
+def test_infinite_weights_come_first() -> None:
+    text = told(infinite=12, wce=Figure(float("inf"), None, None, 0.01), regions=[])
     assert text == (
         "12 clicks have a score of 0: their weights are infinite."
         " Platt on logits, cross-fitted, would bring WCE to 0.02."
@@ -144,7 +197,8 @@ def test_the_worst_segment_ends_the_verdict() -> None:
     assert told(segment=segment()).endswith(
         "Scores where country is 'jp' are overstated by a factor 2 (1,200 rows)."
     )
-    healthy = told(healthy=True, wce_debiased=0.01, segment=segment(mean_outcome_over_score=float("inf")))
+    praised = judged(healthy=True, reason="honest", wce_debiased=0.01)
+    healthy = told(judgement=praised, segment=segment(mean_outcome_over_score=float("inf")))
     assert healthy.endswith("But scores where country is 'jp' have clicks at a score of 0 (1,200 rows).")
 
 

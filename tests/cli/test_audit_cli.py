@@ -42,7 +42,7 @@ def write_log(name: str = "log.parquet", *, factor: float = 1.0, rows: int = 20_
 
 
 def test_healthy_scores_exit_0_and_overstated_ones_1(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["audit", write_log("good.parquet"), *COLUMNS]) == 0
+    assert main(["audit", write_log("good.parquet", rows=60_000), *COLUMNS]) == 0
     assert "Healthy. " in capsys.readouterr().out
     assert main(["audit", write_log("bad.parquet", factor=2.0), *COLUMNS, "--segment", "country"]) == 1
     told = capsys.readouterr().out
@@ -50,6 +50,26 @@ def test_healthy_scores_exit_0_and_overstated_ones_1(capsys: pytest.CaptureFixtu
     assert "country = de" in told
     assert "platt" in told
     assert "The report: audits/bad/report.html" in told
+
+
+def test_few_rows_are_undecided_with_exit_code_0_in_words_json_and_report(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = write_log(rows=800)
+    assert main(["audit", log, *COLUMNS, "--out", "found", "--json", "told.json"]) == 0
+    assert re.search(r"Undecided. With \d+ clicks on 800 rows", capsys.readouterr().out)
+    told = json.loads(Path("told.json").read_text())
+    assert (told["healthy"], told["reason"], told["headline"]) == (None, "too few rows", "Undecided")
+    assert told["power"]["rows_needed"] > 800
+    assert '<h3 class="tone open">Undecided</h3>' in Path("found/report.html").read_text(encoding="utf-8")
+
+
+def test_clicked_rows_alone_are_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
+    pq.write_table(pa.table({"p": [0.02] * 900, "clicked": [1] * 900}), "log.parquet")
+    assert main(["audit", "log.parquet", *COLUMNS]) == 2
+    said = capsys.readouterr().err
+    assert "'clicked' is 1 on all 900 rows, where these scores expect 18 of 1: are these the clicked" in said
+    assert said.count("\n") == 1
 
 
 def test_without_a_report_the_verdict_is_the_same_and_nothing_is_written(

@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from unskew.audit.crossfit import COMPARED, CalibratorScore, can_crossfit, compare
-from unskew.audit.figures import beyond_tolerance, errors, is_honest, regions, weight_figures
+from unskew.audit.figures import errors, regions, weight_figures
 from unskew.audit.folds import FoldSketches
 from unskew.audit.result import AuditResult
 from unskew.audit.segments import SegmentTable, corrected, worst_first
 from unskew.audit.stream import Roles, stream
-from unskew.audit.verdict import Remedy, verdict
+from unskew.audit.verdict import Remedy, headline, verdict
 from unskew.errors import DataError
 from unskew.estimator import require
 from unskew.metrics import (
     CalibrationSketch,
-    auc,
     brier,
     mean_outcome_over_score,
     nll,
     noise_floor,
-    wce,
     wce_test,
 )
+from unskew.metrics._cells import cells_of
+from unskew.metrics._sums import both
+from unskew.metrics.judgement import judge_weights, may_be_honest
 from unskew.metrics.sketch import load_pass
 from unskew.progress import SILENT, Progress
 from unskew.tables import Paths, expand_paths
@@ -38,6 +41,16 @@ DEFAULT_P_MIN = 0.01
 """The clip of which the cost is told, as in training."""
 
 FOLDS = 5
+
+_ONE_OUTCOME = {
+    0: ("was the outcome joined to these rows?", "give the rows with their outcomes, 1 where it happened"),
+    1: (
+        "are these the clicked rows only?",
+        "give all rows, clicked or not; for a bandit log whose score is the probability of the action"
+        " that was shown, give --actions N in the place of --outcome",
+    ),
+}
+"""What is asked, and what to do, where all outcomes are 0, or 1."""
 
 
 def audit(
@@ -57,14 +70,14 @@ def audit(
 ) -> AuditResult:
     """Are these propensities honest? One pass over files of any size, in bounded memory.
 
-    .. math:: \\text{healthy} \\iff \\mathrm{WCE}_2 \\le \\text{tolerance} \\ \\text{ or } \\
-              p(\\text{beyond tolerance}) \\ge \\text{significance}
+    .. math:: \\text{miscalibrated} \\iff p(\\text{beyond tolerance}) < \\text{significance}, \\qquad
+              \\text{undecided} \\iff \\text{not so, and power} < 0.8 \\text{ or AUC not beyond chance}
 
-    WCE₂ is the debiased weight-calibration error (:func:`unskew.metrics.wce`): the relative error of the
-    weights 1/p̂, noise removed. p is that of a χ² test that the weights are within the tolerance
-    (:func:`unskew.audit.figures.beyond_tolerance`). Rows are dealt to folds as they pass
-    (:mod:`unskew.audit.folds`), so that each calibrator is judged on rows that it was not fitted on, without
-    a second pass.
+    p is that of a χ² test that the weights 1/p̂ are within the tolerance, the power its chance of finding
+    weights that are off by a factor 1.2 (:func:`unskew.metrics.judgement.judge_weights`, which has the whole
+    rule): few rows are neither blamed for their noise nor praised for it. Rows are dealt to folds as they
+    pass (:mod:`unskew.audit.folds`), so that each calibrator is judged on rows that it was not fitted on,
+    without a second pass.
 
     Use it on rows that did not train the scores: in-sample scores look better than they are.
 
@@ -165,9 +178,10 @@ def judge(
     whole = sketches.all()
     seed = sketches.seed
     limits = {"tolerance": tolerance, "significance": significance}
+    _require_both_outcomes(whole, files, roles.outcome, significance)
     found = errors(whole, seed=seed)
     test = wce_test(sketch=whole)
-    healthy = is_honest(whole, **limits)
+    judgement = judge_weights(whole, **limits)
     off = regions(whole, tolerance=tolerance)
     scores = compare(sketches, calibrators) if can_crossfit(sketches) else []
     recommended = _recommended(scores, calibrators, **limits)
@@ -175,20 +189,21 @@ def judge(
         corrected([segment for table in tables for segment in table.segments()]), significance=significance
     )
     beyond_chance = [s for s in segments if s.q_value is not None and s.q_value < significance]
-    one_class = whole.positives in (0.0, whole.total)
-    debiased = wce(sketch=whole, debiased=True)
+    scores_vary = len(whole.occupied()) > 1
     told = verdict(
-        healthy=healthy,
+        judgement=judgement,
         tolerance=tolerance,
         wce=found["wce"],
-        wce_debiased=debiased,
         p_value=test.p_value,
         significance=significance,
+        rows=whole.rows,
         clicks=_clicks(whole),
         infinite=_infinite_rows(whole),
         regions=off,
         remedy=None if recommended is None else _remedy(recommended, **limits),
         segment=next((s for s in beyond_chance if s.wce_debiased > tolerance), None),
+        columns=(roles.score, roles.outcome),
+        scores_vary=scores_vary,
     )
     return AuditResult(
         files=tuple(str(file) for file in files),
@@ -201,19 +216,18 @@ def judge(
         mean_score=whole.mean_score,
         ece=found["ece"],
         wce=found["wce"],
-        wce_debiased=debiased,
+        judgement=judgement,
         test=test,
-        p_beyond_tolerance=beyond_tolerance(whole, tolerance),
         nll=nll(sketch=whole),
         brier=brier(sketch=whole),
-        auc=None if one_class else auc(sketch=whole),
+        auc=None if judgement.chance is None else judgement.chance.auc,
         mean_outcome_over_score=mean_outcome_over_score(sketch=whole),
         weights=weight_figures(whole, p_min=p_min),
         regions=tuple(off),
         segments=tuple(segments),
         calibrators=tuple(scores),
         recommended=None if recommended is None else recommended.name,
-        healthy=healthy,
+        headline=headline(judgement, roles.outcome, scores_vary=scores_vary),
         verdict=told,
         sketch=whole,
         calibrated=None if recommended is None else recommended.sketch,
@@ -225,7 +239,7 @@ def _recommended(
 ) -> CalibratorScore | None:
     """The simplest honest one within one standard error of the lowest NLL, or else the nearest to honest."""
     near = sorted((s for s in scores if s.near_best), key=lambda s: list(simplest_first).index(s.name))
-    honest = (s for s in near if is_honest(s.sketch, tolerance=tolerance, significance=significance))
+    honest = (s for s in near if may_be_honest(s.sketch, tolerance=tolerance, significance=significance))
     return next(honest, min(near, key=lambda s: s.wce_debiased, default=None))
 
 
@@ -234,12 +248,35 @@ def _remedy(chosen: CalibratorScore, *, tolerance: float, significance: float) -
         name=chosen.name,
         wce=chosen.wce,
         floor=noise_floor(sketch=chosen.sketch, metric="wce"),
-        honest=is_honest(chosen.sketch, tolerance=tolerance, significance=significance),
+        honest=may_be_honest(chosen.sketch, tolerance=tolerance, significance=significance),
     )
 
 
 def _clicks(sketch: CalibrationSketch) -> int:
     return int(sketch.sums.rows[:, 1].sum())
+
+
+def _require_both_outcomes(
+    sketch: CalibrationSketch, files: Sequence[Path], outcome: str, significance: float
+) -> None:
+    """An error where all outcomes are the same, unless honest scores would give that by chance."""
+    cells = cells_of(sketch=sketch)
+    rows = both(cells.rows)
+    for value, rate in ((0, 1 - cells.score), (1, cells.score)):
+        if cells.rows[:, 1 - value].any():
+            continue
+        with np.errstate(divide="ignore"):
+            chance = float(np.exp((rows * np.log(rate)).sum()))
+        if chance >= significance:
+            continue
+        expected = float(rows @ cells.score)
+        asked, remedy = _ONE_OUTCOME[value]
+        raise DataError(
+            f"'{outcome}' is {value} on all {sketch.rows:,} rows, where these scores expect"
+            f" {expected:,.4g} of 1: {asked}",
+            where=_named(files),
+            remedy=remedy,
+        )
 
 
 def _infinite_rows(sketch: CalibrationSketch) -> int:

@@ -1,6 +1,6 @@
 """The figures of an audit, from a sketch: errors with floor and interval, weights, and where scores are off.
 
-What they amount to in words is left to ``verdict``.
+What they amount to is left to ``unskew.metrics.judgement``, and in words to ``verdict``.
 """
 
 from __future__ import annotations
@@ -9,17 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtrc
 
 from unskew.metrics import CalibrationSketch, ece, interval, noise_floor, wce
 from unskew.metrics._cells import bin_sums, cells_of
-from unskew.metrics.weight_calibration import (
-    DEFAULT_WEIGHT_BINS,
-    MIN_EXPECTED,
-    _joined,
-    inverse_of,
-    inverse_variance,
-)
+from unskew.metrics.judgement import has_infinite_weight
+from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS, inverse_of, inverse_variance
 
 Array = NDArray[np.float64]
 
@@ -107,52 +101,6 @@ def errors(sketch: CalibrationSketch, *, seed: int = 0) -> dict[str, Figure]:
         limits = interval(metric=name, sketch=sketch, resamples=RESAMPLES, seed=seed)  # type: ignore[arg-type]
         found[name] = Figure(value, limits.low, limits.high, floor)
     return found
-
-
-def has_infinite_weight(sketch: CalibrationSketch) -> bool:
-    """Whether a row has score 0 and outcome 1."""
-    cells = cells_of(sketch=sketch)
-    return bool(((cells.score == 0) & (cells.positive > 0)).any())
-
-
-def is_honest(sketch: CalibrationSketch, *, tolerance: float, significance: float) -> bool:
-    r"""Whether the weights are within a tolerance of honest, as far as so many rows can tell.
-
-    .. math:: \mathrm{WCE}_2 \le \text{tolerance} \quad\text{or}\quad
-              p(\text{beyond tolerance}) \ge \text{significance}
-
-    WCE₂ is the debiased weight-calibration error, p that of :func:`beyond_tolerance`: few rows are not blamed
-    for their noise, many rows not for an error that does not matter. An outcome at a score of 0 is an
-    infinite weight, and never honest.
-    """
-    if has_infinite_weight(sketch):
-        return False
-    if wce(sketch=sketch, debiased=True) <= tolerance:
-        return True
-    return beyond_tolerance(sketch, tolerance) >= significance
-
-
-def beyond_tolerance(sketch: CalibrationSketch, tolerance: float) -> float:
-    r"""The chance of such errors if the weights of every bin were within the tolerance of honest.
-
-    .. math:: \chi^2 = \sum_b \frac{\max(|S_b| - \text{tolerance}, 0)^2}{(1 + \text{tolerance}) V_b},
-              \qquad B \text{ degrees of freedom}
-
-    S_b, V_b and the bins are those of :func:`unskew.metrics.wce_test`, which this is at a tolerance of 0.
-    Where the tolerance is not used up the chance is less than this.
-    """
-    cells = cells_of(sketch=sketch)
-    cells = cells.take(cells.score > 0)
-    if not len(cells.score):
-        return 1.0
-    index = _joined(cells, cells.bin_index(bins=DEFAULT_WEIGHT_BINS, spacing="mass"), MIN_EXPECTED)
-    total = bin_sums(cells.total, index)
-    excess = np.abs(bin_sums(cells.inverse_sum, index) / total - 1) - tolerance
-    variance = (1 + tolerance) * bin_sums(inverse_variance(cells), index) / total**2
-    # A bin of scores 1 has no variance: within the tolerance it says nothing, beyond it everything.
-    certain = np.where(excess > 0, np.inf, 0.0)
-    terms = np.divide(np.maximum(excess, 0.0) ** 2, variance, out=certain, where=variance > 0)
-    return float(chdtrc(max(int((variance > 0).sum()), 1), terms.sum()))
 
 
 def regions(sketch: CalibrationSketch, *, tolerance: float, bins: int = DEFAULT_WEIGHT_BINS) -> list[Region]:

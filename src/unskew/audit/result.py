@@ -11,6 +11,7 @@ from unskew.audit.figures import Figure, Region, WeightFigures
 from unskew.audit.segments import Segment
 from unskew.audit.stream import Roles
 from unskew.metrics import CalibrationSketch, WeightTest
+from unskew.metrics.judgement import Judgement
 
 SEGMENTS_TOLD = 100
 """Worst segments in :meth:`AuditResult.to_dict`."""
@@ -26,14 +27,13 @@ class AuditResult:
         Rows, rows with outcome 1, and weighted means of outcome and score.
     ece, wce
         With interval and noise floor.
-    wce_debiased, test, p_beyond_tolerance
-        WCE less its noise, the χ² test that the weights are honest, and the p-value of the one that they are
-        within the tolerance.
+    judgement, healthy, headline, verdict
+        What follows from the rows (:class:`unskew.metrics.judgement.Judgement`); whether the weights are
+        honest, None where that is undecided; in a word or two; in a few sentences.
+    test
+        The χ² test that the weights are honest.
     nll, brier, auc, mean_outcome_over_score
         Of the scores as they are; ``auc`` is None where all outcomes are the same.
-    healthy
-        Whether WCE₂ is within ``tolerance``, or noise may have put it beyond
-        (:func:`unskew.audit.figures.is_honest`).
     regions
         Where scores are clearly off, the worst first.
     segments
@@ -58,9 +58,8 @@ class AuditResult:
     mean_score: float
     ece: Figure
     wce: Figure
-    wce_debiased: float
+    judgement: Judgement
     test: WeightTest
-    p_beyond_tolerance: float
     nll: float
     brier: float
     auc: float | None
@@ -70,10 +69,25 @@ class AuditResult:
     segments: tuple[Segment, ...]
     calibrators: tuple[CalibratorScore, ...]
     recommended: str | None
-    healthy: bool
+    headline: str
     verdict: str
     sketch: CalibrationSketch
     calibrated: CalibrationSketch | None
+
+    @property
+    def healthy(self) -> bool | None:
+        """Whether the weights are honest within the tolerance; None where that is undecided."""
+        return self.judgement.healthy
+
+    @property
+    def wce_debiased(self) -> float:
+        """WCE less its noise."""
+        return self.judgement.wce_debiased
+
+    @property
+    def p_beyond_tolerance(self) -> float:
+        """The p-value of the test that the weights are within the tolerance."""
+        return self.judgement.p_beyond_tolerance
 
     @property
     def judged_segments(self) -> tuple[Segment, ...]:
@@ -105,7 +119,15 @@ class AuditResult:
             "weights": None if self.weights is None else vars(self.weights),
             "regions": [vars(region) for region in self.regions],
             "verdict": self.verdict,
+            "headline": self.headline,
             "healthy": self.healthy,
+            "reason": self.judgement.reason,
+            "power": {
+                "error": self.judgement.error,
+                "power": self.judgement.power,
+                "rows_needed": self.judgement.rows_needed,
+            },
+            "beyond_chance": None if self.judgement.chance is None else self.judgement.chance._asdict(),
             "tolerance": self.tolerance,
             "significance": self.significance,
             "segments": [vars(segment) for segment in self.segments[:SEGMENTS_TOLD]],

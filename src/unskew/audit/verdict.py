@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from unskew.audit.figures import Figure, Region
 from unskew.audit.segments import Segment
+from unskew.metrics import ChanceTest
+from unskew.metrics.judgement import Judgement
 from unskew.plain_text import plain
 
 MAIN_PART = 0.25
@@ -48,17 +50,19 @@ class Remedy:
 
 def verdict(
     *,
-    healthy: bool,
+    judgement: Judgement,
     tolerance: float,
     wce: Figure,
-    wce_debiased: float,
     p_value: float,
     significance: float,
+    rows: int,
     clicks: int,
     infinite: int,
     regions: Sequence[Region],
     remedy: Remedy | None,
     segment: Segment | None,
+    columns: tuple[str, str] = ("score", "outcome"),
+    scores_vary: bool = True,
 ) -> str:
     """The verdict in a few sentences.
 
@@ -70,29 +74,60 @@ def verdict(
         None where no calibrator is of use, or none could be judged.
     segment
         The worst of those that are off beyond chance.
+    columns, scores_vary
+        The names of score and outcome, and whether there are two scores or more.
 
     Examples
     --------
     >>> low = Region(low=None, high=0.01, share=0.8, ratio=0.5556, part=0.36)
-    >>> text = verdict(healthy=False, tolerance=0.05, wce=Figure(0.46, 0.45, 0.47, 0.01), wce_debiased=0.46,
-    ...                p_value=0.0, significance=0.01, clicks=9000, infinite=0, regions=[low],
+    >>> chance = ChanceTest(0.7, 0.01, 0.0, True)
+    >>> off = Judgement(False, "off", 0.46, 0.0, 1.2, 1.0, 90_000, chance)
+    >>> text = verdict(judgement=off, tolerance=0.05, wce=Figure(0.46, 0.45, 0.47, 0.01), p_value=0.0,
+    ...                significance=0.01, rows=90_000, clicks=9000, infinite=0, regions=[low],
     ...                remedy=Remedy("platt", 0.02, 0.004, True), segment=None)
     >>> for sentence in text.split(". "):
     ...     print(sentence)
     Overstated by a factor 1.8 below 0.01; the weights that matter are 44 % too small
     Platt on logits, cross-fitted, would bring WCE from 0.46 to 0.02.
     """
+    healthy, chance = judgement.healthy, judgement.chance
+    blind = chance is not None and not chance.beyond
     if healthy:
-        sentences = [_praise(tolerance, wce, wce_debiased, p_value, significance, clicks)]
+        sentences = [_praise(tolerance, wce, judgement.wce_debiased, p_value, significance, clicks)]
+    elif judgement.reason == "too few rows":
+        sentences = [_undecided(judgement, wce, rows, clicks)]
+    elif judgement.reason == "not beyond chance":
+        sentences = [_level_alone(judgement, columns) if scores_vary else _constant(clicks)]
     else:
+        where_off = _where_off(regions, wce, tolerance, infinite)
+        asked = blind and scores_vary
         sentences = [
+            *(_question(chance, columns) if chance is not None and asked else []),
             *([_infinite(infinite)] if infinite else []),
-            *_where_off(regions, wce, tolerance, infinite),
-            _remedy(remedy, wce, clicks),
+            *([f"If it is: {_small(text)}" for text in where_off[:1]] if asked else where_off),
+            *([] if asked else [_remedy(remedy, wce, clicks)]),
         ]
     if segment is not None:
-        sentences.append(_segment(segment, healthy))
+        sentences.append(_segment(segment, bool(healthy)))
     return " ".join(sentences)
+
+
+def headline(judgement: Judgement, outcome: str, *, scores_vary: bool = True) -> str:
+    """The verdict in a word or two.
+
+    Examples
+    --------
+    >>> headline(Judgement(None, "too few rows", 0.1, 0.5, 1.2, 0.3, 40_000, None), "clicked")
+    'Undecided'
+    """
+    if judgement.healthy is None:
+        return "Undecided"
+    if judgement.healthy:
+        return "Healthy"
+    chance = judgement.chance
+    if chance is not None and not chance.beyond and scores_vary:
+        return f"Not a propensity of '{outcome}'?"
+    return "Miscalibrated"
 
 
 def short(value: float) -> str:
@@ -181,8 +216,77 @@ def _praise(
     )
     return (
         f"{claim}: the weights look {percent(wce.value)} off, but with {clicks:,} clicks noise alone shows"
-        f" {percent(wce.floor)}. More rows would tell more."
+        f" {percent(wce.floor)}."
     )
+
+
+def _undecided(judgement: Judgement, wce: Figure, rows: int, clicks: int) -> str:
+    some = (
+        ""
+        if judgement.rows_needed is None
+        else (f"; some {round_up(judgement.rows_needed):,} rows like these would tell")
+    )
+    return (
+        f"With {counted(clicks, 'click')} on {counted(rows, 'row')}, weights that are off by a factor"
+        f" {short(judgement.error)} would be found with a chance of {percent(judgement.power)}{some}. So far"
+        f" they look {percent(wce.value)} off, where noise alone shows {percent(wce.floor)}."
+    )
+
+
+def _level_alone(judgement: Judgement, columns: tuple[str, str]) -> str:
+    chance = judgement.chance
+    assert chance is not None
+    score, outcome = columns
+    return (
+        f"The weights add up, but {_at_chance(chance)}: weights made of these scores debias nothing. Is"
+        f" '{score}' a propensity of '{outcome}'?"
+    )
+
+
+def _constant(clicks: int) -> str:
+    return (
+        "The weights add up, but all rows have one score: it tells no clicked row from another, and debiases"
+        f" nothing. With {counted(clicks, 'click')} a propensity that does can be trained (unskew weights"
+        " --user --item)."
+    )
+
+
+def _question(chance: ChanceTest, columns: tuple[str, str]) -> list[str]:
+    score, outcome = columns
+    return [
+        f"Is '{score}' the probability of '{outcome}'? {_capital(_at_chance(chance))}, and the weights do not"
+        " add up.",
+        f"If '{score}' is the probability with which the row was shown (a bandit log), audit it with"
+        " --actions N, the number of actions to choose from.",
+    ]
+
+
+def _at_chance(chance: ChanceTest) -> str:
+    noise = short(2 * chance.standard_error)
+    return f"higher scores were not clicked more often (AUC {chance.auc:.3f}, chance 0.5 ± {noise})"
+
+
+def round_up(rows: int) -> int:
+    """Two significant digits, rounded up.
+
+    Examples
+    --------
+    >>> round_up(46_211), round_up(7)
+    (47000, 7)
+    """
+    unit = int(10 ** max(len(str(rows)) - 2, 0))
+    return -(-rows // unit) * unit
+
+
+def counted(count: int, noun: str) -> str:
+    """A number and its noun.
+
+    Examples
+    --------
+    >>> counted(1, "row"), counted(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _infinite(rows: int) -> str:
@@ -238,6 +342,10 @@ def _segment(segment: Segment, healthy: bool) -> str:
         f" {plain(repr(segment.value))} {off}"
         f" ({segment.rows:,} rows)."
     )
+
+
+def _small(text: str) -> str:
+    return text[:1].lower() + text[1:]
 
 
 def _capital(text: str) -> str:

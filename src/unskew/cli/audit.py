@@ -19,7 +19,16 @@ def audit(
         list[str], typer.Argument(metavar="FILE...", help="CSV or Parquet: files, folders or globs.")
     ],
     score: Annotated[str, typer.Option(help="The column of the propensity, a probability in [0, 1].")],
-    outcome: Annotated[str, typer.Option(help="The column that says whether it happened, 0 or 1.")],
+    outcome: Annotated[
+        str | None, typer.Option(help="The column that says whether it happened, 0 or 1.")
+    ] = None,
+    actions: Annotated[
+        int | None,
+        typer.Option(
+            help="In the place of --outcome, for a bandit log: --score is the probability of the action that"
+            " was shown among so many, and mean(1/p) must be their number."
+        ),
+    ] = None,
     weight: Annotated[
         str | None, typer.Option(help="A column that says how many rows of the population a row stands for.")
     ] = None,
@@ -45,13 +54,28 @@ def audit(
 ) -> int:
     """Tell whether a propensity column is honest, what it costs and what would mend it; write report.html.
 
-    Exit code 0: healthy. 1: miscalibrated beyond the tolerance. 2: bad input.
+    Exit code 0: healthy, or undecided (which the first word says). 1: miscalibrated beyond the tolerance.
+    2: bad input.
     """
     # Read by NumPy when it is loaded. Matrices here have ten columns: a second thread only waits, and loudly.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from unskew.cli.places import check_outputs, check_seed, table_files
     from unskew.files import AUDIT, check_target, whole_folder, write_json
 
+    if actions is not None:
+        others = {"--outcome": outcome, "--weight": weight, "--segment": segment, "--out": out}
+        given = [name for name, value in others.items() if value]
+        if given:
+            raise ParameterError(
+                f"{' and '.join(given)} cannot be given with --actions",
+                remedy="leave out one; --actions audits the probability of showing, and prints alone",
+            )
+        return _audit_actions(files, score, actions, tolerance, significance, json)
+    if outcome is None:
+        raise ParameterError(
+            "--outcome is missing",
+            remedy="name the column that says whether it happened, or for a bandit log give --actions N",
+        )
     if no_report and out is not None:
         raise ParameterError("--no-report writes no folder", remedy="leave out --out, or --no-report")
     check_seed(seed)
@@ -92,7 +116,39 @@ def audit(
     print_audit(result)
     if not no_report:
         print(f"\nThe report: {target / 'report.html'}")
-    return EXIT_HEALTHY if result.healthy else EXIT_MISCALIBRATED
+    return EXIT_MISCALIBRATED if result.healthy is False else EXIT_HEALTHY
+
+
+def _audit_actions(
+    files: list[str],
+    score: str,
+    actions: int,
+    tolerance: float,
+    significance: float,
+    json: Path | None,
+) -> int:
+    from unskew.cli.places import check_outputs, table_files
+    from unskew.files import write_json
+
+    check_outputs({"--json": json}, folders={}, read=table_files(files))
+
+    from unskew.audit import audit_actions
+    from unskew.cli.audit_tables import print_actions
+    from unskew.progress import progress_bars
+
+    with progress_bars() as progress:
+        result = audit_actions(
+            files,
+            score=score,
+            actions=actions,
+            tolerance=tolerance,
+            significance=significance,
+            progress=progress,
+        )
+    if json is not None:
+        write_json(json, result.to_dict())
+    print_actions(result)
+    return EXIT_MISCALIBRATED if result.healthy is False else EXIT_HEALTHY
 
 
 def _free_folder(first: str) -> Path:

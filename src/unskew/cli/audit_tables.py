@@ -7,6 +7,7 @@ import math
 from rich.table import Table
 from rich.text import Text
 
+from unskew.audit.actions import ActionsResult
 from unskew.audit.result import AuditResult
 from unskew.audit.weights import WeightsResult
 from unskew.cli.console import plain_console
@@ -14,6 +15,8 @@ from unskew.metrics import mean_outcome_over_score, wce
 from unskew.plain_text import plain
 
 SEGMENTS_SHOWN = 10
+
+_STYLE = {True: "bold green", None: "bold yellow", False: "bold red"}
 
 
 def print_audit(result: AuditResult) -> None:
@@ -24,8 +27,9 @@ def print_audit(result: AuditResult) -> None:
         f"{plain(files)}: {result.rows:,} rows, {result.clicks:,} clicks; mean score {result.mean_score:.4g},"
         f" base rate {result.base_rate:.4g}\n"
     )
-    word, style = ("Healthy.", "bold green") if result.healthy else ("Miscalibrated.", "bold red")
-    console.print(Text.assemble((word, style), " ", result.verdict))
+    style = _STYLE[result.healthy]
+    stop = "" if result.headline.endswith("?") else "."
+    console.print(Text.assemble((f"{result.headline}{stop}", style), " ", result.verdict))
     console.print()
     console.print(_figures(result))
     if result.judged_segments:
@@ -35,6 +39,23 @@ def print_audit(result: AuditResult) -> None:
         console.print(f"{small:,} of {len(result.segments):,} segments have too few rows to be judged.")
     if result.calibrators:
         console.print(_calibrators(result))
+
+
+def print_actions(result: ActionsResult) -> None:
+    """The verdict on probabilities of showing, and its figures."""
+    console = plain_console()
+    files = result.files[0] if len(result.files) == 1 else f"{len(result.files):,} files"
+    console.print(f"{files}: {result.rows:,} rows, {result.actions:,} actions\n")
+    console.print(Text.assemble((f"{result.headline}.", _STYLE[result.healthy]), " ", result.verdict))
+    console.print()
+    table = Table(title="Figures", title_justify="left")
+    for title in ("", "value", "95 %", "if right"):
+        table.add_column(title, justify="right" if title else "left")
+    table.add_row(
+        "mean(1/p) ÷ actions", _number(result.ratio), f"{_number(result.low)} to {_number(result.high)}", "1"
+    )
+    table.add_row("largest 1/p", f"{1 / result.smallest:,.1f}", "", "")
+    console.print(table)
 
 
 def print_weights(result: WeightsResult, out: str) -> None:

@@ -149,7 +149,7 @@ def wce_test(
     cells = cells.take(cells.score > 0)
     if not len(cells.score):
         return WeightTest(np.inf if impossible else 0.0, 0, 0.0 if impossible else 1.0)
-    index = _joined(cells, cells.bin_index(bins=bins, spacing=spacing), min_expected)
+    index = joined_bins(cells, cells.bin_index(bins=bins, spacing=spacing), min_expected)
     excess = bin_sums(cells.inverse_sum - cells.total, index)
     variance = bin_sums(inverse_variance(cells), index)
     # A bin of scores 1 has no variance: any outcome of 0 refutes it, and none says nothing.
@@ -171,9 +171,14 @@ def inverse_variance(cells: Cells) -> Array:
     return np.where(cells.score > 0, squares * (1.0 - cells.score) / np.maximum(cells.score, SMALLEST), 0.0)
 
 
-def _joined(cells: Cells, index: NDArray[np.int64], min_expected: float) -> NDArray[np.int64]:
-    """The bins, joined upwards until each expects enough rows of both outcomes; a rest joins the last."""
-    expected = bin_sums(cells.expected_rows.T, index)
+def joined_bins(
+    cells: Cells, index: NDArray[np.int64], min_expected: float = MIN_EXPECTED, *, times: float = 1.0
+) -> NDArray[np.int64]:
+    """The bins, joined upwards until each expects enough rows of both outcomes; a rest joins the last.
+
+    ``times`` stands for as many times the rows.
+    """
+    expected = bin_sums(cells.expected_rows.T, index) * times
     joined = np.empty(expected.shape[1], dtype=np.int64)
     enough = np.array([MIN_SAMPLED, min_expected])
     current, seen = 0, np.zeros(2)

@@ -27,7 +27,8 @@ def render_audit_report(result: AuditResult) -> str:
     return render(
         "audit.html.j2",
         title="unskew audit",
-        healthy=result.healthy,
+        tone={True: "good", None: "open", False: "bad"}[result.healthy],
+        headline=result.headline,
         verdict=result.verdict,
         data_line=_data_line(result),
         columns=_columns(result),
@@ -61,10 +62,19 @@ def _columns(result: AuditResult) -> list[tuple[str, str]]:
 
 
 def _rule(result: AuditResult) -> str:
+    judgement = result.judgement
+    needed = (
+        f", and {number(judgement.rows_needed, 0)} rows like these would"
+        if judgement.rows_needed is not None and judgement.rows_needed > result.rows
+        else ""
+    )
+    chance = f"; AUC is beyond chance with p {p_value(judgement.chance.p_value)}" if judgement.chance else ""
     return (
-        f"Healthy means: WCE without noise is at most the tolerance, {percent(result.tolerance)}, or noise"
-        f" may have put it beyond (χ² test, p at least {brief(result.significance, 1)}). Here it is"
-        f" {percent(result.wce_debiased)}, and p {p_value(result.p_beyond_tolerance)}."
+        f"Miscalibrated means: weights beyond the tolerance, {percent(result.tolerance)}, and not by noise"
+        f" (χ² test, p below {brief(result.significance, 1)}). Healthy means: not so, with rows enough to"
+        f" find weights that are off by a factor {brief(judgement.error, 1)} in 80 % of cases, and an AUC"
+        f" beyond chance; else it is undecided. Here p {p_value(result.p_beyond_tolerance)}, these rows would"
+        f" find them in {percent(judgement.power)}{needed}{chance}."
     )
 
 
@@ -165,7 +175,7 @@ def _figures(result: AuditResult) -> Table:
 
     rows = [
         error("WCE", result.wce, "mean error of the weights, relative: follows the bias of IPS"),
-        plain("WCE without noise", result.wce_debiased, "0", "what decides, against the tolerance"),
+        plain("WCE without noise", result.wce_debiased, "0", "the same, less what noise adds"),
         error("ECE", result.ece, "mean gap between score and clicks, 100 bins"),
         plain("Mean o/p", result.mean_outcome_over_score, "1", "sum of the weights ÷ rows", 3),
         plain(

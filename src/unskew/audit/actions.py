@@ -1,0 +1,202 @@
+"""The audit of logged probabilities of showing: a bandit log has no outcome to hold them against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from unskew.audit.stream import Batch, located, number_columns, stream
+from unskew.audit.verdict import counted, percent, round_up, short
+from unskew.errors import DataError
+from unskew.estimator import require
+from unskew.metrics._limits import SMALLEST
+from unskew.metrics.judgement import DETECTED_ERROR, LEAST_POWER, TOLERANCES_DETECTED
+from unskew.progress import SILENT, Progress
+from unskew.tables import Paths, expand_paths
+
+DEFAULT_TOLERANCE = 0.05
+DEFAULT_SIGNIFICANCE = 0.01
+"""As those of :func:`unskew.audit.audit`."""
+
+NORMAL_95 = 1.96
+"""Standard deviations on either side that hold 95 % of a normal law."""
+
+
+@dataclass(frozen=True)
+class ActionsResult:
+    """What an audit of probabilities of showing found; :meth:`to_dict` is what ``--json`` writes.
+
+    Attributes
+    ----------
+    ratio, low, high
+        mean(1/p) ÷ N, 1 for the probabilities with which N actions were chosen, and its 95 % interval.
+    smallest
+        The smallest p.
+    healthy
+        True, False, or None where the rows do not decide.
+    power, rows_needed
+        The chance of finding weights that are off by a factor 1.2, and how many rows would find it with 80 %.
+    """
+
+    files: tuple[str, ...]
+    score: str
+    actions: int
+    tolerance: float
+    significance: float
+    rows: int
+    ratio: float
+    low: float
+    high: float
+    smallest: float
+    healthy: bool | None
+    power: float
+    rows_needed: int
+    verdict: str
+
+    @property
+    def headline(self) -> str:
+        """The verdict in a word."""
+        return {True: "Healthy", None: "Undecided", False: "Miscalibrated"}[self.healthy]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and text."""
+        return {**asdict(self), "files": list(self.files), "headline": self.headline}
+
+
+def audit_actions(
+    paths: Paths,
+    *,
+    score: str,
+    actions: int,
+    tolerance: float = DEFAULT_TOLERANCE,
+    significance: float = DEFAULT_SIGNIFICANCE,
+    progress: Progress = SILENT,
+) -> ActionsResult:
+    r"""Are these the probabilities with which the shown actions were chosen among N?
+
+    .. math:: \mathbb{E}\left[\frac1{p(a)}\right] = \sum_a p(a) \frac{1}{p(a)} = N, \qquad
+              \text{ratio} = \frac{1}{n N} \sum_i \frac1{p_i}
+
+    p_i (``score``) is the logged probability of the action that row i shows, N (``actions``) how many actions
+    there were to choose from, each with p > 0. The interval is normal, with the spread of 1/p. Miscalibrated:
+    beyond the tolerance, and not by noise (z-test at the level ``significance``); undecided: not so, but the
+    rows would not find weights off by a factor 1.2. Use it for bandit logs, whose p says nothing of clicks.
+    It sees the level alone: probabilities of other rows pass, if their inverses have the right mean.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "log.csv").write_text("p\n" + "0.5\n0.25\n0.5\n0.25\n0.5\n0.5\n0.25\n0.5\n" * 500)
+    >>> result = audit_actions(folder / "log.csv", score="p", actions=3)
+    >>> result.healthy, round(result.ratio, 3)
+    (False, 0.917)
+    """
+    require(
+        isinstance(actions, int) and actions >= 1,
+        f"actions must be a whole number of at least 1, not {actions!r}",
+        "give how many actions there were to choose from",
+    )
+    require(tolerance > 0, f"tolerance must be above 0, not {tolerance!r}", "give 0.05, say")
+    require(
+        0 < significance < 1,
+        f"significance must be between 0 and 1, not {significance!r}",
+        "give 0.01, say",
+    )
+    files = expand_paths(paths)
+    rows, mean, square, smallest = _moments(files, score, progress)
+    if not rows:
+        raise DataError("there are no rows", where=str(files[0]), remedy="give files with rows")
+    ratio = mean / actions
+    error = math.sqrt(max(square / rows - mean**2, 0.0) / rows) / actions
+    beyond = max(abs(ratio - 1) - tolerance, 0.0)
+    critical = float(ndtri(1 - significance / 2))
+    detected = 1 - 1 / max(DETECTED_ERROR, 1 + TOLERANCES_DETECTED * tolerance)
+    room = detected - tolerance
+    power = 1.0 if error == 0 else float(ndtr(room / error - critical))
+    needed = math.ceil(rows * ((critical + float(ndtri(LEAST_POWER))) * error / room) ** 2)
+    healthy: bool | None = True if power >= LEAST_POWER else None
+    if beyond > critical * error:
+        healthy = False
+    half = NORMAL_95 * error
+    return ActionsResult(
+        files=tuple(str(file) for file in files),
+        score=score,
+        actions=actions,
+        tolerance=tolerance,
+        significance=significance,
+        rows=rows,
+        ratio=ratio,
+        low=ratio - half,
+        high=ratio + half,
+        smallest=smallest,
+        healthy=healthy,
+        power=power,
+        rows_needed=max(needed, rows) if power >= LEAST_POWER else needed,
+        verdict=_verdict(healthy, ratio, half, actions, rows, needed, power, score),
+    )
+
+
+def _moments(files: Sequence[Path], score: str, progress: Progress) -> tuple[int, float, float, float]:
+    """Rows, mean and sum of squares of 1/p, and the smallest p."""
+    tracker = progress.task("reading", 100)
+    rows, total, square, smallest, told = 0, 0.0, 0.0, math.inf, 0
+    for batch in stream(files, columns=[score], numbers=[score]):
+        (column,) = number_columns(batch, [score])
+        p = column.astype(np.float64)
+        if len(p):
+            _require_probabilities(p, score, batch)
+            inverse = 1 / np.maximum(p, SMALLEST)
+            rows += len(p)
+            total += float(inverse.sum())
+            square += float(inverse @ inverse)
+            smallest = min(smallest, float(p.min()))
+        tracker.advance(int(100 * batch.done) - told)
+        told = int(100 * batch.done)
+    tracker.finish()
+    return rows, total / max(rows, 1), square, smallest
+
+
+def _require_probabilities(p: Any, score: str, batch: Batch) -> None:
+    wrong = ~((p > 0) & (p <= 1))
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        with located(batch):
+            raise DataError(
+                f"{p[row]:g} is not the probability of an action that was shown: it must be above 0 and at"
+                " most 1",
+                where=f"column '{score}', row {batch.first_row + row}",
+                remedy="give the logged probability of the action that the row shows",
+            )
+
+
+def _verdict(
+    healthy: bool | None,
+    ratio: float,
+    half: float,
+    actions: int,
+    rows: int,
+    needed: int,
+    power: float,
+    score: str,
+) -> str:
+    found = f"the mean of 1/{score} over {counted(rows, 'row')} is {ratio:.3f} ± {short(half)} of {actions:,}"
+    if healthy:
+        return f"As {counted(actions, 'action')} would give: {found}."
+    if healthy is None:
+        return (
+            f"So far {found}; weights that are off by a factor 1.2 would be found with a chance of"
+            f" {percent(power)}, and some {round_up(needed):,} rows like these would tell."
+        )
+    implied = ratio * actions
+    return (
+        f"{found[0].upper()}{found[1:]}, as if there were {implied:.1f} actions. Is '{score}' the probability"
+        f" of the action shown, among {actions:,} that could be shown, each with a chance above 0? Weights"
+        f" 1/{score} are {percent(abs(ratio - 1))} too {'small' if ratio < 1 else 'large'} in sum."
+    )
