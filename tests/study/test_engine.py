@@ -304,6 +304,22 @@ class TestTuning:
         assert best == f"validation_loss[learning_rate={rate}, backbone__dim={dim:.0f}]"
         assert {row["method"] for row in search} == {"ips"}
 
+    @pytest.mark.parametrize("tried", [{"p_min": [0.01, 0.5]}, {"selection": ["snips", "ce"]}])
+    def test_the_same_model_has_the_same_loss_whatever_weights_a_trial_would_have(self, tmp_path, tried):
+        """Models that learn nothing differ in their weights alone, which are those of the untuned method."""
+        method = {"method": "ips", "params": {"epochs": 1, "learning_rate": 1e-12}}
+        wide = {"name": "mf", "params": {"dim": 4, "init_std": 1.0}}
+        tuned = grid(methods=[method], backbone=wide, tune={"values": tried}, calibrators=["none"])
+        result = run_study(tuned, tmp_path / "s", device="cpu")
+        search = result.table.filter(pc.equal(result.table["part"], "search")).to_pylist()
+        by_trial = {}
+        for row in search:
+            if row["metric"].startswith("validation_loss"):
+                by_trial.setdefault(row["metric"], []).append(row["value"])
+        first, second = by_trial.values()
+        np.testing.assert_allclose(first, second, rtol=1e-6)
+        assert len(set(first)) > 1, "weights by the propensities differ from those of a constant"
+
     def test_the_search_never_sees_the_test_log(self, monkeypatch, tmp_path):
         seen = []
         inner = stacks.evaluate_users

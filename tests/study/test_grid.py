@@ -131,6 +131,10 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
             "write it beside params, by its name",
         ),
         ({"tune": {"values": {"p_min": []}}}, r"tune\.values\.p_min: List should have at least 1 item"),
+        (
+            {"tune": {"values": {"validation_share": [0.1, 0.2]}}},
+            "validation_share cannot be tuned: trials would be judged on different clicks",
+        ),
         ({"tune": {"values": {}}}, r"tune\.values: Dictionary should have at least 1 item"),
         ({"tune": {"values": {"learning_rate": ["a"]}}}, "Naive: learning_rate must be a number, not 'a'"),
         ({"tune": {"values": {"backbone__dim": [4, "a"]}}}, "NeuMF: dim must be a whole number, not 'a'"),

@@ -193,7 +193,12 @@ class Engine:
         return method.set_params(**(params or {}))
 
     def _stacks(
-        self, data: StudyData, entry: MethodEntry, method: Debiaser, seeds: list[int], tests: bool = True
+        self,
+        data: StudyData,
+        entry: MethodEntry,
+        method: Debiaser,
+        seeds: list[int],
+        judge: Debiaser | None = None,
     ) -> list[Stack]:
         """The stacked runs of a method: all sets of propensities, as many at once as a stack may have."""
         given: list[Given | None] = list(data.given) if entry.takes_propensity else [None]
@@ -209,7 +214,7 @@ class Engine:
                 seeds=tuple(seeds),
                 device=self.device,
                 device_type=self.device_type,
-                tests=tests,
+                judge=judge,
             )
             for start in range(0, len(given), at_once)
         ]
@@ -229,7 +234,7 @@ class Engine:
                     entry.label,
                     self.seeds,
                     lambda params, seeds, entry=entry: self._stacks(  # type: ignore[misc]
-                        data, entry, self._method(data, entry, params), seeds, tests=False
+                        data, entry, self._method(data, entry, params), seeds, judge=self._method(data, entry)
                     ),
                 )
             )

@@ -244,6 +244,15 @@ class TuneTable(Table):
     methods: list[str] | None = None
     draw: StrictInt = Field(default=0, ge=0)
 
+    @model_validator(mode="after")
+    def _check(self) -> TuneTable:
+        if "validation_share" in self.values:
+            raise ValueError(
+                "values.validation_share cannot be tuned: trials would be judged on different clicks."
+                " To fix: set it in the method's params"
+            )
+        return self
+
     def tunes(self, label: str) -> bool:
         """Whether a method of the grid is tuned."""
         return self.methods is None or label in self.methods

@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from unskew.datasets import Dataset
 from unskew.debias import Debiaser
+from unskew.debias.core.given import given_propensities
+from unskew.debias.core.observed import Observed
+from unskew.debias.core.validation import validation_loss
 from unskew.errors import TrainingError
 from unskew.evaluation import Evaluated, evaluate_users
 from unskew.log import Log
@@ -41,8 +44,9 @@ class Stack:
     seeds: tuple[int, ...]
     device: str
     device_type: str
-    tests: bool = True
-    """Whether the models are evaluated on the test log; a search must not."""
+    judge: Debiaser | None = None
+    """Of a search: the method before it is tuned. Its clip and selection weigh the validation loss of every
+    trial alike, and the models are not evaluated on the test log. None is no search."""
 
     @cached_property
     def key(self) -> str:
@@ -54,7 +58,7 @@ class Stack:
             given=[None if each is None else each.key for each in self.given],
             seeds=self.seeds,
             device=self.device_type,
-            tests=self.tests,
+            judge=self.judge and told(self.judge),
         )
 
     @property
@@ -131,8 +135,8 @@ def _measured(
                 )
             ]
         return [({"diverged": [1.0]}, {})]
-    test = stack.data.test if stack.tests else None
-    return [_evaluated(model, test) for model in models]
+    test = stack.data.test if stack.judge is None else None
+    return [_evaluated(model, loss, test) for model, loss in models]
 
 
 def _fitted(
@@ -142,7 +146,8 @@ def _fitted(
     seeds: tuple[int, ...],
     progress: Progress,
     label: str,
-) -> list[Debiaser]:
+) -> list[tuple[Debiaser, list[float] | None]]:
+    """Models with their validation losses by seed."""
     everywhere = stack.method.needs_propensity_everywhere and stack.data.train.space == "matrix"
     sets: Mapping[str, Any] = {
         str(number): None if each is None else _read(store, each, everywhere, seeds)
@@ -157,7 +162,23 @@ def _fitted(
         progress=progress,
         label=label,
     )
-    return list(models.values())
+    return [(model, _validation_loss(stack, model, sets[number])) for number, model in models.items()]
+
+
+def _validation_loss(stack: Stack, model: Debiaser, propensity: Any) -> list[float] | None:
+    """A model's own; in a search under the judge's weights, since 1/max(p, p_min) differ between trials."""
+    log, judge = stack.data.train, stack.judge
+    own = model.validation_loss_
+    if judge is None or propensity is None or own is None or stack.data.validation is not None:
+        return own
+    given = given_propensities(log, propensity, model.seeds_, judge.p_min)
+    data = Observed(log, given, model.seeds_, model.device_)
+    _, held_out = data.split(model.validation_share)
+    loss = validation_loss(
+        model.networks_["prediction"], data, held_out, log, None, weighted=judge.selection == "snips"
+    )
+    assert loss is not None
+    return [float(each) for each in loss()]
 
 
 def _read(store: CellStore, given: Given, everywhere: bool, seeds: tuple[int, ...]) -> Any:
@@ -170,12 +191,12 @@ def _read(store: CellStore, given: Given, everywhere: bool, seeds: tuple[int, ..
     return lines if len(lines) == 1 else lines[[given.seeds.index(seed) for seed in seeds]]
 
 
-def _evaluated(model: Debiaser, test: Log | None) -> tuple[Values, OverUsers]:
+def _evaluated(model: Debiaser, loss: list[float] | None, test: Log | None) -> tuple[Values, OverUsers]:
     seeds = len(model.seeds_)
     found = Evaluated({}, {}) if test is None else evaluate_users(model, test)
     values = {name: list(line) for name, line in found.values.items()}
-    if model.validation_loss_ is not None:
-        values["validation_loss"] = model.validation_loss_
+    if loss is not None:
+        values["validation_loss"] = loss
     values["best_epoch"] = [float(epoch) for epoch in model.history_.best_epoch]
     values["diverged"] = [0.0] * seeds
     told = {name: [float(np.float64(value)) for value in line] for name, line in values.items()}

@@ -92,9 +92,9 @@ def searches(
 def chosen_params(search: Search, store: CellStore) -> Mapping[str, Any]:
     """The combination with the lowest mean validation loss over propensities and seeds.
 
-    One choice serves all propensities of a method, so that they stay comparable and one stack. Within a
-    method all trials weigh their validation loss alike, so the losses can be compared. A trial with a
-    seed that diverged is not chosen.
+    One choice serves all propensities of a method, so that they stay comparable and one stack. All trials
+    weigh their validation loss by the clip and selection that the method has before it is tuned, so that
+    losses can be compared also where these are tried. A trial with a seed that diverged is not chosen.
     """
     losses = [_mean_loss(trial, store) for trial in search.trials]
     best = min(range(len(losses)), key=losses.__getitem__)
