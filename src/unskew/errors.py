@@ -52,5 +52,9 @@ class TrainingError(UnskewError):
     """Training could not go on: a loss became NaN, the data cannot be split, a device is missing."""
 
 
+class CollapseWarning(UserWarning):
+    """A trained network learned nothing that holds beyond its training rows."""
+
+
 class RunFolderError(UnskewError):
     """A run folder is missing, incomplete, in the way, or of another version."""

@@ -173,7 +173,7 @@ class TestDiagnosis:
         told = request.getfixturevalue(which).diagnose()
         assert set(told) == {"raw", "calibrated"}
         for figures in told.values():
-            assert set(figures) == FIGURES | {"per_seed"}
+            assert set(figures) == FIGURES | {"per_seed", "collapsed"}
             assert set(figures["per_seed"]) == FIGURES
             for name in FIGURES:
                 values = figures["per_seed"][name]

@@ -214,6 +214,21 @@ def test_a_run_without_a_test_set_says_that_nothing_was_compared(quick: dict[str
     assert "There is no randomly shown test set" in told
 
 
+def test_a_model_that_learned_nothing_is_marked(quick: dict[str, Any]) -> None:
+    told = {"ips": [{"network": "imputation", "reason": "flat", "seeds": 3, "of": 10}], "naive": []}
+    page = render_run_report(**{**quick, "metrics": {**quick["metrics"], "collapsed": told}})
+    assert "IPS, calibrated ⚠" in page
+    assert "Naive ⚠" not in page
+    assert "learned nothing in 3 of 10 seeds" in page
+
+
+def test_a_logged_test_set_is_called_biased(quick: dict[str, Any]) -> None:
+    data = {**quick["metrics"]["data"], "test_is": "logged"}
+    page = render_run_report(**{**quick, "metrics": {**quick["metrics"], "data": data}})
+    assert "as biased as the" in page
+    assert "randomly shown" not in page
+
+
 def test_one_seed_is_not_called_a_difference(quick: dict[str, Any]) -> None:
     metrics = copy.deepcopy(quick["metrics"])
     metrics["comparison"] = {}

@@ -260,3 +260,31 @@ def test_what_no_calibrator_can_remove_is_said() -> None:
     found = improvement({**compared(0.02, 0.001), "truth": {"estimates": {"ips": estimate}}})
     assert "IPS with calibrated propensities by +0.060" in found.text
     assert "−0.010 of it is still calibration, and +0.070 is refinement" in found.text
+
+
+def learned_nothing(key: str, network: str, seeds: int) -> dict[str, Any]:
+    return {"collapsed": {key: [{"network": network, "reason": "flat", "seeds": seeds, "of": 10}]}}
+
+
+@pytest.mark.parametrize(
+    ("key", "network", "seeds", "tone", "short"),
+    [
+        ("ips", "prediction", 10, "bad", "IPS with calibrated propensities learned nothing"),
+        ("naive", "prediction", 5, "bad", "the naive model learned nothing"),
+        ("ips", "prediction", 4, "good", "IPS, calibrated: ranks better on 1 of 1 metric"),
+        ("ips", "imputation", 10, "good", "IPS, calibrated: ranks better on 1 of 1 metric"),
+    ],
+)
+def test_a_model_that_learned_nothing_did_not_help(
+    key: str, network: str, seeds: int, tone: str, short: str
+) -> None:
+    found = improvement({**compared(0.02, 0.001), **learned_nothing(key, network, seeds)})
+    assert (found.tone, found.short) == (tone, short)
+    assert f"'{network}' learned nothing in {seeds} of 10 seeds" in found.text
+    assert "lower weight_decay" in found.text
+
+
+def test_a_propensity_that_learned_nothing_is_told() -> None:
+    metrics = {"propensity": {"raw": HONEST, "calibrated": HONEST}}
+    found = honesty({**metrics, **learned_nothing("propensity", "propensity, fold 2", 3)}, PLATT, {})
+    assert "'propensity, fold 2' learned nothing in 3 of 10 seeds" in found.text

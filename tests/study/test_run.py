@@ -30,6 +30,7 @@ PROPENSITY = {
     "effective_sample_size",
     "clipped",
     "clipped_mass",
+    "collapsed",
 }
 RANKING = {f"{name}@{k}" for name in ("dcg", "hits", "recall", "ndcg") for k in (2, 4, 6)}
 FILES = {
@@ -59,6 +60,15 @@ def folder(result, tmp_path):
 
 
 class TestMetrics:
+    def test_what_learned_nothing_is_counted_for_each_model(self, result):
+        told = result.metrics["collapsed"]
+        trained = {"propensity": result.propensity, **result.models}
+        assert set(told) == {"propensity", "naive", "ips_raw", "ips"}
+        for key, model in trained.items():
+            expected = {(each.network, each.seed) for each in model.collapsed_}
+            assert sum(each["seeds"] for each in told[key]) == len(expected)
+            assert all(each["of"] == 2 for each in told[key])
+
     def test_data_are_told(self, result):
         log, told = result.dataset.train, result.metrics["data"]
         assert told["name"] == "synthetic"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from unskew.errors import DataError, ParameterError
+from unskew.errors import CollapseWarning, DataError, ParameterError
 
 TABLE_SUFFIXES = (".csv", ".parquet", ".pq")
 
@@ -135,7 +136,9 @@ def run(
         p_min=p_min,
         device=device,
     )
-    with progress_bars() as progress:
+    with progress_bars() as progress, warnings.catch_warnings():
+        # Networks that learned nothing are marked in the tables, the verdict and the report.
+        warnings.simplefilter("ignore", CollapseWarning)
         result = run_job(config, progress)
     told = {**config.to_dict(), "p_min": result.metrics["p_min"]}
     report = render_run_report(

@@ -10,6 +10,8 @@ from rich.table import Table
 
 from unskew.cli.console import plain_console
 from unskew.metrics.user_bootstrap import differs
+from unskew.report.judging import collapsed_sentences
+from unskew.report.words import COLLAPSED_MARK
 
 if TYPE_CHECKING:
     from unskew.report.judging import Finding
@@ -48,6 +50,8 @@ def print_run(metrics: Mapping[str, Any], findings: Sequence[Finding] = ()) -> N
         console.print(_method_table(metrics), "")
     if "truth" in metrics:
         console.print(_truth_table(metrics["truth"]), "")
+    for line in collapsed_sentences(metrics):
+        console.print(f"{COLLAPSED_MARK} {line}")
     for finding in findings:
         console.print(f"{MARKS[finding.tone]} {finding.short}")
 
@@ -106,7 +110,8 @@ def _method_table(metrics: Mapping[str, Any]) -> Table:
     table = _table(f"Conversion models on {shown} (mean ± deviation of {seeds} seeds)")
     table.add_column("metric")
     for key in methods:
-        table.add_column(key.replace("_", " "), justify="right")
+        mark = f" {COLLAPSED_MARK}" if (metrics.get("collapsed") or {}).get(key) else ""
+        table.add_column(key.replace("_", " ") + mark, justify="right")
     for rail in metrics["rails"]:
         table.add_column(rail, justify="right", style="dim")
     comparison = metrics["comparison"]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from unskew.calibration import Calibrator
 from unskew.metrics import CalibrationSketch
+from unskew.metrics.collapse import Collapsed, learned_by_sketch
 
 Scored = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 """Score, outcome and weight of the cells of one fold of one seed."""
@@ -57,6 +58,18 @@ def held_out_sketches(
         raw_sketches.append(raw)
         calibrated_sketches.append(calibrated)
     return raw_sketches, calibrated_sketches
+
+
+def collapsed_networks(out: Sequence[Scored], seeds: Sequence[int], folds: int) -> tuple[Collapsed, ...]:
+    """The seeds and folds whose network learned nothing, by its raw scores of cells that it never saw."""
+    found = []
+    for place, (score, outcome, weight) in enumerate(out):
+        seed, fold = divmod(place, folds)
+        reason = learned_by_sketch(CalibrationSketch.of(score=score, outcome=outcome, weight=weight)).reason
+        if reason is not None:
+            name = "propensity" if folds == 1 else f"propensity, fold {fold}"
+            found.append(Collapsed(name, seeds[seed], reason))
+    return tuple(found)
 
 
 def apply(calibrator: Calibrator | None, score: NDArray[np.float64]) -> NDArray[np.float64]:

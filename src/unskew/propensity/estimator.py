@@ -15,8 +15,9 @@ from unskew.errors import NotFittedError
 from unskew.estimator import require
 from unskew.log import Log, require_log
 from unskew.metrics import CalibrationSketch
+from unskew.metrics.collapse import warn_of_collapse
 from unskew.progress import SILENT, Progress
-from unskew.propensity.crossfitting import Scored, cross_calibrators, held_out_sketches
+from unskew.propensity.crossfitting import Scored, collapsed_networks, cross_calibrators, held_out_sketches
 from unskew.propensity.design import OUT, STOP
 from unskew.propensity.diagnosis import average, propensity_figures
 from unskew.propensity.fitted import FittedPropensity
@@ -105,6 +106,7 @@ class Propensity(FittedPropensity):
         vars(self).update(
             vars(copy.copy(self)._fitted(log, as_seeds(seeds), resolve_device(device), progress))
         )
+        warn_of_collapse("propensity", self.collapsed_, len(self.seeds_))
         return self
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -173,6 +175,7 @@ class Propensity(FittedPropensity):
         assert fit_on is not None
         noise = self.calibrator_noise()
         raw = self._scored(*judged)
+        self.collapsed_ = collapsed_networks(raw, self.seeds_, self.design_.replicas)
         scored = self._scored(*judged, noise) if noise else raw
         replicas = self.design_.replicas
         self.calibrators_ = cross_calibrators(
@@ -200,7 +203,8 @@ class Propensity(FittedPropensity):
         Returns
         -------
         dict
-            ``{"raw": {"ece", "ece_floor", "wce", "nll", "brier", "auc", …}, "calibrated": {…}}``.
+            ``{"raw": {"ece", "ece_floor", "wce", "nll", "brier", "auc", …}, "calibrated": {…}}``;
+            ``"collapsed"`` is the number of seeds with a network (of a fold) that learned nothing.
         """
         self._require_fitted("network_")
         log = log or self.log_
@@ -208,7 +212,8 @@ class Propensity(FittedPropensity):
             raise NotFittedError(_NO_DATA, remedy="fit it again")
         clicks = log.take(log.clicked)
         return {
-            kind: average(
+            kind: {"collapsed": len({each.seed for each in self.collapsed_})}
+            | average(
                 [
                     propensity_figures(sketch, p, p_min=p_min, population_size=log.population_size)
                     for sketch, p in zip(

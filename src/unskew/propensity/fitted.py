@@ -19,6 +19,7 @@ from unskew.calibration import Calibrator
 from unskew.columns import require_same_length
 from unskew.estimator import require
 from unskew.log import Log, Space, require_log
+from unskew.metrics.collapse import Collapsed
 from unskew.propensity.crossfitting import apply
 from unskew.propensity.design import SplitDesign
 from unskew.propensity.options import PropensityOptions
@@ -47,6 +48,8 @@ class FittedPropensity(PropensityOptions):
     network_: Network
     offset_: float
     """Added to logits that were learned from sampled negatives."""
+    collapsed_: tuple[Collapsed, ...]
+    """Networks that learned nothing, by seed and fold; not kept by a saved propensity."""
     calibrators_: list[Calibrator | None]
     """One per seed and fold."""
 

@@ -12,6 +12,8 @@ from unskew.report.judging import (
     Finding,
     Tone,
     beyond_noise,
+    collapsed_sentences,
+    has_collapsed,
     is_random,
     level_of,
     main_first,
@@ -71,7 +73,17 @@ def improvement(metrics: Mapping[str, Any]) -> Finding:
     warning = ""
     if not is_random(metrics):
         tone, short, warning = "open", "a logged test set cannot tell", LOGGED
-    paragraphs = (warning, " ".join(promises(methods, comparison)), " ".join(orders), " ".join(estimated))
+    for key in ("naive", keys[0]):
+        if has_collapsed(metrics, key):
+            tone, short = "bad", f"{method_phrase(key)} learned nothing"
+    learned_nothing = " ".join(collapsed_sentences(metrics, *methods))
+    paragraphs = (
+        warning,
+        learned_nothing,
+        " ".join(promises(methods, comparison)),
+        " ".join(orders),
+        " ".join(estimated),
+    )
     return Finding(QUESTION, tone, short, tuple(paragraph for paragraph in paragraphs if paragraph))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from unskew.evaluation import GOALS, gain
+from unskew.metrics.collapse import told
 from unskew.metrics.user_bootstrap import differs
 from unskew.report.words import method_parts, number, real
 
@@ -72,6 +73,23 @@ def level_standing(methods: Mapping[str, Any], key: str) -> Standing:
     if low > 1 + LEVEL_TOLERANCE or high < 1 - LEVEL_TOLERANCE:
         return "off"
     return "right" if low >= 1 - LEVEL_TOLERANCE and high <= 1 + LEVEL_TOLERANCE else "undecided"
+
+
+def collapsed_sentences(metrics: Mapping[str, Any], *keys: str) -> tuple[str, ...]:
+    """What became of the networks of some models that learned nothing, and the remedy."""
+    found = metrics.get("collapsed") or {}
+    return tuple(
+        told(key, each["network"], each["reason"], each["seeds"], each["of"])
+        for key in keys or found
+        for each in found.get(key, ())
+    )
+
+
+def has_collapsed(metrics: Mapping[str, Any], key: str) -> bool:
+    """Whether the predictions of a model (not merely an imputer) learned nothing in half of its seeds."""
+    of_key = (metrics.get("collapsed") or {}).get(key, ())
+    seeds = sum(each["seeds"] for each in of_key if each["network"] == "prediction")
+    return any(2 * seeds >= each["of"] for each in of_key if each["network"] == "prediction")
 
 
 def is_random(metrics: Mapping[str, Any]) -> bool:

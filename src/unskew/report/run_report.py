@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unskew.metrics import CalibrationSketch
 from unskew.report import captions, plots
-from unskew.report.judging import is_random, tested_on
+from unskew.report.judging import collapsed_sentences, is_random, tested_on
 from unskew.report.page import Picture, picture, render
 from unskew.report.plots.overview import TITLE
 from unskew.report.tables import methods_table, propensity_table, settings_rows, truth_table
@@ -64,10 +64,11 @@ def render_run_report(
         findings=findings(metrics, config, sketches),
         pictures=_pictures(metrics, config, sketches, clicked, histories),
         propensity=propensity_table(figures) if figures else None,
-        methods=methods_table(methods, comparison, rails) if methods else None,
+        methods=methods_table(methods, comparison, rails, metrics.get("collapsed")) if methods else None,
         tested=bool(comparison),
         test_set=tested_on(metrics),
         random_test=is_random(metrics),
+        collapsed=collapsed_sentences(metrics),
         truth=truth_table(truth) if truth.get("estimates") else None,
         predictor=truth.get("predictor"),
         settings=settings_rows(config),

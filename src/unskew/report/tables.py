@@ -13,7 +13,15 @@ from unskew.evaluation import GOALS
 from unskew.report.judging import beyond_noise
 from unskew.report.plots.methods import AUC_RAILS
 from unskew.report.plots.truth import deviation
-from unskew.report.words import brief, method_name, metric_name, number, real, signed_fixed
+from unskew.report.words import (
+    COLLAPSED_MARK,
+    brief,
+    method_name,
+    metric_name,
+    number,
+    real,
+    signed_fixed,
+)
 
 
 @dataclass(frozen=True)
@@ -113,9 +121,17 @@ _GOAL_WORDS = {"higher": "", "lower": " (lower is better)", "one": " (1 is right
 
 
 def methods_table(
-    methods: Mapping[str, Any], comparison: Mapping[str, Any], rails: Mapping[str, Mapping[str, float]]
+    methods: Mapping[str, Any],
+    comparison: Mapping[str, Any],
+    rails: Mapping[str, Mapping[str, float]],
+    collapsed: Mapping[str, Any] | None = None,
 ) -> Table:
-    """Every metric of every method between its rails, with marks for what is beyond noise."""
+    """Every metric of every method between its rails, with marks for what is beyond noise, and beside the
+    names of models with a network that learned nothing."""
+    marked = [
+        f"{method_name(key)} {COLLAPSED_MARK}" if (collapsed or {}).get(key) else method_name(key)
+        for key in methods
+    ]
     names = list(dict.fromkeys(metric for of in methods.values() for metric in of))
     rows = []
     for metric in names:
@@ -135,7 +151,7 @@ def methods_table(
             )
         cells.append(Cell(brief(known.get("oracle")), known.get("oracle")))
         rows.append(Row(f"{metric_name(metric)}{_GOAL_WORDS[GOALS.get(metric, 'higher')]}", tuple(cells)))
-    return Table(("random", *(method_name(key) for key in methods), "oracle"), tuple(rows))
+    return Table(("random", *marked, "oracle"), tuple(rows))
 
 
 def _asides(std: float, users: Mapping[str, Any] | None) -> str:

@@ -15,6 +15,7 @@ from unskew.report.judging import (
     LEVEL_TOLERANCE,
     Finding,
     Tone,
+    collapsed_sentences,
     is_random,
     level_bracket,
     level_of,
@@ -135,7 +136,11 @@ def honesty(
         return Finding(question, "open", "propensities not judged", ("No propensities were judged.",))
     calibrator = str(config.get("calibrator", "calibration"))
     judged = raw if calibrator == "none" else after
-    told = (_before(raw, sketches), *_calibrated(raw, after, calibrator))
+    told = (
+        *collapsed_sentences(metrics, "propensity"),
+        _before(raw, sketches),
+        *_calibrated(raw, after, calibrator),
+    )
     p_min = metrics.get("p_min", config.get("p_min"))
     if real(judged.get("clipped_mass")) > MOST_CLIPPED_MASS:
         short = f"the clip takes {percent(judged['clipped_mass'])} of the weights"

@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+COLLAPSED_MARK = "⚠"
+"""Stands beside a model with a network that learned nothing."""
+
 MISSING = "–"
 """Stands where a number is missing or undefined."""
 

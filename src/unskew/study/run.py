@@ -20,7 +20,14 @@ from unskew.metrics import CalibrationSketch
 from unskew.progress import SILENT, Progress
 from unskew.propensity import Propensity, make_uncertainty
 from unskew.study.protocol import ProtocolName, ProtocolSettings, protocol_settings
-from unskew.study.run_metrics import BASELINE, data_facts, metrics_on_test, spread_figures, truth_figures
+from unskew.study.run_metrics import (
+    BASELINE,
+    collapsed_counts,
+    data_facts,
+    metrics_on_test,
+    spread_figures,
+    truth_figures,
+)
 
 
 @dataclass(frozen=True)
@@ -137,6 +144,7 @@ def run_job(config: RunConfig, progress: Progress = SILENT) -> RunResult:
         "propensity": propensity.diagnose(p_min=settings.p_min),
         "spread": spread_figures(propensity, log),
         "methods": {},
+        "collapsed": collapsed_counts({"propensity": propensity, **models}),
         "protocol": settings.name,
         "p_min": settings.p_min,
         "labels": [label for label in settings.labels if dataset.test is not None or "test" not in label],

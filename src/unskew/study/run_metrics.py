@@ -12,6 +12,7 @@ from unskew.datasets import Dataset
 from unskew.debias import Debiaser
 from unskew.evaluation import CUTOFFS, Evaluated, compared_by, evaluate_users, level_limits
 from unskew.log import Log
+from unskew.metrics.collapse import counts
 from unskew.metrics.ranking import ranking_rails
 from unskew.metrics.significance import holm, paired_test, summarise
 from unskew.metrics.user_bootstrap import UserInterval, user_interval
@@ -42,6 +43,17 @@ def data_facts(dataset: Dataset) -> dict[str, Any]:
         "test_is": None if dataset.test is None else dataset.test_is,
         "leaked_cells_dropped": 0,
         **dataset.facts,
+    }
+
+
+def collapsed_counts(trained: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Networks that learned nothing, of each trained model: in how many of its seeds, and why."""
+    return {
+        key: [
+            {"network": network, "reason": reason, "seeds": seeds, "of": len(each.seeds_)}
+            for network, reason, seeds in counts(each.collapsed_)
+        ]
+        for key, each in trained.items()
     }
 
 

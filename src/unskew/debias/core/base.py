@@ -15,6 +15,7 @@ from unskew.debias.core.fitting import Job, train_replicas, train_sets
 from unskew.debias.core.given import GivenPropensities, propensities_for
 from unskew.estimator import require
 from unskew.log import Log, require_log
+from unskew.metrics.collapse import warn_of_collapse
 from unskew.progress import SILENT, Progress
 
 
@@ -37,6 +38,11 @@ class Debiaser(Fitted):
         Share of O that is held out, by pair, to choose the epoch.
     selection
         Validation loss: ``"snips"`` weights it by the method's own propensities, ``"ce"`` does not.
+
+    Notes
+    -----
+    After ``fit``, ``collapsed_`` lists the networks and seeds that learned nothing (the rule is that of
+    :func:`unskew.metrics.collapse.learned`), and a :class:`unskew.errors.CollapseWarning` told of them.
     """
 
     def fit(
@@ -75,6 +81,7 @@ class Debiaser(Fitted):
         trained = train_replicas(self, job, given)
         self._keep(log, trained)
         self.finish(trained.setting)
+        warn_of_collapse(job.label, self.collapsed_, len(self.seeds_))
         return self
 
     def fit_many(
@@ -113,9 +120,11 @@ class Debiaser(Fitted):
             part._start(seeds, device)
             given.append(part._given(log, propensity, True))
         job = Job(log, parts[0].seeds_, parts[0].device_, validation, progress, label or self.name)
-        for part, trained in zip(parts, train_sets(type(self)(**params), job, given), strict=True):
+        trained_sets = train_sets(type(self)(**params), job, given)
+        for key, part, trained in zip(propensities, parts, trained_sets, strict=True):
             part._keep(log, trained)
             part.finish(trained.setting)
+            warn_of_collapse(f"{job.label} ({key})", part.collapsed_, len(part.seeds_))
         return dict(zip(propensities, parts, strict=True))
 
     def _given(self, log: Log, propensity: Any, calibrated: bool) -> GivenPropensities | None:

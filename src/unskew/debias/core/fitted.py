@@ -17,6 +17,7 @@ from unskew.debias.core.trained import Trained
 from unskew.errors import ParameterError
 from unskew.log import Log, require_log
 from unskew.metrics import WeightDiagnostics
+from unskew.metrics.collapse import Collapsed
 from unskew.seeds import as_seeds
 from unskew.training import resolve_device
 from unskew.training.inference import probability_moments
@@ -37,6 +38,7 @@ class Fitted(Method):
         self.history_ = trained.history
         self.validation_loss_ = trained.validation_loss
         self.split_: Split | None = trained.split
+        self.collapsed_: tuple[Collapsed, ...] = trained.collapsed(self.seeds_)
 
     def predict(self, log: Log) -> NDArray[np.float64]:
         """Conversion probabilities of the rows of a log ``[n]``, averaged over seeds."""

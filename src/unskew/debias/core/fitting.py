@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from unskew.debias.core.given import GivenPropensities
+from unskew.debias.core.guard import learned_by_towers
 from unskew.debias.core.held_out import HeldOut
 from unskew.debias.core.method import Method
 from unskew.debias.core.observed import Observed
@@ -109,4 +110,5 @@ def _train_at_once(
         history=history,
         validation_loss=None if validate is None else validate().tolist(),
         split=Split.of(log, held_out.shape[1]),
+        learned=learned_by_towers(method, setting, validate, data.population),
     )

@@ -16,6 +16,7 @@ from unskew.debias.core.split import Split
 from unskew.debias.core.trained import untrained
 from unskew.debias.table import METHODS
 from unskew.errors import RunFolderError
+from unskew.metrics.collapse import Collapsed
 from unskew.saved import (
     SavedFolder,
     named,
@@ -51,6 +52,7 @@ def write_models(folder: Path, models: Mapping[str, Fitted]) -> dict[str, Any]:
             key: {
                 "method": model.name,
                 "seeds": list(model.seeds_),
+                "collapsed": [list(each) for each in model.collapsed_],
                 **({} if model.split_ is None else {"split": asdict(model.split_)}),
                 "params": params_table(model),
             }
@@ -84,6 +86,7 @@ def load_model(
     model = _restored(saved, *at)
     model.seeds_ = saved.seeds(*at, "seeds")
     model.split_ = _split(saved, *at) if "split" in methods[key] else None
+    model.collapsed_ = tuple(Collapsed(*each) for each in saved.told(*at, "collapsed", kind=list))
     model.device_ = resolve_device(device)
     saved.check_shapes(
         lambda n_users, n_items: {

@@ -12,6 +12,7 @@ from unskew.debias.core.method import Method
 from unskew.debias.core.setting import Setting
 from unskew.debias.core.split import Split
 from unskew.debias.core.stacking import joined_setting, share_of_history, share_of_network, share_of_setting
+from unskew.metrics.collapse import Collapsed, Learned
 from unskew.seeds import stream
 from unskew.training import History, join_histories, join_networks
 
@@ -29,6 +30,8 @@ class Trained:
     validation_loss: list[float] | None
     """Of each replica at its chosen epoch; None where nothing was held out."""
     split: Split
+    learned: dict[str, list[Learned]]
+    """What each replica's towers learned, by the tower's name."""
 
     @classmethod
     def joined(cls, parts: Sequence[Trained], fresh: Networks, seeds: tuple[int, ...]) -> Trained:
@@ -44,6 +47,9 @@ class Trained:
             history=join_histories([part.history for part in parts]),
             validation_loss=[loss for part in losses for loss in part] if losses else None,
             split=parts[0].split,
+            learned={
+                tower: [each for part in parts for each in part.learned[tower]] for tower in parts[0].learned
+            },
         )
 
     def share(self, replicas: slice, fresh: Networks, seeds: tuple[int, ...]) -> Trained:
@@ -57,6 +63,16 @@ class Trained:
             history=share_of_history(self.history, replicas),
             validation_loss=None if self.validation_loss is None else self.validation_loss[replicas],
             split=self.split,
+            learned={tower: of_replicas[replicas] for tower, of_replicas in self.learned.items()},
+        )
+
+    def collapsed(self, seeds: tuple[int, ...]) -> tuple[Collapsed, ...]:
+        """The towers and seeds that learned nothing."""
+        return tuple(
+            Collapsed(tower, seed, each.reason)
+            for tower, of_replicas in self.learned.items()
+            for seed, each in zip(seeds, of_replicas, strict=True)
+            if each.reason is not None
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,6 +16,25 @@ from unskew.training import cross_entropy
 from unskew.training.inference import logits
 
 
+@dataclass(frozen=True)
+class ValidationLoss:
+    """Σ w·CE(r, r̂) / Σ w of each replica ``[R]``, as the network is when it is called.
+
+    Its rows trained nothing: ``[R, n]``, or ``[1, n]`` for all replicas.
+    """
+
+    prediction: Network
+    user: Tensor
+    item: Tensor
+    conversion: Tensor
+    weight: Tensor
+
+    def __call__(self) -> Tensor:
+        """The loss of the present weights."""
+        logit = logits(self.prediction, self.user, self.item, tower="prediction")
+        return (self.weight * cross_entropy(self.conversion, logit)).sum(1) / self.weight.sum(1)
+
+
 def validation_loss(
     prediction: Network,
     data: Observed,
@@ -24,8 +43,8 @@ def validation_loss(
     validation: Log | None,
     *,
     weighted: bool,
-) -> Callable[[], Tensor] | None:
-    """Σ w·CE(r, r̂) / Σ w of each replica ``[R]``, as the network is when it is called.
+) -> ValidationLoss | None:
+    """The validation loss of a network.
 
     Parameters
     ----------
@@ -41,20 +60,13 @@ def validation_loss(
         user = _on(log.users.recode(clicks.user, clicks.users), data.device)
         item = _on(log.items.recode(clicks.item, clicks.items), data.device)
         conversion = torch.as_tensor(clicks.known_conversion(), device=data.device)[None]
-        weight = torch.ones_like(conversion)
-    elif held_out.shape[1] == 0:
+        return ValidationLoss(prediction, user, item, conversion, torch.ones_like(conversion))
+    if held_out.shape[1] == 0:
         return None
-    else:
-        batch = data.observed(held_out)
-        user, item, conversion = batch.user, batch.item, batch.conversion
-        plain = data.propensity is None or not weighted
-        weight = torch.ones_like(conversion) if plain else 1.0 / batch.propensity
-
-    def weighted_cross_entropy() -> Tensor:
-        logit = logits(prediction, user, item, tower="prediction")
-        return (weight * cross_entropy(conversion, logit)).sum(1) / weight.sum(1)
-
-    return weighted_cross_entropy
+    batch = data.observed(held_out)
+    plain = data.propensity is None or not weighted
+    weight = torch.ones_like(batch.conversion) if plain else 1.0 / batch.propensity
+    return ValidationLoss(prediction, batch.user, batch.item, batch.conversion, weight)
 
 
 def _on(codes: NDArray[np.int32], device: torch.device) -> Tensor:
