@@ -212,8 +212,7 @@ class Propensity(FittedPropensity):
             raise NotFittedError(_NO_DATA, remedy="fit it again")
         clicks = log.take(log.clicked)
         return {
-            kind: {"collapsed": len({each.seed for each in self.collapsed_})}
-            | average(
+            kind: average(
                 [
                     propensity_figures(sketch, p, p_min=p_min, population_size=log.population_size)
                     for sketch, p in zip(
@@ -223,6 +222,7 @@ class Propensity(FittedPropensity):
                     )
                 ]
             )
+            | {"collapsed": len({each.seed for each in self.collapsed_})}
             for kind, calibrated in (("raw", False), ("calibrated", True))
         }
 
