@@ -18,7 +18,7 @@ EPOCHS = 12
 def figures(seeds: list[int], device: str) -> np.ndarray:
     """Held-out NLL and AUC ``[seeds, 2]`` of propensities on a synthetic world of Coat's size."""
     log = load("synthetic", n_users=290, n_items=300, density=0.08).train
-    propensity = Propensity(calibrator=None, epochs=EPOCHS, patience=None).fit(
+    propensity = Propensity(calibrator=None, crossfit=None, epochs=EPOCHS, patience=None).fit(
         log, seeds=seeds, device=device
     )
     sketches = propensity.held_out_sketches(calibrated=False)

@@ -60,7 +60,7 @@ def test_training_tells_its_epochs():
 
     log = us.load("synthetic", n_users=30, n_items=20, density=0.3).train
     progress = Recorder()
-    us.Propensity(backbone=us.MF(dim=2), epochs=4, patience=None).fit(log, progress=progress)
+    us.Propensity(backbone=us.MF(dim=2), crossfit=None, epochs=4, patience=None).fit(log, progress=progress)
     us.Naive(backbone=us.MF(dim=2), epochs=3).fit(log, progress=progress, label="my model")
     assert progress.tasks == {"propensity": [4, 4, "finished"], "my model": [3, 3, "finished"]}
 

@@ -146,9 +146,11 @@ class TestDropout:
 def test_mc_dropout_works_with_a_module_of_ones_own():
     log = us.load("synthetic", n_users=40, n_items=30, density=0.2, seed=1).train
     backbone = Custom(module=lambda users, items: TwoTowers(users, items, 0.3))
-    propensity = us.Propensity(backbone=backbone, epochs=2, uncertainty=us.MCDropout(samples=5)).fit(log)
+    propensity = us.Propensity(
+        backbone=backbone, crossfit=None, epochs=2, uncertainty=us.MCDropout(samples=5)
+    ).fit(log)
     assert (propensity.predict_spread_each(log) > 0).all()
-    again = us.Propensity(backbone=backbone, epochs=2).fit(log)
+    again = us.Propensity(backbone=backbone, crossfit=None, epochs=2).fit(log)
     assert not again.predict_spread_each(log).any()
 
 

@@ -151,7 +151,7 @@ class DebiaserContract:
         assert np.isnan(some).tolist() == [[False, True]] * len(SEEDS)
 
     def test_the_propensity_estimator_it_is_given_is_left_as_it_was(self, make):
-        propensity = us.Propensity(backbone=us.MF(dim=2), epochs=1).fit(WORLD.train, seeds=2)
+        propensity = us.Propensity(backbone=us.MF(dim=2), crossfit=2, epochs=1).fit(WORLD.train, seeds=2)
         propensity.network_.zero_grad()
         before = [parameter.detach().clone() for parameter in propensity.network_.parameters()]
         make(epochs=1).fit(WORLD.train, propensity=propensity, seeds=2)
@@ -196,7 +196,9 @@ class DebiaserContract:
     def test_a_sum_over_all_pairs_refuses_the_propensity_of_a_sample(self, make):
         if not make().needs_full_space:
             pytest.skip("sums over clicks alone")
-        sampled = us.Propensity(backbone=us.MF(dim=2), epochs=1, negatives=1, population="sampled")
+        sampled = us.Propensity(
+            backbone=us.MF(dim=2), crossfit=2, epochs=1, negatives=1, population="sampled"
+        )
         with pytest.raises(ParameterError, match=r"of a sampled population.*population='D'"):
             make().fit(WORLD.train, propensity=sampled.fit(WORLD.train))
 

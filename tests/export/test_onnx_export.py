@@ -219,9 +219,9 @@ class TestPropensity:
 
     def test_a_stack_of_batch_ensembles_is_one_mean(self, log, tmp_path):
         backbone = BatchEnsemble(base=WIDE["neumf"], members=2)
-        p = us.Propensity(backbone=backbone, uncertainty=us.DeepEnsemble(members=2), **QUICK).fit(
-            log, seeds=2
-        )
+        p = us.Propensity(
+            backbone=backbone, uncertainty=us.DeepEnsemble(members=2), crossfit=None, **QUICK
+        ).fit(log, seeds=2)
         us.export_onnx(p, tmp_path / "p.onnx")
         pairs = every_pair(p)
         np.testing.assert_allclose(served(tmp_path / "p.onnx", *pairs), as_new_pairs(p, *pairs), rtol=FLOAT32)
@@ -237,10 +237,14 @@ class TestPropensity:
         )
 
     def test_noise_is_refused_and_what_to_do_instead_works(self, log, tmp_path):
-        noisy = us.Propensity(backbone=WIDE["neumf"], uncertainty=us.MCDropout(samples=2), **QUICK).fit(log)
+        noisy = us.Propensity(
+            backbone=WIDE["neumf"], uncertainty=us.MCDropout(samples=2), crossfit=None, **QUICK
+        ).fit(log)
         with pytest.raises(UnskewError, match=r"MC dropout.*reread\(uncertainty=None\)"):
             us.export_onnx(noisy, tmp_path / "p.onnx")
-        paper = us.Propensity(backbone=WIDE["neumf"], calibrator_dropout=True, **QUICK).fit(log)
+        paper = us.Propensity(backbone=WIDE["neumf"], calibrator_dropout=True, crossfit=None, **QUICK).fit(
+            log
+        )
         with pytest.raises(UnskewError, match=r"dropout noise.*reread\(calibrator_dropout=False\)"):
             us.export_onnx(paper, tmp_path / "p.onnx")
         assert list(tmp_path.iterdir()) == []

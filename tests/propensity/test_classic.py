@@ -136,7 +136,7 @@ class TestEveryKind:
 @pytest.mark.parametrize("kind", KINDS)
 class TestSplitsAndSpaces:
     def test_without_folds_a_tenth_calibrates_and_a_tenth_judges(self, kind, log):
-        propensity = KINDS[kind]().fit(log)
+        propensity = KINDS[kind](crossfit=None).fit(log)
         cell, click = np.arange(log.population_size), clicks_of(log)
         role = propensity.cells_.role(0, cell)
         (sketch,) = propensity.held_out_sketches(calibrated=False)
@@ -200,7 +200,7 @@ def test_a_classifier_that_memorises_noise_knows_nothing_of_the_cells_it_holds_o
     memorising = {"estimator": KNeighborsClassifier(1), "inputs": ("ids",), "calibrator": None}
     click = clicks_of(log)
     out = us.SklearnPropensity(**memorising, crossfit=2).fit(log).predict_matrix_each().ravel()
-    seen = us.SklearnPropensity(**memorising).fit(log).predict_matrix_each().ravel()
+    seen = us.SklearnPropensity(**memorising, crossfit=None).fit(log).predict_matrix_each().ravel()
     assert roc_auc_score(click, out) < 0.55
     assert roc_auc_score(click, seen) > 0.85
 
@@ -250,9 +250,9 @@ class TestLogistic:
             np.testing.assert_allclose(found[fold == k], expected, rtol=1e-5)
 
     def test_the_usual_tolerance_is_far_inside_the_statistical_error(self, log, monkeypatch):
-        usual = us.LogisticPropensity(calibrator=None).fit(log).predict_matrix_each()
+        usual = us.LogisticPropensity(calibrator=None, crossfit=None).fit(log).predict_matrix_each()
         monkeypatch.setattr(logistic, "GRADIENT_TOLERANCE", 1e-7)
-        exact = us.LogisticPropensity(calibrator=None).fit(log).predict_matrix_each()
+        exact = us.LogisticPropensity(calibrator=None, crossfit=None).fit(log).predict_matrix_each()
         np.testing.assert_allclose(usual, exact, rtol=0.01)
 
     def test_pairs_beyond_the_grid_are_scored_alike(self, log, monkeypatch):
@@ -308,7 +308,9 @@ class TestNaiveBayes:
 
     def test_comes_close_to_the_truth_of_a_world(self):
         world = us.load("synthetic", n_users=300, n_items=200, test_per_user=40)
-        propensity = us.NaiveBayesPropensity(calibrator=None).fit(world.train, random_sample=world.test)
+        propensity = us.NaiveBayesPropensity(calibrator=None, crossfit=None).fit(
+            world.train, random_sample=world.test
+        )
         found, r = propensity.predict(world.train), world.train.known_conversion()
         for conversion in (0, 1):
             truth = world.truth.propensity[world.truth.labels == conversion].mean()
@@ -323,13 +325,13 @@ class TestNaiveBayes:
         np.testing.assert_allclose(with_them.predict_each(log), without.predict_each(log), rtol=1e-9)
 
     def test_says_what_it_saw_and_keeps_the_rest_for_the_test(self, data, log):
-        propensity = us.NaiveBayesPropensity(sample_share=0.25).fit(log, random_sample=data.test)
+        propensity = us.NaiveBayesPropensity(sample_share=0.25, crossfit=2).fit(log, random_sample=data.test)
         seen = round(0.25 * len(data.test))
         assert f"saw the conversions of {seen} pairs" in propensity.message_
         assert len(propensity.unseen_) == len(data.test) - seen
         judged = set(propensity._cell) - set(log.cell)
         assert judged.isdisjoint(propensity.unseen_.cell)
-        assert us.NaiveBayesPropensity().fit(log, random_sample=data.test).unseen_ is None
+        assert us.NaiveBayesPropensity(crossfit=2).fit(log, random_sample=data.test).unseen_ is None
 
     def test_held_out_cells_stand_for_all_of_the_population(self, data, log):
         propensity = us.NaiveBayesPropensity(crossfit=2).fit(log, random_sample=data.test)
@@ -388,7 +390,9 @@ class TestSklearn:
 
     def test_ids_and_features_side_by_side(self, log):
         inputs = ("popularity", "features", "ids")
-        propensity = us.SklearnPropensity(estimator=LogisticRegression(max_iter=500), inputs=inputs).fit(log)
+        propensity = us.SklearnPropensity(
+            estimator=LogisticRegression(max_iter=500), inputs=inputs, crossfit=None
+        ).fit(log)
         assert propensity.diagnose()["calibrated"]["auc"] > 0.6
 
     def test_bad_estimators_and_inputs_are_told(self, log, impressions):

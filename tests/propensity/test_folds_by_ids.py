@@ -9,8 +9,6 @@ from sklearn.metrics import roc_auc_score
 from sklearn.naive_bayes import GaussianNB
 
 import unskew as us
-from unskew.errors import RunFolderError
-from unskew.manifest import write_manifest
 from unskew.vocabulary import Vocabulary
 
 ROWS = 1500
@@ -197,13 +195,3 @@ def test_a_fit_of_another_order_has_the_same_folds(rows):
     for make in (KINDS["popularity"], KINDS["logistic"]):
         first, second = make(calibrator=None).fit(log), make(calibrator=None).fit(turned)
         np.testing.assert_allclose(second.predict(log), first.predict(log), rtol=1e-2)
-
-
-def test_a_folder_of_a_version_with_other_folds_is_refused(rows, tmp_path):
-    network().set_params(epochs=1).fit(log_of(rows, "matrix")).save(tmp_path / "p")
-    config = tmp_path / "p" / "config.toml"
-    text = config.read_text(encoding="utf-8")
-    config.write_text(text.replace('folds_by = "hash of ids"\n', ""), encoding="utf-8")
-    write_manifest(tmp_path / "p")
-    with pytest.raises(RunFolderError, match="fit it again with this version"):
-        us.load_propensity(tmp_path / "p")

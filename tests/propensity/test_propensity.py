@@ -31,7 +31,9 @@ SEEDS = (4, 7)
 
 
 def quick(**options):
-    return us.Propensity(**{"backbone": us.MF(dim=4), "learning_rate": 0.02, "epochs": 12, **options})
+    return us.Propensity(
+        **{"backbone": us.MF(dim=4), "crossfit": None, "learning_rate": 0.02, "epochs": 12, **options}
+    )
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ SEEDS = (4, 7)
 
 
 def quick(uncertainty=None, **options):
-    defaults = {"backbone": SMALL, "learning_rate": 0.01, "epochs": 4, "batch_size": 256}
+    defaults = {"backbone": SMALL, "crossfit": None, "learning_rate": 0.01, "epochs": 4, "batch_size": 256}
     return us.Propensity(uncertainty=uncertainty, **{**defaults, **options})
 
 
@@ -495,7 +495,7 @@ def test_parameters_out_of_range_are_told(log, uncertainty, message):
 
 def test_a_propensity_saves_itself_and_asks_before_it_replaces(tmp_path):
     log = us.load("synthetic", n_users=30, n_items=20, density=0.3).train
-    propensity = us.Propensity(backbone=us.MF(dim=2), epochs=1).fit(log, seeds=2)
+    propensity = us.Propensity(backbone=us.MF(dim=2), crossfit=2, epochs=1).fit(log, seeds=2)
     propensity.save(tmp_path / "p")
     again = us.load_propensity(tmp_path / "p")
     np.testing.assert_array_equal(

@@ -10,6 +10,7 @@ from unskew.backbones import MF, NeuMF
 from unskew.debias import make_method
 from unskew.errors import ParameterError
 from unskew.propensity import DualFocal, MCDropout
+from unskew.propensity.design import TRAIN
 from unskew.study.paper import PaperProtocol, switch_names
 from unskew.study.protocol import protocol_settings
 
@@ -104,8 +105,7 @@ def test_a_tenth_is_spared_from_training_and_still_judged(log, fitted):
     spared = fitted.held_out_sketches(calibrated=False)[0]
     assert spared.positives == everything.positives == log.n_clicks
     assert spared.total == 2 * log.n_clicks
-    train = fitted.design_.admitted(0, 1, fitted.device_)
-    assert float(train.float().mean()) == pytest.approx(0.9)
+    assert float((fitted.design_.roles == TRAIN).float().mean()) == pytest.approx(0.9)
 
 
 def test_the_calibrator_sees_noise_and_raw_scores_do_not(log, fitted):
@@ -184,7 +184,7 @@ def test_members_of_an_ensemble_are_judged_on_the_same_cells(log):
 
     propensity = PAPER.propensity(MF(dim=2), None, data="coat", epochs=1)
     propensity.set_params(uncertainty=DeepEnsemble(members=3)).fit(log, seeds=2, device="cpu")
-    cells, _ = Fitting(propensity, 1.0).training_cells()
+    cells, _ = Fitting(propensity).training_cells()
     first, second = cells[:3], cells[3:]
     assert bool((first == first[0]).all())
     assert bool((second == second[0]).all())

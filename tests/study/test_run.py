@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tomllib
+import warnings
 
 import numpy as np
 import pyarrow.csv
@@ -13,6 +15,7 @@ import pytest
 import unskew as us
 from unskew.errors import ParameterError, RunFolderError
 from unskew.evaluation import evaluate_users
+from unskew.propensity import InSampleWarning
 from unskew.study import folder as run_folder
 from unskew.study.folder import write_run
 
@@ -350,3 +353,15 @@ def test_members_have_a_spread_by_propensity_and_a_single_network_has_none(uncer
         assert p == sorted(p)
         assert all(0 < group["low"] <= group["middle"] <= group["high"] for group in told["curve"])
         assert min(g["middle"] for g in told["curve"]) <= told["median"] <= told["p90"]
+
+
+@pytest.mark.parametrize("method", ["ips", "dr-jl"])
+def test_a_run_without_cross_fitting_tells_once_that_weights_are_in_sample(method):
+    config = us.RunConfig(**{**SMALL, "method": method, "crossfit": None}, seeds=1, propensity_epochs=1)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        result = us.run_job(config)
+        us.run_job(dataclasses.replace(config, method="naive"))
+        us.run_job(dataclasses.replace(config, crossfit=2))
+    assert [each.category for each in seen].count(InSampleWarning) == 1
+    assert any("weights are in-sample" in label for label in result.metrics["labels"])

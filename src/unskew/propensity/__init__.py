@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from unskew.propensity.estimator import Propensity
+from unskew.propensity.in_sample import InSampleWarning
 from unskew.propensity.logistic import LogisticPropensity
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.propensity.negatives import logit_offset
@@ -24,6 +25,7 @@ __all__ = [
     "BatchEnsembleMembers",
     "DeepEnsemble",
     "DualFocal",
+    "InSampleWarning",
     "LogisticPropensity",
     "MCDropout",
     "NaiveBayesPropensity",

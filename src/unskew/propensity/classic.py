@@ -22,7 +22,7 @@ from unskew.metrics import CalibrationSketch
 from unskew.progress import SILENT, Progress
 from unskew.propensity.cells import BLOCK, Floats, FoldedCells, HeldOut, Pairs, Replica, Scorer
 from unskew.propensity.crossfitting import Scored, apply, cross_calibrators, held_out_sketches
-from unskew.propensity.design import OUT, STOP
+from unskew.propensity.design import DEFAULT_FOLDS, OUT, STOP
 from unskew.propensity.diagnosis import average, propensity_figures
 from unskew.propensity.negatives import Negatives, resolve_ratio
 from unskew.seeds import as_seeds
@@ -49,7 +49,8 @@ class ClassicPropensity(Estimator, ABC):
     calibrator
         Maps scores to honest probabilities; None leaves the raw scores.
     crossfit
-        Number of folds, or None for one 80/10/10 split into training, calibration and evaluation cells.
+        Number of folds; None for one 80/10/10 split into training, calibration and evaluation cells, where
+        propensities of training cells are in-sample: for a look, not for weights.
     fold_by
         What a fold holds together: pairs (``"cell"``), or all pairs of a user or an item.
     negatives
@@ -61,7 +62,7 @@ class ClassicPropensity(Estimator, ABC):
     """Sampled negatives are always corrected, so scores are propensities over all of D."""
 
     calibrator: Calibrator | None = field(default_factory=Platt)
-    crossfit: int | None = None
+    crossfit: int | None = DEFAULT_FOLDS
     fold_by: FoldBy = "cell"
     negatives: Negatives = "auto"
 

@@ -13,6 +13,9 @@ TRAIN, STOP, OUT, SPARED = 0, 1, 2, 3
 """Roles of a slot for a replica: trained on; early stopping (and, without cross-fitting, calibration);
 held out from both; not trained on, but counted to the training cells."""
 
+DEFAULT_FOLDS = 5
+"""Folds of a propensity that may become a weight."""
+
 _HOLDOUT_SLOTS = 10
 _SLOTS_PER_FOLD = 4
 _STOP_SHARE = 0.1

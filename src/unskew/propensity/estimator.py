@@ -52,7 +52,7 @@ class Propensity(FittedPropensity):
         :class:`MCDropout`, :class:`DeepEnsemble`, :class:`BatchEnsembleMembers` or :class:`DualFocal`; its
         mean is the score that is calibrated, its spread is :meth:`predict_spread_each`.
     crossfit
-        Number of folds, or None for one 80/10/10 split into training, calibration and evaluation cells.
+        Number of folds; None for one 80/10/10 split into training, calibration and evaluation cells.
     fold_by
         What a fold holds together: pairs (``"cell"``), or all pairs of a user or an item.
     negatives

@@ -8,7 +8,7 @@ from typing import Literal
 from unskew.backbones import Backbone, NeuMF
 from unskew.calibration import Calibrator, Platt
 from unskew.estimator import Estimator, require, require_schedule, require_types
-from unskew.propensity.design import SplitDesign
+from unskew.propensity.design import DEFAULT_FOLDS, SplitDesign
 from unskew.propensity.negatives import Negatives, resolve_ratio
 from unskew.propensity.uncertainty import Uncertainty
 from unskew.training.population import FoldBy
@@ -23,7 +23,7 @@ class PropensityOptions(Estimator):
     backbone: Backbone = field(default_factory=NeuMF)
     calibrator: Calibrator | None = field(default_factory=Platt)
     uncertainty: Uncertainty | None = None
-    crossfit: int | None = None
+    crossfit: int | None = DEFAULT_FOLDS
     fold_by: FoldBy = "cell"
     negatives: Negatives = "auto"
     resample_negatives: bool = True

@@ -10,7 +10,7 @@ from safetensors.torch import save
 
 from unskew.backbones import Network
 from unskew.calibration import Calibrator, calibrator_from_dict
-from unskew.errors import RunFolderError, UnskewError
+from unskew.errors import UnskewError
 from unskew.files import CONFIG
 from unskew.log import Space
 from unskew.propensity.estimator import Propensity
@@ -27,9 +27,6 @@ from unskew.training import resolve_device
 
 WEIGHTS = "propensity.safetensors"
 CALIBRATORS = "calibrator.json"
-
-FOLDS_BY = "hash of ids"
-"""How a pair's fold is found; earlier versions dealt clicks out by their position."""
 
 
 def save_propensity(
@@ -60,7 +57,6 @@ def write_propensity(folder: Path, propensity: Propensity) -> dict[str, Any]:
             "seeds": list(propensity.seeds_),
             "space": propensity.space_,
             "offset": propensity.offset_,
-            "folds_by": FOLDS_BY,
             "params": params_table(propensity),
         }
     }
@@ -71,13 +67,6 @@ def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -
     saved = SavedFolder.of(folder)
     if "propensity" not in saved.config:
         return None
-    if saved.told("propensity", kind=dict).get("folds_by") != FOLDS_BY:
-        raise RunFolderError(
-            "its propensity was saved by a version that dealt pairs to folds in another way, so which fold a"
-            " pair was in is not known",
-            where=str(saved.folder),
-            remedy="fit it again with this version",
-        )
     propensity = saved.restored(Propensity, "propensity", "params", uncertainty=make_uncertainty)
     propensity.seeds_ = saved.seeds("propensity", "seeds")
     propensity.space_ = _space(saved)

@@ -142,6 +142,7 @@ class PaperProtocol:
         return Propensity(
             backbone=self.backbone(backbone),
             calibrator=calibrator,
+            crossfit=None,
             calibrate_on="training" if self.platt_in_sample else "held-out",
             judge_on="training" if self.ece_in_sample else "held-out",
             spare_tenth=self.spare_tenth,

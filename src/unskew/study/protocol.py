@@ -92,7 +92,7 @@ def protocol_settings(
             data=data,
             switches=switches,
         )
-    folds = f"{crossfit}-fold cross-fitted" if crossfit else "one 80/10/10 split"
+    folds = f"{crossfit}-fold cross-fitted" if crossfit else "one 80/10/10 split; weights are in-sample"
     stopping = (
         "propensity stopped early on held-out likelihood"
         if propensity_epochs is None

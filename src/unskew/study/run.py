@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,7 +19,8 @@ from unskew.errors import ParameterError
 from unskew.estimator import require
 from unskew.metrics import CalibrationSketch
 from unskew.progress import SILENT, Progress
-from unskew.propensity import Propensity, make_uncertainty
+from unskew.propensity import InSampleWarning, Propensity, make_uncertainty
+from unskew.propensity.in_sample import warn_if_in_sample
 from unskew.study.protocol import ProtocolName, ProtocolSettings, protocol_settings
 from unskew.study.run_metrics import (
     BASELINE,
@@ -138,7 +140,12 @@ def run_job(config: RunConfig, progress: Progress = SILENT) -> RunResult:
     each = {
         kind: propensity.predict_each(log, calibrated=kind == "calibrated") for kind in ("raw", "calibrated")
     }
-    models = _fit_models(config, settings, dataset, propensity, each, progress)
+    if settings.name == "honest" and config.method != BASELINE:
+        warn_if_in_sample(propensity, log)
+    with warnings.catch_warnings():
+        # Told once, above; the paper's protocol is in-sample on purpose, and says so in its labels.
+        warnings.simplefilter("ignore", InSampleWarning)
+        models = _fit_models(config, settings, dataset, propensity, each, progress)
     metrics: dict[str, Any] = {
         "data": data_facts(dataset),
         "propensity": propensity.diagnose(p_min=settings.p_min),

@@ -11,6 +11,7 @@ from unskew.columns import number_column
 from unskew.errors import DataError, NotFittedError, ParameterError
 from unskew.log import Log
 from unskew.plain_text import listed
+from unskew.propensity.in_sample import warn_if_in_sample
 
 MOST_EVERYWHERE = 1 << 29
 """Propensities of all of D that are kept in memory, over all seeds (2 GiB of float32)."""
@@ -40,6 +41,7 @@ def _predicted(
     """By an estimator: seed by seed where its seeds are these, else its mean."""
     if not hasattr(propensity, "seeds_"):
         raise NotFittedError(f"this {type(propensity).__name__} is not fitted yet", remedy="call fit first")
+    warn_if_in_sample(propensity, log, stacklevel=7)
     paired = tuple(propensity.seeds_) == seeds
 
     def lines(each: Lines) -> Lines:
