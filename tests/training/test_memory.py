@@ -1,4 +1,4 @@
-"""Replicas in groups where a GPU's memory runs out; the memory is played."""
+"""Replicas in groups where memory runs out; the memory is played."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import torch
 
 import unskew as us
 from unskew.errors import TrainingError
-from unskew.training import History, in_groups, join_histories, loop
+from unskew.training import History, in_groups, join_histories, loop, memory
+from unskew.training.memory import available_memory, parameters_of, replicas_at_once
+from unskew.vocabulary import Vocabulary
 
 
 def limited_to(most: int, seen: list[int] | None = None):
@@ -167,3 +169,150 @@ def test_several_sets_of_propensities_in_groups(log, small_memory):
         in_parts = fitted()
     for key, model in at_once.items():
         np.testing.assert_allclose(in_parts[key].predict_each(log), model.predict_each(log), atol=1e-5)
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def gigabytes(monkeypatch):
+    """So much memory that can be used on a CPU."""
+
+    def limit(usable: float) -> None:
+        monkeypatch.setattr(memory, "available_memory", lambda: int(usable * 1e9 / memory.USABLE))
+
+    return limit
+
+
+class TestEstimate:
+    def test_all_at_once_where_weights_gradients_moments_and_best_weights_fit(self, gigabytes):
+        gigabytes(10.0)
+        assert replicas_at_once(50, 10_000_000, CPU) == 50
+
+    @pytest.mark.parametrize(("usable", "groups"), [(9.9, 25), (5.0, 13), (2.61, 3), (2.21, 1)])
+    def test_else_as_many_as_fit_beside_the_weights_of_all(self, gigabytes, usable, groups):
+        gigabytes(usable)
+        with pytest.warns(UserWarning, match=rf"50 networks.*10 GB.*{groups} at a time"):
+            size = replicas_at_once(50, 10_000_000, CPU)
+        assert size == groups
+        assert 4e7 * (50 + 5 * size) <= usable * 1e9
+        # Not fewer than need be: groups of one more would not be fewer, or would not fit.
+        larger = 4e7 * (50 + 5 * (size + 1)) > usable * 1e9
+        assert larger or -(-50 // (size + 1)) == -(-50 // size)
+
+    def test_one_line_with_the_numbers_and_the_remedies_where_not_even_one_fits(self, gigabytes):
+        gigabytes(2.0)
+        with pytest.raises(TrainingError) as told:
+            replicas_at_once(50, 10_000_000, CPU)
+        assert str(told.value) == (
+            "50 networks of 10,000,000 parameters take about 10 GB to train at once and 2.2 GB one by one,"
+            " but 2 GB of memory can be used. To fix: take fewer seeds or folds (crossfit), a smaller dim of"
+            " the backbone, or more memory."
+        )
+        gigabytes(0.1)
+        with pytest.raises(TrainingError, match=r"1 networks .* 0.2 GB to train at once, but 0.1 GB"):
+            replicas_at_once(1, 10_000_000, CPU)
+
+    def test_a_gpu_and_a_system_that_does_not_tell_are_tried(self, gigabytes, monkeypatch):
+        gigabytes(0.001)
+        assert replicas_at_once(50, 10_000_000, torch.device("cuda")) == 50
+        monkeypatch.setattr(memory, "available_memory", lambda: None)
+        assert replicas_at_once(50, 10_000_000, CPU) == 50
+
+    @pytest.mark.parametrize("backbone", [us.NeuMF(dim=4, layers=(6, 5)), us.MF(dim=3)])
+    def test_parameters_are_counted_without_building_the_network(self, backbone):
+        built = sum(p.numel() for p in backbone.build(31, 17, [0]).parameters())
+        assert parameters_of(lambda n, m: [backbone.build(n, m, [0])], 31, 17) == built
+
+
+MACHINE = {"proc/meminfo": "MemTotal: 4000 kB\nMemFree: 10 kB\nMemAvailable: 3000 kB\n"}
+
+
+class TestAvailableMemory:
+    def put(self, root, files):
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text, encoding="utf-8")
+        return available_memory(root)
+
+    def test_the_machine_alone(self, tmp_path):
+        assert self.put(tmp_path, MACHINE) == 3000 * 1024
+
+    def test_the_least_of_the_groups_above_it(self, tmp_path):
+        group = "sys/fs/cgroup/a/b"
+        files = {
+            "proc/self/cgroup": "0::/a/b\n",
+            f"{group}/memory.max": "max\n",
+            f"{group}/memory.current": "100\n",
+            "sys/fs/cgroup/a/memory.max": "900000\n",
+            "sys/fs/cgroup/a/memory.current": "500000\n",
+            "sys/fs/cgroup/a/memory.stat": "anon 1\ninactive_file 70000\n",
+        }
+        assert self.put(tmp_path, MACHINE | files) == 900_000 - 500_000 + 70_000
+
+    @pytest.mark.parametrize("path", ["/docker/abc", "/"])
+    def test_version_1_also_where_the_path_is_that_of_the_host(self, tmp_path, path):
+        files = {
+            "proc/self/cgroup": f"9:name=systemd:/\n8:cpu,memory:{path}\n",
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": "2000000\n",
+            "sys/fs/cgroup/memory/memory.usage_in_bytes": "1900000\n",
+        }
+        assert self.put(tmp_path, MACHINE | files) == 100_000
+
+    def test_a_system_without_such_files_tells_by_its_pages(self, tmp_path):
+        found = available_memory(tmp_path)
+        assert found is None or found > 1 << 20
+
+
+@pytest.mark.parametrize(
+    "options", [{"crossfit": 5}, {"crossfit": 2, "uncertainty": us.DeepEnsemble(members=3)}]
+)
+def test_a_propensity_whose_folds_do_not_fit_at_once_is_the_same(log, gigabytes, monkeypatch, options):
+    at_once = us.Propensity(**PROPENSITY, **options).fit(log, seeds=2)
+    trained, original = [], loop._train
+
+    def train(networks, passes, schedule, replicas, validate, tracker):
+        trained.append(replicas)
+        return original(networks, passes, schedule, replicas, validate, tracker)
+
+    monkeypatch.setattr(loop, "_train", train)
+    parameters = sum(p.numel() for p in us.MF(dim=4).build(log.n_users, log.n_items, [0]).parameters())
+    networks = at_once.network_replicas()
+    gigabytes(4 * parameters * (networks + 5 * 3) / 1e9)
+    with pytest.warns(UserWarning, match="3 at a time"):
+        in_parts = us.Propensity(**PROPENSITY, **options).fit(log, seeds=2)
+    assert max(trained) == 3
+    assert sum(trained) == networks
+    np.testing.assert_allclose(in_parts.predict_matrix_each(), at_once.predict_matrix_each(), atol=1e-5)
+
+
+def test_a_debiaser_that_does_not_fit_at_once_is_the_same(log, gigabytes):
+    def fitted():
+        model = us.IPS(backbone=us.MF(dim=4), epochs=3, learning_rate=0.02, patience=2)
+        return model.fit(log, propensity=0.2, seeds=5)
+
+    at_once = fitted()
+    parameters = sum(p.numel() for p in us.MF(dim=4).build(log.n_users, log.n_items, [0]).parameters())
+    gigabytes(4 * parameters * (2 * 5 + 5 * 2) / 1e9)
+    with pytest.warns(UserWarning, match="2 at a time"):
+        in_parts = fitted()
+    np.testing.assert_allclose(in_parts.predict_each(log), at_once.predict_each(log), atol=1e-5)
+
+
+def test_seven_hundred_thousand_ids_are_answered_before_memory_is_taken(gigabytes, monkeypatch):
+    ids = {"users": Vocabulary.range(690_000, name="user"), "items": Vocabulary.range(10_000, name="item")}
+    pairs = np.arange(300)
+    log = us.Log.from_arrays(user=pairs * 2000, item=pairs * 30, conversion=pairs % 2, **ids)
+    gigabytes(16.0)
+    built, original = [], us.NeuMF.build
+
+    def build(self, n_users, n_items, *rest):
+        built.append(n_users + n_items)
+        return original(self, n_users, n_items, *rest)
+
+    monkeypatch.setattr(us.NeuMF, "build", build)
+    with pytest.raises(TrainingError, match=r"50 networks of 89,610,945 .* 89.6 GB .* 16 GB"):
+        us.Propensity().fit(log, seeds=10)
+    with pytest.raises(TrainingError, match=r"100 networks .* GB"):
+        us.IPS().fit(log, propensity=0.1, seeds=100)
+    assert max(built) < 10

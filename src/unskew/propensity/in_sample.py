@@ -19,7 +19,7 @@ class InSampleWarning(UserWarning):
 
 
 def is_in_sample(propensity: Any, log: Log) -> bool:
-    """Whether a fitted propensity was trained on most clicked pairs of a log, and has no other model for them.
+    """Whether a fitted propensity was trained on most clicked pairs of a log, and has no other model of them.
 
     By ids, so that it does not matter whether the log is the same object. A loaded propensity does not know
     its clicks any more: one without cross-fitting is then taken to have seen them.

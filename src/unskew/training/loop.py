@@ -138,6 +138,9 @@ def _train(
         if keeper is not None and keeper.exhausted(schedule.patience or 0):
             break
     tracker.finish()
+    for network in networks.values():
+        # As large as the weights, and of no more use.
+        network.zero_grad(set_to_none=True)
     history.best_epoch = [schedule.epochs - 1] * replicas if keeper is None else keeper.restore()
     return history
 

@@ -71,12 +71,17 @@ def in_groups(replicas: int, work: Callable[[slice], Result], size: int | None =
     return results
 
 
-def replicas_at_once(replicas: int, parameters: int, device: torch.device) -> int:
+def replicas_at_once(replicas: int, parameters: int, device: torch.device, *, kept: int = 1) -> int:
     """How many replicas a CPU's memory can train at a time, by what is free before it begins.
 
-    bytes(g) = 4·P·(R + 5·g), or 4·P·5·R for all at once: R replicas of P parameters are kept, and g of them
-    are trained, each with :data:`TRAINING_COPIES` of its numbers. A warning says where that is fewer than
-    all. A GPU tells itself when its memory is used up (:func:`in_groups`).
+    bytes(g) = 4·P·(k·R + 5·g), or 4·P·5·R for all at once: of R replicas of P parameters the weights are
+    kept, k times, and g are trained, each with :data:`TRAINING_COPIES` of its numbers. A warning says where
+    that is fewer than all. A GPU tells itself when its memory is used up (:func:`in_groups`).
+
+    Parameters
+    ----------
+    kept
+        k; 2 where groups are joined afterwards.
 
     Raises
     ------
@@ -91,12 +96,12 @@ def replicas_at_once(replicas: int, parameters: int, device: torch.device) -> in
     everything = each * TRAINING_COPIES * replicas
     if everything <= room:
         return replicas
-    size = int((room - each * replicas) // (each * TRAINING_COPIES))
-    told = f"{replicas} replicas of {parameters:,} parameters take about {_told(everything)} to train at once"
+    size = int((room - each * kept * replicas) // (each * TRAINING_COPIES))
+    told = f"{replicas} networks of {parameters:,} parameters take about {_told(everything)} to train at once"
     if size < 1:
-        least = each * (replicas + (TRAINING_COPIES if replicas > 1 else TRAINING_COPIES - 1))
+        one_by_one = f" and {_told(each * (kept * replicas + TRAINING_COPIES))} one by one" * (replicas > 1)
         raise TrainingError(
-            f"{told} and {_told(least)} one by one, but {_told(room)} of memory can be used",
+            f"{told}{one_by_one}, but {_told(room)} of memory can be used",
             remedy="take fewer seeds or folds (crossfit), a smaller dim of the backbone, or more memory",
         )
     # As even as possible: the last group should not be a small rest.
@@ -195,7 +200,8 @@ def _told(size: float) -> str:
 def join_networks(parts: Sequence[Network], whole: Network) -> Network:
     """Give a network of all replicas the weights of its parts, in order."""
     states = [part.state_dict() for part in parts]
-    whole.load_state_dict({name: torch.cat([state[name] for state in states]) for name in states[0]})
+    for name, target in whole.state_dict().items():
+        torch.cat([state[name] for state in states], out=target)
     return whole
 
 

@@ -21,6 +21,7 @@ from unskew.debias.core.validation import validation_loss
 from unskew.log import Log, require_log
 from unskew.progress import Progress
 from unskew.training import History, Schedule, in_groups, train
+from unskew.training.memory import parameters_of, replicas_at_once
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,13 @@ def train_replicas(method: Method, job: Job, given: GivenPropensities | None) ->
         own = share_of_propensities(given, replicas)
         return _train_at_once(method, job, job.seeds[replicas], own)
 
-    parts = in_groups(len(job.seeds), train_some)
+    parameters = parameters_of(
+        lambda users, items: list(untrained(method, users, items, job.seeds[:1], job.device).values()),
+        job.log.n_users,
+        job.log.n_items,
+    )
+    size = replicas_at_once(len(job.seeds), parameters, job.device, kept=2)
+    parts = in_groups(len(job.seeds), train_some, size)
     return parts[0] if len(parts) == 1 else Trained.joined(parts, _fresh(method, job, job.seeds), job.seeds)
 
 
