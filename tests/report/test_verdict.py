@@ -270,8 +270,8 @@ def learned_nothing(key: str, network: str, seeds: int) -> dict[str, Any]:
     ("key", "network", "seeds", "tone", "short"),
     [
         ("ips", "prediction", 10, "bad", "IPS with calibrated propensities learned nothing"),
-        ("naive", "prediction", 5, "bad", "the naive model learned nothing"),
-        ("ips", "prediction", 4, "good", "IPS, calibrated: ranks better on 1 of 1 metric"),
+        ("naive", "prediction", 6, "bad", "the naive model learned nothing"),
+        ("ips", "prediction", 5, "good", "IPS, calibrated: ranks better on 1 of 1 metric"),
         ("ips", "imputation", 10, "good", "IPS, calibrated: ranks better on 1 of 1 metric"),
     ],
 )

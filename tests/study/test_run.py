@@ -68,7 +68,7 @@ class TestMetrics:
         trained = {"propensity": result.propensity, **result.models}
         assert set(told) == {"propensity", "naive", "ips_raw", "ips"}
         for key, model in trained.items():
-            expected = {(each.network, each.seed) for each in model.collapsed_}
+            expected = {(each.network.split(",")[0], each.seed, each.reason) for each in model.collapsed_}
             assert sum(each["seeds"] for each in told[key]) == len(expected)
             assert all(each["of"] == 2 for each in told[key])
 

@@ -75,16 +75,18 @@ def told(of: str, network: str, reason: Reason, seeds: int, total: int) -> str:
 
 
 def counts(collapsed: Iterable[Collapsed]) -> list[tuple[str, Reason, int]]:
-    """Networks and reasons, each with the number of its seeds.
+    """Networks and reasons, each with the number of its seeds; the folds of a seed count as one.
 
     Examples
     --------
     >>> counts([Collapsed("prediction", 0, "flat"), Collapsed("prediction", 3, "flat")])
     [('prediction', 'flat', 2)]
+    >>> counts(Collapsed(f"propensity, fold {fold}", 0, "flat") for fold in range(5))
+    [('propensity', 'flat', 1)]
     """
     seeds: dict[tuple[str, Reason], set[int]] = {}
     for each in collapsed:
-        seeds.setdefault((each.network, each.reason), set()).add(each.seed)
+        seeds.setdefault((each.network.partition(", ")[0], each.reason), set()).add(each.seed)
     return [(network, reason, len(found)) for (network, reason), found in seeds.items()]
 
 

@@ -86,10 +86,10 @@ def collapsed_sentences(metrics: Mapping[str, Any], *keys: str) -> tuple[str, ..
 
 
 def has_collapsed(metrics: Mapping[str, Any], key: str) -> bool:
-    """Whether the predictions of a model (not merely an imputer) learned nothing in half of its seeds."""
+    """Whether the predictions of a model (not merely an imputer) learned nothing in most of its seeds."""
     of_key = (metrics.get("collapsed") or {}).get(key, ())
     seeds = sum(each["seeds"] for each in of_key if each["network"] == "prediction")
-    return any(2 * seeds >= each["of"] for each in of_key if each["network"] == "prediction")
+    return any(2 * seeds > each["of"] for each in of_key if each["network"] == "prediction")
 
 
 def is_random(metrics: Mapping[str, Any]) -> bool:

@@ -41,7 +41,7 @@ def learned_by_towers(
     for network in setting.networks.values():
         for tower in network.towers:
             if tower == OF_CLICKS or (tower in OF_CONVERSIONS and _is_of_conversions(method, tower)):
-                elsewhere = logits(network, user, item, tower=tower).double().cpu().numpy()
+                elsewhere = logits(network, user, item, tower=tower).detach().double().cpu().numpy()
                 rows = _held_out(method, setting, validation, tower)
                 found[tower] = [
                     learned(logits=z, outcome=o, weight=w, elsewhere=e)
@@ -79,4 +79,4 @@ def _held_out(
 
 
 def _plain(values: Tensor) -> Tensor:
-    return values.double().cpu()
+    return values.detach().double().cpu()
