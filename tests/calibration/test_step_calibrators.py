@@ -52,6 +52,25 @@ def test_an_edge_separates_its_neighbours(pair):
     assert left[0] < edge[0] <= right[0]
 
 
+@pytest.mark.parametrize("upper", [False, True])
+def test_an_edge_between_cells_of_a_sketch_is_their_own(upper):
+    """Scores on the edge of a cell (few bits) stay with it, at both ends."""
+    random = np.random.default_rng(1)
+    tail = np.concatenate(
+        [
+            random.integers(1, 128, 4_000) / 2.0 ** random.integers(8, 20, 4_000),
+            np.exp(random.uniform(-12, -1, 8_000)),
+        ]
+    )
+    score = 1 - tail if upper else tail
+    sketch = CalibrationSketch.of(score=score, outcome=np.zeros(len(score)))
+    means = sketch.points().score
+    edges = edges_between(means[:-1], means[1:])
+    np.testing.assert_array_equal(
+        np.bincount(np.searchsorted(edges, score, side="right")), sketch.points().rows
+    )
+
+
 class TestHistogram:
     def test_equal_width_bins_are_right_closed_and_empty_ones_get_their_centre(self):
         score = np.array([0.0, 0.1, 0.25, 0.25, 0.3, 0.9, 0.9])

@@ -13,6 +13,7 @@ from unskew.metrics import CalibrationSketch, ece
 from unskew.metrics import sketch as sketch_module
 
 EXTREME = [0.0, 1.0, 1e-38, 1e-300, 5e-324, 0.5, 0.57, 0.29, 0.01, 0.1, 0.3, 2.0**-30, 1 - 1e-16]
+EXTREME += [1 - 2.0**-30, 1 - 2.0**-31, 1 - 1e-7, 1 - 1e-4, 0.5 + 2.0**-53, 0.5 + 1e-12, 0.9997]
 scores = st.one_of(st.sampled_from(EXTREME), st.integers(0, 100).map(lambda k: k / 100), st.floats(0, 1))
 rows = st.lists(st.tuples(scores, st.integers(0, 1)), min_size=1, max_size=80)
 
@@ -129,6 +130,62 @@ def test_zero_has_a_cell_of_its_own():
     points = CalibrationSketch.of(score=[0.0, 1e-300, 0.0, 1e-38], outcome=[0, 0, 1, 0]).points()
     assert points.rows.tolist() == [2, 2]
     assert points.score[0] == 0 < points.score[1]
+
+
+def test_scores_near_1_are_told_apart_as_well_as_scores_near_0():
+    tail = np.geomspace(1e-9, 0.009, 3_000)
+    near_0, near_1 = (
+        CalibrationSketch.of(score=score, outcome=np.zeros(3_000)).points() for score in (tail, 1 - tail)
+    )
+    assert len(near_1.score) == len(near_0.score) > 2_500
+    np.testing.assert_array_equal(near_1.rows[::-1], near_0.rows)
+    np.testing.assert_allclose((1 - near_1.score)[::-1], near_0.score, rtol=1e-6)
+
+
+@pytest.mark.parametrize("score_type", [np.float32, np.float64])
+@pytest.mark.parametrize("mantissa_bits", [2, 7])
+def test_a_cell_is_an_exponent_and_bits_of_the_score_or_of_what_it_lacks_to_1(score_type, mantissa_bits):
+    """The rule as plain arithmetic, as engines without bits have it."""
+    generator = np.random.default_rng(0)
+    tail = np.exp(generator.uniform(np.log(1e-7), np.log(0.5), 4_000))
+    score = np.where(generator.random(4_000) < 0.5, tail, 1 - tail).astype(score_type)
+    exact = score.astype(np.float64)
+    upper = exact > 0.5
+    rest = np.where(upper, 1 - exact, exact)
+    exponent = np.floor(np.log2(rest))
+    part = np.floor((rest / 2.0**exponent - 1) * 2**mantissa_bits)
+    place = exponent * 2**mantissa_bits + part
+    _, counts = np.unique(np.stack([upper, np.where(upper, -place, place)]), axis=1, return_counts=True)
+    sketch = CalibrationSketch.of(score=score, outcome=np.zeros(4_000), bins=1, mantissa_bits=mantissa_bits)
+    np.testing.assert_array_equal(sketch.points().rows, counts)
+
+
+def test_one_has_a_cell_of_its_own():
+    points = CalibrationSketch.of(score=[1.0, 1 - 1e-12, 1.0, 1 - 1e-15], outcome=[0, 0, 1, 0]).points()
+    assert points.rows.tolist() == [2, 2]
+    assert points.score[0] < points.score[1] == 1
+
+
+@pytest.mark.parametrize("bins", [1, 7, 100_000])
+def test_both_passes_agree_at_the_upper_end_whatever_the_bins(bins, monkeypatch):
+    generator = np.random.default_rng(bins)
+    score = 1 - np.exp(generator.uniform(np.log(2.0**-45), np.log(0.6), 3_000))
+    outcome = generator.random(3_000) < score
+    compiled = CalibrationSketch.of(score=score, outcome=outcome, bins=bins)
+    monkeypatch.setattr(sketch_module, "USE_NUMBA", False)
+    assert_same(compiled, CalibrationSketch.of(score=score, outcome=outcome, bins=bins))
+
+
+def test_a_sketch_of_an_older_format_is_refused_in_one_line(tmp_path, monkeypatch):
+    sketch = CalibrationSketch.of(score=[0.1], outcome=[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(sketch_module, "FORMAT_VERSION", 1)
+        sketch.save(tmp_path / "old.sketch")
+    with pytest.raises(
+        DataError, match=r"old\.sketch: the sketch has format 1, .* reads 2"
+    ) as told:
+        CalibrationSketch.load(tmp_path / "old.sketch")
+    assert "\n" not in str(told.value)
 
 
 def test_save_and_load(tmp_path):

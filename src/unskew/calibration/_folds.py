@@ -13,6 +13,10 @@ _CELL_SHIFT = 45
 """Float64 bits that a cell of the sketch leaves out: it keeps 7 of 52 mantissa bits."""
 
 
+_ABOVE_ALL = 2 * ((1 << 62) >> _CELL_SHIFT)
+"""More than twice any cell of a score of at most 1/2: what cells of scores above it are counted down from."""
+
+
 def folds_of(points: Grouped, folds: int, seed: int) -> list[tuple[Grouped, Grouped]]:
     """(training, held-out) points of each fold.
 
@@ -57,6 +61,8 @@ def log_loss(points: Grouped, probability: Vector) -> float:
 
 
 def _coarse(points: Grouped) -> Grouped:
-    _, starts = np.unique(points.score.view(np.int64) >> _CELL_SHIFT, return_index=True)
+    upper = points.score > 0.5
+    tail = np.where(upper, 1.0 - points.score, points.score).view(np.int64) >> _CELL_SHIFT
+    _, starts = np.unique(np.where(upper, _ABOVE_ALL - tail, tail), return_index=True)
     total, *others = (np.add.reduceat(column, starts) for column in points[1:])
     return Grouped(np.add.reduceat(points.total * points.score, starts) / total, total, *others)

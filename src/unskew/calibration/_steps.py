@@ -82,10 +82,23 @@ class Lookup:
 def edges_between(left: Vector, right: Vector) -> Vector:
     """An edge in (left, right] for each pair of neighbours: the roundest number there is.
 
-    Hundredths first, then the shortest binary fraction. Between the mean scores of two neighbouring
-    cells of a sketch (log-spaced, split at hundredths) that is the edge of the cells themselves, so
-    that every row gets the value of its own cell and sums over rows stay exact.
+    Hundredths first, then the shortest binary fraction, from 1/2 on that of 1 − p. Between the mean scores
+    of two neighbouring cells of a sketch (spaced in the logit, split at hundredths) that is the edge of the
+    cells themselves, so that every row gets the value of its own cell and sums over rows stay exact.
     """
+    # Cells above 1/2 are those of 1 − p in reverse order: they begin right after 1 − edge.
+    mirrored = np.nextafter(1.0 - _roundest(1.0 - right, 1.0 - left), 1.0)
+    edge = np.where(left >= 0.5, np.minimum(mirrored, right), _roundest(left, right))
+    hundredths = width_edges(SKETCH_BINS)
+    hundredth = hundredths[np.searchsorted(hundredths, right, side="right") - 1]
+    edge = np.where(hundredth > left, hundredth, edge)
+    # A sketch keeps scores that equal a hundredth in a cell of their own, which ends right after it.
+    on_one = (hundredths[np.searchsorted(hundredths, left)] == left) & (left > 0)
+    return np.where(on_one, np.nextafter(left, 1.0), edge)
+
+
+def _roundest(left: Vector, right: Vector) -> Vector:
+    """The number in (left, right] with the fewest bits, or else their middle."""
     middle = left + (right - left) / 2
     edge = np.where(middle > left, middle, right)
     # The right neighbour with 0, 1, … bits of its fraction left: the first that fits.
@@ -93,13 +106,7 @@ def edges_between(left: Vector, right: Vector) -> Vector:
     rounded = ((right.view(np.int64) >> dropped) << dropped).view(np.float64)
     fits = (rounded > left) & (rounded <= right)
     shortest = np.take_along_axis(rounded, fits.argmax(axis=0)[None], axis=0)[0]
-    edge = np.where(fits.any(axis=0), shortest, edge)
-    hundredths = width_edges(SKETCH_BINS)
-    hundredth = hundredths[np.searchsorted(hundredths, right, side="right") - 1]
-    edge = np.where(hundredth > left, hundredth, edge)
-    # A sketch keeps scores that equal a hundredth in a cell of their own, which ends right after it.
-    on_one = (hundredths[np.searchsorted(hundredths, left)] == left) & (left > 0)
-    return np.where(on_one, np.nextafter(left, 1.0), edge)
+    return np.where(fits.any(axis=0), shortest, edge)
 
 
 @lru_cache(maxsize=16)

@@ -1,7 +1,10 @@
-"""The cells of a sketch: log-spaced in the score, and split at the edges of the equal-width bins.
+"""The cells of a sketch: spaced in the logit, and split at the edges of the equal-width bins.
 
-The id of a score is ``cell + left + right``: ``cell`` counts the log-spaced cells below it, ``left``
-and ``right`` the interior bin edges ≤ it and < it. Each of the three grows with the score, so ids are
+For a score p of at most 1/2 a cell is the exponent and the first m mantissa bits of p, e = floor(log2(p)) and
+k = floor((p / 2^e − 1) · 2^m); above 1/2 the same of 1 − p, in reverse order: as fine near 1 as near 0.
+
+The id of a score is ``cell + left + right``: ``cell`` counts those cells below it, ``left`` and ``right`` the
+interior bin edges ≤ it and < it. Each of the three grows with the score, so ids are
 ordered, and no two scores that differ in any of the three share one. A score that equals an edge has
 an id of its own: that is what makes both rules of ECE exact from one table.
 """
@@ -22,7 +25,8 @@ Rule = Literal["paper", "netcal"]
 """``"paper"``: bins (lo, hi], 0 in the first. ``"netcal"``: bins [lo, hi), 1 in the last."""
 
 LOWEST_EXPONENT = -30
-"""Positive scores below 2^-30 ≈ 1e-9 share the first cell: a weight of 1e9 is no use to anyone."""
+"""Positive scores below 2^-30 ≈ 1e-9 share the first cell: a weight of 1e9 is no use to anyone. So do, at the
+other end, scores above 1 − 2^-30 but 1."""
 
 MOST_BINS = 100_000
 MOST_MANTISSA_BITS = 14
@@ -36,7 +40,8 @@ class Grid:
     """Where scores fall.
 
     ``left_bin`` and ``right_bin`` give the equal-width bin of each id; ``lower`` and ``unit``, for each
-    ``id · 2 + outcome``, the lowest score of its cell and the step of a packed position within it.
+    ``id · 2 + outcome``, the end of its cell that is nearer to 0 or 1 and the step of a packed position from
+    there, below 0 for scores above 1/2.
     """
 
     bins: int
@@ -92,23 +97,32 @@ def grid(bins: int, mantissa_bits: int) -> Grid:
         )
     shift = _MANTISSA - mantissa_bits
     base = ((_EXPONENT_BIAS + LOWEST_EXPONENT) << mantissa_bits) - 1
-    last_cell = (_EXPONENT_BIAS << mantissa_bits) - base
-    size = last_cell + 1 + 2 * (bins - 1)
-    lower = (np.arange(base + 1, base + last_cell + 1) << shift).view(np.float64)
+    half = half_cell(shift, base)
+    size = 2 * half + 1 + 2 * (bins - 1)
+    lower = (np.arange(base + 1, base + half + 1) << shift).view(np.float64)
     edges = bin_edges(bins)
     inner = edges[1:-1]
-    start = np.unique(np.concatenate([[0.0, SMALLEST], lower, inner, np.nextafter(inner, 1.0)]))
+    # Where a cell or a bin begins; above 1/2 cells end at 1 − lower, and the next begins behind it.
+    above = np.nextafter(np.concatenate([1.0 - lower, inner]), 1.0)
+    start = np.unique(np.concatenate([[0.0, SMALLEST, 1.0], lower, inner, above]))
     identity = ids(start, edges=edges, bins=bins, shift=shift, base=base)
     left, right = (np.full(size, -1, dtype=np.int64) for _ in range(2))
     left[identity] = width_bin(start, bins=bins, rule="netcal")
     right[identity] = width_bin(start, bins=bins, rule="paper")
     bottom, step = np.zeros(size), np.zeros(size)
     cell = identity - left[identity] - right[identity]
-    bottom[identity] = np.concatenate([[0.0], lower])[cell]
-    step[identity] = np.spacing(bottom[identity]) * 2.0 ** (shift - OFFSET_BITS)
+    near = np.concatenate([[0.0], lower])[np.minimum(cell, 2 * half - cell)]
+    upper = cell > half
+    bottom[identity] = np.where(upper, 1.0 - near, near)
+    step[identity] = np.where(upper, -1.0, 1.0) * np.spacing(near) * 2.0 ** (shift - OFFSET_BITS)
     return Grid(
         bins, mantissa_bits, edges, shift, base, size, left, right, np.repeat(bottom, 2), np.repeat(step, 2)
     )
+
+
+def half_cell(shift: int, base: int) -> int:
+    """The cell of the score 1/2, the middle one."""
+    return ((_EXPONENT_BIAS - 1) << (_MANTISSA - shift)) - base
 
 
 def width_bin(score: NDArray[np.float64], *, bins: int, rule: Rule) -> NDArray[np.int64]:
@@ -125,7 +139,9 @@ def ids(
     score: NDArray[np.float64], *, edges: NDArray[np.float64], bins: int, shift: int, base: int
 ) -> NDArray[np.int64]:
     """The id of each score."""
-    cell = np.where(score > 0, np.maximum((score.view(np.int64) >> shift) - base, 1), 0)
+    tail = np.minimum(score, 1.0 - score)
+    cell = np.where(tail > 0, np.maximum((tail.view(np.int64) >> shift) - base, 1), 0)
+    cell = np.where(score > 0.5, 2 * half_cell(shift, base) - cell, cell)
     below = np.minimum((score * bins).astype(np.int64), bins - 1)
     low, high = edges[below], edges[below + 1]
     above = (score >= high).astype(np.int64) + (score > high) - (score < low) - (score <= low)

@@ -34,16 +34,29 @@ _COUNT_MASK = (1 << 16) - 1
 _FRACTION_BITS = 24
 """Position within an equal-width bin, in fixed point: where it is near 0 or 1, the bin is found exactly."""
 
+_ROUNDED = 2.0**52
+"""Added to a number from 0 to 2^51, it leaves that number, rounded, in the mantissa's bits: a conversion that
+SIMD has, where it lacks one from float64 to int64."""
+
 _LOWEST_INVERSE = 2.0**30
-"""Inverse of the lowest score with a cell of its own (``LOWEST_EXPONENT`` of the grid)."""
+"""Inverse of the lowest score, or of the least that one lacks to 1, with a cell of its own (the grid's
+``LOWEST_EXPONENT``)."""
+
+
+@compiled(error_model="numpy")
+def _last_cell(shift: Any, base: Any) -> Any:
+    """The cell of the score 1: twice that of 1/2."""
+    return 2 * ((np.float64(0.5).view(np.int64) >> shift) - base)
 
 
 @compiled(error_model="numpy")
 def _cell(p: Any, shift: Any, base: Any) -> Any:
-    """The log-spaced cell of a score: 0 for 0, 1 for what lies below the lowest exponent."""
-    cell = (np.float64(p).view(np.int64) >> shift) - base
-    at_least_one = cell if cell > 1 else 1
-    return at_least_one if p > 0.0 else 0
+    """The cell of a score: 0 for 0, 1 for what lies below the lowest exponent; mirrored above 1/2."""
+    tail = 1.0 - p if p > 0.5 else p
+    cell = (np.float64(tail).view(np.int64) >> shift) - base
+    cell = cell if cell > 1 else 1
+    cell = cell if tail > 0.0 else 0
+    return _last_cell(shift, base) - cell if p > 0.5 else cell
 
 
 @compiled(error_model="numpy")
@@ -73,7 +86,11 @@ def _both(p: Any, edges: Any, bins: Any) -> Any:
 
 @compiled(error_model="numpy")
 def _slack(bins: Any) -> Any:
-    """Fixed-point distance from an edge within which a bin is found exactly; it includes scores < 2^-30."""
+    """Fixed-point distance from an edge within which a bin is found exactly: 2^-30 of a score, and rounding.
+
+    A place is so near if ``(place + slack) & fraction`` is at most twice it. That includes the scores below
+    2^-30 and above 1 − 2^-30, whose cells are found exactly too.
+    """
     return 2 + np.int64(bins * 2.0**_FRACTION_BITS / _LOWEST_INVERSE)
 
 
@@ -81,6 +98,8 @@ def _slack(bins: Any) -> Any:
 def _unpack(packed: Any, lower: Any, unit: Any, rows: Any, score_sum: Any) -> None:
     """Add packed counts and positions to the rows and Σp of each (cell, outcome); empty the packed cells."""
     for at in range(len(packed)):
+        if packed[at] == 0:
+            continue
         count = (packed[at] >> _COUNT_SHIFT) & _COUNT_MASK
         offset = packed[at] & ((np.int64(1) << _COUNT_SHIFT) - 1)
         rows[at] += count
@@ -117,12 +136,14 @@ def fill_cells(
     positives = np.empty(BLOCK + 1, np.int64)
     loss = 0.0
     scale = np.float64(bins) * 2.0**_FRACTION_BITS
-    fraction = (np.int64(1) << _FRACTION_BITS) - 1
-    slack = _slack(bins)
-    cut = np.int64(shift - OFFSET_BITS)
-    within = (np.int64(1) << shift) - 1
-    half = np.int64(1) << (cut - 1)
+    fraction, mantissa = np.uint64((1 << _FRACTION_BITS) - 1), np.uint64((1 << 52) - 1)
+    slack, reach = np.uint64(_slack(bins)), np.uint64(2 * _slack(bins))
+    logical_shift, fraction_bits = np.uint64(shift), np.uint64(_FRACTION_BITS)
+    cut = np.uint64(shift - OFFSET_BITS)
+    within = np.uint64((1 << shift) - 1)
+    half = np.uint64(1 << (shift - OFFSET_BITS - 1))
     one = np.int64(1) << _COUNT_SHIFT
+    last = _last_cell(shift, base)
     for block in range((len(score) + BLOCK - 1) // BLOCK):
         start = block * BLOCK
         size = min(BLOCK, len(score) - start)
@@ -134,23 +155,26 @@ def fill_cells(
             p = np.float64(scores[i])
             o = np.float64(outcomes[i])
             bad += 0 if ((p >= 0.0) & (p <= 1.0) & ((o == 0.0) | (o == 1.0))) else 1
-            fit = p if o > 0.5 else 1.0 - p
+            rest = 1.0 - p
+            fit = p if o > 0.5 else rest
             real[i] *= fit if fit > LIKELIHOOD_FLOOR else LIKELIHOOD_FLOOR
             real[BLOCK + i] += (o - p) * (o - p)
-            place = np.int64(p * scale)
-            near += 1 if ((place + 1) & fraction) <= slack else 0
-            bits = np.float64(p).view(np.int64)
-            whole[i] = 2 * ((bits >> shift) - base + 2 * (place >> _FRACTION_BITS)) + np.int64(o)
-            whole[BLOCK + i] = (((bits & within) + half) >> cut) + one
+            place = np.float64(p * scale + _ROUNDED).view(np.uint64) & mantissa
+            near += 1 if ((place + slack) & fraction) <= reach else 0
+            # Shifts of unsigned numbers: for signed ones there is no such instruction.
+            bits = np.float64(rest if rest < p else p).view(np.uint64)
+            cell = np.int64(bits >> logical_shift) - base
+            cell = last - cell if rest < p else cell
+            whole[i] = 2 * (cell + 2 * np.int64(place >> fraction_bits)) + (1 if o > 0.5 else 0)
+            whole[BLOCK + i] = np.int64(((bits & within) + half) >> cut) + one
         if bad:
             return start
         if near:
             for i in range(size):
                 p = np.float64(scores[i])
-                cell = _cell(p, shift, base)
-                at = 2 * (cell + _both(p, edges, bins)) + np.int64(outcomes[i])
+                at = 2 * (_cell(p, shift, base) + _both(p, edges, bins)) + np.int64(outcomes[i])
                 position[i] = at
-                if p * _LOWEST_INVERSE < 1.0:
+                if p * _LOWEST_INVERSE < 1.0 or (1.0 - p) * _LOWEST_INVERSE < 1.0:
                     packed_row[i] = 0
                     rows[at] += 1
                     score_sum[at] += p
@@ -245,7 +269,7 @@ def fill_gaps(score: Any, outcome: Any, edges: Any, bins: int, right_closed: boo
             bad += 0 if ((p >= 0.0) & (p <= 1.0) & ((o == 0.0) | (o == 1.0))) else 1
             error[i] = o - p
             place = np.int64(p * scale)
-            near += 1 if ((place + 1) & fraction) <= slack else 0
+            near += 1 if ((place + slack) & fraction) <= 2 * slack else 0
             position[i] = place >> _FRACTION_BITS
         if bad:
             return start
