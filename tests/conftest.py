@@ -20,7 +20,7 @@ except ModuleNotFoundError:
     HAS_HYPOTHESIS = False
 else:
     HAS_HYPOTHESIS = True
-    # Neither earlier runs (a database of examples) nor a busy machine (a deadline, a slow draw) decide a test.
+    # Neither earlier runs (a database of examples) nor a busy machine (deadlines) decide a test.
     hypothesis.settings.register_profile(
         "unskew",
         database=None,
@@ -31,7 +31,7 @@ else:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Without hypothesis (on a machine with a GPU, for ``pytest -m gpu``) the files that draw are left out."""
+    """Without hypothesis (``pytest -m gpu`` on a bare machine) the files that draw are left out."""
     if HAS_HYPOTHESIS or collection_path.suffix != ".py":
         return None
     return "\nfrom hypothesis import" in collection_path.read_text(encoding="utf-8") or None

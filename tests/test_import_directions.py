@@ -22,6 +22,7 @@ LAYERS = (
         "seeds",
         "files",
         "manifest",
+        "moving",
         "progress",
         "tables",
         "compiled",

@@ -27,7 +27,7 @@ from unskew.backbones import make_backbone
 from unskew.calibration import make_calibrator
 from unskew.errors import ParameterError, RunFolderError
 from unskew.estimator import Estimator, require, require_types
-from unskew.files import CONFIG, RUN, whole_folder
+from unskew.files import CONFIG, RUN, Found, heal, whole_folder
 from unskew.manifest import MANIFEST, faults, write_manifest
 from unskew.toml_text import to_toml
 from unskew.vocabulary import TEXT, Vocabulary, as_arrow
@@ -57,6 +57,7 @@ class SavedFolder:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        heal(self.folder)
         if not self.folder.is_dir():
             raise RunFolderError("is not a folder", where=str(folder), remedy="give a run folder")
         has_manifest = (self.folder / MANIFEST).is_file()
@@ -235,9 +236,9 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 @contextmanager
-def sealed_folder(folder: Path, *, overwrite: bool) -> Iterator[Path]:
+def sealed_folder(folder: Path, *, overwrite: bool, found: Found | None = None) -> Iterator[Path]:
     """A new run folder, whole or not there (:func:`unskew.files.whole_folder`), with its manifest."""
-    with whole_folder(folder, overwrite=overwrite) as beside:
+    with whole_folder(folder, overwrite=overwrite, found=found) as beside:
         yield beside
         write_manifest(beside)
 

@@ -306,7 +306,7 @@ class TestFile:
 
     def test_it_is_replaced_only_on_request(self, file, model):
         file.write_text("mine")
-        with pytest.raises(ParameterError, match=r"exists already.*--overwrite"):
+        with pytest.raises(RunFolderError, match=r"exists already.*--overwrite"):
             us.export_onnx(model, file)
         assert file.read_text() == "mine"
         assert us.export_onnx(model, file, overwrite=True)["bytes"] == file.stat().st_size

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unskew.errors import DataError, ParameterError
+from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.metrics import CalibrationSketch, ece
 from unskew.metrics import sketch as sketch_module
 
@@ -209,7 +209,7 @@ def test_files_that_are_no_sketch(tmp_path):
     (tmp_path / "cut").write_bytes((tmp_path / "whole").read_bytes()[:-40])
     with pytest.raises(DataError, match="damaged"):
         CalibrationSketch.load(tmp_path / "cut")
-    with pytest.raises(DataError, match="cannot be written"):
+    with pytest.raises(RunFolderError, match="its folder does not exist"):
         sketch.save(tmp_path / "no" / "folder")
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -131,11 +132,12 @@ class TestCells:
         assert counted == {"propensity": 1, "stack": 3}
 
     def test_finished_cells_are_not_made_again_and_new_ones_are_added(self, done, counted, tmp_path):
-        again = run_study(grid(), done.folder, device="cpu")
+        folder = shutil.copytree(done.folder, tmp_path / "copy")
+        again = run_study(grid(), folder, device="cpu")
         assert again.table.to_pylist() == done.table.to_pylist()
         assert counted == {"propensity": 0, "stack": 0}
         more = [*TINY["methods"], {"method": "snips", "params": {"epochs": 2}}]
-        run_study(grid(methods=more), done.folder, device="cpu")
+        run_study(grid(methods=more), folder, device="cpu")
         assert counted == {"propensity": 0, "stack": 1}
 
     def test_small_stacks_give_the_same_numbers(self, done, tmp_path):

@@ -32,9 +32,9 @@ from unskew.audit.stream import (
     stream,
 )
 from unskew.calibration import Calibrator, make_calibrator
-from unskew.errors import DataError, ParameterError, RunFolderError
+from unskew.errors import DataError, ParameterError
 from unskew.estimator import require
-from unskew.files import whole_file
+from unskew.files import NewFile, check_new_file, whole_file
 from unskew.metrics import CalibrationSketch, mean_outcome_over_score, wce
 from unskew.metrics.weights import MOST_CLIPPED_MASS
 from unskew.progress import SILENT, Progress
@@ -194,7 +194,7 @@ def write_weights(
 
 def write_with(
     files: Sequence[Path],
-    target: Path,
+    target: NewFile,
     schema: Schema,
     assign: Assign,
     *,
@@ -216,7 +216,7 @@ def write_with(
 
 def _write(
     files: Sequence[Path],
-    target: Path,
+    target: NewFile,
     schema: Schema,
     assign: Assign,
     p_min: float,
@@ -226,38 +226,31 @@ def _write(
     types = {field.name: field.type for field in schema if field.name not in numbers}
     tracker = progress.task("writing", 100)
     told = rows = 0
-    with whole_file(target) as beside:
-        try:
-            with pa.parquet.ParquetWriter(beside, _extended(schema)) as writer:
-                for batch in stream(files, columns=None, numbers=numbers, types=types):
-                    propensity, fold = assign(batch)
-                    added = (propensity, 1 / np.maximum(propensity, p_min), fold, propensity < p_min)
-                    kept = [
-                        column if column.type == field.type else column.cast(field.type)
-                        for field, column in zip(
-                            schema, batch.record.select(schema.names).columns, strict=True
-                        )
-                    ]
-                    columns = kept + [
-                        pa.array(values, type=field.type) for field, values in zip(ADDED, added, strict=True)
-                    ]
-                    writer.write_batch(pa.record_batch(columns, schema=_extended(schema)))
-                    rows += batch.record.num_rows
-                    tracker.advance(int(100 * batch.done) - told)
-                    told = int(100 * batch.done)
-        except OSError as error:
-            raise RunFolderError(
-                f"cannot be written: {error}",
-                where=str(target),
-                remedy="see to space and permissions there, or choose another place",
-            ) from error
+    with (
+        whole_file(target) as beside,
+        pa.parquet.ParquetWriter(beside, _extended(schema)) as writer,
+    ):
+        for batch in stream(files, columns=None, numbers=numbers, types=types):
+            propensity, fold = assign(batch)
+            added = (propensity, 1 / np.maximum(propensity, p_min), fold, propensity < p_min)
+            kept = [
+                column if column.type == field.type else column.cast(field.type)
+                for field, column in zip(schema, batch.record.select(schema.names).columns, strict=True)
+            ]
+            columns = kept + [
+                pa.array(values, type=field.type) for field, values in zip(ADDED, added, strict=True)
+            ]
+            writer.write_batch(pa.record_batch(columns, schema=_extended(schema)))
+            rows += batch.record.num_rows
+            tracker.advance(int(100 * batch.done) - told)
+            told = int(100 * batch.done)
     tracker.finish()
     return rows
 
 
 def prepared(
     paths: Paths, out: str | Path, *, p_min: float, overwrite: bool, roles: Roles | None = None
-) -> tuple[Path, list[Path], Schema]:
+) -> tuple[NewFile, list[Path], Schema]:
     """The target and the files with their common columns, all checked before the long work."""
     require(
         0 < p_min < 1,
@@ -267,14 +260,9 @@ def prepared(
     target = Path(out)
     if target.suffix != ".parquet":
         raise ParameterError(f"{target} must end in .parquet", remedy="give -o FILE.parquet")
-    if not target.absolute().parent.is_dir():
-        raise RunFolderError("its folder does not exist", where=str(target), remedy="create the folder first")
-    if target.is_dir() or (target.exists() and not overwrite):
-        raise RunFolderError(
-            "exists already", where=str(target), remedy="choose another -o, or give --overwrite"
-        )
+    new = check_new_file(target, overwrite=overwrite)
     files = expand_paths(paths)
-    return target, files, common_schema(files, roles)
+    return new, files, common_schema(files, roles)
 
 
 def common_schema(files: Sequence[Path], roles: Roles | None = None) -> Schema:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from unskew.calibration._grouping import Grouped, Vector, check_scores, group, numeric
 from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.estimator import Estimator, require, require_types
+from unskew.files import whole_file
 
 PROBABILITY_FLOOR = 1e-12
 """Scores are read, and probabilities given, no closer than this to 0 and 1: inverse weights stay finite."""
@@ -152,14 +153,8 @@ class Calibrator(Estimator, ABC):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted calibrator as JSON; read it with :func:`unskew.calibration.load_calibrator`."""
         text = json.dumps(self.to_dict(), indent=1, allow_nan=False)
-        target = Path(path)
-        if not target.parent.is_dir():
-            raise RunFolderError(
-                "the folder does not exist", where=str(target), remedy="create the folder first"
-            )
-        beside = target.with_name(target.name + ".part")
-        beside.write_text(text + "\n", encoding="utf-8")
-        beside.replace(target)
+        with whole_file(Path(path)) as beside:
+            beside.write_text(text + "\n", encoding="utf-8")
 
     def __repr__(self) -> str:
         changed = (

@@ -7,12 +7,15 @@ import io
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NoReturn
+from pathlib import Path
+from typing import NoReturn, cast
+
+from unskew.cli import signals
 
 EXIT_BAD_INPUT = 2
 EXIT_DEFECT = 70
 EXIT_INTERRUPTED = 130
-INTERRUPTED = "unskew: interrupted; nothing was written. Give the same command to start again."
+START_AGAIN = "Give the same command to start again."
 
 LONGEST_MESSAGE = 2000
 """Characters of the one line that an error is."""
@@ -26,17 +29,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A name of a file or a mark of a table that the terminal's encoding lacks must not end the command.
         sys.stdout.reconfigure(errors="replace")
+    placed = _placed()
+    placed.clear()
     try:
         return _guarded(list(sys.argv[1:] if arguments is None else arguments))
     except KeyboardInterrupt:
-        say(INTERRUPTED)
-        return EXIT_INTERRUPTED
+        placed = _placed()
+        written = f"{placed[-1]} is written, and no more" if placed else "nothing was written"
+        say(f"unskew: {signals.what_happened()}; {written}. {START_AGAIN}")
+        return signals.exit_code()
+
+
+def _placed() -> list[Path]:
+    """What was written so far; the module that knows is loaded by whoever writes."""
+    files = sys.modules.get("unskew.files")
+    return [] if files is None else cast("list[Path]", files.PLACED)
 
 
 def interrupted(message: str) -> NoReturn:
     """End after an interrupt with another word than that nothing was written."""
-    say(f"unskew: interrupted; {message}")
-    sys.exit(EXIT_INTERRUPTED)
+    say(f"unskew: {signals.what_happened()}; {message}")
+    sys.exit(signals.exit_code())
 
 
 def _guarded(arguments: list[str]) -> int:
@@ -106,6 +119,8 @@ def entry() -> None:
     """The console script."""
     # Modules are hundreds of thousands of objects and no garbage: to look for it less often saves a tenth.
     gc.set_threshold(COLLECT_EVERY)
+    signals.open_standard_descriptors()
+    signals.listen()
     code = main()
     # Nor is it looked for at the end, when the system takes all memory back at once.
     gc.freeze()

@@ -80,8 +80,7 @@ def audit(
         raise ParameterError("--no-report writes no folder", remedy="leave out --out, or --no-report")
     check_seed(seed)
     target = out or _free_folder(files[0])
-    if not no_report:
-        check_target(target, overwrite=overwrite, kind=AUDIT)
+    found = None if no_report else check_target(target, overwrite=overwrite, kind=AUDIT)
     folders = {} if no_report else {"--out": target}
     check_outputs({"--json": json}, folders=folders, read=table_files(files))
 
@@ -105,7 +104,7 @@ def audit(
         from unskew.report.audit_report import render_audit_report
 
         report = render_audit_report(result)
-        with whole_folder(target, overwrite=overwrite, kind=AUDIT) as beside:
+        with whole_folder(target, overwrite=overwrite, kind=AUDIT, found=found) as beside:
             (beside / "report.html").write_text(report, encoding="utf-8", errors="replace")
             result.sketch.save(beside / "sketch.npz")
             write_json(beside / AUDIT.marker, result.to_dict())

@@ -81,7 +81,7 @@ def run(
     is_file = Path(data).suffix in TABLE_SUFFIXES
     check_seed(seed)
     target = out or Path("runs") / plain_name(f"{Path(data).stem}-{method}", "the dataset and the method,")
-    check_target(target, overwrite=overwrite)
+    found = check_target(target, overwrite=overwrite)
     read = [Path(root or "") / each for each in (data, test) if each] if is_file else []
     check_outputs({"--json": json}, folders={"--out": target}, read=read)
     columns = {
@@ -149,7 +149,7 @@ def run(
         histories=result.histories,
     )
     overview = overview_svg(metrics=result.metrics, sketches=result.sketches)
-    write_run(result, target, report=report, overview=overview, overwrite=overwrite)
+    write_run(result, target, report=report, overview=overview, overwrite=overwrite, found=found)
     if json is not None:
         write_json(json, result.metrics)
     from unskew.cli.tables import print_run

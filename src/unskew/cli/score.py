@@ -28,22 +28,21 @@ def score(
     """Add conversion (mean over seeds), its standard deviation, and the propensity to each pair."""
     if unseen not in ("error", "nan"):
         raise ParameterError(f"--unseen must be error or nan, not {unseen!r}", remedy="give one of these")
-    if out.exists() and not overwrite:
-        raise ParameterError(f"{out} exists already", remedy="choose another -o, or give --overwrite")
-
     if out.suffix not in PARQUET_SUFFIXES:
         raise ParameterError(f"{out} must end in .parquet", remedy="give -o FILE.parquet")
 
     from unskew.cli.places import check_outputs, run_files, table_files
+    from unskew.files import check_new_file
 
     check_outputs({"--out": out}, read=[*run_files(run), *table_files([pairs])])
+    new = check_new_file(out, overwrite=overwrite)
 
     from unskew.study.scoring import score_pairs
 
     rows = score_pairs(
         run,
         Path(pairs),
-        out,
+        new,
         user=user,
         item=item,
         method=method,

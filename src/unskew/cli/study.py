@@ -75,6 +75,8 @@ def _run(grid: Grid, out: Path, device: str, json: Path | None) -> None:
         with progress_bars() as progress:
             result: StudyResult = run_study(grid, out, device=device, progress=progress)
     except KeyboardInterrupt:
+        if not out.exists():
+            raise
         interrupted(f"what was finished is in {out}. {GO_ON}")
     made = summaries(result)
     write_renderings(result.folder, grid.name, made, result.notes)

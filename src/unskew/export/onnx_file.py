@@ -11,7 +11,7 @@ from unskew.debias import Debiaser, load_model
 from unskew.errors import NotFittedError, ParameterError, RunFolderError
 from unskew.export.graph import OPSET, require_onnx, serialised
 from unskew.export.predictions import ITEM, USER, conversion_graph, propensity_graph
-from unskew.files import check_file, whole_file
+from unskew.files import NewFile, check_new_file, whole_file
 from unskew.propensity import Propensity, load_propensity
 
 What = Literal["conversion", "propensity"]
@@ -51,9 +51,11 @@ def export_onnx(model: Debiaser | Propensity, path: str | Path, *, overwrite: bo
     >>> us.export_onnx(model, "model.onnx")["outputs"]         # doctest: +SKIP
     ['conversion']
     """
-    target = Path(path)
     require_onnx()
-    _check_target(target, overwrite)
+    return _export(model, check_new_file(Path(path), overwrite=overwrite))
+
+
+def _export(model: Debiaser | Propensity, target: NewFile) -> dict[str, Any]:
     if isinstance(model, Debiaser):
         _require_fitted(model, "networks_")
         what: What = "conversion"
@@ -84,7 +86,7 @@ def export_onnx(model: Debiaser | Propensity, path: str | Path, *, overwrite: bo
         beside.write_bytes(content)
     return {
         "what": what,
-        "file": str(path),
+        "file": str(target.path),
         "bytes": len(content),
         "opset": OPSET,
         "inputs": [USER, ITEM],
@@ -105,15 +107,15 @@ def export_run(
 ) -> dict[str, Any]:
     """Write a model of a run folder, its main one unless named, or its propensity."""
     require_onnx()
-    _check_target(Path(path), overwrite)
+    target = check_new_file(Path(path), overwrite=overwrite)
     if what == "conversion":
-        return export_onnx(load_model(run, method, device="cpu"), path, overwrite=overwrite)
+        return _export(load_model(run, method, device="cpu"), target)
     propensity = load_propensity(run, device="cpu")
     if propensity is None:
         raise RunFolderError(
             "holds no propensity", where=str(run), remedy="export its conversion model, or give another run"
         )
-    return export_onnx(propensity, path, overwrite=overwrite)
+    return _export(propensity, target)
 
 
 def _require_fitted(model: Debiaser | Propensity, learned: str) -> None:
@@ -133,9 +135,3 @@ def _told_of(propensity: Propensity) -> dict[str, Any]:
         "folds": propensity.design_.replicas,
         "space": propensity.space_,
     }
-
-
-def _check_target(path: Path, overwrite: bool) -> None:
-    check_file(path)
-    if path.exists() and not overwrite:
-        raise ParameterError(f"{path} exists already", remedy="choose another file, or give --overwrite")

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
+from unskew.files import whole_file
 from unskew.metrics import _reference
 from unskew.metrics._grid import Grid, grid
 from unskew.metrics._inputs import Chunk, Names, chunks, reject
@@ -212,21 +213,11 @@ class CalibrationSketch:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one small file (NumPy's npz, no pickle), beside and then moved into place."""
-        target = Path(path)
-        beside = target.with_name(target.name + ".part")
         ids = np.flatnonzero(both(self.sums.rows))
         header = np.array([FORMAT_VERSION, self.bins, self.mantissa_bits])
         contents: dict[str, Any] = {"header": header, "ids": ids, **self.sums.take(ids).arrays()}
-        try:
-            with beside.open("wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **contents)
-            os.replace(beside, target)
-        except OSError as error:
-            raise DataError(
-                f"the sketch cannot be written: {error.strerror}",
-                where=str(target),
-                remedy="choose a folder that exists and can be written",
-            ) from error
+        with whole_file(Path(path)) as beside, beside.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **contents)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CalibrationSketch:

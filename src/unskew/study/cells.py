@@ -8,8 +8,8 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -52,24 +52,39 @@ class CellStore:
 
     @contextmanager
     def opened(self) -> Iterator[CellStore]:
-        """The store for this process alone: two studies at once in a folder are refused."""
+        """The store for this process alone: two studies at once in a folder are refused.
+
+        Of a failure before any cell was finished nothing is left: no lock, no folder that was made for it.
+        """
+        made = [each for each in (self.folder, *self.folder.parents) if not each.exists()]
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             opened = open(self.folder / LOCK, "w", encoding="utf-8", opener=_open_at_once)  # noqa: SIM115
         except OSError as error:
+            _remove_empty(made)
             raise RunFolderError(
                 f"cannot be written: {error.strerror}", where=str(self.folder), remedy="choose another --out"
             ) from error
         with opened as lock:
-            if not _locked(lock.fileno()):
+            if not _locked(lock.fileno()) or not _is_at(lock.fileno(), self.folder / LOCK):
                 raise RunFolderError(
                     "another study is running there",
                     where=str(self.folder),
                     remedy="wait, or choose another --out",
                 )
-            for left in self.folder.glob(".*.partial-*"):
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
-            yield self
+            try:
+                for left in self.folder.glob(".*.partial-*"):
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+                yield self
+            except BaseException:
+                if self.is_empty() and made:
+                    (self.folder / LOCK).unlink(missing_ok=True)
+                    _remove_empty(made)
+                raise
+
+    def is_empty(self) -> bool:
+        """Whether no cell was ever finished."""
+        return all(each.name.startswith(".") for each in self.folder.iterdir())
 
     def path(self, key: str) -> Path:
         """The file of a cell."""
@@ -203,6 +218,20 @@ def _plain(value: Any) -> Any:
 def _open_at_once(path: str, flags: int) -> int:
     """Open a file; a pipe, which would wait for somebody to read it, is an error."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether the lock is still that of its place: another process may have removed it just now."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _locked(descriptor: int) -> bool:

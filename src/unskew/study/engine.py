@@ -68,11 +68,17 @@ def run_study(grid: Grid, out: Path, *, device: str = "auto", progress: Progress
     engine = Engine(grid, CellStore(out / CELLS), device)
     engine.check()
     # Nothing is written before data, device and parameters are known to be good.
+    is_new = not (out / GRID).exists()
     with engine.store.opened():
-        with whole_file(out / GRID) as beside:
-            beside.write_text(json.dumps(grid.model_dump(), indent=1) + "\n", encoding="utf-8")
-        engine.run(progress)
-        rows = list(engine.rows())
+        try:
+            with whole_file(out / GRID) as beside:
+                beside.write_text(json.dumps(grid.model_dump(), indent=1) + "\n", encoding="utf-8")
+            engine.run(progress)
+            rows = list(engine.rows())
+        except BaseException:
+            if is_new and engine.store.is_empty():
+                (out / GRID).unlink(missing_ok=True)
+            raise
     table = long_table(rows)
     write_tables(out, table)
     return StudyResult(grid, table, out, tuple(notes(grid, rows)))

@@ -10,18 +10,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from unskew.debias.core.storage import write_models
-from unskew.files import write_json
+from unskew.files import Found, write_json
 from unskew.propensity.storage import write_propensity
 from unskew.saved import sealed_folder, write_config
 from unskew.study.run import RunResult
 from unskew.vocabulary import as_arrow
 
 
-def write_run(result: RunResult, folder: Path, *, report: str, overview: str, overwrite: bool) -> None:
+def write_run(
+    result: RunResult,
+    folder: Path,
+    *,
+    report: str,
+    overview: str,
+    overwrite: bool,
+    found: Found | None = None,
+) -> None:
     """Write ``config.toml``, ``model.safetensors``, ``calibrator.json``, ``propensities.parquet``,
     ``metrics.json``, ``report.html``, its first picture as ``overview.svg``, the propensity's weights, the
     vocabularies, and the manifest of all these."""
-    with sealed_folder(folder, overwrite=overwrite) as beside:
+    with sealed_folder(folder, overwrite=overwrite, found=found) as beside:
         config = {
             "main": result.config.method,
             "run": result.config.to_dict(),

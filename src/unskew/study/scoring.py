@@ -12,7 +12,7 @@ from unskew.columns import column_of, frame_of
 from unskew.datasets.dataset import errors_name
 from unskew.debias import load_model
 from unskew.errors import DataError
-from unskew.files import whole_file
+from unskew.files import NewFile, whole_file
 from unskew.propensity import load_propensity
 from unskew.saved import SavedFolder
 from unskew.tables import read_table
@@ -24,7 +24,7 @@ ADDED = ("conversion", "conversion_std", "propensity")
 def score_pairs(
     run: Path,
     pairs: Path,
-    out: Path,
+    out: Path | NewFile,
     *,
     user: str | None = None,
     item: str | None = None,

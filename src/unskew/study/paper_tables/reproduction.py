@@ -21,7 +21,6 @@ from unskew.calibration import make_calibrator
 from unskew.datasets import Dataset, load
 from unskew.debias import Debiaser, make_method
 from unskew.evaluation import Evaluated, evaluate_users
-from unskew.files import whole_file
 from unskew.metrics import CalibrationSketch, ece
 from unskew.progress import SILENT, Progress
 from unskew.propensity import MCDropout, Propensity, Uncertainty
@@ -207,8 +206,7 @@ class Reproduction:
         rows: NDArray[np.float64],
         sketch: CalibrationSketch,
     ) -> None:
-        with whole_file(path) as beside:
-            sketch.save(beside)
+        sketch.save(path)
         self.store.write(key, {"figures": {n: list(v) for n, v in figures.items()}}, {"rows": rows})
 
     def method(self, name: str, weighted: bool) -> Debiaser:

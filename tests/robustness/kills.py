@@ -1,0 +1,212 @@
+"""Kills a process at each of its steps, one after another: before every system call that touches a folder.
+
+Run as a script (``python kills.py SCENARIO FOLDER``), so that it forks before anything has threads. The steps
+are Python's own audit events, so that none has to be listed by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 120
+"""Seconds after which a child that hangs is ended, and told as such."""
+
+
+def touches(arguments: tuple[Any, ...], folder: str) -> bool:
+    return any(
+        isinstance(each, str | bytes | os.PathLike) and folder in os.fsdecode(each) for each in arguments
+    )
+
+
+def killed_at(step: int, folder: Path, work: Callable[[], object]) -> tuple[int, str]:
+    """Do the work in a child that is killed before that step; by what signal it ended, or 0, and where."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(PATIENCE)
+        seen = 0
+
+        def hook(event: str, arguments: tuple[Any, ...]) -> None:
+            nonlocal seen
+            if event.startswith(("os.", "open", "shutil.", "fcntl.")) and (
+                event == "fcntl.flock" or touches(arguments, str(folder))
+            ):
+                seen += 1
+                if seen > step:
+                    os.write(writer, event.encode())
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(hook)
+        code = 1
+        try:
+            code = int(work() or 0)
+        finally:
+            os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader) as told:
+        event = told.read()
+    _, status = os.waitpid(child, 0)
+    assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0, f"exit code {os.WEXITSTATUS(status)}"
+    return (os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0), event
+
+
+def content(place: Path) -> Any:
+    """All that is at a place: bytes by name, bytes, or None."""
+    if place.is_dir():
+        return {path.name: path.read_bytes() for path in place.iterdir()}
+    return place.read_bytes() if place.exists() else None
+
+
+def check_each_step(
+    place: Path,
+    work: Callable[[], object],
+    *,
+    old: Any,
+    is_new: Callable[[Any], bool],
+    restore: Callable[[], object],
+    heal: Callable[[], object] = lambda: None,
+) -> dict[str, int]:
+    """Kill before each step: the whole old or the whole new is there; the next command leaves no more.
+
+    ``heal`` is what any next command does first. Gives how often each step was met, and how it ended.
+    """
+    steps: dict[str, int] = {}
+    step = 0
+    while True:
+        restore()
+        ended, event = killed_at(step, place.parent, work)
+        heal()
+        found = content(place)
+        assert found == old or is_new(found), f"after {event} (step {step}) there is {found!r:.300}"
+        if ended == 0:
+            assert is_new(found)
+            return steps
+        assert ended == signal.SIGKILL, f"after {event} (step {step}) it was ended by {ended}"
+        outcome = "old" if found == old else "new"
+        steps[f"{event} {outcome}"] = steps.get(f"{event} {outcome}", 0) + 1
+        code = work()
+        assert not code
+        assert is_new(content(place)), f"the next command after {event} (step {step})"
+        left = sorted(path.name for path in place.parent.iterdir() if path.name.startswith("."))
+        assert not left, f"the next command after {event} (step {step}) left {left}"
+        step += 1
+
+
+def files(scenario: str, folder: Path) -> dict[str, int]:
+    """The primitives of ``unskew.files``, without anything else."""
+    import unskew.files
+    import unskew.moving
+    from unskew.files import check_new_file, check_target, whole_file, whole_folder
+
+    what, existing, system = scenario.split("-")
+    if system == "plain":
+        unskew.files.exchange = lambda *_: False
+        unskew.moving._libc_renameat2 = lambda: None
+    place = folder / "place"
+    old = None
+    config = b'unskew = "1"\nformat = 2\n'
+    if existing == "over":
+        old = (
+            {"config.toml": config, "model.safetensors": b"old" * 1000} if what == "folder" else b"old" * 1000
+        )
+
+    def restore() -> None:
+        for each in folder.iterdir():
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        if isinstance(old, dict):
+            place.mkdir()
+            for name, text in old.items():
+                (place / name).write_bytes(text)
+        elif old is not None:
+            place.write_bytes(old)
+
+    if what == "folder":
+        new = {"config.toml": config, "model.safetensors": b"new" * 1000}
+
+        def work() -> None:
+            with whole_folder(place, overwrite=True) as beside:
+                for name, text in new.items():
+                    (beside / name).write_bytes(text)
+
+        return check_each_step(
+            place,
+            work,
+            old=old,
+            is_new=lambda found: found == new,
+            restore=restore,
+            heal=lambda: check_target(place, overwrite=True),
+        )
+
+    def work_on_file() -> None:
+        with whole_file(check_new_file(place, overwrite=True)) as beside:
+            beside.write_bytes(b"new" * 1000)
+
+    return check_each_step(
+        place, work_on_file, old=old, is_new=lambda found: found == b"new" * 1000, restore=restore
+    )
+
+
+def verb(scenario: str, folder: Path) -> dict[str, int]:
+    """A verb with ``--overwrite``; its inputs lie in ``folder``, its output in ``folder/out``.
+
+    Only steps at the output are killed. What differs from run to run is left out of what is new.
+    """
+    import contextlib
+    import io
+
+    import unskew.report
+    import unskew.report.audit_report
+    from unskew.cli import main
+
+    # Figures take a second each, and touch no output.
+    unskew.report.audit_report.render_audit_report = lambda result: "<html></html>"
+    unskew.report.render_run_report = lambda **told: "<html></html>"
+    unskew.report.overview_svg = lambda **told: "<svg/>"
+    commands = {
+        "audit": ["audit", "log.csv", "--score", "p", "--outcome", "o", "--out", "out/place"],
+        "weights": ["weights", "log.csv", "--score", "p", "--outcome", "o", "-o", "out/place.parquet"],
+        "score": ["score", "run", "pairs.csv", "-o", "out/place.parquet"],
+        "export": ["export", "run", "-o", "out/place"],
+        "run": [
+            *("run", "--data", "clicks.csv", "--backbone", "mf", "--seeds", "1", "--crossfit", "2"),
+            *("--propensity-epochs", "1", "--method", "naive", "--out", "out/place"),
+        ],
+    }
+    os.chdir(folder)
+    command = [*commands[scenario], "--overwrite"]
+    place = folder / commands[scenario][-1]
+
+    def work() -> int:
+        with contextlib.redirect_stdout(io.StringIO()):
+            return main(command)
+
+    assert work() == 0
+    new = content(place)
+    old = {**new, "report.html": b"old"} if isinstance(new, dict) else b"old"
+
+    def restore() -> None:
+        shutil.rmtree(folder / "out")
+        place.parent.mkdir()
+        if isinstance(old, dict):
+            place.mkdir()
+            for name, text in old.items():
+                (place / name).write_bytes(text)
+        else:
+            place.write_bytes(old)
+
+    def is_new(found: Any) -> bool:
+        return found.keys() == new.keys() and found != old if isinstance(new, dict) else found == new
+
+    return check_each_step(place, work, old=old, is_new=is_new, restore=restore)
+
+
+if __name__ == "__main__":
+    of_what = verb if "-" not in sys.argv[1] else files
+    print(json.dumps(of_what(sys.argv[1], Path(sys.argv[2]))))

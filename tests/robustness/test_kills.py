@@ -1,0 +1,376 @@
+"""Kills, signals, two writers, full disks, missing rights and closed descriptors.
+
+The whole old or the whole new is in place, the next command leaves nothing else, and what can be told is one
+line. ``make kills`` adds random kills of every verb.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import unskew as us
+from unskew.files import AUDIT, RUN
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and rights as on POSIX")
+
+KILLS = Path(__file__).with_name("kills.py")
+RANDOM_KILLS = 25
+
+COMMANDS = {
+    "run": "run --data clicks.csv --backbone mf --seeds 1 --crossfit 2 --propensity-epochs 1 --method naive"
+    " --out out/place",
+    "audit": "audit log.csv --score p --outcome o --out out/place",
+    "weights": "weights log.csv --score p --outcome o -o out/place.parquet",
+    "score": "score run pairs.csv -o out/place.parquet",
+    "export": "export run -o out/place",
+}
+
+BEFORE_ENTRY = """
+import os, resource, signal, sys, time
+
+STEP = {step!r}  # The first touch of what lies beside the output: checks are done, writing begins.
+done = False
+
+def hook(event, arguments):
+    global done
+    touches = any(isinstance(each, (str, os.PathLike)) and STEP in os.fspath(each) for each in arguments)
+    if touches and event in ("open", "os.mkdir") and not done:
+        done = True
+        {action}
+
+if STEP:
+    sys.addaudithook(hook)
+import unskew.report, unskew.report.audit_report
+# Figures take seconds, and touch no output.
+unskew.report.audit_report.render_audit_report = lambda result: "<html></html>"
+unskew.report.render_run_report = lambda **told: "<html></html>"
+unskew.report.overview_svg = lambda **told: "<svg/>"
+{first}
+from unskew.cli import entry
+entry()
+"""
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """A log to audit, clicks to train on, a saved model and pairs to score."""
+    folder = tmp_path_factory.mktemp("inputs")
+    draw = np.random.default_rng(0)
+    rows = [f"{p:.4f},{int(draw.random() < p)}\n" for p in draw.uniform(0.1, 0.9, 400)]
+    (folder / "log.csv").write_text("p,o\n" + "".join(rows), encoding="utf-8")
+    log = us.load("synthetic", n_users=12, n_items=20, density=0.3).train
+    pairs = zip(log.user, log.item, log.known_conversion().astype(int), strict=True)
+    clicks = "".join(f"{user},{item},{bought}\n" for user, item, bought in pairs)
+    (folder / "clicks.csv").write_text("user,item,conversion\n" + clicks, encoding="utf-8")
+    (folder / "pairs.csv").write_text("user,item\n1,2\n3,4\n", encoding="utf-8")
+    us.Naive(backbone=us.MF(dim=2), epochs=1).fit(log).save(folder / "run")
+    return folder
+
+
+@pytest.fixture
+def here(inputs, tmp_path):
+    shutil.copytree(inputs, tmp_path / "here")
+    (tmp_path / "here" / "out").mkdir()
+    return tmp_path / "here"
+
+
+def arguments(verb: str, *more: str) -> list[str]:
+    return [*COMMANDS[verb].split(), *more]
+
+
+def started(
+    here: Path, command: list[str], *, step: str = "", action: str = "pass", first: str = "", **more
+) -> subprocess.Popen[bytes]:
+    """The command line, with something done before it or at its first step beside the output."""
+    code = BEFORE_ENTRY.format(step=step, action=action, first=first)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-c", code, *command], cwd=here, env=environment, **streams)
+
+
+def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    """Exit code and what was said on standard error."""
+    _, error = process.communicate()
+    return process.returncode, (error or b"").decode()
+
+
+def content(place: Path):
+    """All that is at a place, by name."""
+    return {
+        path.relative_to(place).as_posix(): path.read_bytes() for path in place.rglob("*") if path.is_file()
+    }
+
+
+def place_of(here: Path, verb: str) -> Path:
+    return here / COMMANDS[verb].split()[-1]
+
+
+def put_old(here: Path, verb: str) -> None:
+    """An earlier output, as far as it is looked at."""
+    place = place_of(here, verb)
+    if verb in ("run", "audit"):
+        kind = RUN if verb == "run" else AUDIT
+        place.mkdir()
+        text = 'unskew = "1"\nformat = 2\n' if verb == "run" else json.dumps(dict.fromkeys(kind.keys))
+        (place / kind.marker).write_text(text, encoding="utf-8")
+    else:
+        place.write_text("old", encoding="utf-8")
+
+
+def some_by_default(*verbs: str) -> list[Any]:
+    """All verbs; those that are not named in ``make kills`` alone, because each takes seconds to start."""
+    return [each if each in verbs else pytest.param(each, marks=pytest.mark.hostile) for each in COMMANDS]
+
+
+@pytest.mark.parametrize("system", ["linux", "plain"])
+@pytest.mark.parametrize("existing", ["over", "new"])
+@pytest.mark.parametrize("what", ["folder", "file"])
+def test_killed_before_each_step_the_old_or_the_new_is_there(tmp_path, what, existing, system):
+    """``plain``: a system without Linux's renames, where two steps take the place of one."""
+    command = [sys.executable, KILLS, f"{what}-{existing}-{system}", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    met = json.loads(done.stdout)
+    assert {each.split()[1] for each in met} == {"old", "new"}
+    assert sum(met.values()) >= 10
+
+
+@pytest.mark.parametrize("verb", some_by_default("weights"))
+def test_a_verb_killed_before_each_step_leaves_the_old_or_the_new(here, verb):
+    if verb == "export":
+        pytest.importorskip("onnx")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, KILLS, verb, here]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert {each.split()[1] for each in json.loads(done.stdout)} == {"old", "new"}
+
+
+@pytest.mark.parametrize(
+    ("verb", "name"), [("audit", "SIGTERM"), ("weights", "SIGHUP"), ("weights", "SIGINT")]
+)
+def test_a_signal_is_one_line_and_leaves_nothing(here, verb, name):
+    number = getattr(signal, name)
+    process = started(here, arguments(verb), step=".place", action=f"os.kill(os.getpid(), {int(number)})")
+    code, said = ended(process)
+    how = "interrupted" if name == "SIGINT" else f"ended by {name}"
+    assert said == f"unskew: {how}; nothing was written. Give the same command to start again.\n"
+    assert code == 128 + number
+    assert not list((here / "out").iterdir())
+
+
+def test_what_was_written_before_a_signal_is_told(here):
+    command = arguments("weights", "--json", "told.json")
+    process = started(here, command, step=".told.json", action="os.kill(os.getpid(), signal.SIGTERM)")
+    code, said = ended(process)
+    assert code == 128 + signal.SIGTERM
+    assert said.startswith("unskew: ended by SIGTERM; out/place.parquet is written, and no more. ")
+    assert [path.name for path in (here / "out").iterdir()] == ["place.parquet"]
+    assert not (here / "told.json").exists()
+
+
+def test_a_signal_that_was_ignored_from_the_beginning_stays_so(here):
+    process = started(
+        here,
+        arguments("weights"),
+        step=".place",
+        action="os.kill(os.getpid(), signal.SIGHUP)",
+        first="signal.signal(signal.SIGHUP, signal.SIG_IGN)",
+    )
+    assert ended(process) == (0, "")
+
+
+@pytest.mark.parametrize("more", [[], ["--overwrite"]], ids=["new", "overwrite"])
+@pytest.mark.parametrize("verb", ["audit", "weights"])
+def test_of_two_writers_one_wins_and_the_other_is_told(here, verb, more):
+    """The first waits, ready to write, until the second has written."""
+    if more:
+        put_old(here, verb)
+    os.mkfifo(here / "go")
+    first = started(here, arguments(verb, *more), step=".place", action="open('go').read()")
+    with (here / "go").open("w"):  # Opens when the first has come there.
+        assert ended(started(here, arguments(verb, *more))) == (0, "")
+        written = content(here / "out")
+    code, said = ended(first)
+    assert code == 2
+    assert "another process wrote there meanwhile, and what it wrote was left. To fix: " in said
+    assert said.count("\n") == 1
+    assert content(here / "out") == written
+
+
+def test_standard_output_is_appended_to(here):
+    (here / "log").write_text("before\n")
+    for _ in range(2):
+        with (here / "log").open("a") as log:
+            command = [*COMMANDS["audit"].split()[:-2], "--no-report", "--json", "/dev/stdout"]
+            assert ended(started(here, command, stdout=log)) == (0, "")
+    text = (here / "log").read_text()
+    assert text.startswith("before\n{")
+    assert text.count('"verdict"') == 2
+    assert sorted(path.name for path in here.iterdir() if "log" in path.name) == ["log", "log.csv"]
+
+
+LIMIT = "resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))"
+
+
+@pytest.mark.parametrize("more", [[], ["--overwrite"]], ids=["new", "overwrite"])
+@pytest.mark.parametrize("verb", some_by_default("audit", "weights"))
+def test_a_disk_that_is_full_is_one_line_and_leaves_what_was_there(here, verb, more):
+    """A limit on the size of files meets every writer as a full disk does: in the middle of a write."""
+    if verb == "export":
+        pytest.importorskip("onnx")
+    if more:
+        put_old(here, verb)
+    before = content(here)
+    code, said = ended(started(here, arguments(verb, *more), step=".place", action=LIMIT))
+    assert (code, said.count("\n")) == (2, 1), said
+    assert "cannot be written: File too large. To fix: " in said
+    assert content(here) == before
+    assert [path.name for path in (here / "out").iterdir()] == ([place_of(here, verb).name] if more else [])
+
+
+def test_a_full_disk_leaves_no_part_of_a_sketch(tmp_path):
+    code = (
+        "import resource, sys, numpy as np\n"
+        "from unskew.metrics import CalibrationSketch\n"
+        "draw = np.random.default_rng(0).random(5000)\n"
+        "sketch = CalibrationSketch.of(score=draw, outcome=np.tile([0, 1], 2500))\n"
+        f"{LIMIT}\n"
+        "try:\n    sketch.save('s.npz')\n"
+        "except Exception as error:\n    sys.exit(str(error))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stderr.startswith("s.npz: cannot be written: File too large. To fix: ")
+    assert not list(tmp_path.iterdir())
+
+
+AS_NOBODY = """
+from unskew.cli import main
+code = main([*sys.argv[1:-1], "warm/" + sys.argv[-1].split("/")[-1]])  # All that is loaded is loaded.
+assert code == 0
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+"""
+
+
+@pytest.mark.parametrize("verb", some_by_default("audit", "weights"))
+def test_without_rights_it_is_one_line(here, verb):
+    """As root, the process gives its rights away first; the inputs can be read, the outputs not written."""
+    if verb == "export":
+        pytest.importorskip("onnx")
+    is_root = os.geteuid() == 0
+    (here / "warm").mkdir()
+    for folder in (here, *here.parents[:3]) if is_root else ():
+        folder.chmod(folder.stat().st_mode | 0o055)
+    (here / "out").chmod(0o555)
+    try:
+        code, said = ended(started(here, arguments(verb), first=AS_NOBODY if is_root else ""))
+    finally:
+        (here / "out").chmod(0o755)
+    assert (code, said.count("\n")) == (2, 1), said
+    assert "cannot write into" in said
+    assert "To fix: " in said
+    assert not list((here / "out").iterdir())
+
+
+@pytest.mark.parametrize("closed", [(1,), (0, 1, 2)])
+def test_closed_descriptors_end_nothing_and_get_into_no_file(here, closed):
+    first = "".join(f"os.close({each})\n" for each in closed)
+    streams = {"stdin": subprocess.DEVNULL}
+    # Closed before Python makes its streams, as a shell's >&- does.
+    code = f"import os, sys\n{first}os.execv(sys.executable, [sys.executable, '-m', 'unskew', *sys.argv[1:]])"
+    for command, expected in ((arguments("weights"), 0), (arguments("weights"), 2)):
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *command],
+            cwd=here,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            **streams,
+        )
+        assert process.communicate(timeout=300)[1].count(b"\n") == (0 if 2 in closed else expected == 2)
+        assert process.returncode == expected
+    assert [path.name for path in (here / "out").iterdir()] == ["place.parquet"]
+    assert len(pq.read_table(here / "out" / "place.parquet")) == 400
+
+
+@pytest.mark.parametrize("cells", [False, True])
+def test_a_study_that_is_refused_leaves_no_lock_and_no_grid(tmp_path, monkeypatch, cells):
+    """Refused in the middle: of the first cell nothing is left, later ones go on where they were."""
+    from unskew.errors import TrainingError
+    from unskew.study.cells import CellStore
+    from unskew.study.engine import Engine, run_study
+    from unskew.study.grid import Grid
+
+    grid = Grid(name="g", datasets=["synthetic"], propensities=["constant"], methods=[], seeds=1)
+
+    def refuse(self, progress):
+        if cells:
+            self.store.write("finished", {})
+        raise TrainingError("the data cannot be split", remedy="give more")
+
+    monkeypatch.setattr(Engine, "run", refuse)
+    with pytest.raises(TrainingError):
+        run_study(grid, tmp_path / "studies" / "g", device="cpu")
+    if cells:
+        assert CellStore(tmp_path / "studies" / "g" / "cells").has("finished")
+        assert (tmp_path / "studies" / "g" / "grid.json").is_file()
+    else:
+        assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_random_kills_leave_the_old_or_the_new_and_the_next_command_heals(here, verb, request):
+    """Half of them at any time, half within milliseconds of what lies beside the output appearing."""
+    if verb == "export":
+        pytest.importorskip("onnx")
+    chosen = random.Random(f"{verb} {request.config.getoption('randomly_seed', 0)}")
+    command, place = arguments(verb, "--overwrite"), place_of(here, verb)
+    start = time.monotonic()
+    assert ended(started(here, command))[0] == 0
+    takes = time.monotonic() - start
+    names = {path.name for path in place.iterdir()} if place.is_dir() else None
+    outcomes = {"old": 0, "new": 0}
+    for number in range(RANDOM_KILLS):
+        before, mark = content(here / "out"), place.stat().st_ino
+        process = started(here, command)
+        until = time.monotonic() + chosen.uniform(0, 1.1 * takes)
+        near = number % 2 == 0
+        while process.poll() is None:
+            beside = [path for path in (here / "out").iterdir() if path.name.startswith(".")]
+            if (near and beside) or (not near and time.monotonic() >= until):
+                break
+            time.sleep(0.001)
+        if near:
+            time.sleep(chosen.uniform(0, 0.02))
+        process.kill()
+        ended(process)
+        if place.stat().st_ino == mark:
+            assert {name: text for name, text in content(here / "out").items() if name[0] != "."} == before
+            outcomes["old"] += 1
+        else:
+            outcomes["new"] += 1
+        if names is not None:
+            assert {path.name for path in place.iterdir()} == names
+            if verb == "run":
+                assert us.load_model(place).name == "naive"
+        code, said = ended(started(here, command))
+        assert (code, said) == (0, "")
+        assert [path.name for path in (here / "out").iterdir()] == [place.name]
+    print(f"{verb}: {RANDOM_KILLS} kills, {outcomes}")
