@@ -440,8 +440,13 @@ class TestModels:
         ):
             with pytest.raises((DataError, ParameterError, NotFittedError), match=message):
                 us.compare({"naive": model, "other": other}, log, propensity=0.2)
-        with pytest.raises(DataError, match=r"not the log that the model was trained on.*held_out='all'"):
-            us.off_policy_estimates(model, log.take(np.arange(100)), propensity=0.2)
+        other = self.fit(data, log=log.take(np.arange(len(log)) % 3 > 0), validation_share=0.15)
+        assert other.split_.held_out == model.split_.held_out
+        with pytest.raises(DataError, match="held out different rows: they were trained on different logs"):
+            us.compare({"naive": model, "other": other}, log, propensity=0.2)
+        trained_on = np.setdiff1d(np.arange(len(log)), model.validation_rows(log))
+        with pytest.raises(DataError, match=r"none of these clicks was held out.*held_out='all'"):
+            us.off_policy_estimates(model, log.take(trained_on), propensity=0.2)
         new = us.off_policy_estimates(model, data.test, propensity=0.2, held_out="all", resamples=20)
         assert new["nll"].rows == len(data.test)
 

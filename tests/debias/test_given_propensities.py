@@ -141,7 +141,9 @@ def test_an_estimator_that_is_not_fitted_is_told(log):
 
 
 def test_sums_over_all_pairs_refuse_the_propensity_of_a_sample(log):
-    sampled = us.Propensity(backbone=us.MF(dim=2), crossfit=2, epochs=1, negatives=1, population="sampled").fit(log)
+    sampled = us.Propensity(
+        backbone=us.MF(dim=2), crossfit=2, epochs=1, negatives=1, population="sampled"
+    ).fit(log)
     with pytest.raises(ParameterError, match=r"1:k negatives without the logit offset.*population='D'"):
         given(log, sampled, full_space=True)
     corrected = us.Propensity(backbone=us.MF(dim=2), crossfit=2, epochs=1, negatives=1).fit(log)

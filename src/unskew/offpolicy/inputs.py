@@ -183,5 +183,10 @@ def _validation_rows(models: Mapping[str, Any], log: Log, seeds: tuple[int, ...]
             f"the models held out different numbers of rows: {shown}",
             remedy="fit them with the same validation_share",
         )
-    rows = {name: np.sort(model.split_.rows(log, seeds), axis=1) for name, model in models.items()}
-    return next(iter(rows.values()))
+    splits = {model.split_ for model in models.values()}
+    if len(splits) > 1:
+        raise DataError(
+            "the models held out different rows: they were trained on different logs",
+            remedy="fit them on the same log",
+        )
+    return np.sort(splits.pop().rows(log, seeds), axis=1)

@@ -37,7 +37,7 @@ class Fitted(Method):
         self.networks_ = trained.networks
         self.history_ = trained.history
         self.validation_loss_ = trained.validation_loss
-        self.split_: Split | None = trained.split
+        self.split_: Split | None = Split.of(log, self.seeds_, trained.held_out)
         self.collapsed_: tuple[Collapsed, ...] = trained.collapsed(self.seeds_)
 
     def predict(self, log: Log) -> NDArray[np.float64]:
@@ -64,7 +64,11 @@ class Fitted(Method):
         return result
 
     def validation_rows(self, log: Log) -> NDArray[np.int64]:
-        """Numbers ``[seeds, n]`` of the training log's rows that each seed held out to choose its epoch."""
+        """Numbers ``[seeds, n]`` of a log's rows that each seed held out to choose its epoch.
+
+        Which clicks those are follows from the pairs' ids: the log may be the one of training, in any order,
+        read again, or a part of it.
+        """
         self._require_fitted("networks_")
         if self.split_ is None:
             raise ParameterError(

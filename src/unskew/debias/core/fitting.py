@@ -14,7 +14,6 @@ from unskew.debias.core.method import Method
 from unskew.debias.core.observed import Observed
 from unskew.debias.core.passes import passes_of
 from unskew.debias.core.setting import Setting
-from unskew.debias.core.split import Split
 from unskew.debias.core.stacking import share_of_propensities, stacked_propensities
 from unskew.debias.core.trained import Networks, Trained, untrained
 from unskew.debias.core.validation import validation_loss
@@ -116,6 +115,6 @@ def _train_at_once(
         setting=setting,
         history=history,
         validation_loss=None if validate is None else validate().tolist(),
-        split=Split.of(log, held_out.shape[1]),
+        held_out=held_out.shape[1],
         learned=learned_by_towers(method, setting, validate, data.population),
     )

@@ -13,7 +13,7 @@ from torch import Tensor
 from unskew.debias.core.given import GivenPropensities
 from unskew.debias.core.plans import Loss
 from unskew.debias.core.setting import Batch, Setting
-from unskew.debias.core.split import shuffled_clicks
+from unskew.debias.core.split import split_clicks
 from unskew.errors import DataError
 from unskew.log import Log
 from unskew.training import Draw, Population
@@ -26,6 +26,7 @@ class Observed:
         self, log: Log, given: GivenPropensities | None, seeds: tuple[int, ...], device: torch.device
     ) -> None:
         clicked = log.clicked
+        self._log = log
         self.seeds = seeds
         self.device = device
         self.population = Population(log, device)
@@ -37,14 +38,14 @@ class Observed:
         self.everywhere = None if given is None or given.everywhere is None else _on(given.everywhere, device)
 
     def split(self, validation_share: float) -> tuple[Tensor, Tensor]:
-        """Training and validation positions ``[R, n]`` in O, by each seed's own permutation."""
+        """Training and validation positions ``[R, n]`` in O, by a hash of the pairs' ids and each seed."""
         size = len(self.conversion)
         held = round(validation_share * size)
         if size - held < 1 or (validation_share > 0 and held < 1):
             raise DataError(f"{size} clicked rows are too few to split", remedy="give more data")
-        order = np.stack([shuffled_clicks(size, seed) for seed in self.seeds])
-        rows = torch.as_tensor(order, device=self.device)
-        return rows[:, held:].contiguous(), rows[:, :held].contiguous()
+        parts = [split_clicks(self._log, seed, held) for seed in self.seeds]
+        training, held_out = (np.stack(each) for each in zip(*parts, strict=True))
+        return torch.as_tensor(training, device=self.device), torch.as_tensor(held_out, device=self.device)
 
     def observed(self, rows: Tensor) -> Batch:
         """A batch of O from positions ``[R, B]``."""

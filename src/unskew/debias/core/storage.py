@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from unskew.debias.core.split import Split
 from unskew.debias.core.trained import untrained
 from unskew.debias.table import METHODS
 from unskew.errors import RunFolderError
+from unskew.files import CONFIG
 from unskew.metrics.collapse import Collapsed
 from unskew.saved import (
     SavedFolder,
@@ -53,7 +53,7 @@ def write_models(folder: Path, models: Mapping[str, Fitted]) -> dict[str, Any]:
                 "method": model.name,
                 "seeds": list(model.seeds_),
                 "collapsed": [list(each) for each in model.collapsed_],
-                **({} if model.split_ is None else {"split": asdict(model.split_)}),
+                **({} if model.split_ is None else {"split": _split_table(model.split_)}),
                 "params": params_table(model),
             }
             for key, model in models.items()
@@ -114,6 +114,14 @@ def _restored(saved: SavedFolder, *at: str) -> Debiaser:
     return saved.restored(METHODS[name], *at, "params")
 
 
+def _split_table(split: Split) -> dict[str, Any]:
+    return {"held_out": split.held_out, "thresholds": list(split.thresholds)}
+
+
 def _split(saved: SavedFolder, *at: str) -> Split:
-    digest, held_out = (saved.told(*at, "split", name, kind=int) for name in ("digest", "held_out"))
-    return Split(digest=digest, held_out=held_out)
+    held_out = saved.told(*at, "split", "held_out", kind=int)
+    thresholds = saved.told(*at, "split", "thresholds", kind=list)
+    wanted = len(saved.seeds(*at, "seeds")) if held_out else 0
+    if len(thresholds) != wanted or not all(type(each) is int for each in thresholds):
+        raise saved.damaged(CONFIG, f"{'.'.join(at)}.split.thresholds is {thresholds!r}")
+    return Split(held_out=held_out, thresholds=tuple(thresholds))

@@ -10,7 +10,6 @@ import torch
 from unskew.backbones import Network
 from unskew.debias.core.method import Method
 from unskew.debias.core.setting import Setting
-from unskew.debias.core.split import Split
 from unskew.debias.core.stacking import joined_setting, share_of_history, share_of_network, share_of_setting
 from unskew.metrics.collapse import Collapsed, Learned
 from unskew.seeds import stream
@@ -29,7 +28,8 @@ class Trained:
     history: History
     validation_loss: list[float] | None
     """Of each replica at its chosen epoch; None where nothing was held out."""
-    split: Split
+    held_out: int
+    """Clicks of each seed that trained nothing."""
     learned: dict[str, list[Learned]]
     """What each replica's towers learned, by the tower's name."""
 
@@ -46,7 +46,7 @@ class Trained:
             setting=joined_setting([part.setting for part in parts], networks, seeds),
             history=join_histories([part.history for part in parts]),
             validation_loss=[loss for part in losses for loss in part] if losses else None,
-            split=parts[0].split,
+            held_out=parts[0].held_out,
             learned={
                 tower: [each for part in parts for each in part.learned[tower]] for tower in parts[0].learned
             },
@@ -62,7 +62,7 @@ class Trained:
             setting=share_of_setting(self.setting, networks, replicas, seeds),
             history=share_of_history(self.history, replicas),
             validation_loss=None if self.validation_loss is None else self.validation_loss[replicas],
-            split=self.split,
+            held_out=self.held_out,
             learned={tower: of_replicas[replicas] for tower, of_replicas in self.learned.items()},
         )
 

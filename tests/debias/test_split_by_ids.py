@@ -1,0 +1,93 @@
+"""Which clicks a model held out follows from their ids: the same in any order, part or file of the log."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import unskew as us
+from unskew.debias.core.split import pair_keys, split_clicks
+
+SEEDS = (3, 8)
+
+
+@pytest.fixture(scope="module", params=["matrix", "impressions"])
+def log(request):
+    random = np.random.default_rng(1)
+    user, item = random.integers(40, size=900), random.integers(25, size=900)
+    click = random.random(900) < 0.5
+    conversion = np.where(click, random.integers(2, size=900), np.nan)
+    rows = {"user": user, "item": item, "click": click, "conversion": conversion}
+    if request.param == "matrix":
+        _, first = np.unique(user * 25 + item, return_index=True)
+        rows = {name: values[first] for name, values in rows.items()}
+    return us.Log.from_arrays(**rows, space=request.param)
+
+
+@pytest.fixture(scope="module")
+def model(log):
+    return us.Naive(backbone=us.MF(dim=2), epochs=1, validation_share=0.2).fit(log, seeds=SEEDS)
+
+
+def rebuilt(log, rows):
+    """Some rows in some order, with vocabularies of their own."""
+    return us.Log.from_arrays(
+        user=log.users.ids[log.user][rows],
+        item=log.items.ids[log.item][rows],
+        click=log.click[rows],
+        conversion=log.conversion[rows],
+        space=log.space,
+    )
+
+
+def pairs_of(log, rows):
+    return set(zip(log.users.ids[log.user[rows]], log.items.ids[log.item[rows]], strict=True))
+
+
+def test_a_share_of_the_clicks_is_held_out_and_no_pair_is_on_both_sides(log, model):
+    share = round(0.2 * log.n_clicks)
+    for seed, rows in zip(SEEDS, model.validation_rows(log), strict=True):
+        training, held = split_clicks(log, seed, share)
+        assert len(held) == share
+        assert len(training) == log.n_clicks - share
+        assert log.click[rows].all()
+        assert len(rows) == share if log.space == "matrix" else len(rows) >= share
+        assert set(log.clicked[held]) >= set(rows[:share])
+        assert not pairs_of(log, log.clicked[training]) & pairs_of(log, rows)
+
+
+def test_another_order_and_other_codes_hold_out_the_same_rows(log, model):
+    order = np.random.default_rng(2).permutation(len(log))
+    turned = rebuilt(log, order)
+    for rows, expected in zip(model.validation_rows(turned), model.validation_rows(log), strict=True):
+        if log.space == "matrix":
+            assert set(order[rows]) == set(expected)
+        assert pairs_of(turned, rows) == pairs_of(log, expected)
+
+
+def test_of_a_part_of_the_log_those_are_told_that_are_in_it(log, model):
+    part = np.arange(len(log)) % 2 == 0
+    found = model.validation_rows(rebuilt(log, part))
+    told = [set(np.flatnonzero(part)[rows]) for rows in found]
+    everything = [
+        {row for row in log.clicked[pair_keys(log, seed) <= threshold] if part[row]}
+        for seed, threshold in zip(SEEDS, model.split_.thresholds, strict=True)
+    ]
+    assert all(mine <= all_ for mine, all_ in zip(told, everything, strict=True))
+    assert len(told[0]) == len(told[1]) == min(map(len, everything))
+
+
+def test_a_saved_model_tells_the_same(log, model, tmp_path):
+    model.save(tmp_path / "m")
+    again = us.load_model(tmp_path / "m").validation_rows(rebuilt(log, slice(None)))
+    np.testing.assert_array_equal(again, model.validation_rows(log))
+
+
+def test_the_order_of_a_logs_rows_does_not_change_what_is_learned():
+    log = us.load("synthetic", n_users=40, n_items=30, density=0.2).train
+    turned = log.take(np.random.default_rng(5).permutation(len(log)))
+    first, second = (
+        us.Naive(backbone=us.MF(dim=2), epochs=2).fit(each, seeds=SEEDS).predict_each(log)
+        for each in (log, turned)
+    )
+    np.testing.assert_allclose(first, second, atol=1e-6)
