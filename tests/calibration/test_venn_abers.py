@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
+import unskew as us
 from contracts.calibrator_contract import skewed_rows
-from unskew.calibration import VennAbers
+from unskew.calibration import Platt, VennAbers, make_calibrator
+from unskew.calibration.venn_abers import RaisedWarning, is_raised
 from unskew.errors import DataError
 
 
@@ -67,3 +71,37 @@ def test_interval_names_a_bad_row():
     calibrator = VennAbers().fit(*skewed_rows(300))
     with pytest.raises(DataError, match="row 1: score is missing"):
         calibrator.interval([0.5, np.nan])
+
+
+def test_its_mean_is_above_the_base_rate_by_as_much_as_the_warning_says():
+    raised = []
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        score = 1 / (1 + np.exp(-random.normal(np.log(0.05 / 0.95), 1, 10_000)))
+        outcome = random.random(10_000) < score
+        raised.append(VennAbers().fit(score, outcome).predict(score).mean() / outcome.mean() - 1)
+    assert 0.02 < np.mean(raised) < 0.045
+
+
+def test_a_debiaser_warns_once_of_weights_made_with_it():
+    log = us.load("synthetic", n_users=60, n_items=40, density=0.2, seed=1).train
+    model = us.IPS(backbone=us.MF(dim=2), epochs=1)
+    raised = us.PopularityPropensity(calibrator=VennAbers(), crossfit=2).fit(log)
+    with pytest.warns(
+        RaisedWarning, match=r"above the click rate \(by 3 to 4 % with 700 .* use platt"
+    ) as told:
+        model.fit(log, propensity=raised, seeds=2)
+    (one,) = (each for each in told if each.category is RaisedWarning)
+    assert one.filename == __file__, "the line that gave the propensity is shown"
+    honest = us.PopularityPropensity(calibrator=Platt(), crossfit=2).fit(log)
+    with warnings.catch_warnings():
+        # One epoch teaches nothing, which is told too.
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", RaisedWarning)
+        model.fit(log, propensity=honest, seeds=2)
+
+
+def test_a_choice_that_falls_on_it_counts():
+    score, outcome = skewed_rows(2_000)
+    assert is_raised(make_calibrator("auto").set_params(candidates=("venn_abers",)).fit(score, outcome))
+    assert not is_raised(make_calibrator("auto").set_params(candidates=("platt",)).fit(score, outcome))

@@ -58,6 +58,19 @@ def test_a_clip_that_decides_is_told_first(
         assert figures["weights"]["clipped_mass"] == pytest.approx(lost, abs=0.01)
 
 
+@pytest.mark.parametrize(("calibrator", "told"), [("venn_abers", True), ("platt", False)])
+def test_weights_by_venn_abers_are_told_to_be_too_small(
+    calibrator: str, told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--calibrator", calibrator, "-o", "out.parquet", "--json", "figures.json"]
+    assert main(["weights", "log.parquet", *COLUMNS, *arguments]) == 0
+    assert capsys.readouterr().out.count("venn_abers: leans towards 1/2") == told
+    assert (
+        any("use platt or beta" in m for m in json.loads(Path("figures.json").read_text())["messages"])
+        is told
+    )
+
+
 def test_folds_clip_and_calibrator_are_taken() -> None:
     arguments = ["--folds", "3", "--p-min", "0.05", "--calibrator", "beta", "-o", "out.parquet"]
     assert main(["weights", "log.parquet", *COLUMNS, *arguments]) == 0

@@ -32,6 +32,7 @@ from unskew.audit.stream import (
     stream,
 )
 from unskew.calibration import Calibrator, make_calibrator
+from unskew.calibration.venn_abers import RAISED, is_raised
 from unskew.errors import DataError, ParameterError
 from unskew.estimator import require
 from unskew.files import NewFile, check_new_file, whole_file
@@ -79,6 +80,12 @@ class WeightsResult:
         return tuple(getattr(calibrator, "choice_", calibrator).name for calibrator in self.calibrators)
 
     @property
+    def messages(self) -> tuple[str, ...]:
+        """What the calibrators have to say of their fits, and of weights made with them."""
+        said = sorted({calibrator.message_ for calibrator in self.calibrators if calibrator.message_})
+        return (*said, *([RAISED] if any(map(is_raised, self.calibrators)) else []))
+
+    @property
     def weights(self) -> WeightFigures | None:
         """Figures of the calibrated weights of the clicked rows."""
         return weight_figures(self.calibrated, p_min=self.p_min)
@@ -114,7 +121,7 @@ class WeightsResult:
             "folds": self.folds,
             "calibrator": self.calibrators[0].name,
             "chosen": list(self.chosen),
-            "messages": sorted({c.message_ for c in self.calibrators if c.message_}),
+            "messages": list(self.messages),
             **{
                 kind: {
                     "wce": wce(sketch=sketch),

@@ -76,7 +76,7 @@ def print_weights(result: WeightsResult, out: str) -> None:
         table.add_row(f"clipped at {after.p_min:g}", "", f"{100 * after.clipped:.2f} %")
         table.add_row("clipped mass", "", f"{100 * after.clipped_mass:.2f} % of Σ 1/p̂")
     console.print(table)
-    for message in sorted({c.message_ for c in result.calibrators if c.message_}):
+    for message in result.messages:
         console.print(f"{result.calibrators[0].name}: {message}")
     names = ", ".join(dict.fromkeys(result.chosen))
     console.print(f"{result.rows:,} rows in {result.folds} folds, calibrated by {names}: {out}")

@@ -53,8 +53,8 @@ class CalibrationSketch:
 
     So cells are 0.4 to 0.8 % wide in p near 0 and in 1 − p near 1, down to 2^-30 (m is ``mantissa_bits``).
     Scores of 0 and of 1 have a cell of their own, and a score that equals an edge of the equal-width bins
-    too, so that ECE is exact under both rules; so are NLL and Brier, of which the totals are kept. The size is
-    some 7,600 cells whatever the number of rows. Use it for data that arrive in chunks, for more data
+    too, so that ECE is exact under both rules; so are NLL and Brier, of which the totals are kept. The size
+    is some 7,600 cells whatever the number of rows. Use it for data that arrive in chunks, for more data
     than memory, or to compute several metrics at the price of one pass; for one ECE of two arrays
     :func:`unskew.metrics.ece` alone is faster.
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.calibration.venn_abers import warn_if_raised
 from unskew.columns import number_column
 from unskew.errors import DataError, NotFittedError, ParameterError
 from unskew.log import Log
@@ -47,6 +48,8 @@ def _predicted(
     def lines(each: Lines) -> Lines:
         return each if paired else np.asarray(each.mean(axis=0, keepdims=True))
 
+    if calibrated:
+        warn_if_raised(getattr(propensity, "calibrators_", ()), stacklevel=7)
     rows = propensity.predict_each(log, calibrated=calibrated)
     clicked = lines(rows[:, log.clicked])
     if not everywhere:
