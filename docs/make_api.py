@@ -116,7 +116,10 @@ def _verbs() -> str:
         arguments = [
             _metavar(name, parameter)
             for name, parameter in inspect.signature(verb.callback, eval_str=True).parameters.items()
-            if any(isinstance(said, typer.models.ArgumentInfo) for said in parameter.annotation.__metadata__)
+            if any(
+                isinstance(said, typer.models.ArgumentInfo)
+                for said in getattr(parameter.annotation, "__metadata__", ())
+            )
         ]
         called = " ".join([f"unskew {verb.name or verb.callback.__name__}", *arguments])
         rows.append(f"| `{_cell(called)}` | {_cell(first)} |")

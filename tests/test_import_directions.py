@@ -28,6 +28,7 @@ LAYERS = (
         "compiled",
         "toml_text",
         "plain_text",
+        "masked",
     ),
     ("metrics", "calibration", "theory", "datasets"),
     ("backbones",),

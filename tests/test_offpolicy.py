@@ -463,7 +463,7 @@ class TestBadInput:
             ({"metrics": "nll"}, "metrics must be distinct names"),
             ({"estimator": "magic"}, "estimator must be 'snips', 'ips' or 'dr'"),
             ({"slate": 0}, "slate must be at least 1"),
-            ({"resamples": 1}, "resamples must be at least 2"),
+            ({"resamples": 1}, "resamples must be from 2 to 1,000,000, not 1"),
             ({"level": 1.0}, "level must lie between 0 and 1"),
             ({"held_out": "some"}, "held_out must be 'validation', 'all' or row numbers"),
             ({"held_out": [0, 0]}, "not there, not clicked, or named twice"),

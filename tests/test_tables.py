@@ -1,7 +1,8 @@
-"""Tables from files: CSV columns keep their digits, and what is no readable path is told in one line."""
+"""Tables from files: CSV columns stay as they are written, and what cannot be read is told in one line."""
 
 from __future__ import annotations
 
+import gzip
 import os
 
 import pyarrow as pa
@@ -11,67 +12,87 @@ import pytest
 from unskew import tables
 from unskew.datasets import load, read_log
 from unskew.errors import DataError, ParameterError
-from unskew.tables import expand_paths, read_table, text_columns
+from unskew.tables import expand_paths, read_table
 
-BEYOND = 2**64
-"""A whole number that 64 bits cannot hold."""
+AS_WRITTEN = [
+    "007",
+    "7",
+    "1e3",
+    "1000",
+    "1.10",
+    "1.1",
+    "TRUE",
+    "true",
+    "NA",
+    "null",
+    "nan",
+    "0x1f",
+    "08:30:00",
+]
 
 
-@pytest.mark.parametrize(
-    ("values", "kind"),
-    [
-        (["00007", "12"], pa.string()),
-        (["12", " 007"], pa.string()),
-        (["-01", "2"], pa.string()),
-        (["0x1f", "31"], pa.string()),
-        ([str(BEYOND), "1"], pa.string()),
-        (["12345678901234567", "1.5"], pa.string()),
-        (["7", "0", "-3"], pa.int64()),
-        ([str(2**63 - 1), "1"], pa.int64()),
-        (["0.25", "0", "1e-3"], pa.float64()),
-        (["08:30:00", "12:00:00"], pa.time32("s")),
-        (["0.12345678901234567", "1.5"], pa.float64()),
-    ],
-)
-def test_csv_columns_that_numbers_would_change_stay_text(values, kind, tmp_path):
-    (tmp_path / "a.csv").write_text("id,x\n" + "".join(f"{value},1\n" for value in values))
+def test_csv_columns_are_text_as_it_stands_there(tmp_path):
+    (tmp_path / "a.csv").write_text("id,x\n" + "".join(f"{value},1\n" for value in [*AS_WRITTEN, '""', ""]))
     column = read_table(tmp_path / "a.csv")["id"]
-    assert column.type == kind
-    if kind == pa.string():
-        assert column.to_pylist() == values
+    assert column.type == pa.string()
+    assert column.to_pylist() == [*AS_WRITTEN, None, None], "an empty cell alone is missing"
 
 
-def test_columns_that_are_no_text_stay_bytes(tmp_path):
-    (tmp_path / "a.csv").write_bytes(b"id,name\n007,\xe9\n8,01\n")
-    table = read_table(tmp_path / "a.csv")
-    assert table.to_pydict() == {"id": ["007", "8"], "name": [b"\xe9", b"01"]}
+def test_csv_columns_that_are_called_numbers_are_numbers(tmp_path):
+    (tmp_path / "a.csv").write_text("id,n,b\n1,007,true\n2,NA,false\n3,,true\n")
+    table = read_table(tmp_path / "a.csv", numbers=["n", "b"])
+    assert table.to_pydict() == {"id": ["1", "2", "3"], "n": [7, None, None], "b": [True, False, True]}
 
 
-def test_a_leading_zero_in_a_later_block_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "CSV_BLOCK_BYTES", 64)
-    (tmp_path / "a.csv").write_text("id,x\n" + "7,1\n" * 100 + "007,1\n")
-    assert text_columns(tmp_path / "a.csv") == {"id"}
-    assert text_columns(tmp_path / "a.csv", numbers=["id"]) == set()
+def test_beside_parquet_csv_columns_have_its_types(tmp_path):
+    (tmp_path / "a.csv").write_text("id,n\n007,7\n")
+    pq.write_table(pa.table({"id": ["8"], "n": [8]}), tmp_path / "b.parquet")
+    assert read_table(tmp_path).to_pydict() == {"id": ["007", "8"], "n": [7, 8]}
 
 
-def test_a_column_that_is_text_in_one_csv_file_is_text_in_all(tmp_path):
-    (tmp_path / "a.csv").write_text("id\n12\n")
-    (tmp_path / "b.csv").write_text("id\n012\n")
-    assert read_table(tmp_path)["id"].to_pylist() == ["12", "012"]
+@pytest.mark.parametrize("block", [64, 1 << 20])
+def test_text_that_is_not_utf_8_is_told_with_its_place(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(tables, "CSV_BLOCK_BYTES", block)
+    (tmp_path / "a.csv").write_bytes(b"id,name\n" + b"007,x\n" * 30 + b"8,\xe9\n")
+    with pytest.raises(DataError, match=r"a.csv, column 'name', row 30: value b'\\xe9' is not UTF-8"):
+        read_table(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_utf_16_is_called_by_its_name(tmp_path, encoding):
+    mark = "" if encoding == "utf-16" else "\ufeff"
+    (tmp_path / "a.csv").write_bytes(f"{mark}user,item\n1,2\n".encode(encoding))
+    with pytest.raises(DataError, match=r"is text in UTF-16, not in UTF-8\. To fix: save it as CSV UTF-8"):
+        read_table(tmp_path / "a.csv")
+
+
+def test_a_byte_order_mark_of_utf_8_is_no_part_of_a_name(tmp_path):
+    (tmp_path / "a.csv").write_text("user,item\n1,2\n", encoding="utf-8-sig")
+    assert read_table(tmp_path / "a.csv").column_names == ["user", "item"]
+
+
+def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch):
+    pq.write_table(pa.table({"id": ["8"]}), tmp_path / "a.parquet")
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(pq, "read_schema", refuse)
+    with pytest.raises(DataError, match=r"a.parquet: may not be read\. To fix: see to its permissions"):
+        read_table(tmp_path / "a.parquet")
 
 
 def test_parquet_keeps_its_own_types(tmp_path):
     pq.write_table(pa.table({"id": ["007"], "n": [7]}), tmp_path / "a.parquet")
-    assert text_columns(tmp_path / "a.parquet") == set()
     assert read_table(tmp_path / "a.parquet").to_pylist() == [{"id": "007", "n": 7}]
 
 
 def test_users_that_differ_in_their_zeros_are_not_merged(tmp_path):
-    (tmp_path / "log.csv").write_text("user,item,bought\n1,5,01\n01,5,0\n1,6,0\n")
-    log = read_log(tmp_path / "log.csv", conversion="bought")
-    assert log.users.ids.tolist() == ["01", "1"]
+    (tmp_path / "log.csv").write_text("user,item,bought\n1,5,01\n01,5,0\n1e0,6,0\nNA,6,0\n")
+    log = read_log(tmp_path / "log.csv", conversion="bought", numbers=["item"])
+    assert log.users.ids.tolist() == ["01", "1", "1e0", "NA"]
     assert log.items.ids.tolist() == [5, 6]
-    assert log.conversion.tolist() == [1, 0, 0], "a column of numbers is one, whatever its digits"
+    assert log.conversion.tolist() == [1, 0, 0, 0], "a column of numbers is one, whatever its digits"
 
 
 @pytest.mark.parametrize("unseen", ["error", "drop"])
@@ -124,3 +145,42 @@ def test_a_folder_that_may_not_be_read_is_not_called_empty(tmp_path, monkeypatch
     for path in (closed, tmp_path):
         with pytest.raises(DataError, match=r"closed: the folder may not be read. To fix: check its"):
             expand_paths(path)
+
+
+class TestFilesOfFolders:
+    """Each file counts, once, whatever its name and wherever links lead."""
+
+    @pytest.fixture
+    def folder(self, tmp_path):
+        inside = tmp_path / "logs"
+        inside.mkdir()
+        (inside / "a.csv").write_text("x\n1\n")
+        return inside
+
+    def test_suffixes_count_in_any_letters(self, folder):
+        pq.write_table(pa.table({"x": ["2"]}), folder / "B.PARQUET")
+        with gzip.open(folder / "C.CSV.GZ", "wt") as packed:
+            packed.write("x\n3\n")
+        assert read_table(folder)["x"].to_pylist() == ["2", "3", "1"]
+
+    def test_links_to_folders_are_followed_and_may_lead_back(self, folder, tmp_path):
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        (elsewhere / "b.csv").write_text("x\n2\n")
+        (folder / "linked").symlink_to(elsewhere)
+        (elsewhere / "back").symlink_to(folder)
+        assert expand_paths(folder) == [folder / "a.csv", folder / "linked" / "b.csv"]
+
+    def test_a_file_with_several_names_in_a_folder_counts_once(self, folder):
+        (folder / "latest.csv").symlink_to(folder / "a.csv")
+        (folder / "0.csv").hardlink_to(folder / "a.csv")
+        (folder / "b.csv").write_text("x\n2\n")
+        assert expand_paths(folder) == [folder / "0.csv", folder / "b.csv"]
+        assert expand_paths(str(folder / "*.csv")) == [folder / "0.csv", folder / "b.csv"]
+
+    @pytest.mark.parametrize("again", ["a.csv", "./a.csv", "../logs/a.csv", ".", "*.csv", "link.csv"])
+    def test_a_file_that_is_given_twice_is_refused(self, folder, monkeypatch, again):
+        monkeypatch.chdir(folder)
+        (folder / "link.csv").symlink_to(folder / "a.csv")
+        with pytest.raises(DataError, match=r"given twice|same file as a\.csv.*give each file once"):
+            expand_paths(["a.csv", again])

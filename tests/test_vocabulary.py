@@ -85,9 +85,14 @@ def test_numbers_are_looked_up_among_text_by_their_digits(values):
         vocabulary.encode(values)
 
 
-def test_text_is_not_looked_up_among_numbers():
-    with pytest.raises(DataError, match=r"column 'uid': uid ids are text, but .* whole numbers"):
-        Vocabulary.of([10], name="uid").encode(["10"])
+def test_text_is_looked_up_among_numbers_by_its_digits():
+    largest = 2**63 - 1
+    vocabulary = Vocabulary.of([7, 10, -3, largest], name="uid")
+    assert vocabulary.decode(vocabulary.encode(["10", "-3", str(largest)])).tolist() == [10, -3, largest]
+    others = ["007", "7.0", "1e1", "+7", " 7", "٧", "-0", str(2**63), "x" * 100, "", "7\n"]
+    assert vocabulary.encode(others, unseen="nan").tolist() == [UNSEEN_CODE] * len(others)
+    with pytest.raises(DataError, match="column 'uid', row 1: uid 007 was not seen in training"):
+        vocabulary.encode(["7", "007"])
 
 
 @pytest.mark.parametrize(

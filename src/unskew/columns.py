@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
+from unskew.masked import without_mask
 from unskew.plain_text import listed
 
 
@@ -50,7 +51,7 @@ def column_of(table: nw.DataFrame[Any], name: str) -> NDArray[Any]:
 def further_column(values: Any, name: str) -> NDArray[Any]:
     """A column that is carried along, copied; rows of several lengths are an error."""
     try:
-        return np.array(values, ndmin=1)
+        return np.array(without_mask(values), ndmin=1)
     except ValueError as error:
         raise DataError(
             f"is no array: {error}", where=f"column '{name}'", remedy="give one value for each row"
@@ -74,7 +75,7 @@ def null_mask(values: NDArray[Any]) -> NDArray[np.bool_]:
 
 def number_column(values: Any, name: str) -> NDArray[np.float64]:
     """A column of numbers; nulls become NaN, text that is no number is an error that names the row."""
-    array = np.asarray(values)
+    array = np.asarray(without_mask(values))
     if array.ndim != 1:
         raise DataError(
             f"must be one-dimensional, not of shape {array.shape}",

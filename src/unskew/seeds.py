@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 
 from unskew.errors import ParameterError
 
+MOST_SEEDS = 10_000
+"""Repetitions at once; a count beyond is a mistake, and its list alone would fill the memory."""
+
 
 def stream(seed: int, purpose: str, *further: int) -> int:
     """A 63-bit seed for one purpose of one repetition, e.g. ``stream(3, "weights", fold)``."""
@@ -47,7 +50,7 @@ def as_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     """
     given: list[object] = []
     if isinstance(seeds, int | np.integer):
-        given = list(range(seeds)) if _is_whole(seeds) else []
+        given = list(range(require_count(int(seeds)))) if _is_whole(seeds) else []
     elif isinstance(seeds, Iterable):
         given = list(seeds)
     chosen = tuple(int(seed) for seed in given if isinstance(seed, int | np.integer) and _is_whole(seed))
@@ -57,6 +60,15 @@ def as_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
             remedy="give seeds=10 or seeds=[0, 1, 2]",
         )
     return chosen
+
+
+def require_count(seeds: int) -> int:
+    """A number of repetitions that could be trained; they are, together."""
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise ParameterError(
+            f"seeds must be from 1 to {MOST_SEEDS:,}, not {seeds}", remedy="give seeds=10, for example"
+        )
+    return seeds
 
 
 def _is_whole(value: object) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import glob
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -28,17 +29,20 @@ SUFFIXES = (*PARQUET_SUFFIXES, *CSV_DELIMITERS)
 CSV_BLOCK_BYTES = 1 << 24
 """Bytes of a CSV file that are read at a time where it is not read as a whole."""
 
-LEADING_ZERO = r"^[+-]?0([0-9]+([.eE].*)?|[xX].*)$"
-"""Numbers whose digits a number does not keep: 007 and 7 are two ids, and 0x1f is read as 31."""
-LONG = "^[+-]?[0-9]{16}"
-"""Above 2^53, a number of 16 digits, doubles skip whole numbers."""
+SHOWN_BYTES = 40
+"""Bytes of a wrong value that a message shows."""
+
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""How a text begins that a spreadsheet saved as "Unicode"."""
 
 
 def expand_paths(paths: Paths) -> list[Path]:
     """The files of a file, a folder (with its subfolders), a glob, or several of these; sorted in each.
 
-    In a folder only names that end in one of ``SUFFIXES`` count, and names that begin with ``_`` or ``.`` do
-    not: those are the marks of the tools that wrote it.
+    In a folder only names that end in one of ``SUFFIXES`` count, in small or large letters, and names that
+    begin with ``_`` or ``.`` do not: those are the marks of the tools that wrote it. Links are followed, and
+    a file with several names in a folder counts once. A file that is given twice is an error: its rows would
+    count twice.
     """
     if isinstance(paths, (str, Path)):
         try:
@@ -54,7 +58,28 @@ def expand_paths(paths: Paths) -> list[Path]:
         )
     if not len(paths):
         raise ParameterError("the list of paths is empty", remedy="give at least one file, folder or glob")
-    return [file for path in paths for file in expand_paths(path)]
+    files = [file for path in paths for file in expand_paths(path)]
+    first: dict[tuple[int, int], Path] = {}
+    for file in files:
+        met = first.setdefault(_identity(file), file)
+        if met is not file:
+            raise DataError(
+                "is given twice" if str(met) == str(file) else f"is the same file as {met}",
+                where=str(file),
+                remedy="give each file once, or its rows would count twice",
+            )
+    return files
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    """What a file is, under whatever name."""
+    told = file.stat()
+    return told.st_dev, told.st_ino
+
+
+def _once(files: Iterable[Path]) -> list[Path]:
+    """Sorted, and of several names of one file the first."""
+    return sorted({_identity(file): file for file in sorted(files, reverse=True)}.values())
 
 
 def _are_several(paths: object) -> bool:
@@ -71,7 +96,7 @@ def _expand_path(given: str | Path) -> list[Path]:
         return [path]
     if path.is_dir():
         return _files_of_folder(path)
-    files = sorted(Path(match) for match in glob.glob(str(path), recursive=True) if Path(match).is_file())
+    files = _once(Path(match) for match in glob.glob(str(path), recursive=True) if Path(match).is_file())
     if not files:
         raise DataError(
             "no such file, and no folder or glob that matches one",
@@ -82,16 +107,7 @@ def _expand_path(given: str | Path) -> list[Path]:
 
 
 def _files_of_folder(folder: Path) -> list[Path]:
-    inside = [
-        path
-        for path in folder.rglob("*")
-        if not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
-    ]
-    for path in (folder, *inside):
-        # A folder that may not be read looks like an empty one.
-        if path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
-            raise DataError("the folder may not be read", where=str(path), remedy="check its permissions")
-    files = sorted(path for path in inside if path.is_file() and path.name.endswith(SUFFIXES))
+    files = _once(file for file in _walk(folder, set()) if file.name.lower().endswith(SUFFIXES))
     if not files:
         raise DataError(
             "the folder has no CSV or Parquet files",
@@ -99,6 +115,23 @@ def _files_of_folder(folder: Path) -> list[Path]:
             remedy=f"give a folder with files that end in {', '.join(SUFFIXES)}",
         )
     return files
+
+
+def _walk(folder: Path, met: set[tuple[int, int]]) -> Iterator[Path]:
+    """The files under a folder, wherever links lead, each folder once: a link may lead back."""
+    # A folder that may not be read looks like an empty one.
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise DataError("the folder may not be read", where=str(folder), remedy="check its permissions")
+    if _identity(folder) in met:
+        return
+    met.add(_identity(folder))
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(("_", ".")):
+            continue
+        if path.is_dir():
+            yield from _walk(path, met)
+        elif path.is_file():
+            yield path
 
 
 def read_table(
@@ -109,13 +142,16 @@ def read_table(
 ) -> Table:
     """Read CSV and Parquet files into one ``pyarrow.Table``, in the order of :func:`expand_paths`.
 
+    A CSV file has no types, so that its columns are text as it stands there (007, 1.10, TRUE, NA), an empty
+    cell alone being null: whatever a guess made of them, two ids could become one. Beside Parquet files they
+    have the types of these.
+
     Parameters
     ----------
     columns
         Columns to read; all by default. A Parquet file's other columns are never touched.
     numbers
-        Columns of CSV files that hold numbers whatever their digits; of the others, those are text that
-        :func:`text_columns` finds in any of the files.
+        Columns of CSV files that hold numbers (or true and false); NA and null are missing there.
     """
     files = expand_paths(paths)
     return concatenate(files, read_files(files, columns, numbers=numbers))
@@ -127,65 +163,14 @@ def read_files(
     *,
     numbers: Collection[str] = (),
 ) -> list[Table]:
-    """A table of each file; a column that is text in one CSV file is text in all."""
-    kept = set[str]().union(*(text_columns(file, columns, numbers=numbers) for file in files))
-    return [read_file(file, columns, text=kept) for file in files]
-
-
-def text_columns(
-    file: Path, columns: Sequence[str] | None = None, *, numbers: Collection[str] = ()
-) -> set[str]:
-    """Columns of a CSV file that would be changed if they were read as numbers, and so must stay text.
-
-    A column is text if any of its values begins with a 0 and another digit (00007), or is a number of 16
-    digits or more in a column that 64-bit whole numbers cannot hold. The whole file is looked at, block by
-    block. A Parquet file has types of its own, and no such columns.
-
-    Parameters
-    ----------
-    columns
-        Columns to look at; all by default.
-    numbers
-        Columns that are not looked at.
-    """
-    with reading(file) as delimiter:
-        if delimiter is None:
-            return set()
-        present = _csv_names(file, delimiter)
-        require_columns(columns, present, file)
-        names = [name for name in columns or present if name not in numbers]
-        if not names:
-            return set()
-        seen: dict[str, set[str]] = {name: set() for name in names}
-        with open_csv(file, delimiter, names, dict.fromkeys(names, pa.binary())) as reader:
-            for record in reader:
-                for name in names:
-                    seen[name] |= _kinds_of(record.column(name))
-    return {
-        name
-        for name, kinds in seen.items()
-        if "no text" not in kinds and ("leading zero" in kinds or {"long", "not whole"} <= kinds)
-    }
-
-
-def _kinds_of(values: Any) -> set[str]:
-    """What is among the values of a CSV column, as far as it decides whether they stay text."""
-    # Loading it takes longer than an audit of small Parquet files, which have no use for it.
-    import pyarrow.compute as pc
-
-    try:
-        text = pc.utf8_trim_whitespace(values.cast(pa.string()))
-    except pa.ArrowInvalid:
-        return {"no text"}
-    patterns = {"leading zero": LEADING_ZERO, "long": LONG}
-    kinds = {
-        kind for kind, regex in patterns.items() if pc.any(pc.match_substring_regex(text, regex)).as_py()
-    }
-    try:
-        text.cast(pa.int64())
-    except pa.ArrowInvalid:
-        kinds.add("not whole")
-    return kinds
+    """A table of each file, of the types that :func:`read_table` tells."""
+    types: dict[str, Any] = {}
+    for file in files:
+        with reading(file) as delimiter:
+            if delimiter is None:
+                types = {field.name: field.type for field in pa.parquet.read_schema(file)}
+                break
+    return [read_file(file, columns, numbers=numbers, types=types) for file in files]
 
 
 def column_names(paths: Paths) -> list[str]:
@@ -198,48 +183,114 @@ def column_names(paths: Paths) -> list[str]:
 
 
 def _csv_names(file: Path, delimiter: str) -> list[str]:
-    with pa.csv.open_csv(file, parse_options=pa.csv.ParseOptions(delimiter=delimiter)) as reader:
+    with pa.csv.open_csv(csv_source(file), parse_options=pa.csv.ParseOptions(delimiter=delimiter)) as reader:
         return list(reader.schema.names)
 
 
+def csv_source(file: Path) -> Any:
+    """What Arrow reads a CSV file from; it knows a packed one by small letters alone."""
+    return pa.input_stream(str(file), compression="gzip") if file.name.lower().endswith(".gz") else file
+
+
 def open_csv(file: Path, delimiter: str, columns: Sequence[str] | None, types: Any) -> Any:
-    """A reader of blocks of a CSV file; types of columns that are not told are guessed from the first."""
+    """A reader of blocks of a CSV file; types of columns that are not told are guessed from the first.
+
+    Text is left as it is, an empty one too: :func:`empty_as_null`.
+    """
     return pa.csv.open_csv(
-        file,
+        csv_source(file),
         read_options=pa.csv.ReadOptions(block_size=CSV_BLOCK_BYTES),
         parse_options=pa.csv.ParseOptions(delimiter=delimiter),
         convert_options=pa.csv.ConvertOptions(
-            include_columns=columns or [], column_types=types, strings_can_be_null=True
+            include_columns=columns or [], column_types=types, strings_can_be_null=False
         ),
     )
 
 
-def read_file(file: Path, columns: Sequence[str] | None = None, *, text: Collection[str] = ()) -> Table:
+def empty_as_null(column: Any) -> Any:
+    """A column of a CSV file with null for an empty cell: a missing id, not an id of no letters.
+
+    Arrow would make nulls of NA and null in text too, or of nothing; it keeps its own functions in a module
+    that takes longer to load than an audit of small files.
+    """
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([empty_as_null(chunk) for chunk in column.chunks], type=column.type)
+    if not pa.types.is_string(column.type):
+        return column
+    _, offsets, text = column.buffers()
+    ends = np.frombuffer(offsets, np.int32, len(column) + 1, offset=4 * column.offset)
+    held = ends[1:] > ends[:-1]
+    if held.all():
+        return column
+    there = pa.py_buffer(np.packbits(held, bitorder="little"))
+    return pa.Array.from_buffers(
+        column.type, len(column), [there, pa.py_buffer(ends.copy()), text or pa.py_buffer(b"")]
+    )
+
+
+def read_file(
+    file: Path,
+    columns: Sequence[str] | None = None,
+    *,
+    numbers: Collection[str] | None = (),
+    types: Mapping[str, Any] | None = None,
+) -> Table:
     """One file as a table; an unreadable file or a missing column is an error that names the file.
 
-    ``text`` are columns that a CSV file gives as text, whatever they look like.
+    Of a CSV file, ``numbers`` are of the type that Arrow guesses (None: all columns are), columns in
+    ``types`` of these, and the others text.
     """
     with reading(file) as delimiter:
         if delimiter is None:
             require_columns(columns, pa.parquet.read_schema(file).names, file)
             return pa.parquet.read_table(file, columns=None if columns is None else list(columns))
-        table = pa.csv.read_csv(
-            file,
-            parse_options=pa.csv.ParseOptions(delimiter=delimiter),
-            # An empty cell in a text column is a missing id, not an id of no letters.
-            convert_options=pa.csv.ConvertOptions(
-                strings_can_be_null=True, column_types=dict.fromkeys(text, pa.string())
-            ),
+        present = _csv_names(file, delimiter)
+        require_columns(columns, present, file)
+        wanted = list(present if columns is None else columns)
+        told = types or {}
+        kinds = (
+            {}
+            if numbers is None
+            else {name: told.get(name, pa.string()) for name in wanted if name not in numbers}
         )
-        require_columns(columns, table.column_names, file)
-        return table if columns is None else table.select(list(columns))
+        try:
+            table = pa.csv.read_csv(
+                csv_source(file),
+                parse_options=pa.csv.ParseOptions(delimiter=delimiter),
+                convert_options=pa.csv.ConvertOptions(
+                    include_columns=wanted, column_types=kinds, strings_can_be_null=False
+                ),
+            )
+        except pa.ArrowInvalid:
+            name_undecodable(file, delimiter, wanted)
+            raise
+        return pa.table([empty_as_null(column) for column in table.columns], names=wanted)
+
+
+def name_undecodable(file: Path, delimiter: str, columns: Sequence[str]) -> None:
+    """An error that names the first value of some columns whose bytes are not UTF-8, if there is one."""
+    first_row = 0
+    with open_csv(file, delimiter, columns, dict.fromkeys(columns, pa.binary())) as reader:
+        for record in reader:
+            for name in columns:
+                for row, value in enumerate(record.column(name).to_pylist(), first_row):
+                    try:
+                        value.decode()
+                    except UnicodeDecodeError:
+                        raise DataError(
+                            f"value {value[:SHOWN_BYTES]!r} is not UTF-8",
+                            where=f"{file}, column '{name}', row {row}",
+                            remedy="write the file in UTF-8 (iconv -f LATIN1 -t UTF-8, if it is Latin-1)",
+                        ) from None
+            first_row += record.num_rows
 
 
 @contextmanager
 def reading(file: Path) -> Iterator[str | None]:
     """The delimiter of a CSV file, None for Parquet; what goes wrong inside becomes an error of the file."""
-    delimiter = next((d for suffix, d in CSV_DELIMITERS.items() if file.name.endswith(suffix)), None)
-    if delimiter is None and not file.name.endswith(PARQUET_SUFFIXES):
+    name = file.name.lower()
+    delimiter = next((d for suffix, d in CSV_DELIMITERS.items() if name.endswith(suffix)), None)
+    if delimiter is None and not name.endswith(PARQUET_SUFFIXES):
         raise DataError(
             "is neither CSV nor Parquet by its name",
             where=str(file),
@@ -248,13 +299,29 @@ def reading(file: Path) -> Iterator[str | None]:
     try:
         if file.stat().st_size == 0:
             raise DataError("the file is empty", where=str(file), remedy="write it again, or leave it out")
+        if delimiter is not None:
+            _refuse_utf_16(file)
         yield delimiter
+    except PermissionError as error:
+        raise DataError("may not be read", where=str(file), remedy="see to its permissions") from error
     except (pa.ArrowException, OSError) as error:
+        said = str(error).strip().partition("\n")[0]
         raise DataError(
-            f"cannot be read as {'Parquet' if delimiter is None else 'CSV'}: {str(error).splitlines()[0]}",
+            f"cannot be read as {'Parquet' if delimiter is None else 'CSV'}: {said}",
             where=str(file),
-            remedy="check that the file is whole and may be read, and write or download it again",
+            remedy="check that the file is whole, and write or download it again",
         ) from error
+
+
+def _refuse_utf_16(file: Path) -> None:
+    with open(file, "rb") as opened:
+        start = opened.read(2)
+    if start in UTF_16:
+        raise DataError(
+            "is text in UTF-16, not in UTF-8",
+            where=str(file),
+            remedy="save it as CSV UTF-8, or convert it with iconv -f UTF-16 -t UTF-8",
+        )
 
 
 def require_columns(columns: Sequence[str] | None, present: list[str], file: Path) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from unskew.columns import null_mask
 from unskew.errors import DataError, ParameterError
+from unskew.masked import without_mask
 from unskew.seeds import splitmix64
 
 Unseen = Literal["error", "nan"]
@@ -74,8 +75,8 @@ class Vocabulary:
     def encode(self, values: Any, *, unseen: Unseen = "error") -> NDArray[np.int32]:
         """Codes of ids; an unknown id is an error, or −1 with ``unseen="nan"``.
 
-        Whole numbers are looked up among ids of text by their digits: a CSV file gives text where some id
-        begins with a 0, and numbers where none does.
+        Whole numbers and texts find each other by their digits: a CSV file gives text, and a Parquet file
+        numbers, for the same ids. 007 is no 7.
         """
         if unseen not in ("error", "nan"):
             raise ParameterError(
@@ -84,16 +85,9 @@ class Vocabulary:
         array = _id_array(values, self.name)
         if len(array) == 0:
             return np.empty(0, dtype=np.int32)
-        if self.ids.dtype == TEXT:
-            array = array.astype(TEXT)
-            position = _positions_of_text(self.ids, array)
+        if TEXT in (self.ids.dtype, array.dtype):
+            position = _positions_of_text(self.ids.astype(TEXT), array.astype(TEXT))
             known = position != UNSEEN_CODE
-        elif array.dtype == TEXT:
-            raise DataError(
-                f"{self.name} ids are text, but the model was trained on whole numbers",
-                where=f"column '{self.name}'",
-                remedy=f"give the {self.name} ids as whole numbers, as in training (CSV: without leading 0s)",
-            )
         else:
             position = np.minimum(np.searchsorted(self.ids, array), len(self.ids) - 1)
             known = self.ids[position] == array
@@ -196,6 +190,7 @@ def _hashes_of(text: Any) -> NDArray[np.int64]:
 def _id_array(values: Any, name: str) -> NDArray[Any]:
     """Ids as an integer or text array; nulls, fractions and mixed types are errors that name the row."""
     # NumPy would turn the list ["a", nan] into text; as objects the null can be seen.
+    values = without_mask(values)
     array = np.asarray(values, dtype=object if isinstance(values, (list, tuple)) else None)
     if array.ndim != 1:
         raise DataError(

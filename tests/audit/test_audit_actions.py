@@ -84,7 +84,7 @@ def test_the_command_tells_and_writes_the_figures(
     assert "Miscalibrated. The mean of 1/p" in capsys.readouterr().out
     assert sorted(path.name for path in Path().iterdir()) == ["log.parquet", "told.json"]
     for arguments, message in (
-        (["--actions", "8", "--outcome", "clicked"], "--outcome cannot be given with --actions"),
+        (["--actions", "8", "--outcome", "clicked"], "--outcome has no effect with --actions"),
         ([], "--outcome is missing"),
     ):
         assert main(["audit", "log.parquet", "--score", "p", *arguments]) == 2

@@ -118,3 +118,12 @@ def test_a_score_of_zero_that_is_never_clicked_counts_as_in_the_metrics() -> Non
     (segment,) = filled(["a"] * 4, score, outcome).segments()
     sketch = CalibrationSketch.of(score=score, outcome=outcome)
     assert segment.mean_outcome_over_score == pytest.approx(mean_outcome_over_score(sketch=sketch))
+
+
+def test_categories_that_no_row_has_take_no_segments_place():
+    unused = [f"unused {number}" for number in range(50)]
+    values = pa.DictionaryArray.from_arrays([50, 51, None, 51], [*unused, "de", "fr"])
+    table = SegmentTable("country", most=3)
+    table.add(values, np.array([0.5, 0.25, 0.5, 0.5]), np.array([1, 0, 0, 1]), None)
+    found = {segment.value: segment.rows for segment in table.segments()}
+    assert found == {"de": 1, "fr": 2, "(missing)": 1}

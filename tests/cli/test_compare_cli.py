@@ -14,7 +14,7 @@ from unskew.cli import main
 from unskew.errors import RunFolderError
 from unskew.manifest import write_manifest
 
-QUICK = ["--backbone", "mf", "--seeds", "2", "--crossfit", "2", "--propensity-epochs", "2", "--device", "cpu"]
+QUICK = ["--backbone", "mf", "--seeds", "2", "--propensity-epochs", "2", "--device", "cpu"]
 
 
 def quick_run(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> Path:
@@ -25,6 +25,7 @@ def quick_run(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> P
     lines = [f"u{user},{item},{conversion:.0f}" for user, item, conversion in rows]
     Path("log.csv").write_text("\n".join(["who,what,bought", *lines]))
     columns = ("--user", "who", "--item", "what", "--conversion", "bought")
+    options = options or ("--crossfit", "2")
     assert main(["run", "--data", "log.csv", *columns, *QUICK, "--out", "run", *options]) == 0
     return folder / "run"
 

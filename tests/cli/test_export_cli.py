@@ -58,7 +58,9 @@ def answers(path, pairs) -> np.ndarray:
     table, codes = pq.read_table(pairs), {}
     for name in ("user", "item"):
         code_of = {each: code for code, each in enumerate(json.loads(told[f"{name}s"]))}
-        codes[name] = np.array([code_of.get(each, -1) for each in table[told[f"{name}_column"]].to_pylist()])
+        codes[name] = np.array(
+            [code_of.get(str(each), -1) for each in table[told[f"{name}_column"]].to_pylist()]
+        )
     return runtime.run(None, codes)[0]
 
 

@@ -117,5 +117,5 @@ def test_an_unknown_key_is_named_and_no_folder_is_left(file, tmp_path, capsys, m
 def test_data_beside_a_file_that_names_its_own_is_refused(option, tmp_path, capsys):
     (tmp_path / "grid.toml").write_text('name = "g"\ndatasets = [{ name = "synthetic" }]\n', encoding="utf-8")
     assert main(["study", str(tmp_path / "grid.toml"), option, "coat", "--out", str(tmp_path / "out")]) == 2
-    assert "names its datasets itself" in capsys.readouterr().err
+    assert "which names its datasets" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -101,7 +101,7 @@ def test_audit_of_the_output_finds_it_healthy() -> None:
             "column 'id', row 2: outcome is 2, not 0 or 1",
         ),
         (["--score", "p", "-o", "out.parquet"], "--score needs --outcome"),
-        ([*COLUMNS, "--user", "id", "-o", "out.parquet"], "--user and --item train a propensity"),
+        ([*COLUMNS, "--user", "id", "-o", "out.parquet"], "--user has no effect with --score"),
         (["--outcome", "clicked", "-o", "out.parquet"], "there is no propensity"),
         ([*COLUMNS, "--folds", "1", "-o", "out.parquet"], "folds must be from 2 to 100, not 1"),
         ([*COLUMNS, "--p-min", "0", "-o", "out.parquet"], "p_min must be between 0 and 1"),
@@ -171,6 +171,6 @@ def test_a_file_that_may_not_be_read_is_named(
     monkeypatch.setattr(pq, "ParquetFile", refuse)
     assert main(["weights", "log.parquet", *COLUMNS, "-o", "out.parquet"]) == 2
     said = capsys.readouterr().err
-    assert "log.parquet: cannot be read as Parquet: [Errno 13] Permission denied" in said
+    assert "log.parquet: may not be read. To fix: see to its permissions" in said
     assert said.count("\n") == 1
     assert [path.name for path in Path().iterdir()] == ["log.parquet"]

@@ -370,14 +370,17 @@ def test_bad_parameters_are_named():
     for call, message in (
         (lambda: interval(metric="mce", **arrays), "no interval for the metric 'mce'"),
         (lambda: interval(metric="ece", **arrays, level=95), "level must be between 0 and 1"),
-        (lambda: interval(metric="ece", **arrays, resamples=0), "resamples must be at least 1"),
+        (
+            lambda: interval(metric="ece", **arrays, resamples=0),
+            "resamples must be from 1 to 1,000,000, not 0",
+        ),
         (lambda: debiased_ece(**arrays, norm="l3"), "norm must be 'l1' or 'l2'"),
         (lambda: wce(**arrays, squared=True), "squared=True needs debiased=True"),
         (lambda: smooth_ece(**arrays, bandwidth=0.0), "bandwidth must be a positive number"),
         (lambda: adaptive_ece(**arrays, bins=0), "bins must be a whole number"),
         (lambda: mce(**arrays, spacing="even"), "spacing must be 'width', 'mass' or 'log'"),
         (lambda: noise_floor(**arrays, metric="nll"), "metric must be 'ece'"),
-        (lambda: noise_floor(**arrays, draws=0), "draws must be at least 1"),
+        (lambda: noise_floor(**arrays, draws=0), "draws must be from 1 to 1,000,000, not 0"),
         (lambda: reliability_curve(**arrays, level=1.5), "level must be between 0 and 1"),
     ):
         with pytest.raises(ParameterError, match=message):

@@ -181,9 +181,7 @@ def test_a_sketch_of_an_older_format_is_refused_in_one_line(tmp_path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(sketch_module, "FORMAT_VERSION", 1)
         sketch.save(tmp_path / "old.sketch")
-    with pytest.raises(
-        DataError, match=r"old\.sketch: the sketch has format 1, .* reads 2"
-    ) as told:
+    with pytest.raises(DataError, match=r"old\.sketch: the sketch has format 1, .* reads 2") as told:
         CalibrationSketch.load(tmp_path / "old.sketch")
     assert "\n" not in str(told.value)
 

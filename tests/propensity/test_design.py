@@ -73,5 +73,5 @@ def test_nothing_need_be_held_out():
 
 @pytest.mark.parametrize("folds", [1, 0, -3])
 def test_fewer_than_two_folds_are_refused(folds):
-    with pytest.raises(ParameterError, match=f"at least 2 folds, not {folds}"):
+    with pytest.raises(ParameterError, match=f"from 2 to 100 folds, not {folds}"):
         SplitDesign.of(folds)

@@ -40,9 +40,7 @@ def world():
 def fitted(log, *, epochs=25, **options):
     """Trained to the end: while it is still learning, no model of the sample has its base rate."""
     training = {"learning_rate": 0.02, "epochs": epochs, "patience": None, "crossfit": None}
-    return us.Propensity(backbone=us.MF(dim=4), calibrator=None, **training, **options).fit(
-        log
-    )
+    return us.Propensity(backbone=us.MF(dim=4), calibrator=None, **training, **options).fit(log)
 
 
 @pytest.mark.parametrize("ratio", [1, 4])

@@ -368,7 +368,7 @@ class TestFiles:
         ({"population": "O"}, "population must be 'D' or 'sampled', not 'O'"),
         ({"fold_by": "day"}, "fold_by must be 'cell', 'user' or 'item', not 'day'"),
         ({"calibrate_on": "test"}, "calibrate_on must be 'held-out' or 'training', not 'test'"),
-        ({"crossfit": 1}, "crossfit must be None or at least 2 folds, not 1"),
+        ({"crossfit": 1}, "crossfit must be None or from 2 to 100 folds, not 1"),
         ({"negatives": -1}, "negatives must be None, 'auto' or a positive ratio"),
         ({"learning_rate": -1.0}, "learning_rate must be positive"),
         ({"patience": 0}, "patience must be None or at least 1 epoch"),

@@ -58,7 +58,10 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
         ({"sedes": 3}, "sedes: no such key. To fix: use one of name, protocol, seeds"),
         ({"datasets": [{"root": "x"}]}, r"datasets\[0\]\.name: the key is missing. To fix: add it"),
         ({"datasets": [{"name": "coat", "rot": "x"}]}, r"datasets\[0\]\.rot: no such key.*options"),
-        ({"datasets": ["cot"]}, r"datasets\[0\]: no dataset is called 'cot'. To fix: use one of synthetic, coat"),
+        (
+            {"datasets": ["cot"]},
+            r"datasets\[0\]: no dataset is called 'cot'. To fix: use one of synthetic, coat",
+        ),
         ({"datasets": []}, "datasets: List should have at least 1 item"),
         ({"seeds": 0}, "seeds must be a positive count"),
         ({"seeds": [1, 1]}, "distinct"),
@@ -95,7 +98,10 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
         ({"propensities": [{"key": "p", "uncertainty_params": {"members": 3}}]}, "are of no uncertainty"),
         ({"metrics": ["zzz"]}, "no metric is called 'zzz'. To fix: use one of auc, user_auc, nll"),
         ({"metrics": []}, "metrics: List should have at least 1 item"),
-        ({"baseline": "zzz"}, r"no method of this grid \(the baseline\) is called 'zzz'. To fix: use one of naive"),
+        (
+            {"baseline": "zzz"},
+            r"no method of this grid \(the baseline\) is called 'zzz'. To fix: use one of naive",
+        ),
         ({"propensities": [{"key": ""}]}, r"propensities\[0\]\.key: String should have at least 1 char"),
         (
             {"datasets": [{"name": "synthetic", "options": {"protocol": "paper"}}]},

@@ -14,29 +14,22 @@ Schema = Any
 """A ``pyarrow.Schema``; pyarrow ships no types."""
 
 
-class ColumnTypeError(DataError):
-    """A CSV column whose type was guessed from its first rows has values of another type further down."""
-
-    def __init__(self, column: str, said: str, file: Path) -> None:
-        self.column = column
-        super().__init__(
-            f"column '{column}' has values of several types: {said}",
-            where=str(file),
-            remedy="write the column with one type, or give Parquet",
-        )
+def holds_numbers(kind: Any) -> bool:
+    """Whether a column of this type holds numbers, or true and false."""
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(
+        pa.types.is_integer(value)
+        or pa.types.is_floating(value)
+        or pa.types.is_boolean(value)
+        or pa.types.is_decimal(value)
+    )
 
 
 def require_numbers(schema: Schema, numbers: Sequence[str], file: Path) -> None:
     """An error for a column whose type is not one of numbers."""
     for name in numbers:
         kind = schema.field(name).type
-        value = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if not (
-            pa.types.is_integer(value)
-            or pa.types.is_floating(value)
-            or pa.types.is_boolean(value)
-            or pa.types.is_decimal(value)
-        ):
+        if not holds_numbers(kind):
             raise DataError(
                 f"column '{name}' holds {kind}, not numbers",
                 where=str(file),

@@ -30,6 +30,9 @@ LARGEST_WEIGHT = 1e12
 """Rows that a row may stand for, and one over it the least but 0: their squares, divided by those of the
 smallest scores, must stay numbers."""
 
+MOST_WEIGHT_RATIO = 1e12
+"""Largest weight over the smallest above 0: sums of doubles, of 16 digits, tell both with four to spare."""
+
 
 class FoldSketches:
     """One sketch of each fold, filled batch by batch.
@@ -51,6 +54,7 @@ class FoldSketches:
         self.folds = folds
         self.seed = as_seed(seed)
         self.sketches = [CalibrationSketch() for _ in range(folds)]
+        self._lightest, self._heaviest = np.inf, 0.0
 
     def add(self, batch: Batch, roles: Roles) -> list[NDArray[Any]]:
         """Add the rows of a batch; gives its score, outcome and, where there is one, weight.
@@ -60,6 +64,7 @@ class FoldSketches:
         columns = number_columns(batch, roles.numbers)
         if roles.weight is not None:
             _require_weights(columns[2], roles.weight, batch)
+            self._require_near_weights(columns[2], roles.weight, batch)
         try:
             for fold, part in enumerate(deal(columns, batch.start, self.folds, self.seed)):
                 self.sketches[fold].update(*part)
@@ -70,6 +75,21 @@ class FoldSketches:
                 CalibrationSketch().update(*columns, first_row=batch.first_row, names=names)
             raise
         return columns
+
+    def _require_near_weights(self, weight: NDArray[Any], name: str, batch: Batch) -> None:
+        """An error where the lightest rows would be nothing beside the heaviest, in all rows so far."""
+        above = weight[weight > 0] if len(weight) and weight.min() <= 0 else weight
+        if not len(above):
+            return
+        self._lightest = min(self._lightest, float(above.min()))
+        self._heaviest = max(self._heaviest, float(above.max()))
+        if self._heaviest > MOST_WEIGHT_RATIO * self._lightest:
+            raise DataError(
+                f"weights from {self._lightest:.3g} to {self._heaviest:.3g} are {MOST_WEIGHT_RATIO:.0e} times"
+                " each other and more: beside the large ones the small ones are lost",
+                where=f"{batch.file}, column '{name}'",
+                remedy="give how many rows of the population a row stands for, 0 where it stands for none",
+            )
 
     def all(self) -> CalibrationSketch:
         """The sketch of all rows."""

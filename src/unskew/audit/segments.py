@@ -124,12 +124,16 @@ class SegmentTable:
 
     def _code(self, values: Any) -> NDArray[np.int64]:
         encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
-        names = [MISSING if value is None else str(value) for value in encoded.dictionary.to_pylist()]
         found = encoded.indices.to_numpy(zero_copy_only=False)
+        size = len(encoded.dictionary)
         if encoded.indices.null_count:
-            found = np.where(np.isnan(found), len(names), found).astype(np.int64)
-            names.append(MISSING)
-        lookup = np.fromiter((self._code_of(name) for name in names), dtype=np.int64, count=len(names))
+            found = np.where(np.isnan(found), size, found).astype(np.int64)
+        # A dictionary may name many values that no row has: they get no table, which others may need.
+        used = np.flatnonzero(np.bincount(found, minlength=size + 1))
+        names = encoded.dictionary.take(pa.array(used[used < size])).to_pylist()
+        names += [None] * (len(used) - len(names))
+        lookup = np.zeros(size + 1, dtype=np.int64)
+        lookup[used] = [self._code_of(MISSING if name is None else str(name)) for name in names]
         return np.asarray(lookup[found])
 
     def _code_of(self, name: str) -> int:

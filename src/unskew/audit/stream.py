@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from unskew import tables
-from unskew.audit.column_types import ColumnTypeError, require_numbers, require_single_values
+from unskew.audit.column_types import require_numbers, require_single_values
 from unskew.errors import DataError
 from unskew.metrics._inputs import parts_of
-from unskew.tables import open_csv, reading, require_columns
+from unskew.tables import SHOWN_BYTES, empty_as_null, name_undecodable, open_csv, reading, require_columns
 
 RecordBatch = Any
 """A ``pyarrow.RecordBatch``; pyarrow ships no types."""
@@ -48,9 +48,6 @@ BUFFER_BYTES = 1 << 20
 """Bytes of a column of Parquet that are read at a time, while all columns together have :data:`BATCH_BYTES`.
 Without a buffer, or with ``pre_buffer``, Arrow keeps whole row groups in memory, and those of a file may be
 as large as it is."""
-
-SHOWN_BYTES = 40
-"""Bytes of a wrong value that a message shows."""
 
 BATCHES_AHEAD = 4
 """Batches of numbers read before they are asked for, while the compiled pass is loaded: some 60 MB. Those of
@@ -97,7 +94,6 @@ def stream(
     columns: Sequence[str] | None,
     numbers: Sequence[str],
     text: Sequence[str] = (),
-    types: Mapping[str, Any] | None = None,
 ) -> Iterator[Batch]:
     """Batches of all files, one after the other; the next are read while one is worked on.
 
@@ -106,11 +102,10 @@ def stream(
     columns
         Columns to read; None for all.
     numbers
-        Those of which the type is checked, and which a CSV file gives as float64 (or boolean).
+        Those of which the type is checked, and which a CSV file gives as float64 (or boolean); its others
+        are text as it stands there.
     text
-        Those which a CSV file gives as text, whatever they look like.
-    types
-        Types of further CSV columns.
+        Those that must hold one value a row.
     """
     sizes = np.array([_size(file) for file in files], dtype=np.float64)
     before = np.cumsum(sizes) - sizes
@@ -119,7 +114,7 @@ def stream(
         start = 0
         for index, file in enumerate(files):
             first_row = 0
-            for record, share in _batches(file, columns, numbers, text, types or {}):
+            for record, share in _batches(file, columns, numbers, text):
                 done = (before[index] + share * sizes[index]) / sizes.sum()
                 yield Batch(file, first_row, start, record, float(done))
                 first_row += record.num_rows
@@ -142,21 +137,24 @@ def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
     return given()
 
 
-def schema_of(file: Path, *, numbers: Sequence[str] = (), text: Collection[str] = ()) -> Schema:
-    """The columns of a file and their types, as :func:`stream` gives them."""
+def schema_of(file: Path, *, numbers: Sequence[str] = (), guessed: Collection[str] = ()) -> Schema:
+    """The columns of a file and their types, as :func:`stream` gives them.
+
+    Of a CSV file, ``numbers`` are float64, or boolean where its first rows say true and false; columns in
+    ``guessed`` are what Arrow takes them for, and the others text.
+    """
     with reading(file) as delimiter:
         if delimiter is None:
             return pa.parquet.read_schema(file)
         with open_csv(file, delimiter, None, {}) as reader:
             schema = reader.schema
-    for place, field in enumerate(schema):
-        # A score that is a segment too is a number first.
-        if field.name in numbers:
-            if not pa.types.is_boolean(field.type):
-                schema = schema.set(place, field.with_type(pa.float64()))
-        elif field.name in text:
-            schema = schema.set(place, field.with_type(pa.string()))
-    return schema
+    return pa.schema([field.with_type(_csv_type(field, numbers, guessed)) for field in schema])
+
+
+def _csv_type(field: Any, numbers: Collection[str], guessed: Collection[str]) -> Any:
+    if field.name in guessed or (field.name in numbers and pa.types.is_boolean(field.type)):
+        return field.type
+    return pa.float64() if field.name in numbers else pa.string()
 
 
 def is_parquet(file: Path) -> bool:
@@ -203,13 +201,12 @@ def _batches(
     columns: Sequence[str] | None,
     numbers: Sequence[str],
     text: Sequence[str],
-    types: Mapping[str, Any],
 ) -> Iterator[tuple[RecordBatch, float]]:
     """Batches of a file, and the share of it that is read after each."""
     wanted = list(dict.fromkeys([*(columns or ()), *numbers, *text]))
     with reading(file) as delimiter:
         if delimiter is not None:
-            yield from _csv_batches(file, delimiter, columns, numbers, text, types)
+            yield from _csv_batches(file, delimiter, columns, numbers, text)
             return
         yield from _parquet_batches(file, columns, wanted, numbers, text)
 
@@ -285,43 +282,30 @@ def _csv_batches(
     columns: Sequence[str] | None,
     numbers: Sequence[str],
     text: Sequence[str],
-    types: Mapping[str, Any],
 ) -> Iterator[tuple[RecordBatch, float]]:
-    schema = schema_of(file, numbers=numbers, text=text)
+    schema = schema_of(file, numbers=numbers)
     wanted = list(dict.fromkeys([*(columns or ()), *numbers, *text]))
     require_columns(wanted, schema.names, file)
     require_numbers(schema, numbers, file)
-    kinds = {name: schema.field(name).type for name in (*numbers, *text)} | dict(types)
+    kinds = {field.name: field.type for field in schema}
     blocks = max(file.stat().st_size / tables.CSV_BLOCK_BYTES, 1.0)
     try:
         with open_csv(file, delimiter, None if columns is None else wanted, kinds) as reader:
             for count, record in enumerate(reader, 1):
-                yield record, min(count / blocks, 1.0)
+                nulls = [empty_as_null(column) for column in record.columns]
+                yield pa.record_batch(nulls, names=record.schema.names), min(count / blocks, 1.0)
     except pa.ArrowInvalid as error:
         _name_text(file, delimiter, [name for name in numbers if kinds[name] == pa.float64()])
         place = re.match(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error", str(error))
         if place is None:
             raise
         column = schema.names[int(place[1])]
-        _name_undecodable(file, delimiter, column)
-        raise ColumnTypeError(column, str(error), file) from error
-
-
-def _name_undecodable(file: Path, delimiter: str, column: str) -> None:
-    """An error that names the first row of a column whose bytes are not UTF-8, if there is one."""
-    first_row = 0
-    with open_csv(file, delimiter, [column], {column: pa.binary()}) as reader:
-        for record in reader:
-            for row, value in enumerate(record.column(column).to_pylist(), first_row):
-                try:
-                    (value or b"").decode()
-                except UnicodeDecodeError:
-                    raise DataError(
-                        f"value {value[:SHOWN_BYTES]!r} is not UTF-8",
-                        where=f"{file}, column '{column}', row {row}",
-                        remedy="write the file again in UTF-8 (iconv -f LATIN1 -t UTF-8, if it is Latin-1)",
-                    ) from None
-            first_row += record.num_rows
+        name_undecodable(file, delimiter, [column])
+        raise DataError(
+            f"column '{column}' has values of several types: {error}",
+            where=str(file),
+            remedy="write the column with one type, or give Parquet",
+        ) from error
 
 
 def _name_text(file: Path, delimiter: str, numbers: Sequence[str]) -> None:

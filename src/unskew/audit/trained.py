@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.audit.audit import DEFAULT_P_MIN, FOLDS
+from unskew.audit.column_types import holds_numbers
 from unskew.audit.stream import Batch
 from unskew.audit.weights import WeightsResult, prepared, write_with
 from unskew.calibration import Calibrator, make_calibrator
-from unskew.columns import column_of, frame_of
+from unskew.columns import column_of, frame_of, number_column
 from unskew.datasets import read_log
 from unskew.errors import ParameterError
 from unskew.progress import SILENT, Progress
@@ -54,7 +55,7 @@ def train_weights(
     device
         ``"auto"``, ``"cpu"`` or ``"cuda"``.
     """
-    target, files, schema = prepared(paths, out, p_min=p_min, overwrite=overwrite)
+    target, files, schema = prepared(paths, out, p_min=p_min, overwrite=overwrite, outcome=outcome)
     named = [user, item] if outcome is None else [user, item, outcome]
     require_columns(named, schema.names, files[0])
     if len(set(named)) < len(named):
@@ -71,9 +72,11 @@ def train_weights(
         rows = slice(batch.start, batch.start + batch.record.num_rows)
         return p[rows], fold[rows]
 
-    rows = write_with(files, target, schema, assign, p_min=p_min, numbers=(), progress=progress)
-    fitted = tuple(c if c is not None else chosen for c in propensity.calibrators_)
+    # A CSV file gives the outcome as numbers, and Parquet as it is: clicks may be the texts 0 and 1 there.
+    numbers = [outcome] if outcome is not None and holds_numbers(schema.field(outcome).type) else []
+    rows = write_with(files, target, schema, assign, p_min=p_min, numbers=numbers, progress=progress)
     (raw,), (calibrated,) = (propensity.held_out_sketches(calibrated=which) for which in (False, True))
+    fitted = tuple(c if c is not None else chosen.clone().fit(raw) for c in propensity.calibrators_)
     return WeightsResult(rows, folds, fitted, raw, calibrated, p_min)
 
 
@@ -81,8 +84,9 @@ def _log(files: list[Path], *, user: str, item: str, outcome: str | None) -> Log
     columns: dict[str, Any] = {"user": user, "item": item, "click": outcome}
     space: Literal["matrix", "impressions"] = "matrix"
     if outcome is not None:
-        click = column_of(frame_of(read_table(files, [outcome], numbers=[outcome])), outcome)
-        space = "impressions" if bool(np.any(click == 0)) else "matrix"
+        given = column_of(frame_of(read_table(files, [outcome], numbers=[outcome])), outcome)
+        # As numbers: the text "0" is no 0 to NumPy, and the rows would not be the population.
+        space = "impressions" if bool(np.any(number_column(given, outcome) == 0)) else "matrix"
     return read_log(files, **columns, space=space, duplicates="max" if space == "matrix" else "error")
 
 

@@ -18,7 +18,6 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from unskew.audit.audit import DEFAULT_P_MIN, FOLDS, read
-from unskew.audit.column_types import ColumnTypeError
 from unskew.audit.crossfit import fit_without_each, mapped
 from unskew.audit.figures import WeightFigures, weight_figures
 from unskew.audit.folds import fold_of_rows, merged
@@ -39,7 +38,7 @@ from unskew.files import NewFile, check_new_file, whole_file
 from unskew.metrics import CalibrationSketch, mean_outcome_over_score, wce
 from unskew.metrics.weights import MOST_CLIPPED_MASS
 from unskew.progress import SILENT, Progress
-from unskew.tables import Paths, expand_paths, require_columns, text_columns
+from unskew.tables import Paths, expand_paths, require_columns
 
 ADDED = (
     pa.field("propensity_calibrated", pa.float64()),
@@ -177,7 +176,9 @@ def write_weights(
         "name another column for one of them",
     )
     chosen = make_calibrator(calibrator)
-    target, files, schema = prepared(paths, out, p_min=p_min, overwrite=overwrite, roles=roles)
+    target, files, schema = prepared(
+        paths, out, p_min=p_min, overwrite=overwrite, numbers=roles.numbers, outcome=outcome
+    )
     sketches, _ = read(files, roles, folds=folds, seed=seed, progress=progress)
     fitted = fit_without_each(chosen, sketches)
 
@@ -210,34 +211,13 @@ def write_with(
     progress: Progress,
 ) -> int:
     """Write the rows of the files with the added columns; gives their number."""
-    while True:
-        try:
-            return _write(files, target, schema, assign, p_min, numbers, progress)
-        except ColumnTypeError as error:
-            # The type was guessed from the first rows: begin again with text, which holds everything.
-            place = schema.get_field_index(error.column)
-            if schema.field(place).type == pa.string():
-                raise
-            schema = schema.set(place, schema.field(place).with_type(pa.string()))
-
-
-def _write(
-    files: Sequence[Path],
-    target: NewFile,
-    schema: Schema,
-    assign: Assign,
-    p_min: float,
-    numbers: Sequence[str],
-    progress: Progress,
-) -> int:
-    types = {field.name: field.type for field in schema if field.name not in numbers}
     tracker = progress.task("writing", 100)
     told = rows = 0
     with (
         whole_file(target) as beside,
         pa.parquet.ParquetWriter(beside, _extended(schema)) as writer,
     ):
-        for batch in stream(files, columns=None, numbers=numbers, types=types):
+        for batch in stream(files, columns=None, numbers=numbers):
             propensity, fold = assign(batch)
             added = (propensity, 1 / np.maximum(propensity, p_min), fold, propensity < p_min)
             kept = [
@@ -256,7 +236,13 @@ def _write(
 
 
 def prepared(
-    paths: Paths, out: str | Path, *, p_min: float, overwrite: bool, roles: Roles | None = None
+    paths: Paths,
+    out: str | Path,
+    *,
+    p_min: float,
+    overwrite: bool,
+    numbers: Sequence[str] = (),
+    outcome: str | None = None,
 ) -> tuple[NewFile, list[Path], Schema]:
     """The target and the files with their common columns, all checked before the long work."""
     require(
@@ -269,36 +255,33 @@ def prepared(
         raise ParameterError(f"{target} must end in .parquet", remedy="give -o FILE.parquet")
     new = check_new_file(target, overwrite=overwrite)
     files = expand_paths(paths)
-    return new, files, common_schema(files, roles)
+    return new, files, common_schema(files, numbers=numbers, outcome=outcome)
 
 
-def common_schema(files: Sequence[Path], roles: Roles | None = None) -> Schema:
+def common_schema(files: Sequence[Path], *, numbers: Sequence[str], outcome: str | None) -> Schema:
     """The columns of all files, which must agree, and have none of the added ones.
 
-    CSV files have no types but those guessed from their rows: where guesses differ, the wider one counts, and
-    what numbers would change (:func:`unskew.tables.text_columns`) is text. Score and weight are float64,
-    whatever the guess.
+    CSV files have no types: ``numbers`` are float64, the outcome what the rows look like (where guesses
+    differ, the wider one counts), and the others text as it stands there.
     """
-    numbers = () if roles is None else roles.numbers
-    floats = [name for name in numbers if roles is None or name != roles.outcome]
-    text = set[str]().union(*(text_columns(file, numbers=numbers) for file in files))
-    common = schema_of(files[0], numbers=floats, text=text)
+    guessed = () if outcome is None else (outcome,)
+    common = schema_of(files[0], numbers=numbers, guessed=guessed)
     for file in files:
-        schema = schema_of(file, numbers=floats, text=text)
+        schema = schema_of(file, numbers=numbers, guessed=guessed)
         require_columns(None, schema.names, file)
         require_columns(common.names, schema.names, file)
         require_columns(schema.names, common.names, files[0])
+        found = {field.name: field.type for field in schema}
         for place, field in enumerate(common):
-            found = schema.field(field.name).type
-            if found == field.type:
+            if found[field.name] == field.type:
                 continue
             if is_parquet(file) or is_parquet(files[0]):
                 raise DataError(
-                    f"column '{field.name}' is {found} here and {field.type} in {files[0]}",
+                    f"column '{field.name}' is {found[field.name]} here and {field.type} in {files[0]}",
                     where=str(file),
-                    remedy="write the column with one type in all files",
+                    remedy="write the column with one type in all files, or give CSV and Parquet apart",
                 )
-            common = common.set(place, field.with_type(_wider(field.type, found)))
+            common = common.set(place, field.with_type(_wider(field.type, found[field.name])))
     taken = next((field.name for field in ADDED if field.name in common.names), None)
     if taken is not None:
         raise DataError(

@@ -83,7 +83,7 @@ def load_calibrator(path: str | os.PathLike[str]) -> Calibrator:
         raise RunFolderError(
             f"cannot be read: {error.strerror}", where=str(path), remedy="check the path and its permissions"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RunFolderError(
             f"is not JSON: {error}", where=str(path), remedy="give a file that save wrote"
         ) from error

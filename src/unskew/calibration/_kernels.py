@@ -37,7 +37,9 @@ def isotonic_with_one_more(total: Any, positive: Any) -> Any:
     value = np.empty(groups)
     for i in range(groups):
         top, after = stack[height - 1], stack[height - 2]
-        value[i] = (y[after] - y[top]) / (x[after] - x[top])
+        # Beside weights of 16 decades more, a weight adds nothing to the sums: the added row is left.
+        width = x[after] - x[top]
+        value[i] = (y[after] - y[top]) / width if width > 0.0 else 1.0
         new = i + 1
         x[new] = x[i] + x[i + 2] - x[new]
         y[new] = y[i] + y[i + 2] - y[new]

@@ -147,6 +147,13 @@ class StepCalibrator(Calibrator):
             self._kept_lookup = kept
         return kept
 
+    def _check_learned(self) -> None:
+        # Before anything is predicted: the compiled loop trusts these.
+        edges, values = np.atleast_1d(self.edges_), np.atleast_1d(self.values_)
+        if len(values) != len(edges) + 1 or (np.diff(edges) < 0).any() or (edges < 0).any():
+            raise ValueError(f"{len(edges)} edges, which must ascend, and {len(values)} values are no steps")
+        super()._check_learned()
+
     def _set_steps(self, edges: Vector, values: Vector) -> None:
         self.edges_, self.values_ = edges, values
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -14,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.calibration._grouping import Grouped, Vector, check_scores, group, numeric
-from unskew.errors import DataError, ParameterError, RunFolderError
+from unskew.errors import DataError, RunFolderError, UnskewError
 from unskew.estimator import Estimator, require, require_types
 from unskew.files import whole_file
+from unskew.plain_text import plain
 
 PROBABILITY_FLOOR = 1e-12
 """Scores are read, and probabilities given, no closer than this to 0 and 1: inverse weights stay finite."""
@@ -28,6 +30,13 @@ CHUNK_ROWS = 1 << 15
 """Rows mapped at a time: 256 KB of float64, which stays in a core's cache and bounds the extra memory."""
 
 FORMAT_VERSION = 1
+
+PROBES: Vector = np.concatenate(
+    [[0.0], np.geomspace(1e-12, 0.5, 48), 1 - np.geomspace(0.5, 1e-12, 48), [1.0]]
+)
+"""Scores that a calibrator read from a file is tried on."""
+ROUNDING = 1e-9
+"""Of a map that never falls: what its values may fall by."""
 
 
 def inside(probability: Vector, out: Vector | None = None) -> Vector:
@@ -144,9 +153,11 @@ class Calibrator(Estimator, ABC):
             calibrator = cls().set_params(**saved["parameters"])
             calibrator._check_parameters()
             calibrator._learned_from_dict(saved["learned"])
-        except (KeyError, TypeError, AttributeError, ParameterError) as error:
+            calibrator._check_learned()
+        except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
+            told = error.problem if isinstance(error, UnskewError) else error
             raise RunFolderError(
-                f"the saved {cls.name} calibrator is incomplete: {error}", remedy="fit and save it again"
+                f"the saved {cls.name} calibrator is damaged: {told}", remedy="fit and save it again"
             ) from error
         return calibrator
 
@@ -201,14 +212,18 @@ class Calibrator(Estimator, ABC):
     def _learned_from_dict(self, learned: Mapping[str, Any]) -> None:
         for name in ("rows_", "base_rate_", "message_", *self.learned):
             value = learned[name]
-            numbers = np.asarray(value, dtype=object).ravel()
-            if not (
-                isinstance(value, str)
-                if name == "message_"
-                else all(isinstance(each, int | float) and not isinstance(each, bool) for each in numbers)
-            ):
-                raise TypeError(f"{name} is {value!r}")
+            if not (isinstance(value, str) if name == "message_" else _are_numbers(value)):
+                raise TypeError(f"{name} is {plain(repr(value), 80)}")
             setattr(self, name, np.asarray(value, dtype=np.float64) if isinstance(value, list) else value)
+
+    def _check_learned(self) -> None:
+        """Raise for a state that is no map: that gives no probability, or a lower one to a higher score."""
+        if not (self.rows_ >= 0 and 0 <= self.base_rate_ <= 1):
+            raise ValueError(f"rows_ is {self.rows_!r} and base_rate_ {self.base_rate_!r}")
+        with np.errstate(over="raise", invalid="raise"):
+            told = self.predict(PROBES)
+        if not (np.isfinite(told).all() and (not self.monotone or (np.diff(told) >= -ROUNDING).all())):
+            raise ValueError("what it learned gives no probabilities")
 
 
 def require_both_classes(points: Grouped) -> None:
@@ -220,6 +235,13 @@ def require_both_classes(points: Grouped) -> None:
                 where="outcome",
                 remedy="fit on rows of both classes (for sampled clicks, add non-clicks)",
             )
+
+
+def _are_numbers(value: Any, depth: int = 2) -> bool:
+    """Whether what JSON told is a finite number, a list of these or a list of such lists."""
+    if isinstance(value, list):
+        return depth > 0 and all(_are_numbers(each, depth - 1) for each in value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _plain(value: Any) -> Any:

@@ -140,6 +140,8 @@ class Segmented(Calibrator):
     def _learned_from_dict(self, learned: Mapping[str, Any]) -> None:
         super()._learned_from_dict(learned)
         self.segments_ = np.array(learned["segments_"])
+        if not self.segments_.shape == self.slopes_.shape == self.intercepts_.shape:
+            raise ValueError("segments_, slopes_ and intercepts_ are of several lengths")
 
 
 def _labels(segment: Any, rows: int) -> NDArray[Any]:

@@ -15,6 +15,7 @@ EXIT_MISCALIBRATED = 1
 
 
 def audit(
+    context: typer.Context,
     files: Annotated[
         list[str], typer.Argument(metavar="FILE...", help="CSV or Parquet: files, folders or globs.")
     ],
@@ -59,25 +60,24 @@ def audit(
     """
     # Read by NumPy when it is loaded. Matrices here have ten columns: a second thread only waits, and loudly.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from unskew.cli.options import refuse
     from unskew.cli.places import check_outputs, check_seed, table_files
     from unskew.files import AUDIT, check_target, whole_folder, write_json
 
     if actions is not None:
-        others = {"--outcome": outcome, "--weight": weight, "--segment": segment, "--out": out}
-        given = [name for name, value in others.items() if value]
-        if given:
-            raise ParameterError(
-                f"{' and '.join(given)} cannot be given with --actions",
-                remedy="leave out one; --actions audits the probability of showing, and prints alone",
-            )
+        refuse(
+            context,
+            ("outcome", "weight", "segment", "p_min", "out", "overwrite", "no_report", "seed"),
+            "with --actions, which audits the probability of showing, and prints alone",
+        )
         return _audit_actions(files, score, actions, tolerance, significance, json)
     if outcome is None:
         raise ParameterError(
             "--outcome is missing",
             remedy="name the column that says whether it happened, or for a bandit log give --actions N",
         )
-    if no_report and out is not None:
-        raise ParameterError("--no-report writes no folder", remedy="leave out --out, or --no-report")
+    if no_report:
+        refuse(context, ("out", "overwrite"), "with --no-report, which writes no folder")
     check_seed(seed)
     target = out or _free_folder(files[0])
     found = None if no_report else check_target(target, overwrite=overwrite, kind=AUDIT)

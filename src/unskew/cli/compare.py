@@ -9,6 +9,7 @@ import typer
 
 
 def compare(
+    context: typer.Context,
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     model: Annotated[
         list[str] | None, typer.Option(help="One of the run's models [all]; may be repeated.")
@@ -30,7 +31,11 @@ def compare(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
     """Say which model of a run is better, by how much and how surely, from the clicks that it held out."""
+    from unskew.cli.options import refuse
     from unskew.cli.places import check_outputs, check_seed, run_files
+
+    if metric and not any("@" in each for each in metric):
+        refuse(context, ("slate",), f"on {', '.join(metric)}, which rank no slates")
 
     check_seed(seed)
     check_outputs({"--json": json, "--markdown": markdown}, read=run_files(run))

@@ -1,10 +1,12 @@
-"""``--option KEY=VALUE``: what a dataset's loader accepts, read as the kind that the loader expects."""
+"""Options: which were given, and ``--option KEY=VALUE``, read as the kind that a dataset's loader expects."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import typer
 
 from unskew.errors import ParameterError
 
@@ -14,6 +16,24 @@ FLAGS = {"name": "--data", "root": "--root", "protocol": "--protocol"}
 TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 _KINDS: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a number"}
+
+
+def refuse(context: typer.Context, names: Sequence[str], because: str, remedy: str = "leave it out") -> None:
+    """An error for the first of some options that was given, though it has no effect ``because``.
+
+    Parameters
+    ----------
+    names
+        Names of parameters of the verb.
+    """
+    flags = {
+        each.name: each.opts[0] if each.opts[0].startswith("-") else each.metavar
+        for each in context.command.params
+    }
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise ParameterError(f"{flags[name]} has no effect {because}", remedy=remedy)
 
 
 def loader_options(

@@ -25,6 +25,10 @@ def load_own_code(path: Path) -> None:
         raise ParameterError("is not a Python file", where=where, remedy="give a file that ends in .py")
     if not path.is_file():
         raise ParameterError("there is no such file", where=where, remedy="check the path")
+    # What lies beside it can be imported, as if the file were run by itself; what is installed goes first.
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
     name = PREFIX + path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

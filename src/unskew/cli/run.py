@@ -10,10 +10,12 @@ import typer
 
 from unskew.errors import CollapseWarning, DataError, ParameterError
 
-TABLE_SUFFIXES = (".csv", ".parquet", ".pq")
+OF_FILES = ("test", "test_is", "user", "item", "click", "conversion", "space", "duplicates")
+"""Options that say what the columns of a file are; a dataset with a name knows."""
 
 
 def run(
+    context: typer.Context,
     data: Annotated[
         str, typer.Option(help="A dataset (synthetic, coat, yahoo_r3, kuairand) or a CSV/Parquet file.")
     ] = "synthetic",
@@ -36,7 +38,9 @@ def run(
     item: Annotated[str, typer.Option(help="With a file: the column of item ids.")] = "item",
     click: Annotated[
         str | None,
-        typer.Option(help="With a file: the click column; without it every listed pair was clicked."),
+        typer.Option(
+            help="With a file: the click column [click, if it is there; else every listed pair was clicked]."
+        ),
     ] = None,
     conversion: Annotated[str, typer.Option(help="With a file: the conversion column.")] = "conversion",
     space: Annotated[
@@ -73,17 +77,24 @@ def run(
     json: Annotated[Path | None, typer.Option(help="Write the metrics to this file too.")] = None,
 ) -> None:
     """Train, calibrate, debias and evaluate; write a run folder with report.html."""
-    from unskew.cli.options import FLAGS, loader_options
+    from unskew.cli.options import FLAGS, loader_options, refuse
     from unskew.cli.places import check_outputs, check_seed, plain_name
     from unskew.datasets import DATASETS
     from unskew.files import check_target, write_json
+    from unskew.tables import SUFFIXES
 
-    is_file = Path(data).suffix in TABLE_SUFFIXES
+    is_file = data.lower().endswith(SUFFIXES)
+    if not is_file:
+        refuse(context, OF_FILES, f"with --data {data}", "leave it out, or give a file as --data")
+    if protocol == "paper":
+        refuse(context, ("crossfit", "p_min"), "with --protocol paper, which sets it as the paper did")
     check_seed(seed)
     target = out or Path("runs") / plain_name(f"{Path(data).stem}-{method}", "the dataset and the method,")
     found = check_target(target, overwrite=overwrite)
     read = [Path(root or "") / each for each in (data, test) if each] if is_file else []
     check_outputs({"--json": json}, folders={"--out": target}, read=read)
+    if is_file and not (Path(root or "") / data).exists():
+        raise DataError("there is no such file", where=data, remedy="give --data an existing file")
     columns = {
         "train": data,
         "test": test,
@@ -103,15 +114,11 @@ def run(
     if name in DATASETS:
         options = loader_options(option or (), DATASETS[name], flags)
     if is_file:
-        if not (Path(root or "") / data).exists():
-            raise DataError("there is no such file", where=data, remedy="give --data an existing file")
         options |= columns
         if test == "":
             raise ParameterError("--test is empty", remedy="name a file, or leave it out")
-    elif test is not None:
-        raise ParameterError("--test goes with --data FILE", remedy="leave it out, or give a file as --data")
     if test_is is not None and test is None:
-        raise ParameterError("--test-is goes with --test FILE", remedy="leave it out, or give --test")
+        raise ParameterError("--test-is has no effect without --test", remedy="leave it out, or give --test")
     if test_is not in (None, "random", "logged"):
         raise ParameterError(f"--test-is must be random or logged, not {test_is!r}", remedy="give either")
 

@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 
 GO_ON = "Give the same command to go on."
 
+OF_GRIDS = ("data", "root", "out", "seeds", "protocol", "device")
+"""Options of the studies that train."""
+
 
 def study(
+    context: typer.Context,
     what: Annotated[
         str | None, typer.Argument(metavar="FILE.toml | NAME", help="A grid, or a study of --list.")
     ] = None,
@@ -31,9 +35,11 @@ def study(
     json: Annotated[Path | None, typer.Option(help="Write the summaries to this file too.")] = None,
 ) -> None:
     """Run a grid, or go on with it where it was; write one long table and its renderings."""
+    from unskew.cli.options import refuse
     from unskew.study.named import NAMED, named_grid, show_studies
 
     if list_:
+        refuse(context, ("what", *OF_GRIDS, "json"), "with --list")
         _print(show_studies())
         return
     if what is None:
@@ -45,6 +51,7 @@ def study(
 
     check_outputs({"--json": json}, read=[] if what in NAMED else [what])
     if what in NAMED and NAMED[what].grid is None:
+        refuse(context, OF_GRIDS, f"on the study {what}, which is no grid")
         _show_table(what, json)
         return
     if what in NAMED:
@@ -56,10 +63,7 @@ def study(
             raise ParameterError(
                 f"no study is called {what!r}", remedy=f"give a TOML file or one of {', '.join(NAMED)}"
             )
-        if data is not None or root is not None:
-            raise ParameterError(
-                f"{what} names its datasets itself", remedy="leave out --data and --root, or edit the file"
-            )
+        refuse(context, ("data", "root"), f"on {what}, which names its datasets", "leave it out, or edit it")
         grid = read_grid(what, **changes)
     target = out or Path("studies") / plain_name(grid.name, "the study's name")
     check_outputs({"--json": json}, folders={"--out": target})

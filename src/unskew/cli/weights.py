@@ -11,6 +11,7 @@ from unskew.errors import ParameterError
 
 
 def weights(
+    context: typer.Context,
     files: Annotated[
         list[str], typer.Argument(metavar="FILE...", help="CSV or Parquet: files, folders or globs.")
     ],
@@ -36,7 +37,21 @@ def weights(
     device: Annotated[str, typer.Option(help="Without --score: auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
     """Add propensity_calibrated, weight, fold and clipped to every row; other columns stay as they are."""
-    _check(score, outcome, user, item, sample_weight)
+    from unskew.cli.options import refuse
+
+    if score is not None:
+        refuse(
+            context, ("user", "item", "device"), "with --score, which brings a propensity: none is trained"
+        )
+        if outcome is None:
+            raise ParameterError("--score needs --outcome", remedy="name the column of clicks")
+    elif user is None or item is None:
+        raise ParameterError(
+            "there is no propensity",
+            remedy="give --score COLUMN, or --user and --item to train one",
+        )
+    else:
+        refuse(context, ("sample_weight",), "without --score")
     from unskew.cli.places import check_outputs, check_seed, table_files
 
     check_seed(seed)
@@ -84,23 +99,3 @@ def weights(
     from unskew.cli.audit_tables import print_weights
 
     print_weights(result, str(out))
-
-
-def _check(
-    score: str | None, outcome: str | None, user: str | None, item: str | None, sample_weight: str | None
-) -> None:
-    if score is not None:
-        if outcome is None:
-            raise ParameterError("--score needs --outcome", remedy="name the column of clicks")
-        if user is not None or item is not None:
-            raise ParameterError(
-                "--user and --item train a propensity, --score brings one", remedy="give one"
-            )
-        return
-    if user is None or item is None:
-        raise ParameterError(
-            "there is no propensity",
-            remedy="give --score COLUMN, or --user and --item to train one",
-        )
-    if sample_weight is not None:
-        raise ParameterError("--sample-weight goes with --score", remedy="leave it out")

@@ -15,6 +15,9 @@ from unskew.log import Duplicates, Log, Space
 from unskew.tables import Paths, column_names, concatenate, expand_paths, read_files
 from unskew.vocabulary import UNSEEN_CODE, Vocabulary
 
+CLICK = "click"
+"""The column of clicks, unless another is named."""
+
 
 def read_log(
     path: Paths,
@@ -26,22 +29,26 @@ def read_log(
     space: Space = "matrix",
     duplicates: Duplicates = "error",
     keep: Sequence[str] = (),
+    numbers: Sequence[str] = (),
     users: Vocabulary | None = None,
     items: Vocabulary | None = None,
 ) -> Log:
     """Read a log from CSV or Parquet.
 
-    CSV has no types: ids and kept columns are numbers where all values look like numbers, and text where a
-    number would lose digits (00007, or whole numbers beyond 64 bits).
+    CSV has no types: ids and kept columns are text as it stands there (007, 1e3, NA), unless ``numbers``
+    names them. An empty cell is missing.
 
     Parameters
     ----------
     path
         A file, a folder, a glob, or several of these.
     user, item, click, conversion
-        Names of the columns; ``click`` may be left out in the space ``"matrix"``.
+        Names of the columns. ``click`` may be left out: it is then the column of that name, and in the space
+        ``"matrix"`` every listed pair was clicked where there is none.
     keep
         Further columns to carry along.
+    numbers
+        Columns of a CSV file, of ids or kept ones, that are numbers.
     space, duplicates, users, items
         As in :meth:`unskew.Log.from_arrays`.
 
@@ -53,12 +60,13 @@ def read_log(
     >>> read_log(folder / "clicks.csv", user="uid", item="iid", conversion="bought")
     Log(matrix: 2 users × 2 items, 3 rows, 3 clicks, density 0.75)
     """
+    click = click or _click_column(path)
     named = [name for name in (user, item, click, conversion, *keep) if name is not None]
     files = expand_paths(path)
     tables = read_files(
         files,
         list(dict.fromkeys(named)),
-        numbers={name for name in (click, conversion) if name is not None},
+        numbers={*numbers, *(name for name in (click, conversion) if name is not None)},
     )
     table = concatenate(files, tables)
     try:
@@ -92,6 +100,7 @@ def load(
     space: Space = "matrix",
     duplicates: Duplicates = "error",
     keep: Sequence[str] = (),
+    numbers: Sequence[str] = (),
     unseen: Literal["error", "drop"] = "error",
     test_is: TestIs = "logged",
 ) -> Dataset:
@@ -132,7 +141,9 @@ def load(
         "space": space,
         "duplicates": duplicates,
         "keep": keep,
+        "numbers": numbers,
     }
+    click = click or _click_column(_under(root, train))
     train_log = read_log(_under(root, train), click=click, **columns)
     if unseen == "error":
         columns |= {"users": train_log.users, "items": train_log.items}
@@ -173,6 +184,11 @@ def load(
         facts=facts,
         test_is=test_is,
     )
+
+
+def _click_column(path: Paths) -> str | None:
+    """The column of clicks where none is named: without one that is there, every row would be a click."""
+    return CLICK if CLICK in column_names(path) else None
 
 
 def _in_its_file(error: DataError, files: list[Path], lengths: list[int]) -> DataError:

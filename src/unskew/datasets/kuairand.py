@@ -152,7 +152,7 @@ def _overlap_in_time(train: NDArray[np.int64], at_random: NDArray[np.int64]) -> 
 def _read_logs(files: list[Path]) -> Table:
     tables = []
     for file in files:
-        table = read_file(file, LOG_COLUMNS)
+        table = read_file(file, LOG_COLUMNS, numbers=None)
         if len(table) == 0:
             raise DataError("the file has a header and no rows", where=str(file), remedy=REMEDY)
         for name in LOG_COLUMNS:
@@ -198,7 +198,7 @@ def _features(files: list[Path], vocabulary: Vocabulary) -> tuple[Features, int]
     blocks: list[NDArray[np.float64]] = []
     without = np.zeros(len(vocabulary), dtype=bool)
     for file in files:
-        table = read_file(file)
+        table = read_file(file, numbers=None)
         with errors_name(file):
             if vocabulary.name not in table.column_names:
                 raise DataError(f"column '{vocabulary.name}' is missing", remedy=REMEDY)

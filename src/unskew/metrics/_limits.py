@@ -10,5 +10,8 @@ LIKELIHOOD_FLOOR = float(np.finfo(np.float64).eps)
 SMALLEST = 1e-100
 """1/p is taken at p of at least this, so that it, its sums and their squares stay finite."""
 
+MOST_RESAMPLES = 1_000_000
+"""Resamples and draws that a number may be asked to rest on; beyond, they would fill the memory."""
+
 OFFSET_BITS = 32
 """A packed cell is count · 2^48 + Σ of 32-bit positions within the cell: one addition a row."""

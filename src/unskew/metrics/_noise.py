@@ -13,6 +13,9 @@ FEW_ROWS = 40.0
 """A sum that is as skewed as a count of this variance, or more, is drawn from its own law; a less skewed one
 from the normal law that it tends to."""
 
+MOST_ROWS = float(2**62)
+"""Rows of a cell that a whole number can count."""
+
 BATCH = 100
 """Draws at a time: bounds the extra memory."""
 
@@ -43,7 +46,8 @@ def drawn_noise(
     few = skewed[place]
     if not few.any():
         return noise
-    size, chance, move = rows[few].astype(np.int64), rate[few], step[few]
+    # Weights can make more rows of a row than a whole number holds.
+    size, chance, move = np.minimum(rows[few], MOST_ROWS).astype(np.int64), rate[few], step[few]
     for start in range(0, draws, BATCH):
         part = slice(start, min(start + BATCH, draws))
         drawn = generator.binomial(size, chance, size=(part.stop - start, len(size))) - size * chance

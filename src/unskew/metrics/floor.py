@@ -9,7 +9,7 @@ import numpy as np
 from unskew.errors import ParameterError
 from unskew.metrics._cells import cells_of
 from unskew.metrics._grid import Rule
-from unskew.metrics._limits import SMALLEST
+from unskew.metrics._limits import MOST_RESAMPLES, SMALLEST
 from unskew.metrics._noise import drawn_noise
 from unskew.metrics.sketch import CalibrationSketch
 from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS
@@ -55,8 +55,10 @@ def noise_floor(
     >>> 0.05 < noise_floor(score=score, outcome=np.arange(1000) % 2) < 0.15
     True
     """
-    if draws < 1:
-        raise ParameterError(f"draws must be at least 1, not {draws!r}", remedy="give 1 or more")
+    if not 1 <= draws <= MOST_RESAMPLES:
+        raise ParameterError(
+            f"draws must be from 1 to {MOST_RESAMPLES:,}, not {draws!r}", remedy="give 100, for example"
+        )
     if metric not in ("ece", "adaptive_ece", "wce"):
         raise ParameterError(
             f"metric must be 'ece', 'adaptive_ece' or 'wce', not {metric!r}", remedy="give one of these"

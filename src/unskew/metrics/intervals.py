@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from unskew.errors import DataError, ParameterError
 from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of, occupied_bin, require_arrays
 from unskew.metrics._grid import Rule
-from unskew.metrics._limits import LIKELIHOOD_FLOOR, SMALLEST
+from unskew.metrics._limits import LIKELIHOOD_FLOOR, MOST_RESAMPLES, SMALLEST
 from unskew.metrics._noise import BATCH, FEW_ROWS, drawn_noise
 from unskew.metrics._sums import both
 from unskew.metrics.binned import DEFAULT_RELATIVE_BINS
@@ -105,8 +105,11 @@ def interval(
             f"level must be between 0 and 1, not {level!r}",
             remedy="give a number between 0 and 1, such as 0.95",
         )
-    if resamples < 1:
-        raise ParameterError(f"resamples must be at least 1, not {resamples!r}", remedy="give 1 or more")
+    if not 1 <= resamples <= MOST_RESAMPLES:
+        raise ParameterError(
+            f"resamples must be from 1 to {MOST_RESAMPLES:,}, not {resamples!r}",
+            remedy="give 2000, for example",
+        )
     cells = _cells(score, outcome, weight, sketch, bins if metric == "ece" else None)
     generator = np.random.default_rng(as_seed(seed))
     tails = ((1 - level) / 2, (1 + level) / 2)

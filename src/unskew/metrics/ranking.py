@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
+from unskew.masked import without_mask
 
 DEFAULT_KS = (2, 4, 6)
 """The cut-offs of the paper's tables."""
@@ -48,12 +49,23 @@ class _Users:
 
     @classmethod
     def of(cls, user: Any, outcome: Any) -> tuple[_Users, NDArray[np.int64]]:
-        ids = np.asarray(user)
-        label = np.asarray(outcome)
+        ids = np.asarray(without_mask(user))
+        label = np.asarray(without_mask(outcome))
         if ids.ndim != 1 or ids.shape != label.shape:
             raise DataError(
                 f"user has shape {ids.shape} and outcome has shape {label.shape}",
                 remedy="give one user and one outcome for each row",
+            )
+        missing = np.zeros(len(ids), dtype=bool)
+        if ids.dtype.kind == "f":
+            missing = np.isnan(ids)
+        elif ids.dtype.kind == "O":
+            missing = np.array([each is None for each in ids], dtype=bool)
+        if missing.any():
+            raise DataError(
+                f"user is missing ({int(missing.sum())} such rows)",
+                where=f"row {int(np.flatnonzero(missing)[0])}",
+                remedy="leave these rows out, or fill in the users",
             )
         if len(ids) == 0:
             raise DataError(
@@ -251,7 +263,7 @@ def _ideal_dcg(places: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _scores(score: Any, rows: int) -> NDArray[np.float64]:
-    value = np.asarray(score, dtype=np.float64)
+    value = np.asarray(without_mask(score), dtype=np.float64)
     if value.shape != (rows,):
         raise DataError(
             f"score has shape {value.shape} for {rows} rows",

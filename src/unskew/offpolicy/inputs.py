@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from unskew.errors import DataError, NotFittedError, ParameterError
 from unskew.log import Log
+from unskew.masked import without_mask
+from unskew.metrics._limits import MOST_RESAMPLES
 from unskew.offpolicy.evidence import Evidence
 
 Estimator = Literal["snips", "ips", "dr"]
@@ -71,8 +73,10 @@ def check_options(*, estimator: str, slate: int, resamples: int, level: float) -
         )
     if slate < 1:
         raise ParameterError(f"slate must be at least 1, not {slate}", remedy="give 1 or more")
-    if resamples < 2:
-        raise ParameterError(f"resamples must be at least 2, not {resamples}", remedy="give for example 1000")
+    if not 2 <= resamples <= MOST_RESAMPLES:
+        raise ParameterError(
+            f"resamples must be from 2 to {MOST_RESAMPLES:,}, not {resamples}", remedy="give for example 1000"
+        )
     if not 0.0 < level < 1.0:
         raise ParameterError(f"level must lie between 0 and 1, not {level}", remedy="give for example 0.95")
 
@@ -112,7 +116,7 @@ def scores_of(scored: Any, evidence: Evidence, log: Log, seeds: Sequence[int], n
     if hasattr(scored, "predict_each"):
         lines = np.asarray(scored.predict_each(evidence.pairs), dtype=np.float64)
     else:
-        values = np.asarray(scored, dtype=np.float64)
+        values = np.asarray(without_mask(scored), dtype=np.float64)
         if values.ndim == 0:
             lines = np.full((1, len(evidence.pairs)), float(values))
         elif log.space == "matrix" and values.shape[-2:] == (log.n_users, log.n_items):

@@ -20,6 +20,9 @@ _HOLDOUT_SLOTS = 10
 _SLOTS_PER_FOLD = 4
 _STOP_SHARE = 0.1
 
+MOST_FOLDS = 100
+"""Each fold is a network of its own; beyond this many they differ in nothing."""
+
 
 @dataclass(frozen=True)
 class SplitDesign:
@@ -54,7 +57,11 @@ class SplitDesign:
             roles = torch.full((1, _HOLDOUT_SLOTS), TRAIN)
             roles[0, -2], roles[0, -1] = STOP, OUT
             return cls(folds=None, roles=roles)
-        require(crossfit >= 2, f"crossfit must be None or at least 2 folds, not {crossfit}", "give 2 or more")
+        require(
+            2 <= crossfit <= MOST_FOLDS,
+            f"crossfit must be None or from 2 to {MOST_FOLDS} folds, not {crossfit}",
+            "give 5, for example",
+        )
         slots = crossfit * _SLOTS_PER_FOLD
         fold = torch.arange(slots) // _SLOTS_PER_FOLD
         roles = torch.full((crossfit, slots), TRAIN)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import os
 import shutil
@@ -24,6 +23,7 @@ from unskew.errors import RunFolderError
 from unskew.estimator import Estimator
 from unskew.files import whole_file
 from unskew.log import Log
+from unskew.study.own_sources import source_hash
 from unskew.vocabulary import TEXT
 
 WITHOUT_NUMBERS = ("cli", "report", "audit")
@@ -177,21 +177,15 @@ def dataset_hash(dataset: Dataset) -> str:
 
 
 def told(estimator: Estimator) -> dict[str, Any]:
-    """An estimator as plain values; with its source, where the package does not have it."""
+    """An estimator as plain values; with a hash of its source, where the package does not have it."""
     params = estimator.get_params(deep=False)
     plain: dict[str, Any] = {"name": type(estimator).name}
     if not type(estimator).__module__.startswith("unskew."):
-        plain["source"] = _source(type(estimator))
+        # mypy takes the hash of a class for that of its objects.
+        plain["source"] = source_hash(type(estimator))  # type: ignore[arg-type]
     for name, value in params.items():
         plain[name] = told(value) if isinstance(value, Estimator) else value
     return plain
-
-
-def _source(kind: type) -> str:
-    try:
-        return inspect.getsource(kind)
-    except (OSError, TypeError):
-        return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _add_log(digest: Any, log: Log | None) -> None:

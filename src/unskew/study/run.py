@@ -20,7 +20,9 @@ from unskew.estimator import require
 from unskew.metrics import CalibrationSketch
 from unskew.progress import SILENT, Progress
 from unskew.propensity import InSampleWarning, Propensity, make_uncertainty
+from unskew.propensity.design import MOST_FOLDS
 from unskew.propensity.in_sample import warn_if_in_sample
+from unskew.seeds import require_count
 from unskew.study.protocol import ProtocolName, ProtocolSettings, protocol_settings
 from unskew.study.run_metrics import (
     BASELINE,
@@ -68,8 +70,13 @@ class RunConfig:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        require(self.seeds >= 1, f"seeds must be at least 1, not {self.seeds}", "give 1 or more")
+        require_count(self.seeds)
         require(self.seed >= 0, f"seed must not be negative, not {self.seed}", "give 0 or more")
+        require(
+            self.crossfit is None or 2 <= self.crossfit <= MOST_FOLDS,
+            f"crossfit must be None (0) or from 2 to {MOST_FOLDS} folds, not {self.crossfit}",
+            "give 5, for example",
+        )
         require(
             self.propensity_epochs is None or self.propensity_epochs >= 1,
             f"propensity_epochs must be at least 1, not {self.propensity_epochs}",

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
+from unskew.masked import without_mask
 
 Floats = NDArray[np.float64]
 
 
 def numbers(values: Any, name: str) -> Floats:
     """Finite numbers, flattened."""
-    array = np.asarray(values, dtype=np.float64).ravel()
+    array = np.asarray(without_mask(values), dtype=np.float64).ravel()
     if len(array) == 0:
         raise DataError(f"{name} is empty", remedy="give one value for each pair of the population")
     _reject(~np.isfinite(array), array, name, "is NaN or infinite", "give a value for every pair")
@@ -40,7 +41,7 @@ def used_propensity(values: Any, name: str = "propensity_used") -> Floats:
 
 def clicks(values: Any) -> NDArray[np.bool_]:
     """Clicks as truth values."""
-    array = np.asarray(values).ravel()
+    array = np.asarray(without_mask(values)).ravel()
     _reject(~((array == 0) | (array == 1)), array, "click", "is not 0 or 1", "encode clicks as 0 and 1")
     clicked: NDArray[np.bool_] = array == 1
     return clicked

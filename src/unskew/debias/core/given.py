@@ -62,6 +62,11 @@ def given_propensities(
         )
     clicked, all_cells = resolved(log, propensity, seeds, calibrated=calibrated, everywhere=everywhere)
     _require_probabilities(clicked, lambda column: f"row {log.clicked[column]}")
+    if len(log.clicked) and not clicked.any(axis=1).all():
+        raise DataError(
+            "the propensity of every click is 0, though it was clicked: all weights would be 1/p_min",
+            remedy="give P(click = 1), above 0 where there are clicks",
+        )
     diagnostics = tuple(
         weight_diagnostics(propensity=line, p_min=p_min, population_size=log.population_size)
         for line in clicked

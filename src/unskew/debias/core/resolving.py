@@ -11,6 +11,7 @@ from unskew.calibration.venn_abers import warn_if_raised
 from unskew.columns import number_column
 from unskew.errors import DataError, NotFittedError, ParameterError
 from unskew.log import Log
+from unskew.masked import without_mask
 from unskew.plain_text import listed
 from unskew.propensity.in_sample import warn_if_in_sample
 
@@ -98,7 +99,7 @@ def _column(log: Log, name: str) -> Lines:
 
 
 def _numbers(propensity: Any) -> Lines:
-    values = np.asarray(propensity)
+    values = np.asarray(without_mask(propensity))
     if values.dtype.kind not in "biuf":
         raise DataError(
             f"propensities of type {values.dtype} are not numbers",

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from unskew.datasets import DATASETS
 from unskew.estimator import require
+from unskew.seeds import require_count
 from unskew.study.paper import PaperProtocol
 from unskew.study.paper_tables.beside import Comparison
 from unskew.study.protocol import ProtocolName
@@ -46,7 +47,7 @@ class ReproduceConfig:
     method_params: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require(self.seeds >= 1, f"seeds must be at least 1, not {self.seeds}", "give 1 or more")
+        require_count(self.seeds)
         require(
             self.protocol in ("honest", "paper"),
             f"protocol must be 'honest' or 'paper', not {self.protocol!r}",

@@ -1,0 +1,148 @@
+"""An option that would have no effect is refused before anything is read; columns have default names."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import unskew as us
+from unskew.audit.trained import train_weights
+from unskew.cli import main
+from unskew.datasets import load
+
+REFUSED = {
+    "run --data synthetic": [
+        "--test a.csv",
+        "--test-is random",
+        "--user u",
+        "--user user",
+        "--item i",
+        "--click click",
+        "--conversion c",
+        "--space impressions",
+        "--space matrix",
+        "--duplicates max",
+    ],
+    "run --data coat": ["--space matrix", "--click c"],
+    "run --protocol paper": ["--crossfit 3", "--p-min 0.1"],
+    "audit a.csv --score p --outcome o --no-report": ["--out x", "--overwrite"],
+    "audit a.csv --score p --actions 8": [
+        "--outcome o",
+        "--weight w",
+        "--segment u",
+        "--no-report",
+        "--seed 1",
+    ],
+    "weights a.csv --score p --outcome o -o out.parquet": [
+        "--user u",
+        "--item i",
+        "--device nonsense",
+        "--device auto",
+    ],
+    "weights a.csv --user u --item i -o out.parquet": ["--sample-weight w"],
+    "export run -o x.onnx --what propensity": ["--method ips"],
+    "compare run --metric nll": ["--slate 4"],
+    "study --list": ["small", "--seeds 2", "--out x", "--json x.json", "--data coat"],
+    "study unbiasedness": [
+        "--data coat",
+        "--root x",
+        "--out x",
+        "--seeds 3",
+        "--protocol paper",
+        "--device cpu",
+    ],
+    "study grid.toml": ["--data coat", "--root x"],
+    "reproduce table-ece": ["--reverse no_clip"],
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("p,o,u,i,w\n" + "0.5,1,1,1,1\n0.5,0,1,2,1\n" * 50)
+    (tmp_path / "grid.toml").write_text('datasets = ["synthetic"]\nmethods = ["naive"]\n')
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [(command, each) for command, options in REFUSED.items() for each in options]
+)
+def test_an_option_without_effect_is_refused(capsys, tmp_path, command, option):
+    before = sorted(tmp_path.iterdir())
+    assert main([*command.split(), *option.split()]) == 2
+    said = capsys.readouterr().err
+    flag = option.split()[0]
+    assert (flag if flag.startswith("--") else "FILE.toml") in said or "reverse" in said
+    assert "To fix: " in said
+    assert said.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == before, "nothing was read, trained or written"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run --data synthetic --seeds {n}",
+        "run --data synthetic --crossfit {n}",
+        "reproduce table-ece --data synthetic --seeds {n}",
+        "study small --seeds {n}",
+    ],
+)
+@pytest.mark.parametrize("number", [10**7, 2**31 - 1, 10**30])
+def test_numbers_that_nothing_could_be_done_with_are_refused(capsys, command, number):
+    assert main(command.format(n=number).split()) == 2
+    said = capsys.readouterr().err
+    assert "To fix: " in said
+    assert said.count("\n") == 1
+
+
+def test_a_column_called_click_is_the_click(tmp_path):
+    rows = "".join(
+        f"{u},{i},{(u + i) % 2},{(u * i) % 3 % 2 * ((u + i) % 2)}\n" for u in range(6) for i in range(5)
+    )
+    (tmp_path / "log.csv").write_text("user,item,click,conversion\n" + rows)
+    data = load("files", train="log.csv", conversion="conversion")
+    assert data.train.n_clicks == 15
+    assert us.read_log("log.csv").n_clicks == 15
+    log = us.read_log("log.csv", click="conversion")
+    assert log.n_clicks < 15, "one that is named counts"
+
+
+def test_run_takes_a_column_called_click(tmp_path, capsys):
+    rows = "".join(
+        f"{u},{i},{(u + i) % 2},{(u * i) % 3 % 2 * ((u + i) % 2)}\n" for u in range(9) for i in range(8)
+    )
+    (tmp_path / "LOG.CSV").write_text("user,item,click,conversion\n" + rows)
+    options = "--seeds 1 --crossfit 0 --propensity-epochs 1 --method naive --out out --json m.json"
+    assert main(["run", "--data", "LOG.CSV", *options.split()]) == 0
+    assert json.loads((tmp_path / "m.json").read_text())["data"]["clicks"] == 36
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.dictionary(pa.int8(), pa.string()), "csv"])
+def test_outcomes_of_any_type_make_the_rows_the_population(tmp_path, kind):
+    user, item = (axis.ravel() for axis in np.mgrid[:12, :10])
+    click = ((user + item) % 3 == 0).astype(int)
+    if kind == "csv":
+        rows = "".join(f"{u},{i},{c}\n" for u, i, c in zip(user, item, click, strict=True) if u != i)
+        (tmp_path / "log.csv").write_text("u,i,o\n" + rows)
+    else:
+        text = pa.array(click.astype(str))
+        outcome = text.cast(kind) if kind == pa.int64() else text.dictionary_encode().cast(kind)
+        table = pa.table({"u": user, "i": item, "o": outcome}).filter(pa.array(user != item))
+        pq.write_table(table, tmp_path / "log.parquet")
+    name = "log.csv" if kind == "csv" else "log.parquet"
+    result = train_weights(name, "w.parquet", user="u", item="i", outcome="o", folds=2)
+    assert result.raw.rows == 110, "not all 120 pairs of a user and an item"
+    written = pq.read_table(tmp_path / "w.parquet")
+    assert written.schema.field("o").type == (pa.int64() if kind == "csv" else kind)
+
+
+def test_a_trained_propensity_may_stay_as_it_is(tmp_path, capsys):
+    rows = "".join(f"{u},{i},{int((u + i) % 3 == 0)}\n" for u in range(12) for i in range(10))
+    (tmp_path / "log.csv").write_text("u,i,o\n" + rows)
+    options = "--user u --item i --outcome o --folds 2 --calibrator none -o w.parquet --json w.json"
+    assert main(["weights", "log.csv", *options.split()]) == 0, capsys.readouterr().err
+    told = json.loads((tmp_path / "w.json").read_text())
+    assert (told["calibrator"], told["chosen"], told["messages"]) == ("none", ["none", "none"], [])
