@@ -17,6 +17,22 @@ METRICS = MAKER["METRICS"]
 FITTED = [name for name in CALIBRATORS if name != "none"]
 
 
+def test_every_ratio_of_training_has_its_range_or_says_that_it_is_one_run() -> None:
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.*?) \| (.*?) \| (.*?) \| (.*?) \|$", text, flags=re.MULTILINE)
+    ratios = {
+        claim: measured for claim, _, measured, _ in rows if " ÷ " in claim or " against the plain" in claim
+    }
+    assert len(ratios) == 7
+    for claim, measured in ratios.items():
+        limits = re.search(r"range ([\d.,]+) to ([\d.,]+)", measured)
+        assert limits is not None or "one run" in measured, claim
+        expected = re.search(r"\*\*([\d.,]+)", measured)
+        if limits is not None and expected is not None:
+            low, high = (float(limits[part].strip(",.").replace(",", "")) for part in (1, 2))
+            assert low <= float(expected[1].strip(",.").replace(",", "")) <= high, claim
+
+
 @pytest.mark.parametrize("work", [*METRICS, *FITTED])
 def test_every_metric_and_calibrator_is_timed_at_every_size(work: str) -> None:
     tables = re.findall(r"At 10. rows:\n\n(.*?)\n\n", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)

@@ -14,6 +14,8 @@ import unskew as us
 from unskew.cli import main
 from unskew.errors import ParameterError
 from unskew.metrics import CalibrationSketch, ece
+from unskew.study.cells import CellStore
+from unskew.study.paper import PaperProtocol
 from unskew.study.paper_tables import reproduction
 from unskew.study.paper_tables.beside import beside, comparisons, summarised
 from unskew.study.paper_tables.correlation import platt_path, rank_correlation, scaled, scaled_ece
@@ -22,6 +24,8 @@ from unskew.study.paper_tables.presets import PAPER_SOURCES, PRESETS, SOURCES, c
 from unskew.study.paper_tables.reproduce import reproduce
 from unskew.study.paper_tables.reproduced import ReproduceConfig
 from unskew.study.paper_tables.results_page import skeleton, with_sections, write_page
+from unskew.study.paper_tables.switches import chosen_on_test_table
+from unskew.study.protocol import protocol_settings
 from unskew.study.table import Row, long_table, read_tables, summary
 
 WORLD = {"n_users": 40, "n_items": 30, "density": 0.2, "seed": 4}
@@ -236,6 +240,71 @@ class TestPage:
         assert skeleton().count("<!-- results:") == skeleton().count("<!-- end of results -->")
 
 
+class TestEpochChosenOnTest:
+    """A diagnostic of ``table-switches``: nothing else may choose on the test set."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def work(cls, tmp_path_factory):
+        settings = protocol_settings("paper", crossfit=None, propensity_epochs=2, p_min=0.01)
+        store = CellStore(tmp_path_factory.mktemp("cells"))
+        with store.opened():
+            yield reproduction.Reproduction(
+                "synthetic",
+                None,
+                settings,
+                store,
+                seeds=[0, 1],
+                options=WORLD,
+                backbone=us.NeuMF(dim=4, layers=(4,)),
+                method_params={"epochs": 12, "learning_rate": 0.1},
+                device="cpu",
+            )
+
+    @pytest.mark.parametrize("name", ["dr-jl", "mrdr"])
+    def test_each_seed_keeps_the_epoch_with_the_best_test_auc(self, work, name):
+        rows = {key: each.rows for key, each in work.estimated(["raw", "platt"]).items()}
+        by_epoch = {key: [] for key in rows}
+        for epochs in range(1, 13):
+            stopped = work.method(name, weighted=True).set_params(epochs=epochs)
+            models = stopped.fit_many(work.dataset.train, propensities=rows, seeds=[0, 1], device="cpu")
+            for key, model in models.items():
+                by_epoch[key].append(us.evaluate(model, work.dataset.test)["auc"])
+        chosen = work.scores(name, list(rows), epoch_chosen_on_test=True)
+        last = work.scores(name, list(rows))
+        differs = False
+        for key, values in by_epoch.items():
+            best = np.max(values, axis=0)
+            np.testing.assert_allclose(chosen[key].facts["metrics"][""]["auc"], best, atol=1e-12)
+            np.testing.assert_allclose(last[key].facts["metrics"][""]["auc"], values[-1], atol=1e-12)
+            differs |= bool((best > values[-1]).any())
+        assert differs, "where the last epoch is always the best, the choice is not tested"
+
+    def test_the_table_sets_it_beside_the_last_epoch_and_says_what_it_is(self, work):
+        shown = chosen_on_test_table(work)
+        assert [row[0] for row in shown.rows] == [
+            f"{name} {title}" for name in ("dr-jl", "mrdr") for title in ("raw", "Platt scaling")
+        ]
+        for _, last, chosen, *_ in shown.rows:
+            assert float(chosen.split()[0]) >= float(last.split()[0])
+        assert "epoch_chosen_on_test" in shown.columns
+        assert "off in every other table" in shown.caption
+
+    def test_no_constructor_and_no_switch_of_the_protocol_has_it(self):
+        assert not [
+            name for name, kind in us.METHODS.items() if "epoch_chosen_on_test" in kind().get_params()
+        ]
+        with pytest.raises(ParameterError, match="no switch 'epoch_chosen_on_test'"):
+            PaperProtocol().reversed("epoch_chosen_on_test")
+
+    def test_the_preset_shows_both_tables(self, tmp_path):
+        small = {**SMALL, "seeds": 1, "propensity_epochs": 1, "method_params": {"epochs": 1}}
+        config = ReproduceConfig(presets=("table-switches",), out=tmp_path / "out", protocol="paper", **small)
+        switches, diagnostic = reproduce(config).tables["table-switches"]
+        assert switches.rows[0][0] == "as it is"
+        assert diagnostic.title == "A diagnostic, no result: epoch_chosen_on_test"
+
+
 class TestChoice:
     def test_all_leaves_out_what_does_not_fit_and_says_so(self):
         chosen, left_out = chosen_presets(["all"], "coat", "honest")
@@ -293,9 +362,6 @@ def test_the_command_is_one_line_and_code_2_where_it_cannot_be(capsys, tmp_path)
 
 @pytest.mark.coat
 def test_the_published_ece_of_raw_and_platt_comes_out_on_coat(coat_root, tmp_path):
-    from unskew.study.cells import CellStore
-    from unskew.study.protocol import protocol_settings
-
     settings = protocol_settings("paper", crossfit=None, propensity_epochs=None, p_min=0.01, data="coat")
     with CellStore(tmp_path).opened() as store:
         work = reproduction.Reproduction("coat", coat_root, settings, store, seeds=[0], device="cpu")

@@ -25,7 +25,7 @@ from unskew.study.paper_tables.reproduced import ReproduceConfig, Reproduced
 from unskew.study.paper_tables.reproduced_folder import facts_of, write_folder
 from unskew.study.paper_tables.reproduction import OTHER_TEST, Reproduction
 from unskew.study.paper_tables.reproduction_rows import method_rows, propensity_rows
-from unskew.study.paper_tables.switches import switch_table
+from unskew.study.paper_tables.switches import chosen_on_test_table, switch_table
 from unskew.study.protocol import ProtocolSettings, protocol_settings
 from unskew.study.table import long_table
 
@@ -73,7 +73,7 @@ def reproduce(config: ReproduceConfig, progress: Progress = SILENT) -> Reproduce
                 switched = switch_table(
                     lambda switches: work_with(_settings(config, data, switches)), settings.switches, preset
                 )
-                result.tables[preset.name] = [switched]
+                result.tables[preset.name] = [switched, chosen_on_test_table(work)]
             else:
                 _add_figure(result, work, preset)
     write_folder(result)

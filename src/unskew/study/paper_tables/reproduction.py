@@ -21,11 +21,13 @@ from unskew.calibration import make_calibrator
 from unskew.datasets import Dataset, load
 from unskew.debias import Debiaser, make_method
 from unskew.evaluation import Evaluated, evaluate_users
+from unskew.log import Log
 from unskew.metrics import CalibrationSketch, ece
 from unskew.progress import SILENT, Progress
 from unskew.propensity import MCDropout, Propensity, Uncertainty
 from unskew.propensity.diagnosis import propensity_figures
 from unskew.study.cells import Cell, CellStore, cell_key, dataset_hash, told
+from unskew.study.paper_tables.chosen_on_test import SWITCH, chosen_on_test
 from unskew.study.paper_tables.presets import ALONE, NOISY, SOURCES, Source
 from unskew.study.protocol import ProtocolName, ProtocolSettings
 
@@ -220,19 +222,36 @@ class Reproduction:
         backbone = self.settings.method_backbone(self.backbone)
         return make_method(name, backbone=backbone, **{**options, **self.method_params})
 
-    def scores(self, name: str, keys: Sequence[str]) -> dict[str, Cell]:
-        """Metrics of a method for each row (``ALONE``: without given propensities): facts by test set."""
+    def scores(
+        self, name: str, keys: Sequence[str], *, epoch_chosen_on_test: bool = False
+    ) -> dict[str, Cell]:
+        """Metrics of a method for each row (``ALONE``: without given propensities): facts by test set.
+
+        Parameters
+        ----------
+        epoch_chosen_on_test
+            A diagnostic that ``table-switches`` alone asks for
+            (:mod:`unskew.study.paper_tables.chosen_on_test`).
+        """
         sources = [key for key in keys if key != ALONE]
         rows = {key: each.rows for key, each in self.estimated(sources).items()}
-        return self.scores_with(name, {key: rows.get(key) for key in keys})
+        given = {key: rows.get(key) for key in keys}
+        return self.scores_with(name, given, epoch_chosen_on_test=epoch_chosen_on_test)
 
-    def scores_with(self, name: str, given: Mapping[str, NDArray[np.float64] | None]) -> dict[str, Cell]:
+    def scores_with(
+        self,
+        name: str,
+        given: Mapping[str, NDArray[np.float64] | None],
+        *,
+        epoch_chosen_on_test: bool = False,
+    ) -> dict[str, Cell]:
         """The same with propensities of the caller's own, ``[seeds, n]`` each."""
-        cells = {key: self._method_key(name, rows) for key, rows in given.items()}
+        on_test = epoch_chosen_on_test
+        cells = {key: self._method_key(name, rows, on_test) for key, rows in given.items()}
         missing = {key: rows for key, rows in given.items() if self.store.read(cells[key]) is None}
         if missing:
             start = time.perf_counter()
-            for key, model in self._models(name, missing):
+            for key, model in self._models(name, missing, on_test):
                 seconds = (time.perf_counter() - start) / len(missing)
                 judged = self._evaluated(model)
                 self.store.write(
@@ -253,9 +272,9 @@ class Reproduction:
         found = {key: self.store.read(cell) for key, cell in cells.items()}
         return {key: cell for key, cell in found.items() if cell is not None}
 
-    def _method_key(self, name: str, rows: NDArray[np.float64] | None) -> str:
+    def _method_key(self, name: str, rows: NDArray[np.float64] | None, on_test: bool) -> str:
         return cell_key(
-            "reproduced method",
+            f"reproduced method, {SWITCH}" if on_test else "reproduced method",
             data=self._data_hash,
             method=told(self.method(name, weighted=rows is not None)),
             seeds=self.seeds,
@@ -263,7 +282,7 @@ class Reproduction:
         )
 
     def _models(
-        self, name: str, given: Mapping[str, NDArray[np.float64] | None]
+        self, name: str, given: Mapping[str, NDArray[np.float64] | None], on_test: bool
     ) -> Iterator[tuple[str, Debiaser]]:
         fit: dict[str, Any] = {
             "seeds": self.seeds,
@@ -272,12 +291,21 @@ class Reproduction:
             "validation": self.dataset.validation if self.settings.name == "honest" else None,
         }
         log = self.dataset.train
-        weighted = {key: rows for key, rows in given.items() if rows is not None}
-        if weighted:
-            stacked = self.method(name, weighted=True).fit_many(log, propensities=weighted, **fit)
-            yield from stacked.items()
+
+        def made(weighted: bool) -> Debiaser:
+            method = self.method(name, weighted=weighted)
+            return chosen_on_test(method, log, self._test) if on_test else method
+
+        with_rows = {key: rows for key, rows in given.items() if rows is not None}
+        if with_rows:
+            yield from made(True).fit_many(log, propensities=with_rows, **fit).items()
         if ALONE in given:
-            yield ALONE, self.method(name, weighted=False).fit(log, **fit)
+            yield ALONE, made(False).fit(log, **fit)
+
+    @property
+    def _test(self) -> Log:
+        assert self.dataset.test is not None, "reproduced datasets have a test set"
+        return self.dataset.test
 
     def _evaluated(self, model: Debiaser) -> dict[str, Evaluated]:
         return {name: evaluate_users(model, test) for name, test in self.tests.items() if test is not None}

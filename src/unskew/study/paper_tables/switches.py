@@ -1,4 +1,4 @@
-"""What each deviation of the published code does to the ECE table: one switch reversed at a time."""
+"""What each deviation of the published code does, one switch at a time, and a diagnostic that is none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.study.paper import PaperProtocol
-from unskew.study.paper_tables.presets import Preset
+from unskew.study.paper_tables.chosen_on_test import SWITCH
+from unskew.study.paper_tables.presets import PAPER_NAMES, SOURCES, Preset
+from unskew.study.paper_tables.published import published_row
 from unskew.study.paper_tables.reproduction import Reproduction
 from unskew.study.shown import Shown
 
@@ -24,6 +26,10 @@ PROPENSITY_SWITCHES = (
     "ece_in_sample",
 )
 """Switches that the propensities depend on."""
+
+DOUBLY_ROBUST = ("dr-jl", "mrdr")
+ROWS = ("raw", "platt")
+"""Methods and propensities whose epoch the diagnostic chooses on the test set."""
 
 
 def switch_table(
@@ -50,6 +56,33 @@ def switch_table(
         columns=("", "ECE raw", "ECE Platt", "Platt ÷ raw", "AUC Platt", "Σ1/p ÷ size of D, Platt"),
         rows=tuple(rows),
         caption="mean ± standard deviation over seeds; where ECE is measured, its switch says",
+    )
+
+
+def chosen_on_test_table(work: Reproduction) -> Shown:
+    """AUC of the doubly robust methods at the last epoch, and at the epoch that the test set chooses."""
+    rows = []
+    for name in DOUBLY_ROBUST:
+        found = (work.scores(name, ROWS, epoch_chosen_on_test=on_test) for on_test in (False, True))
+        last, chosen = found
+        for key in ROWS:
+            before, after = (np.asarray(cells[key].facts["metrics"][""]["auc"]) for cells in (last, chosen))
+            paper = published_row("dr", work.dataset.name, PAPER_NAMES[name], key, "auc")
+            rows.append(
+                (
+                    f"{name} {SOURCES[key].title}",
+                    _told(before),
+                    _told(after),
+                    "–" if paper is None else f"{paper.mean:.4f} ± {paper.std:.4f}",
+                    *("–" if paper is None else f"{paper.deviation(x.mean()):+.1f}" for x in (before, after)),
+                )
+            )
+    return Shown(
+        title=f"A diagnostic, no result: {SWITCH}",
+        columns=("AUC", "last epoch", SWITCH, "paper", "off, in its s.d.", f"… with {SWITCH}"),
+        rows=tuple(rows),
+        caption=f"{SWITCH}: the published doubly robust scripts keep the epoch with the best AUC on the test"
+        " set that they then report. It is off in every other table, and no model should be chosen so.",
     )
 
 

@@ -1,0 +1,95 @@
+"""``epoch_chosen_on_test``: a method that keeps each seed's epoch with the best *test* AUC, as published.
+
+A diagnostic, not a protocol: the scripts of the paper's doubly robust methods did this (METHODS §0, 8), so
+its numbers are what the test set says of a choice made on it. ``table-switches`` alone shows them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unskew.debias import Debiaser, Setting
+from unskew.debias.core.plans import PassPlan
+from unskew.log import Log
+from unskew.metrics import auc
+from unskew.training.inference import logits
+
+SWITCH = "epoch_chosen_on_test"
+BEST = "best test auc"
+"""Of each seed so far ``[R]``, among what the setting remembers; its weights are beside it."""
+
+
+def chosen_on_test(method: Debiaser, log: Log, test: Log) -> Debiaser:
+    """The same method, whose networks end up with the weights of the epoch with the best AUC on ``test``.
+
+    Parameters
+    ----------
+    log
+        The training log, whose ids the networks know.
+    """
+    rows, outcome = test.take(test.clicked), test.known_conversion()
+    user, item = (
+        torch.as_tensor(codes.astype(np.int64))[None]
+        for codes in (log.users.recode(rows.user, rows.users), log.items.recode(rows.item, rows.items))
+    )
+    kind: Any = type(method)
+
+    class ChosenOnTest(kind):  # type: ignore[misc]
+        def plan(self) -> tuple[PassPlan, ...]:
+            """The method's passes; what the epoch before them left is scored first."""
+            first, *others = super().plan()
+
+            def before(setting: Setting) -> None:
+                self._look(setting)
+                if first.before is not None:
+                    first.before(setting)
+
+            return (replace(first, before=before), *others)
+
+        def finish(self, setting: Setting) -> None:
+            """Score the last epoch, then go back to the best."""
+            super().finish(setting)
+            self._look(setting)
+            with torch.no_grad():
+                for name, weight in _weights(setting):
+                    weight.copy_(setting.state[name])
+
+        def _look(self, setting: Setting) -> None:
+            if BEST not in setting.state:
+                # Nothing is trained yet.
+                network = setting.networks["prediction"]
+                least = torch.full((network.replicas,), -torch.inf, device=setting.clicks.user.device)
+                setting.remember(BEST, least)
+                for name, weight in _weights(setting):
+                    setting.remember(name, weight)
+                return
+            best = setting.state[BEST]
+            score = logits(setting.networks["prediction"], user.to(best.device), item.to(best.device))
+            found = _aucs(score, outcome).to(best)
+            better = found > best
+            setting.remember(BEST, torch.where(better, found, best))
+            for name, weight in _weights(setting):
+                chosen = better.view(-1, *(1,) * (weight.dim() - 1))
+                setting.remember(name, torch.where(chosen, weight, setting.state[name]))
+
+    chosen: Debiaser = ChosenOnTest(**method.get_params(deep=False))
+    return chosen
+
+
+def _weights(setting: Setting) -> list[tuple[str, Tensor]]:
+    return [
+        (f"best {name}.{part}", weight)
+        for name, network in setting.networks.items()
+        for part, weight in network.named_parameters()
+    ]
+
+
+def _aucs(score: Tensor, outcome: Any) -> Tensor:
+    return torch.tensor(
+        [auc(score=line, outcome=outcome) for line in torch.sigmoid(score.double()).cpu().numpy()]
+    )
