@@ -11,6 +11,9 @@ from unskew.plain_text import plain
 if TYPE_CHECKING:
     from rich.table import Table
 
+DEEPEST = 4
+"""Blanks at the beginning of a cell that are kept: they set a row below another."""
+
 LONGEST_CAPTION = 4000
 """Characters of a title or a caption, which are whole sentences."""
 
@@ -35,7 +38,7 @@ class Shown:
         for name in ("title", "caption"):
             object.__setattr__(self, name, plain(getattr(self, name), LONGEST_CAPTION))
         object.__setattr__(self, "columns", tuple(map(plain, self.columns)))
-        object.__setattr__(self, "rows", tuple(tuple(map(plain, row)) for row in self.rows))
+        object.__setattr__(self, "rows", tuple(tuple(map(_cell, row)) for row in self.rows))
 
     def rich(self) -> Table:
         """For ``rich.print``."""
@@ -180,3 +183,8 @@ def _latex_number(text: str) -> str:
         return _latex_text(text)
     value, star = (text[:-1], "^{*}") if text.endswith("*") else (text, "")
     return f"${value.replace('±', chr(92) + 'pm').strip()}{star}$"
+
+
+def _cell(text: str) -> str:
+    indent = len(text) - len(text.lstrip(" "))
+    return " " * min(indent, DEEPEST) + plain(text.lstrip(" "))
