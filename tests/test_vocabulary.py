@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unskew import vocabulary
 from unskew.errors import DataError, ParameterError
 from unskew.vocabulary import UNSEEN_CODE, Vocabulary
 
@@ -178,3 +179,35 @@ def test_nulls_of_numpys_text_are_missing_ids():
     values = np.array(["a", np.nan], dtype=np.dtypes.StringDType(na_object=np.nan))
     with pytest.raises(DataError, match="column 'uid', row 1: id is missing"):
         Vocabulary.of(values, name="uid")
+
+
+class TestHashes:
+    """What folds are made of: a function of an id alone."""
+
+    def test_they_do_not_depend_on_codes_other_ids_or_memory_at_a_time(self, monkeypatch):
+        ids = ["", "7", "a", "a\0", "é€", "z" * 300, *(f"user {n}" for n in range(50))]
+        expected = dict(zip(ids, (Vocabulary.of([each], name="u").hashes[0] for each in ids), strict=True))
+        assert len(set(expected.values())) == len(ids)
+        for at_once, characters in ((1 << 16, 1 << 20), (7, 5)):
+            monkeypatch.setattr(vocabulary, "HASHED_AT_ONCE", at_once)
+            monkeypatch.setattr(vocabulary, "BYTES_AT_ONCE", characters)
+            whole = Vocabulary.of(ids, name="u")
+            assert dict(zip(whole.ids.tolist(), whole.hashes, strict=True)) == expected
+
+    def test_whole_numbers_have_the_hash_of_their_digits(self):
+        numbers = np.array([-12, 0, 7, 10, 2**62])
+        text = Vocabulary.of(numbers.astype(str), name="u")
+        expected = dict(zip(text.ids.tolist(), text.hashes, strict=True))
+        found = Vocabulary.of(numbers, name="u").hashes
+        assert [expected[str(number)] for number in numbers] == found.tolist()
+
+    def test_they_are_the_same_in_every_version(self):
+        """Saved propensities and models find their folds by them."""
+        assert Vocabulary.of([7], name="u").hashes.tolist() == [2299506040737902092]
+        assert Vocabulary.of(["é€"], name="u").hashes.tolist() == [3857163906683470020]
+
+    def test_bits_are_even_and_neighbours_unlike(self):
+        hashes = Vocabulary.range(20_000, name="u").hashes.view(np.uint64)
+        bits = (hashes[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
+        assert np.abs(bits.mean(axis=0) - 0.5).max() < 0.02
+        assert np.abs((bits[1:] != bits[:-1]).mean(axis=0) - 0.5).max() < 0.02

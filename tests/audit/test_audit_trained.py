@@ -53,6 +53,25 @@ def test_impressions_are_their_own_population(tmp_path: Path) -> None:
     assert 0 < auc(score=p, outcome=click) < 1
 
 
+def test_folds_follow_from_ids_in_any_order_of_rows_and_all_rows_of_a_pair_share_one(tmp_path: Path) -> None:
+    user, item, click = shown_pairs()
+    order = np.random.default_rng(2).permutation(len(user))
+    found = []
+    for name, rows in (("log", np.arange(len(user))), ("turned", np.concatenate([order, order[:200]]))):
+        table = pa.table({"u": user[rows], "i": item[rows], "c": click[rows]})
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+        out = tmp_path / f"{name}_out.parquet"
+        train_weights(tmp_path / f"{name}.parquet", out, user="u", item="i", outcome="c", folds=3)
+        written = pq.read_table(out)
+        pairs = zip(written["u"].to_pylist(), written["i"].to_pylist(), strict=True)
+        folds: dict[tuple[int, int], int] = {}
+        for pair, fold in zip(pairs, written["fold"].to_pylist(), strict=True):
+            assert folds.setdefault(pair, fold) == fold
+        found.append(folds)
+    assert found[0] == found[1]
+    assert set(found[0].values()) == {0, 1, 2}
+
+
 def test_a_missing_column_is_told_before_anything_is_trained(tmp_path: Path) -> None:
     pq.write_table(pa.table({"u": [1], "i": [2]}), tmp_path / "log.parquet")
     with pytest.raises(DataError, match=r"log.parquet: column 'user' is missing"):

@@ -1,5 +1,9 @@
 """Rows dealt to folds by their number, and one sketch of each fold: what cross-validation needs of a stream.
 
+A table of scores has no ids, so a row is told by its place in the files: in another order of rows the folds
+are others. What is cross-fitted is a calibrator of few parameters; a propensity that is trained from users
+and items has folds by ids (``trained``).
+
 Rows go to folds in blocks of :data:`BLOCK_ROWS` neighbours. K blocks in a row go to the K folds in turn,
 beginning with a fold that is a hash of their place: folds are of one size, whatever period the data have,
 and depend on nothing but the row's number, K and the seed (not on batches, files or threads). Neighbours

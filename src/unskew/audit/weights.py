@@ -165,7 +165,8 @@ def write_weights(
     calibrator
         A name of the registry, or a calibrator.
     folds, seed
-        How rows are dealt (:mod:`unskew.audit.folds`).
+        How rows are dealt: by their number in the files (:mod:`unskew.audit.folds`), since scores have no
+        ids. Rows in another order are in other folds.
     p_min
         Propensities below are raised to it before they become weights.
     """
