@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from unskew.errors import ParameterError
+from unskew.plain_text import plain
 
 EXIT_HEALTHY = 0
 EXIT_MISCALIBRATED = 1
@@ -114,7 +115,7 @@ def audit(
 
     print_audit(result)
     if not no_report:
-        print(f"\nThe report: {target / 'report.html'}")
+        print(f"\nThe report: {plain(target / 'report.html')}")
     return EXIT_MISCALIBRATED if result.healthy is False else EXIT_HEALTHY
 
 

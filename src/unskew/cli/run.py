@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from unskew.errors import CollapseWarning, DataError, ParameterError
+from unskew.plain_text import plain
 
 OF_FILES = ("test", "test_is", "user", "item", "click", "conversion", "space", "duplicates")
 """Options that say what the columns of a file are; a dataset with a name knows."""
@@ -163,4 +164,4 @@ def run(
     from unskew.report.verdict import findings
 
     print_run(result.metrics, findings(result.metrics, told, result.sketches))
-    print(f"\nThe report: {target / 'report.html'}")
+    print(f"\nThe report: {plain(target / 'report.html')}")
