@@ -67,8 +67,8 @@ def hostile_log(tmp_path, monkeypatch):
     """A CSV whose segments and one of whose column names are hostile."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    names = [HOSTILE.replace("\r", " "), "$\\frac{$", "plain"]
-    rows = [f"{0.5 if n % 3 else 0.9},{n % 2},{names[n % 3]}" for n in range(3000)]
+    names = [HOSTILE.replace("\r", " "), "$\\frac{$", "plain", "東京 🎈"]
+    rows = [f"{0.5 if n % 3 else 0.9},{n % 2},{names[n // 2 % 4]}" for n in range(3000)]
     path = tmp_path / "a.csv"
     path.write_text("\n".join(["p,o,seg\x1b[1m", *rows]), encoding="utf-8")
     return path

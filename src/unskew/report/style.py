@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -193,7 +194,9 @@ def svg(figure: Figure, *, name: str, title: str, standalone: bool = False) -> s
         takes its colours from the page's variables and so follows it into the dark.
     """
     target = io.StringIO()
-    with settings():
+    with settings(), warnings.catch_warnings():
+        # The page's reader has fonts of his own for letters that the one of the layout lacks.
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from", UserWarning)
         figure.savefig(target, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Type", "Format")))
     text = target.getvalue()
     text = text[text.index("<svg") :].rstrip()
