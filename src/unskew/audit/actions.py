@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from unskew.audit.stream import Batch, located, number_columns, stream
@@ -113,6 +114,39 @@ def audit_actions(
     rows, mean, square, smallest = _moments(files, score, progress)
     if not rows:
         raise DataError("there are no rows", where=str(files[0]), remedy="give files with rows")
+    moments = Moments(rows, mean, square, smallest)
+    names = tuple(str(file) for file in files)
+    return judged_actions(
+        moments, names, score=score, actions=actions, tolerance=tolerance, significance=significance
+    )
+
+
+class Moments(NamedTuple):
+    """Rows, the mean of 1/p and the sum of its squares, and the smallest p."""
+
+    rows: int
+    mean: float
+    square: float
+    smallest: float
+
+    @classmethod
+    def of(cls, p: NDArray[np.float64]) -> Moments:
+        """Those of probabilities above 0."""
+        inverse = 1 / np.maximum(p, SMALLEST)
+        return cls(len(p), float(inverse.mean()), float(inverse @ inverse), float(p.min()))
+
+
+def judged_actions(
+    moments: Moments,
+    files: tuple[str, ...],
+    *,
+    score: str,
+    actions: int,
+    tolerance: float = DEFAULT_TOLERANCE,
+    significance: float = DEFAULT_SIGNIFICANCE,
+) -> ActionsResult:
+    """:func:`audit_actions` of probabilities that were read already."""
+    rows, mean, square, smallest = moments
     ratio = mean / actions
     error = math.sqrt(max(square / rows - mean**2, 0.0) / rows) / actions
     beyond = max(abs(ratio - 1) - tolerance, 0.0)
@@ -126,7 +160,7 @@ def audit_actions(
         healthy = False
     half = NORMAL_95 * error
     return ActionsResult(
-        files=tuple(str(file) for file in files),
+        files=files,
         score=score,
         actions=actions,
         tolerance=tolerance,

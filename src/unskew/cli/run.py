@@ -11,8 +11,22 @@ import typer
 from unskew.errors import CollapseWarning, DataError, ParameterError
 from unskew.plain_text import plain
 
-OF_FILES = ("test", "test_is", "user", "item", "click", "conversion", "space", "duplicates")
+OF_FILES = (
+    "test",
+    "test_is",
+    "user",
+    "item",
+    "click",
+    "conversion",
+    "space",
+    "known_propensity",
+    "actions",
+    "duplicates",
+)
 """Options that say what the columns of a file are; a dataset with a name knows."""
+
+OF_TRAINED = ("calibrator", "uncertainty", "crossfit", "propensity_epochs")
+"""Options of a propensity that is trained."""
 
 
 def run(
@@ -45,8 +59,22 @@ def run(
     ] = None,
     conversion: Annotated[str, typer.Option(help="With a file: the conversion column.")] = "conversion",
     space: Annotated[
-        str, typer.Option(help="With a file: the population, matrix (all pairs) or impressions (the rows).")
-    ] = "matrix",
+        str | None,
+        typer.Option(
+            help="With a file: the population, matrix (all pairs) or impressions (the rows) [matrix]."
+        ),
+    ] = None,
+    known_propensity: Annotated[
+        str | None,
+        typer.Option(
+            help="With a file of shown rows (a bandit log): the column with the probability that each was"
+            " shown. Its outcome is --conversion; no propensity is trained."
+        ),
+    ] = None,
+    actions: Annotated[
+        int | None,
+        typer.Option(help="With --known-propensity: how many items there were to choose from [all listed]."),
+    ] = None,
     duplicates: Annotated[
         str, typer.Option(help="With a file: a pair listed twice is an error, or kept once (max).")
     ] = "error",
@@ -87,6 +115,10 @@ def run(
     is_file = data.lower().endswith(SUFFIXES)
     if not is_file:
         refuse(context, OF_FILES, f"with --data {data}", "leave it out, or give a file as --data")
+    if known_propensity is None:
+        refuse(context, ("actions",), "without --known-propensity")
+    else:
+        refuse(context, OF_TRAINED, "with --known-propensity: no propensity is trained")
     if protocol == "paper":
         refuse(context, ("crossfit", "p_min"), "with --protocol paper, which sets it as the paper did")
     check_seed(seed)
@@ -104,8 +136,10 @@ def run(
         "item": item,
         "click": click,
         "conversion": conversion,
-        "space": space,
+        "space": space or ("matrix" if known_propensity is None else "impressions"),
         "duplicates": duplicates,
+        "known_propensity": known_propensity,
+        "actions": actions,
     }
     name = "files" if is_file else data
     flags = dict(FLAGS)

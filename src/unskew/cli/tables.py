@@ -26,9 +26,11 @@ def print_run(metrics: Mapping[str, Any], findings: Sequence[Finding] = ()) -> N
     """The short tables of ``unskew run``, and what it found in a few words."""
     console = plain_console()
     data = metrics["data"]
+    seen = f"{data['clicks']:,} clicks, density {data['density']:.4g}"
+    if data.get("known_propensity") is not None:
+        seen = f"{data['rows']:,} shown rows, each one of {data['actions']:,} actions"
     console.print(
-        f"{data['name']}: {data['users']:,} users × {data['items']:,} items, {data['clicks']:,} clicks,"
-        f" density {data['density']:.4g}; {_test_rows(data)}"
+        f"{data['name']}: {data['users']:,} users × {data['items']:,} items, {seen}; {_test_rows(data)}"
     )
     unclicked = data["rows"] - data["clicks"]
     if data["space"] == "matrix" and unclicked:
@@ -81,7 +83,8 @@ def _table(title: str) -> Table:
 
 
 def _propensity_table(propensity: Mapping[str, Any]) -> Table:
-    table = _table("Held-out propensities, mean of seeds")
+    known = "known" in propensity
+    table = _table("Known propensities" if known else "Held-out propensities, mean of seeds")
     rows = (
         ("ECE", "ece", 4),
         ("ECE of a perfect one", "ece_floor", 4),
@@ -99,7 +102,9 @@ def _propensity_table(propensity: Mapping[str, Any]) -> Table:
     for kind in propensity:
         table.add_column(kind, justify="right")
     for title, name, digits in rows:
-        table.add_row(title, *(_number(figures[name], digits) for figures in propensity.values()))
+        values = [figures.get(name) for figures in propensity.values()]
+        if any(value is not None for value in values) or not known:
+            table.add_row(title, *(_number(value, digits) for value in values))
     return table
 
 

@@ -32,6 +32,8 @@ def read_log(
     numbers: Sequence[str] = (),
     users: Vocabulary | None = None,
     items: Vocabulary | None = None,
+    known_propensity: str | None = None,
+    actions: int | None = None,
 ) -> Log:
     """Read a log from CSV or Parquet.
 
@@ -49,7 +51,9 @@ def read_log(
         Further columns to carry along.
     numbers
         Columns of a CSV file, of ids or kept ones, that are numbers.
-    space, duplicates, users, items
+    known_propensity
+        The column with the probability that each row was shown, for a bandit log: all rows count as seen.
+    space, duplicates, users, items, actions
         As in :meth:`unskew.Log.from_arrays`.
 
     Examples
@@ -60,13 +64,14 @@ def read_log(
     >>> read_log(folder / "clicks.csv", user="uid", item="iid", conversion="bought")
     Log(matrix: 2 users × 2 items, 3 rows, 3 clicks, density 0.75)
     """
-    click = click or _click_column(path)
-    named = [name for name in (user, item, click, conversion, *keep) if name is not None]
+    if known_propensity is None:
+        click = click or _click_column(path)
+    named = [name for name in (user, item, click, conversion, known_propensity, *keep) if name is not None]
     files = expand_paths(path)
     tables = read_files(
         files,
         list(dict.fromkeys(named)),
-        numbers={*numbers, *(name for name in (click, conversion) if name is not None)},
+        numbers={*numbers, *(name for name in (click, conversion, known_propensity) if name is not None)},
     )
     table = concatenate(files, tables)
     try:
@@ -81,6 +86,8 @@ def read_log(
             duplicates=duplicates,
             users=users,
             items=items,
+            known_propensity=known_propensity,
+            actions=actions,
         )
     except DataError as error:
         raise _in_its_file(error, files, [len(part) for part in tables]) from error
@@ -103,6 +110,8 @@ def load(
     numbers: Sequence[str] = (),
     unseen: Literal["error", "drop"] = "error",
     test_is: TestIs = "logged",
+    known_propensity: str | None = None,
+    actions: int | None = None,
 ) -> Dataset:
     """Your own files as a dataset, with one mapping of columns.
 
@@ -120,6 +129,9 @@ def load(
     test_is
         ``"random"``: the test pairs were shown at random. ``"logged"``: they were seen as the training pairs
         were (a next day's log), so that they are biased in the same way, and reports say so.
+    known_propensity, actions
+        For bandit logs, training and test alike: the column with the probability that each row was shown, and
+        of how many items (all those of the training log, by default).
 
     Notes
     -----
@@ -142,8 +154,11 @@ def load(
         "duplicates": duplicates,
         "keep": keep,
         "numbers": numbers,
+        "known_propensity": known_propensity,
+        "actions": actions,
     }
-    click = click or _click_column(_under(root, train))
+    if known_propensity is None:
+        click = click or _click_column(_under(root, train))
     train_log = read_log(_under(root, train), click=click, **columns)
     if unseen == "error":
         columns |= {"users": train_log.users, "items": train_log.items}
@@ -162,7 +177,7 @@ def load(
                 f"a {role} log needs conversions", remedy="name their column with conversion="
             )
         place = _under(root, paths)
-        if click in column_names(place):
+        if known_propensity is not None or click in column_names(place):
             log = read_log(place, click=click, **columns)
         else:
             # Every listed row is known: a log of pairs, whatever the training log is.
@@ -234,5 +249,7 @@ def _seen_rows(log: Log, train: Log, place: str) -> tuple[Log, int]:
         items=train.items,
         space=log.space,
         columns=kept.columns,
+        known_propensity=log.known_propensity,
+        actions=log.actions,
     )
     return recoded, int(len(log) - seen.sum())

@@ -52,7 +52,7 @@ def resolve_duplicates(log: Log, policy: Duplicates, called: Mapping[str, str]) 
 
 def require_both_classes(log: Log, called: Mapping[str, str]) -> None:
     """Clicks and non-clicks, conversions and none: of one class nothing can be learned."""
-    if log.n_clicks in (0, log.population_size):
+    if log.known_propensity is None and log.n_clicks in (0, log.population_size):
         which = "no row" if log.n_clicks == 0 else "every pair" if log.space == "matrix" else "every row"
         raise DataError(
             f"{which} of the population is clicked: one class only",

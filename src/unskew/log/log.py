@@ -21,6 +21,7 @@ from unskew.columns import (
 from unskew.errors import DataError, ParameterError
 from unskew.log.checks import require_both_classes, resolve_duplicates
 from unskew.log.features import Features
+from unskew.log.shown import actions_of, require_shown_rows, shown_probabilities
 from unskew.vocabulary import Vocabulary
 
 Space = Literal["matrix", "impressions"]
@@ -47,6 +48,12 @@ class Log:
         0 or 1 where clicked, NaN elsewhere (the paper's r); None for a log of clicks alone.
     columns
         Further columns of the rows (features, times, segments), carried along untouched.
+    known_propensity
+        The column with the probability that the row's item was shown, for a log of what a policy showed (a
+        bandit log): every row was shown, and so seen (``click`` is 1), and its outcome is ``conversion``.
+    actions
+        With ``known_propensity``: of how many items each row shows one. Rows × actions is the population,
+        whose size Σ 1/p estimates.
     """
 
     user: NDArray[np.int32]
@@ -59,6 +66,8 @@ class Log:
     user_features: Features | None = None
     item_features: Features | None = None
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    known_propensity: str | None = None
+    actions: int | None = None
 
     def __post_init__(self) -> None:
         for array in (self.user, self.item, self.click, self.conversion, *self.columns.values()):
@@ -89,6 +98,8 @@ class Log:
         item_features: Features | None = None,
         columns: Mapping[str, Any] | None = None,
         names: Mapping[str, str] | None = None,
+        known_propensity: str | None = None,
+        actions: int | None = None,
     ) -> Log:
         """Validate arrays and build a log.
 
@@ -106,6 +117,11 @@ class Log:
             Vocabularies to share with another log; by default those of the ids given.
         names
             What the caller calls ``user``, ``item``, ``click`` and ``conversion``, for error messages.
+        known_propensity
+            For what a policy showed: which of ``columns`` holds the probability, above 0 and at most 1, with
+            which it showed the row's item. The space is ``"impressions"``, without ``click``.
+        actions
+            With ``known_propensity``: how many items there were to choose from; by default all those listed.
 
         Examples
         --------
@@ -131,7 +147,13 @@ class Log:
         user_code = users.encode(user)
         item_code = items.encode(item)
         n = len(user_code)
-        if click is None and space == "impressions":
+        if known_propensity is not None:
+            require_shown_rows(known_propensity, columns, space, click is None)
+        elif actions is not None:
+            raise ParameterError(
+                "actions goes with known_propensity", remedy="name the column of the probabilities of showing"
+            )
+        elif click is None and space == "impressions":
             raise DataError("the space 'impressions' needs a click for each row", remedy="give click=")
         click_array = (
             np.ones(n, dtype=np.uint8)
@@ -147,6 +169,9 @@ class Log:
             if conversion is None
             else conversion_column(conversion, click_array, space, called["conversion"])
         )
+        if known_propensity is not None:
+            extra[known_propensity] = shown_probabilities(extra[known_propensity], known_propensity)
+            actions = actions_of(actions, item_code, len(items))
         log = cls(
             user=user_code,
             item=item_code,
@@ -158,6 +183,8 @@ class Log:
             user_features=user_features,
             item_features=item_features,
             columns=extra,
+            known_propensity=known_propensity,
+            actions=actions,
         )
         if space == "matrix":
             log = resolve_duplicates(log, duplicates, called)
@@ -174,11 +201,13 @@ class Log:
         click: str | None = None,
         conversion: str | None = None,
         keep: Iterable[str] = (),
+        known_propensity: str | None = None,
         **options: Any,
     ) -> Log:
         """Build a log from any data frame (pandas, polars, Arrow, …) and the names of its columns.
 
-        ``keep`` names further columns to carry along; ``options`` go to :meth:`from_arrays`.
+        ``keep`` names further columns to carry along, ``known_propensity`` is one of them; ``options`` go to
+        :meth:`from_arrays`.
         """
         table = frame_of(frame)
         if user is None or item is None:
@@ -195,9 +224,11 @@ class Log:
             for role, name in (("user", user), ("item", item), ("click", click), ("conversion", conversion))
             if name is not None
         }
+        kept = (*keep, *([] if known_propensity is None else [known_propensity]))
         return cls.from_arrays(
             **columns,
-            columns={name: column_of(table, name) for name in keep},
+            columns={name: column_of(table, name) for name in kept},
+            known_propensity=known_propensity,
             names={
                 "user": user,
                 "item": item,
@@ -233,8 +264,8 @@ class Log:
 
     @property
     def population_size(self) -> int:
-        """|D|: all pairs, or all rows."""
-        return self.n_users * self.n_items if self.space == "matrix" else len(self)
+        """|D|: all pairs, or all rows; rows × actions where propensities are known."""
+        return self.n_users * self.n_items if self.space == "matrix" else len(self) * (self.actions or 1)
 
     @property
     def density(self) -> float:

@@ -70,6 +70,12 @@ def _told_by_metrics(saved: SavedFolder) -> tuple[Space, float]:
     space = data.get("space") if isinstance(data, Mapping) else None
     if space not in get_args(Space):
         raise saved.damaged(METRICS, f"data.space is {space!r}")
+    if data.get("known_propensity") is not None:
+        raise ParameterError(
+            "the propensities of this run are known probabilities of showing, which compare does not take",
+            remedy="test its models on rows that were shown at random: unskew run … --test FILE"
+            " --test-is random",
+        )
     return cast(Space, space), float(p_min)
 
 

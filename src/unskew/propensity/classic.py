@@ -18,6 +18,7 @@ from unskew.calibration import Calibrator, Platt
 from unskew.columns import require_same_length
 from unskew.estimator import Estimator, require
 from unskew.log import Log, require_log
+from unskew.log.shown import require_unknown_propensities
 from unskew.metrics import CalibrationSketch
 from unskew.progress import SILENT, Progress
 from unskew.propensity.cells import BLOCK, Floats, FoldedCells, HeldOut, Pairs, Replica, Scorer
@@ -89,6 +90,7 @@ class ClassicPropensity(Estimator, ABC):
         """
         self._check()
         require_log(log)
+        require_unknown_propensities(log.known_propensity)
         self.seeds_ = as_seeds(seeds)
         self.users_, self.items_, self.space_ = log.users, log.items, log.space
         self.log_ = log

@@ -14,6 +14,7 @@ from torch import Tensor
 from unskew.errors import NotFittedError
 from unskew.estimator import require
 from unskew.log import Log, require_log
+from unskew.log.shown import require_unknown_propensities
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.collapse import warn_of_collapse
 from unskew.progress import SILENT, Progress
@@ -102,6 +103,7 @@ class Propensity(FittedPropensity):
         """
         self._check()
         require_log(log)
+        require_unknown_propensities(log.known_propensity)
         # Of a fit that fails nothing is kept.
         vars(self).update(
             vars(copy.copy(self)._fitted(log, as_seeds(seeds), resolve_device(device), progress))

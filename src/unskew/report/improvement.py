@@ -54,11 +54,12 @@ def improvement(metrics: Mapping[str, Any]) -> Finding:
     methods, comparison = filled(metrics.get("methods")), filled(metrics.get("comparison"))
     estimated = _estimated(metrics)
     if not methods:
-        untold = (
-            "There is no randomly shown test set to judge the models by. `unskew compare` on this run's"
-            " folder estimates from the clicks they held out which is better, or says that the data cannot"
-            " tell."
-        )
+        untold = "There is no randomly shown test set to judge the models by."
+        if "known" not in metrics.get("propensity", {}):
+            untold += (
+                " `unskew compare` on this run's folder estimates from the clicks they held out which is"
+                " better, or says that the data cannot tell."
+            )
         return Finding(QUESTION, "open", "no test set", (untold, *estimated))
     if not comparison:
         untested = (

@@ -69,6 +69,7 @@ def render_run_report(
         test_set=tested_on(metrics),
         random_test=is_random(metrics),
         collapsed=collapsed_sentences(metrics),
+        known="known" in figures,
         truth=truth_table(truth) if truth.get("estimates") else None,
         predictor=truth.get("predictor"),
         settings=settings_rows(config),
@@ -96,25 +97,26 @@ def _pictures(
             title=TITLE,
             caption=captions.overview(metrics),
         ),
-        "reliability": picture(
-            plots.reliability_figure(sketches),
-            name="reliability",
-            title="Reliability diagram before and after calibration, on linear and logit axes",
-            caption=captions.reliability(sketches),
-        ),
         "histograms": picture(
             plots.histogram_figure(sketches, clicked, p_min=p_min),
             name="histograms",
             title="Histograms of propensities and of weights",
             caption=captions.histograms(figures, metrics.get("data", {}).get("clicks"), p_min),
         ),
-        "weights": picture(
+    }
+    if sketches or not clicked:
+        made["reliability"] = picture(
+            plots.reliability_figure(sketches),
+            name="reliability",
+            title="Reliability diagram before and after calibration, on linear and logit axes",
+            caption=captions.reliability(sketches),
+        )
+        made["weights"] = picture(
             plots.weight_calibration_figure(sketches),
             name="weights",
             title="Sum of the weights relative to the pairs, by propensity",
             caption=captions.weight_calibration(figures),
-        ),
-    }
+        )
     spread = metrics.get("spread") or {}
     if spread.get("curve"):
         made["spread"] = picture(
@@ -161,7 +163,11 @@ def _data_line(data: Mapping[str, Any]) -> str:
         parts.append(f"{counted(data['users'], 'user')} × {counted(data['items'], 'item')}")
     if data.get("clicks") is not None:
         share = f" ({percent(data['density'])} of pairs)" if data.get("density") is not None else ""
-        parts.append(f"{counted(data['clicks'], 'click')}{share}")
+        known = data.get("known_propensity") is not None
+        shown = (
+            f"{counted(data['clicks'], 'shown row')}, one of {counted(data.get('actions'), 'action')} each"
+        )
+        parts.append(shown if known else f"{counted(data['clicks'], 'click')}{share}")
     if data.get("test_rows"):
         kind = "randomly shown" if data.get("test_is") == "random" else "logged"
         parts.append(f"{number(data.get('test_rows_judged', data['test_rows']), 0)} {kind} test pairs")

@@ -25,7 +25,7 @@ from unskew.report.judging import (
 )
 from unskew.report.plots.reliability import CURVE_BINS
 from unskew.report.plots.truth import deviation
-from unskew.report.words import brief, filled, listed, moved, percent, real
+from unskew.report.words import brief, filled, listed, moved, number, percent, real
 
 NOISE_FACTOR = 1.5
 """ECE up to so many times its noise floor passes as noise: the ECE of a perfect propensity varies by some
@@ -60,6 +60,13 @@ def skew(metrics: Mapping[str, Any]) -> Finding:
     question = "What is skewed?"
     data = metrics.get("data", {})
     seen = f"Conversions are known for {percent(data.get('density'))} of the pairs, those that were clicked."
+    seen_short = f"{percent(data.get('density'))} of pairs seen"
+    if data.get("known_propensity") is not None:
+        seen = (
+            f"Each of {number(data.get('rows'), 0)} rows shows one of {number(data.get('actions'), 0)} items;"
+            " what a policy shows more often is learned from more often."
+        )
+        seen_short = f"{number(data.get('rows'), 0)} rows shown by a policy"
     estimated = _naive_estimate(metrics)
     methods = filled(metrics.get("methods"))
     level, standing = level_of(methods, "naive"), level_standing(methods, "naive")
@@ -69,9 +76,10 @@ def skew(metrics: Mapping[str, Any]) -> Finding:
         untold = (
             () if learnt else ("How much that skews what is learnt cannot be measured without the truth.",)
         )
-        told = (f"{seen} {_predictable(metrics)}", *learnt, *untold)
+        known = "known" in metrics.get("propensity", {})
+        told = (seen if known else f"{seen} {_predictable(metrics)}", *learnt, *untold)
         tone: Tone = "bad" if crooked else "open"
-        short = f"{percent(data.get('density'))} of pairs seen"
+        short = seen_short
     else:
         clear, loss, text = estimated
         told = (f"{seen} {text}", *learnt)
@@ -131,6 +139,8 @@ def honesty(
     """Whether the propensities mean what they say, before and after calibration."""
     question = "Are the propensities honest?"
     figures = metrics.get("propensity", {})
+    if "known" in figures:
+        return _known(metrics, figures["known"])
     raw, after = figures.get("raw"), figures.get("calibrated")
     if raw is None or after is None:
         return Finding(question, "open", "propensities not judged", ("No propensities were judged.",))
@@ -148,6 +158,26 @@ def honesty(
     if is_honest(judged) and not tells_apart(judged):
         return Finding(question, "open", "propensities know next to nothing", (*told, _chance(judged)))
     return Finding(question, *_headline(raw, after, calibrator), told)
+
+
+def _known(metrics: Mapping[str, Any], figures: Mapping[str, Any]) -> Finding:
+    """Whether known propensities add up to the number of actions; there is nothing else to check them by."""
+    question = "Are the known propensities right?"
+    audit = metrics.get("known_propensity") or {}
+    told = (
+        "They are known, so that none was trained or calibrated.",
+        f"{audit.get('headline', 'Undecided')}: {audit.get('verdict', 'they were not audited.')}",
+        "That checks their level alone.",
+    )
+    if real(figures.get("clipped_mass")) > MOST_CLIPPED_MASS:
+        short = f"the clip takes {percent(figures['clipped_mass'])} of the weights"
+        return Finding(question, "bad", short, (_clip(figures, metrics.get("p_min")), *told))
+    tones: dict[bool | None, tuple[Tone, str]] = {
+        True: ("good", "known propensities add up"),
+        False: ("bad", "known propensities do not add up"),
+        None: ("open", "too few rows to check the known propensities"),
+    }
+    return Finding(question, *tones[audit.get("healthy")], told)
 
 
 def _before(raw: Mapping[str, Any], sketches: Mapping[str, CalibrationSketch]) -> str:

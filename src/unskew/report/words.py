@@ -166,7 +166,7 @@ def filled(entries: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: entry for name, entry in (entries or {}).items() if entry}
 
 
-SUFFIXES = {"raw": "raw", "true": "true", "constant": "constant"}
+SUFFIXES = {"raw": "raw", "true": "true", "constant": "constant", "known": "known"}
 """Endings of a method's key that say which propensities it used; without one, the calibrated ones."""
 
 

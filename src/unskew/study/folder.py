@@ -31,10 +31,10 @@ def write_run(
     vocabularies, and the manifest of all these."""
     with sealed_folder(folder, overwrite=overwrite, found=found) as beside:
         config = {
-            "main": result.config.method,
+            "main": result.main,
             "run": result.config.to_dict(),
             **write_models(beside, result.models),
-            **write_propensity(beside, result.propensity),
+            **({} if result.propensity is None else write_propensity(beside, result.propensity)),
         }
         write_config(beside, config)
         pq.write_table(propensity_table(result), beside / "propensities.parquet")
@@ -46,8 +46,11 @@ def write_run(
 def propensity_table(result: RunResult) -> pa.Table:
     """Every row of the training log with its propensity, raw and calibrated, and its weight if clicked."""
     log, p_min = result.dataset.train, float(result.metrics["p_min"])
-    raw = result.propensity.predict(log, calibrated=False)
-    calibrated = result.propensity.predict(log)
+    if result.propensity is None:
+        raw = calibrated = result.clicked["known"]
+    else:
+        raw = result.propensity.predict(log, calibrated=False)
+        calibrated = result.propensity.predict(log)
     columns: dict[str, Any] = {
         log.users.name: as_arrow(log.users.decode(log.user)),
         log.items.name: as_arrow(log.items.decode(log.item)),

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.audit.actions import Moments, judged_actions
 from unskew.backbones import make_backbone
 from unskew.calibration import make_calibrator
 from unskew.datasets import Dataset, load
 from unskew.debias import METHODS, Debiaser, make_method
+from unskew.debias.core.given import require_shown_alone
 from unskew.errors import ParameterError
 from unskew.estimator import require
 from unskew.metrics import CalibrationSketch
@@ -28,6 +30,8 @@ from unskew.study.run_metrics import (
     BASELINE,
     collapsed_counts,
     data_facts,
+    known_figures,
+    known_labels,
     metrics_on_test,
     spread_figures,
     truth_figures,
@@ -109,7 +113,8 @@ class RunResult:
 
     config: RunConfig
     dataset: Dataset
-    propensity: Propensity
+    propensity: Propensity | None
+    """None where the propensities of the log are known."""
     models: Mapping[str, Debiaser]
     metrics: Mapping[str, Any]
     sketches: Mapping[str, CalibrationSketch]
@@ -118,10 +123,15 @@ class RunResult:
     """Unclipped propensities of the clicked rows, first seed."""
 
     @property
+    def main(self) -> str:
+        """The key of the model that the run is about."""
+        return self.config.method if self.config.method in self.models else f"{self.config.method}_known"
+
+    @property
     def histories(self) -> dict[str, dict[str, Any]]:
         """Learning curves by name."""
         return {
-            "propensity": self.propensity.history_.to_dict(),
+            **({} if self.propensity is None else {"propensity": self.propensity.history_.to_dict()}),
             **{key: model.history_.to_dict() for key, model in self.models.items()},
         }
 
@@ -132,6 +142,13 @@ def run_job(config: RunConfig, progress: Progress = SILENT) -> RunResult:
     dataset = load(config.data, root, protocol=config.protocol, **config.options)
     log = dataset.train
     log.known_conversion()
+    if log.known_propensity is not None:
+        require(
+            config.protocol == "honest",
+            "a log with known propensities goes with the honest protocol",
+            "leave --protocol out",
+        )
+        require_shown_alone(METHODS[config.method]())
     settings = protocol_settings(
         config.protocol,
         crossfit=config.crossfit,
@@ -139,6 +156,8 @@ def run_job(config: RunConfig, progress: Progress = SILENT) -> RunResult:
         p_min=METHODS[config.method]().p_min if config.p_min is None else config.p_min,
         data=config.data,
     )
+    if log.known_propensity is not None:
+        return _run_with_known(config, settings, dataset, log.known_propensity, progress)
     seeds = range(config.seed, config.seed + config.seeds)
     calibrator = None if config.calibrator == "none" else make_calibrator(config.calibrator)
     propensity = settings.propensity(make_backbone(config.backbone), calibrator)
@@ -181,6 +200,42 @@ def run_job(config: RunConfig, progress: Progress = SILENT) -> RunResult:
     )
 
 
+def _run_with_known(
+    config: RunConfig, settings: ProtocolSettings, dataset: Dataset, column: str, progress: Progress
+) -> RunResult:
+    """The run of a log with known propensities: they are audited, and neither trained nor calibrated."""
+    log = dataset.train
+    p = log.columns[column]
+    wanted = {BASELINE: BASELINE}
+    if config.method != BASELINE:
+        wanted[f"{config.method}_known"] = config.method
+    models = {key: _fit_model(config, settings, dataset, key, name, progress) for key, name in wanted.items()}
+    metrics: dict[str, Any] = {
+        "data": data_facts(dataset),
+        "propensity": {"known": known_figures(log, p, settings.p_min)},
+        "known_propensity": judged_actions(
+            Moments.of(p), (), score=column, actions=log.actions or log.n_items
+        ).to_dict(),
+        "spread": None,
+        "methods": {},
+        "collapsed": collapsed_counts(models),
+        "protocol": settings.name,
+        "p_min": settings.p_min,
+        "labels": known_labels(column, settings.p_min, tested=dataset.test is not None),
+    }
+    if dataset.test is not None:
+        metrics |= metrics_on_test(models, dataset)
+    return RunResult(
+        config=config,
+        dataset=dataset,
+        propensity=None,
+        models=models,
+        metrics=metrics,
+        sketches={},
+        clicked={"known": p},
+    )
+
+
 def _fit_models(
     config: RunConfig,
     settings: ProtocolSettings,
@@ -195,20 +250,37 @@ def _fit_models(
         wanted[config.method] = (config.method, "calibrated")
     models = {}
     for key, (name, kind) in wanted.items():
-        model = make_method(
-            name,
-            backbone=settings.method_backbone(make_backbone(config.backbone)),
-            **settings.method_options(weighted=kind is not None, method=name, density=dataset.train.density),
-        )
-        given = None if kind is None else propensity if model.needs_propensity_everywhere else each[kind]
-        models[key] = model.fit(
-            dataset.train,
-            propensity=given,
-            calibrated=kind != "raw",
-            seeds=range(config.seed, config.seed + config.seeds),
-            validation=dataset.validation,
-            device=config.device,
-            progress=progress,
-            label=key.replace("_", " "),
+        everywhere = METHODS[name].needs_propensity_everywhere
+        given = None if kind is None else propensity if everywhere else each[kind]
+        models[key] = _fit_model(
+            config, settings, dataset, key, name, progress, given=given, calibrated=kind != "raw"
         )
     return models
+
+
+def _fit_model(
+    config: RunConfig,
+    settings: ProtocolSettings,
+    dataset: Dataset,
+    key: str,
+    name: str,
+    progress: Progress,
+    *,
+    given: Any = None,
+    calibrated: bool = True,
+) -> Debiaser:
+    model = make_method(
+        name,
+        backbone=settings.method_backbone(make_backbone(config.backbone)),
+        **settings.method_options(weighted=name != BASELINE, method=name, density=dataset.train.density),
+    )
+    return model.fit(
+        dataset.train,
+        propensity=given,
+        calibrated=calibrated,
+        seeds=range(config.seed, config.seed + config.seeds),
+        validation=dataset.validation,
+        device=config.device,
+        progress=progress,
+        label=key.replace("_", " "),
+    )

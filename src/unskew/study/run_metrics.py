@@ -12,6 +12,7 @@ from unskew.datasets import Dataset
 from unskew.debias import Debiaser
 from unskew.evaluation import CUTOFFS, Evaluated, compared_by, evaluate_users, level_limits
 from unskew.log import Log
+from unskew.metrics import weight_diagnostics
 from unskew.metrics.collapse import counts
 from unskew.metrics.ranking import ranking_rails
 from unskew.metrics.significance import holm, paired_test, summarise
@@ -40,10 +41,30 @@ def data_facts(dataset: Dataset) -> dict[str, Any]:
         "conversion_rate_of_clicks": float(log.known_conversion().mean()),
         "test_rows": 0 if dataset.test is None else len(dataset.test),
         "test_rows_judged": 0 if dataset.test is None else dataset.test.n_clicks,
+        "known_propensity": log.known_propensity,
+        "actions": log.actions,
         "test_is": None if dataset.test is None else dataset.test_is,
         "leaked_cells_dropped": 0,
         **dataset.facts,
     }
+
+
+def known_figures(log: Log, p: NDArray[np.float64], p_min: float) -> dict[str, Any]:
+    """What the weights of known propensities look like; there is nothing to hold them against but N."""
+    told = weight_diagnostics(propensity=p, p_min=p_min, population_size=log.population_size)
+    names = ("weight_check", "effective_sample_size", "clipped", "clipped_mass")
+    return {name: getattr(told, name) for name in names}
+
+
+def known_labels(column: str, p_min: float, *, tested: bool) -> list[str]:
+    """What the numbers of a run with known propensities rest on."""
+    labels = [
+        f"known propensities (column '{column}'): none is trained or calibrated",
+        "every row was shown; the population is rows × actions",
+        f"weights clipped at p = {p_min:g}",
+        "epoch chosen on a validation split of the rows",
+    ]
+    return [*labels, "the test set is touched once"] if tested else labels
 
 
 def collapsed_counts(trained: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:

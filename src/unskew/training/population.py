@@ -45,7 +45,8 @@ class Population:
         clicked = log.clicked
         cells = np.sort(log.cell[clicked]) if log.space == "matrix" else clicked
         self.space: Space = log.space
-        self.size = log.population_size
+        # Where propensities are known D has rows x actions cells; those that were not shown are not listed.
+        self.size = log.population_size if log.space == "matrix" else len(log)
         self.n_items = log.n_items
         self.device = device
         self.hashes = IdHashes.of(log.users, log.items, device)

@@ -83,7 +83,14 @@ def given_propensities(
 def propensities_for(
     method: Method, log: Log, propensity: Any, seeds: tuple[int, ...], *, calibrated: bool
 ) -> GivenPropensities | None:
-    """Propensities where a method's losses read them; None if none are given and it can do without."""
+    """Propensities where a method's losses read them; None if none are given and it can do without.
+
+    A log with known propensities needs no others.
+    """
+    if log.known_propensity is not None:
+        require_shown_alone(method)
+        if propensity is None and method.needs_propensity:
+            propensity = log.known_propensity
     if propensity is not None:
         return given_propensities(
             log,
@@ -100,6 +107,16 @@ def propensities_for(
             remedy="give fit(…, propensity=) a fitted Propensity, an array or a column's name",
         )
     return None
+
+
+def require_shown_alone(method: Method) -> None:
+    """An error for a method that looks at pairs which a log of shown rows does not list."""
+    if method.needs_full_space or method.needs_propensity_everywhere:
+        raise ParameterError(
+            f"{method.name} looks at pairs that were not shown, which a log with known propensities does not"
+            " list",
+            remedy="use naive, ips or snips",
+        )
 
 
 def _require_probabilities(lines: NDArray[np.float64], place: Callable[[int], str]) -> None:

@@ -30,7 +30,7 @@ GOAL_NOTES = {"lower": "lower is better", "one": "1: what is promised is kept"}
 def method_series(key: str, keys: Sequence[str]) -> Series:
     """Colour by the propensities a method used, marker by the method."""
     base, propensity = method_parts(key)
-    series = SERIES[propensity]
+    series = SERIES.get(propensity, SERIES["calibrated"])
     bases = list(dict.fromkeys(b for b, p in map(method_parts, keys) if p != "naive"))
     if propensity == "naive" or len(bases) < 2:
         return series

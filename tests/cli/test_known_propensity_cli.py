@@ -1,0 +1,185 @@
+"""``unskew run --known-propensity``: a bandit log from the file to the folder, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import unskew as us
+from unskew.cli import main
+
+USERS, ACTIONS = 60, 8
+COLUMNS = ("--user", "uid", "--item", "item_id", "--conversion", "click")
+QUICK = ("--backbone", "mf", "--seeds", "2")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a policy showed, and what a random one did, with positions and times beside it."""
+    place = tmp_path_factory.mktemp("bandit")
+    random = np.random.default_rng(0)
+    taste = random.normal(size=(USERS, 2)) @ random.normal(size=(2, ACTIONS))
+    policy = np.exp(0.7 * taste)
+    policy /= policy.sum(axis=1, keepdims=True)
+    for name, rows, chosen in (
+        ("log", 3000, policy),
+        ("random", 1500, np.full((USERS, ACTIONS), 1 / ACTIONS)),
+    ):
+        user = random.integers(USERS, size=rows)
+        item = np.array([random.choice(ACTIONS, p=chosen[each]) for each in user])
+        rate = 1 / (1 + np.exp(1.0 - taste[user, item]))
+        columns = {
+            "timestamp": pa.array(1_600_000_000 + np.arange(rows), type=pa.timestamp("s")),
+            "uid": [f"u{each}" for each in user],
+            "item_id": item,
+            "position": random.integers(1, 4, rows),
+            "click": (random.random(rows) < rate).astype(int),
+            "propensity_score": chosen[user, item],
+        }
+        pq.write_table(pa.table(columns), place / f"{name}.parquet")
+    return place
+
+
+def run(folder: Path, *arguments: object) -> int:
+    known = ("--known-propensity", "propensity_score")
+    given = ["run", "--data", folder / "log.parquet", *COLUMNS, *known, *arguments]
+    return main([str(each) for each in given])
+
+
+@pytest.fixture(scope="module")
+def done(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("known") / "run"
+    test = ("--test", folder / "random.parquet", "--test-is", "random")
+    assert run(folder, *test, *QUICK, "--out", out) == 0
+    return out
+
+
+def test_known_propensities_are_audited_and_nothing_is_trained_in_their_place(done: Path) -> None:
+    told = json.loads((done / "metrics.json").read_text())
+    assert told["data"]["known_propensity"] == "propensity_score"
+    assert (told["data"]["rows"], told["data"]["actions"]) == (3000, ACTIONS)
+    assert told["data"]["population"] == 3000 * ACTIONS
+    assert set(told["propensity"]) == {"known"}
+    audit = told["known_propensity"]
+    p = pq.read_table(done / "propensities.parquet")["propensity"].to_numpy()
+    assert audit["ratio"] == pytest.approx((1 / p).mean() / ACTIONS)
+    assert told["propensity"]["known"]["weight_check"] == pytest.approx(audit["ratio"])
+    assert audit["healthy"] is True
+    assert set(told["methods"]) == {"naive", "ips_known"}
+    assert not (done / "propensity.safetensors").exists()
+    assert not (done / "calibrator.json").exists()
+
+
+def test_weights_take_the_skew_of_the_policy_out_of_the_level(done: Path) -> None:
+    methods = json.loads((done / "metrics.json").read_text())["methods"]
+    naive, ips = (methods[key]["mean_over_rate"]["mean"] for key in ("naive", "ips_known"))
+    assert naive > 1.1
+    assert abs(ips - 1) < abs(naive - 1)
+
+
+def test_the_report_says_that_propensities_are_known(done: Path) -> None:
+    page = (done / "report.html").read_text(encoding="utf-8")
+    assert "Are the known propensities right?" in page
+    assert "none was trained or calibrated" in page
+    assert "IPS, known" in page
+    assert "miscalibrated" not in page
+
+
+def test_its_model_scores_new_pairs_and_compare_says_what_to_do(
+    done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("uid,item_id\nu1,3\nu2,4\n")
+    assert main(["score", str(done), str(pairs), "-o", str(tmp_path / "out.parquet")]) == 0
+    scored = pq.read_table(tmp_path / "out.parquet")["conversion"].to_numpy()
+    assert ((scored > 0) & (scored < 1)).all()
+    capsys.readouterr()
+    assert main(["compare", str(done)]) == 2
+    assert "known probabilities of showing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--method", "dr-jl"), ("dr-jl looks at pairs that were not shown", "use naive, ips or snips")),
+        (("--method", "esmm"), ("esmm looks at pairs that were not shown",)),
+        (("--click", "click"), ("has no click column", "--conversion")),
+        (("--space", "matrix"), ("not of all pairs", "--space impressions")),
+        (("--actions", 3), ("shows 8 items, more than the 3 actions",)),
+        (("--actions", 0), ("actions must be a whole number of at least 1",)),
+        (("--calibrator", "beta"), ("--calibrator has no effect with --known-propensity",)),
+        (("--crossfit", 3), ("--crossfit has no effect with --known-propensity",)),
+        (("--protocol", "paper"), ("goes with the honest protocol",)),
+        (("--known-propensity", "position"), ("column 'position'", "above 0 and at most 1")),
+        (("--known-propensity", "nowhere"), ("column 'nowhere' is missing",)),
+    ],
+)
+def test_what_cannot_be_is_told_in_one_line(
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[object, ...],
+    words: tuple[str, ...],
+) -> None:
+    assert run(folder, *arguments, *QUICK, "--out", tmp_path / "run") == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    for word in words:
+        assert word in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_probability_is_told_with_its_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "log.csv").write_text("uid,item_id,click,propensity_score\na,1,0,0.5\na,2,1,\nb,1,1,0.5\n")
+    arguments = ("--data", tmp_path / "log.csv", *COLUMNS, "--known-propensity", "propensity_score")
+    assert main([str(each) for each in ("run", *arguments, "--out", tmp_path / "run")]) == 2
+    assert (
+        "column 'propensity_score', row 1: the probability of showing is missing" in capsys.readouterr().err
+    )
+
+
+def test_without_a_file_there_is_no_column(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--known-propensity", "p"]) == 2
+    assert "--known-propensity has no effect with --data synthetic" in capsys.readouterr().err
+
+
+class TestPython:
+    """The same log through the library."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def log(cls, folder: Path) -> us.Log:
+        names = {"user": "uid", "item": "item_id", "conversion": "click"}
+        return us.read_log(
+            folder / "log.parquet", **names, space="impressions", known_propensity="propensity_score"
+        )
+
+    def test_the_population_is_rows_times_actions(self, log: us.Log) -> None:
+        assert log.n_clicks == len(log) == 3000
+        assert log.population_size == 3000 * ACTIONS
+        assert log.density == pytest.approx(1 / ACTIONS)
+        weights = (1 / log.columns["propensity_score"]).sum()
+        assert weights / log.population_size == pytest.approx(1, abs=0.1)
+
+    def test_a_method_reads_the_column_unasked(self, log: us.Log) -> None:
+        options = {"backbone": us.MF(dim=2), "epochs": 3}
+        unasked = us.SNIPS(**options).fit(log)
+        asked = us.SNIPS(**options).fit(log, propensity="propensity_score")
+        np.testing.assert_array_equal(unasked.predict(log), asked.predict(log))
+        assert unasked.clipping_[0].weight_check == pytest.approx(1, abs=0.1)
+
+    @pytest.mark.parametrize("make", [us.Propensity, us.PopularityPropensity])
+    def test_there_is_no_propensity_to_learn(self, log: us.Log, make: type) -> None:
+        with pytest.raises(us.errors.ParameterError, match="no propensity to learn"):
+            make().fit(log)
+
+    def test_actions_without_probabilities_mean_nothing(self) -> None:
+        with pytest.raises(us.errors.ParameterError, match="actions goes with known_propensity"):
+            us.Log.from_arrays(user=[1, 2], item=[1, 2], conversion=[0, 1], actions=3)
