@@ -86,6 +86,8 @@ def test_pre_training_is_naive_for_the_predictor_and_ips_for_its_teachers():
         as_prediction.networks["prediction"].towers = ("prediction",)
         offsets = setting.networks[tower].offset
         offsets["prediction"] = offsets[tower]
+        places = setting.networks[tower].place
+        places["prediction"] = places[tower]
         expected = IPS().loss(as_prediction, OBSERVED, FULL)
         setting.networks[tower].towers = (tower,)
         torch.testing.assert_close(losses[(tower,)](setting, OBSERVED, FULL), expected)
