@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= passive
 # Small enough for a minute on two cores; the epochs without early stopping make raw propensities overconfident.
 DEMO_WORLD := $(foreach each,n_users=180 n_items=130 density=0.15 bias=1.2 dimension=2,--option $(each))
 
-.PHONY: demo test lint typecheck pytest bench bench-gpu docs install clean help kills
+.PHONY: demo test lint typecheck pytest bench bench-gpu docs install clean help kills test-settings
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,10 @@ typecheck: $(VENV)/.installed-test  ## mypy --strict on src
 
 pytest: $(VENV)/.installed-test  ## the tests alone
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+PYTHON_OF_ALL ?= $(abspath $(BIN)/python)
+test-settings: $(VENV)/.installed-test  ## the tests in another place, locale, zone, order and user
+	tests/settings.sh $(PYTHON_OF_ALL) -n 2 --dist loadfile
 
 test: lint typecheck pytest  ## lint, type-check, all tests
 

@@ -153,12 +153,6 @@ def check_place(folder: Path) -> None:
         )
     if folder.exists() and not folder.is_dir():
         raise RunFolderError("is a file", where=str(folder), remedy="choose another --out")
-    if os.path.ismount(folder):
-        raise RunFolderError(
-            "is a mount point, which no folder can replace",
-            where=str(folder),
-            remedy="choose a folder inside it as --out",
-        )
     if folder.is_dir() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         raise RunFolderError("may not be read and written", where=str(folder), remedy="choose another --out")
 
@@ -168,6 +162,12 @@ def check_target(folder: Path, *, overwrite: bool, kind: FolderKind = RUN) -> Fo
 
     With ``overwrite`` an earlier folder of the same kind may be replaced, where it holds nothing else.
     """
+    if os.path.ismount(folder):
+        raise RunFolderError(
+            "is a mount point, which no folder can replace",
+            where=str(folder),
+            remedy="choose a folder inside it as --out",
+        )
     check_place(folder)
     heal(folder)
     if not folder.exists() or not any(folder.iterdir()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 import pytest
 from sklearn.metrics import roc_auc_score
 from sklearn.naive_bayes import GaussianNB
@@ -126,7 +125,7 @@ class TestTheSameNumbersFor:
         }
         if log.conversion is not None:
             told["conversion"] = log.conversion.astype(int)
-        frame, path = pl.DataFrame(told), tmp_path / f"log.{kind}"
+        frame, path = pytest.importorskip("polars").DataFrame(told), tmp_path / f"log.{kind}"
         (frame.write_csv if kind == "csv" else frame.write_parquet)(path)
         columns = {name: name for name in told}
         same_numbers(propensity, log, us.read_log(path, **columns, space=space))
