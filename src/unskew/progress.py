@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from unskew.plain_text import plain
-
 MOST_COUNTED = 100_000
 """Steps up to which their number tells a person something."""
 
@@ -75,7 +73,7 @@ class _Bar:
         self._bars.advance(self._task, steps)
 
     def say(self, what: str) -> None:
-        self._bars.update(self._task, description=plain(f"{self._description} · {what}", 80))
+        self._bars.update(self._task, description=f"{self._description} · {what}")
 
     def finish(self) -> None:
         self._bars.update(self._task, description=self._description)

@@ -47,7 +47,6 @@ NONE = "none"
 
 
 REMEDY = "give a folder that unskew wrote, whole, or run it again"
-SEE_PERMISSIONS = "see to the permissions of the folder and its files"
 
 
 class SavedFolder:
@@ -63,13 +62,10 @@ class SavedFolder:
             raise RunFolderError("is not a folder", where=str(folder), remedy="give a run folder")
         has_manifest = (self.folder / MANIFEST).is_file()
         if found := faults(self.folder, RUN.files) if has_manifest else []:
-            unread = any("cannot be read" in each for each in found)
-            raise RunFolderError(
-                "; ".join(found), where=str(folder), remedy=SEE_PERMISSIONS if unread else REMEDY
-            )
+            raise RunFolderError("; ".join(found), where=str(folder), remedy=REMEDY)
         try:
             self.config = tomllib.loads(self.text(CONFIG))
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except tomllib.TOMLDecodeError as error:
             raise self.damaged(CONFIG, error) from error
         if self.config.get("format") != FORMAT:
             raise RunFolderError(
@@ -126,19 +122,15 @@ class SavedFolder:
         path = self._path(name)
         try:
             return path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
+        except (UnicodeDecodeError, OSError) as error:
             raise self.damaged(name, error) from error
-        except OSError as error:
-            raise RunFolderError(
-                f"{name} cannot be read ({error.strerror})", where=str(self.folder), remedy=SEE_PERMISSIONS
-            ) from error
 
     def json(self, name: str) -> Any:
         """A JSON file."""
         text = self.text(name)
         try:
             return json.loads(text)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise self.damaged(name, error) from error
 
     def tensors(self, name: str, prefix: str = "") -> dict[str, Tensor]:

@@ -12,10 +12,12 @@ import unskew as us
 from unskew.debias.core.given import given_propensities
 from unskew.debias.core.held_out import HeldOut
 from unskew.debias.core.observed import Observed
-from unskew.debias.core.setting import Setting
+from unskew.debias.core.setting import FLOOR, Setting
 from unskew.vocabulary import Vocabulary
 
 USERS, ITEMS, SEEDS = 12, 15, (3, 4)
+LEAST = 1e-6
+"""The clip where a method would choose one."""
 CELLS = np.arange(USERS * ITEMS)
 JOINT = (us.MultiIPW, us.MultiDR, us.ESCM2IPS, us.ESCM2DR, us.DDPO, us.IPSV2, us.DRV2)
 """Methods whose p is a weight in the step that also trains it."""
@@ -38,7 +40,7 @@ class World:
             users=Vocabulary.range(USERS, name="user"),
             items=Vocabulary.range(ITEMS, name="item"),
         )
-        propensities = given_propensities(self.log, self.p, SEEDS, 1e-6, everywhere=True) if given else None
+        propensities = given_propensities(self.log, self.p, SEEDS, LEAST, everywhere=True) if given else None
         self.data = Observed(self.log, propensities, SEEDS, torch.device("cpu"))
         self.networks = {
             name: method.backbone.build(USERS, ITEMS, [7 * s + len(name) for s in SEEDS], towers).double()
@@ -58,6 +60,8 @@ class World:
             given=given,
             held_out=HeldOut(self.data.population, SEEDS),
         )
+        least = LEAST if method.p_min == "auto" else method.p_min
+        self.setting.remember(FLOOR, torch.full((len(SEEDS), 1), least, dtype=torch.float64))
 
     @staticmethod
     def positions(numbers: np.ndarray) -> torch.Tensor:

@@ -10,9 +10,12 @@ from torch import Tensor
 
 from unskew.backbones import MF
 from unskew.debias import Batch, Debiaser, Setting
+from unskew.debias.core.setting import FLOOR
 from unskew.seeds import stream
 
 USERS, ITEMS, CLICKS, CELLS, REPLICAS = 7, 6, 20, 30, 2
+LEAST = 1e-6
+"""The clip where a method would choose one."""
 WIDE = MF(dim=3, init_std=0.7)
 """A backbone whose initial logits differ enough to be told apart."""
 
@@ -25,7 +28,9 @@ def small_setting(method: Debiaser, *, density: float = 0.3) -> Setting:
         .build(USERS, ITEMS, [stream(seed, name) for seed in range(REPLICAS)], towers)
         for name, towers in method.networks().items()
     }
-    return Setting(networks=networks, density=density, clicks=clicked_batch())
+    setting = Setting(networks=networks, density=density, clicks=clicked_batch())
+    setting.remember(FLOOR, torch.full((REPLICAS, 1), LEAST if method.p_min == "auto" else method.p_min))
+    return setting
 
 
 def clicked_batch(size: int = CLICKS, **given: Tensor) -> Batch:

@@ -54,7 +54,9 @@ def test_conversions_that_are_noise_are_not_called_a_defect():
     noise = np.random.default_rng(0).random(WORLD.train.n_clicks) < 0.3
     log = us.Log.from_arrays(user=WORLD.train.user, item=WORLD.train.item, conversion=noise, space="matrix")
     with pytest.warns(CollapseWarning, match="If there is something to learn"):
-        model = us.Naive(**{**SMALL, "patience": None, "epochs": 40}).fit(log, seeds=SEEDS)
+        model = us.Naive(**{**SMALL, "patience": None, "epochs": 40, "weight_decay": 0.0}).fit(
+            log, seeds=SEEDS
+        )
     assert names(model) == {"prediction"}
 
 

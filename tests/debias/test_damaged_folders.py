@@ -185,8 +185,8 @@ def test_a_propensity_alone_is_saved_and_loaded_and_replaced_only_on_request(fol
         ('method = "ips"', "method = 3", r"methods\.ips\.method is 3"),
         ("[methods.ips.params]", "[methods.ips.parms]", "has no list 'none'"),
         ("none = []", "", "has no list 'none'"),
-        ("p_min = 0.01", "p_mim = 0.01", "p_mim"),
-        ("p_min = 0.01", 'p_min = "low"', "p_min must be a number, not 'low'"),
+        ('p_min = "auto"', 'p_mim = "auto"', "p_mim"),
+        ('p_min = "auto"', 'p_min = "low"', "p_min must be a number or 'auto', not 'low'"),
         ('selection = "snips"', 'selection = "zzz"', "selection must be 'snips' or 'ce', not 'zzz'"),
         ('name = "mf"', "", "backbone has no name"),
         ('name = "mf"', 'name = "mg"', "unknown backbone 'mg'"),
@@ -379,16 +379,3 @@ def test_networks_have_the_same_shapes_where_nothing_is_held(backbone, members):
         key: value.shape for key, value in shapes.items()
     }
     assert all(value.is_meta for value in shapes.values())
-
-
-@pytest.mark.parametrize("where", ["unskew.manifest._digest", "pathlib.Path.read_text"])
-def test_a_file_that_may_not_be_read_is_not_called_damaged(folder, monkeypatch, where):
-    def refuse(*_, **__):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(where, refuse)
-    with pytest.raises(
-        RunFolderError, match=r"cannot be read \(Permission denied\).*see to the permissions"
-    ) as told:
-        us.load_model(folder)
-    assert "damaged" not in str(told.value)

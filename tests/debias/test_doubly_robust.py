@@ -435,14 +435,15 @@ def make_log(space: str = "matrix", seed: int = 0) -> tuple[Log, np.ndarray]:
 
 def test_far_targets_are_told_once_and_never_at_the_default_clip() -> None:
     log, _ = make_log()
-    small = np.full(len(log), 0.02)
-    with pytest.warns(UserWarning, match=r"dr-jl: up to .* beyond ±20.*raise p_min to 0.05") as told:
-        tiny(DRJL, p_min=0.01, epochs=2, imp_loss="ce").fit(log, propensity=small)
-    assert len(told) == 1
+    # One click in twenty has a weight of more than twenty times the mean.
+    small = np.where(np.arange(len(log)) % 20 == 0, 1e-4, 0.5)
+    with pytest.warns(UserWarning, match=r"dr-jl: up to .* beyond ±20 times the mean weight.*p_min") as told:
+        tiny(DRJL, p_min=1e-5, epochs=2, imp_loss="ce").fit(log, propensity=small)
+    assert len([each for each in told if "beyond ±20" in str(each.message)]) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tiny(DRJL, epochs=2, imp_loss="ce").fit(log, propensity=small)
-        tiny(DRJL, p_min=0.01, target_clip=3.0, epochs=2, imp_loss="ce").fit(log, propensity=small)
+        tiny(DRJL, epochs=2, imp_loss="ce").fit(log, propensity=np.full(len(log), 0.02))
+        tiny(DRJL, p_min=1e-5, target_clip=3.0, epochs=2, imp_loss="ce").fit(log, propensity=small)
 
 
 def test_legacy_correction_leaves_the_imputed_error_unweighted() -> None:

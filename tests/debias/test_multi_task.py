@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from scipy.special import logit
 
 from contracts.click_world import CELLS, World, ce, deep
 from unskew import DDPO, DRV2, ESCM2DR, ESCM2IPS, ESMM, IPSV2, MultiDR, MultiIPW
+from unskew.debias.core.setting import FLOOR
 from unskew.debias.parts.tasks import Tasks, log_not_both
 
 
@@ -144,14 +147,16 @@ def test_as_published_v2_squares_the_balance_of_the_whole_batch():
     p, prediction, o = world.read("click"), world.read("prediction"), world.click
     expected = ((o / p - (1 - o) / (1 - p)) * prediction).mean(1) ** 2
     tasks = Tasks.read(world.setting, world.observed, world.full, "prediction")
-    np.testing.assert_allclose(world.method.squared_imbalance(tasks).detach(), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        world.method.squared_imbalance(world.setting, tasks).detach(), expected, rtol=1e-5
+    )
 
 
 def test_over_many_batches_the_squared_balance_is_the_square_of_its_mean():
     """And the square of a batch's balance is not: it has the variance on top."""
     world = World(deep(IPSV2, p_min=1e-6))
     tasks = Tasks.read(world.setting, world.observed, world.full, "prediction")
-    truth = world.method.imbalance(tasks).square().detach()
+    truth = world.method.imbalance(world.setting, tasks).square().detach()
     random, draws = torch.Generator().manual_seed(4), 20_000
     clicks, cells = (
         torch.randint(size, (draws, 24), generator=random) for size in (len(world.clicked), len(CELLS))
@@ -162,8 +167,9 @@ def test_over_many_batches_the_squared_balance_is_the_square_of_its_mean():
         unclicked=tasks.unclicked[:, cells],
         density=tasks.density,
     )
-    squares = world.method.imbalance(drawn).square()
-    for found, unbiased in ((world.method.squared_imbalance(drawn), True), (squares, False)):
+    setting = replace(world.setting, state={FLOOR: world.setting.floor.unsqueeze(-1)})
+    squares = world.method.imbalance(setting, drawn).square()
+    for found, unbiased in ((world.method.squared_imbalance(setting, drawn), True), (squares, False)):
         distance = (found.mean(1) - truth) / (found.std(1) / draws**0.5)
         assert bool((distance.abs() < 4).all()) is unbiased
         assert bool((distance > 8).all()) is not unbiased
@@ -183,4 +189,4 @@ def test_balance_is_perfect_where_propensity_and_prediction_are_constant():
         for parameter in network.parameters():
             torch.nn.init.zeros_(parameter)
     tasks = Tasks.read(world.setting, world.observed, world.full, "prediction")
-    np.testing.assert_allclose(world.method.imbalance(tasks).detach(), 0.0, atol=1e-6)
+    np.testing.assert_allclose(world.method.imbalance(world.setting, tasks).detach(), 0.0, atol=1e-6)

@@ -172,7 +172,7 @@ def test_the_constraint_moves_the_tilt_and_never_the_shift():
 
 def test_propensities_of_one_and_at_the_clip_give_finite_losses():
     method, setting = stable()
-    edges = torch.tensor([1.0, method.p_min]).repeat(REPLICAS, OBSERVED.user.shape[1] // 2)
+    edges = torch.tensor([1.0, float(setting.floor[0])]).repeat(REPLICAS, OBSERVED.user.shape[1] // 2)
     observed = replace(OBSERVED, propensity=edges)
     for loss in (method.imputation_loss, method.propensity_loss, method.loss):
         assert bool(torch.isfinite(loss(setting, observed, FULL)).all())

@@ -26,6 +26,7 @@ from unskew.metrics import (
 )
 from unskew.metrics._cells import cells_of
 from unskew.metrics._sums import both
+from unskew.metrics.clip import Clip
 from unskew.metrics.judgement import judge_weights, may_be_honest
 from unskew.metrics.sketch import load_pass
 from unskew.progress import SILENT, Progress
@@ -37,7 +38,7 @@ DEFAULT_TOLERANCE = 0.05
 DEFAULT_SIGNIFICANCE = 0.01
 """Chance of blaming honest scores for their noise: in a daily pipeline, less than 4 times a year."""
 
-DEFAULT_P_MIN = 0.01
+DEFAULT_P_MIN: Clip = "auto"
 """The clip of which the cost is told, as in training."""
 
 FOLDS = 5
@@ -62,7 +63,7 @@ def audit(
     segments: Sequence[str] = (),
     tolerance: float = DEFAULT_TOLERANCE,
     significance: float = DEFAULT_SIGNIFICANCE,
-    p_min: float = DEFAULT_P_MIN,
+    p_min: Clip = DEFAULT_P_MIN,
     calibrators: Sequence[str] = COMPARED,
     folds: int = FOLDS,
     seed: int = 0,
@@ -116,8 +117,8 @@ def audit(
         "give a number between 0 and 1, such as 0.01",
     )
     require(
-        0 <= p_min < 1,
-        f"p_min must be in [0, 1), not {p_min!r}",
+        p_min == "auto" or 0 <= p_min < 1,
+        f"p_min must be 'auto' or in [0, 1), not {p_min!r}",
         "give a number between 0 and 1, such as 0.01",
     )
     require(
@@ -171,7 +172,7 @@ def judge(
     roles: Roles,
     tolerance: float,
     significance: float,
-    p_min: float,
+    p_min: Clip,
     calibrators: Sequence[str],
 ) -> AuditResult:
     """Everything that follows from the sketches."""
@@ -273,7 +274,7 @@ def _require_both_outcomes(
         asked, remedy = _ONE_OUTCOME[value]
         raise DataError(
             f"'{outcome}' is {value} on all {sketch.rows:,} rows, where these scores expect"
-            f" {expected:,.0f} of 1: {asked}",
+            f" {expected:,.4g} of 1: {asked}",
             where=_named(files),
             remedy=remedy,
         )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from unskew.metrics import CalibrationSketch, ece, interval, noise_floor, wce
 from unskew.metrics._cells import bin_sums, cells_of
+from unskew.metrics.clip import Clip, resolve_clip
 from unskew.metrics.judgement import has_infinite_weight
 from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS, inverse_of, inverse_variance
 
@@ -132,7 +133,7 @@ def regions(sketch: CalibrationSketch, *, tolerance: float, bins: int = DEFAULT_
     return sorted(found, key=lambda region: -region.part)
 
 
-def weight_figures(sketch: CalibrationSketch, *, p_min: float) -> WeightFigures | None:
+def weight_figures(sketch: CalibrationSketch, *, p_min: Clip) -> WeightFigures | None:
     """Figures of the weights of the rows with outcome 1; None where there are none, or one is infinite."""
     cells = cells_of(sketch=sketch)
     cells = cells.take(cells.positive > 0)
@@ -140,6 +141,7 @@ def weight_figures(sketch: CalibrationSketch, *, p_min: float) -> WeightFigures 
         return None
     inverse = cells.inverse_sum / cells.positive
     propensity = 1 / inverse
+    p_min = resolve_clip(p_min, propensity=propensity, count=cells.positive)
     clipped = np.minimum(inverse, 1 / p_min) if p_min > 0 else inverse
     order = np.argsort(inverse)
     half = np.searchsorted(np.cumsum(cells.positive[order]), cells.positive.sum() / 2)

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from unskew.audit.audit import DEFAULT_P_MIN, FOLDS
 from unskew.audit.column_types import holds_numbers
 from unskew.audit.stream import Batch
-from unskew.audit.weights import WeightsResult, prepared, write_with
+from unskew.audit.weights import WeightsResult, clip_of, prepared, write_with
 from unskew.calibration import Calibrator, make_calibrator
 from unskew.columns import column_of, frame_of, number_column
 from unskew.datasets import read_log
 from unskew.errors import ParameterError
+from unskew.metrics.clip import Clip
 from unskew.progress import SILENT, Progress
 from unskew.tables import Paths, read_table, require_columns
 
@@ -33,7 +34,7 @@ def train_weights(
     outcome: str | None = None,
     calibrator: str | Calibrator = "platt",
     folds: int = FOLDS,
-    p_min: float = DEFAULT_P_MIN,
+    p_min: Clip = DEFAULT_P_MIN,
     seed: int = 0,
     device: str = "auto",
     overwrite: bool = False,
@@ -74,10 +75,11 @@ def train_weights(
 
     # A CSV file gives the outcome as numbers, and Parquet as it is: clicks may be the texts 0 and 1 there.
     numbers = [outcome] if outcome is not None and holds_numbers(schema.field(outcome).type) else []
-    rows = write_with(files, target, schema, assign, p_min=p_min, numbers=numbers, progress=progress)
     (raw,), (calibrated,) = (propensity.held_out_sketches(calibrated=which) for which in (False, True))
+    clip = clip_of(calibrated, p_min)
+    rows = write_with(files, target, schema, assign, p_min=clip, numbers=numbers, progress=progress)
     fitted = tuple(c if c is not None else chosen.clone().fit(raw) for c in propensity.calibrators_)
-    return WeightsResult(rows, folds, fitted, raw, calibrated, p_min)
+    return WeightsResult(rows, folds, fitted, raw, calibrated, clip)
 
 
 def _log(files: list[Path], *, user: str, item: str, outcome: str | None) -> Log:

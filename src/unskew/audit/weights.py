@@ -36,6 +36,7 @@ from unskew.errors import DataError, ParameterError
 from unskew.estimator import require
 from unskew.files import NewFile, check_new_file, whole_file
 from unskew.metrics import CalibrationSketch, mean_outcome_over_score, wce
+from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.weights import MOST_CLIPPED_MASS
 from unskew.progress import SILENT, Progress
 from unskew.tables import Paths, expand_paths, require_columns
@@ -141,7 +142,7 @@ def write_weights(
     sample_weight: str | None = None,
     calibrator: str | Calibrator = "platt",
     folds: int = FOLDS,
-    p_min: float = DEFAULT_P_MIN,
+    p_min: Clip = DEFAULT_P_MIN,
     seed: int = 0,
     overwrite: bool = False,
     progress: Progress = SILENT,
@@ -168,7 +169,8 @@ def write_weights(
         How rows are dealt: by their number in the files (:mod:`unskew.audit.folds`), since scores have no
         ids. Rows in another order are in other folds.
     p_min
-        Propensities below are raised to it before they become weights.
+        Propensities below are raised to it before they become weights; ``"auto"`` is the clip with the least
+        error (:func:`unskew.metrics.least_error_clip`).
     """
     roles = Roles(score, outcome, sample_weight)
     require(
@@ -192,13 +194,28 @@ def write_weights(
             propensity[rows] = fitted_without.predict(scores[rows])
         return propensity, fold
 
-    rows = write_with(files, target, schema, assign, p_min=p_min, numbers=roles.numbers, progress=progress)
     parts = [
         mapped(sketch, calibrator.predict(sketch.points().score))
         for sketch, calibrator in zip(sketches.sketches, fitted, strict=True)
         if sketch.rows
     ]
-    return WeightsResult(rows, folds, tuple(fitted), sketches.all(), merged(parts), p_min)
+    calibrated = merged(parts)
+    clip = clip_of(calibrated, p_min)
+    rows = write_with(files, target, schema, assign, p_min=clip, numbers=roles.numbers, progress=progress)
+    return WeightsResult(rows, folds, tuple(fitted), sketches.all(), calibrated, clip)
+
+
+def clip_of(calibrated: CalibrationSketch, p_min: Clip) -> float:
+    """The clip as a number; ``"auto"`` is that of the least error for calibrated propensities of clicks."""
+    if p_min != "auto":
+        return float(p_min)
+    figures = weight_figures(calibrated, p_min=p_min)
+    if figures is None:
+        raise DataError(
+            "no clip can be chosen: no row has outcome 1, or one with outcome 1 has propensity 0",
+            remedy="give a p_min (--p-min) of your own, or another calibrator",
+        )
+    return figures.p_min
 
 
 def write_with(
@@ -240,17 +257,13 @@ def prepared(
     paths: Paths,
     out: str | Path,
     *,
-    p_min: float,
+    p_min: Clip,
     overwrite: bool,
     numbers: Sequence[str] = (),
     outcome: str | None = None,
 ) -> tuple[NewFile, list[Path], Schema]:
     """The target and the files with their common columns, all checked before the long work."""
-    require(
-        0 < p_min < 1,
-        f"p_min must be between 0 and 1, not {p_min!r}",
-        "give a number between 0 and 1, such as 0.01",
-    )
+    require_clip(p_min)
     target = Path(out)
     if target.suffix != ".parquet":
         raise ParameterError(f"{target} must end in .parquet", remedy="give -o FILE.parquet")

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from unskew.cli.options import clip
 from unskew.errors import ParameterError
-from unskew.plain_text import plain
 
 EXIT_HEALTHY = 0
 EXIT_MISCALIBRATED = 1
@@ -43,7 +43,9 @@ def audit(
     significance: Annotated[
         float, typer.Option(help="Chance of blaming honest scores for their noise.")
     ] = 0.01,
-    p_min: Annotated[float, typer.Option(help="The clip of which the cost is told.")] = 0.01,
+    p_min: Annotated[
+        str, typer.Option(help="The clip of which the cost is told: auto (the least error) or a number.")
+    ] = "auto",
     out: Annotated[
         Path | None, typer.Option(help="The folder to write [audits/FILE, with a number if it exists].")
     ] = None,
@@ -97,7 +99,7 @@ def audit(
             segments=segment or (),
             tolerance=tolerance,
             significance=significance,
-            p_min=p_min,
+            p_min=clip(p_min),
             seed=seed,
             progress=progress,
         )
@@ -115,7 +117,7 @@ def audit(
 
     print_audit(result)
     if not no_report:
-        print(f"\nThe report: {plain(target / 'report.html')}")
+        print(f"\nThe report: {target / 'report.html'}")
     return EXIT_MISCALIBRATED if result.healthy is False else EXIT_HEALTHY
 
 

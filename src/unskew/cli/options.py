@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import typer
 
@@ -14,6 +14,17 @@ FLAGS = {"name": "--data", "root": "--root", "protocol": "--protocol"}
 """Arguments of every loader that have a flag of their own."""
 
 TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def clip(text: str) -> float | Literal["auto"]:
+    """The value of ``--p-min``: ``auto`` or a number."""
+    try:
+        return "auto" if text == "auto" else float(text)
+    except ValueError:
+        raise ParameterError(
+            f"--p-min must be auto or a number, not {text!r}", remedy="write --p-min auto, or --p-min 0.01"
+        ) from None
+
 
 _KINDS: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a number"}
 

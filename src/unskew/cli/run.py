@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from unskew.errors import CollapseWarning, DataError, ParameterError
-from unskew.plain_text import plain
 
 OF_FILES = (
     "test",
@@ -98,15 +97,15 @@ def run(
         typer.Option(help="Train the propensity for exactly so many epochs instead of stopping early."),
     ] = None,
     p_min: Annotated[
-        float | None, typer.Option(help="Propensities below are raised to it [the method's default].")
-    ] = None,
+        str, typer.Option(help="Propensities below are raised to it: auto (the least error) or a number.")
+    ] = "auto",
     out: Annotated[Path | None, typer.Option(help="The run folder [runs/DATA-METHOD].")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     json: Annotated[Path | None, typer.Option(help="Write the metrics to this file too.")] = None,
 ) -> None:
     """Train, calibrate, debias and evaluate; write a run folder with report.html."""
-    from unskew.cli.options import FLAGS, loader_options, refuse
+    from unskew.cli.options import FLAGS, clip, loader_options, refuse
     from unskew.cli.places import check_outputs, check_seed, plain_name
     from unskew.datasets import DATASETS
     from unskew.files import check_target, write_json
@@ -175,7 +174,7 @@ def run(
         protocol=protocol,  # type: ignore[arg-type]
         crossfit=crossfit or None,
         propensity_epochs=propensity_epochs,
-        p_min=p_min,
+        p_min=clip(p_min),
         device=device,
     )
     with progress_bars() as progress, warnings.catch_warnings():
@@ -198,4 +197,4 @@ def run(
     from unskew.report.verdict import findings
 
     print_run(result.metrics, findings(result.metrics, told, result.sketches))
-    print(f"\nThe report: {plain(target / 'report.html')}")
+    print(f"\nThe report: {target / 'report.html'}")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from unskew.cli.options import clip
 from unskew.errors import ParameterError
 
 
@@ -30,7 +31,9 @@ def weights(
     ] = None,
     calibrator: Annotated[str, typer.Option(help="What makes propensities honest; auto chooses.")] = "platt",
     folds: Annotated[int, typer.Option(help="Each row is calibrated without its fold.")] = 5,
-    p_min: Annotated[float, typer.Option(help="Propensities below are raised to it.")] = 0.01,
+    p_min: Annotated[
+        str, typer.Option(help="Propensities below are raised to it: auto (the least error) or a number.")
+    ] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
     seed: Annotated[int, typer.Option(help="Of the folds, and of training.")] = 0,
@@ -70,7 +73,7 @@ def weights(
                 sample_weight=sample_weight,
                 calibrator=calibrator,
                 folds=folds,
-                p_min=p_min,
+                p_min=clip(p_min),
                 seed=seed,
                 overwrite=overwrite,
                 progress=progress,
@@ -86,7 +89,7 @@ def weights(
                 outcome=outcome,
                 calibrator=calibrator,
                 folds=folds,
-                p_min=p_min,
+                p_min=clip(p_min),
                 seed=seed,
                 device=device,
                 overwrite=overwrite,

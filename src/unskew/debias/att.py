@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from unskew.debias.core.method import Rows
 from unskew.debias.core.plans import Loss, PassPlan, StagePlan, StepPlan
 from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.parts.full_space import FullSpace
@@ -47,6 +49,10 @@ class ATT(FullSpace):
     agreement: float = 0.1
     pseudo_epochs: int = 50
     labelled: float = 1.0
+
+    def learns_from(self) -> Mapping[str, Rows]:
+        """Pseudo-labels make rows of all of D."""
+        return dict.fromkeys(self.networks(), "population")
 
     def networks(self) -> dict[str, tuple[str, ...]]:
         """Three predictors of the same shape."""

@@ -18,18 +18,11 @@ class DRBias(JointLearning):
     As :class:`DRJL`, but the imputer minimises the bias that wrong propensities leave. The weight is the
     most uneven of its family (a few small propensities decide): use it with propensities clipped well, and
     compare :class:`DRMSE`, which mixes it with the weight of :class:`MRDR`.
-
-    Parameters
-    ----------
-    weight_decay
-        10⁻³ for both networks, public code's value on Coat.
     """
 
     name: ClassVar[str] = "dr-bias"
     paper: ClassVar[str] = "Dai 2022"
     when: ClassVar[str] = "doubly robust where propensities may be wrong and bias is what hurts"
-
-    weight_decay: float = 1e-3
 
     def imputation_weight(self, propensity: Tensor) -> Tensor:
         """w = (1 − p)²/p³."""

@@ -21,8 +21,6 @@ class DRMSE(JointLearning):
 
     Parameters
     ----------
-    weight_decay
-        10⁻³ for both networks, public code's value on Coat.
     bias_share
         λ: 0.5 on Coat and Yahoo! R3, 0.25 on KuaiRec in public code.
     """
@@ -31,7 +29,6 @@ class DRMSE(JointLearning):
     paper: ClassVar[str] = "Dai 2022"
     when: ClassVar[str] = "doubly robust where it is unclear whether bias or variance hurts more"
 
-    weight_decay: float = 1e-3
     bias_share: float = 0.5
 
     def imputation_weight(self, propensity: Tensor) -> Tensor:

@@ -26,8 +26,12 @@ class DRV2(IPSV2):
     ----------
     conversion_weight, balance_weight, imputation_weight
         β, γ and κ. Published code: 2, 0.1 and 0.001 on Coat, 1, 0.05 and 5 on Yahoo! R3; α = 1 on both.
+        κ = 1: the imputer learns from this term alone, and at 0.001 its gradients are as small as Adam's ε.
     detach_pred_in_imp
         False lets L_imp move the prediction.
+    detach_imp_in_cvr
+        False lets L_cvr move the imputation, as published: it then learns to make the estimate small rather
+        than right, and on sparse logs the prediction follows it.
     """
 
     name: ClassVar[str] = "dr-v2"
@@ -36,12 +40,14 @@ class DRV2(IPSV2):
     detached: ClassVar[tuple[str, ...]] = (
         "propensity in the conversion and imputation losses",
         "prediction in the imputation loss",
+        "imputation in the conversion loss",
     )
 
     conversion_weight: float = 2.0
     balance_weight: float = 0.1
-    imputation_weight: float = 1e-3
+    imputation_weight: float = 1.0
     detach_pred_in_imp: bool = True
+    detach_imp_in_cvr: bool = True
 
     def networks(self) -> Mapping[str, tuple[str, ...]]:
         """A network each for the prediction, the click and the imputation."""
@@ -51,9 +57,12 @@ class DRV2(IPSV2):
         """β · L_cvr + κ · L_imp."""
         form, conversion = self.form, observed.conversion
         logit, output = tasks.observed["prediction"], tasks.observed["imputation"]
+        imputed, imputed_full = output, tasks.full["imputation"]
+        if self.detach_imp_in_cvr and not self.official:
+            imputed, imputed_full = imputed.detach(), imputed_full.detach()
         error = stratified(
-            observed=form.deviation(conversion, output, logit) / p,
-            full=form.imputed(tasks.full["imputation"], tasks.full["prediction"]),
+            observed=form.deviation(conversion, imputed, logit) / p,
+            full=form.imputed(imputed_full, tasks.full["prediction"]),
             density=setting.density,
         )
         fixed = logit.detach() if self.detach_pred_in_imp and not self.official else logit

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from unskew.debias.core.method import Rows
 from unskew.debias.core.plans import PassPlan
 from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.parts.joint_learning import JointLearning
@@ -45,6 +46,10 @@ class EIB(JointLearning):
     def networks(self) -> Mapping[str, tuple[str, ...]]:
         """Without an imputer where it is a constant."""
         return super().networks() if self.constant is None else {"prediction": ("prediction",)}
+
+    def learns_from(self) -> Mapping[str, Rows]:
+        """A click's error counts once among the |D| errors of the prediction's loss."""
+        return {"prediction": "population"}
 
     def plan(self) -> tuple[PassPlan, ...]:
         """The imputer's pass and the prediction's, or the latter alone."""

@@ -36,12 +36,10 @@ class GPL(MRDR, OwnPropensity):
     variance_over
         n: the ``"batch"`` (published code), or the ``"population"`` |D| (its erratum), where the variance
         all but vanishes.
-    click_warm_up, warm_up
-        Epochs in which the click network, then MRDR, train alone.
+    warm_up
+        Epochs in which MRDR trains alone, after the click network did.
     click_weight_decay
         Of the click network; None takes ``weight_decay``.
-    p_min
-        0.05, the commonest clip in public code; at 0.01 one batch of Coat has 5 % of targets beyond ±20.
     """
 
     name: ClassVar[str] = "gpl"
@@ -59,10 +57,8 @@ class GPL(MRDR, OwnPropensity):
     penalty: float = 0.7
     bias_share: float = 0.7
     variance_over: Literal["batch", "population"] = "batch"
-    click_warm_up: int = 20
     warm_up: int = 2
     click_weight_decay: float | None = None
-    p_min: float = 0.05
     patience: int | None = 20
 
     def networks(self) -> Mapping[str, tuple[str, ...]]:
@@ -76,17 +72,9 @@ class GPL(MRDR, OwnPropensity):
 
     def stages(self) -> tuple[StagePlan, ...]:
         """The click network alone, MRDR alone, then both in turn."""
-        alone = self.full_pass(_click_step(self.click_loss), before=self.recalibrate)
         together = (self.full_pass(_click_step(self.propensity_loss)), *self.plan())
-        warm_ups = ((alone,), self.click_warm_up), (self.plan(), self.warm_up)
-        return (
-            *(StagePlan(passes, epochs, selects=False) for passes, epochs in warm_ups if epochs),
-            StagePlan(together),
-        )
-
-    def click_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
-        """mean_D CE(o, p)."""
-        return Tasks.read(setting, observed, full).click_loss()
+        mrdr = (StagePlan(self.plan(), self.warm_up, selects=False),) if self.warm_up else ()
+        return (*self.warm_up_of_clicks(), *mrdr, StagePlan(together))
 
     def propensity_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """L_g."""

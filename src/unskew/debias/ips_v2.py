@@ -37,8 +37,6 @@ class IPSV2(OwnPropensity):
         False lets L_cvr move p, which it can only push up; p is then the tower's own, uncalibrated.
     official
         As published: no gradient is stopped, no propensity clipped, and the balance of a batch squared.
-    p_min
-        0.05, as in later public code (0.05 to 0.1): the balance, too, is made of 1/p and 1/(1 − p).
     """
 
     name: ClassVar[str] = "ips-v2"
@@ -49,7 +47,6 @@ class IPSV2(OwnPropensity):
     click_conversion_weight: float = 1.0
     conversion_weight: float = 1.0
     balance_weight: float = 0.01
-    p_min: float = 0.05
     errors: Literal["squared", "ce"] = "squared"
     detach_p_in_cvr: bool = True
     official: bool = False
@@ -84,7 +81,7 @@ class IPSV2(OwnPropensity):
             click
             + self.click_conversion_weight * both
             + self.conversion_loss(setting, observed, tasks, self.weight_propensity(setting, observed, tasks))
-            + self.balance_weight * self.squared_imbalance(tasks)
+            + self.balance_weight * self.squared_imbalance(setting, tasks)
         )
 
     def conversion_loss(self, setting: Setting, observed: Batch, tasks: Tasks, p: Tensor) -> Tensor:
@@ -96,26 +93,29 @@ class IPSV2(OwnPropensity):
         """The p of the conversion loss, with a gradient only if asked for."""
         if self.detaches_propensity:
             return self.propensity(setting, observed)
-        return torch.sigmoid(tasks.observed["click"]).clamp(min=self.least)
+        return torch.sigmoid(tasks.observed["click"]).clamp(min=self.least(setting))
 
-    def squared_imbalance(self, tasks: Tasks) -> Tensor:
+    def squared_imbalance(self, setting: Setting, tasks: Tasks) -> Tensor:
         """The square of :meth:`imbalance` by the product of two half-batches; as published, of the batch."""
         if self.official:
-            return self.imbalance(tasks).square()
+            return self.imbalance(setting, tasks).square()
         first, second = tasks.halves()
-        return self.imbalance(first) * self.imbalance(second)
+        return self.imbalance(setting, first) * self.imbalance(setting, second)
 
-    def imbalance(self, tasks: Tasks) -> Tensor:
+    def imbalance(self, setting: Setting, tasks: Tasks) -> Tensor:
         """mean_D [(o/p − (1 − o)/(1 − p)) · r̂] ``[R]``."""
         clicked, unclicked = (torch.sigmoid(logits["prediction"]) for logits in (tasks.observed, tasks.full))
-        p = torch.sigmoid(tasks.observed["click"]).clamp(min=self.least)
-        not_p = torch.sigmoid(-tasks.full["click"]).clamp(min=self.least)
+        p = torch.sigmoid(tasks.observed["click"]).clamp(min=self.least(setting))
+        not_p = torch.sigmoid(-tasks.full["click"]).clamp(min=self.least(setting))
         return tasks.over_cells(clicked=clicked / p, unclicked=-unclicked / not_p)
 
-    @property
-    def least(self) -> float:
-        """What p and 1 − p are clipped at."""
-        return 0.0 if self.official else self.p_min
+    def least(self, setting: Setting) -> Tensor:
+        """What p and 1 − p are clipped at ``[R, 1]``."""
+        return torch.zeros_like(setting.floor) if self.official else setting.floor
+
+    def weight_decays(self) -> Mapping[str, float]:
+        """The prediction's alone: squared errors of rare clicks have hardly a gradient to withstand it."""
+        return {name: 0.0 for name in self.networks() if name != "prediction"}
 
     def _check(self) -> None:
         super()._check()

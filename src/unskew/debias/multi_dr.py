@@ -40,7 +40,7 @@ class MultiDR(Imputing, MultiTask):
     towers: ClassVar[tuple[str, ...]] = ("prediction", "imputation")
 
     imputation_form: FormName = "P2"
-    detach_pred_in_imp: bool = False
+    detach_pred_in_imp: bool = True
 
     def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
         """λ_c · (L_err + L_imp)."""

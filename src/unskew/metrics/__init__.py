@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from unskew.metrics.binned import adaptive_ece, debiased_ece, ece, mce, relative_error
+from unskew.metrics.clip import least_error_clip
 from unskew.metrics.floor import noise_floor
 from unskew.metrics.hypothesis_tests import KuiperTest, SpiegelhalterTest, kuiper, spiegelhalter
 from unskew.metrics.intervals import Interval, interval
@@ -53,6 +54,7 @@ __all__ = [
     "holm",
     "interval",
     "kuiper",
+    "least_error_clip",
     "mce",
     "mean_outcome_over_score",
     "nll",

@@ -9,6 +9,7 @@ import numpy as np
 
 from unskew.errors import DataError, ParameterError
 from unskew.metrics._inputs import parts_of
+from unskew.metrics.clip import Clip, resolve_clip
 
 MOST_CLIPPED_MASS = 0.1
 """A clip that takes more than this share of Σ_O 1/p decides the result itself: an estimate of a total that
@@ -34,6 +35,8 @@ class WeightDiagnostics:
     clipped_mass
         Σ_O (1/p − 1/max(p, p_min)) ÷ Σ_O 1/p: the share of the sum of the weights that the clip takes; 1
         where a clicked row has p = 0.
+    p_min
+        The clip, as a number.
     """
 
     rows: int
@@ -44,10 +47,11 @@ class WeightDiagnostics:
     clipped: float
     weight_check: float | None
     clipped_mass: float
+    p_min: float
 
 
 def weight_diagnostics(
-    *, propensity: Any, p_min: float, population_size: int | None = None
+    *, propensity: Any, p_min: Clip, population_size: int | None = None
 ) -> WeightDiagnostics:
     r"""Figures of the inverse-propensity weights of the clicked rows.
 
@@ -67,7 +71,8 @@ def weight_diagnostics(
     propensity
         Propensities of the clicked rows alone, in [0, 1].
     p_min
-        Propensities are clipped here; 0 for no clip.
+        Propensities are clipped here; 0 for no clip, ``"auto"`` for the clip with the least error
+        (:func:`least_error_clip`).
     population_size
         |D|: all pairs of the space, or all impressions.
 
@@ -78,10 +83,8 @@ def weight_diagnostics(
     (20.0, 0.333, 3.533)
     """
     p = np.concatenate([part.astype(np.float64) for part in parts_of(propensity, "propensity")])
-    if not 0 <= p_min <= 1:
-        raise ParameterError(
-            f"p_min must be in [0, 1], not {p_min!r}", remedy="give a number between 0 and 1, such as 0.01"
-        )
+    if p_min != "auto" and not 0 <= p_min <= 1:
+        raise ParameterError(f"p_min must be 'auto' or in [0, 1], not {p_min!r}", remedy="use 'auto'")
     if population_size is not None and population_size < len(p):
         raise ParameterError(
             f"population_size {population_size} is less than the {len(p)} clicked rows",
@@ -97,6 +100,7 @@ def weight_diagnostics(
             where=f"propensity, row {row}",
             remedy="give probabilities, not logits or weights, without missing values",
         )
+    p_min = resolve_clip(p_min, propensity=p)
     if p_min == 0 and (p == 0).any():
         raise DataError(
             "propensity is 0: its weight is infinite",
@@ -116,4 +120,5 @@ def weight_diagnostics(
         clipped=float((p < p_min).mean()),
         weight_check=None if population_size is None else unclipped / population_size,
         clipped_mass=1.0 - total / unclipped,
+        p_min=p_min,
     )

@@ -20,6 +20,7 @@ from unskew.estimator import Estimator, require
 from unskew.log import Log, require_log
 from unskew.log.shown import require_unknown_propensities
 from unskew.metrics import CalibrationSketch
+from unskew.metrics.clip import Clip
 from unskew.progress import SILENT, Progress
 from unskew.propensity.cells import BLOCK, Floats, FoldedCells, HeldOut, Pairs, Replica, Scorer
 from unskew.propensity.crossfitting import Scored, apply, cross_calibrators, held_out_sketches
@@ -179,7 +180,7 @@ class ClassicPropensity(Estimator, ABC):
         user, item = np.divmod(np.arange(shape[1] * shape[2]), shape[2])
         return self._predict(Pairs(user, item), calibrated).reshape(shape)
 
-    def diagnose(self, log: Log | None = None, *, p_min: float = 0.01) -> dict[str, Any]:
+    def diagnose(self, log: Log | None = None, *, p_min: Clip = "auto") -> dict[str, Any]:
         """Figures of the raw and the calibrated propensities on held-out cells, means over seeds.
 
         As :meth:`unskew.Propensity.diagnose`: ``{"raw": {"ece", "wce", "nll", …}, "calibrated": {…}}``.

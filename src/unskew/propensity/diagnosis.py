@@ -23,6 +23,7 @@ from unskew.metrics import (
     wce,
     weight_diagnostics,
 )
+from unskew.metrics.clip import Clip
 
 CHANCE_ERRORS = 1.96
 """A propensity without any knowledge is so many standard errors above an AUC of one half in 1 of 40 cases."""
@@ -49,13 +50,15 @@ class PropensityFigures:
     """Share of clicked rows with p below ``p_min``."""
     clipped_mass: float
     """Share of Σ_O 1/p that the clip takes."""
+    p_min: float
+    """The clip."""
 
 
 def propensity_figures(
     sketch: CalibrationSketch,
     on_clicks: NDArray[np.float64],
     *,
-    p_min: float,
+    p_min: Clip,
     population_size: int,
 ) -> PropensityFigures:
     """Figures from a sketch of held-out cells and the propensities of the clicked rows."""
@@ -74,6 +77,7 @@ def propensity_figures(
         effective_sample_size=weights.effective_sample_size,
         clipped=weights.clipped,
         clipped_mass=weights.clipped_mass,
+        p_min=weights.p_min,
     )
 
 

@@ -16,6 +16,7 @@ from unskew.estimator import require
 from unskew.log import Log, require_log
 from unskew.log.shown import require_unknown_propensities
 from unskew.metrics import CalibrationSketch
+from unskew.metrics.clip import Clip
 from unskew.metrics.collapse import warn_of_collapse
 from unskew.progress import SILENT, Progress
 from unskew.propensity.crossfitting import Scored, collapsed_networks, cross_calibrators, held_out_sketches
@@ -192,7 +193,7 @@ class Propensity(FittedPropensity):
             for kind, each in enumerate((raw, scored))
         )
 
-    def diagnose(self, log: Log | None = None, *, p_min: float = 0.01) -> dict[str, Any]:
+    def diagnose(self, log: Log | None = None, *, p_min: Clip = "auto") -> dict[str, Any]:
         """Figures of the raw and the calibrated propensities on held-out cells, means over seeds.
 
         Parameters
@@ -200,7 +201,7 @@ class Propensity(FittedPropensity):
         log
             Whose clicked rows' weights to check; by default the training log's.
         p_min
-            The clip of the weights.
+            The clip of the weights; ``"auto"`` is the one with the least error.
 
         Returns
         -------

@@ -13,6 +13,7 @@ from unskew.calibration import CALIBRATORS, make_calibrator
 from unskew.errors import DataError, ParameterError
 from unskew.log import Log
 from unskew.metrics import CalibrationSketch
+from unskew.metrics.clip import Clip
 from unskew.progress import SILENT, Progress
 from unskew.propensity import Propensity
 from unskew.propensity.classic import ClassicPropensity
@@ -49,7 +50,7 @@ def compare_calibrators(
     calibrators: Sequence[str] = tuple(CALIBRATORS),
     beside: Mapping[str, NDArray[Any]] | None = None,
     seeds: int | Sequence[int] = 1,
-    p_min: float = 0.01,
+    p_min: Clip = "auto",
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> pa.Table:
@@ -120,7 +121,7 @@ def show_calibrators(table: pa.Table) -> Shown:
     )
 
 
-def _figures_of_given(log: Log, name: str, values: NDArray[Any], p_min: float) -> dict[str, Any]:
+def _figures_of_given(log: Log, name: str, values: NDArray[Any], p_min: Clip) -> dict[str, Any]:
     score = np.asarray(values, dtype=np.float64).ravel()
     if len(score) != log.population_size:
         raise DataError(

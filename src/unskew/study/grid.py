@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, StrictInt, ValidationError, model_v
 from unskew.debias import METHODS, make_method
 from unskew.errors import ParameterError
 from unskew.evaluation import CUTOFFS
+from unskew.metrics.clip import Clip
 from unskew.seeds import as_seeds
 from unskew.study.grid_entries import (
     BackboneEntry,
@@ -33,7 +34,7 @@ from unskew.study.grid_entries import (
 from unskew.study.protocol import ProtocolSettings, protocol_settings
 
 DEFAULT_FOLDS = 5
-DEFAULT_CLIP = 0.01
+DEFAULT_CLIP: Clip = "auto"
 """The clip that figures of weights tell of, where the grid sets none."""
 
 METRICS = (
@@ -92,7 +93,7 @@ class Grid(Table):
     backbone: Annotated[BackboneEntry, word_for("name")] = Field(default_factory=BackboneEntry)
     crossfit: StrictInt = Field(default=DEFAULT_FOLDS, ge=0)
     propensity_epochs: StrictInt | None = Field(default=None, ge=1)
-    p_min: float | None = Field(default=None, gt=0.0, lt=1.0)
+    p_min: Literal["auto"] | Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
     baseline: str = "naive"
     metrics: list[str] | None = Field(default=None, min_length=1)
     most_replicas: StrictInt | None = Field(default=None, ge=1)
@@ -136,7 +137,7 @@ class Grid(Table):
         return as_seeds(self.seeds)
 
     @property
-    def clip(self) -> float:
+    def clip(self) -> Clip:
         """The clip that figures of weights tell of."""
         return self.settings.p_min
 
@@ -173,11 +174,9 @@ def read_grid(source: str | Path | Mapping[str, Any], **changes: Any) -> Grid:
             told = tomllib.loads(Path(source).read_text(encoding="utf-8"))
         except OSError as error:
             raise ParameterError(
-                "there is no such file" if isinstance(error, FileNotFoundError) else f"{error.strerror}",
-                where=where,
-                remedy="give a TOML file that may be read, or see unskew study --list",
+                "there is no such file", where=where, remedy="give a TOML file, or see unskew study --list"
             ) from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ParameterError(
                 f"is not TOML: {error}", where=where, remedy="mend the line; strings need quotes"
             ) from error

@@ -13,6 +13,7 @@ from unskew.datasets import DATASETS, Dataset, load
 from unskew.debias import METHODS, Debiaser, make_method
 from unskew.errors import UnskewError
 from unskew.estimator import Estimator, require_types
+from unskew.metrics.clip import Clip
 from unskew.propensity import Propensity, make_uncertainty
 from unskew.study.protocol import ProtocolName, ProtocolSettings
 
@@ -211,7 +212,7 @@ class MethodEntry(Table):
         return METHODS[self.method].needs_full_space
 
     def make(
-        self, settings: ProtocolSettings, backbone: BackboneEntry, p_min: float | None, density: float
+        self, settings: ProtocolSettings, backbone: BackboneEntry, p_min: Clip | None, density: float
     ) -> Debiaser:
         """The debiaser under a protocol, for a log of which so many of all pairs are clicked."""
         options = settings.method_options(weighted=self.takes_propensity, method=self.method, density=density)

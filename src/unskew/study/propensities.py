@@ -15,6 +15,7 @@ from unskew.datasets import Dataset
 from unskew.errors import ParameterError
 from unskew.log import Log
 from unskew.metrics import CalibrationSketch
+from unskew.metrics.clip import Clip
 from unskew.progress import Progress
 from unskew.propensity import Propensity, load_propensity
 from unskew.propensity.diagnosis import propensity_figures
@@ -74,7 +75,7 @@ def raw_timing(folder: Path) -> dict[str, float]:
 
 
 def calibrate(
-    store: CellStore, key: str, propensity: Propensity, calibrator: Calibrator | None, log: Log, p_min: float
+    store: CellStore, key: str, propensity: Propensity, calibrator: Calibrator | None, log: Log, p_min: Clip
 ) -> None:
     """Calibrate a trained propensity anew; keep the propensities of the log's rows and their figures."""
     start = time.perf_counter()
@@ -106,7 +107,7 @@ def check_given(name: str, data: Dataset) -> None:
         )
 
 
-def keep_given(store: CellStore, key: str, name: str, data: Dataset, seeds: int, p_min: float) -> None:
+def keep_given(store: CellStore, key: str, name: str, data: Dataset, seeds: int, p_min: Clip) -> None:
     """Keep a propensity that is known without training: the share of clicks, or the truth."""
     log = data.train
     if name == "true":

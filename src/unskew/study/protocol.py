@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from unskew.backbones import Backbone
 from unskew.calibration import Calibrator
+from unskew.metrics.clip import Clip
 from unskew.propensity import Propensity, Uncertainty, make_uncertainty
 from unskew.study.paper import NO_CLIP, PaperProtocol
 
@@ -20,7 +21,7 @@ class ProtocolSettings:
     name: ProtocolName
     crossfit: int | None
     propensity_epochs: int | None
-    p_min: float
+    p_min: Clip
     labels: tuple[str, ...]
     data: str = "coat"
     """The dataset's name: the published code trains longer on Coat than on larger ones."""
@@ -76,7 +77,7 @@ def protocol_settings(
     *,
     crossfit: int | None,
     propensity_epochs: int | None,
-    p_min: float,
+    p_min: Clip,
     data: str = "coat",
     switches: PaperProtocol | None = None,
 ) -> ProtocolSettings:
@@ -108,7 +109,9 @@ def protocol_settings(
             "propensities over all of D at the true base rate",
             stopping,
             f"model and calibrator held out: {folds}",
-            f"weights clipped at p = {p_min:g}",
+            "weights clipped where their estimated error is least"
+            if p_min == "auto"
+            else f"weights clipped at p = {p_min:g}",
             "epoch chosen on a validation split of the clicks",
             "the test set is touched once",
             "test pairs that were clicked in training are dropped",

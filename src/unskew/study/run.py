@@ -20,6 +20,7 @@ from unskew.debias.core.given import require_shown_alone
 from unskew.errors import ParameterError
 from unskew.estimator import require
 from unskew.metrics import CalibrationSketch
+from unskew.metrics.clip import Clip, require_clip, resolve_clip
 from unskew.progress import SILENT, Progress
 from unskew.propensity import InSampleWarning, Propensity, make_uncertainty
 from unskew.propensity.design import MOST_FOLDS
@@ -53,7 +54,7 @@ class RunConfig:
     crossfit
         Folds of the propensity; None for a single split.
     p_min
-        Propensities below are raised to it; None takes the method's own default.
+        Propensities below are raised to it; ``"auto"`` is the clip with the least error.
     propensity_epochs
         Train the propensity for exactly so many epochs, as published code does, instead of stopping early.
     """
@@ -70,7 +71,7 @@ class RunConfig:
     protocol: ProtocolName = "honest"
     crossfit: int | None = 5
     propensity_epochs: int | None = None
-    p_min: float | None = None
+    p_min: Clip = "auto"
     device: str = "auto"
 
     def __post_init__(self) -> None:
@@ -86,11 +87,7 @@ class RunConfig:
             f"propensity_epochs must be at least 1, not {self.propensity_epochs}",
             "give 1 or more",
         )
-        require(
-            self.p_min is None or 0.0 < self.p_min < 1.0,
-            f"p_min must be in (0, 1), not {self.p_min}",
-            "give a number between 0 and 1, such as 0.01",
-        )
+        require_clip(self.p_min)
         require(
             self.protocol in ("honest", "paper"),
             f"protocol must be 'honest' or 'paper', not {self.protocol!r}",
@@ -153,7 +150,7 @@ def run_job(config: RunConfig, progress: Progress = SILENT) -> RunResult:
         config.protocol,
         crossfit=config.crossfit,
         propensity_epochs=config.propensity_epochs,
-        p_min=METHODS[config.method]().p_min if config.p_min is None else config.p_min,
+        p_min=config.p_min,
         data=config.data,
     )
     if log.known_propensity is not None:
@@ -172,14 +169,15 @@ def run_job(config: RunConfig, progress: Progress = SILENT) -> RunResult:
         # Told once, above; the paper's protocol is in-sample on purpose, and says so in its labels.
         warnings.simplefilter("ignore", InSampleWarning)
         models = _fit_models(config, settings, dataset, propensity, each, progress)
+    figures = propensity.diagnose(p_min=settings.p_min)
     metrics: dict[str, Any] = {
         "data": data_facts(dataset),
-        "propensity": propensity.diagnose(p_min=settings.p_min),
+        "propensity": figures,
         "spread": spread_figures(propensity, log),
         "methods": {},
         "collapsed": collapsed_counts({"propensity": propensity, **models}),
         "protocol": settings.name,
-        "p_min": settings.p_min,
+        "p_min": figures["calibrated"]["p_min"],
         "labels": [label for label in settings.labels if dataset.test is not None or "test" not in label],
     }
     if dataset.test is not None:
@@ -210,9 +208,10 @@ def _run_with_known(
     if config.method != BASELINE:
         wanted[f"{config.method}_known"] = config.method
     models = {key: _fit_model(config, settings, dataset, key, name, progress) for key, name in wanted.items()}
+    clip = resolve_clip(settings.p_min, propensity=p)
     metrics: dict[str, Any] = {
         "data": data_facts(dataset),
-        "propensity": {"known": known_figures(log, p, settings.p_min)},
+        "propensity": {"known": known_figures(log, p, clip)},
         "known_propensity": judged_actions(
             Moments.of(p), (), score=column, actions=log.actions or log.n_items
         ).to_dict(),
@@ -220,8 +219,8 @@ def _run_with_known(
         "methods": {},
         "collapsed": collapsed_counts(models),
         "protocol": settings.name,
-        "p_min": settings.p_min,
-        "labels": known_labels(column, settings.p_min, tested=dataset.test is not None),
+        "p_min": clip,
+        "labels": known_labels(column, clip, tested=dataset.test is not None),
     }
     if dataset.test is not None:
         metrics |= metrics_on_test(models, dataset)

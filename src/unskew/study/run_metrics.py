@@ -13,6 +13,7 @@ from unskew.debias import Debiaser
 from unskew.evaluation import CUTOFFS, Evaluated, compared_by, evaluate_users, level_limits
 from unskew.log import Log
 from unskew.metrics import weight_diagnostics
+from unskew.metrics.clip import Clip, resolve_clip
 from unskew.metrics.collapse import counts
 from unskew.metrics.ranking import ranking_rails
 from unskew.metrics.significance import holm, paired_test, summarise
@@ -61,7 +62,7 @@ def known_labels(column: str, p_min: float, *, tested: bool) -> list[str]:
     labels = [
         f"known propensities (column '{column}'): none is trained or calibrated",
         "every row was shown; the population is rows × actions",
-        f"weights clipped at p = {p_min:g}",
+        f"weights clipped at p = {p_min:.2g}",
         "epoch chosen on a validation split of the rows",
     ]
     return [*labels, "the test set is touched once"] if tested else labels
@@ -167,7 +168,7 @@ def _over_users(metric: str, difference: float, of: Evaluated, baseline: Evaluat
     return user_interval(difference, mine - theirs)
 
 
-def truth_figures(dataset: Dataset, propensity: Propensity, p_min: float) -> dict[str, Any]:
+def truth_figures(dataset: Dataset, propensity: Propensity, p_min: Clip) -> dict[str, Any]:
     """Estimates of the ideal loss of one fixed predictor, beside the truth.
 
     The predictor gives every pair the true overall conversion rate. It was not trained on the clicks, so
@@ -179,13 +180,19 @@ def truth_figures(dataset: Dataset, propensity: Propensity, p_min: float) -> dic
     error = np.where(truth.labels == 1, -np.log(rate), -np.log1p(-rate))
     click = np.zeros(log.population_size)
     click[log.cell[log.clicked]] = 1.0
+
+    def clipped(*, calibrated: bool) -> NDArray[np.float64]:
+        p = propensity.predict_matrix_each(calibrated=calibrated)[0]
+        least = resolve_clip(p_min, propensity=p.ravel()[log.cell[log.clicked]])
+        return np.asarray(np.maximum(p, least))
+
     report = truth_report(
         propensity_true=truth.propensity,
         error=error,
         click=click.reshape(error.shape),
         propensities={
-            "ips_raw": np.maximum(propensity.predict_matrix_each(calibrated=False)[0], p_min),
-            "ips": np.maximum(propensity.predict_matrix_each(calibrated=True)[0], p_min),
+            "ips_raw": clipped(calibrated=False),
+            "ips": clipped(calibrated=True),
             "ips_true": truth.propensity,
             "ips_constant": np.full(error.shape, log.density),
         },

@@ -32,7 +32,8 @@ def propensity_rows(
 
 def notes(grid: Grid, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """The protocol's labels, and what diverged."""
-    clipping = f"weights clipped at each method's own p_min; figures of weights at p = {grid.clip:g}"
+    where = "the clip of least error" if grid.clip == "auto" else f"p = {grid.clip:g}"
+    clipping = f"weights clipped at each method's own p_min; figures of weights at {where}"
     own_clips = grid.protocol == "honest" and grid.p_min is None
     for label in grid.settings.labels:
         yield clipping if own_clips and label.startswith("weights clipped") else label

@@ -49,6 +49,7 @@ class FlatAdam(torch.optim.Optimizer):
             p.data = part.view_as(p)
         decays = [0.0 if hasattr(p, "without_decay") else weight_decay for p in parameters]
         self._decays = any(decays)
+        self._decay_without: dict[tuple[int, ...], Tensor] = {}
         # One number per parameter costs an eighth of the kernel's traffic: only where there is any decay.
         self._decay = self._flat.new_zeros(0)
         if self._decays:
@@ -62,13 +63,26 @@ class FlatAdam(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One update."""
         n = self._flat.numel()
+        idle = tuple(k for k, p in enumerate(self._parameters) if p.grad is None)
         # Triton launches on the current device, which need not be the tensors'.
         with torch.cuda.device_of(self._flat):
             _adam_kernel[(triton.cdiv(n, BLOCK),)](
-                self._flat, self._gradient(), self._first, self._second, self._decay, self._step, n, self.lr,
-                DECAY=self._decays, BLOCK=BLOCK,
+                self._flat, self._gradient(), self._first, self._second, self._decay_of(idle), self._step, n,
+                self.lr, DECAY=self._decays, BLOCK=BLOCK,
             )  # fmt: skip
         self._step += 1.0
+
+    def _decay_of(self, idle: tuple[int, ...]) -> Tensor:
+        """Decays; 0 for parameters without a gradient, which ``torch.optim.Adam`` leaves alone."""
+        if not idle or not self._decays:
+            return self._decay
+        if idle not in self._decay_without:
+            decay = self._decay.clone()
+            for k, part in enumerate(decay.split(self._sizes)):
+                if k in idle:
+                    part.zero_()
+            self._decay_without[idle] = decay
+        return self._decay_without[idle]
 
     def _gradient(self) -> Tensor:
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]

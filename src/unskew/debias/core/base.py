@@ -32,8 +32,18 @@ class Debiaser(Fitted):
         The conversion network f_θ (and the method's other networks).
     p_min
         Propensities below are raised to it before they become weights; what that did is in ``clipping_``.
-    epochs, batch_size, learning_rate, weight_decay, patience
+        ``"auto"`` takes the clip with the least estimated error of the weights at hand
+        (:func:`unskew.metrics.least_error_clip`), so that it follows the density of the log.
+    epochs, batch_size, learning_rate, patience
         Training; early stopping is on the validation loss.
+    weight_decay, regularisation
+        A number is Adam's L2 coefficient. ``"auto"`` is λ/n with λ = ``regularisation``: training minimises
+        Σ loss + (λ/2)·‖θ‖², a normal prior of variance 1/λ on every weight, whatever the size of the log. n
+        is the number of rows that the loss is a mean of: |O| for losses of conversions, also where weights
+        1/p make them means over D; |D| where it is a likelihood over all of D (click towers, ESMM, EIB).
+        λ = 5 was settled on synthetic worlds from 0.2 % to 20 % density; 1 to 10 do as well there.
+        A fixed coefficient holds for one size and one density alone: what a row of an embedding table
+        learns per step falls with the number of users, what decay takes from it does not.
     validation_share
         Share of O that is held out, by pair, to choose the epoch.
     selection

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
+from torch import Tensor
 
 from unskew.debias.core.given import GivenPropensities
 from unskew.debias.core.guard import learned_by_towers
@@ -13,7 +15,8 @@ from unskew.debias.core.held_out import HeldOut
 from unskew.debias.core.method import Method
 from unskew.debias.core.observed import Observed
 from unskew.debias.core.passes import passes_of
-from unskew.debias.core.setting import Setting
+from unskew.debias.core.plans import StagePlan
+from unskew.debias.core.setting import FLOOR, Setting
 from unskew.debias.core.stacking import share_of_propensities, stacked_propensities
 from unskew.debias.core.trained import Networks, Trained, untrained
 from unskew.debias.core.validation import validation_loss
@@ -94,22 +97,37 @@ def _train_at_once(
         given=data.propensity is not None,
         held_out=HeldOut(data.population, seeds),
     )
+    setting.remember(FLOOR, _floors(method, given, len(seeds), log, job.device))
     validate = validation_loss(
-        networks["prediction"], data, held_out, log, job.validation, weighted=method.selection == "snips"
+        networks["prediction"],
+        data,
+        held_out,
+        log,
+        job.validation,
+        weighted=method.selection == "snips",
+        level=method.predicts_rates,
     )
     rates = {name: method.learning_rates().get(name, method.learning_rate) for name in networks}
-    decays = {name: method.weight_decays().get(name, method.weight_decay) for name in networks}
+    decays = {
+        name: method.decay_of(name, clicks=training.shape[1], population=log.population_size)
+        for name in networks
+    }
     history = History()
-    for stage in method.stages():
+    for number, stage in enumerate(method.stages()):
+        if number:
+            # Replicas may have stopped at different times: each begins a stage as it would alone.
+            for network in networks.values():
+                network.noise.restart()
         epochs = method.epochs if stage.epochs is None else stage.epochs
-        history = history + train(
+        told = train(
             networks,
             passes_of(stage, setting, data, training, method.batch_size),
-            Schedule(epochs, rates, decays, method.patience if stage.selects else None),
+            Schedule(epochs, rates, decays, stage.patience or method.patience if stage.selects else None),
             replicas=len(seeds),
-            validate=validate,
+            validate=validate if stage.validate is None else partial(stage.validate, setting),
             tracker=job.progress.task(job.label, epochs),
         )
+        history = history + (told if stage.validate is None else _with_its_own_validation(told, stage))
     return Trained(
         networks=networks,
         setting=setting,
@@ -118,3 +136,20 @@ def _train_at_once(
         held_out=held_out.shape[1],
         learned=learned_by_towers(method, setting, validate, data.population),
     )
+
+
+def _with_its_own_validation(history: History, stage: StagePlan) -> History:
+    """A stage that stops on another loss than that of conversions: told apart from it."""
+    names = ", ".join(step.name for each in stage.passes for step in each.steps)
+    return History({**history.train, f"{names}, held out": history.validation}, [], history.best_epoch)
+
+
+def _floors(
+    method: Method, given: GivenPropensities | None, replicas: int, log: Log, device: torch.device
+) -> Tensor:
+    """The clip of each replica's propensities ``[R, 1]``; the density until a click tower has some."""
+    if given is not None:
+        floors = torch.tensor(given.floors)
+    else:
+        floors = torch.full((replicas,), log.density if method.p_min == "auto" else float(method.p_min))
+    return floors.to(device, torch.float32).unsqueeze(1)

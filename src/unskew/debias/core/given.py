@@ -14,6 +14,7 @@ from unskew.debias.core.resolving import resolved
 from unskew.errors import DataError, ParameterError
 from unskew.log import Log
 from unskew.metrics import WeightDiagnostics, weight_diagnostics
+from unskew.metrics.clip import Clip, require_clip, resolve_clip
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,15 @@ class GivenPropensities:
     """``[seeds, |D|]``, for methods that need them on every cell; None for the others."""
     diagnostics: tuple[WeightDiagnostics, ...]
     """What was clipped on O and what that did."""
+    floors: tuple[float, ...]
+    """The clip of each seed."""
 
 
 def given_propensities(
     log: Log,
     propensity: Any,
     seeds: tuple[int, ...],
-    p_min: float,
+    p_min: Clip,
     *,
     calibrated: bool = True,
     everywhere: bool = False,
@@ -51,10 +54,7 @@ def given_propensities(
     full_space
         The method sums over D, so a propensity of a sampled population is refused.
     """
-    if not 0.0 < p_min < 1.0:
-        raise ParameterError(
-            f"p_min must be in (0, 1), not {p_min}", remedy="give a number between 0 and 1, such as 0.01"
-        )
+    require_clip(p_min)
     if full_space and getattr(propensity, "population", "D") == "sampled":
         raise ParameterError(
             "this propensity is of a sampled population (1:k negatives without the logit offset), not of D",
@@ -67,17 +67,24 @@ def given_propensities(
             "the propensity of every click is 0, though it was clicked: all weights would be 1/p_min",
             remedy="give P(click = 1), above 0 where there are clicks",
         )
+    floors = [resolve_clip(p_min, propensity=line) for line in clicked]
     diagnostics = tuple(
-        weight_diagnostics(propensity=line, p_min=p_min, population_size=log.population_size)
-        for line in clicked
+        weight_diagnostics(propensity=line, p_min=floor, population_size=log.population_size)
+        for line, floor in zip(clicked, floors, strict=True)
     )
-    values = np.broadcast_to(np.maximum(clicked, p_min), (len(seeds), clicked.shape[1]))
+    least = np.array(floors)[:, None]
+    values = np.broadcast_to(np.maximum(clicked, least), (len(seeds), clicked.shape[1]))
     on_cells = None
     if all_cells is not None:
         _require_probabilities(all_cells, lambda cell: _cell_name(log, cell))
-        clipped = np.maximum(all_cells, p_min).astype(np.float32)
+        clipped = np.maximum(all_cells, least).astype(np.float32)
         on_cells = np.broadcast_to(clipped, (len(seeds), clipped.shape[1]))
-    return GivenPropensities(clicked=values, everywhere=on_cells, diagnostics=diagnostics)
+    return GivenPropensities(
+        clicked=values,
+        everywhere=on_cells,
+        diagnostics=diagnostics,
+        floors=tuple(np.broadcast_to(floors, len(seeds)).tolist()),
+    )
 
 
 def propensities_for(

@@ -15,6 +15,10 @@ from unskew.backbones import Backbone, NeuMF
 from unskew.debias.core.plans import PassPlan, StagePlan, StepPlan
 from unskew.debias.core.setting import Batch, Setting
 from unskew.estimator import Estimator, require, require_schedule, require_types
+from unskew.metrics.clip import Clip, require_clip
+
+Rows = Literal["clicks", "population"]
+"""What the loss of a network is a likelihood of: |O| clicks, or |D| cells."""
 
 
 @dataclass(kw_only=True)
@@ -37,11 +41,12 @@ class Method(Estimator):
     """Whether predictions are meant as conversion rates; otherwise they are scores, to rank by."""
 
     backbone: Backbone = field(default_factory=NeuMF)
-    p_min: float = 0.01
+    p_min: Clip = "auto"
     epochs: int = 200
     batch_size: int = 1024
     learning_rate: float = 1e-3
-    weight_decay: float = 1e-4
+    weight_decay: float | Literal["auto"] = "auto"
+    regularisation: float = 5.0
     patience: int | None = 10
     validation_share: float = 0.1
     selection: Literal["snips", "ce"] = "snips"
@@ -78,18 +83,31 @@ class Method(Estimator):
         """Weight decay by network, where it is not ``weight_decay``."""
         return {}
 
+    def learns_from(self) -> Mapping[str, Rows]:
+        """What a network's loss is a likelihood of, where it is not clicks."""
+        return {}
+
+    def decay_of(self, network: str, *, clicks: int, population: int) -> float:
+        """Weight decay of a network: as told, or λ over the rows that its loss is a mean of."""
+        told = self.weight_decays().get(network, self.weight_decay)
+        if told != "auto":
+            return float(told)
+        rows = population if self.learns_from().get(network) == "population" else clicks
+        return self.regularisation / max(rows, 1)
+
     def _check(self) -> None:
         require_types(self, choices=False)
         require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}", "give 1 or more")
         require(
             self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}", "give 1 or more"
         )
-        require_schedule(self.learning_rate, self.weight_decay, self.patience)
-        require(
-            0.0 < self.p_min < 1.0,
-            f"p_min must be in (0, 1), not {self.p_min}",
-            "give a number between 0 and 1, such as 0.01",
+        require_schedule(
+            self.learning_rate, 0.0 if self.weight_decay == "auto" else self.weight_decay, self.patience
         )
+        require(
+            self.regularisation >= 0, f"regularisation must be at least 0, not {self.regularisation}", "use 5"
+        )
+        require_clip(self.p_min)
         require(
             0.0 <= self.validation_share < 1.0,
             f"validation_share must be in [0, 1), not {self.validation_share}",

@@ -60,3 +60,7 @@ class StagePlan:
     """None takes the method's ``epochs``."""
     selects: bool = True
     """Whether early stopping chooses the epoch of this stage."""
+    validate: Callable[[Setting], Tensor] | None = None
+    """The loss ``[R]`` it stops on; None takes that of the conversions."""
+    patience: int | None = None
+    """None takes the method's ``patience``."""

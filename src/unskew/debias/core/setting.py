@@ -12,6 +12,9 @@ from unskew.backbones import Network
 from unskew.debias.core.held_out import Cells, HeldOut
 from unskew.training.inference import logits
 
+FLOOR = "floor"
+"""The clip of each replica's propensities ``[R, 1]`` among what the setting remembers."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -78,6 +81,11 @@ class Setting:
                 self.networks[target].parameters(), self.networks[source].parameters(), strict=True
             ):
                 new.copy_(old)
+
+    @property
+    def floor(self) -> Tensor:
+        """What propensities are clipped at ``[R, 1]``."""
+        return self.state[FLOOR]
 
     def remember(self, name: str, value: Tensor) -> None:
         """Keep a tensor for later steps, in place, so that a captured step sees the new value."""

@@ -32,6 +32,7 @@ def stacked_propensities(given: Sequence[GivenPropensities | None]) -> GivenProp
         clicked=np.concatenate([each.clicked for each in known]),
         everywhere=np.concatenate(everywhere) if everywhere else None,
         diagnostics=tuple(each for one in known for each in one.diagnostics),
+        floors=tuple(floor for one in known for floor in one.floors),
     )
 
 
@@ -43,6 +44,7 @@ def share_of_propensities(given: GivenPropensities | None, replicas: slice) -> G
         clicked=given.clicked[replicas],
         everywhere=None if given.everywhere is None else given.everywhere[replicas],
         diagnostics=given.diagnostics[replicas],
+        floors=given.floors[replicas],
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from unskew.calibration import Platt
 from unskew.debias.core.held_out import Cells
 from unskew.debias.core.setting import Setting
 from unskew.metrics import CalibrationSketch
+from unskew.metrics.clip import least_error_clip
 from unskew.propensity.diagnosis import average, propensity_figures
 
 Scored = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
@@ -52,8 +53,14 @@ def platt_maps(cells: Cells, score: Tensor) -> Tensor:
     return torch.tensor(maps, device=score.device).unsqueeze(1)
 
 
+def chosen_floors(on_clicks: Tensor) -> Tensor:
+    """The clip with the least error for each replica's propensities of clicks ``[R, m]``: ``[R, 1]``."""
+    floors = [least_error_clip(propensity=line) for line in on_clicks.double().cpu().numpy()]
+    return torch.tensor(floors, dtype=torch.float32, device=on_clicks.device).unsqueeze(1)
+
+
 def tower_figures(
-    cells: Cells, score: Tensor, on_clicks: Tensor, *, p_min: float, density: float
+    cells: Cells, score: Tensor, on_clicks: Tensor, *, p_min: Sequence[float], density: float
 ) -> dict[str, Any] | None:
     """Means over seeds and each seed's figures, as :meth:`unskew.Propensity.diagnose` has them.
 
@@ -63,6 +70,8 @@ def tower_figures(
         The tower's propensities ``[R, n]`` of the cells.
     on_clicks
         Its propensities ``[R, m]`` of training clicks, for the figures about weights.
+    p_min
+        The clip of each replica.
 
     Returns
     -------
@@ -78,11 +87,11 @@ def tower_figures(
             propensity_figures(
                 CalibrationSketch.of(score=score_, outcome=click, weight=weight),
                 clicked,
-                p_min=p_min,
+                p_min=floor,
                 population_size=size,
             )
-            for (score_, click, weight), clicked in zip(
-                by_replica, on_clicks.double().cpu().numpy(), strict=True
+            for (score_, click, weight), clicked, floor in zip(
+                by_replica, on_clicks.double().cpu().numpy(), p_min, strict=True
             )
         ]
     )

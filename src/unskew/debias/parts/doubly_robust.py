@@ -27,9 +27,6 @@ class DoublyRobust(Imputing):
 
     Parameters
     ----------
-    p_min
-        0.05, the commonest clip of public code: effective targets then stay within ±20. On data sparser
-        than that it clips nearly every propensity (``clipping_`` tells): lower it there.
     target_clip
         τ: effective targets are clipped to [−τ, 1 + τ]; None (the papers) does not.
     legacy_unweighted_imputation
@@ -45,7 +42,6 @@ class DoublyRobust(Imputing):
     needs_propensity: ClassVar[bool] = True
     detached: ClassVar[tuple[str, ...]] = ("propensity", "imputation")
 
-    p_min: float = 0.05
     target_clip: float | None = None
     legacy_unweighted_imputation: bool = False
     legacy_scaling: bool = False

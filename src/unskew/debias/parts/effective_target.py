@@ -10,7 +10,8 @@ from torch import Tensor
 from unskew.debias.core.setting import Setting
 
 FAR_TARGET = 20.0
-"""An effective target beyond this is far: with p ≥ 0.05 there is none (METHODS §5D)."""
+"""An effective target beyond this many times |D|/|O|, the mean of 1/p, is far. METHODS §5D has ±20 for any
+density, which on a log with 1 % clicks nearly every honest weight exceeds."""
 FAR_SHARE = 0.01
 """Share of far targets in a batch of O above which training is told to be at risk (METHODS §5D)."""
 _FAR = "far targets"
@@ -31,7 +32,7 @@ def effective_target(
     if clip is not None:
         return target.clamp(-clip, 1.0 + clip)
     if _FAR in setting.state:
-        share = (target.detach().abs() > FAR_TARGET).float().mean(-1)
+        share = (target.detach().abs() * setting.density > FAR_TARGET).float().mean(-1)
         setting.remember(_FAR, torch.maximum(setting.state[_FAR], share))
     return target
 
@@ -41,7 +42,8 @@ def tell_of_far_targets(setting: Setting, method: str) -> None:
     share = float(setting.state[_FAR].max()) if _FAR in setting.state else 0.0
     if share > FAR_SHARE:
         warnings.warn(
-            f"{method}: up to {share:.1%} of a batch's effective targets were beyond ±{FAR_TARGET:g};"
-            " raise p_min to 0.05 or set target_clip if training is unstable",
+            f"{method}: up to {share:.1%} of a batch's effective targets were beyond ±{FAR_TARGET:g} times"
+            f" the mean weight, with propensities clipped at {float(setting.floor.min()):.2g}: a larger"
+            " p_min, or a target_clip, keeps training stable at the price of some bias",
             stacklevel=4,
         )

@@ -67,7 +67,7 @@ class TiltedPropensity(FullSpace):
         imputed, everywhere = (self.imputed(setting, batch) for batch in (observed, full))
         at_observed = self.tilted_logit(setting, observed, imputed)
         at_full = self.tilted_logit(setting, full, everywhere)
-        p = self._clipped(self.tilted_logit(setting, observed, imputed, shift_learns=False))
+        p = _clipped(setting, self.tilted_logit(setting, observed, imputed, shift_learns=False))
         likelihood = over_population(
             clicked=softplus(-at_observed),
             unclicked_observed=softplus(at_observed),
@@ -83,7 +83,7 @@ class TiltedPropensity(FullSpace):
     def tilted(self, setting: Setting, batch: Batch) -> Batch:
         """The batch with tilted propensities, clipped again, without gradient."""
         logit = self.tilted_logit(setting, batch, self.imputed(setting, batch))
-        return replace(batch, propensity=self._clipped(logit).detach())
+        return replace(batch, propensity=_clipped(setting, logit).detach())
 
     def tilted_logit(
         self, setting: Setting, batch: Batch, imputed: Tensor, *, shift_learns: bool = True
@@ -98,8 +98,9 @@ class TiltedPropensity(FullSpace):
         """ê = CE(r̃, r̂) without gradient and dropout."""
         return FORMS["P1"].imputed(setting.predicted(batch, "imputation"), setting.predicted(batch))
 
-    def _clipped(self, logit: Tensor) -> Tensor:
-        return torch.sigmoid(logit).clamp_min(self.p_min)
+
+def _clipped(setting: Setting, logit: Tensor) -> Tensor:
+    return torch.sigmoid(logit).clamp_min(setting.floor)
 
 
 def imbalance(imputed: Tensor, everywhere: Tensor, propensity: Tensor, *, density: float) -> Tensor:

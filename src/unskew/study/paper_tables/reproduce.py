@@ -12,6 +12,7 @@ from unskew.backbones import NeuMF
 from unskew.errors import RunFolderError
 from unskew.estimator import require
 from unskew.files import check_place
+from unskew.metrics.clip import Clip
 from unskew.progress import SILENT, Progress
 from unskew.study.cells import LOCK, CellStore
 from unskew.study.engine import GRID
@@ -31,7 +32,7 @@ from unskew.study.table import long_table
 
 CELLS = "cells"
 HONEST_FOLDS = 5
-HONEST_CLIP = 0.01
+HONEST_CLIP: Clip = "auto"
 """The clip that figures of weights tell of; methods have their own."""
 
 
