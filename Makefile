@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= passive
 # Small enough for a minute on two cores; the epochs without early stopping make raw propensities overconfident.
 DEMO_WORLD := $(foreach each,n_users=180 n_items=130 density=0.15 bias=1.2 dimension=2,--option $(each))
 
-.PHONY: demo test lint typecheck pytest bench bench-gpu docs install clean help kills test-settings
+.PHONY: demo test lint typecheck pytest fuzz kills test-settings bench bench-gpu docs install clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -50,6 +50,10 @@ test: lint typecheck pytest  ## lint, type-check, all tests
 
 kills: $(VENV)/.installed-test  ## random kills, full disks and two writers of every verb, some ten minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m hostile -s tests/robustness
+
+fuzz: $(VENV)/.installed-test  ## thousands of generated cases, in minutes; SEED=, CASES= and ONLY= may be given
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m fuzz --cases $(or $(CASES),4000) \
+		$(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only '$(ONLY)')
 
 bench: $(VENV)/.installed-test  ## the benchmarks a CPU can run
 	$(BIN)/python -m benchmarks --device cpu

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
-from unskew.masked import without_mask
+from unskew.masked import array_of, without_mask
 from unskew.plain_text import listed
 
 
@@ -75,7 +75,7 @@ def null_mask(values: NDArray[Any]) -> NDArray[np.bool_]:
 
 def number_column(values: Any, name: str) -> NDArray[np.float64]:
     """A column of numbers; nulls become NaN, text that is no number is an error that names the row."""
-    array = np.asarray(without_mask(values))
+    array = array_of(values, name)
     if array.ndim != 1:
         raise DataError(
             f"must be one-dimensional, not of shape {array.shape}",

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.errors import DataError
+
 
 def without_mask(values: Any) -> Any:
     """The same values; of a masked array, with NaN (numbers) or None (others) where they are masked.
@@ -27,3 +29,21 @@ def without_mask(values: Any) -> Any:
         given = values.data.astype(object)
         given[values.mask] = None
     return given
+
+
+def array_of(values: Any, name: str) -> NDArray[Any]:
+    """What was given as an array, missing where it is masked.
+
+    Lists of several lengths are an error, and so are complex numbers, of which NumPy would drop a part.
+    """
+    try:
+        array = np.asarray(without_mask(values))
+    except ValueError:
+        array = None
+    if array is None or array.dtype.kind == "c":
+        raise DataError(
+            f"{name} holds {'lists of several lengths' if array is None else 'complex numbers'}",
+            where=f"column '{name}'",
+            remedy="give one number for each row",
+        )
+    return array

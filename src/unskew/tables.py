@@ -26,8 +26,9 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 CSV_DELIMITERS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 SUFFIXES = (*PARQUET_SUFFIXES, *CSV_DELIMITERS)
 
-CSV_BLOCK_BYTES = 1 << 24
-"""Bytes of a CSV file that are read at a time where it is not read as a whole."""
+CSV_BLOCK_BYTES = 1 << 21
+"""Bytes of a CSV file that are read at a time where it is not read as a whole; no row may have more. Arrow
+reads some 32 blocks ahead."""
 
 SHOWN_BYTES = 40
 """Bytes of a wrong value that a message shows."""
@@ -306,6 +307,12 @@ def reading(file: Path) -> Iterator[str | None]:
         raise DataError("may not be read", where=str(file), remedy="see to its permissions") from error
     except (pa.ArrowException, OSError) as error:
         said = str(error).strip().partition("\n")[0]
+        if "straddl" in said:
+            raise DataError(
+                f"a row has more than {CSV_BLOCK_BYTES >> 20} MB, or a quote is not closed",
+                where=str(file),
+                remedy="close the quotes, leave the long text out, or give Parquet",
+            ) from error
         raise DataError(
             f"cannot be read as {'Parquet' if delimiter is None else 'CSV'}: {said}",
             where=str(file),

@@ -119,3 +119,22 @@ def test_columns_are_looked_up_once_each_however_many_there_are(tmp_path: Path) 
     require_columns(None, names, tmp_path)
     require_columns([str(name) for name in names], names, tmp_path)
     assert Counted.comparisons < 10 * len(names)
+
+
+def test_blocks_of_a_csv_are_joined_into_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "CSV_BLOCK_BYTES", 1 << 12)
+    path = tmp_path / "log.csv"
+    path.write_text("p,o,city\n" + "0.5,1,Bonn\n0.25,0,\n" * 2000, encoding="utf-8")
+    batches = list(stream([path], columns=None, numbers=NUMBERS))
+    assert [batch.record.num_rows for batch in batches] == [4000]
+    assert batches[0].done == pytest.approx(1.0, abs=0.1)
+    assert batches[0].record.column("city").to_pylist() == ["Bonn", None] * 2000
+
+
+def test_a_row_that_does_not_fit_a_block_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "CSV_BLOCK_BYTES", 1 << 12)
+    path = tmp_path / "log.csv"
+    rows = "0.5,1,Bonn\n0.25,0,Bonn\n" * 400
+    path.write_text(f"p,o,city\n{rows}0.5,1,{'x' * 20_000}\n{rows}", encoding="utf-8")
+    with pytest.raises(DataError, match=r"log\.csv: a row has more than .*quote is not closed\. To fix: "):
+        audit(path, score="p", outcome="o")

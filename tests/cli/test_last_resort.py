@@ -6,10 +6,12 @@ import errno
 import os
 import subprocess
 import sys
+import warnings
 
 import pytest
 
-from unskew.cli import main
+from unskew.cli import main, say_warning
+from unskew.errors import CollapseWarning
 from unskew.study.shown import Shown
 
 COLUMNS = ["--score", "p", "--outcome", "o"]
@@ -140,3 +142,13 @@ def test_an_interrupt_of_the_imports_is_no_traceback(monkeypatch, capsys):
     monkeypatch.setattr("unskew.cli._run", stop)
     assert main(["methods"]) == 130
     assert "interrupted" in capsys.readouterr().err
+
+
+def test_a_warning_is_one_line_and_those_of_libraries_are_none(monkeypatch, capsys):
+    monkeypatch.setattr(warnings, "showwarning", say_warning)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", say_warning)
+        warnings.warn("the network\nlearned nothing\x1b[31m", CollapseWarning, stacklevel=1)
+        warnings.warn("pass another argument", FutureWarning, stacklevel=1)
+    assert capsys.readouterr().err == "unskew: the network learned nothing\\x1b[31m\n"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
+from unskew.calibration import Platt
 from unskew.errors import DataError, ParameterError
 from unskew.metrics import (
     CalibrationSketch,
@@ -240,3 +241,11 @@ def test_every_public_name_is_there():
     assert all(hasattr(metrics, name) for name in metrics.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'eec'"):
         metrics.eec  # noqa: B018
+
+
+@pytest.mark.parametrize("score", [[[0.5], [0.1, 0.2]], np.array([0.5 + 1j, 0.2])])
+def test_lists_of_several_lengths_and_complex_numbers_are_told(score):
+    with pytest.raises(DataError, match=r"column 'score': score holds (lists of several|complex).*To fix: "):
+        ece(score=score, outcome=[0, 1])
+    with pytest.raises(DataError, match=r"(lists of several|complex)"):
+        Platt().fit(score, [0, 1])

@@ -291,9 +291,17 @@ def _csv_batches(
     blocks = max(file.stat().st_size / tables.CSV_BLOCK_BYTES, 1.0)
     try:
         with open_csv(file, delimiter, None if columns is None else wanted, kinds) as reader:
-            for count, record in enumerate(reader, 1):
-                nulls = [empty_as_null(column) for column in record.columns]
-                yield pa.record_batch(nulls, names=record.schema.names), min(count / blocks, 1.0)
+            read = 0
+
+            def counted() -> Iterator[RecordBatch]:
+                nonlocal read
+                for record in reader:
+                    read += 1
+                    nulls = [empty_as_null(column) for column in record.columns]
+                    yield pa.record_batch(nulls, names=record.schema.names)
+
+            for record in joined(counted()):
+                yield record, min(read / blocks, 1.0)
     except pa.ArrowInvalid as error:
         _name_text(file, delimiter, [name for name in numbers if kinds[name] == pa.float64()])
         place = re.match(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error", str(error))

@@ -67,7 +67,7 @@ def calibrator_from_dict(saved: Mapping[str, Any]) -> Calibrator:
     """The fitted calibrator, of whatever kind, that ``to_dict`` told of."""
     told = saved.get("calibrator") if isinstance(saved, Mapping) else None
     kinds = CALIBRATORS | {Segmented.name: Segmented}
-    if told not in kinds:
+    if not isinstance(told, str) or told not in kinds:
         raise RunFolderError(
             f"this does not hold a calibrator of this version (found {told!r})",
             remedy="fit and save it again",

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
-from unskew.masked import without_mask
+from unskew.masked import array_of
 
 Vector = NDArray[np.float64]
 
@@ -112,7 +112,7 @@ def numeric(values: Any, name: str) -> NDArray[Any]:
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         values = (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
-    array = np.asarray(without_mask(values))
+    array = array_of(values, name)
     if array.ndim != 1:
         raise DataError(
             f"{name} must be one-dimensional, not of shape {array.shape}",

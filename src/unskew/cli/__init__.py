@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import io
 import sys
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import NoReturn, TextIO, cast
 
 from unskew.cli import signals
 
@@ -115,8 +116,24 @@ def say(line: str) -> None:
             print(line, file=sys.stderr, flush=True)
 
 
+def say_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning of unskew's as one line; those of libraries, meant for those who write code, as none."""
+    from unskew.plain_text import plain
+
+    if category.__module__.startswith("unskew"):
+        say(f"unskew: {plain(message, LONGEST_MESSAGE)}")
+
+
 def entry() -> None:
     """The console script."""
+    warnings.showwarning = say_warning
     # Modules are hundreds of thousands of objects and no garbage: to look for it less often saves a tenth.
     gc.set_threshold(COLLECT_EVERY)
     signals.open_standard_descriptors()

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
-from unskew.masked import without_mask
+from unskew.masked import array_of
 
 CONVERTED_ROWS = 1 << 18
 """Rows a chunk where a conversion of type must copy: bounds the extra memory."""
@@ -89,7 +89,7 @@ def parts_of(values: Any, name: str, first_row: int = 0) -> list[NDArray[Any]]:
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         values = values.float().numpy() if str(values.dtype) == "torch.bfloat16" else values.numpy()
-    array = np.asarray(without_mask(values))
+    array = array_of(values, name)
     if array.ndim != 1:
         raise DataError(
             f"'{name}' must be one-dimensional, not of shape {array.shape}",

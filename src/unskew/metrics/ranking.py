@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
-from unskew.masked import without_mask
+from unskew.masked import array_of, without_mask
 
 DEFAULT_KS = (2, 4, 6)
 """The cut-offs of the paper's tables."""
@@ -49,8 +49,7 @@ class _Users:
 
     @classmethod
     def of(cls, user: Any, outcome: Any) -> tuple[_Users, NDArray[np.int64]]:
-        ids = np.asarray(without_mask(user))
-        label = np.asarray(without_mask(outcome))
+        ids, label = array_of(user, "user"), array_of(outcome, "outcome")
         if ids.ndim != 1 or ids.shape != label.shape:
             raise DataError(
                 f"user has shape {ids.shape} and outcome has shape {label.shape}",

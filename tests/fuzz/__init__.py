@@ -1,0 +1,1 @@
+"""Generated input (tables, command lines, files of a run, arrays), and what must hold whatever it is."""
