@@ -86,6 +86,7 @@ def test_an_option_without_effect_is_refused(capsys, tmp_path, command, option):
     [
         "run --data synthetic --seeds {n}",
         "run --data synthetic --crossfit {n}",
+        "run --data synthetic --propensity-epochs {n}",
         "reproduce table-ece --data synthetic --seeds {n}",
         "study small --seeds {n}",
     ],
@@ -146,3 +147,11 @@ def test_a_trained_propensity_may_stay_as_it_is(tmp_path, capsys):
     assert main(["weights", "log.csv", *options.split()]) == 0, capsys.readouterr().err
     told = json.loads((tmp_path / "w.json").read_text())
     assert (told["calibrator"], told["chosen"], told["messages"]) == ("none", ["none", "none"], [])
+
+
+@pytest.mark.parametrize(
+    "option", ["--tolerance inf", "--tolerance nan", "--significance nan", "--p-min nan"]
+)
+def test_numbers_that_are_none_are_refused(capsys, option):
+    assert main(["audit", "a.csv", "--score", "p", "--outcome", "o", "--no-report", *option.split()]) == 2
+    assert "To fix: " in capsys.readouterr().err

@@ -104,7 +104,9 @@ def audit_actions(
         f"actions must be a whole number of at least 1, not {actions!r}",
         "give how many actions there were to choose from",
     )
-    require(tolerance > 0, f"tolerance must be above 0, not {tolerance!r}", "give 0.05, say")
+    require(
+        0 < tolerance < math.inf, f"tolerance must be above 0 and finite, not {tolerance!r}", "give 0.05, say"
+    )
     require(
         0 < significance < 1,
         f"significance must be between 0 and 1, not {significance!r}",

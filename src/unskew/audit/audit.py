@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -110,7 +111,9 @@ def audit(
     (1000, False, 0.25)
     """
     roles = Roles(score, outcome, weight, tuple(dict.fromkeys(segments)))
-    require(tolerance > 0, f"tolerance must be above 0, not {tolerance!r}", "give a number above 0")
+    require(
+        0 < tolerance < math.inf, f"tolerance must be above 0 and finite, not {tolerance!r}", "give 0.05, say"
+    )
     require(
         0 < significance < 1,
         f"significance must be between 0 and 1, not {significance!r}",

@@ -38,6 +38,9 @@ from unskew.study.run_metrics import (
     truth_figures,
 )
 
+MOST_EPOCHS = 100_000
+"""Epochs beyond which training would not end while anybody waits for it."""
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -83,9 +86,9 @@ class RunConfig:
             "give 5, for example",
         )
         require(
-            self.propensity_epochs is None or self.propensity_epochs >= 1,
-            f"propensity_epochs must be at least 1, not {self.propensity_epochs}",
-            "give 1 or more",
+            self.propensity_epochs is None or 1 <= self.propensity_epochs <= MOST_EPOCHS,
+            f"propensity_epochs must be from 1 to {MOST_EPOCHS:,}, not {self.propensity_epochs}",
+            "give 30, for example",
         )
         require_clip(self.p_min)
         require(
