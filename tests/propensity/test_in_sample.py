@@ -64,8 +64,8 @@ def test_a_debiaser_tells_that_propensities_saw_its_clicks_and_is_silent_where_t
     for log in (data.train, again(data.train), again(data.train, slice(None, None, 3))):
         with pytest.warns(InSampleWarning, match=TOLD) as told:
             model().fit(log, propensity=inside, seeds=2)
-        assert len(told) == 1
-        assert told[0].filename == __file__, "the line that gave the propensity is shown"
+        (mine,) = [each for each in told if each.category is InSampleWarning]
+        assert mine.filename == __file__, "the line that gave the propensity is shown"
         model().fit(log, propensity=outside, seeds=2)
 
 
@@ -85,7 +85,7 @@ def test_a_loaded_propensity_is_taken_to_have_seen_the_clicks(data, tmp_path):
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             model().fit(data.train, propensity=loaded)
-        assert [each.category for each in seen] == [InSampleWarning] * told
+        assert [each.category for each in seen].count(InSampleWarning) == told
 
 
 def test_an_estimate_from_clicks_tells_it_too(data):
