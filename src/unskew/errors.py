@@ -33,7 +33,8 @@ class UnskewError(ValueError):
         self.where = None if where is None else plain(where)
         self.remedy = plain(remedy)
         line = f"{self.where}: {self.problem}" if self.where else self.problem
-        super().__init__(f"{line.rstrip('.')}. To fix: {self.remedy.rstrip('.')}.")
+        stop = "" if line.endswith("?") else "."
+        super().__init__(f"{line.rstrip('.')}{stop} To fix: {self.remedy.rstrip('.')}.")
 
 
 class DataError(UnskewError):

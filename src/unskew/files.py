@@ -73,7 +73,7 @@ class FolderKind:
             return False
         try:
             told = self.read((folder / self.marker).read_text(encoding="utf-8"))
-        except (FileNotFoundError, IsADirectoryError, ValueError):
+        except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError):
             return False
         return isinstance(told, dict) and self.keys <= told.keys()
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from unskew.plain_text import plain
+
 MOST_COUNTED = 100_000
 """Steps up to which their number tells a person something."""
 
@@ -73,7 +75,7 @@ class _Bar:
         self._bars.advance(self._task, steps)
 
     def say(self, what: str) -> None:
-        self._bars.update(self._task, description=f"{self._description} · {what}")
+        self._bars.update(self._task, description=plain(f"{self._description} · {what}", 80))
 
     def finish(self) -> None:
         self._bars.update(self._task, description=self._description)

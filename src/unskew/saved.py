@@ -47,6 +47,7 @@ NONE = "none"
 
 
 REMEDY = "give a folder that unskew wrote, whole, or run it again"
+SEE_PERMISSIONS = "see to the permissions of the folder and its files"
 
 
 class SavedFolder:
@@ -62,10 +63,13 @@ class SavedFolder:
             raise RunFolderError("is not a folder", where=str(folder), remedy="give a run folder")
         has_manifest = (self.folder / MANIFEST).is_file()
         if found := faults(self.folder, RUN.files) if has_manifest else []:
-            raise RunFolderError("; ".join(found), where=str(folder), remedy=REMEDY)
+            unread = any("cannot be read" in each for each in found)
+            raise RunFolderError(
+                "; ".join(found), where=str(folder), remedy=SEE_PERMISSIONS if unread else REMEDY
+            )
         try:
             self.config = tomllib.loads(self.text(CONFIG))
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise self.damaged(CONFIG, error) from error
         if self.config.get("format") != FORMAT:
             raise RunFolderError(
@@ -122,15 +126,19 @@ class SavedFolder:
         path = self._path(name)
         try:
             return path.read_text(encoding="utf-8")
-        except (UnicodeDecodeError, OSError) as error:
+        except UnicodeDecodeError as error:
             raise self.damaged(name, error) from error
+        except OSError as error:
+            raise RunFolderError(
+                f"{name} cannot be read ({error.strerror})", where=str(self.folder), remedy=SEE_PERMISSIONS
+            ) from error
 
     def json(self, name: str) -> Any:
         """A JSON file."""
         text = self.text(name)
         try:
             return json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self.damaged(name, error) from error
 
     def tensors(self, name: str, prefix: str = "") -> dict[str, Tensor]:

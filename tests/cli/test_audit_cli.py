@@ -69,6 +69,7 @@ def test_clicked_rows_alone_are_asked_about(capsys: pytest.CaptureFixture[str]) 
     assert main(["audit", "log.parquet", *COLUMNS]) == 2
     said = capsys.readouterr().err
     assert "'clicked' is 1 on all 900 rows, where these scores expect 18 of 1: are these the clicked" in said
+    assert "rows only? To fix: give all rows, clicked or not" in said
     assert said.count("\n") == 1
 
 

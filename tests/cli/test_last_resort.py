@@ -23,10 +23,10 @@ def log(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("UNSKEW_DEBUG", raising=False)
-    rows = [f"0.5,{number % 2},{'[/b]' if number % 4 < 2 else ':smile:'}" for number in range(4000)]
+    rows = [f"0.5,{number % 2},{'[/b]' if number % 4 < 2 else ':smile:'},0.9" for number in range(4000)]
     (tmp_path / "d[/x].csv").parent.mkdir()
-    (tmp_path / "d[/x].csv").write_text("\n".join(["p,o,segment", *rows]))
-    (tmp_path / "a.csv").write_text("\n".join(["p,o,segment", *rows]))
+    (tmp_path / "d[/x].csv").write_text("\n".join(["p,o,segment,q", *rows]))
+    (tmp_path / "a.csv").write_text("\n".join(["p,o,segment,q", *rows]))
 
 
 def audit_raises(error, monkeypatch) -> int:
@@ -47,6 +47,14 @@ def audit_raises(error, monkeypatch) -> int:
         (PermissionError(errno.EACCES, "Permission denied", "x"), "x: Permission denied. To fix: see to its"),
         (OSError("odd"), "OSError: odd. To fix"),
         (MemoryError(), "the memory is full. To fix"),
+        (
+            RuntimeError("[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator"),
+            "the memory is full",
+        ),
+        (
+            RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes"),
+            "the memory is",
+        ),
         (type("OutOfMemoryError", (RuntimeError,), {})("CUDA"), "the memory is full. To fix"),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), "not UTF-8"),
     ],
@@ -79,12 +87,65 @@ def command_line(*arguments: str, **more) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-def test_a_closed_pipe_is_no_verdict_and_makes_no_noise():
+@pytest.mark.parametrize(("score", "verdict"), [("p", 0), ("q", 1)])
+def test_a_reader_that_leaves_changes_no_verdict_and_makes_no_noise(tmp_path, score, verdict):
     reader, writer = os.pipe()
     os.close(reader)
-    done = command_line("audit", "a.csv", *COLUMNS, "--no-report", stdout=writer)
+    columns = ["--score", score, "--outcome", "o", "--out", "out", "--json", "told.json"]
+    done = command_line("audit", "a.csv", *columns, stdout=writer)
     os.close(writer)
-    assert (done.returncode, done.stderr) == (2, b"")
+    assert (done.returncode, done.stderr) == (verdict, b"")
+    assert (tmp_path / "told.json").exists()
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_a_reader_of_errors_that_leaves_changes_no_exit_code():
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "unskew", "audit", "none.csv", *COLUMNS], stderr=writer, check=False
+    )
+    os.close(writer)
+    assert done.returncode == 2
+
+
+def test_closed_errors_change_no_exit_code(tmp_path):
+    for command, code in (
+        (["audit", "a.csv", *COLUMNS, "--no-report"], 0),
+        (["audit", "none.csv", *COLUMNS], 2),
+    ):
+        shell = 'exec "$@" >out.txt 2>&-'
+        done = subprocess.run(
+            ["sh", "-c", shell, "sh", sys.executable, "-m", "unskew", *command], check=False
+        )
+        assert done.returncode == code
+        assert ("4,000 rows" in (tmp_path / "out.txt").read_text()) == (code == 0)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["audit", "a\0b.csv", *COLUMNS],
+        ["audit", "a.csv", *COLUMNS, "--json", "a\0b"],
+        ["audit", "a.csv", *COLUMNS, "--out", "a\0b"],
+        ["weights", "a.csv", *COLUMNS, "-o", "a\0b.parquet"],
+        ["run", "--data", "a\0b.csv"],
+        ["run", "--data", "coat", "--root", "a\0b"],
+        ["score", "run\0", "a.csv", "-o", "x.parquet"],
+        ["export", "run\0", "-o", "x.onnx"],
+        ["compare", "run\0"],
+        ["study", "a\0b.toml"],
+        ["study", "small", "--out", "a\0b"],
+        ["reproduce", "table-ece", "--data", "synthetic", "--out", "a\0b"],
+        ["--with", "a\0b.py", "methods"],
+    ],
+)
+def test_a_nul_in_a_path_is_one_line(capsys, command):
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "\0" not in said
+    assert "To fix: " in said
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")

@@ -379,3 +379,16 @@ def test_networks_have_the_same_shapes_where_nothing_is_held(backbone, members):
         key: value.shape for key, value in shapes.items()
     }
     assert all(value.is_meta for value in shapes.values())
+
+
+@pytest.mark.parametrize("where", ["unskew.manifest._digest", "pathlib.Path.read_text"])
+def test_a_file_that_may_not_be_read_is_not_called_damaged(folder, monkeypatch, where):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(where, refuse)
+    with pytest.raises(
+        RunFolderError, match=r"cannot be read \(Permission denied\).*see to the permissions"
+    ) as told:
+        us.load_model(folder)
+    assert "damaged" not in str(told.value)

@@ -277,7 +277,7 @@ def _require_both_outcomes(
         asked, remedy = _ONE_OUTCOME[value]
         raise DataError(
             f"'{outcome}' is {value} on all {sketch.rows:,} rows, where these scores expect"
-            f" {expected:,.4g} of 1: {asked}",
+            f" {expected:,.0f} of 1: {asked}",
             where=_named(files),
             remedy=remedy,
         )

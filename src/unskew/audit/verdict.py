@@ -102,10 +102,10 @@ def verdict(
         where_off = _where_off(regions, wce, tolerance, infinite)
         asked = blind and scores_vary
         sentences = [
-            *(_question(chance, columns) if chance is not None and asked else []),
+            *([_question(chance, columns)] if chance is not None and asked else []),
             *([_infinite(infinite)] if infinite else []),
             *([f"If it is: {_small(text)}" for text in where_off[:1]] if asked else where_off),
-            *([] if asked else [_remedy(remedy, wce, clicks)]),
+            _bandit(columns[0]) if asked else _remedy(remedy, wce, clicks),
         ]
     if segment is not None:
         sentences.append(_segment(segment, bool(healthy)))
@@ -251,14 +251,19 @@ def _constant(clicks: int) -> str:
     )
 
 
-def _question(chance: ChanceTest, columns: tuple[str, str]) -> list[str]:
+def _question(chance: ChanceTest, columns: tuple[str, str]) -> str:
     score, outcome = columns
-    return [
+    return (
         f"Is '{score}' the probability of '{outcome}'? {_capital(_at_chance(chance))}, and the weights do not"
-        " add up.",
+        " add up."
+    )
+
+
+def _bandit(score: str) -> str:
+    return (
         f"If '{score}' is the probability with which the row was shown (a bandit log), audit it with"
-        " --actions N, the number of actions to choose from.",
-    ]
+        " --actions N, the number of actions to choose from."
+    )
 
 
 def _at_chance(chance: ChanceTest) -> str:

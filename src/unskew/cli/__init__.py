@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, TextIO, cast
 
-from unskew.cli import signals
+from unskew.cli import signals, streams
 
 EXIT_BAD_INPUT = 2
 EXIT_DEFECT = 70
@@ -61,14 +61,9 @@ def _guarded(arguments: list[str]) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
-    except (Exception, SystemExit) as error:
+    except Exception as error:
         from unskew.cli import last_resort
 
-        if last_resort.is_closed_pipe(error):
-            last_resort.settle_output()
-            return EXIT_BAD_INPUT
-        if isinstance(error, SystemExit):
-            raise
         last_resort.show_traceback(error)
         if last_resort.is_of_the_machine(error):
             last_resort.settle_output()
@@ -137,6 +132,7 @@ def entry() -> None:
     # Modules are hundreds of thousands of objects and no garbage: to look for it less often saves a tenth.
     gc.set_threshold(COLLECT_EVERY)
     signals.open_standard_descriptors()
+    streams.let_readers_leave()
     signals.listen()
     code = main()
     # Nor is it looked for at the end, when the system takes all memory back at once.

@@ -10,6 +10,7 @@ import typer
 
 from unskew.cli.options import clip
 from unskew.errors import ParameterError
+from unskew.plain_text import plain
 
 EXIT_HEALTHY = 0
 EXIT_MISCALIBRATED = 1
@@ -117,7 +118,7 @@ def audit(
 
     print_audit(result)
     if not no_report:
-        print(f"\nThe report: {target / 'report.html'}")
+        print(f"\nThe report: {plain(target / 'report.html')}")
     return EXIT_MISCALIBRATED if result.healthy is False else EXIT_HEALTHY
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from unskew.errors import ParameterError
+from unskew.plain_text import plain
 
 
 def export(
@@ -40,7 +41,7 @@ def export(
         write_json(json, told)
     inside = f"calibrated by {', '.join(told['calibrators'])}" if what == "propensity" else told["method"]
     seeds = f"{len(told['seeds'])} seed{'s' if len(told['seeds']) > 1 else ''}"
-    print(f"{what} ({inside}, mean of {seeds}) as ONNX, {told['bytes']:,} bytes: {out}")
+    print(f"{what} ({inside}, mean of {seeds}) as ONNX, {told['bytes']:,} bytes: {plain(out)}")
     if told.get("folds", 1) > 1 and told["space"] == "matrix":
         folds = f"the mean over {told['folds']} folds"
         print(f"A pair gets {folds} here, and that of its own fold from unskew score.")

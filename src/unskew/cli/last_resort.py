@@ -1,4 +1,4 @@
-"""What no verb foresaw, in one line: a full disk, a closed pipe, a defect of unskew."""
+"""What no verb foresaw, in one line: a full disk, a full memory, a defect of unskew."""
 
 from __future__ import annotations
 
@@ -23,13 +23,16 @@ REMEDIES = {
     errno.EMFILE: "raise the limit on open files",
 }
 
+NO_MEMORY = ("DefaultCPUAllocator", "not enough memory", "bad_alloc", "[enforce fail at alloc_cpu")
+"""What torch says where a CPU's memory is full, in an error that has no type of its own."""
+
 PACKAGE = Path(__file__).parents[1]
 
 
 def is_of_the_machine(error: Exception) -> bool:
     """Whether files, memory or encodings failed, which a user can mend, and not the code."""
     # torch has an error of its own for a device's memory, and is not loaded here to name it.
-    return isinstance(error, (OSError, MemoryError, UnicodeError)) or _is_memory(error)
+    return isinstance(error, (OSError, UnicodeError)) or _is_memory(error) or _is_nul(error)
 
 
 def told_of_the_machine(error: Exception) -> str:
@@ -38,6 +41,8 @@ def told_of_the_machine(error: Exception) -> str:
 
     if _is_memory(error):
         return str(UnskewError("the memory is full", remedy="give less data, fewer seeds or another device"))
+    if _is_nul(error):
+        return str(UnskewError("the name of a file holds a NUL", remedy="give a name without it"))
     if isinstance(error, OSError) and error.strerror:
         where = None if error.filename is None else str(error.filename)
         remedy = REMEDIES.get(error.errno or 0, "check the path and the disk")
@@ -68,15 +73,6 @@ def show_traceback(error: Exception) -> None:
         traceback.print_exception(error)
 
 
-def is_closed_pipe(error: BaseException | None) -> bool:
-    """Whether nobody reads the output any more; typer and rich tell it by an exit with code 1."""
-    while error is not None:
-        if isinstance(error, BrokenPipeError):
-            return True
-        error = error.__context__
-    return False
-
-
 def settle_output() -> None:
     """Drop what cannot be written to the output, which Python would try and complain about at its end."""
     try:
@@ -88,4 +84,9 @@ def settle_output() -> None:
 
 
 def _is_memory(error: Exception) -> bool:
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    told = isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
+    return told or isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+
+
+def _is_nul(error: Exception) -> bool:
+    return isinstance(error, ValueError) and "embedded null" in str(error)

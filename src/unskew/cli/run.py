@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from unskew.errors import CollapseWarning, DataError, ParameterError
+from unskew.plain_text import plain
 
 OF_FILES = (
     "test",
@@ -197,4 +198,4 @@ def run(
     from unskew.report.verdict import findings
 
     print_run(result.metrics, findings(result.metrics, told, result.sketches))
-    print(f"\nThe report: {target / 'report.html'}")
+    print(f"\nThe report: {plain(target / 'report.html')}")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from unskew.errors import ParameterError
+from unskew.plain_text import plain
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 
@@ -49,4 +50,4 @@ def score(
         unseen=unseen,  # type: ignore[arg-type]
         device=device,
     )
-    print(f"{rows:,} pairs scored: {out}")
+    print(f"{rows:,} pairs scored: {plain(out)}")

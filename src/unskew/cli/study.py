@@ -9,6 +9,7 @@ import typer
 
 from unskew.cli import interrupted
 from unskew.errors import ParameterError
+from unskew.plain_text import plain
 
 if TYPE_CHECKING:
     from unskew.study.engine import StudyResult
@@ -90,10 +91,10 @@ def _run(grid: Grid, out: Path, device: str, json: Path | None) -> None:
         figures = {name: summary.to_dict() for name, summary in made.items()}
         write_json(json, {"name": grid.name, "notes": list(result.notes), **figures})
     for note in result.notes:
-        print(f"· {note}")
+        print(f"· {plain(note)}")
     for summary in made.values():
         _print(summary.shown())
-    print(f"\nThe long table: {out / 'table.parquet'}; as a page: {out / 'tables.html'}")
+    print(f"\nThe long table: {plain(out / 'table.parquet')}; as a page: {plain(out / 'tables.html')}")
 
 
 def _show_table(name: str, json: Path | None) -> None:

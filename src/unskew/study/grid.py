@@ -174,9 +174,11 @@ def read_grid(source: str | Path | Mapping[str, Any], **changes: Any) -> Grid:
             told = tomllib.loads(Path(source).read_text(encoding="utf-8"))
         except OSError as error:
             raise ParameterError(
-                "there is no such file", where=where, remedy="give a TOML file, or see unskew study --list"
+                "there is no such file" if isinstance(error, FileNotFoundError) else f"{error.strerror}",
+                where=where,
+                remedy="give a TOML file that may be read, or see unskew study --list",
             ) from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ParameterError(
                 f"is not TOML: {error}", where=where, remedy="mend the line; strings need quotes"
             ) from error
