@@ -257,9 +257,10 @@ def test_a_negative_seed_is_told(log_file: Path) -> None:
 def test_the_smallest_scores_are_audited_without_a_warning(
     smallest: float, outcome: int, tmp_path: Path
 ) -> None:
-    score = np.append(np.linspace(0.01, 0.99, 500), np.full(20, smallest))
-    clicked = np.append(np.arange(500) % 2, np.full(20, outcome))
-    pq.write_table(pa.table({"p": score, "o": clicked, "s": ["a", "b"] * 260}), tmp_path / "a.parquet")
+    score = np.append(np.linspace(0.01, 0.99, 5000), np.full(20, smallest))
+    honest = np.random.default_rng(0).random(5000) < score[:5000]
+    clicked = np.append(honest.astype(int), np.full(20, outcome))
+    pq.write_table(pa.table({"p": score, "o": clicked, "s": ["a", "b"] * 2510}), tmp_path / "a.parquet")
     result = audit(tmp_path, score="p", outcome="o", segments=["s"])
     assert np.isfinite(result.wce.value)
     assert result.healthy is (outcome == 0)

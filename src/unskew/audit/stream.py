@@ -297,11 +297,11 @@ def _csv_batches(
                 nonlocal read
                 for record in reader:
                     read += 1
-                    nulls = [empty_as_null(column) for column in record.columns]
-                    yield pa.record_batch(nulls, names=record.schema.names)
+                    yield record
 
             for record in joined(counted()):
-                yield record, min(read / blocks, 1.0)
+                nulls = [empty_as_null(column) for column in record.columns]
+                yield pa.record_batch(nulls, names=record.schema.names), min(read / blocks, 1.0)
     except pa.ArrowInvalid as error:
         _name_text(file, delimiter, [name for name in numbers if kinds[name] == pa.float64()])
         place = re.match(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error", str(error))
