@@ -26,6 +26,7 @@ FIGURES = {
     "effective_sample_size",
     "clipped",
     "clipped_mass",
+    "p_min",
 }
 SEEDS = (4, 7)
 
@@ -382,7 +383,7 @@ def test_parameters_out_of_range_are_told(log, options, message):
 
 @pytest.mark.parametrize("seeds", [0, -1, [], [1, 1], [-2]])
 def test_seeds_that_are_none_are_told(log, seeds):
-    with pytest.raises(ParameterError, match="seeds must be a positive count or distinct"):
+    with pytest.raises(ParameterError, match="seeds must be (a positive count or distinct|from 1 to)"):
         quick().fit(log, seeds=seeds)
 
 
