@@ -383,7 +383,7 @@ def test_parameters_out_of_range_are_told(log, options, message):
 
 @pytest.mark.parametrize("seeds", [0, -1, [], [1, 1], [-2]])
 def test_seeds_that_are_none_are_told(log, seeds):
-    with pytest.raises(ParameterError, match="seeds must be (a positive count or distinct|from 1 to)"):
+    with pytest.raises(ParameterError, match=r"seeds must be (a positive count or distinct|from 1 to)"):
         quick().fit(log, seeds=seeds)
 
 
