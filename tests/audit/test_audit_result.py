@@ -218,7 +218,7 @@ def test_rows_without_weight_are_no_rows(tmp_path: Path) -> None:
     [
         ({"tolerance": 0.0}, "tolerance must be above 0 and finite, not 0.0"),
         ({"significance": 1.0}, "significance must be between 0 and 1, not 1.0"),
-        ({"p_min": 1.0}, r"p_min must be in \[0, 1\), not 1.0"),
+        ({"p_min": 1.0}, r"p_min must be 'auto' or in \[0, 1\), not 1.0"),
         ({"weight": "p"}, "score, outcome and weight must be three columns"),
         ({"calibrators": ["plat"]}, "there is no calibrator 'plat'"),
     ],

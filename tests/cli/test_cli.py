@@ -284,7 +284,7 @@ class TestBadArguments:
             (["--seeds", "many"], ["--seeds", "integer"]),
             (["--seed", "-3"], ["--seed -3 is not between"]),
             (["--crossfit", "1"], ["crossfit must be None (0) or from 2 to 100 folds, not 1"]),
-            (["--p-min", "2"], ["p_min must be in (0, 1), not 2.0"]),
+            (["--p-min", "2"], ["p_min must be 'auto' or a number in (0, 1), not 2.0"]),
             (["--propensity-epochs", "0"], ["propensity_epochs must be from 1 to 100,000, not 0"]),
             (["--device", "gpu7"], ["'gpu7' is not a device", "auto, cpu"]),
             (["--json", "nowhere/metrics.json"], ["nowhere/metrics.json", "does not exist"]),

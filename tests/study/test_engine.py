@@ -218,7 +218,11 @@ BAD = [
     ({"propensities": [{"key": "p", "params": {"epochs": 0}}]}, "cpu", "epochs must be at least 1"),
     ({"propensities": [{"key": "p", "uncertainty": "mc-dropout"}]}, "cpu", "needs a backbone with dropout"),
     ({"methods": [{"method": "ips", "params": {"selection": "zzz"}}]}, "cpu", "selection must be"),
-    ({"methods": [{"method": "ips", "params": {"p_min": -1}}]}, "cpu", r"p_min must be in \(0, 1\), not -1"),
+    (
+        {"methods": [{"method": "ips", "params": {"p_min": -1}}]},
+        "cpu",
+        r"p_min must be 'auto' or a number in \(0, 1\), not -1",
+    ),
     (
         {"methods": [{"method": "ips", "params": {"patience": 0}}]},
         "cpu",
