@@ -2,9 +2,9 @@
 
     python -m benchmarks.defaults [--worlds sparse-0.2 …] [--methods ips …] [--seeds 2] [--json FILE]
 
-For each world and method: AUC on pairs drawn uniformly from D, the mean squared error of the predicted rates (1 is the
-best constant's), the level (mean prediction ÷ true rate), and whether the collapse guard found a network that learned
-nothing. Worlds are trained in processes of their own.
+For each world and method: AUC on pairs drawn uniformly from D, the mean squared error of the predicted rates
+(1 is the best constant's), the level (mean prediction ÷ true rate), and whether the collapse guard found a
+network that learned nothing. Worlds are trained in processes of their own.
 """
 
 from __future__ import annotations

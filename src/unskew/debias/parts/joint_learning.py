@@ -41,7 +41,9 @@ class JointLearning(DoublyRobust):
     weight_clamp
         Upper limit of w before that (5 in the paper's code); None has none.
     imputation_weight_decay
-        Of the imputer; None takes ``weight_decay``.
+        Of the imputer; None takes ``weight_decay``, but no decay where that is ``"auto"`` and the loss
+        ``"sq"``: w·a²·(r − r̃)² has hardly a gradient while the prediction is undecided, and any decay would
+        keep the imputer at one constant.
     legacy_noisy_imputer
         Leaves the imputer's dropout on where the prediction reads it, as in the paper's code.
     """
@@ -72,9 +74,10 @@ class JointLearning(DoublyRobust):
         return {"prediction": ("prediction",), "imputation": ("imputation",)}
 
     def weight_decays(self) -> Mapping[str, float]:
-        """``imputation_weight_decay``, where it is given."""
-        decay = self.imputation_weight_decay
-        return {} if decay is None else {"imputation": decay}
+        """``imputation_weight_decay``, or none where the loss is too flat to stand against any."""
+        if self.imputation_weight_decay is not None:
+            return {"imputation": self.imputation_weight_decay}
+        return {"imputation": 0.0} if self.weight_decay == "auto" and self.imp_loss == "sq" else {}
 
     def plan(self) -> tuple[PassPlan, ...]:
         """Per epoch one pass for the imputer over O, then one for the prediction."""
