@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import itertools
+import re
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from unskew.theory import dr_estimate, ips_estimate, snips_estimate
 
 METRICS = ("nll", "auc", "dcg@4", "hits@4")
 SLATE = 16
-REDRAWS = 120
+REDRAWS = 80
 USERS_EACH = 150
 
 
@@ -89,7 +90,7 @@ def redraws(crowd):
 
 
 class TestTruth:
-    @pytest.mark.parametrize("estimator", ["snips", "ips", "dr"])
+    @pytest.mark.parametrize("estimator", ["balanced", "snips", "ips", "dr"])
     def test_with_true_propensities_the_interval_covers_the_truth_as_often_as_it_says(
         self, crowd, ideal, estimator
     ):
@@ -100,6 +101,7 @@ class TestTruth:
                 log,
                 propensity=propensity,
                 estimator=estimator,
+                gamma=1.0,
                 held_out="all",
                 p_min=1e-3,
                 resamples=200,
@@ -110,8 +112,8 @@ class TestTruth:
         for name in METRICS:
             error = np.std(values[name], ddof=1) / np.sqrt(REDRAWS)
             assert abs(np.mean(values[name]) - ideal[name]) < 3.5 * error, name
-            # Fewer than 88 % of 120 intervals, at 95 % each, happen once in 500 times.
-            assert np.mean(covered[name]) >= 0.88, name
+            # Fewer than 87 % of 80 intervals, at 95 % each, happen once in 300 times.
+            assert np.mean(covered[name]) >= 0.87, name
 
     def test_the_naive_interval_misses_it(self, crowd, ideal):
         covered = {"nll": [], "dcg@4": []}
@@ -120,6 +122,7 @@ class TestTruth:
                 score["good"],
                 log,
                 propensity=log.density,
+                estimator="snips",
                 held_out="all",
                 metrics=list(covered),
                 resamples=100,
@@ -142,12 +145,13 @@ class TestTruth:
             seen[log.user[trained], log.item[trained]] = True
             score = np.where(seen, 0.01 + 0.98 * truth.labels, 0.8 * truth.conversion + 0.05)
             ideal = population_metrics(score, truth.labels, ~seen)
-            for estimator in ("snips", "ips", "dr"):
+            for estimator in ("balanced", "snips", "ips", "dr"):
                 told = us.off_policy_estimates(
                     score,
                     log,
                     propensity=truth.propensity,
                     estimator=estimator,
+                    gamma=1.0,
                     held_out=held,
                     p_min=1e-3,
                     resamples=2,
@@ -244,7 +248,7 @@ class TestIdentities:
             user=user, item=item, click=click.ravel(), conversion=conversion.ravel(), space="impressions"
         )
         rows = np.arange(0, train.n_clicks, 3)
-        for estimator in ("snips", "dr"):
+        for estimator in ("balanced", "snips", "dr"):
             expected = self.estimates(score, world, estimator=estimator, held_out=rows)
             told = us.off_policy_estimates(
                 score.ravel(),
@@ -260,11 +264,11 @@ class TestIdentities:
                 assert told[name].standard_error == pytest.approx(expected[name].standard_error, rel=1e-9)
 
     def test_users_in_groups_and_few_candidates_change_little(self, world, score, monkeypatch):
-        whole = self.estimates(score, world, resamples=2000)
+        whole = self.estimates(score, world, resamples=2000, estimator="snips")
         monkeypatch.setattr(evidence_module, "MOST_GROUPS", 30)
         monkeypatch.setattr(evidence_module, "MOST_CANDIDATES", 60)
         monkeypatch.setattr(evidence_module, "LEAST_CANDIDATES", 1)
-        told = self.estimates(score, world, resamples=2000)
+        told = self.estimates(score, world, resamples=2000, estimator="snips")
         assert told["nll"].value == pytest.approx(whole["nll"].value)
         assert told["nll"].users == whole["nll"].users == 60
         assert told["dcg@4"].value == pytest.approx(whole["dcg@4"].value, rel=0.05)
@@ -303,13 +307,15 @@ class TestCompare:
                 metrics=["nll"],
                 p_min=1e-3,
                 baseline="good",
+                gamma=1.0,
                 resamples=200,
             )
             twin, bad = told.differences
             wrong.append(twin.decided)
             found.append(bad.decided and (bad.better, bad.worse) == ("good", "bad"))
         assert np.mean(found) > 0.8
-        assert np.mean(wrong) <= 0.1
+        # More than 12 % of 80 happen once in 200 times where 5 % are expected.
+        assert np.mean(wrong) <= 0.125
 
     def test_the_verdict_names_the_better_model_the_difference_and_its_interval(self, told):
         found = next(each for each in told.differences if {each.better, each.worse} == {"rates", "constant"})
@@ -320,7 +326,8 @@ class TestCompare:
         assert found.times_more_data is None
         assert str(found) == (
             f"rates is better than constant by {found.advantage:.4f} nll"
-            f" (95 % {found.low:.4f} to {found.high:.4f})."
+            f" (95 % {found.low:.4f} to {found.high:.4f}; it holds up to Γ = {found.survives:.2f}, and the"
+            f" propensities are off by {found.gamma:.2f})."
         )
 
     def test_the_same_model_twice_cannot_be_told_apart(self, told):
@@ -352,7 +359,10 @@ class TestCompare:
         data = us.load("synthetic", n_users=30, n_items=30, seed=4)
         rates = data.truth.conversion
         told = us.compare({"a": rates, "b": rates / 2}, data.train, propensity=0.5, held_out="all")
-        few, dishonest = told.notes
+        few, dishonest, unbalanced = told.notes
+        assert re.search(
+            r"leave .* \+\d\.\d\d standard deviations from the unseen pairs, .* once", unbalanced
+        )
         assert "effective sample of" in few
         assert "times the unseen pairs instead of 1" in dishonest
         assert few in str(told)
@@ -360,6 +370,7 @@ class TestCompare:
 
     def test_it_is_shown_in_markdown_and_as_plain_values(self, told):
         lines = told.to_markdown().splitlines()
+        assert "| covariate | clicks | weighted | balanced | weights off by |" in lines
         assert lines[2] == "| metric | rates | again | constant |"
         assert lines[3] == "|---|---:|---:|---:|"
         assert lines[-6:] == [f"- {verdict}" for verdict in told.verdicts()]
@@ -367,6 +378,12 @@ class TestCompare:
         plain = told.to_dict()
         assert plain["estimates"]["rates"]["nll"]["value"] == told.estimates["rates"]["nll"].value
         assert plain["differences"][0]["verdict"] == told.verdicts()[0]
+        assert [each["covariate"] for each in plain["balance"]][:3] == [
+            "user activity",
+            "item popularity",
+            "predicted conversion",
+        ]
+        assert plain["gamma"] == told.gamma
 
 
 @pytest.fixture(scope="module")
@@ -461,7 +478,8 @@ class TestBadInput:
             ),
             ({"metrics": ["nll", "nll"]}, "metrics must be distinct names"),
             ({"metrics": "nll"}, "metrics must be distinct names"),
-            ({"estimator": "magic"}, "estimator must be 'snips', 'ips' or 'dr'"),
+            ({"estimator": "magic"}, "estimator must be 'balanced', 'snips', 'ips' or 'dr'"),
+            ({"gamma": 0.5}, "gamma must be 1 or more"),
             ({"slate": 0}, "slate must be at least 1"),
             ({"resamples": 1}, "resamples must be from 2 to 1,000,000, not 1"),
             ({"level": 1.0}, "level must lie between 0 and 1"),
@@ -493,9 +511,20 @@ class TestBadInput:
     def test_scores_of_rows_are_enough_for_loss_and_auc_alone(self, world):
         score = np.linspace(0.1, 0.9, len(world.train))
         told = us.off_policy_estimates(
-            score, world.train, propensity=0.3, held_out="all", metrics=["nll", "auc"], resamples=20
+            score,
+            world.train,
+            propensity=0.3,
+            estimator="snips",
+            held_out="all",
+            metrics=["nll", "auc"],
+            resamples=20,
         )
         assert told["nll"].value == pytest.approx(nll(score=score, outcome=world.train.known_conversion()))
+        both = us.compare(
+            {"a": score, "b": score[::-1]}, world.train, propensity=0.3, held_out="all", metrics=["nll"]
+        )
+        assert "predicted conversion" not in [each.covariate for each in both.balance]
+        assert any("Scores of clicked rows alone" in note for note in both.notes)
         with pytest.raises(ParameterError, match="not enough to rank all items"):
             us.off_policy_estimates(score, world.train, propensity=0.3, held_out="all", metrics=["dcg@2"])
 

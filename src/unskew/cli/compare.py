@@ -18,11 +18,15 @@ def compare(
         list[str] | None,
         typer.Option(help="nll, auc, dcg@K or hits@K; may be repeated [nll, auc, dcg@4, hits@4]."),
     ] = None,
-    estimator: Annotated[str, typer.Option(help="snips, ips or dr.")] = "snips",
+    estimator: Annotated[str, typer.Option(help="balanced, snips, ips or dr.")] = "balanced",
     baseline: Annotated[
         str | None, typer.Option(help="Compare every model with this one [every pair].")
     ] = None,
     slate: Annotated[int, typer.Option(help="Items that the imagined test set shows to each user.")] = 16,
+    gamma: Annotated[
+        float | None,
+        typer.Option(help="How far the odds of a click may be from the propensities' [measured]."),
+    ] = None,
     resamples: Annotated[int, typer.Option(help="Of the bootstrap over users.")] = 2000,
     level: Annotated[float, typer.Option(help="Confidence of intervals and verdicts.")] = 0.95,
     seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
@@ -49,6 +53,7 @@ def compare(
         estimator=estimator,
         baseline=baseline,
         slate=slate,
+        gamma=gamma,
         resamples=resamples,
         level=level,
         seed=seed,
@@ -63,6 +68,7 @@ def compare(
 
     console = plain_console()
     console.print(told.rich())
+    console.print(told.rich_balance())
     for verdict in told.verdicts():
         console.print(f"· {verdict}")
     for note in told.notes:

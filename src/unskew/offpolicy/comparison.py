@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from unskew.errors import ParameterError
 from unskew.log import Log
+from unskew.offpolicy.covariates import PREDICTION, Balance
 from unskew.offpolicy.differences import Difference, differences
 from unskew.offpolicy.estimates import DEFAULT_SLATE, Judged, OffPolicyEstimate, judge
 from unskew.offpolicy.inputs import DEFAULT_METRICS, Estimator, HeldOutRows
-from unskew.offpolicy.words import comparison_markdown, comparison_table, comparison_text
+from unskew.offpolicy.words import balance_table, comparison_markdown, comparison_table, comparison_text
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 FEW_EFFECTIVE_ROWS = 100.0
 """An effective sample below is told: intervals from so few clicks are rough."""
+UNBALANCED = 0.1
+"""Standardised differences beyond are told, as is customary (Austin, 2009)."""
 WEIGHT_CHECK_TOLERANCE = 0.2
 """Weights that miss the number of unseen pairs by more are told."""
 
@@ -32,6 +35,10 @@ class Comparison:
         By model and metric.
     differences
         Of every pair of models, or of every model and the baseline, in every metric.
+    gamma
+        Γ: how far the odds of a click may be from those of the propensities; measured, or as given.
+    balance
+        Held-out clicks against the unseen pairs, by covariate.
     notes
         Why to be careful with these numbers, if there is a reason.
     """
@@ -42,6 +49,8 @@ class Comparison:
     seeds: tuple[int, ...]
     estimates: Mapping[str, Mapping[str, OffPolicyEstimate]]
     differences: tuple[Difference, ...]
+    gamma: float
+    balance: tuple[Balance, ...]
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -54,6 +63,10 @@ class Comparison:
     def rich(self) -> Table:
         """The estimates as a table, for ``rich.print``."""
         return comparison_table(self)
+
+    def rich_balance(self) -> Table:
+        """The balance of the weights as a table, for ``rich.print``."""
+        return balance_table(self)
 
     def to_markdown(self) -> str:
         """The estimates as a table and the verdicts as a list."""
@@ -71,6 +84,8 @@ class Comparison:
                 for name, of in self.estimates.items()
             },
             "differences": [each.to_dict() for each in self.differences],
+            "gamma": self.gamma,
+            "balance": [each.to_dict() for each in self.balance],
             "notes": list(self.notes),
         }
 
@@ -80,13 +95,14 @@ def compare(
     log: Log,
     *,
     propensity: Any,
-    estimator: Estimator = "snips",
+    estimator: Estimator = "balanced",
     metrics: Sequence[str] | None = None,
     baseline: str | None = None,
     held_out: HeldOutRows = "validation",
     imputation: Any = None,
     p_min: float = 0.01,
     slate: int = DEFAULT_SLATE,
+    gamma: float | None = None,
     resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
@@ -99,13 +115,18 @@ def compare(
         s^2 = \mathrm{Var}_{users}(d)
 
     Both models are estimated on the same held-out clicks with the same weights, and s is the spread of d when
-    users are resampled, so that what is common to both cancels. A difference is called decided if its
-    p-value, corrected by Holm over all pairs of models and all metrics, is below 1 − level; otherwise the
-    verdict says how much more data it would take.
+    users are resampled, so that what is common to both cancels. A difference is called decided if
 
-    The verdict is about these trained models, on the users and items of this log, as far as the
-    propensities are right. The held-out clicks also chose each model's epoch, so the values themselves are a
-    little flattering; hold out rows of your own (``held_out=``) where that matters.
+    * its p-value, corrected by Holm over all pairs of models and all metrics, is below 1 − level, and
+    * it survives Γ: with any odds of a click within a factor Γ of the propensities' it stays above 0, at
+      the same level (:mod:`unskew.offpolicy.sensitivity`). Γ is measured: what the propensities are off by
+      along users, items, features and predictions (:attr:`Weighing.gamma`).
+
+    Otherwise the verdict says what is missing: data, and how much more of them, or propensities.
+
+    The verdict is about these trained models, on the users and items of this log. The held-out clicks also
+    chose each model's epoch, so the values themselves are a little flattering; hold out rows of your own
+    (``held_out=``) where that matters.
 
     Parameters
     ----------
@@ -119,7 +140,7 @@ def compare(
         Compare every model with this one instead of every pair.
     imputation
         For ``"dr"``; by default the mean prediction of the models.
-    log, propensity, estimator, held_out, p_min, slate, resamples, level, seed
+    log, propensity, estimator, held_out, p_min, slate, gamma, resamples, level, seed
         As in :func:`off_policy_estimates`.
 
     Examples
@@ -131,8 +152,8 @@ def compare(
     ...     {"true rates": truth.conversion, "one rate": np.full_like(truth.conversion, 0.3)},
     ...     data.train, propensity=truth.propensity, held_out="all", metrics=["nll"],
     ... )
-    >>> print(told.verdicts()[0])
-    true rates is better than one rate by 0.1456 nll (95 % 0.1287 to 0.1624).
+    >>> told.differences[0].better, told.differences[0].decided, round(told.differences[0].advantage, 2)
+    ('true rates', True, 0.15)
     """
     if len(models) < 2:
         raise ParameterError(f"{len(models)} model(s) cannot be compared", remedy="give at least two")
@@ -150,6 +171,7 @@ def compare(
         imputation=imputation,
         p_min=p_min,
         slate=slate,
+        gamma=gamma,
         resamples=resamples,
         level=level,
         seed=seed,
@@ -167,6 +189,8 @@ def compare(
         seeds=judged.seeds,
         estimates=judged.estimates,
         differences=differences(judged, pairs, level),
+        gamma=judged.gamma,
+        balance=judged.balance,
         notes=_notes(judged, estimator),
     )
 
@@ -196,5 +220,17 @@ def _notes(judged: Judged, estimator: Estimator) -> tuple[str, ...]:
         notes.append(
             f"The weights add up to {any_estimate.weight_check:.2f} times the unseen pairs instead of 1: the"
             f" propensities are not honest on these clicks, or clipped{tail}."
+        )
+    worst = max(judged.balance, key=lambda each: abs(each.weighted))
+    if abs(worst.weighted) > UNBALANCED:
+        then = f"{worst.balanced:+.2f} once balanced" if estimator == "balanced" else "which they keep"
+        notes.append(
+            f"The propensities' weights leave {worst.covariate} {worst.weighted:+.2f} standard deviations"
+            f" from the unseen pairs, {then}: they miss what makes people click."
+        )
+    if not any(each.covariate == PREDICTION for each in judged.balance):
+        notes.append(
+            "Scores of clicked rows alone: weights could not be checked against predictions of the unseen"
+            " pairs. A model, or an array [users, items], tells more."
         )
     return tuple(notes)

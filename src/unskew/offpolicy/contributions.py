@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.offpolicy.balancing import Contribution, Weighted
 from unskew.offpolicy.evidence import Atoms, Evidence
 from unskew.offpolicy.inputs import Estimator, Metric
 from unskew.offpolicy.slates import Gain, expected_gain
@@ -39,7 +42,9 @@ def statistic_of(
     top, bottom = np.zeros((2, len(lines), evidence.groups))
     for number, (atoms, score, positive, negative) in enumerate(lines):
         if_converted, if_not = _values(metric, atoms, score, slate)
-        value = positive * if_converted + negative * if_not
+        # Candidates without a mass may be without a score.
+        stands = (positive != 0) | (negative != 0)
+        value = np.where(stands, positive * if_converted + negative * if_not, 0.0)
         top[number] = np.bincount(atoms.group, weights=value, minlength=evidence.groups)
         bottom[number] = np.bincount(atoms.group, weights=atoms.weight, minlength=evidence.groups)
     size = np.stack([evidence.by_group(atoms.size) for atoms in evidence.seeds])
@@ -49,6 +54,63 @@ def statistic_of(
         size=size,
         units=np.tile(evidence.by_group(), (len(size), 1)) if metric.ranks else size,
     )
+
+
+def contribution_of(
+    metric: Metric,
+    score: Floats,
+    evidence: Evidence,
+    number: int,
+    weighted: Weighted,
+    imputed: Floats | None,
+    slate: int,
+) -> Contribution:
+    r"""What each held-out click of a seed adds to a metric, linear in its weight.
+
+    A loss or a gain is a mean of what pairs add; the AUC is no mean, and enters with its derivative,
+
+    .. math::
+        x_i = A + |D'| \frac{\partial A}{\partial w_i}, \qquad
+        \frac{\partial A}{\partial t_i} = \frac{F_0(s_i) - A}{\sum t}, \qquad
+        \frac{\partial A}{\partial \bar t_i} = \frac{1 - F_1(s_i) - A}{\sum \bar t}
+
+    with t and t̄ the masses of conversion and non-conversion, F₀ and F₁ the shares of t̄ and t below.
+    """
+    atoms = evidence.seeds[number]
+    held = slice(0, evidence.rows)
+    size = evidence.by_group(atoms.size)
+    shown = score[atoms.position]
+    guess = None if imputed is None else imputed[atoms.position]
+    if metric.kind == "auc":
+        clicked = replace(atoms, weight=np.concatenate([weighted.weight, atoms.weight[evidence.rows :]]))
+        if_converted, if_not = _auc_values(shown, *_masses(clicked, guess), float(size.sum()))
+    else:
+        gained, lost = _values(metric, atoms, shown, slate)
+        if_converted, if_not = gained, np.broadcast_to(np.asarray(lost, dtype=np.float64), gained.shape)
+    units = evidence.by_group() if metric.ranks else size
+    conversion = atoms.conversion[held]
+    if guess is None:
+        value = if_not[held] + conversion * (if_converted[held] - if_not[held])
+        return Contribution(value, np.zeros(len(units)), units)
+    told = atoms.stands_for * (if_not + guess * (if_converted - if_not))
+    return Contribution(
+        (conversion - guess[held]) * (if_converted[held] - if_not[held]),
+        np.bincount(atoms.group, weights=told, minlength=len(units)).astype(np.float64),
+        units,
+    )
+
+
+def _auc_values(score: Floats, positive: Floats, negative: Floats, pairs: float) -> tuple[Floats, Floats]:
+    """What a unit of mass at each score adds to the AUC if it is converted, and if it is not."""
+    level = np.unique(score, return_inverse=True)[1]
+    higher, lower = (np.bincount(level, weights=mass) for mass in (positive, negative))
+    if higher.sum() == 0 or lower.sum() == 0:
+        nothing = np.full(len(score), np.nan)
+        return nothing, nothing
+    below = ((np.cumsum(lower) - lower / 2.0) / lower.sum())[level]
+    above = 1.0 - ((np.cumsum(higher) - higher / 2.0) / higher.sum())[level]
+    auc = float(positive @ below / positive.sum())
+    return auc + pairs * (below - auc) / positive.sum(), auc + pairs * (above - auc) / negative.sum()
 
 
 def _masses(atoms: Atoms, imputed: Floats | None) -> tuple[Floats, Floats]:

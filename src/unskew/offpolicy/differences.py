@@ -13,6 +13,7 @@ from scipy.special import ndtr, ndtri
 from unskew.metrics.significance import holm
 from unskew.offpolicy.estimates import Judged
 from unskew.offpolicy.inputs import Metric
+from unskew.offpolicy.sensitivity import Line, least_value, tipping_point
 from unskew.offpolicy.words import difference_text
 
 POWER = 0.8
@@ -37,11 +38,16 @@ class Difference:
         Share of the resamples in which the first is better.
     p_value, p_holm
         Two-sided, for "no difference"; and corrected by Holm over all comparisons that were made.
+    gamma, range_low, range_high
+        Where the advantage lies if the odds of a click are within a factor Γ of the propensities', sampling
+        included.
+    survives
+        The largest Γ at which that range still excludes 0: 1 if it never does.
     decided
-        Whether ``p_holm`` is below 1 − level.
+        Whether ``p_holm`` is below 1 − level *and* ``range_low`` above 0.
     times_more_data
         How many times as many clicks would decide it with a chance of 80 %, if the difference is as
-        estimated; None if it is decided, infinite if the estimates are equal.
+        estimated; None if they are not what is missing, infinite if the estimates are equal.
     """
 
     metric: str
@@ -55,6 +61,10 @@ class Difference:
     probability: float
     p_value: float
     p_holm: float
+    gamma: float
+    range_low: float
+    range_high: float
+    survives: float
     decided: bool
     times_more_data: float | None
 
@@ -87,7 +97,10 @@ def differences(judged: Judged, pairs: Sequence[tuple[str, str]], level: float) 
     margin = float(ndtri((1.0 + level) / 2.0))
     result = []
     for number, (metric, better, worse, advantage, draws) in enumerate(found):
-        decided = bool(adjusted[number] < 1.0 - level)
+        lines = _lines(judged, metric, better, worse)
+        range_low = least_value(lines, judged.gamma, level)
+        is_sure = bool(adjusted[number] < 1.0 - level)
+        decided = is_sure and range_low > 0
         error = float(errors[number])
         more = (z_needed * error / advantage) ** 2 if advantage > 0 else np.inf
         result.append(
@@ -103,11 +116,24 @@ def differences(judged: Judged, pairs: Sequence[tuple[str, str]], level: float) 
                 probability=float(np.mean(draws > 0) + np.mean(draws == 0) / 2.0),
                 p_value=float(p_values[number]),
                 p_holm=float(adjusted[number]),
+                gamma=judged.gamma,
+                range_low=range_low,
+                range_high=-least_value([line.negated() for line in lines], judged.gamma, level),
+                survives=tipping_point(lines, level) if is_sure else 1.0,
                 decided=decided,
-                times_more_data=None if decided else more,
+                times_more_data=None if is_sure else more,
             )
         )
     return tuple(result)
+
+
+def _lines(judged: Judged, metric: Metric, better: str, worse: str) -> list[Line]:
+    """The advantage of one model over another, seed by seed."""
+    mine, theirs = (judged.parts[name, metric.name] for name in (better, worse))
+    return [
+        Line.of(weighted, of.minus(other, metric.sign))
+        for (weighted, of), (_, other) in zip(mine, theirs, strict=True)
+    ]
 
 
 def _ratio(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -13,7 +13,9 @@ from scipy.special import ndtri
 from unskew.debias.core.given import given_propensities
 from unskew.errors import DataError
 from unskew.log import Log
-from unskew.offpolicy.contributions import statistic_of
+from unskew.offpolicy.balancing import Contribution, Weighted
+from unskew.offpolicy.contributions import contribution_of, statistic_of
+from unskew.offpolicy.covariates import Balance
 from unskew.offpolicy.evidence import Evidence, evidence_of
 from unskew.offpolicy.inputs import (
     DEFAULT_METRICS,
@@ -24,7 +26,9 @@ from unskew.offpolicy.inputs import (
     scores_of,
     seeds_and_rows,
 )
-from unskew.offpolicy.statistics import resampled
+from unskew.offpolicy.sensitivity import Line, least_value
+from unskew.offpolicy.statistics import LinearStatistic, Statistic, resampled
+from unskew.offpolicy.weighing import weigh
 
 Floats = NDArray[np.float64]
 
@@ -42,6 +46,9 @@ class OffPolicyEstimate:
         The estimate, averaged over the model's seeds.
     low, high
         The interval at ``level``, from a bootstrap over users.
+    gamma, range_low, range_high
+        Where the metric lies if the odds of a click are within a factor Γ of the propensities', sampling
+        included.
     standard_error
         The standard deviation of the resamples.
     seeds
@@ -62,6 +69,9 @@ class OffPolicyEstimate:
     low: float
     high: float
     level: float
+    gamma: float
+    range_low: float
+    range_high: float
     standard_error: float
     seeds: tuple[float, ...]
     rows: int
@@ -79,11 +89,17 @@ class OffPolicyEstimate:
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Estimates of several models on the same rows, and their resamples ``[resamples]``, paired."""
+    """Estimates of several models on the same rows, and their resamples ``[resamples]``, paired.
+
+    ``parts`` has, for each model and metric, the weighted clicks of each seed and what they add to it.
+    """
 
     seeds: tuple[int, ...]
     estimates: Mapping[str, Mapping[str, OffPolicyEstimate]]
     draws: Mapping[tuple[str, str], Floats]
+    parts: Mapping[tuple[str, str], tuple[tuple[Weighted, Contribution], ...]]
+    balance: tuple[Balance, ...]
+    gamma: float
 
 
 def off_policy_estimates(
@@ -91,12 +107,13 @@ def off_policy_estimates(
     log: Log,
     *,
     propensity: Any,
-    estimator: Estimator = "snips",
+    estimator: Estimator = "balanced",
     metrics: Sequence[str] = DEFAULT_METRICS,
     held_out: HeldOutRows = "validation",
     imputation: Any = None,
     p_min: float = 0.01,
     slate: int = DEFAULT_SLATE,
+    gamma: float | None = None,
     resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
@@ -116,8 +133,14 @@ def off_policy_estimates(
     weighs each pair of a converted and an unconverted click by both weights; it is a ratio anyway, so that
     ``"ips"`` and ``"snips"`` agree on it.
 
-    The interval is the estimate ± z standard errors of a bootstrap over users. It is right as far as the
-    propensities are: their own error is not in it, and no weight makes up for pairs that are never clicked.
+    ``"balanced"`` is SNIPS with weights that are tilted as little as it takes so that strata of users, items,
+    features and predictions have the weight of their unseen pairs
+    (:func:`unskew.offpolicy.balancing.balanced`).
+
+    The interval is the estimate ± z standard errors of a bootstrap over users. With ``"balanced"`` the noise
+    of refitting the propensities' level by stratum is in it; the others take propensities as true. What is
+    left, and what no stratum tells, is the range: of all propensities whose odds are within a factor Γ of the
+    given ones (Tan, 2006). No weight makes up for pairs that are never clicked.
 
     Parameters
     ----------
@@ -129,8 +152,9 @@ def off_policy_estimates(
     propensity
         As for :meth:`unskew.Debiaser.fit`. It should be out of fold, as a cross-fitted one is.
     estimator
-        ``"snips"`` does not mind a wrong scale of the propensities and varies less; ``"ips"`` is unbiased for
-        true ones; ``"dr"`` is unbiased if they or the imputed conversions are right.
+        ``"balanced"`` mends the propensities as far as users, items, features and predictions tell;
+        ``"snips"`` does not mind a wrong scale of them; ``"ips"`` is unbiased for true ones; ``"dr"`` is
+        unbiased if they or the imputed conversions are right.
     held_out
         ``"validation"``: the rows that each seed of the model held out to choose its epoch; ``"all"``: no row
         of this log trained the model; or row numbers. The other clicks count as seen.
@@ -140,6 +164,9 @@ def off_policy_estimates(
         Propensities below are raised to it.
     slate
         Items shown at random to each user in the test set that dcg@K and hits@K imagine.
+    gamma
+        Γ; by default measured, as in :func:`compare`. Give 1 for propensities that are known, not estimated:
+        ``"balanced"`` then does not make up for a user's luck, which an estimate has in it too.
     resamples, level, seed
         Of the bootstrap.
 
@@ -151,7 +178,7 @@ def off_policy_estimates(
     ...     data.truth.conversion, data.train, propensity=data.truth.propensity, held_out="all"
     ... )
     >>> print(told["nll"])
-    nll 0.4706 (95 % 0.4467 to 0.4945)
+    nll 0.4616 (95 % 0.4374 to 0.4857)
     """
     judged = judge(
         {"model": model},
@@ -163,6 +190,7 @@ def off_policy_estimates(
         imputation=imputation,
         p_min=p_min,
         slate=slate,
+        gamma=gamma,
         resamples=resamples,
         level=level,
         seed=seed,
@@ -181,12 +209,13 @@ def judge(
     imputation: Any,
     p_min: float,
     slate: int,
+    gamma: float | None,
     resamples: int,
     level: float,
     seed: int,
 ) -> Judged:
     """Estimates of every model on the same rows, candidates, imputation and resamples."""
-    check_options(estimator=estimator, slate=slate, resamples=resamples, level=level)
+    check_options(estimator=estimator, slate=slate, resamples=resamples, level=level, gamma=gamma)
     wanted = metrics_of(metrics)
     seeds, rows = seeds_and_rows(models, log, held_out)
     evidence = evidence_of(
@@ -195,24 +224,52 @@ def judge(
         given_propensities(log, propensity, seeds, p_min).clicked,
         seeds=seeds,
         slate=slate,
-        with_candidates=estimator == "dr" or any(metric.ranks for metric in wanted),
         seed=seed,
     )
-    scores = {name: scores_of(model, evidence, log, seeds, name) for name, model in models.items()}
+    everywhere = estimator == "dr" or any(metric.ranks for metric in wanted)
+    scores = {
+        name: scores_of(model, evidence, log, seeds, name, everywhere=everywhere)
+        for name, model in models.items()
+    }
     imputed: Floats | None = None
     if estimator == "dr":
         # The models' own mean: it saw no held-out row either, and is the same for all.
         imputed = (
             np.mean(list(scores.values()), axis=0)
             if imputation is None
-            else scores_of(imputation, evidence, log, seeds, "imputation")
+            else scores_of(imputation, evidence, log, seeds, "imputation", everywhere=True)
         )
-    statistics = {
-        (name, metric.name): statistic_of(metric, lines, evidence, estimator, imputed, slate)
+    weighing = weigh(log, evidence, np.mean(list(scores.values()), axis=0), estimator, known=gamma == 1.0)
+    chosen = weighing.gamma if gamma is None else gamma
+    parts = {
+        (name, metric.name): tuple(
+            (
+                weighted,
+                contribution_of(
+                    metric,
+                    lines[number],
+                    evidence,
+                    number,
+                    weighted,
+                    None if imputed is None else imputed[number],
+                    slate,
+                ),
+            )
+            for number, weighted in enumerate(weighing.weighted_for(metric))
+        )
         for name, lines in scores.items()
         for metric in wanted
     }
+    statistics: dict[tuple[str, str], Statistic] = {}
+    for name, lines in scores.items():
+        for metric in wanted:
+            statistics[name, metric.name] = (
+                _linear(parts[name, metric.name])
+                if estimator == "balanced"
+                else statistic_of(metric, lines, evidence, estimator, imputed, slate)
+            )
     draws = resampled(list(statistics.values()), groups=evidence.groups, resamples=resamples, seed=seed)
+    by_key = dict(zip(statistics, draws, strict=True))
     return Judged(
         seeds=seeds,
         estimates={
@@ -221,20 +278,39 @@ def judge(
                     metric.name,
                     estimator,
                     statistics[name, metric.name].each(np.ones((1, evidence.groups)))[0],
-                    draws[number * len(wanted) + column],
+                    by_key[name, metric.name],
+                    parts[name, metric.name],
+                    chosen,
                     level,
                     evidence,
                 )
-                for column, metric in enumerate(wanted)
+                for metric in wanted
             }
-            for number, name in enumerate(models)
+            for name in models
         },
-        draws=dict(zip(statistics, draws, strict=True)),
+        draws=by_key,
+        parts=parts,
+        balance=weighing.balance,
+        gamma=chosen,
+    )
+
+
+def _linear(parts: Sequence[tuple[Weighted, Contribution]]) -> LinearStatistic:
+    return LinearStatistic(
+        np.array([weighted.mean(added) for weighted, added in parts]),
+        np.stack([weighted.influence(added) for weighted, added in parts]),
     )
 
 
 def _estimate(
-    metric: str, estimator: Estimator, each: Floats, draws: Floats, level: float, evidence: Evidence
+    metric: str,
+    estimator: Estimator,
+    each: Floats,
+    draws: Floats,
+    parts: Sequence[tuple[Weighted, Contribution]],
+    gamma: float,
+    level: float,
+    evidence: Evidence,
 ) -> OffPolicyEstimate:
     if not np.isfinite(each).all():
         raise DataError(
@@ -243,6 +319,7 @@ def _estimate(
         )
     value, error = float(each.mean()), float(np.nanstd(draws, ddof=1))
     margin = float(ndtri((1.0 + level) / 2.0)) * error
+    lines = [Line.of(weighted, added) for weighted, added in parts]
     return OffPolicyEstimate(
         metric=metric,
         estimator=estimator,
@@ -250,6 +327,9 @@ def _estimate(
         low=value - margin,
         high=value + margin,
         level=level,
+        gamma=gamma,
+        range_low=least_value(lines, gamma, level),
+        range_high=-least_value([line.negated() for line in lines], gamma, level),
         standard_error=error,
         seeds=tuple(each.tolist()),
         rows=evidence.rows,

@@ -125,7 +125,6 @@ def evidence_of(
     *,
     seeds: Sequence[int],
     slate: int,
-    with_candidates: bool,
     seed: int,
 ) -> Evidence:
     r"""Weigh the held-out clicks and draw candidates.
@@ -147,7 +146,7 @@ def evidence_of(
     clicked = log.clicked
     people, user_of_row = _users(log)
     cell_of_row = log.cell if log.space == "matrix" else np.arange(len(log), dtype=np.int64)
-    candidate = _candidates(log, people, user_of_row, slate, seed) if with_candidates else _none()
+    candidate = _candidates(log, people, user_of_row, slate, seed)
     cells = np.concatenate([cell_of_row[clicked], candidate])
     pairs = _pairs(log, cells)
     row = np.concatenate([clicked, _rows_of(candidate, cell_of_row)])
@@ -237,7 +236,3 @@ def _rows_of(cells: Integers, cell_of_row: Integers) -> Integers:
     order = np.argsort(cell_of_row, kind="stable")
     place = np.minimum(np.searchsorted(cell_of_row[order], cells), len(order) - 1)
     return np.where(cell_of_row[order][place] == cells, order[place], -1)
-
-
-def _none() -> Integers:
-    return np.empty(0, dtype=np.int64)

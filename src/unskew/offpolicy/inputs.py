@@ -16,7 +16,7 @@ from unskew.masked import without_mask
 from unskew.metrics._limits import MOST_RESAMPLES
 from unskew.offpolicy.evidence import Evidence
 
-Estimator = Literal["snips", "ips", "dr"]
+Estimator = Literal["balanced", "snips", "ips", "dr"]
 Kind = Literal["nll", "auc", "dcg", "hits"]
 HeldOutRows = Literal["validation", "all"] | NDArray[np.integer[Any]]
 
@@ -65,11 +65,12 @@ def metrics_of(names: Sequence[str]) -> tuple[Metric, ...]:
     return tuple(Metric.of(name) for name in names)
 
 
-def check_options(*, estimator: str, slate: int, resamples: int, level: float) -> None:
+def check_options(*, estimator: str, slate: int, resamples: int, level: float, gamma: float | None) -> None:
     """The options that have a range."""
     if estimator not in get_args(Estimator):
         raise ParameterError(
-            f"estimator must be 'snips', 'ips' or 'dr', not {estimator!r}", remedy="give one of these"
+            f"estimator must be 'balanced', 'snips', 'ips' or 'dr', not {estimator!r}",
+            remedy="give one of these",
         )
     if slate < 1:
         raise ParameterError(f"slate must be at least 1, not {slate}", remedy="give 1 or more")
@@ -79,6 +80,10 @@ def check_options(*, estimator: str, slate: int, resamples: int, level: float) -
         )
     if not 0.0 < level < 1.0:
         raise ParameterError(f"level must lie between 0 and 1, not {level}", remedy="give for example 0.95")
+    if gamma is not None and not 1.0 <= gamma < float("inf"):
+        raise ParameterError(
+            f"gamma must be 1 or more, not {gamma}", remedy="give 1 for propensities that are known"
+        )
 
 
 def seeds_and_rows(
@@ -111,8 +116,12 @@ def seeds_and_rows(
     return seeds, np.broadcast_to(np.sort(rows, axis=1), (len(seeds), rows.shape[1]))
 
 
-def scores_of(scored: Any, evidence: Evidence, log: Log, seeds: Sequence[int], name: str) -> NDArray[Any]:
-    """Probabilities of the evidence's pairs ``[seeds, n]``, from a model, an array or one number."""
+def scores_of(
+    scored: Any, evidence: Evidence, log: Log, seeds: Sequence[int], name: str, *, everywhere: bool
+) -> NDArray[Any]:
+    """Probabilities of the evidence's pairs ``[seeds, n]``, from a model, an array or one number; NaN for
+    pairs without a score, which are an error if scores are needed ``everywhere``."""
+    outside = np.zeros(len(evidence.pairs), dtype=bool)
     if hasattr(scored, "predict_each"):
         lines = np.asarray(scored.predict_each(evidence.pairs), dtype=np.float64)
     else:
@@ -122,12 +131,14 @@ def scores_of(scored: Any, evidence: Evidence, log: Log, seeds: Sequence[int], n
         elif log.space == "matrix" and values.shape[-2:] == (log.n_users, log.n_items):
             lines = values.reshape(-1, log.population_size)[:, evidence.pairs.cell]
         elif values.ndim in (1, 2) and values.shape[-1] == len(log):
-            if (evidence.row < 0).any():
+            unlisted = evidence.row < 0
+            if everywhere and unlisted.any():
                 raise ParameterError(
                     f"{name}: scores of the log's rows are not enough to rank all items, or for 'dr'",
                     remedy="give an array [users, items] or a model, or ask for nll and auc by snips",
                 )
-            lines = np.atleast_2d(values)[:, evidence.row]
+            lines = np.where(unlisted, np.nan, np.atleast_2d(values)[:, evidence.row])
+            outside = unlisted
         else:
             raise DataError(
                 f"{name}: scores of shape {values.shape} do not fit a log of {len(log)} rows",
@@ -138,7 +149,7 @@ def scores_of(scored: Any, evidence: Evidence, log: Log, seeds: Sequence[int], n
             f"{name}: {len(lines)} lines of scores do not fit {len(seeds)} seeds",
             remedy="give one line for all seeds, or one for each",
         )
-    if not ((lines >= 0.0) & (lines <= 1.0)).all():
+    if not (outside | ((lines >= 0.0) & (lines <= 1.0))).all():
         raise DataError(
             f"{name}: a score is not in [0, 1]",
             remedy="give probabilities of a conversion, without missing values",

@@ -99,6 +99,19 @@ class AucStatistic:
         return value
 
 
+@dataclass(frozen=True, eq=False)
+class LinearStatistic:
+    r"""An estimate with its influence, :math:`\theta + \sum_g c_g \psi_g`, both ``[seeds, …]``."""
+
+    value: Floats
+    influence: Floats
+
+    def each(self, counts: Floats) -> Floats:
+        """``[resamples, groups]`` → ``[resamples, seeds]``."""
+        value: Floats = self.value + counts @ self.influence.T
+        return value
+
+
 def resampled(statistics: Sequence[Statistic], *, groups: int, resamples: int, seed: int) -> Floats:
     """``[statistics, resamples]``: each averaged over seeds, on the same resamples of the groups."""
     random = np.random.default_rng(stream(seed, "users"))

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
+
+from unskew.offpolicy.covariates import NOT_FEATURES
+from unskew.offpolicy.sensitivity import MOST_GAMMA
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,6 +22,11 @@ MOST_TIMES = 100.0
 
 TEXT_WIDTH = 110
 
+BALANCE_TITLE = "Held-out clicks against the unseen pairs, differences of means in standard deviations"
+BALANCE_COLUMNS = ("covariate", "clicks", "weighted", "balanced", "weights off by")
+SHOWN_FEATURES = 5
+"""The worst; all are in JSON."""
+
 
 def difference_text(difference: Difference) -> str:
     """The verdict in one sentence."""
@@ -25,9 +34,16 @@ def difference_text(difference: Difference) -> str:
     if difference.decided:
         return (
             f"{difference.better} is better than {difference.worse} by {_number(difference.advantage)}"
-            f" {difference.metric} ({interval})."
+            f" {difference.metric} ({interval}; it holds up to Γ = {_gamma(difference.survives)}, and the"
+            f" propensities are off by {_gamma(difference.gamma)})."
         )
     opening = f"{difference.metric}: the data cannot tell {difference.better} from {difference.worse}"
+    if difference.times_more_data is None:
+        return (
+            f"{opening}: {_number(difference.advantage)} ({interval}) holds only up to"
+            f" Γ = {_gamma(difference.survives)}, and the propensities are off by {_gamma(difference.gamma)};"
+            " better propensities are needed, not more clicks."
+        )
     why = (
         f"the interval of the difference, {_number(difference.low)} to {_number(difference.high)}, includes 0"
         if difference.low <= 0
@@ -48,25 +64,66 @@ def comparison_table(comparison: Comparison) -> Table:
     return table
 
 
+def balance_table(comparison: Comparison) -> Table:
+    """How far weighted clicks are from the unseen pairs, covariate by covariate."""
+    from rich.table import Table
+
+    table = Table(title=BALANCE_TITLE, title_justify="left")
+    for number, name in enumerate(BALANCE_COLUMNS):
+        table.add_column(name, justify="right" if number else "left")
+    for row in _balance_rows(comparison):
+        table.add_row(*row)
+    return table
+
+
 def comparison_text(comparison: Comparison) -> str:
-    """The table, the verdicts and the notes as plain text."""
+    """The tables, the verdicts and the notes as plain text."""
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=TEXT_WIDTH, color_system=None, highlight=False)
     console.print(comparison_table(comparison))
+    console.print(balance_table(comparison))
     assert isinstance(console.file, io.StringIO)
     lines = [*comparison.verdicts(), *(f"Note: {note}" for note in comparison.notes)]
     return console.file.getvalue() + "\n".join(lines)
 
 
 def comparison_markdown(comparison: Comparison) -> str:
-    """The table, the verdicts and the notes in Markdown."""
-    columns = _columns(comparison)
-    lines = [f"| {' | '.join(cells)} |" for cells in (columns, *_rows(comparison))]
-    lines.insert(1, f"|---|{'---:|' * (len(columns) - 1)}")
+    """The tables, the verdicts and the notes in Markdown."""
+    estimates = _markdown(_columns(comparison), _rows(comparison))
+    balance = _markdown(BALANCE_COLUMNS, _balance_rows(comparison))
     verdicts = [f"- {verdict}" for verdict in comparison.verdicts()]
     notes = [f"- Note: {note}" for note in comparison.notes]
-    return "\n".join([f"{_title(comparison)}:", "", *lines, "", *verdicts, *notes])
+    parts = [
+        f"{_title(comparison)}:",
+        *("", *estimates, "", f"{BALANCE_TITLE}:", "", *balance, ""),
+        *verdicts,
+        *notes,
+    ]
+    return "\n".join(parts)
+
+
+def _markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(cells)} |" for cells in (columns, *rows)]
+    lines.insert(1, f"|---|{'---:|' * (len(columns) - 1)}")
+    return lines
+
+
+def _balance_rows(comparison: Comparison) -> list[tuple[str, ...]]:
+    """What weights are balanced by first, and the features furthest off."""
+    first = [each for each in comparison.balance if each.covariate in NOT_FEATURES]
+    features = [each for each in comparison.balance if each.covariate not in NOT_FEATURES]
+    worst = sorted(features, key=lambda each: -abs(each.weighted))[:SHOWN_FEATURES]
+    return [
+        (
+            each.covariate,
+            f"{each.clicks:+.2f}",
+            f"{each.weighted:+.2f}",
+            f"{each.balanced:+.2f}",
+            f"{math.exp(each.spread):.2f}",
+        )
+        for each in (*first, *worst)
+    ]
 
 
 def _title(comparison: Comparison) -> str:
@@ -74,7 +131,8 @@ def _title(comparison: Comparison) -> str:
     seeds = "1 seed" if len(comparison.seeds) == 1 else f"{len(comparison.seeds)} seeds"
     return (
         f"Off-policy estimates ({comparison.estimator}) from {some.rows:,} held-out clicks of {seeds},"
-        f" effectively {some.ess:,.0f}, with {100 * comparison.level:g} % intervals"
+        f" effectively {some.ess:,.0f}: {100 * comparison.level:g} % intervals, and ranges for propensities"
+        f" whose odds are off by Γ = {_gamma(comparison.gamma)}"
     )
 
 
@@ -88,7 +146,14 @@ def _rows(comparison: Comparison) -> list[tuple[str, ...]]:
 
 
 def _cell(estimate: OffPolicyEstimate) -> str:
-    return f"{estimate.value:.4f} ({estimate.low:.4f} to {estimate.high:.4f})"
+    return (
+        f"{estimate.value:.4f} ({estimate.low:.4f} to {estimate.high:.4f})"
+        f" [{estimate.range_low:.3f} to {estimate.range_high:.3f}]"
+    )
+
+
+def _gamma(value: float) -> str:
+    return f"{value:g} and more" if value >= MOST_GAMMA else f"{value:.2f}"
 
 
 def _number(value: float) -> str:
