@@ -425,7 +425,7 @@ class TestModels:
 
     def test_models_are_compared_on_their_held_out_rows_seed_by_seed(self, data):
         models = {"naive": self.fit(data), "ips": self.fit(data, us.IPS)}
-        told = us.compare(models, data.train, propensity=data.truth.propensity, resamples=100)
+        told = us.compare(models, data.train, propensity=data.truth.propensity, p_min=0.01, resamples=100)
         rows = models["naive"].validation_rows(data.train)
         score = models["naive"].predict_each(data.train)
         p = np.maximum(data.truth.propensity[data.train.user, data.train.item], 0.01)

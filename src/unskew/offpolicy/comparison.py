@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from unskew.errors import ParameterError
 from unskew.log import Log
+from unskew.metrics.clip import Clip
 from unskew.offpolicy.covariates import PREDICTION, Balance
 from unskew.offpolicy.differences import Difference, differences
 from unskew.offpolicy.estimates import DEFAULT_SLATE, Judged, OffPolicyEstimate, judge
@@ -100,7 +101,7 @@ def compare(
     baseline: str | None = None,
     held_out: HeldOutRows = "validation",
     imputation: Any = None,
-    p_min: float = 0.01,
+    p_min: Clip = "auto",
     slate: int = DEFAULT_SLATE,
     gamma: float | None = None,
     resamples: int = 2000,

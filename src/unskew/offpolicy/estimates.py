@@ -13,6 +13,7 @@ from scipy.special import ndtri
 from unskew.debias.core.given import given_propensities
 from unskew.errors import DataError
 from unskew.log import Log
+from unskew.metrics.clip import Clip
 from unskew.offpolicy.balancing import Contribution, Weighted
 from unskew.offpolicy.contributions import contribution_of, statistic_of
 from unskew.offpolicy.covariates import Balance
@@ -111,7 +112,7 @@ def off_policy_estimates(
     metrics: Sequence[str] = DEFAULT_METRICS,
     held_out: HeldOutRows = "validation",
     imputation: Any = None,
-    p_min: float = 0.01,
+    p_min: Clip = "auto",
     slate: int = DEFAULT_SLATE,
     gamma: float | None = None,
     resamples: int = 1000,
@@ -161,7 +162,8 @@ def off_policy_estimates(
     imputation
         r̃ for ``"dr"``: a model, an array or one number; by default the model's own predictions.
     p_min
-        Propensities below are raised to it.
+        Propensities below are raised to it; ``"auto"`` takes the clip with the least estimated error of the
+        weights (:mod:`unskew.metrics.clip`), whatever the density.
     slate
         Items shown at random to each user in the test set that dcg@K and hits@K imagine.
     gamma
@@ -178,7 +180,7 @@ def off_policy_estimates(
     ...     data.truth.conversion, data.train, propensity=data.truth.propensity, held_out="all"
     ... )
     >>> print(told["nll"])
-    nll 0.4616 (95 % 0.4374 to 0.4857)
+    nll 0.4604 (95 % 0.4371 to 0.4837)
     """
     judged = judge(
         {"model": model},
@@ -207,7 +209,7 @@ def judge(
     metrics: Sequence[str],
     held_out: HeldOutRows,
     imputation: Any,
-    p_min: float,
+    p_min: Clip,
     slate: int,
     gamma: float | None,
     resamples: int,
