@@ -392,3 +392,14 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(folder, monkeypatch, 
     ) as told:
         us.load_model(folder)
     assert "damaged" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "told", ['[["prediction"]]', '["prediction"]', '[["prediction", 0, "tired"]]', "[1]"]
+)
+def test_a_collapse_that_cannot_be_is_told(folder, told):
+    config = (folder / "config.toml").read_text(encoding="utf-8")
+    changed, count = re.subn(r"(?m)^collapsed = .*$", f"collapsed = {told}", config)
+    assert count
+    (folder / "config.toml").write_text(changed, encoding="utf-8")
+    refused(folder, "config.toml", r"methods\.ips\.collapsed is ")

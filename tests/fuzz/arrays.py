@@ -55,7 +55,7 @@ def numbers(trial: Trial, rows: int) -> Any:
         "nothing": lambda: [None] * rows,
     }
     names = list(odd)
-    return odd[trial.pick(names[:6] * 4 + names)]()
+    return odd[trial.pick(names[:6] * 8 + names)]()
 
 
 def labels(trial: Trial, rows: int) -> Any:
@@ -82,7 +82,7 @@ def labels(trial: Trial, rows: int) -> Any:
         "none": lambda: None,
     }
     names = list(odd)
-    return odd[trial.pick(names[:5] * 4 + names)]()
+    return odd[trial.pick(names[:5] * 12 + names)]()
 
 
 def ids(trial: Trial, rows: int) -> Any:
@@ -111,7 +111,7 @@ def ids(trial: Trial, rows: int) -> Any:
         "records": lambda: [{"a": 1}] * rows,
     }
     names = list(odd)
-    return odd[trial.pick(names[:4] * 4 + names)]()
+    return odd[trial.pick(names[:2] * 20 + names)]()
 
 
 def _readonly(values: np.ndarray) -> np.ndarray:

@@ -85,20 +85,25 @@ def options(trial: Trial) -> None:
     # Names as they are on disk may be anything that was asked for.
     outputs = [
         *MAY_WRITE,
-        *(
-            each
-            for each in named
-            if each and not set("\0/") & set(each) and each not in (*KEPT, *READ.get(verb, ()))
-        ),
+        *(each for each in named if _can_be(each) and each not in READ.get(verb, ())),
     ]
     trial.cli(
         arguments, outputs=outputs, codes=(2,) if verb in TRAINING and "--help" not in arguments else None
     )
 
 
-READ = {"audit": ("log.csv",), "weights": ("log.csv",), "score": ("pairs.csv", "run")}
-KEPT = ("run", ".", "..")
-"""What a verb reads, and what none may change; a file that it does not read may be told to be replaced."""
+READ = {
+    "audit": ("log.csv",),
+    "weights": ("log.csv",),
+    "score": ("pairs.csv", "run", "run/config.toml"),
+    **dict.fromkeys(("export", "compare"), ("run", "run/config.toml")),
+}
+"""What a verb reads, and may not change; a file that it does not read may be told to be replaced."""
+
+
+def _can_be(name: str) -> bool:
+    """Whether a name can be that of a file in the folder of the case."""
+    return bool(name) and "\0" not in name and name not in (".", "..")
 
 
 def _changed(trial: Trial, verb: str, arguments: list[str]) -> list[str]:

@@ -16,7 +16,7 @@ from unskew.debias.core.trained import untrained
 from unskew.debias.table import METHODS
 from unskew.errors import RunFolderError
 from unskew.files import CONFIG
-from unskew.metrics.collapse import Collapsed
+from unskew.metrics.collapse import REMEDIES, Collapsed
 from unskew.saved import (
     SavedFolder,
     named,
@@ -86,7 +86,7 @@ def load_model(
     model = _restored(saved, *at)
     model.seeds_ = saved.seeds(*at, "seeds")
     model.split_ = _split(saved, *at) if "split" in methods[key] else None
-    model.collapsed_ = tuple(Collapsed(*each) for each in saved.told(*at, "collapsed", kind=list))
+    model.collapsed_ = _collapsed(saved, *at)
     model.device_ = resolve_device(device)
     saved.check_shapes(
         lambda n_users, n_items: {
@@ -112,6 +112,15 @@ def _restored(saved: SavedFolder, *at: str) -> Debiaser:
             remedy="give the file that registers it by --with (in Python: import it first)",
         )
     return saved.restored(METHODS[name], *at, "params")
+
+
+def _collapsed(saved: SavedFolder, *at: str) -> tuple[Collapsed, ...]:
+    told = saved.told(*at, "collapsed", kind=list)
+    for each in told:
+        kinds = [type(value) for value in each] if isinstance(each, list) else []
+        if kinds != [str, int, str] or each[2] not in REMEDIES:
+            raise saved.damaged(CONFIG, f"{'.'.join(at)}.collapsed is {told!r}")
+    return tuple(Collapsed(*each) for each in told)
 
 
 def _split_table(split: Split) -> dict[str, Any]:
