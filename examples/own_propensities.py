@@ -9,10 +9,10 @@ random = np.random.default_rng(0)
 on_top = random.random(20_000) < 0.25  # a better place: clicked and bought more often, whatever the item
 p = np.where(on_top, 0.5, 0.1)  # what your own model says about each impression
 clicked = (random.random(20_000) < p).astype(int)
-bought = random.random(20_000) < np.where(on_top, 0.6, 0.2)
+user, item = random.integers(60, size=20_000), random.integers(40, size=20_000)
+bought = random.random(20_000) < np.where(on_top, 0.6, 0.2) * (0.5 + item / 40)  # some items sell better
 known = np.where(clicked == 1, bought, np.nan)  # known only where it was clicked
-ids = {"uid": random.integers(60, size=20_000), "iid": random.integers(40, size=20_000)}
-shown = pa.table({**ids, "p": p, "clicked": clicked, "bought": known})  # or a data frame of yours
+shown = pa.table({"uid": user, "iid": item, "p": p, "clicked": clicked, "bought": known})  # or a data frame of yours
 
 names = {"user": "uid", "item": "iid", "click": "clicked", "conversion": "bought"}
 log = us.Log.from_frame(shown, **names, keep=("p",), space="impressions")

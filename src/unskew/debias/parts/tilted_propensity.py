@@ -51,8 +51,9 @@ class TiltedPropensity(FullSpace):
         return {"propensity": self.shift_learning_rate}
 
     def weight_decays(self) -> dict[str, float]:
-        """Shift and tilt do not decay."""
-        return {"propensity": 0.0}
+        """Shift and tilt do not decay, nor by default the imputer, whose squared loss is flat."""
+        imputer = {"imputation": 0.0} if self.weight_decay == "auto" else {}
+        return {"propensity": 0.0, **imputer}
 
     def find_centre(self, setting: Setting) -> None:
         """Σ_O ê/p̃ ÷ Σ_O 1/p̃ for the Ē of the tilt: any constant will do there, s makes up for it."""
