@@ -12,7 +12,9 @@ clicked = (random.random(20_000) < p).astype(int)
 user, item = random.integers(60, size=20_000), random.integers(40, size=20_000)
 bought = random.random(20_000) < np.where(on_top, 0.6, 0.2) * (0.5 + item / 40)  # some items sell better
 known = np.where(clicked == 1, bought, np.nan)  # known only where it was clicked
-shown = pa.table({"uid": user, "iid": item, "p": p, "clicked": clicked, "bought": known})  # or a data frame of yours
+shown = pa.table(
+    {"uid": user, "iid": item, "p": p, "clicked": clicked, "bought": known}
+)  # or a data frame of yours
 
 names = {"user": "uid", "item": "iid", "click": "clicked", "conversion": "bought"}
 log = us.Log.from_frame(shown, **names, keep=("p",), space="impressions")

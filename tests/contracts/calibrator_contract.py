@@ -189,7 +189,7 @@ class CalibratorContract:
         saved = calibrator.fit(*skewed_rows(500)).to_dict()
         with pytest.raises(RunFolderError, match="format 99"):
             calibrator_from_dict(saved | {"version": 99})
-        with pytest.raises(RunFolderError, match="incomplete"):
+        with pytest.raises(RunFolderError, match="damaged"):
             calibrator_from_dict(saved | {"learned": {}})
         with pytest.raises(RunFolderError, match="not a saved"):
             type(calibrator).from_dict(saved | {"calibrator": "other"})

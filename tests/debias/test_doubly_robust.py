@@ -17,6 +17,7 @@ from unskew.debias.parts.doubly_robust import DoublyRobust
 from unskew.debias.parts.imputation import FORMS
 from unskew.debias.parts.imputation_weights import bias_weight, inverse_weight, variance_weight
 from unskew.debias.parts.joint_learning import JointLearning
+from unskew.errors import CollapseWarning
 from unskew.training import cross_entropy
 
 USERS, ITEMS, SEEDS = 7, 9, (3, 4)
@@ -442,6 +443,7 @@ def test_far_targets_are_told_once_and_never_at_the_default_clip() -> None:
     assert len([each for each in told if "beyond ±20" in str(each.message)]) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", CollapseWarning)
         tiny(DRJL, epochs=2, imp_loss="ce").fit(log, propensity=np.full(len(log), 0.02))
         tiny(DRJL, p_min=1e-5, target_clip=3.0, epochs=2, imp_loss="ce").fit(log, propensity=small)
 

@@ -49,7 +49,7 @@ def test_a_file_says_everything_in_short_or_in_full(tmp_path):
 def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
     own, told = read_grid(SMALL), read_grid({**SMALL, "p_min": 0.2})
     made = [g.methods[1].make(g.settings, g.backbone, g.p_min, 0.1).p_min for g in (own, told)]
-    assert made == [0.01, 0.2]
+    assert made == ["auto", 0.2]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
             r"datasets\[0\]: no dataset is called 'cot'. To fix: use one of synthetic, coat",
         ),
         ({"datasets": []}, "datasets: List should have at least 1 item"),
-        ({"seeds": 0}, "seeds must be a positive count"),
+        ({"seeds": 0}, "seeds must be from 1 to 10,000"),
         ({"seeds": [1, 1]}, "distinct"),
         ({"protocol": "mine"}, "protocol: Input should be 'honest' or 'paper'"),
         ({"calibrators": ["plat"]}, r"calibrators\[0\]: there is no calibrator 'plat'"),
@@ -130,7 +130,7 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
         ),
         (
             {"methods": [{"method": "ips", "params": {"p_min": "a"}}]},
-            r"methods\[0\]: IPS: p_min must be a num",
+            r"methods\[0\]: p_min must be 'auto' or a num",
         ),
         (
             {"methods": [{"method": "ips", "params": {"backbone": "mf"}}]},
@@ -145,7 +145,7 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
         ({"tune": {"values": {"learning_rate": ["a"]}}}, "Naive: learning_rate must be a number, not 'a'"),
         ({"tune": {"values": {"backbone__dim": [4, "a"]}}}, "NeuMF: dim must be a whole number, not 'a'"),
         ({"tune": {"values": {"speed": [1]}}}, "Naive has no parameter 'speed'"),
-        ({"p_min": 2.0}, "p_min: Input should be less than 1"),
+        ({"p_min": 2.0}, "p_min must be 'auto' or a number in"),
         (
             {"tune": {"values": {"batch_size": [1]}, "methods": ["mrdr"]}},
             "no method of this grid is called 'mrdr'",

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StrictInt, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, ValidationError, model_validator
 
 from unskew.debias import METHODS, make_method
 from unskew.errors import ParameterError
 from unskew.evaluation import CUTOFFS
-from unskew.metrics.clip import Clip
+from unskew.metrics.clip import Clip, require_clip
 from unskew.seeds import as_seeds
 from unskew.study.grid_entries import (
     BackboneEntry,
@@ -52,6 +52,12 @@ MOST_SEEDS = 1 << 31
 """More is a slip: a list of so many seeds would not fit into memory."""
 LONGEST_NAME = 100
 """Of a study, which is a folder's too."""
+
+
+def _clip(told: Any) -> Any:
+    if told is not None:
+        made_or_told(lambda: require_clip(told), "p_min")
+    return told
 
 
 def _name(told: Any) -> Any:
@@ -93,7 +99,7 @@ class Grid(Table):
     backbone: Annotated[BackboneEntry, word_for("name")] = Field(default_factory=BackboneEntry)
     crossfit: StrictInt = Field(default=DEFAULT_FOLDS, ge=0)
     propensity_epochs: StrictInt | None = Field(default=None, ge=1)
-    p_min: Literal["auto"] | Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    p_min: Annotated[Clip | Any, AfterValidator(_clip)] = None
     baseline: str = "naive"
     metrics: list[str] | None = Field(default=None, min_length=1)
     most_replicas: StrictInt | None = Field(default=None, ge=1)

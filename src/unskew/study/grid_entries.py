@@ -13,7 +13,7 @@ from unskew.datasets import DATASETS, Dataset, load
 from unskew.debias import METHODS, Debiaser, make_method
 from unskew.errors import UnskewError
 from unskew.estimator import Estimator, require_types
-from unskew.metrics.clip import Clip
+from unskew.metrics.clip import Clip, require_clip
 from unskew.propensity import Propensity, make_uncertainty
 from unskew.study.protocol import ProtocolName, ProtocolSettings
 
@@ -42,6 +42,8 @@ def made_or_told(make: Any, name: str) -> Any:
 def of_right_types(estimator: Estimator, **params: Any) -> Estimator:
     """An estimator with other parameters, whose types are right; the ranges are checked before it runs."""
     require_types(estimator.set_params(**params), choices=False)
+    if hasattr(estimator, "p_min"):
+        require_clip(estimator.p_min)
     return estimator
 
 
