@@ -98,6 +98,9 @@ def test_missing_values_and_values_beyond_the_limit_are_segments_too() -> None:
         pa.array([3, 3, None]),
         pa.array([True, True, None]),
         pa.array(["x", "x", None]).dictionary_encode(),
+        pa.array(["x", "x", None], pa.string_view()),
+        pa.array([b"x", b"x", None], pa.binary_view()),
+        pa.array(["x", "x", None], pa.large_string()),
         pa.array([pa.scalar(0).cast(pa.timestamp("s")).as_py()] * 2 + [None], pa.timestamp("s")),
     ],
 )

@@ -130,7 +130,13 @@ class SegmentTable:
             found = np.where(np.isnan(found), size, found).astype(np.int64)
         # A dictionary may name many values that no row has: they get no table, which others may need.
         used = np.flatnonzero(np.bincount(found, minlength=size + 1))
-        names = encoded.dictionary.take(pa.array(used[used < size])).to_pylist()
+        dictionary = encoded.dictionary
+        # Arrow cannot take rows of views.
+        if pa.types.is_string_view(dictionary.type):
+            dictionary = dictionary.cast(pa.large_string())
+        elif pa.types.is_binary_view(dictionary.type):
+            dictionary = dictionary.cast(pa.large_binary())
+        names = dictionary.take(pa.array(used[used < size])).to_pylist()
         names += [None] * (len(used) - len(names))
         lookup = np.zeros(size + 1, dtype=np.int64)
         lookup[used] = [self._code_of(MISSING if name is None else str(name)) for name in names]
