@@ -126,6 +126,17 @@ class TestWholeFolder:
             (beside / "config.toml").write_text(OURS)
         assert {path.name for path in tmp_path.iterdir()} == {"run"}
 
+    def test_files_written_into_it_wait_for_nobody(self, tmp_path, monkeypatch):
+        def wait(seconds):
+            raise AssertionError("it waits for its own lock")
+
+        monkeypatch.setattr("time.sleep", wait)
+        with whole_folder(tmp_path / "run", overwrite=False) as beside:
+            write_json(beside / "metrics.json", {})
+            with whole_folder(beside / "deep", overwrite=False) as deeper:
+                write_json(deeper / "metrics.json", {})
+        assert (tmp_path / "run" / "deep" / "metrics.json").is_file()
+
     def test_without_locks_the_number_of_the_process_tells(self, tmp_path, monkeypatch):
         dead = subprocess.Popen([sys.executable, "-c", ""])
         dead.wait()

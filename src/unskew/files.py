@@ -22,6 +22,7 @@ from typing import Any
 from unskew.errors import RunFolderError
 from unskew.manifest import MANIFEST
 from unskew.moving import (
+    OURS,
     Lock,
     descriptor_of,
     exchange,
@@ -381,8 +382,10 @@ def _beside(target: Path, make: Callable[[Path], object]) -> Iterator[Path]:
         with locked(target.parent):
             make(beside)
             lock.take()
+        OURS.add(beside)
         yield beside
     finally:
+        OURS.discard(beside)
         _remove(beside)
         lock.close()
 

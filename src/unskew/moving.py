@@ -95,6 +95,10 @@ def _libc_renameat2() -> Any:
     return call
 
 
+OURS: set[Path] = set()
+"""What this process writes and has locked: to ask for it again would be to wait for oneself."""
+
+
 class Lock:
     """A lock on a file or a folder, held until it is closed or the process ends, however it ends.
 
@@ -103,7 +107,6 @@ class Lock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.held = False
         self._descriptor: int | None = None
 
     def take(self, *, seconds: float = 0.0) -> bool | None:
@@ -118,7 +121,6 @@ class Lock:
             while True:
                 try:
                     fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    self.held = True
                     return True
                 except BlockingIOError:
                     if time.monotonic() >= ends:
@@ -133,12 +135,15 @@ class Lock:
         """Give it back."""
         if self._descriptor is not None:
             os.close(self._descriptor)
-        self._descriptor, self.held = None, False
+        self._descriptor = None
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[bool]:
     """A folder for this process alone among those that ask; False where it could not be had."""
+    if folder in OURS:
+        yield True
+        return
     lock = Lock(folder)
     try:
         yield bool(lock.take(seconds=LOCK_SECONDS))
