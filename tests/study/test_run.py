@@ -274,8 +274,10 @@ class TestFolder:
         p = result.propensity.predict(log)
         np.testing.assert_allclose(table["propensity"], p)
         np.testing.assert_allclose(table["propensity_raw"], result.propensity.predict(log, calibrated=False))
-        np.testing.assert_allclose(table["weight"], 1 / np.maximum(p, 0.01))
-        np.testing.assert_array_equal(table["clipped"], p < 0.01)
+        clip = result.metrics["p_min"]
+        assert 0.0 < clip < 0.1
+        np.testing.assert_allclose(table["weight"], 1 / np.maximum(p, clip))
+        np.testing.assert_array_equal(table["clipped"], p < clip)
 
     def test_models_and_propensity_come_back(self, folder, result):
         log = result.dataset.test
