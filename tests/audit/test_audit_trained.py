@@ -34,7 +34,7 @@ def test_clicked_pairs_alone_are_weighted_over_the_matrix(tmp_path: Path) -> Non
     table = pq.read_table(tmp_path / "out.parquet")
     assert table.select(twice.column_names).equals(twice)
     p, weight, fold = (table[name].to_numpy() for name in ("propensity_calibrated", "weight", "fold"))
-    np.testing.assert_array_equal(weight, 1 / np.maximum(p, 0.01))
+    np.testing.assert_array_equal(weight, 1 / np.maximum(p, result.p_min))
     assert set(fold.tolist()) == {0, 1}
     assert (p[0], fold[0]) == (p[-1], fold[-1]), "a pair that is listed twice is one cell"
     assert result.raw.rows == USERS * ITEMS, "the population is every pair"

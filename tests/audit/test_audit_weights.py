@@ -192,7 +192,7 @@ def test_targets_that_cannot_be_written_are_refused_before_the_work(log_file: Pa
         write_weights(log_file, tmp_path / "out.csv", **options)
     with pytest.raises(RunFolderError, match="exists already"):
         write_weights(log_file, log_file, **options)
-    with pytest.raises(ParameterError, match="p_min must be between 0 and 1, not 0"):
+    with pytest.raises(ParameterError, match=r"p_min must be 'auto' or a number in \(0, 1\), not 0"):
         write_weights(log_file, tmp_path / "out.parquet", p_min=0, **options)
     assert [path.name for path in tmp_path.iterdir()] == ["log.parquet"]
 

@@ -182,7 +182,13 @@ def test_with_true_propensities_shift_and_tilt_stay_near_zero():
     """The square of a batch's imbalance had raised the shift to 0.5 here: every weight down by 40 %."""
     data = us.load("synthetic", n_users=500, n_items=300, density=0.05, seed=2)
     method = StableDR(
-        backbone=us.MF(dim=4), learning_rate=0.003, epochs=20, batch_size=512, patience=None, p_min=1e-4
+        backbone=us.MF(dim=4),
+        learning_rate=0.003,
+        epochs=20,
+        batch_size=512,
+        patience=None,
+        p_min=1e-4,
+        weight_decay=1e-4,
     )
     method.fit(data.train, propensity=data.truth.propensity, seeds=3)
     shift, tilt = (method.networks_["propensity"].offset[n].detach().numpy() for n in ("shift", "tilt"))

@@ -41,8 +41,8 @@ def test_a_propensity_refuses_them(log, params, message):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"p_min": None}, "IPS: p_min must be a number, not None"),
-        ({"p_min": "a"}, "IPS: p_min must be a number, not 'a'"),
+        ({"p_min": None}, "IPS: p_min must be a number or 'auto', not None"),
+        ({"p_min": "a"}, "p_min must be 'auto' or a number in"),
         ({"backbone": "mf"}, r"IPS: backbone must be a Backbone object.*give MF\(\)"),
         ({"patience": 0.5}, "patience must be a whole number or None"),
     ],
