@@ -32,10 +32,8 @@ def test_a_count_or_the_seeds_themselves(seeds):
 
 @pytest.mark.parametrize("seeds", [0, -2, [], [1, 1], [-1], range(0), "a", None, 1.5, [1.5], True, ["a"]])
 def test_what_is_no_seed_is_told(seeds):
-    with pytest.raises(
-        ParameterError,
-        match="seeds must be (a positive count or distinct non-negative numbers|from 1 to 10,000)",
-    ):
+    told = "seeds must be (a positive count or distinct non-negative|from 1 to 10,000)"
+    with pytest.raises(ParameterError, match=told):
         as_seeds(seeds)
 
 
