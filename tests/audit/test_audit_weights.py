@@ -15,8 +15,10 @@ import pytest
 from unskew import tables
 from unskew.audit import stream as stream_module
 from unskew.audit import write_weights
+from unskew.audit.weights import prepared, write_with
 from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.metrics import wce
+from unskew.progress import SILENT
 
 ADDED = ["propensity_calibrated", "weight", "fold", "clipped"]
 
@@ -239,3 +241,17 @@ def test_one_column_in_two_roles_is_refused(log_file: Path, tmp_path: Path, role
     columns = {"score": "p", "outcome": "clicked"} | roles
     with pytest.raises(ParameterError, match="score, outcome and sample_weight must be three columns"):
         write_weights(log_file, tmp_path / "out.parquet", **columns)
+
+
+def test_a_column_that_parquet_cannot_hold_is_told_and_nothing_is_left(tmp_path: Path) -> None:
+    path, out = tmp_path / "log.parquet", tmp_path / "out.parquet"
+    pq.write_table(pa.table({"p": [0.5, 0.2], "o": [0, 1], "n": pa.nulls(2)}), path)
+    target, files, schema = prepared(path, out, p_min=0.01, overwrite=False, numbers=["p", "o"], outcome="o")
+    schema = schema.set(2, pa.field("n", pa.null(), nullable=False))
+
+    def assign(batch: Any) -> Any:
+        return np.full(2, 0.5), np.zeros(2, dtype=np.int8)
+
+    with pytest.raises(DataError, match=r"log\.parquet: cannot be written as Parquet: .*To fix: leave out"):
+        write_with(files, target, schema, assign, p_min=0.01, numbers=["p", "o"], progress=SILENT)
+    assert [each.name for each in tmp_path.iterdir()] == ["log.parquet"]

@@ -231,24 +231,31 @@ def write_with(
     """Write the rows of the files with the added columns; gives their number."""
     tracker = progress.task("writing", 100)
     told = rows = 0
-    with (
-        whole_file(target) as beside,
-        pa.parquet.ParquetWriter(beside, _extended(schema)) as writer,
-    ):
-        for batch in stream(files, columns=None, numbers=numbers):
-            propensity, fold = assign(batch)
-            added = (propensity, 1 / np.maximum(propensity, p_min), fold, propensity < p_min)
-            kept = [
-                column if column.type == field.type else column.cast(field.type)
-                for field, column in zip(schema, batch.record.select(schema.names).columns, strict=True)
-            ]
-            columns = kept + [
-                pa.array(values, type=field.type) for field, values in zip(ADDED, added, strict=True)
-            ]
-            writer.write_batch(pa.record_batch(columns, schema=_extended(schema)))
-            rows += batch.record.num_rows
-            tracker.advance(int(100 * batch.done) - told)
-            told = int(100 * batch.done)
+    try:
+        with (
+            whole_file(target) as beside,
+            pa.parquet.ParquetWriter(beside, _extended(schema)) as writer,
+        ):
+            for batch in stream(files, columns=None, numbers=numbers):
+                propensity, fold = assign(batch)
+                added = (propensity, 1 / np.maximum(propensity, p_min), fold, propensity < p_min)
+                kept = [
+                    column if column.type == field.type else column.cast(field.type)
+                    for field, column in zip(schema, batch.record.select(schema.names).columns, strict=True)
+                ]
+                columns = kept + [
+                    pa.array(values, type=field.type) for field, values in zip(ADDED, added, strict=True)
+                ]
+                writer.write_batch(pa.record_batch(columns, schema=_extended(schema)))
+                rows += batch.record.num_rows
+                tracker.advance(int(100 * batch.done) - told)
+                told = int(100 * batch.done)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise DataError(
+            f"cannot be written as Parquet: {error}",
+            where=str(files[0]),
+            remedy="leave out the column, or write it with another type",
+        ) from error
     tracker.finish()
     return rows
 
