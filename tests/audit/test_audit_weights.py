@@ -247,7 +247,7 @@ def test_a_column_that_parquet_cannot_hold_is_told_and_nothing_is_left(tmp_path:
     path, out = tmp_path / "log.parquet", tmp_path / "out.parquet"
     pq.write_table(pa.table({"p": [0.5, 0.2], "o": [0, 1], "n": pa.nulls(2)}), path)
     target, files, schema = prepared(path, out, p_min=0.01, overwrite=False, numbers=["p", "o"], outcome="o")
-    schema = schema.set(2, pa.field("n", pa.null(), nullable=False))
+    schema = schema.set(2, pa.field("n", pa.month_day_nano_interval()))
 
     def assign(batch: Any) -> Any:
         return np.full(2, 0.5), np.zeros(2, dtype=np.int8)
