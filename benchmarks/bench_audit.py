@@ -47,9 +47,9 @@ def child(path: str, repeats: int) -> dict[str, float]:
     from unskew.audit import audit
     from unskew.audit.audit import FOLDS
     from unskew.audit.audit import read as read_sketches
-    from unskew.audit.stream import Roles
+    from unskew.io.stream import Roles
+    from unskew.io.tables import expand_paths
     from unskew.report.audit_report import render_audit_report
-    from unskew.tables import expand_paths
 
     started = _resident()
     result = audit(path, score="p", outcome="clicked")

@@ -13,29 +13,15 @@ import unskew
 SOURCE = Path(unskew.__file__).parent
 
 LAYERS = (
-    (
-        "errors",
-        "vocabulary",
-        "columns",
-        "log",
-        "estimator",
-        "seeds",
-        "files",
-        "manifest",
-        "moving",
-        "progress",
-        "tables",
-        "compiled",
-        "toml_text",
-        "plain_text",
-        "masked",
-    ),
+    ("errors", "io", "log", "estimator", "seeds", "progress", "compiled"),
     ("metrics", "calibration", "theory", "datasets"),
     ("backbones",),
     ("training",),
-    ("saved",),
     ("propensity", "debias"),
-    ("audit", "evaluation", "export", "offpolicy", "study", "report"),
+    ("audit", "evaluation", "export", "offpolicy", "report"),
+    ("run",),
+    ("study",),
+    ("reproduce",),
     ("cli",),
 )
 """From the bottom up; each may import its own layer and those below."""

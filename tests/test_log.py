@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unskew.errors import DataError, ParameterError, UnskewError
+from unskew.io.vocabulary import Vocabulary
 from unskew.log import Features, Log
-from unskew.vocabulary import Vocabulary
 
 NULL = None
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from unskew.errors import UnskewError
     from unskew.evaluation import evaluate
     from unskew.export import export_onnx
+    from unskew.io.vocabulary import Vocabulary
     from unskew.log import Features, Log
     from unskew.metrics import CalibrationSketch
     from unskew.offpolicy import Comparison, OffPolicyEstimate, compare, compare_run, off_policy_estimates
@@ -63,8 +64,7 @@ if TYPE_CHECKING:
         SklearnPropensity,
         load_propensity,
     )
-    from unskew.study import RunConfig, run_job
-    from unskew.vocabulary import Vocabulary
+    from unskew.run.job import RunConfig, run_job
 
 _HOME = {
     "unskew.backbones": ("MF", "Custom", "NeuMF"),
@@ -125,8 +125,8 @@ _HOME = {
         "SklearnPropensity",
         "load_propensity",
     ),
-    "unskew.study": ("RunConfig", "run_job"),
-    "unskew.vocabulary": ("Vocabulary",),
+    "unskew.run.job": ("RunConfig", "run_job"),
+    "unskew.io.vocabulary": ("Vocabulary",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unskew.plain_text import plain
+from unskew.io.plain_text import plain
 
 
 class UnskewError(ValueError):
@@ -19,8 +19,8 @@ class UnskewError(ValueError):
 
     Notes
     -----
-    All three are shown as :func:`unskew.plain_text.plain` gives them: names and values of the user's are in
-    them, and may hold line breaks, terminal escapes or a megabyte.
+    All three are shown as :func:`unskew.io.plain_text.plain` gives them: names and values of the user's are
+    in them, and may hold line breaks, terminal escapes or a megabyte.
 
     Examples
     --------

@@ -13,7 +13,7 @@ import pytest
 
 from unskew.audit import audit
 from unskew.errors import DataError, ParameterError
-from unskew.files import write_json
+from unskew.io.files import write_json
 from unskew.metrics import auc, brier, ece, mean_outcome_over_score, nll, wce
 
 

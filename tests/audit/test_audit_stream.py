@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unskew import tables
 from unskew.audit import audit
-from unskew.audit import stream as stream_module
 from unskew.audit.folds import BLOCK_ROWS, FoldSketches, deal, fold_of_rows
-from unskew.audit.stream import Roles, number_columns, stream
 from unskew.errors import DataError, ParameterError
+from unskew.io import stream as stream_module
+from unskew.io import tables
+from unskew.io.stream import Roles, number_columns, stream
+from unskew.io.tables import expand_paths
 from unskew.metrics import CalibrationSketch
-from unskew.tables import expand_paths
 
 ROLES = Roles("p", "clicked")
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from unskew import tables
-from unskew.audit import stream as stream_module
 from unskew.audit import write_weights
 from unskew.audit.weights import prepared, write_with
 from unskew.errors import DataError, ParameterError, RunFolderError
+from unskew.io import stream as stream_module
+from unskew.io import tables
 from unskew.metrics import wce
 from unskew.progress import SILENT
 

@@ -12,7 +12,7 @@ import pytest
 import unskew as us
 from unskew.cli import main
 from unskew.errors import RunFolderError
-from unskew.manifest import write_manifest
+from unskew.io.manifest import write_manifest
 
 QUICK = ["--backbone", "mf", "--seeds", "2", "--propensity-epochs", "2", "--device", "cpu"]
 

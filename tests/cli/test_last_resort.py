@@ -185,7 +185,7 @@ def test_an_interrupt_of_reproduce_tells_where_the_finished_parts_are(monkeypatc
         config.out.mkdir()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("unskew.study.paper_tables.reproduce.reproduce", stop)
+    monkeypatch.setattr("unskew.reproduce.reproduce.reproduce", stop)
     with pytest.raises(SystemExit, match="130"):
         main(["reproduce", "table-ece", "--data", "synthetic", "--out", "out"])
     assert "interrupted; what was finished is in out. Give the same command" in capsys.readouterr().err

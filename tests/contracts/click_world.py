@@ -13,7 +13,7 @@ from unskew.debias.core.given import given_propensities
 from unskew.debias.core.held_out import HeldOut
 from unskew.debias.core.observed import Observed
 from unskew.debias.core.setting import FLOOR, Setting
-from unskew.vocabulary import Vocabulary
+from unskew.io.vocabulary import Vocabulary
 
 USERS, ITEMS, SEEDS = 12, 15, (3, 4)
 LEAST = 1e-6

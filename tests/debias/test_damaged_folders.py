@@ -24,10 +24,10 @@ from unskew.backbones import BatchEnsemble
 from unskew.debias import METHODS
 from unskew.debias.core.storage import write_models
 from unskew.errors import NotFittedError, RunFolderError
-from unskew.manifest import FOR_PEOPLE, MANIFEST, write_manifest
+from unskew.io.manifest import FOR_PEOPLE, MANIFEST, write_manifest
 from unskew.offpolicy.run_folder import compare_run
 from unskew.propensity.storage import save_propensity, write_propensity
-from unskew.saved import write_config
+from unskew.training.saved import write_config
 
 
 @pytest.fixture(scope="module")
@@ -381,7 +381,7 @@ def test_networks_have_the_same_shapes_where_nothing_is_held(backbone, members):
     assert all(value.is_meta for value in shapes.values())
 
 
-@pytest.mark.parametrize("where", ["unskew.manifest._digest", "pathlib.Path.read_text"])
+@pytest.mark.parametrize("where", ["unskew.io.manifest._digest", "pathlib.Path.read_text"])
 def test_a_file_that_may_not_be_read_is_not_called_damaged(folder, monkeypatch, where):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")

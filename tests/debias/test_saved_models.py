@@ -7,7 +7,7 @@ import pytest
 
 import unskew as us
 from unskew.errors import RunFolderError
-from unskew.manifest import write_manifest
+from unskew.io.manifest import write_manifest
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ import unskew.metrics as metrics
 from fuzz.odd import TEXTS
 from fuzz.trial import Trial
 from unskew.calibration import CALIBRATORS, make_calibrator
+from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log
 from unskew.metrics import CalibrationSketch
-from unskew.vocabulary import Vocabulary
 
 
 def numbers(trial: Trial, rows: int) -> Any:

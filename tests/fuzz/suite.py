@@ -20,9 +20,9 @@ from fuzz import arrays, commands, documents, same, tables
 from fuzz.trial import SECONDS, Trial
 from unskew.debias.core.storage import write_models
 from unskew.errors import CollapseWarning
-from unskew.files import write_json
+from unskew.io.files import write_json
 from unskew.propensity.storage import write_propensity
-from unskew.saved import sealed_folder, write_config
+from unskew.training.saved import sealed_folder, write_config
 
 WEIGHTED: dict[str, tuple[Callable[[Trial], None], int]] = {
     "tables": (tables.audit_or_weights, 30),

@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.naive_bayes import GaussianNB
 
 import unskew as us
-from unskew.vocabulary import Vocabulary
+from unskew.io.vocabulary import Vocabulary
 
 ROWS = 1500
 

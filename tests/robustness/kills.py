@@ -100,15 +100,15 @@ def check_each_step(
 
 
 def files(scenario: str, folder: Path) -> dict[str, int]:
-    """The primitives of ``unskew.files``, without anything else."""
-    import unskew.files
-    import unskew.moving
-    from unskew.files import check_new_file, check_target, whole_file, whole_folder
+    """The primitives of ``unskew.io.files``, without anything else."""
+    import unskew.io.files
+    import unskew.io.moving
+    from unskew.io.files import check_new_file, check_target, whole_file, whole_folder
 
     what, existing, system = scenario.split("-")
     if system == "plain":
-        unskew.files.exchange = lambda *_: False
-        unskew.moving._libc_renameat2 = lambda: None
+        unskew.io.files.exchange = lambda *_: False
+        unskew.io.moving._libc_renameat2 = lambda: None
     place = folder / "place"
     old = None
     config = b'unskew = "1"\nformat = 2\n'
@@ -189,16 +189,16 @@ def verb(scenario: str, folder: Path) -> dict[str, int]:
 
     if scenario == "run":
         # What is trained is the same each time: once is enough.
-        import unskew.study.run
+        import unskew.run.job
 
-        train, trained = unskew.study.run.run_job, []
+        train, trained = unskew.run.job.run_job, []
 
         def train_once(*given: Any) -> Any:
             if not trained:
                 trained.append(train(*given))
             return trained[0]
 
-        unskew.study.run.run_job = train_once
+        unskew.run.job.run_job = train_once
     assert work() == 0
     new = content(place)
     old = {**new, "report.html": b"old"} if isinstance(new, dict) else b"old"

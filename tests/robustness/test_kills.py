@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
-from unskew.files import AUDIT, RUN
+from unskew.io.files import AUDIT, RUN
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and rights as on POSIX")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log
-from unskew.vocabulary import Vocabulary
 
 N_USERS, N_ITEMS = 40, 30
 

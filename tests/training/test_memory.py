@@ -8,9 +8,9 @@ import torch
 
 import unskew as us
 from unskew.errors import TrainingError
+from unskew.io.vocabulary import Vocabulary
 from unskew.training import History, in_groups, join_histories, loop, memory
 from unskew.training.memory import available_memory, parameters_of, replicas_at_once
-from unskew.vocabulary import Vocabulary
 
 
 def limited_to(most: int, seen: list[int] | None = None):

@@ -8,8 +8,8 @@ import torch
 from scipy import stats
 
 import unskew as us
+from unskew.io.vocabulary import Vocabulary
 from unskew.training import Population, population
-from unskew.vocabulary import Vocabulary
 
 CPU = torch.device("cpu")
 SEEDS = (2, 5, 2**62)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log
 from unskew.training import (
     ClicksAndNegatives,
@@ -20,7 +21,6 @@ from unskew.training import (
     samplers,
 )
 from unskew.training.draws import batches
-from unskew.vocabulary import Vocabulary
 
 CPU = torch.device("cpu")
 SEEDS = (2, 5, 11)

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from unskew.audit.stream import Batch, located, number_columns, stream
 from unskew.audit.verdict import counted, percent, round_up, short
 from unskew.errors import DataError
 from unskew.estimator import require
+from unskew.io.stream import Batch, located, number_columns, stream
+from unskew.io.tables import Paths, expand_paths
 from unskew.metrics._limits import SMALLEST
 from unskew.metrics.judgement import DETECTED_ERROR, LEAST_POWER, TOLERANCES_DETECTED
 from unskew.progress import SILENT, Progress
-from unskew.tables import Paths, expand_paths
 
 DEFAULT_TOLERANCE = 0.05
 DEFAULT_SIGNIFICANCE = 0.01

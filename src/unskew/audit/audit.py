@@ -13,10 +13,11 @@ from unskew.audit.figures import errors, regions, weight_figures
 from unskew.audit.folds import FoldSketches
 from unskew.audit.result import AuditResult
 from unskew.audit.segments import SegmentTable, corrected, worst_first
-from unskew.audit.stream import Roles, stream
 from unskew.audit.verdict import Remedy, headline, verdict
 from unskew.errors import DataError
 from unskew.estimator import require
+from unskew.io.stream import Roles, stream
+from unskew.io.tables import Paths, expand_paths
 from unskew.metrics import (
     CalibrationSketch,
     brier,
@@ -31,7 +32,6 @@ from unskew.metrics.clip import Clip
 from unskew.metrics.judgement import judge_weights, may_be_honest
 from unskew.metrics.sketch import load_pass
 from unskew.progress import SILENT, Progress
-from unskew.tables import Paths, expand_paths
 
 DEFAULT_TOLERANCE = 0.05
 """Relative error of the weights, and so of an estimate by IPS, that an audit lets pass."""

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.audit.stream import Batch, Roles, located, number_columns
 from unskew.errors import DataError
 from unskew.estimator import require
+from unskew.io.stream import Batch, Roles, located, number_columns
 from unskew.metrics import CalibrationSketch
 from unskew.seeds import as_seed, splitmix64
 from unskew.seeds import stream as seed_stream

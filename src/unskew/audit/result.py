@@ -9,7 +9,7 @@ from typing import Any
 from unskew.audit.crossfit import CalibratorScore
 from unskew.audit.figures import Figure, Region, WeightFigures
 from unskew.audit.segments import Segment
-from unskew.audit.stream import Roles
+from unskew.io.stream import Roles
 from unskew.metrics import CalibrationSketch, WeightTest
 from unskew.metrics.judgement import Judgement
 

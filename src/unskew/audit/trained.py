@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.audit.audit import DEFAULT_P_MIN, FOLDS
-from unskew.audit.column_types import holds_numbers
-from unskew.audit.stream import Batch
 from unskew.audit.weights import WeightsResult, clip_of, prepared, write_with
 from unskew.calibration import Calibrator, make_calibrator
-from unskew.columns import column_of, frame_of, number_column
 from unskew.datasets import read_log
 from unskew.errors import ParameterError
+from unskew.io.column_types import holds_numbers
+from unskew.io.columns import column_of, frame_of, number_column
+from unskew.io.stream import Batch
+from unskew.io.tables import Paths, read_table, require_columns
 from unskew.metrics.clip import Clip
 from unskew.progress import SILENT, Progress
-from unskew.tables import Paths, read_table, require_columns
 
 if TYPE_CHECKING:
     from unskew.log import Log

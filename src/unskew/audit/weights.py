@@ -21,7 +21,12 @@ from unskew.audit.audit import DEFAULT_P_MIN, FOLDS, read
 from unskew.audit.crossfit import fit_without_each, mapped
 from unskew.audit.figures import WeightFigures, weight_figures
 from unskew.audit.folds import fold_of_rows, merged
-from unskew.audit.stream import (
+from unskew.calibration import Calibrator, make_calibrator
+from unskew.calibration.venn_abers import RAISED, is_raised
+from unskew.errors import DataError, ParameterError
+from unskew.estimator import require
+from unskew.io.files import NewFile, check_new_file, whole_file
+from unskew.io.stream import (
     Batch,
     Roles,
     Schema,
@@ -30,16 +35,11 @@ from unskew.audit.stream import (
     schema_of,
     stream,
 )
-from unskew.calibration import Calibrator, make_calibrator
-from unskew.calibration.venn_abers import RAISED, is_raised
-from unskew.errors import DataError, ParameterError
-from unskew.estimator import require
-from unskew.files import NewFile, check_new_file, whole_file
+from unskew.io.tables import Paths, expand_paths, require_columns
 from unskew.metrics import CalibrationSketch, mean_outcome_over_score, wce
 from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.weights import MOST_CLIPPED_MASS
 from unskew.progress import SILENT, Progress
-from unskew.tables import Paths, expand_paths, require_columns
 
 ADDED = (
     pa.field("propensity_calibrated", pa.float64()),

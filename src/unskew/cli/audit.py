@@ -10,7 +10,7 @@ import typer
 
 from unskew.cli.options import clip
 from unskew.errors import ParameterError
-from unskew.plain_text import plain
+from unskew.io.plain_text import plain
 
 EXIT_HEALTHY = 0
 EXIT_MISCALIBRATED = 1
@@ -66,7 +66,7 @@ def audit(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from unskew.cli.options import refuse
     from unskew.cli.places import check_outputs, check_seed, table_files
-    from unskew.files import AUDIT, check_target, whole_folder, write_json
+    from unskew.io.files import AUDIT, check_target, whole_folder, write_json
 
     if actions is not None:
         refuse(
@@ -131,7 +131,7 @@ def _audit_actions(
     json: Path | None,
 ) -> int:
     from unskew.cli.places import check_outputs, table_files
-    from unskew.files import write_json
+    from unskew.io.files import write_json
 
     check_outputs({"--json": json}, folders={}, read=table_files(files))
 

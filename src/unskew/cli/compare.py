@@ -43,7 +43,7 @@ def compare(
 
     check_seed(seed)
     check_outputs({"--json": json, "--markdown": markdown}, read=run_files(run))
-    from unskew.files import whole_file, write_json
+    from unskew.io.files import whole_file, write_json
     from unskew.offpolicy import compare_run
 
     told = compare_run(

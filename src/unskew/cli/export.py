@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from unskew.errors import ParameterError
-from unskew.plain_text import plain
+from unskew.io.plain_text import plain
 
 
 def export(
@@ -36,7 +36,7 @@ def export(
 
     told = export_run(run, out, what=what, method=method, overwrite=overwrite)  # type: ignore[arg-type]
     if json is not None:
-        from unskew.files import write_json
+        from unskew.io.files import write_json
 
         write_json(json, told)
     inside = f"calibrated by {', '.join(told['calibrators'])}" if what == "propensity" else told["method"]

@@ -30,7 +30,7 @@ def check_outputs(
         Files and folders that the command reads. No output may be one of them or, where it is a folder, lie
         in it; nor may they lie in a folder that is written.
     """
-    from unskew.files import check_file
+    from unskew.io.files import check_file
 
     outputs = {flag: path for flag, path in files.items() if path is not None}
     for flag, path in outputs.items():
@@ -60,7 +60,7 @@ def check_seed(seed: int) -> None:
 
 def table_files(given: Iterable[str]) -> list[Path]:
     """The files that tables are read from; an empty name, which would mean every file here, is an error."""
-    from unskew.tables import expand_paths
+    from unskew.io.tables import expand_paths
 
     names = list(given)
     if not all(names):
@@ -70,7 +70,7 @@ def table_files(given: Iterable[str]) -> list[Path]:
 
 def run_files(run: Path) -> list[Path]:
     """A run folder as something that is read; of another folder its reader tells what is missing."""
-    from unskew.files import CONFIG
+    from unskew.io.files import CONFIG
 
     return [run] if (run / CONFIG).exists() else []
 

@@ -51,11 +51,11 @@ def reproduce(
     from unskew.cli.console import plain_console
     from unskew.cli.places import check_outputs, check_seed
     from unskew.datasets import DATASETS
-    from unskew.files import whole_file
+    from unskew.io.files import whole_file
     from unskew.progress import progress_bars
-    from unskew.study.paper_tables.reproduce import reproduce as run
-    from unskew.study.paper_tables.reproduced import ReproduceConfig
-    from unskew.study.paper_tables.results_page import write_page
+    from unskew.reproduce.reproduce import reproduce as run
+    from unskew.reproduce.reproduced import ReproduceConfig
+    from unskew.reproduce.results_page import write_page
 
     check_seed(seed)
     if data is not None and data not in DATASETS:

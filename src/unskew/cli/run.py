@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from unskew.errors import CollapseWarning, DataError, ParameterError
-from unskew.plain_text import plain
+from unskew.io.plain_text import plain
 
 OF_FILES = (
     "test",
@@ -109,8 +109,8 @@ def run(
     from unskew.cli.options import FLAGS, clip, loader_options, refuse
     from unskew.cli.places import check_outputs, check_seed, plain_name
     from unskew.datasets import DATASETS
-    from unskew.files import check_target, write_json
-    from unskew.tables import SUFFIXES
+    from unskew.io.files import check_target, write_json
+    from unskew.io.tables import SUFFIXES
 
     is_file = data.lower().endswith(SUFFIXES)
     if not is_file:
@@ -159,8 +159,8 @@ def run(
 
     from unskew.progress import progress_bars
     from unskew.report import overview_svg, render_run_report
-    from unskew.study.folder import write_run
-    from unskew.study.run import RunConfig, run_job
+    from unskew.run.folder import write_run
+    from unskew.run.job import RunConfig, run_job
 
     config = RunConfig(
         data=name,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from unskew.errors import ParameterError
-from unskew.plain_text import plain
+from unskew.io.plain_text import plain
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 
@@ -33,12 +33,12 @@ def score(
         raise ParameterError(f"{out} must end in .parquet", remedy="give -o FILE.parquet")
 
     from unskew.cli.places import check_outputs, run_files, table_files
-    from unskew.files import check_new_file
+    from unskew.io.files import check_new_file
 
     check_outputs({"--out": out}, read=[*run_files(run), *table_files([pairs])])
     new = check_new_file(out, overwrite=overwrite)
 
-    from unskew.study.scoring import score_pairs
+    from unskew.run.scoring import score_pairs
 
     rows = score_pairs(
         run,

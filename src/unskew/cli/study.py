@@ -9,7 +9,7 @@ import typer
 
 from unskew.cli import interrupted
 from unskew.errors import ParameterError
-from unskew.plain_text import plain
+from unskew.io.plain_text import plain
 
 if TYPE_CHECKING:
     from unskew.study.engine import StudyResult
@@ -86,7 +86,7 @@ def _run(grid: Grid, out: Path, device: str, json: Path | None) -> None:
     made = summaries(result)
     write_renderings(result.folder, grid.name, made, result.notes)
     if json is not None:
-        from unskew.files import write_json
+        from unskew.io.files import write_json
 
         figures = {name: summary.to_dict() for name, summary in made.items()}
         write_json(json, {"name": grid.name, "notes": list(result.notes), **figures})
@@ -104,7 +104,7 @@ def _show_table(name: str, json: Path | None) -> None:
     assert make is not None
     shown = make()
     if json is not None:
-        from unskew.files import write_json
+        from unskew.io.files import write_json
 
         rows = [dict(zip(shown.columns, row, strict=True)) for row in shown.rows]
         write_json(json, {"title": shown.title, "caption": shown.caption, "rows": rows})

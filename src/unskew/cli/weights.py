@@ -96,7 +96,7 @@ def weights(
                 progress=progress,
             )
     if json is not None:
-        from unskew.files import write_json
+        from unskew.io.files import write_json
 
         write_json(json, result.to_dict())
     from unskew.cli.audit_tables import print_weights

@@ -12,7 +12,7 @@ from unskew.datasets.dataset import Dataset, Protocol
 from unskew.datasets.files import read_log
 from unskew.datasets.synthetic import Truth
 from unskew.errors import ParameterError
-from unskew.tables import expand_paths, read_table
+from unskew.io.tables import expand_paths, read_table
 
 __all__ = [
     "DATASETS",

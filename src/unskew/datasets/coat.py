@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from unskew.datasets.dataset import Dataset, Protocol, missing_files, require_root, without_leaked_cells
 from unskew.errors import DataError, ParameterError
+from unskew.io.vocabulary import Vocabulary
 from unskew.log import Features, Log
-from unskew.vocabulary import Vocabulary
 
 N_USERS, N_ITEMS = 290, 300
 HIGHEST_RATING = 5

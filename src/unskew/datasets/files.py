@@ -11,9 +11,9 @@ import numpy as np
 
 from unskew.datasets.dataset import Dataset, Protocol, TestIs, errors_name, without_leaked_cells
 from unskew.errors import DataError, ParameterError
+from unskew.io.tables import Paths, column_names, concatenate, expand_paths, read_files
+from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
 from unskew.log import Duplicates, Log, Space
-from unskew.tables import Paths, column_names, concatenate, expand_paths, read_files
-from unskew.vocabulary import UNSEEN_CODE, Vocabulary
 
 CLICK = "click"
 """The column of clicks, unless another is named."""

@@ -18,9 +18,9 @@ from unskew.datasets.dataset import (
     without_leaked_cells,
 )
 from unskew.errors import DataError, ParameterError
+from unskew.io.tables import Table, concatenate, read_file
+from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
 from unskew.log import Features, Log
-from unskew.tables import Table, concatenate, read_file
-from unskew.vocabulary import UNSEEN_CODE, Vocabulary
 
 FIRST_STANDARD = "log_standard_4_08_to_4_21_pure.csv"
 STANDARD = (FIRST_STANDARD, "log_standard_4_22_to_5_08_pure.csv")

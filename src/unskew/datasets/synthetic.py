@@ -14,8 +14,8 @@ from scipy.special import expit
 
 from unskew.datasets.dataset import Dataset, Protocol, without_leaked_cells
 from unskew.errors import ParameterError
+from unskew.io.vocabulary import Vocabulary
 from unskew.log import Features, Log
-from unskew.vocabulary import Vocabulary
 
 PREFERENCE_SHARES = (0.6, 0.6, 0.6)
 """Standard deviations of taste match, user level and item appeal in the preference, before scaling."""

@@ -16,8 +16,8 @@ from unskew.datasets.dataset import (
     without_leaked_cells,
 )
 from unskew.errors import DataError, ParameterError
+from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log
-from unskew.vocabulary import Vocabulary
 
 HIGHEST_RATING = 5
 OFFICIAL = ("ydata-ymusic-rating-study-v1_0-train.txt", "ydata-ymusic-rating-study-v1_0-test.txt")

@@ -11,7 +11,7 @@ from unskew.debias import Debiaser, load_model
 from unskew.errors import NotFittedError, ParameterError, RunFolderError
 from unskew.export.graph import OPSET, require_onnx, serialised
 from unskew.export.predictions import ITEM, USER, conversion_graph, propensity_graph
-from unskew.files import NewFile, check_new_file, whole_file
+from unskew.io.files import NewFile, check_new_file, whole_file
 from unskew.propensity import Propensity, load_propensity
 
 What = Literal["conversion", "propensity"]

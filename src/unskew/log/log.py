@@ -10,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.columns import (
+from unskew.errors import DataError, ParameterError
+from unskew.io.columns import (
     binary_column,
     column_of,
     conversion_column,
@@ -18,11 +19,10 @@ from unskew.columns import (
     further_column,
     require_same_length,
 )
-from unskew.errors import DataError, ParameterError
+from unskew.io.vocabulary import Vocabulary
 from unskew.log.checks import require_both_classes, resolve_duplicates
 from unskew.log.features import Features
 from unskew.log.shown import actions_of, require_shown_rows, shown_probabilities
-from unskew.vocabulary import Vocabulary
 
 Space = Literal["matrix", "impressions"]
 Duplicates = Literal["error", "max"]

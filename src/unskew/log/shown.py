@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.columns import number_column
 from unskew.errors import DataError, ParameterError
+from unskew.io.columns import number_column
 
 
 def require_shown_rows(name: str, columns: Mapping[str, Any] | None, space: str, no_click: bool) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
-from unskew.masked import array_of
+from unskew.io.masked import array_of
 
 CONVERTED_ROWS = 1 << 18
 """Rows a chunk where a conversion of type must copy: bounds the extra memory."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
-from unskew.masked import array_of, without_mask
+from unskew.io.masked import array_of, without_mask
 
 DEFAULT_KS = (2, 4, 6)
 """The cut-offs of the paper's tables."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
-from unskew.files import whole_file
+from unskew.io.files import whole_file
 from unskew.metrics import _reference
 from unskew.metrics._grid import Grid, grid
 from unskew.metrics._inputs import Chunk, Names, chunks, reject

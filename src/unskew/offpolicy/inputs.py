@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, NotFittedError, ParameterError
+from unskew.io.masked import without_mask
 from unskew.log import Log
-from unskew.masked import without_mask
 from unskew.metrics._limits import MOST_RESAMPLES
 from unskew.offpolicy.evidence import Evidence
 

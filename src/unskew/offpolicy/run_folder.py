@@ -9,12 +9,12 @@ from typing import Any, cast, get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unskew.columns import column_of, frame_of
 from unskew.debias import load_model
 from unskew.errors import DataError, ParameterError, RunFolderError
+from unskew.io.columns import column_of, frame_of
 from unskew.log import Log, Space
 from unskew.offpolicy.comparison import Comparison, compare
-from unskew.saved import SavedFolder
+from unskew.training.saved import SavedFolder
 
 PROPENSITIES = "propensities.parquet"
 METRICS = "metrics.json"

@@ -15,8 +15,9 @@ import numpy as np
 from scipy.special import expit, logit
 
 from unskew.calibration import Calibrator, Platt
-from unskew.columns import require_same_length
 from unskew.estimator import Estimator, require
+from unskew.io.columns import require_same_length
+from unskew.io.vocabulary import UNSEEN_CODE, Unseen
 from unskew.log import Log, require_log
 from unskew.log.shown import require_unknown_propensities
 from unskew.metrics import CalibrationSketch
@@ -29,7 +30,6 @@ from unskew.propensity.diagnosis import average, propensity_figures
 from unskew.propensity.negatives import Negatives, resolve_ratio
 from unskew.seeds import as_seeds
 from unskew.training.population import FoldBy
-from unskew.vocabulary import UNSEEN_CODE, Unseen
 
 MOST_CELLS = 5_000_000
 """Above so many cells of D, ``negatives="auto"`` samples: a fit holds its rows in memory."""

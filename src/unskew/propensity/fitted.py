@@ -16,8 +16,9 @@ from torch import Tensor
 
 from unskew.backbones import Network
 from unskew.calibration import Calibrator
-from unskew.columns import require_same_length
 from unskew.estimator import require
+from unskew.io.columns import require_same_length
+from unskew.io.vocabulary import UNSEEN_CODE, Unseen, Vocabulary
 from unskew.log import Log, Space, require_log
 from unskew.metrics.collapse import Collapsed
 from unskew.propensity.crossfitting import apply
@@ -27,7 +28,6 @@ from unskew.propensity.uncertainty import DualFocal
 from unskew.seeds import stream
 from unskew.training import IdHashes, Population, Slots
 from unskew.training.inference import probability_moments
-from unskew.vocabulary import UNSEEN_CODE, Unseen, Vocabulary
 
 Codes = NDArray[np.integer[Any]]
 

@@ -11,11 +11,12 @@ from safetensors.torch import save
 from unskew.backbones import Network
 from unskew.calibration import Calibrator, calibrator_from_dict
 from unskew.errors import UnskewError
-from unskew.files import CONFIG
+from unskew.io.files import CONFIG
 from unskew.log import Space
 from unskew.propensity.estimator import Propensity
 from unskew.propensity.uncertainty import make_uncertainty
-from unskew.saved import (
+from unskew.training import resolve_device
+from unskew.training.saved import (
     SavedFolder,
     named,
     params_table,
@@ -23,7 +24,6 @@ from unskew.saved import (
     write_config,
     write_vocabularies,
 )
-from unskew.training import resolve_device
 
 WEIGHTS = "propensity.safetensors"
 CALIBRATORS = "calibrator.json"

@@ -21,10 +21,10 @@ import unskew
 from unskew.datasets import Dataset
 from unskew.errors import RunFolderError
 from unskew.estimator import Estimator
-from unskew.files import whole_file
+from unskew.io.files import whole_file
+from unskew.io.vocabulary import TEXT
 from unskew.log import Log
 from unskew.study.own_sources import source_hash
-from unskew.vocabulary import TEXT
 
 WITHOUT_NUMBERS = ("cli", "report", "audit")
 """Packages that no number of a study depends on: changing them leaves its cells as they are."""
@@ -126,7 +126,7 @@ class CellStore:
 def _holds_model(folder: Path) -> bool:
     """Whether a folder has a trained propensity that can be read back, and how long it took."""
     from unskew.propensity import load_propensity
-    from unskew.saved import SavedFolder
+    from unskew.training.saved import SavedFolder
 
     try:
         saved = SavedFolder(folder)

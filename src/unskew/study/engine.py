@@ -18,7 +18,7 @@ import torch
 from unskew.debias import Debiaser
 from unskew.debias.core.trained import untrained
 from unskew.errors import RunFolderError
-from unskew.files import whole_file
+from unskew.io.files import whole_file
 from unskew.progress import SILENT, Progress
 from unskew.study import propensities as kept
 from unskew.study.cells import LOCK, CellStore, cell_key, told

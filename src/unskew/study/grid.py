@@ -17,6 +17,7 @@ from unskew.debias import METHODS, make_method
 from unskew.errors import ParameterError
 from unskew.evaluation import CUTOFFS
 from unskew.metrics.clip import Clip, require_clip
+from unskew.run.protocol import ProtocolSettings, protocol_settings
 from unskew.seeds import as_seeds
 from unskew.study.grid_entries import (
     BackboneEntry,
@@ -31,7 +32,6 @@ from unskew.study.grid_entries import (
     require_known,
     word_for,
 )
-from unskew.study.protocol import ProtocolSettings, protocol_settings
 
 DEFAULT_FOLDS = 5
 DEFAULT_CLIP: Clip = "auto"

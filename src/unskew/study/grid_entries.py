@@ -15,7 +15,7 @@ from unskew.errors import UnskewError
 from unskew.estimator import Estimator, require_types
 from unskew.metrics.clip import Clip, require_clip
 from unskew.propensity import Propensity, make_uncertainty
-from unskew.study.protocol import ProtocolName, ProtocolSettings
+from unskew.run.protocol import ProtocolName, ProtocolSettings
 
 
 def word_for(field: str) -> Any:

@@ -20,8 +20,8 @@ from unskew.progress import Progress
 from unskew.propensity import Propensity, load_propensity
 from unskew.propensity.diagnosis import propensity_figures
 from unskew.propensity.storage import save_propensity
-from unskew.saved import SavedFolder
 from unskew.study.cells import CellStore
+from unskew.training.saved import SavedFolder
 
 SKETCH_ROWS = 1 << 22
 """Cells of D that are sketched at once where a propensity is given, not trained."""

@@ -6,7 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from unskew.files import whole_file
+from unskew.io.files import whole_file
 from unskew.study.engine import StudyResult
 from unskew.study.table import StudySummary, summary
 

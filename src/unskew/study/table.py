@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from unskew.errors import RunFolderError
-from unskew.files import whole_file
+from unskew.io.files import whole_file
 from unskew.metrics.significance import holm, paired_test
 from unskew.metrics.user_bootstrap import SIGNIFICANT, UserInterval, excludes_zero, user_interval
 from unskew.study.shown import Shown

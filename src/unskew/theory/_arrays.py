@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
-from unskew.masked import without_mask
+from unskew.io.masked import without_mask
 
 Floats = NDArray[np.float64]
 

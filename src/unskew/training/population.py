@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log, Space
 from unskew.training import hashing
-from unskew.vocabulary import Vocabulary
 
 FoldBy = Literal["cell", "user", "item"]
 """What a fold holds together: a pair ("cell"), or all pairs of a user or of an item."""

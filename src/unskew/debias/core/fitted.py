@@ -10,18 +10,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unskew.columns import require_same_length
 from unskew.debias.core.method import Method
 from unskew.debias.core.split import Split
 from unskew.debias.core.trained import Trained
 from unskew.errors import ParameterError
+from unskew.io.columns import require_same_length
+from unskew.io.vocabulary import UNSEEN_CODE, Unseen
 from unskew.log import Log, require_log
 from unskew.metrics import WeightDiagnostics
 from unskew.metrics.collapse import Collapsed
 from unskew.seeds import as_seeds
 from unskew.training import resolve_device
 from unskew.training.inference import probability_moments
-from unskew.vocabulary import UNSEEN_CODE, Unseen
 
 
 class Fitted(Method):

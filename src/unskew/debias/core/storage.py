@@ -15,9 +15,10 @@ from unskew.debias.core.split import Split
 from unskew.debias.core.trained import untrained
 from unskew.debias.table import METHODS
 from unskew.errors import RunFolderError
-from unskew.files import CONFIG
+from unskew.io.files import CONFIG
 from unskew.metrics.collapse import REMEDIES, Collapsed
-from unskew.saved import (
+from unskew.training import resolve_device
+from unskew.training.saved import (
     SavedFolder,
     named,
     params_table,
@@ -25,7 +26,6 @@ from unskew.saved import (
     write_config,
     write_vocabularies,
 )
-from unskew.training import resolve_device
 
 WEIGHTS = "model.safetensors"
 

@@ -1,0 +1,1 @@
+"""Reading and writing: tables, columns, files, vocabularies, streams, folders that are whole or not there."""

@@ -1,0 +1,162 @@
+"""Columns of a log as NumPy arrays, checked value by value. What the columns mean together is the Log's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.errors import DataError
+from unskew.io.masked import array_of, without_mask
+from unskew.io.plain_text import listed
+
+
+def frame_of(frame: Any) -> nw.DataFrame[Any]:
+    """Any data frame in memory (pandas, polars, Arrow, …) behind one interface."""
+    try:
+        return nw.from_native(frame, eager_only=True)
+    except TypeError:
+        remedy = "collect it first" if hasattr(frame, "collect") else "give a pandas, polars or Arrow table"
+        raise DataError(f"{type(frame).__name__} is not a data frame in memory", remedy=remedy) from None
+    except nw.exceptions.DuplicateError as error:
+        raise DataError(" ".join(str(error).split()), remedy="rename the repeated columns") from None
+
+
+def column_of(table: nw.DataFrame[Any], name: str) -> NDArray[Any]:
+    """A column as NumPy: nulls become NaN in numbers and None in text; a missing column is an error."""
+    if not isinstance(name, str):
+        raise DataError(f"{name!r} is not the name of a column", remedy="give names as text; rename columns")
+    if name not in table.columns:
+        raise DataError(
+            f"column '{name}' is missing",
+            remedy=f"name one of the columns that are there: {listed(table.columns)}",
+        )
+    series = table[name]
+    if series.dtype.is_nested():
+        raise DataError(
+            f"column '{name}' holds {series.dtype}, not one value a row",
+            remedy="write one number or one text in each row, or name another column",
+        )
+    if series.is_null().any():
+        if series.dtype.is_numeric() or series.dtype == nw.Boolean:
+            return np.array(series.cast(nw.Float64()).to_numpy(), dtype=np.float64)
+        values = np.array(series.to_list(), dtype=object)
+        values[null_mask(values)] = None
+        return values
+    return np.array(series.to_numpy())
+
+
+def further_column(values: Any, name: str) -> NDArray[Any]:
+    """A column that is carried along, copied; rows of several lengths are an error."""
+    try:
+        return np.array(without_mask(values), ndmin=1)
+    except ValueError as error:
+        raise DataError(
+            f"is no array: {error}", where=f"column '{name}'", remedy="give one value for each row"
+        ) from None
+
+
+def null_mask(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which values of an object array are None, NaN or a data frame's own null.
+
+    A null differs from itself (NaN) or answers the question with another null (``pandas.NA``).
+    """
+    return np.fromiter(
+        (
+            value is None or not isinstance(same := value == value, bool | np.bool_) or not same
+            for value in values
+        ),
+        dtype=bool,
+        count=len(values),
+    )
+
+
+def number_column(values: Any, name: str) -> NDArray[np.float64]:
+    """A column of numbers; nulls become NaN, text that is no number is an error that names the row."""
+    array = array_of(values, name)
+    if array.ndim != 1:
+        raise DataError(
+            f"must be one-dimensional, not of shape {array.shape}",
+            where=f"column '{name}'",
+            remedy="give one value for each row",
+        )
+    if array.dtype.kind in "biuf":
+        return array.astype(np.float64)
+    null = null_mask(array) if array.dtype.kind == "O" else np.zeros(len(array), dtype=bool)
+    number = np.full(len(array), np.nan)
+    for row in np.flatnonzero(~null):
+        try:
+            number[row] = _number_of(array[row])
+        except (TypeError, ValueError):
+            raise DataError(
+                f"value {array[row].item() if isinstance(array[row], np.generic) else array[row]!r}"
+                " is not a number",
+                where=f"column '{name}', row {row}",
+                remedy="encode as 0 and 1",
+            ) from None
+    return number
+
+
+def _number_of(value: Any) -> float:
+    if isinstance(value, str) and not is_number(value):
+        raise ValueError(value)
+    return float(value)
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number as files write it; Python would take 0_1 for 1."""
+    try:
+        return float(text) is not None and "_" not in text
+    except ValueError:
+        return False
+
+
+def binary_column(values: Any, name: str) -> NDArray[np.float64]:
+    """A column of 0 and 1 without missing values."""
+    number = number_column(values, name)
+    wrong = ~((number == 0) | (number == 1))
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        shown = "missing (NaN or null)" if np.isnan(number[row]) else f"value {number[row]:g}, not 0 or 1"
+        raise DataError(
+            f"{name} is {shown} ({int(wrong.sum())} such rows)",
+            where=f"column '{name}', row {row}",
+            remedy="encode as 0 and 1, without missing values",
+        )
+    return number
+
+
+def conversion_column(values: Any, click: NDArray[np.uint8], space: str, name: str) -> NDArray[np.float32]:
+    """0 or 1 where clicked and NaN elsewhere; in the space "matrix" an unclicked conversion is an error."""
+    number = number_column(values, name)
+    require_same_length(len(click), len(number), name)
+    clicked = click == 1
+    if np.isnan(number[clicked]).any():
+        row = int(np.flatnonzero(clicked & np.isnan(number))[0])
+        raise DataError(
+            f"conversion is missing where click is 1 ({int(np.isnan(number[clicked]).sum())} such rows)",
+            where=f"column '{name}', row {row}",
+            remedy="give 0 or 1 for every clicked row, or drop the row",
+        )
+    known = np.where(np.isnan(number), 0.0, number)
+    binary_column(known, name)
+    converted_unclicked = ~clicked & (known == 1)
+    if space == "matrix" and converted_unclicked.any():
+        row = int(np.flatnonzero(converted_unclicked)[0])
+        raise DataError(
+            f"conversion is 1 where click is 0 ({int(converted_unclicked.sum())} such rows)",
+            where=f"column '{name}', row {row}",
+            remedy="a conversion follows a click: set click to 1, or the conversion to 0 or null",
+        )
+    return np.where(clicked, known, np.nan).astype(np.float32)
+
+
+def require_same_length(expected: int, found: int, name: str) -> None:
+    """Columns of one log have one length."""
+    if expected != found:
+        raise DataError(
+            f"column '{name}' has {found} rows where the others have {expected}",
+            remedy="give every column one value for each row",
+        )

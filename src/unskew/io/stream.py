@@ -1,0 +1,343 @@
+"""Rows of CSV and Parquet files as batches of the columns that are asked for: in order, in bounded memory.
+
+It knows files, columns and types; what the values mean is left to those who take the batches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from unskew.errors import DataError
+from unskew.io import tables
+from unskew.io.column_types import require_numbers, require_single_values
+from unskew.io.tables import SHOWN_BYTES, empty_as_null, name_undecodable, open_csv, reading, require_columns
+from unskew.metrics._inputs import parts_of
+
+RecordBatch = Any
+"""A ``pyarrow.RecordBatch``; pyarrow ships no types."""
+Schema = Any
+T = TypeVar("T")
+
+BATCH_ROWS = 1 << 20
+"""Most rows of a batch of Parquet: some 10 MB for a score and an outcome."""
+
+BATCH_BYTES = 1 << 25
+"""Bytes of a batch of Parquet, about: fewer rows where there are many columns, or long text."""
+
+PIECE_ROWS = 1 << 15
+"""Rows that are decoded at a time where a column's values may be of any length: a file of a few bytes can
+hold long text, many times. Batches are joined from them."""
+
+TEXT_BYTES = 64
+"""Bytes that a value of any length is taken to have, when it is decided how many are decoded at a time."""
+
+BUFFER_BYTES = 1 << 20
+"""Bytes of a column of Parquet that are read at a time, while all columns together have :data:`BATCH_BYTES`.
+Without a buffer, or with ``pre_buffer``, Arrow keeps whole row groups in memory, and those of a file may be
+as large as it is."""
+
+BATCHES_AHEAD = 4
+"""Batches of numbers read before they are asked for, while the compiled pass is loaded: some 60 MB. Those of
+text, or of all columns, may be of any size, and wait one at a time."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which column is what."""
+
+    score: str
+    outcome: str
+    weight: str | None = None
+    segments: tuple[str, ...] = ()
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Columns that must hold numbers: score, outcome, and the weight if there is one."""
+        return (self.score, self.outcome) if self.weight is None else (self.score, self.outcome, self.weight)
+
+    @property
+    def names(self) -> list[str]:
+        """Every column, once."""
+        return list(dict.fromkeys((*self.numbers, *self.segments)))
+
+
+class Batch(NamedTuple):
+    """Rows of one file.
+
+    ``first_row`` is the number of the first within the file, ``start`` within all files; ``done`` is the
+    share of all bytes that is read after this batch.
+    """
+
+    file: Path
+    first_row: int
+    start: int
+    record: RecordBatch
+    done: float
+
+
+def stream(
+    files: Sequence[Path],
+    *,
+    columns: Sequence[str] | None,
+    numbers: Sequence[str],
+    text: Sequence[str] = (),
+) -> Iterator[Batch]:
+    """Batches of all files, one after the other; the next are read while one is worked on.
+
+    Parameters
+    ----------
+    columns
+        Columns to read; None for all.
+    numbers
+        Those of which the type is checked, and which a CSV file gives as float64 (or boolean); its others
+        are text as it stands there.
+    text
+        Those that must hold one value a row.
+    """
+    sizes = np.array([_size(file) for file in files], dtype=np.float64)
+    before = np.cumsum(sizes) - sizes
+
+    def numbered() -> Iterator[Batch]:
+        start = 0
+        for index, file in enumerate(files):
+            first_row = 0
+            for record, share in _batches(file, columns, numbers, text):
+                done = (before[index] + share * sizes[index]) / sizes.sum()
+                yield Batch(file, first_row, start, record, float(done))
+                first_row += record.num_rows
+                start += record.num_rows
+
+    return ahead(numbered(), 1 if columns is None or text else BATCHES_AHEAD)
+
+
+def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
+    """The same items, ``depth`` of which another thread makes before they are asked for, from now on."""
+    pool = ThreadPoolExecutor(1)
+    pending = deque(pool.submit(next, items, None) for _ in range(depth))
+
+    def given() -> Iterator[T]:
+        with pool:
+            while (item := pending.popleft().result()) is not None:
+                pending.append(pool.submit(next, items, None))
+                yield item
+
+    return given()
+
+
+def schema_of(file: Path, *, numbers: Sequence[str] = (), guessed: Collection[str] = ()) -> Schema:
+    """The columns of a file and their types, as :func:`stream` gives them.
+
+    Of a CSV file, ``numbers`` are float64, or boolean where its first rows say true and false; columns in
+    ``guessed`` are what Arrow takes them for, and the others text.
+    """
+    with reading(file) as delimiter:
+        if delimiter is None:
+            return pa.parquet.read_schema(file)
+        with open_csv(file, delimiter, None, {}) as reader:
+            schema = reader.schema
+    return pa.schema([field.with_type(_csv_type(field, numbers, guessed)) for field in schema])
+
+
+def _csv_type(field: Any, numbers: Collection[str], guessed: Collection[str]) -> Any:
+    if field.name in guessed or (field.name in numbers and pa.types.is_boolean(field.type)):
+        return field.type
+    return pa.float64() if field.name in numbers else pa.string()
+
+
+def is_parquet(file: Path) -> bool:
+    """Whether a file is Parquet by its name; a file that is neither that nor CSV is an error."""
+    with reading(file) as delimiter:
+        return delimiter is None
+
+
+def number_columns(batch: Batch, names: Sequence[str]) -> list[NDArray[Any]]:
+    """Columns of numbers as NumPy arrays, without a copy where the type allows; a null is an error."""
+    arrays = []
+    for name in names:
+        column = batch.record.column(name)
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if pa.types.is_decimal(column.type):
+            column = column.cast(pa.float64())
+        if column.null_count == 0 and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            # `to_numpy` would import pandas where it is installed, which takes longer than to read the rows.
+            arrays.append(np.from_dlpack(column))
+            continue
+        with located(batch):
+            arrays += parts_of(column, name, batch.first_row)
+    return arrays
+
+
+@contextmanager
+def located(batch: Batch) -> Iterator[None]:
+    """A data error inside gets the name of the batch's file."""
+    try:
+        yield
+    except DataError as error:
+        where = f"{batch.file}, {error.where}" if error.where else str(batch.file)
+        raise DataError(error.problem, where=where, remedy=error.remedy) from error
+
+
+def _size(file: Path) -> int:
+    with reading(file):
+        return file.stat().st_size
+
+
+def _batches(
+    file: Path,
+    columns: Sequence[str] | None,
+    numbers: Sequence[str],
+    text: Sequence[str],
+) -> Iterator[tuple[RecordBatch, float]]:
+    """Batches of a file, and the share of it that is read after each."""
+    wanted = list(dict.fromkeys([*(columns or ()), *numbers, *text]))
+    with reading(file) as delimiter:
+        if delimiter is not None:
+            yield from _csv_batches(file, delimiter, columns, numbers, text)
+            return
+        yield from _parquet_batches(file, columns, wanted, numbers, text)
+
+
+def _parquet_batches(
+    file: Path,
+    columns: Sequence[str] | None,
+    wanted: list[str],
+    numbers: Sequence[str],
+    text: Sequence[str],
+) -> Iterator[tuple[RecordBatch, float]]:
+    schema = pa.parquet.read_schema(file)
+    require_columns(wanted, schema.names, file)
+    require_numbers(schema, numbers, file)
+    require_single_values(schema, text, file)
+    read = [schema.field(name) for name in wanted] if columns is not None else list(schema)
+    buffer = max(min(BUFFER_BYTES, BATCH_BYTES // max(len(read), 1)), 1)
+    with pa.parquet.ParquetFile(file, pre_buffer=False, buffer_size=buffer) as source:
+        rows, done = source.metadata.num_rows, 0
+        pieces = source.iter_batches(
+            _piece_rows(read, source.metadata), columns=None if columns is None else wanted
+        )
+        for record in joined(pieces):
+            done += record.num_rows
+            yield record, done / rows
+
+
+def _piece_rows(read: Sequence[Any], metadata: Any) -> int:
+    """Rows to decode at a time: those that surely fit a batch, and where row groups end if that is near."""
+    widths = [_width(field.type) for field in read]
+    rows = BATCH_ROWS if all(widths) else PIECE_ROWS
+    rows = min(rows, max(BATCH_BYTES // max(sum(width or TEXT_BYTES for width in widths), 1), 1))
+    group = metadata.row_group(0).num_rows if metadata.num_row_groups else 0
+    # Arrow need not join what ends where row groups of the first one's size end.
+    return rows // group * group if 0 < group <= rows else rows
+
+
+def _width(kind: Any) -> int | None:
+    """Bytes of a value, at least 1; None where they are of any number."""
+    if pa.types.is_dictionary(kind):
+        return None
+    try:
+        return max(int(kind.bit_width) // 8, 1)
+    except ValueError:
+        return None
+
+
+def joined(pieces: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+    """Neighbours as one batch, of up to :data:`BATCH_ROWS` rows and about :data:`BATCH_BYTES`."""
+    held: list[RecordBatch] = []
+    rows = size = 0
+    for piece in pieces:
+        if not piece.num_rows:
+            continue
+        if held and (rows + piece.num_rows > BATCH_ROWS or size + piece.nbytes > BATCH_BYTES):
+            yield _one(held)
+            held, rows, size = [], 0, 0
+        held.append(piece)
+        rows, size = rows + piece.num_rows, size + piece.nbytes
+    if held:
+        yield _one(held)
+
+
+def _one(pieces: list[RecordBatch]) -> RecordBatch:
+    if len(pieces) == 1:
+        return pieces[0]
+    return pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
+
+
+def _csv_batches(
+    file: Path,
+    delimiter: str,
+    columns: Sequence[str] | None,
+    numbers: Sequence[str],
+    text: Sequence[str],
+) -> Iterator[tuple[RecordBatch, float]]:
+    schema = schema_of(file, numbers=numbers)
+    wanted = list(dict.fromkeys([*(columns or ()), *numbers, *text]))
+    require_columns(wanted, schema.names, file)
+    require_numbers(schema, numbers, file)
+    kinds = {field.name: field.type for field in schema}
+    blocks = max(file.stat().st_size / tables.CSV_BLOCK_BYTES, 1.0)
+    try:
+        with open_csv(file, delimiter, None if columns is None else wanted, kinds) as reader:
+            read = 0
+
+            def counted() -> Iterator[RecordBatch]:
+                nonlocal read
+                for record in reader:
+                    read += 1
+                    yield record
+
+            for record in joined(counted()):
+                nulls = [empty_as_null(column) for column in record.columns]
+                yield pa.record_batch(nulls, names=record.schema.names), min(read / blocks, 1.0)
+    except pa.ArrowInvalid as error:
+        _name_text(file, delimiter, [name for name in numbers if kinds[name] == pa.float64()])
+        place = re.match(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error", str(error))
+        if place is None:
+            raise
+        column = schema.names[int(place[1])]
+        name_undecodable(file, delimiter, [column])
+        raise DataError(
+            f"column '{column}' has values of several types: {error}",
+            where=str(file),
+            remedy="write the column with one type, or give Parquet",
+        ) from error
+
+
+def _name_text(file: Path, delimiter: str, numbers: Sequence[str]) -> None:
+    """An error that names the first row with text in a column of numbers; Arrow tells only the value."""
+    # It loads what works with data frames, which an audit has no use for.
+    from unskew.io.columns import is_number
+
+    first_row = 0
+    with open_csv(file, delimiter, numbers, dict.fromkeys(numbers, pa.binary())) as reader:
+        for record in reader:
+            found: list[tuple[int, str, str]] = []
+            for name in numbers:
+                values = record.column(name).to_pylist()
+                text = (None if value is None else value.decode(errors="replace") for value in values)
+                found += [
+                    (row, name, value[:SHOWN_BYTES])
+                    for row, value in enumerate(text)
+                    if not (value is None or is_number(value))
+                ][:1]
+            if found:
+                row, name, value = min(found)
+                raise DataError(
+                    f"value {value!r} is not a number",
+                    where=f"{file}, column '{name}', row {first_row + row}",
+                    remedy="give numbers",
+                )
+            first_row += record.num_rows

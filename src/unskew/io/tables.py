@@ -1,0 +1,375 @@
+"""Tables from CSV and Parquet files: one file, a folder, a glob. What the columns mean is left to others."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from unskew.errors import DataError, ParameterError
+from unskew.io.plain_text import listed
+
+Paths = str | Path | Sequence[str | Path]
+Table = Any
+"""A ``pyarrow.Table``; pyarrow ships no types."""
+
+PARQUET_SUFFIXES = (".parquet", ".pq")
+CSV_DELIMITERS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
+SUFFIXES = (*PARQUET_SUFFIXES, *CSV_DELIMITERS)
+
+CSV_BLOCK_BYTES = 1 << 21
+"""Bytes of a CSV file that are read at a time where it is not read as a whole; no row may have more. Arrow
+reads some 32 blocks ahead."""
+
+SHOWN_BYTES = 40
+"""Bytes of a wrong value that a message shows."""
+
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""How a text begins that a spreadsheet saved as "Unicode"."""
+
+
+def expand_paths(paths: Paths) -> list[Path]:
+    """The files of a file, a folder (with its subfolders), a glob, or several of these; sorted in each.
+
+    In a folder only names that end in one of ``SUFFIXES`` count, in small or large letters, and names that
+    begin with ``_`` or ``.`` do not: those are the marks of the tools that wrote it. Links are followed, and
+    a file with several names in a folder counts once. A file that is given twice is an error: its rows would
+    count twice.
+    """
+    if isinstance(paths, (str, Path)):
+        try:
+            return _expand_path(paths)
+        except (OSError, RuntimeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise DataError(
+                f"cannot be read: {reason}", where=str(paths), remedy="check the path and its permissions"
+            ) from error
+    if not _are_several(paths):
+        raise ParameterError(
+            f"{paths!r} is not a path", remedy="give a file, a folder, a glob, or a list of these, as text"
+        )
+    if not len(paths):
+        raise ParameterError("the list of paths is empty", remedy="give at least one file, folder or glob")
+    files = [file for path in paths for file in expand_paths(path)]
+    first: dict[tuple[int, int], Path] = {}
+    for file in files:
+        met = first.setdefault(_identity(file), file)
+        if met is not file:
+            raise DataError(
+                "is given twice" if str(met) == str(file) else f"is the same file as {met}",
+                where=str(file),
+                remedy="give each file once, or its rows would count twice",
+            )
+    return files
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    """What a file is, under whatever name."""
+    told = file.stat()
+    return told.st_dev, told.st_ino
+
+
+def _once(files: Iterable[Path]) -> list[Path]:
+    """Sorted, and of several names of one file the first."""
+    return sorted({_identity(file): file for file in sorted(files, reverse=True)}.values())
+
+
+def _are_several(paths: object) -> bool:
+    return isinstance(paths, Collection) and not isinstance(paths, (bytes, bytearray, dict))
+
+
+def _expand_path(given: str | Path) -> list[Path]:
+    if not str(given).strip() or "\0" in str(given):
+        raise DataError(
+            f"{str(given)!r} is not a path", remedy="give a file, a folder or a glob; '.' for this folder"
+        )
+    path = Path(given).expanduser()
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        return _files_of_folder(path)
+    files = _once(Path(match) for match in glob.glob(str(path), recursive=True) if Path(match).is_file())
+    if not files:
+        raise DataError(
+            "no such file, and no folder or glob that matches one",
+            where=str(given),
+            remedy="check the path",
+        )
+    return files
+
+
+def _files_of_folder(folder: Path) -> list[Path]:
+    files = _once(file for file in _walk(folder, set()) if file.name.lower().endswith(SUFFIXES))
+    if not files:
+        raise DataError(
+            "the folder has no CSV or Parquet files",
+            where=str(folder),
+            remedy=f"give a folder with files that end in {', '.join(SUFFIXES)}",
+        )
+    return files
+
+
+def _walk(folder: Path, met: set[tuple[int, int]]) -> Iterator[Path]:
+    """The files under a folder, wherever links lead, each folder once: a link may lead back."""
+    # A folder that may not be read looks like an empty one.
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise DataError("the folder may not be read", where=str(folder), remedy="check its permissions")
+    if _identity(folder) in met:
+        return
+    met.add(_identity(folder))
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(("_", ".")):
+            continue
+        if path.is_dir():
+            yield from _walk(path, met)
+        elif path.is_file():
+            yield path
+
+
+def read_table(
+    paths: Paths,
+    columns: Sequence[str] | None = None,
+    *,
+    numbers: Collection[str] = (),
+) -> Table:
+    """Read CSV and Parquet files into one ``pyarrow.Table``, in the order of :func:`expand_paths`.
+
+    A CSV file has no types, so that its columns are text as it stands there (007, 1.10, TRUE, NA), an empty
+    cell alone being null: whatever a guess made of them, two ids could become one. Beside Parquet files they
+    have the types of these.
+
+    Parameters
+    ----------
+    columns
+        Columns to read; all by default. A Parquet file's other columns are never touched.
+    numbers
+        Columns of CSV files that hold numbers (or true and false); NA and null are missing there.
+    """
+    files = expand_paths(paths)
+    return concatenate(files, read_files(files, columns, numbers=numbers))
+
+
+def read_files(
+    files: Sequence[Path],
+    columns: Sequence[str] | None = None,
+    *,
+    numbers: Collection[str] = (),
+) -> list[Table]:
+    """A table of each file, of the types that :func:`read_table` tells."""
+    types: dict[str, Any] = {}
+    for file in files:
+        with reading(file) as delimiter:
+            if delimiter is None:
+                types = {field.name: field.type for field in pa.parquet.read_schema(file)}
+                break
+    return [read_file(file, columns, numbers=numbers, types=types) for file in files]
+
+
+def column_names(paths: Paths) -> list[str]:
+    """The columns of the first file, without reading its rows."""
+    file = expand_paths(paths)[0]
+    with reading(file) as delimiter:
+        if delimiter is None:
+            return list(pa.parquet.read_schema(file).names)
+        return _csv_names(file, delimiter)
+
+
+def _csv_names(file: Path, delimiter: str) -> list[str]:
+    with pa.csv.open_csv(csv_source(file), parse_options=pa.csv.ParseOptions(delimiter=delimiter)) as reader:
+        return list(reader.schema.names)
+
+
+def csv_source(file: Path) -> Any:
+    """What Arrow reads a CSV file from; it knows a packed one by small letters alone."""
+    return pa.input_stream(str(file), compression="gzip") if file.name.lower().endswith(".gz") else file
+
+
+def open_csv(file: Path, delimiter: str, columns: Sequence[str] | None, types: Any) -> Any:
+    """A reader of blocks of a CSV file; types of columns that are not told are guessed from the first.
+
+    Text is left as it is, an empty one too: :func:`empty_as_null`.
+    """
+    return pa.csv.open_csv(
+        csv_source(file),
+        read_options=pa.csv.ReadOptions(block_size=CSV_BLOCK_BYTES),
+        parse_options=pa.csv.ParseOptions(delimiter=delimiter),
+        convert_options=pa.csv.ConvertOptions(
+            include_columns=columns or [], column_types=types, strings_can_be_null=False
+        ),
+    )
+
+
+def empty_as_null(column: Any) -> Any:
+    """A column of a CSV file with null for an empty cell: a missing id, not an id of no letters.
+
+    Arrow would make nulls of NA and null in text too, or of nothing; it keeps its own functions in a module
+    that takes longer to load than an audit of small files.
+    """
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([empty_as_null(chunk) for chunk in column.chunks], type=column.type)
+    if not pa.types.is_string(column.type):
+        return column
+    _, offsets, text = column.buffers()
+    ends = np.frombuffer(offsets, np.int32, len(column) + 1, offset=4 * column.offset)
+    held = ends[1:] > ends[:-1]
+    if held.all():
+        return column
+    there = pa.py_buffer(np.packbits(held, bitorder="little"))
+    return pa.Array.from_buffers(
+        column.type, len(column), [there, pa.py_buffer(ends.copy()), text or pa.py_buffer(b"")]
+    )
+
+
+def read_file(
+    file: Path,
+    columns: Sequence[str] | None = None,
+    *,
+    numbers: Collection[str] | None = (),
+    types: Mapping[str, Any] | None = None,
+) -> Table:
+    """One file as a table; an unreadable file or a missing column is an error that names the file.
+
+    Of a CSV file, ``numbers`` are of the type that Arrow guesses (None: all columns are), columns in
+    ``types`` of these, and the others text.
+    """
+    with reading(file) as delimiter:
+        if delimiter is None:
+            require_columns(columns, pa.parquet.read_schema(file).names, file)
+            return pa.parquet.read_table(file, columns=None if columns is None else list(columns))
+        present = _csv_names(file, delimiter)
+        require_columns(columns, present, file)
+        wanted = list(present if columns is None else columns)
+        told = types or {}
+        kinds = (
+            {}
+            if numbers is None
+            else {name: told.get(name, pa.string()) for name in wanted if name not in numbers}
+        )
+        try:
+            table = pa.csv.read_csv(
+                csv_source(file),
+                parse_options=pa.csv.ParseOptions(delimiter=delimiter),
+                convert_options=pa.csv.ConvertOptions(
+                    include_columns=wanted, column_types=kinds, strings_can_be_null=False
+                ),
+            )
+        except pa.ArrowInvalid:
+            name_undecodable(file, delimiter, wanted)
+            raise
+        return pa.table([empty_as_null(column) for column in table.columns], names=wanted)
+
+
+def name_undecodable(file: Path, delimiter: str, columns: Sequence[str]) -> None:
+    """An error that names the first value of some columns whose bytes are not UTF-8, if there is one."""
+    first_row = 0
+    with open_csv(file, delimiter, columns, dict.fromkeys(columns, pa.binary())) as reader:
+        for record in reader:
+            for name in columns:
+                for row, value in enumerate(record.column(name).to_pylist(), first_row):
+                    try:
+                        value.decode()
+                    except UnicodeDecodeError:
+                        raise DataError(
+                            f"value {value[:SHOWN_BYTES]!r} is not UTF-8",
+                            where=f"{file}, column '{name}', row {row}",
+                            remedy="write the file in UTF-8 (iconv -f LATIN1 -t UTF-8, if it is Latin-1)",
+                        ) from None
+            first_row += record.num_rows
+
+
+@contextmanager
+def reading(file: Path) -> Iterator[str | None]:
+    """The delimiter of a CSV file, None for Parquet; what goes wrong inside becomes an error of the file."""
+    name = file.name.lower()
+    delimiter = next((d for suffix, d in CSV_DELIMITERS.items() if name.endswith(suffix)), None)
+    if delimiter is None and not name.endswith(PARQUET_SUFFIXES):
+        raise DataError(
+            "is neither CSV nor Parquet by its name",
+            where=str(file),
+            remedy=f"give files that end in {', '.join(SUFFIXES)}",
+        )
+    try:
+        if file.stat().st_size == 0:
+            raise DataError("the file is empty", where=str(file), remedy="write it again, or leave it out")
+        if delimiter is not None:
+            _refuse_utf_16(file)
+        yield delimiter
+    except PermissionError as error:
+        raise DataError("may not be read", where=str(file), remedy="see to its permissions") from error
+    except (pa.ArrowException, OSError) as error:
+        said = str(error).strip().partition("\n")[0]
+        if "straddl" in said:
+            raise DataError(
+                f"a row has more than {CSV_BLOCK_BYTES >> 20} MB, or a quote is not closed",
+                where=str(file),
+                remedy="close the quotes, leave the long text out, or give Parquet",
+            ) from error
+        raise DataError(
+            f"cannot be read as {'Parquet' if delimiter is None else 'CSV'}: {said}",
+            where=str(file),
+            remedy="check that the file is whole, and write or download it again",
+        ) from error
+
+
+def _refuse_utf_16(file: Path) -> None:
+    with open(file, "rb") as opened:
+        start = opened.read(2)
+    if start in UTF_16:
+        raise DataError(
+            "is text in UTF-16, not in UTF-8",
+            where=str(file),
+            remedy="save it as CSV UTF-8, or convert it with iconv -f UTF-16 -t UTF-8",
+        )
+
+
+def require_columns(columns: Sequence[str] | None, present: list[str], file: Path) -> None:
+    """An error that names the file and the first column it does not have, or has twice.
+
+    Without ``columns`` all that are there are meant.
+    """
+    times = Counter(present)
+    for name in present if columns is None else columns:
+        if name not in times:
+            raise DataError(
+                f"column '{name}' is missing",
+                where=str(file),
+                remedy=f"name one of the columns that are there: {listed(present)}",
+            )
+        if times[name] > 1:
+            raise DataError(
+                f"column '{name}' is there {times[name]} times",
+                where=str(file),
+                remedy="rename all but one",
+            )
+
+
+def concatenate(files: list[Path], tables: list[Table]) -> Table:
+    """One table; files that disagree on columns or types are an error that names the first to differ."""
+    names = tables[0].column_names
+    for file, table in zip(files, tables, strict=True):
+        if set(table.column_names) != set(names):
+            differing = sorted(set(table.column_names) ^ set(names))
+            raise DataError(
+                f"column '{differing[0]}' is not in all files",
+                where=f"{file} and {files[0]}",
+                remedy="give files with the same columns",
+            )
+    for end in range(2, len(tables) + 1):
+        try:
+            pa.concat_tables([t.slice(0, 0) for t in tables[:end]], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise DataError(
+                f"a column has another type than in {files[0]}: {str(error).splitlines()[0]}",
+                where=str(files[end - 1]),
+                remedy="write the column with one type in all files",
+            ) from error
+    return pa.concat_tables(tables, promote_options="permissive")

@@ -1,0 +1,265 @@
+"""Ids and their integer codes: one vocabulary for users, one for items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.errors import DataError, ParameterError
+from unskew.io.columns import null_mask
+from unskew.io.masked import without_mask
+from unskew.seeds import splitmix64
+
+Unseen = Literal["error", "nan"]
+
+UNSEEN_CODE = -1
+"""The code of an id that the vocabulary does not know (only with ``unseen="nan"``)."""
+
+NESTED = (list, tuple, dict, set, np.ndarray)
+"""What a column of lists or records holds in its rows."""
+
+TEXT = np.dtypes.StringDType()
+"""How text is held: each id in as many bytes as it has. NumPy's older ``U`` gives all ids the width of the
+longest, and takes "a" and "a\\0" for one."""
+
+LARGEST_EXACT_FLOAT = 2.0**53
+"""Above it doubles skip whole numbers, and two ids could become one."""
+
+HASHED_AT_ONCE = 1 << 16
+"""Ids whose text is held in memory while they are hashed."""
+
+BYTES_AT_ONCE = 1 << 20
+"""Bytes of ids that are hashed at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """Sorted unique ids; the code of an id is its position.
+
+    Examples
+    --------
+    >>> vocabulary = Vocabulary.of(["b", "a", "b"], name="user")
+    >>> vocabulary.encode(["b", "a"])
+    array([1, 0], dtype=int32)
+    """
+
+    ids: NDArray[Any]
+    name: str
+
+    def __post_init__(self) -> None:
+        ids = np.array(self.ids)
+        if ids.dtype.kind == "U":
+            ids = ids.astype(TEXT)
+        if ids.ndim != 1 or len(ids) == 0:
+            raise DataError(f"there are no {self.name} ids", remedy="give at least one row")
+        ids.flags.writeable = False
+        object.__setattr__(self, "ids", ids)
+
+    @classmethod
+    def of(cls, values: Any, *, name: str) -> Vocabulary:
+        """Collect the unique ids of an array."""
+        return cls(ids=np.unique(_id_array(values, name)), name=name)
+
+    @classmethod
+    def range(cls, size: int, *, name: str) -> Vocabulary:
+        """The ids 0, …, size − 1, which are their own codes."""
+        return cls(ids=np.arange(size, dtype=np.int64), name=name)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def encode(self, values: Any, *, unseen: Unseen = "error") -> NDArray[np.int32]:
+        """Codes of ids; an unknown id is an error, or −1 with ``unseen="nan"``.
+
+        Whole numbers and texts find each other by their digits: a CSV file gives text, and a Parquet file
+        numbers, for the same ids. 007 is no 7.
+        """
+        if unseen not in ("error", "nan"):
+            raise ParameterError(
+                f"unseen must be 'error' or 'nan', not {unseen!r}", remedy="give one of them"
+            )
+        array = _id_array(values, self.name)
+        if len(array) == 0:
+            return np.empty(0, dtype=np.int32)
+        if TEXT in (self.ids.dtype, array.dtype):
+            position = _positions_of_text(self.ids.astype(TEXT), array.astype(TEXT))
+            known = position != UNSEEN_CODE
+        else:
+            position = np.minimum(np.searchsorted(self.ids, array), len(self.ids) - 1)
+            known = self.ids[position] == array
+        if unseen == "error" and not known.all():
+            row = int(np.flatnonzero(~known)[0])
+            count = int((~known).sum())
+            raise DataError(
+                f"{self.name} {array[row]!s} was not seen in training ({count} such rows)",
+                where=f"column '{self.name}', row {row}",
+                remedy="leave these rows out (of a test file: unseen='drop', --option unseen=drop), or ask"
+                " for NaN (of predictions: unseen='nan', --unseen nan)",
+            )
+        return np.where(known, position, UNSEEN_CODE).astype(np.int32)
+
+    @cached_property
+    def hashes(self) -> NDArray[np.int64]:
+        """A hash of 64 bits of each id: a function of its text alone, on every machine and in every order.
+
+        What an id is hashed to does not depend on its code or on the other ids. Whole numbers are hashed by
+        their digits, so that 7 and "7" agree, as they do in :meth:`encode`.
+
+        Examples
+        --------
+        >>> numbers, text = Vocabulary.of([30, 7], name="user"), Vocabulary.of(["7", "x"], name="user")
+        >>> bool(numbers.hashes[0] == text.hashes[0])
+        True
+        """
+        starts = range(0, len(self.ids), HASHED_AT_ONCE)
+        hashes = np.concatenate(
+            [_hashes_of(_digits(as_arrow(self.ids[start : start + HASHED_AT_ONCE]))) for start in starts]
+        )
+        hashes.flags.writeable = False
+        return hashes
+
+    def same_as(self, other: Vocabulary) -> bool:
+        """Whether codes mean the same ids in both."""
+        return self.ids is other.ids or np.array_equal(self.ids, other.ids)
+
+    def recode(self, codes: NDArray[np.int32], given: Vocabulary) -> NDArray[np.int32]:
+        """Codes here of ids that have their codes in another vocabulary; an unknown id is an error.
+
+        Examples
+        --------
+        >>> trained = Vocabulary.of(["a", "b", "c"], name="user")
+        >>> given = Vocabulary.of(["b", "c"], name="user")
+        >>> trained.recode(np.array([0, 1], dtype=np.int32), given)
+        array([1, 2], dtype=int32)
+        """
+        return codes if given.same_as(self) else self.encode(given.decode(codes))
+
+    def decode(self, codes: NDArray[np.integer[Any]]) -> NDArray[Any]:
+        """Ids of codes."""
+        ids: NDArray[Any] = self.ids[codes]
+        return ids
+
+
+def as_arrow(ids: NDArray[Any]) -> Any:
+    """Ids as a ``pyarrow.Array`` of whole numbers or text, which may be of more than 2 GB in all."""
+    import pyarrow as pa
+
+    return pa.array(ids.astype(object), type=pa.large_string()) if ids.dtype == TEXT else pa.array(ids)
+
+
+def _positions_of_text(ids: NDArray[Any], values: NDArray[Any]) -> NDArray[np.int64]:
+    """Where each value is among the ids; :data:`UNSEEN_CODE` where it is not.
+
+    By Arrow's table of hashes: to search among sorted text takes several times as long.
+    """
+    import pyarrow.compute as pc
+
+    found = pc.fill_null(pc.index_in(as_arrow(values), value_set=as_arrow(ids)), UNSEEN_CODE)
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _digits(ids: Any) -> Any:
+    """A ``pyarrow.Array`` of ids as text."""
+    import pyarrow as pa
+
+    return ids.cast(pa.large_string())
+
+
+def _hashes_of(text: Any) -> NDArray[np.int64]:
+    """mix(Σ_j (c_j + 1)·K_j) of the bytes c of each text (UTF-8), K_j a number for each place (mod 2⁶⁴)."""
+    _, offsets, data = text.buffers()
+    first, last = text.offset, text.offset + len(text)
+    offset = np.frombuffer(offsets, dtype=np.int64)[first : last + 1]
+    letters = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, dtype=np.uint8)
+    total = np.zeros(len(text), dtype=np.uint64)
+    for start in range(int(offset[0]), int(offset[-1]), BYTES_AT_ONCE):
+        stop = min(start + BYTES_AT_ONCE, int(offset[-1]))
+        edges = np.clip(offset, start, stop)
+        place = np.arange(start, stop) - np.repeat(offset[:-1], np.diff(edges))
+        terms = (letters[start:stop] + np.uint64(1)) * splitmix64(place.astype(np.uint64))
+        # Differences of running sums, which may go past 2⁶⁴: some texts are empty, or in another block.
+        running = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(terms, dtype=np.uint64)])
+        total += running[edges[1:] - start] - running[edges[:-1] - start]
+    return splitmix64(total).view(np.int64)
+
+
+def _id_array(values: Any, name: str) -> NDArray[Any]:
+    """Ids as an integer or text array; nulls, fractions and mixed types are errors that name the row."""
+    # NumPy would turn the list ["a", nan] into text; as objects the null can be seen.
+    values = without_mask(values)
+    array = np.asarray(values, dtype=object if isinstance(values, (list, tuple)) else None)
+    if array.ndim != 1:
+        raise DataError(
+            f"{name} ids must be one-dimensional, not of shape {array.shape}", remedy="give one id a row"
+        )
+    if array.dtype.kind == "T" and array.dtype != TEXT:
+        # It may hold nulls.
+        array = array.astype(object)
+    if array.dtype.kind == "O":
+        nested = np.array([isinstance(value, NESTED) for value in array], dtype=bool)
+        _reject_rows(nested, array, "is not one value", name)
+        _reject_null(null_mask(array), name)
+        is_text = {isinstance(value, str) for value in array}
+        if len(is_text) > 1:
+            raise DataError(
+                "ids mix text and numbers", where=f"column '{name}'", remedy="convert the column to one type"
+            )
+        if is_text == {True}:
+            return _text_of(array, name)
+        array = np.array(array.tolist()) if len(array) else array.astype(np.int64)
+    if array.dtype.kind == "f":
+        _reject_null(np.isnan(array), name)
+        _reject_rows(
+            (array != np.floor(array)) | (np.abs(array) > LARGEST_EXACT_FLOAT),
+            array,
+            "is not a whole number",
+            name,
+        )
+        return array.astype(np.int64)
+    if array.dtype.kind in "iub":
+        if array.dtype == np.uint64:
+            _reject_rows(array > np.iinfo(np.int64).max, array, "does not fit 64 signed bits", name)
+        return array.astype(np.int64)
+    if array.dtype.kind in "UT":
+        return _text_of(array, name)
+    raise DataError(
+        f"ids of type {array.dtype} are not supported",
+        where=f"column '{name}'",
+        remedy="give ids as whole numbers or text",
+    )
+
+
+def _text_of(ids: NDArray[Any], name: str) -> NDArray[Any]:
+    try:
+        return ids.astype(TEXT)
+    except UnicodeEncodeError:
+        halves = np.array([any("\ud800" <= letter <= "\udfff" for letter in text) for text in ids])
+        row = int(np.flatnonzero(halves)[0])
+        raise DataError(
+            f"id {str(ids[row])!a} is not text that UTF-8 can hold",
+            where=f"column '{name}', row {row}",
+            remedy="read the ids with the encoding that they were written in",
+        ) from None
+
+
+def _reject_rows(wrong: NDArray[np.bool_], ids: NDArray[Any], problem: str, name: str) -> None:
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise DataError(
+            f"id {ids[row]} {problem}",
+            where=f"column '{name}', row {row}",
+            remedy="give ids as whole numbers or text",
+        )
+
+
+def _reject_null(null: NDArray[np.bool_], name: str) -> None:
+    if null.any():
+        raise DataError(
+            f"id is missing (NaN or null; {int(null.sum())} such rows)",
+            where=f"column '{name}', row {int(np.flatnonzero(null)[0])}",
+            remedy="drop these rows or fill in the ids",
+        )

@@ -1,0 +1,199 @@
+"""What was measured beside what the paper prints: mean ± deviation over seeds, marks, and how far off."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from unskew.reproduce.presets import ALONE, PAPER_NAMES, SOURCES, Preset, Source, sources_of
+from unskew.reproduce.published import Published, published_row
+from unskew.run.protocol import ProtocolName
+from unskew.study.shown import Shown
+from unskew.study.table import Figure, Row, StudySummary, summary, users_told
+
+RANKING = ("auc", "dcg@2", "dcg@4", "dcg@6", "hits@2", "hits@4", "hits@6")
+"""The columns of the paper's tables; its "Recall@K" is hits@K."""
+
+PAPER_PROPENSITY = (
+    "ece",
+    "ece_floor",
+    "nll",
+    "brier",
+    "auc",
+    "mean_over_base_rate",
+    "weight_check",
+    "ece_all_of_d",
+    "mean_over_base_rate_all_of_d",
+)
+HONEST_PROPENSITY = (
+    "ece",
+    "ece_floor",
+    "wce",
+    "nll",
+    "brier",
+    "auc",
+    "mean_over_base_rate",
+    "weight_check",
+    "effective_sample_size",
+)
+HEADS = {
+    "ece": "ECE",
+    "ece_floor": "its noise floor",
+    "wce": "WCE",
+    "nll": "NLL",
+    "brier": "Brier",
+    "auc": "AUC",
+    "mean_over_base_rate": "mean p ÷ rate",
+    "weight_check": "Σ1/p ÷ size of D",
+    "effective_sample_size": "ESS",
+    "ece_all_of_d": "ECE on all of D",
+    "mean_over_base_rate_all_of_d": "mean p ÷ rate on D",
+}
+RAW = {"propensity": "neumf", "calibrator": "none"}
+PAPER_MARK = "‡"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One number of ours beside the paper's."""
+
+    dataset: str
+    method: str
+    source: str
+    metric: str
+    ours: Figure
+    paper: Published | None
+
+    @property
+    def deviation(self) -> float | None:
+        """(ours − paper's) ÷ paper's standard deviation."""
+        return None if self.paper is None else self.paper.deviation(self.ours.mean)
+
+
+def summarised(
+    table: pa.Table, preset: Preset, protocol: ProtocolName, dataset: str, part: str
+) -> StudySummary:
+    """Figures of a preset's rows on one test set; all its tests are one family."""
+    if part == "propensity":
+        wanted = [("", *_pair(key)) for key in sources_of(protocol)]
+    else:
+        wanted = [(m, *_pair(key)) for m in preset.methods for key in preset.rows_of(m, protocol)]
+    place = {of_row: number for number, of_row in enumerate(wanted)}
+    found = []
+    lines = table.select(["dataset", "part", "method", "propensity", "calibrator"]).to_pylist()
+    for number, line in enumerate(lines):
+        of_row = line["method"], line["propensity"], line["calibrator"]
+        if line["dataset"] == dataset and line["part"] in (part, "users") and of_row in place:
+            found.append((place[of_row], number))
+    chosen = table.take([number for _, number in sorted(found)])
+    metrics = RANKING if part == "method" else PAPER_PROPENSITY if protocol == "paper" else HONEST_PROPENSITY
+    against = {"method": "escm2-dr"} if preset.name == "table-sota" else RAW
+    return summary(
+        chosen,
+        part="method" if part == "method" else "propensity",
+        metrics=metrics,
+        against=against,
+        title=preset.title,
+    )
+
+
+def _pair(key: str) -> tuple[str, str]:
+    if key == ALONE:
+        return "", ""
+    return SOURCES[key].propensity, SOURCES[key].calibrator
+
+
+def comparisons(found: StudySummary, preset: Preset) -> list[Comparison]:
+    """Every number of a summary with the paper's, where it prints one."""
+    result = []
+    for row, figures in found.rows.items():
+        source = source_of(row)
+        for metric, ours in figures.items():
+            paper = _printed(preset, row, source, metric) if preset.published else None
+            result.append(
+                Comparison(row.dataset, row.method, source.key if source else "", metric, ours, paper)
+            )
+    return result
+
+
+def _printed(preset: Preset, row: Row, source: Source | None, metric: str) -> Published | None:
+    return published_row(
+        preset.published,
+        row.dataset.split(" (")[0],
+        PAPER_NAMES.get(row.method, row.method),
+        _paper_source(preset, row, source),
+        "ece@100" if metric == "ece" else metric,
+    )
+
+
+def source_of(row: Row) -> Source | None:
+    """The source of a row of the long table; None for a method without propensities."""
+    for source in SOURCES.values():
+        if (source.propensity, source.calibrator) == (row.propensity, row.calibrator):
+            return source
+    return None
+
+
+def _paper_source(preset: Preset, row: Row, source: Source | None) -> str:
+    if source is None or (preset.published == "sota" and row.method != "mrdr"):
+        return "none"
+    return source.key
+
+
+def beside(found: StudySummary, preset: Preset, *, note: str = "", with_paper: bool = True) -> Shown:
+    """Three lines for each row: ours, the paper's, and by how many of its standard deviations they differ.
+
+    Rows that the paper does not have are one line.
+    """
+    told = comparisons(found, preset)
+    by_row: dict[tuple[str, str], list[Comparison]] = {}
+    for each in told:
+        by_row.setdefault((each.method, each.source), []).append(each)
+    methods = {method for method, _ in by_row}
+    lines: list[tuple[str, ...]] = []
+    for (method, source), cells in by_row.items():
+        of = {cell.metric: cell for cell in cells}
+        name = SOURCES[source].title if source else "–"
+        first = f"{method} {name}" if len(methods) > 1 and source else name if source else method
+        lines.append((first, *(_ours(of.get(metric)) for metric in found.metrics)))
+        if with_paper and any(cell.paper for cell in cells):
+            lines.append(("  paper", *(_paper(of.get(metric)) for metric in found.metrics)))
+            if any(cell.deviation is not None for cell in cells):
+                lines.append(("  off, in its s.d.", *(_off(of.get(metric)) for metric in found.metrics)))
+    against = "ESCM²-DR" if preset.name == "table-sota" else "raw"
+    measured = re.sub("differs from .*? at 5 %", f"differs from {against} at 5 %", found.caption)
+    marked = f"{PAPER_MARK} the paper's mark" if with_paper and preset.published else ""
+    caption = "; ".join(part for part in (measured, marked, note) if part)
+    return Shown(
+        title=preset.title,
+        columns=(
+            "",
+            *(HEADS.get(metric, metric) if not preset.methods else metric for metric in found.metrics),
+        ),
+        rows=tuple(lines),
+        caption=caption,
+    )
+
+
+def _ours(cell: Comparison | None) -> str:
+    if cell is None or not math.isfinite(cell.ours.mean):
+        return "–"
+    places = 4 if abs(cell.ours.mean) < 100 else 0
+    spread = "" if math.isnan(cell.ours.std) else f" ± {cell.ours.std:.{places}f}"
+    users = "" if cell.ours.users is None else users_told(cell.ours.users, places)
+    return f"{cell.ours.mean:.{places}f}{spread}{users}{'*' if cell.ours.is_significant else ''}"
+
+
+def _paper(cell: Comparison | None) -> str:
+    if cell is None or cell.paper is None:
+        return ""
+    spread = "" if cell.paper.std is None else f" ± {cell.paper.std:.4f}"
+    return f"{cell.paper.mean:.4f}{spread}{PAPER_MARK if cell.paper.significant else ''}"
+
+
+def _off(cell: Comparison | None) -> str:
+    deviation = None if cell is None else cell.deviation
+    return "" if deviation is None else f"{deviation:+.1f}"

@@ -1,0 +1,98 @@
+"""How long propensities take to train and to read off, as ratios to the raw ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from unskew.log import Log
+from unskew.propensity import Propensity
+from unskew.reproduce.presets import SOURCES, Source
+from unskew.reproduce.published import published_row
+from unskew.reproduce.reproduction import Reproduction
+from unskew.study.shown import Shown
+
+REPEATS = 5
+"""The shortest of so many timings of inference is told."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one row, for one seed."""
+
+    source: Source
+    training: float
+    inference: float
+
+
+def timings(work: Reproduction, keys: Sequence[str]) -> list[Timing]:
+    """Time one seed of every row: training with calibration, and propensities of all of D.
+
+    A first, untimed training of one epoch takes what is paid once: compilation, caches, a GPU's start.
+    """
+    log = work.dataset.train
+    family = {}
+    result = []
+    for source in (SOURCES[key] for key in keys):
+        if source.trained == "constant":
+            continue
+        if source.trained not in family:
+            fit = {"seeds": [work.seeds[0]], "device": work.device}
+            work.propensity(source.trained).set_params(epochs=1).fit(log, **fit)  # type: ignore[arg-type]
+            propensity = work.propensity(source.trained)
+            seconds = _seconds(lambda p=propensity, f=fit: p.fit(log, **f))  # type: ignore[misc]
+            family[source.trained] = propensity, seconds
+        propensity, training = family[source.trained]
+        read = work.read_off(propensity, source)
+        if source.calibrator != "none":
+            training += _seconds(lambda p=propensity, s=source: work.read_off(p, s))  # type: ignore[misc]
+        inference = min(_seconds(lambda r=read: _predict_all(r, log)) for _ in range(REPEATS))  # type: ignore[misc]
+        result.append(Timing(source, training, inference))
+    return result
+
+
+def _predict_all(propensity: Propensity, log: Log) -> object:
+    return propensity.predict_matrix_each() if log.space == "matrix" else propensity.predict_each(log)
+
+
+def show_efficiency(found: Sequence[Timing], title: str, machine: str) -> Shown:
+    """Seconds and ratios to raw, beside the paper's ratios."""
+    raw = next(each for each in found if each.source.key == "raw")
+    paper = {
+        (each.source.key, what): published_row("efficiency", "coat", "", each.source.key, f"{what}_s")
+        for each in found
+        for what in ("training", "inference")
+    }
+    rows = []
+    for each in found:
+        cells = [each.source.title]
+        for what in ("training", "inference"):
+            seconds, base = getattr(each, what), getattr(raw, what)
+            told, first = paper[each.source.key, what], paper["raw", what]
+            cells += [
+                f"{seconds:.3g}",
+                f"{seconds / base:.2f}",
+                f"{told.mean / first.mean:.2f}" if told and first else "–",
+            ]
+        rows.append(tuple(cells))
+    return Shown(
+        title=title,
+        columns=(
+            "",
+            "training, s",
+            "÷ raw",
+            "paper's ÷ raw",
+            "inference, s",
+            "÷ raw",
+            "paper's ÷ raw",
+        ),
+        rows=tuple(rows),
+        caption=f"one seed, on {machine}; inference is of all of D; the paper's is of a RTX 3090",
+    )
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

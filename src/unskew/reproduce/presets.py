@@ -1,0 +1,211 @@
+"""The paper's tables and figures by name: which propensities and methods each needs. Runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from unskew.debias import METHODS
+from unskew.errors import ParameterError
+from unskew.run.protocol import ProtocolName
+
+Kind = Literal["propensities", "methods", "efficiency", "switches", "figure"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a row's propensities come from.
+
+    Parameters
+    ----------
+    key
+        As the paper's tables name it.
+    trained
+        The uncertainty method that is trained (``"none"`` is the plain network), or ``"constant"``.
+    read
+        The uncertainty method that reads a trained plain network off.
+    calibrator
+        What is fitted on its scores.
+    """
+
+    key: str
+    title: str
+    trained: str = "none"
+    read: str = "none"
+    calibrator: str = "none"
+
+    @property
+    def propensity(self) -> str:
+        """The name of the model in the long table."""
+        model = self.read if self.trained == "none" else self.trained
+        return "neumf" if model == "none" else model
+
+
+SOURCES = {
+    source.key: source
+    for source in (
+        Source("raw", "raw"),
+        Source("mc_dropout", "MC dropout", read="mc-dropout"),
+        Source("deep_ensemble", "deep ensemble", trained="deep-ensemble"),
+        Source("batch_ensemble", "BatchEnsemble", trained="batch-ensemble"),
+        Source("dual_focal", "dual focal loss", trained="dual-focal"),
+        Source("platt", "Platt scaling", calibrator="platt"),
+        Source("temperature", "temperature", calibrator="temperature"),
+        Source("beta", "beta", calibrator="beta"),
+        Source("isotonic", "isotonic", calibrator="isotonic"),
+        Source("histogram", "histogram", calibrator="histogram"),
+        Source("constant", "constant", trained="constant"),
+    )
+}
+
+NOISY = Source("noisy", "raw with dropout on", read="one-pass")
+"""What the published code calibrates: one pass with dropout left on."""
+
+PAPER_SOURCES = ("raw", "mc_dropout", "deep_ensemble", "dual_focal", "platt")
+"""The rows of the paper's tables."""
+
+
+def sources_of(protocol: ProtocolName) -> tuple[str, ...]:
+    """The rows of a protocol's tables: the paper's, or all."""
+    return PAPER_SOURCES if protocol == "paper" else tuple(SOURCES)
+
+
+ALONE = ""
+"""The row of a method without given propensities."""
+
+PAPER_NAMES = {
+    "naive": "naive",
+    "ips": "ips",
+    "dr-jl": "dr_jl",
+    "mrdr": "mrdr",
+    "gpl": "mrdr_gpl",
+    "cdr": "mrdr_cdr",
+    "dr-v2": "dr_v2",
+    "escm2-dr": "escm2_dr",
+}
+"""Methods as the paper's tables name them."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One table or figure.
+
+    Parameters
+    ----------
+    published
+        The table of :mod:`unskew.reproduce.published` beside it.
+    methods
+        Methods that it needs.
+    only_with
+        The one row of a method; methods that are not named have all of the protocol's.
+    given
+        Methods with a click tower of their own that take the rows' propensities from outside instead.
+    only
+        The dataset that it is about; None is any.
+    in_all
+        Whether ``all`` has it; what the paper does not have and takes long is to be asked for.
+    """
+
+    name: str
+    title: str
+    kind: Kind
+    published: str = ""
+    methods: tuple[str, ...] = ()
+    only_with: Mapping[str, str] = field(default_factory=dict)
+    given: tuple[str, ...] = ()
+    only: str | None = None
+    in_all: bool = True
+
+    def rows_of(self, method: str, protocol: ProtocolName) -> tuple[str, ...]:
+        """The rows of a method: sources, or ``ALONE`` where it takes no propensities."""
+        if method in self.only_with:
+            return (self.only_with[method],)
+        if METHODS[method].needs_propensity or method in self.given:
+            return sources_of(protocol)
+        return (ALONE,)
+
+
+PRESETS = {
+    preset.name: preset
+    for preset in (
+        Preset("table-ece", "Calibration of the propensities", "propensities", "ece"),
+        Preset("table-ips", "IPS", "methods", "overall_ips", ("naive", "ips")),
+        Preset("table-dr", "Doubly robust methods", "methods", "dr", ("dr-jl", "mrdr")),
+        Preset(
+            "table-kuairand",
+            "KuaiRand",
+            "methods",
+            "kuairand",
+            ("ips", "dr-jl", "mrdr"),
+            only="kuairand",
+        ),
+        Preset(
+            "table-sota",
+            "Calibrated MRDR beside later methods",
+            "methods",
+            "sota",
+            ("gpl", "cdr", "dr-v2", "escm2-dr", "mrdr"),
+            only_with={"mrdr": "platt", "cdr": "raw"},
+        ),
+        Preset(
+            "table-grid",
+            "Every method of the paper with every propensity",
+            "methods",
+            "",
+            (
+                "naive",
+                "eib",
+                "esmm",
+                "gpl",
+                "ips",
+                "snips",
+                "dr",
+                "dr-jl",
+                "mrdr",
+                "cdr",
+                "ips-v2",
+                "dr-v2",
+                "escm2-ips",
+                "escm2-dr",
+            ),
+            given=("ips-v2", "dr-v2", "escm2-ips", "escm2-dr"),
+            in_all=False,
+        ),
+        Preset("table-efficiency", "Time of training and inference", "efficiency", "efficiency"),
+        Preset("table-switches", "One deviation of the published code at a time", "switches", "ece"),
+        Preset("fig-reliability", "Reliability of the propensities", "figure"),
+        Preset("fig-histogram", "Propensities of clicked and of unclicked pairs", "figure"),
+        Preset("fig-ece-vs-performance", "ECE and what it says of the model", "figure", methods=("ips",)),
+    )
+}
+ALL = "all"
+
+
+def chosen_presets(names: list[str], data: str, protocol: ProtocolName) -> tuple[list[Preset], list[str]]:
+    """Presets by name, and what is left out of ``all`` and why."""
+    known = [*PRESETS, ALL]
+    for name in names:
+        if name not in known:
+            raise ParameterError(f"there is no preset {name!r}", remedy=f"use one of {', '.join(known)}")
+    left_out, chosen = [], []
+    for preset in PRESETS.values():
+        asked = preset.name in names
+        if not asked and not (ALL in names and preset.in_all):
+            continue
+        reason = _does_not_fit(preset, data, protocol)
+        if reason and asked:
+            raise ParameterError(f"{preset.name} {reason[0]}", remedy=reason[1])
+        if reason:
+            left_out.append(f"{preset.name} is left out: it {reason[0]}")
+        else:
+            chosen.append(preset)
+    return chosen, left_out
+
+
+def _does_not_fit(preset: Preset, data: str, protocol: ProtocolName) -> tuple[str, str] | None:
+    if preset.only is not None and preset.only != data:
+        return f"is about {preset.only}, not {data}", f"give --data {preset.only} --root FOLDER"
+    if preset.kind == "switches" and protocol != "paper":
+        return "turns the paper protocol's switches", "give --protocol paper"
+    return None

@@ -1,1 +1,0 @@
-"""``unskew reproduce``: the paper's tables and figures beside the published numbers."""

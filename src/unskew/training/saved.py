@@ -1,0 +1,308 @@
+"""Folders of plain files: TOML for what a thing is, safetensors for weights, Parquet for ids, no pickle.
+
+What goes into them is told by :mod:`unskew.debias.core.storage` and :mod:`unskew.propensity.storage`.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.nn import Module
+
+from unskew import __version__
+from unskew.backbones import make_backbone
+from unskew.calibration import make_calibrator
+from unskew.errors import ParameterError, RunFolderError
+from unskew.estimator import Estimator, require, require_types
+from unskew.io.files import CONFIG, RUN, Found, heal, whole_folder
+from unskew.io.manifest import MANIFEST, faults, write_manifest
+from unskew.io.toml_text import to_toml
+from unskew.io.vocabulary import TEXT, Vocabulary, as_arrow
+
+IDS_AT_ONCE = 1 << 16
+IDS_BUFFER_BYTES = 1 << 20
+"""Ids that are read at a time, and bytes of their file: a file of a few kilobytes may hold very many."""
+
+FORMAT = 2
+"""Raised when a folder of an earlier version can no longer be read."""
+
+Told = TypeVar("Told")
+Restored = TypeVar("Restored", bound=Estimator)
+
+NONE = "none"
+"""In a table of parameters: the names of those that are None."""
+
+
+REMEDY = "give a folder that unskew wrote, whole, or run it again"
+SEE_PERMISSIONS = "see to the permissions of the folder and its files"
+
+
+class SavedFolder:
+    """The files of a folder that is as it was written; what is missing or damaged is an error that says so.
+
+    Its manifest is checked once, when it is opened: all files that are read, whoever reads which.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        heal(self.folder)
+        if not self.folder.is_dir():
+            raise RunFolderError("is not a folder", where=str(folder), remedy="give a run folder")
+        has_manifest = (self.folder / MANIFEST).is_file()
+        if found := faults(self.folder, RUN.files) if has_manifest else []:
+            unread = any("cannot be read" in each for each in found)
+            raise RunFolderError(
+                "; ".join(found), where=str(folder), remedy=SEE_PERMISSIONS if unread else REMEDY
+            )
+        try:
+            self.config = tomllib.loads(self.text(CONFIG))
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            raise self.damaged(CONFIG, error) from error
+        if self.config.get("format") != FORMAT:
+            raise RunFolderError(
+                f"was written in format {self.config.get('format')}, and this version reads {FORMAT}",
+                where=str(folder),
+                remedy="run it again with this version",
+            )
+        if not has_manifest:
+            raise RunFolderError(f"{MANIFEST} is missing", where=str(folder), remedy=REMEDY)
+
+    @classmethod
+    def of(cls, folder: str | Path | SavedFolder) -> SavedFolder:
+        """A folder opened, unless it is already: so that what is read several times is checked once."""
+        return folder if isinstance(folder, cls) else cls(cast(str | Path, folder))
+
+    def damaged(self, name: str, what: object) -> RunFolderError:
+        """The error that a file is damaged, and how, in one line."""
+        told = " ".join(str(what).split()).rstrip(".")
+        return RunFolderError(f"{name} is damaged ({told})", where=str(self.folder), remedy=REMEDY)
+
+    def told(self, *path: str, kind: type[Told]) -> Told:
+        """What the config has under a path of keys; an error if it is not there, or of another kind."""
+        found: Any = self.config
+        for number, key in enumerate(path, start=1):
+            if not isinstance(found, Mapping) or key not in found:
+                raise self.damaged(CONFIG, f"it has no {'.'.join(path[:number])}")
+            found = found[key]
+        if kind is float and isinstance(found, int) and not isinstance(found, bool):
+            found = float(found)
+        if not isinstance(found, kind):
+            raise self.damaged(CONFIG, f"{'.'.join(path)} is {found!r}")
+        return found
+
+    def seeds(self, *path: str) -> tuple[int, ...]:
+        """Seeds in the config."""
+        found = self.told(*path, kind=list)
+        whole = [seed for seed in found if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0]
+        if not found or len(set(whole)) < len(found):
+            raise self.damaged(CONFIG, f"{'.'.join(path)} is {found!r}")
+        return tuple(whole)
+
+    def restored(self, make: Callable[..., Restored], *path: str, **makers: Callable[..., Any]) -> Restored:
+        """What ``make`` makes of the parameters under a path of keys (:func:`restored_params`)."""
+        table = self.told(*path, kind=dict)
+        try:
+            made = make(**restored_params(table, **makers))
+            require_types(made)
+        except (ParameterError, TypeError) as error:  # A TypeError: a dataclass has no such parameter.
+            raise self.damaged(CONFIG, error) from error
+        return made
+
+    def text(self, name: str) -> str:
+        """A text file."""
+        path = self._path(name)
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise self.damaged(name, error) from error
+        except OSError as error:
+            raise RunFolderError(
+                f"{name} cannot be read ({error.strerror})", where=str(self.folder), remedy=SEE_PERMISSIONS
+            ) from error
+
+    def json(self, name: str) -> Any:
+        """A JSON file."""
+        text = self.text(name)
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise self.damaged(name, error) from error
+
+    def tensors(self, name: str, prefix: str = "") -> dict[str, Tensor]:
+        """The tensors of a safetensors file whose names start with a prefix, without it."""
+        path = self._path(name)
+        try:
+            everything = load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise self.damaged(name, error) from error
+        return {key[len(prefix) :]: value for key, value in everything.items() if key.startswith(prefix)}
+
+    def check_shapes(self, build: Callable[[int, int], Mapping[str, Module]], name: str) -> None:
+        """An error where a file of weights has other shapes than the config and the number of ids ask for.
+
+        Only what the files declare is looked at, so that a wrong size takes no memory: ``build`` makes the
+        networks, by the prefix of their weights, of so many users and items, on a device that holds nothing.
+        """
+        sizes = [self._number_of_ids(each) for each in ("users", "items")]
+        try:
+            with torch.device("meta"):
+                networks = build(*sizes)
+        except (RuntimeError, OverflowError, TypeError) as error:  # A TypeError: beyond 64 bits.
+            told = str(error).splitlines()[0]
+            raise self.damaged(CONFIG, f"no network is of such sizes: {told}") from error
+        try:
+            with safe_open(self._path(name), "pt") as file:
+                found = {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise self.damaged(name, error) from error
+        for prefix, network in networks.items():
+            for key, weight in network.state_dict().items():
+                self._require_shape(name, prefix + key, found.get(prefix + key), list(weight.shape))
+
+    def _require_shape(self, name: str, key: str, found: list[int] | None, wanted: list[int]) -> None:
+        if found is None:
+            raise self.damaged(name, f"{key} is missing")
+        if found != wanted:
+            raise self.damaged(name, f"{key} has shape {found}, where {CONFIG} and the ids ask for {wanted}")
+
+    def fill(self, network: Module, name: str, prefix: str) -> None:
+        """Put saved weights into a network that has exactly these, all of them finite."""
+        found, wanted = self.tensors(name, prefix), network.state_dict()
+        for key in sorted(found.keys() ^ wanted.keys()):
+            raise self.damaged(name, f"{prefix}{key} is {'missing' if key in wanted else 'unknown'}")
+        for key, weight in wanted.items():
+            self._require_shape(name, prefix + key, list(found[key].shape), list(weight.shape))
+            if found[key].dtype != weight.dtype:
+                raise self.damaged(name, f"{prefix}{key} is {found[key].dtype}, not {weight.dtype}")
+            if not found[key].isfinite().all():
+                raise self.damaged(name, f"{prefix}{key} holds NaN or infinity")
+        network.load_state_dict(found)
+
+    def vocabulary(self, name: str) -> Vocabulary:
+        """The ids of users or items."""
+        file = f"{name}.parquet"
+        path = self._path(file)
+        parts: list[NDArray[Any]] = []
+        try:
+            with pq.ParquetFile(path, pre_buffer=False, buffer_size=IDS_BUFFER_BYTES) as source:
+                schema = source.schema_arrow
+                metadata = schema.metadata or {}
+                if "id" not in schema.names or b"name" not in metadata:
+                    raise self.damaged(file, "it has no column 'id', or no name")
+                kind = schema.field("id").type
+                if not (pa.types.is_integer(kind) or is_text(kind)):
+                    raise self.damaged(file, f"ids are {kind}")
+                for record in source.iter_batches(IDS_AT_ONCE, columns=["id"]):
+                    parts.append(self._ids(file, record.column("id"), parts[-1][-1:] if parts else None))
+        except (pa.ArrowException, OSError) as error:
+            raise self.damaged(file, error) from error
+        if not parts:
+            raise self.damaged(file, "ids are missing")
+        return Vocabulary(ids=np.concatenate(parts), name=metadata[b"name"].decode(errors="replace"))
+
+    def _ids(self, file: str, ids: Any, last: NDArray[Any] | None) -> NDArray[Any]:
+        """Some of the ids, which follow the last before them: codes are positions, so ids are in order."""
+        array = np.array(ids.to_pylist(), dtype=TEXT if is_text(ids.type) and not ids.null_count else None)
+        in_order = array if last is None else np.concatenate([last, array])
+        if ids.null_count or not (in_order[:-1] < in_order[1:]).all():
+            raise self.damaged(file, "ids are missing, doubled or out of order")
+        return array
+
+    def _number_of_ids(self, name: str) -> int:
+        file = f"{name}.parquet"
+        try:
+            rows = int(pq.read_metadata(self._path(file)).num_rows)
+        except (pa.ArrowException, OSError) as error:
+            raise self.damaged(file, error) from error
+        if rows == 0:
+            raise self.damaged(file, "ids are missing")
+        return rows
+
+    def _path(self, name: str) -> Path:
+        path = self.folder / name
+        if not path.is_file():
+            raise RunFolderError(f"{name} is missing", where=str(self.folder), remedy=REMEDY)
+        return path
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column holds text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+@contextmanager
+def sealed_folder(folder: Path, *, overwrite: bool, found: Found | None = None) -> Iterator[Path]:
+    """A new run folder, whole or not there (:func:`unskew.io.files.whole_folder`), with its manifest."""
+    with whole_folder(folder, overwrite=overwrite, found=found) as beside:
+        yield beside
+        write_manifest(beside)
+
+
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """``config.toml``, with the version that wrote it."""
+    text = to_toml({"unskew": __version__, "format": FORMAT, **config})
+    (folder / CONFIG).write_text(text, encoding="utf-8")
+
+
+def write_vocabularies(folder: Path, users: Vocabulary, items: Vocabulary) -> None:
+    """``users.parquet`` and ``items.parquet``."""
+    for name, vocabulary in (("users", users), ("items", items)):
+        ids = as_arrow(vocabulary.ids)
+        schema = pa.schema({"id": ids.type}, metadata={"name": vocabulary.name})
+        pq.write_table(pa.table([ids], schema=schema), folder / f"{name}.parquet")
+
+
+def named(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """A network's tensors under a prefix, ready to be written."""
+    return {prefix + name: value.detach().cpu().contiguous() for name, value in state.items()}
+
+
+def params_table(estimator: Estimator) -> dict[str, Any]:
+    """Parameters as TOML can hold them; nested estimators as tables with their names.
+
+    TOML has no None, and ``"none"`` may be a parameter's value: what is None is listed by name.
+    """
+    params = estimator.get_params(deep=False)
+    table: dict[str, Any] = {NONE: [name for name, value in params.items() if value is None]}
+    for name, value in params.items():
+        if isinstance(value, Estimator):
+            table[name] = {"name": type(value).name, **params_table(value)}
+        elif value is not None:
+            table[name] = value
+    return table
+
+
+def restored_params(table: Mapping[str, Any], **makers: Callable[..., Any]) -> dict[str, Any]:
+    """Parameters from such a table; nested estimators are made again by their names.
+
+    ``makers`` tells, for further parameters, what makes them from a name and its parameters.
+    """
+    makers = {"backbone": make_backbone, "calibrator": make_calibrator, **makers}
+    unset = table.get(NONE)
+    require(isinstance(unset, list), f"a table of parameters has no list {NONE!r}", "save it again")
+    params: dict[str, Any] = dict.fromkeys(map(str, unset or ()))
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            require(
+                name in makers, f"there is no parameter {name!r} with parameters of its own", "save it again"
+            )
+            kind = value.get("name")
+            require(isinstance(kind, str), f"{name} has no name", "save it again")
+            inner = restored_params({key: v for key, v in value.items() if key != "name"})
+            params[name] = makers[name](kind, **inner)
+        elif name != NONE:
+            params[name] = tuple(value) if isinstance(value, list) else value
+    return params

@@ -1,0 +1,422 @@
+"""Files and folders are whole or not there; TOML and JSON say what they were given."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import subprocess
+import sys
+import tomllib
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unskew.errors import RunFolderError
+from unskew.io.files import (
+    AUDIT,
+    RUN,
+    Found,
+    check_new_file,
+    check_target,
+    whole_file,
+    whole_folder,
+    write_json,
+)
+from unskew.io.moving import Lock, descriptor_of
+from unskew.io.toml_text import to_toml
+
+OURS = 'unskew = "1.0"\nformat = 1\n'
+
+
+class TestWholeFolder:
+    def test_it_appears_at_the_end_with_everything_in_it(self, tmp_path):
+        with whole_folder(tmp_path / "deep" / "run", overwrite=False) as beside:
+            (beside / "config.toml").write_text("x = 1")
+            assert not (tmp_path / "deep" / "run").exists()
+        assert (tmp_path / "deep" / "run" / "config.toml").read_text() == "x = 1"
+        assert [path.name for path in (tmp_path / "deep").iterdir()] == ["run"]
+
+    @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+    def test_nothing_is_left_of_a_failure(self, tmp_path, error):
+        def fail():
+            with whole_folder(tmp_path / "run", overwrite=False) as beside:
+                (beside / "half").write_text("half")
+                raise error
+
+        with pytest.raises(error):
+            fail()
+        assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize("can_exchange", [True, False])
+    def test_the_earlier_run_comes_back_where_the_last_move_fails(self, tmp_path, monkeypatch, can_exchange):
+        target = tmp_path / "run"
+        target.mkdir()
+        (target / "config.toml").write_text(OURS)
+        rename = os.rename
+
+        def fails_for_the_new_one(path, to):
+            if "partial" in path.name:
+                raise OSError("disk full")
+            return rename(path, to)
+
+        monkeypatch.setattr(os, "rename", fails_for_the_new_one)
+        monkeypatch.setattr(
+            "unskew.io.files.exchange", fails_for_the_new_one if can_exchange else lambda *_: False
+        )
+
+        def replace():
+            with whole_folder(target, overwrite=True) as beside:
+                (beside / "config.toml").write_text("later")
+
+        with pytest.raises(OSError, match="disk full"):
+            replace()
+        assert (target / "config.toml").read_text() == OURS
+        assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+    @pytest.mark.parametrize(
+        ("kind", "content", "further", "told"),
+        [
+            (RUN, "x = 1", [], "with other things in it"),
+            (RUN, "not TOML at all", [], "with other things in it"),
+            (RUN, OURS, ["notes.txt"], "'notes.txt' which does not belong to it"),
+            (AUDIT, "[]", [], "with other things in it"),
+            (AUDIT, '{"healthy": true}', [], "with other things in it"),
+        ],
+    )
+    def test_what_is_not_ours_is_never_replaced(self, tmp_path, kind, content, further, told):
+        (tmp_path / kind.marker).write_text(content)
+        for name in further:
+            (tmp_path / name).write_text("precious")
+        with pytest.raises(RunFolderError, match=told):
+            check_target(tmp_path, overwrite=True, kind=kind)
+
+    def test_a_link_stays_one_and_what_it_leads_to_is_replaced(self, tmp_path):
+        (tmp_path / "real").mkdir()
+        (tmp_path / "real" / "config.toml").write_text(OURS)
+        (tmp_path / "link").symlink_to("real")
+        with whole_folder(tmp_path / "link", overwrite=True) as beside:
+            (beside / "config.toml").write_text("later")
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "real" / "config.toml").read_text() == "later"
+        assert {path.name for path in tmp_path.iterdir()} == {"link", "real"}
+
+    def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(self, tmp_path):
+        dead = subprocess.Popen([sys.executable, "-c", ""])
+        dead.wait()
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "config.toml").write_text(OURS)
+        for process in (dead.pid, os.getpid()):
+            for what in ("partial", "replaced"):
+                (tmp_path / f".run.{what}-{process}").mkdir()
+                (tmp_path / f".run.{what}-{process}" / "half").write_text("half")
+        # Who lives is told by locks, which hold across process namespaces, where numbers say nothing.
+        living = Lock(tmp_path / f".run.partial-{dead.pid}")
+        assert living.take()
+        with whole_folder(tmp_path / "run", overwrite=True) as beside:
+            (beside / "config.toml").write_text(OURS)
+        assert {path.name for path in tmp_path.iterdir()} == {"run", living.path.name}
+        living.close()
+        with whole_folder(tmp_path / "run", overwrite=True) as beside:
+            (beside / "config.toml").write_text(OURS)
+        assert {path.name for path in tmp_path.iterdir()} == {"run"}
+
+    def test_files_written_into_it_wait_for_nobody(self, tmp_path, monkeypatch):
+        def wait(seconds):
+            raise AssertionError("it waits for its own lock")
+
+        monkeypatch.setattr("time.sleep", wait)
+        with whole_folder(tmp_path / "run", overwrite=False) as beside:
+            write_json(beside / "metrics.json", {})
+            with whole_folder(beside / "deep", overwrite=False) as deeper:
+                write_json(deeper / "metrics.json", {})
+        assert (tmp_path / "run" / "deep" / "metrics.json").is_file()
+
+    def test_without_locks_the_number_of_the_process_tells(self, tmp_path, monkeypatch):
+        dead = subprocess.Popen([sys.executable, "-c", ""])
+        dead.wait()
+        monkeypatch.setattr("unskew.io.files.locked", lambda folder: nullcontext(True))
+        monkeypatch.setattr(Lock, "take", lambda self, **_: None)
+        for process in (dead.pid, os.getpid()):
+            (tmp_path / f".out.partial-{process}-0").write_text("half")
+        with whole_file(tmp_path / "out") as beside:
+            beside.write_text("whole")
+        assert {path.name for path in tmp_path.iterdir()} == {"out", f".out.partial-{os.getpid()}-0"}
+
+    def test_a_lock_that_cannot_be_had_removes_nothing_and_ends_nothing(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("unskew.io.moving.LOCK_SECONDS", 0.0)
+        (tmp_path / ".out.partial-1-0").write_text("half")
+        held = Lock(tmp_path)
+        assert held.take()
+        with whole_file(tmp_path / "out") as beside:
+            beside.write_text("whole")
+        held.close()
+        assert {path.name for path in tmp_path.iterdir()} == {"out", ".out.partial-1-0"}
+
+    @pytest.mark.parametrize("overwrite", [False, True])
+    def test_a_folder_that_comes_meanwhile_is_left(self, tmp_path, overwrite):
+        def write():
+            with whole_folder(tmp_path / "deep" / "run", overwrite=overwrite) as beside:
+                (beside / "config.toml").write_text("mine")
+                (tmp_path / "deep" / "run").mkdir()
+                (tmp_path / "deep" / "run" / "config.toml").write_text(OURS)
+
+        with pytest.raises(RunFolderError, match=r"another process wrote there meanwhile.* To fix: "):
+            write()
+        assert (tmp_path / "deep" / "run" / "config.toml").read_text() == OURS
+        assert [path.name for path in (tmp_path / "deep").iterdir()] == ["run"]
+
+    def test_only_the_folder_that_was_found_is_replaced(self, tmp_path):
+        target = tmp_path / "run"
+
+        def write(text, **more):
+            with whole_folder(target, overwrite=True, **more) as beside:
+                (beside / "config.toml").write_text(OURS + text)
+
+        write("# first")
+        found = check_target(target, overwrite=True)
+        (target / "report.html").write_text("edited by a person, which makes it no other")
+        write("# second", found=found)
+        with pytest.raises(RunFolderError, match="another process wrote there meanwhile"):
+            write("# third", found=found)
+        assert (target / "config.toml").read_text() == OURS + "# second"
+
+    def test_folders_made_for_it_go_with_a_failure(self, tmp_path):
+        with pytest.raises(ZeroDivisionError), whole_folder(tmp_path / "a" / "b" / "run", overwrite=False):
+            raise ZeroDivisionError
+        assert not list(tmp_path.iterdir())
+
+    def test_what_was_moved_aside_comes_back(self, tmp_path):
+        (tmp_path / ".run.replaced-1-a").mkdir()
+        (tmp_path / ".run.replaced-1-a" / "config.toml").write_text(OURS)
+        with pytest.raises(RunFolderError, match="holds a run already"):
+            check_target(tmp_path / "run", overwrite=False)
+        assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+    def test_a_mount_point_is_told_before_the_work(self):
+        with pytest.raises(RunFolderError, match=r"is a mount point.*a folder inside it"):
+            check_target(Path("/proc" if os.path.ismount("/proc") else "/"), overwrite=True)
+
+    def test_a_file_in_the_way_is_told(self, tmp_path):
+        (tmp_path / "run").write_text("mine")
+        with pytest.raises(RunFolderError, match="is a file"):
+            check_target(tmp_path / "run", overwrite=True)
+
+    def test_a_place_that_cannot_be_written_is_told(self, tmp_path):
+        (tmp_path / "notes").write_text("mine")
+        with pytest.raises(RunFolderError, match=r"cannot write into .*notes"):
+            check_target(tmp_path / "notes" / "deep" / "run", overwrite=False)
+
+    def test_checking_writes_nothing(self, tmp_path):
+        check_target(tmp_path / "a" / "b" / "run", overwrite=False)
+        assert not list(tmp_path.iterdir())
+
+
+class TestWholeFile:
+    def test_it_replaces_at_the_end_alone(self, tmp_path):
+        target = tmp_path / "out.txt"
+        target.write_text("earlier")
+        with whole_file(target) as beside:
+            beside.write_text("later")
+            assert target.read_text() == "earlier"
+        assert target.read_text() == "later"
+        assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+
+    def test_a_failure_leaves_the_earlier_file(self, tmp_path):
+        target = tmp_path / "out.txt"
+        target.write_text("earlier")
+
+        def fail():
+            with whole_file(target) as beside:
+                beside.write_text("half")
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            fail()
+        assert target.read_text() == "earlier"
+        assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+
+    @pytest.mark.parametrize(
+        ("name", "message"), [("no/out.txt", "its folder does not exist"), (".", "is a folder")]
+    )
+    def test_a_place_that_cannot_be_is_told(self, tmp_path, name, message):
+        with pytest.raises(RunFolderError, match=message), whole_file(tmp_path / name):
+            pytest.fail("the file must not be opened")
+
+    @pytest.mark.parametrize("can", ["rename", "link", "neither"])
+    def test_a_new_file_replaces_nothing_that_came_meanwhile(self, tmp_path, monkeypatch, can):
+        if can != "rename":
+            monkeypatch.setattr("unskew.io.moving._libc_renameat2", lambda: None)
+        if can == "neither":
+
+            def refuse(*_):
+                raise OSError(errno.EPERM, "no links here")
+
+            monkeypatch.setattr(os, "link", refuse)
+        target = tmp_path / "out.txt"
+
+        def write(while_working=lambda: None):
+            with whole_file(check_new_file(target, overwrite=False)) as beside:
+                beside.write_text("mine")
+                while_working()
+
+        with pytest.raises(RunFolderError, match=r"another process wrote there meanwhile.* To fix: "):
+            write(lambda: target.write_text("theirs"))
+        assert target.read_text() == "theirs"
+        target.unlink()
+        # It comes at the last moment, after all looks at the place.
+        monkeypatch.setattr("unskew.io.files.Found.file", lambda path: Found(None))
+        with pytest.raises(RunFolderError, match="another process wrote there meanwhile"):
+            write(lambda: target.write_text("theirs"))
+        assert target.read_text() == "theirs"
+        assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+        target.unlink()
+        write()
+        assert target.read_text() == "mine"
+        assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+
+    def test_only_the_file_that_was_found_is_replaced(self, tmp_path):
+        target = tmp_path / "out.txt"
+        target.write_text("first")
+        first, second = (check_new_file(target, overwrite=True) for _ in range(2))
+
+        def write(new, text):
+            with whole_file(new) as beside:
+                beside.write_text(text)
+
+        write(first, "second")
+        with pytest.raises(RunFolderError, match="another process wrote there meanwhile"):
+            write(second, "third")
+        assert target.read_text() == "second"
+
+    def test_a_link_stays_one_and_what_it_leads_to_is_replaced(self, tmp_path):
+        (tmp_path / "real.txt").write_text("earlier")
+        (tmp_path / "link.txt").symlink_to("real.txt")
+        with whole_file(tmp_path / "link.txt") as beside:
+            beside.write_text("later")
+        assert (tmp_path / "link.txt").is_symlink()
+        assert (tmp_path / "real.txt").read_text() == "later"
+
+    def test_a_pipe_is_not_replaced(self, tmp_path):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(RunFolderError, match="is a device or a pipe"), whole_file(tmp_path / "pipe"):
+            pytest.fail("the file must not be opened")
+        assert (tmp_path / "pipe").is_fifo()
+
+    @pytest.mark.parametrize("name", ["x" * 248, "ü" * 127])
+    def test_a_name_may_be_as_long_as_the_system_lets_it(self, tmp_path, name):
+        with whole_file(tmp_path / name) as beside:
+            beside.write_text("all")
+        assert [path.name for path in tmp_path.iterdir()] == [name]
+
+    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG, errno.EACCES])
+    def test_what_cannot_be_written_is_an_error_of_the_target(self, tmp_path, number):
+        def fail():
+            with whole_file(tmp_path / "out.txt") as beside:
+                raise OSError(number, os.strerror(number), str(beside))
+
+        with pytest.raises(RunFolderError, match=rf"out.txt: cannot be written: {os.strerror(number)}"):
+            fail()
+        assert not list(tmp_path.iterdir())
+
+    def test_an_error_of_another_file_is_not_made_one_of_the_target(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match="input"), whole_file(tmp_path / "out.txt"):
+            (tmp_path / "input").read_text()
+
+
+class TestDescriptors:
+    """What leads to an open descriptor is written to where it is, and never cut or moved."""
+
+    @pytest.fixture
+    def log(self, tmp_path):
+        (tmp_path / "log").write_text("before\n")
+        with (tmp_path / "log").open("a") as opened:
+            yield opened
+        assert [path.name for path in tmp_path.iterdir() if path.name != "link"] == ["log"]
+
+    @pytest.mark.parametrize("form", ["/dev/fd/{}", "/proc/self/fd/{}", "/proc/thread-self/fd/{}", "link"])
+    def test_it_is_appended_to(self, log, tmp_path, form):
+        if form == "link":
+            (tmp_path / "link").symlink_to(f"/dev/fd/{log.fileno()}")
+        path = tmp_path / "link" if form == "link" else Path(form.format(log.fileno()))
+        if not path.exists():
+            pytest.skip("the system has no such path")
+        write_json(path, [1])
+        write_json(path, [2])
+        assert (tmp_path / "log").read_text() == "before\n[\n  1\n]\n[\n  2\n]\n"
+
+    def test_of_another_process_it_is_not(self):
+        assert descriptor_of(Path("/proc/1/fd/1")) is None
+        assert descriptor_of(Path("/dev/stdout")) == 1
+
+    def test_one_that_cannot_be_written_is_told(self, log, tmp_path):
+        with (tmp_path / "log").open() as read:
+            for number in (read.fileno(), 999):
+                path = Path(f"/dev/fd/{number}")
+                with pytest.raises(RunFolderError, match=r"is not open for writing.* To fix: "):
+                    write_json(path, 1)
+
+    def test_a_device_takes_it_and_a_full_one_is_told(self):
+        write_json(Path(os.devnull), [1])
+        assert Path(os.devnull).is_char_device()
+        if not Path("/dev/full").exists():
+            pytest.skip("the system has no /dev/full")
+        with pytest.raises(RunFolderError, match="/dev/full: cannot be written: No space left"):
+            write_json(Path("/dev/full"), [1])
+
+
+def test_toml_says_a_name_that_is_no_text(tmp_path):
+    text = to_toml({"data": "\udcff.csv"}).encode("utf-8").decode("utf-8")
+    assert tomllib.loads(text) == {"data": "?.csv"}
+
+
+def test_json_has_no_nan(tmp_path):
+    write_json(tmp_path / "x.json", {"a": math.nan, "b": [1.0, -math.inf, (np.float64("nan"), 2)], 3: True})
+    assert json.loads((tmp_path / "x.json").read_text()) == {
+        "a": None,
+        "b": [1.0, None, [None, 2]],
+        "3": True,
+    }
+
+
+texts = st.text(st.characters(codec="utf-8"), max_size=8)
+values = st.recursive(
+    st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | texts
+    | st.lists(st.integers(), max_size=3),
+    lambda inner: st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(texts, values, max_size=4))
+def test_toml_reads_back_as_it_was_written(table):
+    assert tomllib.loads(to_toml(table)) == table
+
+
+def test_toml_takes_numpy_numbers_paths_tuples_and_none(tmp_path):
+    told = {
+        "a": np.float64(0.1),
+        "b": np.int64(3),
+        "c": np.bool_(True),
+        "d": (1, 2),
+        "e": None,
+        "f": tmp_path,
+    }
+    expected = {"a": 0.1, "b": 3, "c": True, "d": [1, 2], "e": "none", "f": str(tmp_path)}
+    assert tomllib.loads(to_toml(told)) == expected
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without named pipes")
+@pytest.mark.parametrize("kind", [RUN, AUDIT])
+def test_a_pipe_named_as_what_marks_a_folder_is_not_waited_for(tmp_path, kind):
+    os.mkfifo(tmp_path / kind.marker)
+    with pytest.raises(RunFolderError, match="is a folder with other things in it"):
+        check_target(tmp_path, overwrite=True, kind=kind)

@@ -1,0 +1,206 @@
+"""The paper protocol: every deviation is a switch that is told, does what it says, and can be turned over."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import unskew as us
+from unskew.backbones import MF, NeuMF
+from unskew.debias import make_method
+from unskew.errors import ParameterError
+from unskew.propensity import DualFocal, MCDropout
+from unskew.propensity.design import TRAIN
+from unskew.run.paper_protocol import PaperProtocol, switch_names
+from unskew.run.protocol import protocol_settings
+
+PAPER = PaperProtocol()
+PUBLISHED = ("naive", "ips", "snips", "dr-jl", "mrdr")
+
+
+def everything(switches: PaperProtocol, data: str = "coat") -> dict[str, object]:
+    """All that a protocol decides, to see whether a switch changes any of it."""
+    propensity = switches.propensity(NeuMF(), us.Platt(), data=data).get_params()
+    propensity = {name: repr(value) for name, value in propensity.items()}
+    methods = {name: switches.method_options(name, data=data, density=0.08) for name in PUBLISHED}
+    settings = protocol_settings(
+        "paper", crossfit=5, propensity_epochs=None, p_min=0.01, data=data, switches=switches
+    )
+    return {
+        "propensity": propensity,
+        "methods": methods,
+        "test": settings.test_protocol,
+        "backbone": repr(switches.method_backbone(NeuMF())),
+        "uncertainty": [repr(switches.uncertainty(name)) for name in ("mc-dropout", "dual-focal")],
+    }
+
+
+@pytest.mark.parametrize("name", switch_names())
+def test_every_switch_changes_something_is_told_and_can_be_turned_back(name):
+    turned = PAPER.reversed(name)
+    assert everything(turned) != everything(PAPER)
+    assert turned.reversed(name) == PAPER
+    assert sum("REVERSED" in label for label in turned.labels()) == 1
+    assert sum(f"[{name}]" in label for label in turned.labels()) == 1
+
+
+def test_an_unknown_switch_is_told():
+    with pytest.raises(ParameterError, match=r"no switch 'offset'\. To fix: use one of sampled"):
+        PAPER.reversed("offset")
+
+
+def test_all_published_methods_accept_their_options():
+    for name in PUBLISHED:
+        made = make_method(name, **PAPER.method_options(name, data="coat", density=0.08))
+        made._check()
+        assert made.patience is None
+        assert made.validation_share == (0.1 if name == "naive" else 0.0)
+
+
+def test_epochs_are_those_of_the_scripts():
+    epochs = {
+        (name, data): PAPER.method_options(name, data=data, density=0.1)["epochs"]
+        for name in ("naive", "ips", "mrdr")
+        for data in ("coat", "yahoo_r3")
+    }
+    assert epochs[("mrdr", "coat")] == epochs[("ips", "coat")] == 200
+    assert (epochs[("mrdr", "yahoo_r3")], epochs[("ips", "yahoo_r3")]) == (4, 1)
+    assert PAPER.propensity(NeuMF(), None, data="coat").epochs == 100
+    assert PAPER.propensity(NeuMF(), None, data="kuairand").epochs == 20
+
+
+def test_weight_decay_of_a_summed_loss_is_that_of_our_mean():
+    # Adam does not see a loss's scale, so that λ beside a sum over B is λ·(our loss ÷ that sum).
+    density = 0.08
+    assert PAPER.method_options("ips", data="coat", density=density)["weight_decay"] == pytest.approx(
+        1e-3 * density / 1024
+    )
+    mrdr = PAPER.method_options("mrdr", data="coat", density=density)
+    assert mrdr["weight_decay"] == pytest.approx(1e-2 / 1024)
+    assert mrdr["imputation_weight_decay"] == pytest.approx(1e-2 * density / 1024)
+
+
+def test_the_published_network_drops_embeddings_and_other_backbones_stay():
+    assert PAPER.backbone(NeuMF(dim=8)) == NeuMF(dim=8, emb_dropout=0.2)
+    assert PAPER.method_backbone(NeuMF(dim=8)) == NeuMF(dim=8)
+    assert PAPER.backbone(MF()) == MF()
+    assert PAPER.uncertainty("mc-dropout") == MCDropout(layers="embedding")
+    assert PAPER.uncertainty("dual-focal") == DualFocal(link="none", legacy_probabilities=True)
+
+
+@pytest.fixture(scope="module")
+def log():
+    return us.load("synthetic", n_users=60, n_items=50, density=0.12, seed=1).train
+
+
+@pytest.fixture(scope="module")
+def fitted(log):
+    propensity = PAPER.propensity(NeuMF(dim=8, layers=(8,)), us.Platt(), data="coat", epochs=5)
+    return propensity.set_params(batch_size=128).fit(log, seeds=2, device="cpu")
+
+
+def test_a_tenth_is_spared_from_training_and_still_judged(log, fitted):
+    plain = PAPER.reversed("spare_tenth").propensity(NeuMF(dim=8, layers=(8,)), None, data="coat", epochs=1)
+    everything = plain.fit(log, device="cpu").held_out_sketches(calibrated=False)[0]
+    spared = fitted.held_out_sketches(calibrated=False)[0]
+    assert spared.positives == everything.positives == log.n_clicks
+    assert spared.total == 2 * log.n_clicks
+    assert float((fitted.design_.roles == TRAIN).float().mean()) == pytest.approx(0.9)
+
+
+def test_the_calibrator_sees_noise_and_raw_scores_do_not(log, fitted):
+    quiet = fitted.reread(calibrator_dropout=False)
+    assert np.array_equal(
+        quiet.predict_each(log, calibrated=False), fitted.predict_each(log, calibrated=False)
+    )
+    raw = quiet.predict_each(log, calibrated=False)[0]
+    order = np.argsort(raw)
+    assert (np.diff(quiet.predict_each(log)[0][order]) >= 0).all()
+    assert (np.diff(fitted.predict_each(log)[0][order]) < 0).any()
+
+
+def test_reading_off_does_not_train(log, fitted):
+    read = fitted.reread(uncertainty=MCDropout(samples=3), calibrator=None)
+    assert read.network_ is fitted.network_
+    assert not np.allclose(read.predict_each(log), fitted.predict_each(log, calibrated=False))
+    with pytest.raises(ParameterError, match="epochs changes how the networks are trained"):
+        fitted.reread(epochs=7)
+    with pytest.raises(ParameterError, match="uncertainty or hold-out changes how"):
+        fitted.reread(uncertainty=DualFocal())
+
+
+def test_doubly_robust_batches_are_six_to_one_of_pairs_that_stay(log):
+    from unskew.debias.core.observed import Observed
+    from unskew.training import ObservedAndFull, ShuffledRows, resolve_device
+
+    method = make_method("dr-jl", **PAPER.method_options("dr-jl", data="coat", density=log.density))
+    plan = method.prediction_pass()
+    assert (plan.batch_size, plan.ratio, plan.unclicked_once) == (146, 6.0, True)
+    data = Observed(log, None, (0,), resolve_device("cpu"))
+    rows, _ = data.split(0.0)
+    sampler = ObservedAndFull(ShuffledRows(rows, [3], plan.batch_size), data.population, 6.0, True)
+    epochs = [next(sampler.epoch(number)).cells for number in (0, 1)]
+    assert all(cells is not None and (data.population.click(cells) == 0).all() for cells in epochs)
+    first, second = (cells.flatten().sort().values for cells in epochs)
+    assert bool((first == second).all())
+    assert not bool((epochs[0] == epochs[1]).all())
+
+
+def test_dual_focal_on_probabilities_is_the_loss_of_the_squeezed_logit():
+    import torch
+
+    logit, target = torch.linspace(-3, 3, 7), torch.tensor([0.0, 1, 0, 1, 0, 1, 0])
+    legacy = DualFocal(link="none", legacy_probabilities=True).loss(target, logit)
+    squeezed = DualFocal(link="none").loss(target, 2 * torch.sigmoid(logit) - 1)
+    assert torch.allclose(legacy, squeezed)
+    with pytest.raises(ParameterError, match="use link='none'"):
+        DualFocal(legacy_probabilities=True).check()
+
+
+def test_both_terms_of_a_click_see_the_same_noise_of_the_imputer(log):
+    import torch
+
+    class Spied(us.DRJL):
+        seen: list[torch.Tensor]
+
+        def imputer_output(self, setting, batch):
+            output = super().imputer_output(setting, batch)
+            self.seen.append(output)
+            return output
+
+    options = PAPER.method_options("dr-jl", data="coat", density=log.density) | {"epochs": 1}
+    method = Spied(backbone=NeuMF(dim=4, layers=(4,), dropout=0.5), **options)
+    method.seen = []
+    method.fit(log, propensity=0.5, device="cpu")
+    correction, imputed, full = method.seen[:3]
+    assert imputed is correction
+    assert full.shape[1] == 6 * correction.shape[1]
+    assert method.seen[3] is not correction
+
+
+def test_members_of_an_ensemble_are_judged_on_the_same_cells(log):
+    from unskew.propensity import DeepEnsemble
+    from unskew.propensity.fitting import Fitting
+
+    propensity = PAPER.propensity(MF(dim=2), None, data="coat", epochs=1)
+    propensity.set_params(uncertainty=DeepEnsemble(members=3)).fit(log, seeds=2, device="cpu")
+    cells, _ = Fitting(propensity).training_cells()
+    first, second = cells[:3], cells[3:]
+    assert bool((first == first[0]).all())
+    assert bool((second == second[0]).all())
+    assert not bool((first[0] == second[0]).all())
+
+
+def test_no_negative_comes_twice_unless_there_are_too_few(log):
+    import torch
+
+    from unskew.training import Population, resolve_device
+    from unskew.training.unclicked import unclicked_cells
+
+    population = Population(log, resolve_device("cpu"))
+    there = population.size - population.n_clicks
+    drawn = unclicked_cells(population, torch.tensor([1, 2]), salt=3, count=there)
+    assert all(len(set(line.tolist())) == there for line in drawn)
+    assert not bool(population.click(drawn).any())
+    more = unclicked_cells(population, torch.tensor([1]), salt=3, count=there + 5)
+    assert more.shape == (1, there + 5)

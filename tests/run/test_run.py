@@ -1,0 +1,369 @@
+"""The main job and its folder: what a run tells, and that it is whole or not there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+import warnings
+
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import unskew as us
+from unskew.errors import ParameterError, RunFolderError
+from unskew.evaluation import evaluate_users
+from unskew.propensity import InSampleWarning
+from unskew.run import folder as run_folder
+from unskew.run.folder import write_run
+
+SMALL = {"options": {"n_users": 60, "n_items": 40, "density": 0.15}, "backbone": "mf", "crossfit": 2}
+PROPENSITY = {
+    "ece",
+    "ece_floor",
+    "wce",
+    "nll",
+    "brier",
+    "auc",
+    "auc_of_chance",
+    "mean_over_base_rate",
+    "weight_check",
+    "effective_sample_size",
+    "clipped",
+    "clipped_mass",
+    "collapsed",
+}
+RANKING = {f"{name}@{k}" for name in ("dcg", "hits", "recall", "ndcg") for k in (2, 4, 6)}
+FILES = {
+    "calibrator.json",
+    "config.toml",
+    "items.parquet",
+    "manifest.json",
+    "metrics.json",
+    "overview.svg",
+    "model.safetensors",
+    "propensities.parquet",
+    "propensity.safetensors",
+    "report.html",
+    "users.parquet",
+}
+
+
+@pytest.fixture(scope="module")
+def result():
+    return us.run_job(us.RunConfig(**SMALL, seeds=2, seed=5))
+
+
+@pytest.fixture
+def folder(result, tmp_path):
+    write_run(result, tmp_path / "run", report="<html></html>", overview="<svg/>", overwrite=False)
+    return tmp_path / "run"
+
+
+class TestMetrics:
+    def test_what_learned_nothing_is_counted_for_each_model(self, result):
+        told = result.metrics["collapsed"]
+        trained = {"propensity": result.propensity, **result.models}
+        assert set(told) == {"propensity", "naive", "ips_raw", "ips"}
+        for key, model in trained.items():
+            expected = {(each.network.split(",")[0], each.seed, each.reason) for each in model.collapsed_}
+            assert sum(each["seeds"] for each in told[key]) == len(expected)
+            assert all(each["of"] == 2 for each in told[key])
+
+    def test_data_are_told(self, result):
+        log, told = result.dataset.train, result.metrics["data"]
+        assert told["name"] == "synthetic"
+        assert (told["users"], told["items"], told["population"]) == (60, 40, 2400)
+        assert told["clicks"] == log.n_clicks
+        assert told["density"] == log.density
+        assert told["test_rows"] == len(result.dataset.test)
+        assert told["leaked_cells_dropped"] == told["leaked_cells_found"] > 0
+
+    def test_propensities_are_judged_raw_and_calibrated(self, result):
+        told = result.metrics["propensity"]
+        assert set(told) == {"raw", "calibrated"}
+        for figures in told.values():
+            assert set(figures) >= PROPENSITY
+            assert np.isfinite([figures[name] for name in PROPENSITY]).all()
+
+    def test_methods_have_every_metric_with_mean_deviation_and_seeds(self, result):
+        methods = result.metrics["methods"]
+        assert set(methods) == {"naive", "ips_raw", "ips"}
+        for of_method in methods.values():
+            assert set(of_method) >= {"auc", "user_auc"} | RANKING
+            for told in of_method.values():
+                assert len(told["seeds"]) == 2
+                assert told["mean"] == pytest.approx(np.mean(told["seeds"]))
+                assert told["std"] == pytest.approx(np.std(told["seeds"], ddof=1))
+
+    def test_they_are_those_of_the_models_on_the_test_log(self, result):
+        for key, model in result.models.items():
+            again = us.evaluate(model, result.dataset.test)
+            for name, values in again.items():
+                assert result.metrics["methods"][key][name]["seeds"] == pytest.approx(values)
+
+    def test_the_weighted_models_had_the_raw_and_the_calibrated_propensities(self, result):
+        log = result.dataset.train
+        for key, calibrated in (("ips_raw", False), ("ips", True)):
+            p = result.propensity.predict_each(log, calibrated=calibrated)[:, log.clicked]
+            told = result.models[key].clipping_
+            assert [line.weight_check for line in told] == pytest.approx(
+                (1 / p).sum(axis=1) / log.population_size
+            )
+        assert result.models["naive"].clipping_ is None
+
+    def test_differences_to_naive_are_tested_and_corrected(self, result):
+        comparison = result.metrics["comparison"]
+        assert set(comparison) == {"ips_raw", "ips"}
+        methods = result.metrics["methods"]
+        for key, of_method in comparison.items():
+            assert set(of_method) >= {"auc", "user_auc"} | RANKING
+            for name, told in of_method.items():
+                seeds = [np.array(methods[k][name]["seeds"]) for k in (key, "naive")]
+                if name == "mean_over_rate":
+                    seeds = [np.abs(each - 1) for each in seeds]
+                assert told["difference"] == pytest.approx(np.mean(seeds[0] - seeds[1]), abs=1e-12)
+                assert told["low"] <= told["difference"] <= told["high"]
+                assert told["p_value"] <= told["p_holm"] <= 1
+                assert told["users"]["low"] <= told["difference"] <= told["users"]["high"]
+
+    def test_means_have_an_interval_over_the_test_users(self, result):
+        test = result.dataset.test
+        for key, of_method in result.metrics["methods"].items():
+            found = evaluate_users(result.models[key], test)
+            for name, told in of_method.items():
+                margin = 1.959964 * found.resampled[name].mean(axis=0).std(ddof=1)
+                ends = (told["users"]["low"], told["users"]["high"])
+                assert ends == pytest.approx((told["mean"] - margin, told["mean"] + margin), rel=1e-6), name
+
+    def test_rails_frame_every_ranking_metric(self, result):
+        rails = result.metrics["rails"]
+        assert set(rails) == {"random", "oracle"}
+        for name in RANKING:
+            assert rails["random"][name] < rails["oracle"][name]
+            for of_method in result.metrics["methods"].values():
+                assert of_method[name]["mean"] <= rails["oracle"][name] + 1e-12
+
+    def test_the_truth_has_every_estimate_and_its_parts(self, result):
+        truth = result.metrics["truth"]
+        estimates = truth["estimates"]
+        assert set(estimates) == {"naive", "ips_raw", "ips", "ips_true", "ips_constant"}
+        assert estimates["ips_constant"]["estimate"] == pytest.approx(estimates["naive"]["estimate"])
+        for name, told in estimates.items():
+            assert told["bias"] == pytest.approx(truth["ideal_loss"] - told["expected"])
+            if name != "naive":
+                parts = told["calibration_part"] + told["refinement_part"]
+                assert parts == pytest.approx(told["bias"])
+
+    def test_labels_say_what_was_done(self, result):
+        assert result.metrics["protocol"] == "honest"
+        assert any("2-fold cross-fitted" in label for label in result.metrics["labels"])
+        assert not any("paper" in label for label in result.metrics["labels"])
+
+    def test_curves_sketches_and_weights_are_there_for_the_report(self, result):
+        assert set(result.histories) == {"propensity", "naive", "ips_raw", "ips"}
+        assert result.sketches["raw"].rows == result.dataset.train.population_size
+        assert len(result.clicked["calibrated"]) == result.dataset.train.n_clicks
+
+
+def test_a_run_can_be_repeated(result):
+    again = us.run_job(us.RunConfig(**SMALL, seeds=2, seed=5))
+    assert again.metrics == result.metrics
+
+
+def test_the_paper_protocol_labels_every_choice_and_keeps_leaked_cells():
+    told = us.run_job(us.RunConfig(**SMALL, seeds=1, protocol="paper", propensity_epochs=2)).metrics
+    assert told["protocol"] == "paper"
+    assert all(label.startswith("paper protocol") for label in told["labels"])
+    assert told["data"]["leaked_cells_dropped"] == 0 < told["data"]["leaked_cells_found"]
+    # Nothing is held out and negatives are 1:1, so the scores are no propensities over D, and it shows.
+    assert told["propensity"]["raw"]["weight_check"] < 0.6
+
+
+def test_one_seed_has_no_deviation_and_is_not_compared():
+    told = us.run_job(us.RunConfig(**SMALL, seeds=1, propensity_epochs=1, method="naive")).metrics
+    assert set(told["methods"]) == {"naive"}
+    assert told["methods"]["naive"]["auc"]["std"] is None or np.isnan(told["methods"]["naive"]["auc"]["std"])
+    assert told["comparison"] == {}
+
+
+def test_without_a_calibrator_raw_and_calibrated_are_the_same():
+    options = {**SMALL, "seeds": 1, "calibrator": "none", "propensity_epochs": 1}
+    told = us.run_job(us.RunConfig(**options)).metrics["propensity"]
+    assert told["raw"] == told["calibrated"]
+
+
+@pytest.mark.parametrize("space", ["matrix", "impressions"])
+def test_files_without_a_test_log_give_propensities_and_models(space, tmp_path):
+    random = np.random.default_rng(0)
+    cells = random.permutation(30 * 20)[:400]
+    click = (random.random(400) < 0.4).astype(int)
+    table = {
+        "user": cells // 20,
+        "item": cells % 20,
+        "click": click,
+        "conversion": np.where(click == 1, cells % 3 == 0, 0).astype(int),
+    }
+    pyarrow.csv.write_csv(pyarrow.table(table), tmp_path / "clicks.csv")
+    options = {"train": str(tmp_path / "clicks.csv"), "click": "click", "conversion": "conversion"}
+    config = us.RunConfig(
+        data="files",
+        options={**options, "space": space},
+        backbone="mf",
+        crossfit=2,
+        seeds=1,
+        propensity_epochs=2,
+    )
+    result = us.run_job(config)
+    assert result.metrics["methods"] == {}
+    assert "truth" not in result.metrics
+    assert result.metrics["data"]["population"] == (600 if space == "matrix" else 400)
+    assert set(result.models) == {"naive", "ips_raw", "ips"}
+    write_run(result, tmp_path / "run", report="", overview="<svg/>", overwrite=False)
+    assert us.load_model(tmp_path / "run").predict(result.dataset.train) == pytest.approx(
+        result.models["ips"].predict(result.dataset.train)
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seeds": 0}, "seeds must be from 1 to 10,000, not 0"),
+        ({"seed": -1}, "seed must not be negative, not -1"),
+        ({"propensity_epochs": 0}, "propensity_epochs must be from 1 to 100,000, not 0"),
+        ({"p_min": 0.0}, r"p_min must be 'auto' or a number in \(0, 1\), not 0.0"),
+        ({"protocol": "fair"}, "protocol must be 'honest' or 'paper', not 'fair'"),
+        ({"backbone": "lstm"}, "unknown backbone 'lstm'"),
+        ({"calibrator": "magic"}, "no calibrator 'magic'"),
+        ({"method": "magic"}, r"unknown method 'magic'.*naive, ips, snips"),
+    ],
+)
+def test_what_cannot_be_run_is_told_before_any_work(options, message):
+    with pytest.raises(ParameterError, match=message):
+        us.RunConfig(**options)
+
+
+class TestFolder:
+    def test_it_holds_plain_files_and_nothing_is_beside_it(self, folder):
+        assert {path.name for path in folder.iterdir()} == FILES
+        assert [path.name for path in folder.parent.iterdir()] == ["run"]
+
+    def test_metrics_are_json_without_nan(self, folder, result):
+        def refuse(constant):
+            raise AssertionError(f"{constant} is not JSON")
+
+        told = json.loads((folder / "metrics.json").read_text(), parse_constant=refuse)
+        assert set(told) >= {"data", "propensity", "methods", "truth", "protocol", "labels"}
+        assert told["methods"]["ips"]["auc"] == result.metrics["methods"]["ips"]["auc"]
+
+    def test_the_config_tells_the_run_again(self, folder, result):
+        told = tomllib.loads((folder / "config.toml").read_text())
+        assert told["unskew"] == us.__version__
+        assert told["main"] == "ips"
+        assert told["run"]["options"] == SMALL["options"]
+        assert set(told["methods"]) == {"naive", "ips_raw", "ips"}
+        assert told["methods"]["ips"]["seeds"] == [5, 6]
+
+    def test_propensities_are_there_for_every_row_with_their_weights(self, folder, result):
+        log = result.dataset.train
+        table = pq.read_table(folder / "propensities.parquet").to_pydict()
+        np.testing.assert_array_equal(table["user"], log.user)
+        np.testing.assert_array_equal(table["item"], log.item)
+        p = result.propensity.predict(log)
+        np.testing.assert_allclose(table["propensity"], p)
+        np.testing.assert_allclose(table["propensity_raw"], result.propensity.predict(log, calibrated=False))
+        clip = result.metrics["p_min"]
+        assert 0.0 < clip < 0.1
+        np.testing.assert_allclose(table["weight"], 1 / np.maximum(p, clip))
+        np.testing.assert_array_equal(table["clipped"], p < clip)
+
+    def test_models_and_propensity_come_back(self, folder, result):
+        log = result.dataset.test
+        for key, model in result.models.items():
+            np.testing.assert_array_equal(
+                us.load_model(folder, key).predict_each(log), model.predict_each(log)
+            )
+        np.testing.assert_array_equal(
+            us.load_model(folder).predict(log), result.models["ips"].predict(log), "ips is the main one"
+        )
+        np.testing.assert_array_equal(
+            us.load_propensity(folder).predict_each(log), result.propensity.predict_each(log)
+        )
+
+    @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
+    @pytest.mark.parametrize("broken", ["write_models", "write_propensity", "write_config", "write_json"])
+    def test_nothing_is_left_of_a_failure(self, result, tmp_path, monkeypatch, broken, error):
+        def fail(*arguments):
+            raise error
+
+        monkeypatch.setattr(run_folder, broken, fail)
+        with pytest.raises(type(error)):
+            write_run(result, tmp_path / "run", report="", overview="<svg/>", overwrite=False)
+        assert not list(tmp_path.iterdir())
+
+    def test_an_earlier_run_survives_the_failure_of_a_later_one(self, result, folder, monkeypatch):
+        def fail(*arguments):
+            raise OSError("disk full")
+
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
+        monkeypatch.setattr(run_folder, "write_json", fail)
+        with pytest.raises(OSError, match="disk full"):
+            write_run(result, folder, report="new", overview="<svg/>", overwrite=True)
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+        assert [path.name for path in folder.parent.iterdir()] == ["run"]
+
+    def test_an_earlier_run_is_replaced_on_request_and_only_then(self, result, folder):
+        with pytest.raises(RunFolderError, match=r"holds a run already.*--overwrite"):
+            write_run(result, folder, report="new", overview="<svg/>", overwrite=False)
+        (folder / "notes.txt").write_text("a person's")
+        with pytest.raises(RunFolderError, match=r"'notes.txt' which does not belong to it"):
+            write_run(result, folder, report="new", overview="<svg/>", overwrite=True)
+        (folder / "notes.txt").unlink()
+        write_run(result, folder, report="new", overview="<svg/>", overwrite=True)
+        assert (folder / "report.html").read_text() == "new"
+        assert {path.name for path in folder.iterdir()} == FILES
+
+    def test_a_folder_with_other_things_is_never_replaced(self, result, tmp_path):
+        (tmp_path / "thesis").mkdir()
+        (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
+        for overwrite in (False, True):
+            with pytest.raises(RunFolderError, match="a folder with other things in it"):
+                write_run(result, tmp_path / "thesis", report="", overview="<svg/>", overwrite=overwrite)
+        assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years of work"
+
+
+@pytest.mark.coat
+def test_coat_with_two_seeds_is_at_the_known_scale(coat_root):
+    told = us.run_job(us.RunConfig(data="coat", root=str(coat_root), seeds=2, crossfit=None, method="naive"))
+    metrics = told.metrics
+    assert metrics["data"]["leaked_cells_dropped"] == 366
+    assert metrics["data"]["density"] == pytest.approx(0.08)
+    assert metrics["propensity"]["calibrated"]["ece"] <= 0.025
+    assert metrics["propensity"]["calibrated"]["auc"] > 0.7
+    assert 0.735 <= metrics["methods"]["naive"]["auc"]["mean"] <= 0.765
+
+
+@pytest.mark.parametrize(("uncertainty", "spreads"), [("deep-ensemble", True), ("dual-focal", False)])
+def test_members_have_a_spread_by_propensity_and_a_single_network_has_none(uncertainty, spreads):
+    config = us.RunConfig(**{**SMALL, "uncertainty": uncertainty}, seeds=1, propensity_epochs=2)
+    told = us.run_job(config).metrics["spread"]
+    assert (told is not None) == spreads
+    if spreads:
+        p = [group["propensity"] for group in told["curve"]]
+        assert p == sorted(p)
+        assert all(0 < group["low"] <= group["middle"] <= group["high"] for group in told["curve"])
+        assert min(g["middle"] for g in told["curve"]) <= told["median"] <= told["p90"]
+
+
+@pytest.mark.parametrize("method", ["ips", "dr-jl"])
+def test_a_run_without_cross_fitting_tells_once_that_weights_are_in_sample(method):
+    config = us.RunConfig(**{**SMALL, "method": method, "crossfit": None}, seeds=1, propensity_epochs=1)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        result = us.run_job(config)
+        us.run_job(dataclasses.replace(config, method="naive"))
+        us.run_job(dataclasses.replace(config, crossfit=2))
+    assert [each.category for each in seen].count(InSampleWarning) == 1
+    assert any("weights are in-sample" in label for label in result.metrics["labels"])
