@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from unskew.errors import DataError
 from unskew.io import tables
 from unskew.io.column_types import require_numbers, require_single_values
+from unskew.io.numbers import parts_of
 from unskew.io.tables import SHOWN_BYTES, empty_as_null, name_undecodable, open_csv, reading, require_columns
-from unskew.metrics._inputs import parts_of
 
 RecordBatch = Any
 """A ``pyarrow.RecordBatch``; pyarrow ships no types."""

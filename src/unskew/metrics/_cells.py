@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
+from unskew.io.numbers import parts_of
 from unskew.metrics._grid import Rule, check_bins, width_bin
-from unskew.metrics._inputs import DEFAULT_NAMES, Chunk, chunks, parts_of, reject
+from unskew.metrics._inputs import DEFAULT_NAMES, Chunk, chunks, reject
 from unskew.metrics._limits import LIKELIHOOD_FLOOR, SMALLEST
 from unskew.metrics._sums import both
 from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch

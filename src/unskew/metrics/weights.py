@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from unskew.errors import DataError, ParameterError
-from unskew.metrics._inputs import parts_of
+from unskew.io.numbers import parts_of
 from unskew.metrics.clip import Clip, resolve_clip
 
 MOST_CLIPPED_MASS = 0.1

@@ -1,0 +1,61 @@
+"""A column of anybody's numbers as NumPy arrays: NumPy, Arrow (chunked), torch, pandas and polars."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.errors import DataError
+from unskew.io.masked import array_of
+
+
+def parts_of(values: Any, name: str, first_row: int = 0) -> list[NDArray[Any]]:
+    """A column as one-dimensional NumPy arrays of numbers; nulls, text and tables are errors."""
+    if hasattr(values, "null_count") and hasattr(values, "to_numpy") and not callable(values.null_count):
+        return _arrow_parts(values, name, first_row)
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = values.float().numpy() if str(values.dtype) == "torch.bfloat16" else values.numpy()
+    array = array_of(values, name)
+    if array.ndim != 1:
+        raise DataError(
+            f"'{name}' must be one-dimensional, not of shape {array.shape}",
+            remedy="give one value for each row",
+        )
+    if array.dtype.kind == "b":
+        return [array.view(np.uint8)]
+    if array.dtype.kind in "iuf":
+        return [array]
+    return [_numbers(array, name, first_row)]
+
+
+def _arrow_parts(values: Any, name: str, first_row: int) -> list[NDArray[Any]]:
+    if values.null_count:
+        row = values.is_null().to_pylist().index(True)
+        raise DataError(
+            f"value is missing (null; {values.null_count} such rows)",
+            where=f"column '{name}', row {first_row + row}",
+            remedy="drop these rows or fill in the values",
+        )
+    pieces = values.chunks if hasattr(values, "chunks") else [values]
+    parts: list[NDArray[Any]] = []
+    for piece in pieces:
+        parts.extend(parts_of(piece.to_numpy(zero_copy_only=False), name, first_row))
+        first_row += len(piece)
+    return parts or [np.empty(0)]
+
+
+def _numbers(array: NDArray[Any], name: str, first_row: int) -> NDArray[np.float64]:
+    numbers = np.empty(len(array))
+    for row, value in enumerate(array.tolist()):
+        try:
+            numbers[row] = np.nan if value is None else float(value)
+        except (TypeError, ValueError):
+            raise DataError(
+                f"value {value!r} is not a number",
+                where=f"column '{name}', row {first_row + row}",
+                remedy="give numbers",
+            ) from None
+    return numbers
