@@ -13,7 +13,7 @@ import unskew
 SOURCE = Path(unskew.__file__).parent
 
 LAYERS = (
-    ("errors", "io", "log", "estimator", "seeds", "progress", "compiled"),
+    ("errors", "plain_text", "io", "log", "estimator", "seeds", "progress", "compiled"),
     ("metrics", "calibration", "theory", "datasets"),
     ("backbones",),
     ("training",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unskew.io.plain_text import plain
+from unskew.plain_text import plain
 
 
 class UnskewError(ValueError):
@@ -19,7 +19,7 @@ class UnskewError(ValueError):
 
     Notes
     -----
-    All three are shown as :func:`unskew.io.plain_text.plain` gives them: names and values of the user's are
+    All three are shown as :func:`unskew.plain_text.plain` gives them: names and values of the user's are
     in them, and may hold line breaks, terminal escapes or a megabyte.
 
     Examples

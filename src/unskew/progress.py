@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from unskew.io.plain_text import plain
+from unskew.plain_text import plain
 
 MOST_COUNTED = 100_000
 """Steps up to which their number tells a person something."""

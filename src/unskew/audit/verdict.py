@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from unskew.audit.figures import Figure, Region
 from unskew.audit.segments import Segment
-from unskew.io.plain_text import plain
 from unskew.metrics import ChanceTest
 from unskew.metrics.judgement import Judgement
+from unskew.plain_text import plain
 
 MAIN_PART = 0.25
 """A region that makes up this share of the error of all regions is told."""

@@ -18,7 +18,7 @@ from unskew.calibration._grouping import Grouped, Vector, check_scores, group, n
 from unskew.errors import DataError, RunFolderError, UnskewError
 from unskew.estimator import Estimator, require, require_types
 from unskew.io.files import whole_file
-from unskew.io.plain_text import plain
+from unskew.plain_text import plain
 
 PROBABILITY_FLOOR = 1e-12
 """Scores are read, and probabilities given, no closer than this to 0 and 1: inverse weights stay finite."""

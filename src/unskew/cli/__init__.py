@@ -98,7 +98,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _fail(message: str, code: int = EXIT_BAD_INPUT) -> int:
-    from unskew.io.plain_text import plain
+    from unskew.plain_text import plain
 
     say(f"unskew: {plain(message, LONGEST_MESSAGE)}")
     return code
@@ -120,7 +120,7 @@ def say_warning(
     line: str | None = None,
 ) -> None:
     """A warning of unskew's as one line; those of libraries, meant for those who write code, as none."""
-    from unskew.io.plain_text import plain
+    from unskew.plain_text import plain
 
     if category.__module__.startswith("unskew"):
         say(f"unskew: {plain(message, LONGEST_MESSAGE)}")

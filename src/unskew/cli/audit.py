@@ -10,7 +10,7 @@ import typer
 
 from unskew.cli.options import clip
 from unskew.errors import ParameterError
-from unskew.io.plain_text import plain
+from unskew.plain_text import plain
 
 EXIT_HEALTHY = 0
 EXIT_MISCALIBRATED = 1

@@ -11,8 +11,8 @@ from unskew.audit.actions import ActionsResult
 from unskew.audit.result import AuditResult
 from unskew.audit.weights import WeightsResult
 from unskew.cli.console import plain_console
-from unskew.io.plain_text import plain
 from unskew.metrics import mean_outcome_over_score, wce
+from unskew.plain_text import plain
 
 SEGMENTS_SHOWN = 10
 

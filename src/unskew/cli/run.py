@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from unskew.errors import CollapseWarning, DataError, ParameterError
-from unskew.io.plain_text import plain
+from unskew.plain_text import plain
 
 OF_FILES = (
     "test",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from unskew.errors import ParameterError
-from unskew.io.plain_text import plain
+from unskew.plain_text import plain
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 

@@ -9,7 +9,7 @@ import typer
 
 from unskew.cli import interrupted
 from unskew.errors import ParameterError
-from unskew.io.plain_text import plain
+from unskew.plain_text import plain
 
 if TYPE_CHECKING:
     from unskew.study.engine import StudyResult

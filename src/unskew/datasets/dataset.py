@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
-from unskew.io.plain_text import listed
 from unskew.log import Log
+from unskew.plain_text import listed
 
 if TYPE_CHECKING:
     from unskew.datasets.synthetic import Truth

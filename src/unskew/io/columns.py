@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unskew.errors import DataError
 from unskew.io.masked import array_of, without_mask
-from unskew.io.plain_text import listed
+from unskew.plain_text import listed
 
 
 def frame_of(frame: Any) -> nw.DataFrame[Any]:

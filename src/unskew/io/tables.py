@@ -16,7 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from unskew.errors import DataError, ParameterError
-from unskew.io.plain_text import listed
+from unskew.plain_text import listed
 
 Paths = str | Path | Sequence[str | Path]
 Table = Any

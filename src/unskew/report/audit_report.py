@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from unskew.io.plain_text import plain
 from unskew.metrics import CalibrationSketch, reliability_curve
+from unskew.plain_text import plain
 from unskew.report.page import Picture, picture, render
 from unskew.report.plots.audit import SEGMENTS_DRAWN, score_histogram_figure, segments_figure
 from unskew.report.plots.reliability import CURVE_BINS, reliability_figure

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from unskew.io.plain_text import plain
+from unskew.plain_text import plain
 from unskew.report.style import FONT_STACK, css_variables, svg
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import html
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from unskew.io.plain_text import plain
+from unskew.plain_text import plain
 
 if TYPE_CHECKING:
     from rich.table import Table

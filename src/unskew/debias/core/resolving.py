@@ -11,8 +11,8 @@ from unskew.calibration.venn_abers import warn_if_raised
 from unskew.errors import DataError, NotFittedError, ParameterError
 from unskew.io.columns import number_column
 from unskew.io.masked import without_mask
-from unskew.io.plain_text import listed
 from unskew.log import Log
+from unskew.plain_text import listed
 from unskew.propensity.in_sample import warn_if_in_sample
 
 MOST_EVERYWHERE = 1 << 29

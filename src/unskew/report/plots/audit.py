@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from unskew.io import plain_text
+from unskew import plain_text
 from unskew.metrics import CalibrationSketch
 from unskew.metrics._cells import cells_of
 from unskew.report.plots.axes import LOWEST_SHOWN, plain, set_log_ticks
