@@ -1,20 +1,43 @@
-"""A bar on a terminal, nothing elsewhere."""
+"""A bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
 import pytest
 
 import unskew as us
-from unskew.progress import SILENT, progress_bars
+from unskew.progress import SILENT, Lines, progress_bars
 
 
-def test_nothing_is_shown_where_there_is_no_terminal(capsys):
+def test_short_work_says_nothing_where_there_is_no_terminal(capsys):
     with progress_bars() as progress:
-        assert progress is SILENT
         tracker = progress.task("training", 3)
         tracker.advance()
         tracker.finish()
     assert capsys.readouterr() == ("", "")
+
+
+def test_nothing_is_shown_on_request(capsys):
+    with progress_bars(show=False) as progress:
+        assert progress is SILENT
+
+
+def test_long_work_says_a_line_now_and_then_where_there_is_no_terminal(capsys):
+    lines = Lines(quiet=0.0, between=1e6)
+    tracker = lines.task("study", 40)
+    tracker.say("2 of 25: dr-jl\x1b[2J")
+    tracker.advance(7)
+    tracker.advance(7)
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.count("\n") == 1, "the second line came too soon"
+    assert error.startswith("study · 2 of 25: dr-jl")
+    assert ": 7 of 40, 18 %, after 0 s" in error
+    assert "\x1b" not in error
+
+
+def test_a_line_of_steps_beyond_counting_is_a_share(capsys):
+    Lines(quiet=0.0).task("audit", 8_000_000).advance(4_000_000)
+    assert capsys.readouterr().err == "audit: 50 %, after 0 s\n"
 
 
 def test_bars_are_shown_on_standard_error_and_are_full_at_the_end(capsys):
