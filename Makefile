@@ -61,7 +61,8 @@ bench: $(VENV)/.installed-test  ## the benchmarks a CPU can run
 bench-gpu: $(VENV)/.installed-test  ## the benchmarks of speed and memory, on a GPU
 	$(BIN)/python -m benchmarks --device cuda
 
-docs: $(VENV)/.installed  ## write docs/api.md from the docstrings
+docs: $(VENV)/.installed  ## write what follows from the code: names of registered classes, docs/api.md
+	$(BIN)/python docs/make_registered.py
 	$(BIN)/python docs/make_api.py
 
 clean:  ## remove .venv and caches; never your runs

@@ -16,6 +16,7 @@ from typing import Any
 import typer
 
 import unskew
+from unskew import registry
 from unskew.cli.app import app
 
 PAGE = Path(__file__).with_name("api.md")
@@ -64,9 +65,10 @@ def _own_docstring(thing: Any) -> str:
 
 
 def _said_below(module: str, name: str) -> str:
-    """The string below the assignment of a constant, anywhere in its package."""
+    """The string below the assignment of a constant, anywhere in its package, or where registries are."""
     file = Path(str(import_module(module).__file__))
-    for source in sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]:
+    files = [Path(registry.__file__), *file.parent.rglob("*.py")]
+    for source in sorted(files):
         body = ast.parse(source.read_text(encoding="utf-8")).body
         for statement, following in pairwise(body):
             targets = getattr(statement, "targets", [getattr(statement, "target", None)])

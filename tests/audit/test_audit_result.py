@@ -220,7 +220,7 @@ def test_rows_without_weight_are_no_rows(tmp_path: Path) -> None:
         ({"significance": 1.0}, "significance must be between 0 and 1, not 1.0"),
         ({"p_min": 1.0}, r"p_min must be 'auto' or in \[0, 1\), not 1.0"),
         ({"weight": "p"}, "score, outcome and weight must be three columns"),
-        ({"calibrators": ["plat"]}, "there is no calibrator 'plat'"),
+        ({"calibrators": ["plat"]}, "unknown calibrator 'plat'"),
     ],
 )
 def test_bad_parameters_are_refused(log_file: Path, options: dict[str, Any], message: str) -> None:

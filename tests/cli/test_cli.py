@@ -270,7 +270,7 @@ class TestBadArguments:
         ("arguments", "words"),
         [
             (["--data", "nowhere.csv"], ["nowhere.csv", "there is no such file"]),
-            (["--data", "movielens"], ["no dataset is called 'movielens'", "synthetic, coat"]),
+            (["--data", "movielens"], ["unknown dataset 'movielens'", "synthetic, coat"]),
             (["--data", "coat"], ["the dataset 'coat' needs the folder of its files", "--root"]),
             (["--data", "coat", "--root", "."], ["train.ascii", "expected", "found"]),
             (["--data", "synthetic", "--root", "."], ["drawn, not read"]),

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import unskew as us
 from unskew.cli import main
-from unskew.debias import METHODS
 
 COLUMNS = ["--score", "p", "--outcome", "o"]
 LOG = "p,o\n" + "0.5,1\n0.5,0\n" * 20
@@ -86,7 +84,7 @@ def content(folder: Path) -> dict[str, str]:
         ("reproduce table-ece --data synthetic --out r --seed -1", "--seed -1 is not between 0"),
         ("reproduce table-ece --data synthetic --out r --device cuda:99", "device cuda:99 is not there"),
         ("reproduce table-ece --data coat --root . --out r", "To fix"),
-        ("reproduce table-ece --data nope --out r", "To fix: give one of synthetic, coat"),
+        ("reproduce table-ece --data nope --out r", "To fix: use one of synthetic, coat"),
         ("audit  {columns}", "the name of a file is empty"),
         ("weights  {columns} -o w.parquet", "the name of a file is empty"),
     ],
@@ -125,8 +123,7 @@ def test_json_goes_through_a_link(here):
 
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "a\\b"])
-def test_a_methods_name_does_not_lead_out_of_runs(here, capsys, monkeypatch, name):
-    monkeypatch.setitem(METHODS, name, us.IPS)
+def test_a_methods_name_does_not_lead_out_of_runs(here, capsys, name):
     before = content(here)
     assert main(["run", "--data", "a.csv", "--method", name]) == 2
     assert "cannot be the name of a folder. To fix: give --out FOLDER." in capsys.readouterr().err

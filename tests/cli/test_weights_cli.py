@@ -105,7 +105,7 @@ def test_audit_of_the_output_finds_it_healthy() -> None:
         (["--outcome", "clicked", "-o", "out.parquet"], "there is no propensity"),
         ([*COLUMNS, "--folds", "1", "-o", "out.parquet"], "folds must be from 2 to 100, not 1"),
         ([*COLUMNS, "--p-min", "0", "-o", "out.parquet"], "p_min must be 'auto' or a number in (0, 1)"),
-        ([*COLUMNS, "--calibrator", "magic", "-o", "out.parquet"], "there is no calibrator 'magic'"),
+        ([*COLUMNS, "--calibrator", "magic", "-o", "out.parquet"], "unknown calibrator 'magic'"),
         (
             [*COLUMNS, "--json", "none/f.json", "-o", "out.parquet"],
             "--json none/f.json: its folder does not exist",

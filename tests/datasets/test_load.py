@@ -13,7 +13,7 @@ from unskew.log import Log
 
 def test_an_unknown_name_lists_the_names():
     with pytest.raises(
-        ParameterError, match=r"no dataset is called 'coats'\. To fix: name one of synthetic, coat"
+        ParameterError, match=r"unknown dataset 'coats'\. To fix: use coat, or one of synthetic, coat"
     ) as e:
         load("coats")
     assert all(name in str(e.value) for name in DATASETS)

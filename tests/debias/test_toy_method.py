@@ -44,7 +44,7 @@ class DampedIPS(Debiaser):
 def registered() -> Iterator[type[Debiaser]]:
     """In the table while this file is tested."""
     yield register(DampedIPS)
-    METHODS.pop(DampedIPS.name)
+    del METHODS[DampedIPS.name]
 
 
 class TestToyMethod(DebiaserContract):
@@ -144,5 +144,5 @@ def test_defining_the_same_class_again_replaces_it():
 
 @pytest.mark.parametrize("thing", [dict, Debiaser, "ips"])
 def test_what_is_no_method_is_refused(thing):
-    with pytest.raises(ParameterError, match="is not a Debiaser with a name"):
+    with pytest.raises(ParameterError, match="is neither a Debiaser, Calibrator or Backbone with a name"):
         register(thing)

@@ -85,7 +85,7 @@ def test_the_table_to_read_has_a_line_for_each(log):
 
 
 def test_what_cannot_be_compared_is_told(log):
-    with pytest.raises(ParameterError, match="there is no calibrator 'magic'"):
+    with pytest.raises(ParameterError, match="unknown calibrator 'magic'"):
         compare_calibrators(log, calibrators=("magic",))
     popularity = us.PopularityPropensity(crossfit=2).fit(log)
     with pytest.raises(DataError, match="half has 2,400 propensities for the 4,800 cells"):

@@ -60,14 +60,14 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
         ({"datasets": [{"name": "coat", "rot": "x"}]}, r"datasets\[0\]\.rot: no such key.*options"),
         (
             {"datasets": ["cot"]},
-            r"datasets\[0\]: no dataset is called 'cot'. To fix: use one of synthetic, coat",
+            r"datasets\[0\]: unknown dataset 'cot'. To fix: use coat, or one of synthetic, coat",
         ),
         ({"datasets": []}, "datasets: List should have at least 1 item"),
         ({"seeds": 0}, "seeds must be from 1 to 10,000"),
         ({"seeds": [1, 1]}, "distinct"),
         ({"protocol": "mine"}, "protocol: Input should be 'honest' or 'paper'"),
-        ({"calibrators": ["plat"]}, r"calibrators\[0\]: there is no calibrator 'plat'"),
-        ({"methods": ["ipss"]}, r"methods\[0\]: no method is called 'ipss'"),
+        ({"calibrators": ["plat"]}, r"calibrators\[0\]: unknown calibrator 'plat'"),
+        ({"methods": ["ipss"]}, r"methods\[0\]: unknown method 'ipss'"),
         (
             {"methods": [{"method": "ips", "params": {"pmin": 0.1}}]},
             r"methods\[0\]: IPS has no parameter 'pmin'",

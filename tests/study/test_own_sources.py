@@ -57,11 +57,12 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     yield tmp_path
-    METHODS.pop("mine-of-tests", None)
     _forget()
 
 
 def _forget() -> None:
+    if "mine-of-tests" in METHODS:
+        del METHODS["mine-of-tests"]
     for name in [each for each in sys.modules if "_of_mine" in each or each == "with_my_method"]:
         del sys.modules[name]
     importlib.invalidate_caches()
@@ -70,7 +71,6 @@ def _forget() -> None:
 def key(folder) -> str:
     """As another process would have it."""
     _forget()
-    METHODS.pop("mine-of-tests", None)
     load_own_code(folder / "my_method.py")
     return told(METHODS["mine-of-tests"]())["source"]
 

@@ -32,7 +32,7 @@ class Custom(Backbone):
     one after the other. Dropout inside the module draws from torch's own generator on a GPU, and from the
     replica's seed on a CPU; a dropout module whose name begins with ``embedding`` counts as one on
     embeddings (:class:`unskew.MCDropout`). A model with such a backbone saves its weights; to load it,
-    register the backbone under a name of its own (``unskew.backbones.BACKBONES``).
+    make it a backbone with a name of its own (:func:`unskew.register`).
 
     Examples
     --------

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from unskew.backbones.base import Backbone, Blueprint, Embedded, Network
 from unskew.backbones.layers import Initialiser, ReplicaEmbedding, normal, ones, replicated, zeros
 from unskew.estimator import require
+from unskew.registry import register
 
 
+@register(order=20)
 @dataclass(kw_only=True)
 class MF(Backbone):
     """logit(u, i) = ⟨x_u, y_i⟩ + b_u + b_i + b.

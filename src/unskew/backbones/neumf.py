@@ -20,8 +20,10 @@ from unskew.backbones.layers import (
 )
 from unskew.backbones.noise import Noise
 from unskew.estimator import require
+from unskew.registry import register
 
 
+@register(order=10)
 @dataclass(kw_only=True)
 class NeuMF(Backbone):
     """logit(u, i) = w · [ x_u ⊙ y_i ; MLP([x'_u ; y'_i]) ] + b.

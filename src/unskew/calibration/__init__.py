@@ -8,8 +8,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unskew.calibration.auto import Auto
 from unskew.calibration.base import Calibrator
+from unskew.calibration.segmented import Segmented
+from unskew.errors import RunFolderError
+from unskew.registry import CALIBRATORS
+
+if TYPE_CHECKING:
+    from unskew.calibration.sklearn_adapter import CalibratedClassifier
+
+__all__ = [
+    "CALIBRATORS",
+    "CalibratedClassifier",
+    "Calibrator",
+    "Segmented",
+    "calibrator_from_dict",
+    "load_calibrator",
+    "make_calibrator",
+]
+
+# Registered: written by `make docs`.
+from unskew.calibration.auto import Auto
 from unskew.calibration.beta import Beta
 from unskew.calibration.histogram import Histogram
 from unskew.calibration.ic_ipw import ICIPW
@@ -17,32 +35,24 @@ from unskew.calibration.identity import Identity
 from unskew.calibration.isotonic import Isotonic
 from unskew.calibration.platt import Platt
 from unskew.calibration.scaling_binning import ScalingBinning
-from unskew.calibration.segmented import Segmented
 from unskew.calibration.spline import Spline
 from unskew.calibration.temperature import Temperature
 from unskew.calibration.venn_abers import VennAbers
-from unskew.errors import ParameterError, RunFolderError
 
-if TYPE_CHECKING:
-    from unskew.calibration.sklearn_adapter import CalibratedClassifier
-
-CALIBRATORS: dict[str, type[Calibrator]] = {
-    kind.name: kind
-    for kind in (
-        Identity,
-        Platt,
-        Temperature,
-        Beta,
-        Spline,
-        Isotonic,
-        Histogram,
-        VennAbers,
-        ScalingBinning,
-        ICIPW,
-        Auto,
-    )
-}
-"""Every calibrator of scores alone by its name, in the order of tables (``Segmented`` needs more)."""
+__all__ += [
+    "ICIPW",
+    "Auto",
+    "Beta",
+    "Histogram",
+    "Identity",
+    "Isotonic",
+    "Platt",
+    "ScalingBinning",
+    "Spline",
+    "Temperature",
+    "VennAbers",
+]
+# End of what is registered.
 
 
 def make_calibrator(name: str | Calibrator | None, **parameters: Any) -> Calibrator:
@@ -55,24 +65,19 @@ def make_calibrator(name: str | Calibrator | None, **parameters: Any) -> Calibra
     """
     if isinstance(name, Calibrator):
         return name.set_params(**parameters)
-    kind = CALIBRATORS.get("none" if name is None else name)
-    if kind is None:
-        raise ParameterError(
-            f"there is no calibrator {name!r}", remedy=f"use one of {', '.join(CALIBRATORS)}"
-        )
-    return kind().set_params(**parameters)
+    return CALIBRATORS["none" if name is None else name]().set_params(**parameters)
 
 
 def calibrator_from_dict(saved: Mapping[str, Any]) -> Calibrator:
-    """The fitted calibrator, of whatever kind, that ``to_dict`` told of."""
-    told = saved.get("calibrator") if isinstance(saved, Mapping) else None
-    kinds = CALIBRATORS | {Segmented.name: Segmented}
-    if not isinstance(told, str) or told not in kinds:
+    """The fitted calibrator, of whatever kind, that ``to_dict`` wrote."""
+    name = saved.get("calibrator") if isinstance(saved, Mapping) else None
+    kind = Segmented if name == Segmented.name else CALIBRATORS.get(name) if isinstance(name, str) else None
+    if kind is None:
         raise RunFolderError(
-            f"this does not hold a calibrator of this version (found {told!r})",
+            f"this does not hold a calibrator of this version (found {name!r})",
             remedy="fit and save it again",
         )
-    return kinds[told].from_dict(saved)
+    return kind.from_dict(saved)
 
 
 def load_calibrator(path: str | os.PathLike[str]) -> Calibrator:
@@ -96,25 +101,3 @@ def __getattr__(name: str) -> Any:
 
         return CalibratedClassifier
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-__all__ = [
-    "CALIBRATORS",
-    "ICIPW",
-    "Auto",
-    "Beta",
-    "CalibratedClassifier",
-    "Calibrator",
-    "Histogram",
-    "Identity",
-    "Isotonic",
-    "Platt",
-    "ScalingBinning",
-    "Segmented",
-    "Spline",
-    "Temperature",
-    "VennAbers",
-    "calibrator_from_dict",
-    "load_calibrator",
-    "make_calibrator",
-]

@@ -13,11 +13,13 @@ from unskew.calibration._grouping import Grouped, Vector
 from unskew.calibration.base import Calibrator, inside
 from unskew.errors import DataError, ParameterError
 from unskew.estimator import require
+from unskew.registry import register
 
 CANDIDATES = ("none", "temperature", "platt", "beta", "spline", "isotonic", "histogram", "venn_abers")
 """From the simplest to the most flexible, the order in which near-ties are decided."""
 
 
+@register(order=110)
 @dataclass(kw_only=True, eq=False, repr=False)
 class Auto(Calibrator):
     r"""The simplest candidate whose cross-validated log loss is within one standard error of the best.

@@ -12,8 +12,10 @@ from unskew.calibration._grouping import Vector
 from unskew.calibration._logistic import fit_logistic
 from unskew.calibration.base import Calibrator, inside, sigmoid
 from unskew.estimator import require
+from unskew.registry import register
 
 
+@register(order=40)
 @dataclass(kw_only=True, eq=False, repr=False)
 class Beta(Calibrator):
     r"""logit q(p̂) = a·log p̂ − b·log(1 − p̂) + c, a, b ≥ 0, at the greatest likelihood.

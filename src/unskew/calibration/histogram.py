@@ -18,6 +18,7 @@ from unskew.calibration._steps import (
     width_edges,
 )
 from unskew.estimator import require
+from unskew.registry import register
 
 
 def equal_mass_starts(total: Vector, bins: int) -> NDArray[np.intp]:
@@ -26,6 +27,7 @@ def equal_mass_starts(total: Vector, bins: int) -> NDArray[np.intp]:
     return block_starts(np.minimum(middle_rank * bins, bins - 1).astype(np.intp))
 
 
+@register(order=70)
 @dataclass(kw_only=True, eq=False, repr=False)
 class Histogram(StepCalibrator):
     r"""q(p̂) = n₊/n of the bin that holds p̂.

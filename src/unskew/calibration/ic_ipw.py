@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from unskew.calibration._grouping import Vector
 from unskew.calibration._steps import StepCalibrator, edges_between
 from unskew.calibration.isotonic import pool_adjacent_violators
+from unskew.registry import register
 
 
+@register(order=100)
 @dataclass(kw_only=True, eq=False, repr=False)
 class ICIPW(StepCalibrator):
     r"""The weight α(p̂), non-increasing in p̂, of least error as an inverse propensity; q = 1/α.

@@ -7,8 +7,10 @@ from typing import ClassVar
 
 from unskew.calibration._grouping import Vector
 from unskew.calibration.base import Calibrator
+from unskew.registry import register
 
 
+@register(order=10)
 @dataclass(kw_only=True, eq=False, repr=False)
 class Identity(Calibrator):
     """q(p̂) = p̂, kept 1e-12 away from 0 and 1.

@@ -13,6 +13,7 @@ from unskew.calibration._logistic import fit_logistic
 from unskew.calibration._steps import StepCalibrator, edges_between, smooth_extremes
 from unskew.calibration.base import inside
 from unskew.estimator import require
+from unskew.registry import register
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ def pool_adjacent_violators(score: Vector, total: Vector, positive: Vector) -> B
     )
 
 
+@register(order=60)
 @dataclass(kw_only=True, eq=False, repr=False)
 class Isotonic(StepCalibrator):
     r"""The non-decreasing q of least squared error, which is also that of greatest likelihood.

@@ -12,11 +12,13 @@ from unskew.calibration._grouping import Vector
 from unskew.calibration._logistic import LogisticFit, fit_logistic
 from unskew.calibration.base import Calibrator, logits, sigmoid
 from unskew.estimator import require
+from unskew.registry import register
 
 SEPARATED_INFORMATION = 1e-6
 """Curvature below this share of base rate × (1 − base rate) says that the score separates the classes."""
 
 
+@register(order=20)
 @dataclass(kw_only=True, eq=False, repr=False)
 class Platt(Calibrator):
     r"""q(p̂) = σ(b·s + c), with s = logit p̂ (default) or s = p̂, at the greatest likelihood.

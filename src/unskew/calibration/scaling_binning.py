@@ -13,8 +13,10 @@ from unskew.calibration.base import inside
 from unskew.calibration.histogram import equal_mass_starts
 from unskew.calibration.platt import Platt
 from unskew.estimator import require
+from unskew.registry import register
 
 
+@register(order=90)
 @dataclass(kw_only=True, eq=False, repr=False)
 class ScalingBinning(StepCalibrator):
     r"""q(p̂) = mean of g over the bin of p̂, with g(p̂) = σ(b·logit p̂ + c) fitted as in Platt scaling.

@@ -13,6 +13,7 @@ from unskew.calibration._grouping import Grouped, Vector
 from unskew.calibration._logistic import fit_logistic
 from unskew.calibration.base import Calibrator, inside, logits, sigmoid
 from unskew.estimator import require
+from unskew.registry import register
 
 SLOPE_DEGREE = 2
 """The slope is a quadratic spline, its integral a cubic one."""
@@ -24,6 +25,7 @@ TAIL = 0.01
 """Share of the data beyond the outer knots at each end, where the spline goes on as a straight line."""
 
 
+@register(order=50)
 @dataclass(kw_only=True, eq=False, repr=False)
 class Spline(Calibrator):
     r"""q(p̂) = σ(η(z)), z = logit p̂, where η is a non-decreasing cubic spline with straight tails.

@@ -11,8 +11,10 @@ from unskew.calibration._grouping import Vector
 from unskew.calibration._logistic import fit_logistic
 from unskew.calibration.base import Calibrator, logits, sigmoid
 from unskew.estimator import require
+from unskew.registry import register
 
 
+@register(order=30)
 @dataclass(kw_only=True, eq=False, repr=False)
 class Temperature(Calibrator):
     """q(p̂) = σ(logit p̂ / T), T > 0, at the greatest likelihood.

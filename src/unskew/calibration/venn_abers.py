@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from unskew.calibration._grouping import Vector, check_scores, numeric
 from unskew.calibration._steps import StepCalibrator
 from unskew.calibration.base import CHUNK_ROWS
+from unskew.registry import register
 
 RAISED = (
     "leans towards 1/2, so that its propensities come out above the click rate (by 3 to 4 % with 700 clicks,"
@@ -36,6 +37,7 @@ def warn_if_raised(calibrators: Iterable[Any], stacklevel: int = 2) -> None:
         warnings.warn(f"venn_abers {RAISED}", RaisedWarning, stacklevel=stacklevel + 1)
 
 
+@register(order=80)
 @dataclass(kw_only=True, eq=False, repr=False)
 class VennAbers(StepCalibrator):
     r"""q(p̂) = p₁/(1 − p₀ + p₁), between two isotonic regressions that see the new row itself.

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from unskew.cli import interrupted
-from unskew.errors import ParameterError
 
 GO_ON = "Give the same command to go on."
 
@@ -58,8 +57,8 @@ def reproduce(
     from unskew.reproduce.results_page import write_page
 
     check_seed(seed)
-    if data is not None and data not in DATASETS:
-        raise ParameterError(f"no dataset is called {data!r}", remedy=f"give one of {', '.join(DATASETS)}")
+    if data is not None:
+        DATASETS.require(data)
     config = ReproduceConfig(
         presets=tuple(presets),
         out=out or Path("runs") / f"reproduce-{protocol}",

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from unskew.datasets import coat, files, kuairand, synthetic, yahoo_r3
 from unskew.datasets.dataset import Dataset, Protocol
 from unskew.datasets.files import read_log
 from unskew.datasets.synthetic import Truth
 from unskew.errors import ParameterError
 from unskew.io.tables import expand_paths, read_table
+from unskew.registry import DATASETS
 
 __all__ = [
     "DATASETS",
@@ -24,15 +23,6 @@ __all__ = [
     "read_log",
     "read_table",
 ]
-
-DATASETS: dict[str, Callable[..., Dataset]] = {
-    "synthetic": synthetic.load,
-    "coat": coat.load,
-    "yahoo_r3": yahoo_r3.load,
-    "kuairand": kuairand.load,
-    "files": files.load,
-}
-"""Every loader by the name that :func:`load` and ``unskew run --data`` know it by."""
 
 
 def load(
@@ -58,13 +48,11 @@ def load(
     >>> data.train.n_users, data.train.n_items, data.facts["protocol"]
     (50, 40, 'honest')
     """
-    if name not in DATASETS:
-        raise ParameterError(f"no dataset is called {name!r}", remedy=f"name one of {', '.join(DATASETS)}")
+    loader = DATASETS[name]
     if protocol not in ("honest", "paper"):
         raise ParameterError(
             f"protocol must be 'honest' or 'paper', not {protocol!r}", remedy="give one of these"
         )
-    loader = DATASETS[name]
     accepted = [
         option for option in inspect.signature(loader).parameters if option not in ("root", "protocol")
     ]

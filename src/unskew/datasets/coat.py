@@ -12,6 +12,7 @@ from unskew.datasets.dataset import Dataset, Protocol, missing_files, require_ro
 from unskew.errors import DataError, ParameterError
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Features, Log
+from unskew.registry import register
 
 N_USERS, N_ITEMS = 290, 300
 HIGHEST_RATING = 5
@@ -24,7 +25,8 @@ PROPENSITIES = "propensities.ascii"
 REMEDY = "download coat.zip again from https://www.cs.cornell.edu/~schnabts/mnar/ and unpack all of it"
 
 
-def load(
+@register(order=20)
+def coat(
     root: str | Path | None = None,
     *,
     protocol: Protocol = "honest",

@@ -14,6 +14,7 @@ from unskew.errors import DataError, ParameterError
 from unskew.io.tables import Paths, column_names, concatenate, expand_paths, read_files
 from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
 from unskew.log import Duplicates, Log, Space
+from unskew.registry import register
 
 CLICK = "click"
 """The column of clicks, unless another is named."""
@@ -93,7 +94,8 @@ def read_log(
         raise _in_its_file(error, files, [len(part) for part in tables]) from error
 
 
-def load(
+@register(order=50)
+def files(
     root: str | Path | None = None,
     *,
     protocol: Protocol = "honest",

@@ -21,6 +21,7 @@ from unskew.errors import DataError, ParameterError
 from unskew.io.tables import Table, concatenate, read_file
 from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
 from unskew.log import Features, Log
+from unskew.registry import register
 
 FIRST_STANDARD = "log_standard_4_08_to_4_21_pure.csv"
 STANDARD = (FIRST_STANDARD, "log_standard_4_22_to_5_08_pure.csv")
@@ -42,7 +43,8 @@ MISSING_FEATURE = -1.0
 REMEDY = "download KuaiRand-Pure again from https://kuairand.com and unpack all of it"
 
 
-def load(
+@register(order=40)
+def kuairand(
     root: str | Path | None = None,
     *,
     protocol: Protocol = "honest",

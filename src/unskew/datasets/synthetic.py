@@ -16,6 +16,7 @@ from unskew.datasets.dataset import Dataset, Protocol, without_leaked_cells
 from unskew.errors import ParameterError
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Features, Log
+from unskew.registry import register
 
 PREFERENCE_SHARES = (0.6, 0.6, 0.6)
 """Standard deviations of taste match, user level and item appeal in the preference, before scaling."""
@@ -62,7 +63,8 @@ class Truth:
             array.flags.writeable = False
 
 
-def load(
+@register(order=10)
+def synthetic(
     root: str | Path | None = None,
     *,
     protocol: Protocol = "honest",
@@ -103,7 +105,7 @@ def load(
 
     Examples
     --------
-    >>> data = load(seed=3)
+    >>> data = synthetic(seed=3)
     >>> round(float(data.truth.propensity.mean()), 6)
     0.09
     """

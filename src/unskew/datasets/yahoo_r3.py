@@ -18,6 +18,7 @@ from unskew.datasets.dataset import (
 from unskew.errors import DataError, ParameterError
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log
+from unskew.registry import register
 
 HIGHEST_RATING = 5
 OFFICIAL = ("ydata-ymusic-rating-study-v1_0-train.txt", "ydata-ymusic-rating-study-v1_0-test.txt")
@@ -32,7 +33,8 @@ REMEDY = (
 )
 
 
-def load(
+@register(order=30)
+def yahoo_r3(
     root: str | Path | None = None, *, protocol: Protocol = "honest", positive_rating: int = 4
 ) -> Dataset:
     """Read Yahoo! R3: o = 1[rated by choice], r = 1[rating ≥ ``positive_rating``].

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from unskew.debias.att import ATT
-from unskew.debias.cdr import CDR
+from typing import Any
+
 from unskew.debias.core.base import Debiaser
 from unskew.debias.core.plans import PassPlan, StagePlan, StepPlan
 from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.core.storage import load_model
+from unskew.registry import METHODS, register
+
+__all__ = [
+    "METHODS",
+    "Batch",
+    "Debiaser",
+    "PassPlan",
+    "Setting",
+    "StagePlan",
+    "StepPlan",
+    "load_model",
+    "make_method",
+    "register",
+]
+
+# Registered: written by `make docs`.
+from unskew.debias.att import ATT
+from unskew.debias.cdr import CDR
 from unskew.debias.ddpo import DDPO
 from unskew.debias.dr import DR
 from unskew.debias.dr_bias import DRBias
@@ -29,10 +47,9 @@ from unskew.debias.multi_ipw import MultiIPW
 from unskew.debias.naive import Naive
 from unskew.debias.snips import SNIPS
 from unskew.debias.stable_dr import StableDR
-from unskew.debias.table import METHODS, make_method, register
 from unskew.debias.tdr import TDR
 
-__all__ = [
+__all__ += [
     "ATT",
     "CDR",
     "DDPO",
@@ -49,22 +66,18 @@ __all__ = [
     "IPSV2",
     "KBDR",
     "KBIPS",
-    "METHODS",
     "MRDR",
     "SNIPS",
     "TDR",
-    "Batch",
     "DRBias",
-    "Debiaser",
     "MultiDR",
     "MultiIPW",
     "Naive",
-    "PassPlan",
-    "Setting",
     "StableDR",
-    "StagePlan",
-    "StepPlan",
-    "load_model",
-    "make_method",
-    "register",
 ]
+# End of what is registered.
+
+
+def make_method(name: str, **params: Any) -> Debiaser:
+    """A method by name, e.g. ``make_method("ips", p_min=0.05)``."""
+    return METHODS[name](**params)

@@ -14,9 +14,11 @@ from unskew.debias.core.plans import Loss, PassPlan, StagePlan, StepPlan
 from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.parts.full_space import FullSpace
 from unskew.estimator import require
+from unskew.registry import register
 from unskew.training import cross_entropy, stratified
 
 
+@register(order=220)
 @dataclass(kw_only=True)
 class ATT(FullSpace):
     """L = mean of CE(r̂₁, r̂₀) over the pairs of D with |r̂₁ − r̂₂| ≤ ε (asymmetric tri-training).

@@ -12,9 +12,11 @@ from unskew.backbones.base import Embedded, Network
 from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.parts.hosted import Hosted
 from unskew.estimator import require
+from unskew.registry import register
 from unskew.training import evaluating
 
 
+@register(order=90)
 @dataclass(kw_only=True)
 class CDR(Hosted):
     """L = (1/|D|) Σ_D [o·e/p + γ·ê·(1 − o/p)], γ = 1[σ̂/μ̂ < η].

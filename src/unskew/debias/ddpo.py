@@ -11,12 +11,14 @@ from torch import Tensor
 from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.parts.multi_task import MultiTask
 from unskew.debias.parts.tasks import Tasks
+from unskew.registry import register
 from unskew.training import cross_entropy, stratified
 
 FLOOR = 1e-6
 """Least 1 − p, as published."""
 
 
+@register(order=210)
 @dataclass(kw_only=True)
 class DDPO(MultiTask):
     """L = mean_D CE(o, p) + λ_c · mean_D [o·CE(r, c)] + λ_g · mean_D CE(o·r, p·r̂) + λ_r · (L_click + L_non).

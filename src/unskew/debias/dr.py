@@ -11,8 +11,10 @@ from torch import Tensor
 from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.parts.doubly_robust import DoublyRobust
 from unskew.estimator import require
+from unskew.registry import register
 
 
+@register(order=50)
 @dataclass(kw_only=True)
 class DR(DoublyRobust):
     """L = (1/|D|) Σ_D [ê + o·(e − ê)/p] with ê = CE(r̃, r̂), r̃ = Σ_O r/p / Σ_O 1/p.

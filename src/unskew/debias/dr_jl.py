@@ -9,8 +9,10 @@ from torch import Tensor
 
 from unskew.debias.parts.imputation_weights import inverse_weight
 from unskew.debias.parts.joint_learning import JointLearning
+from unskew.registry import register
 
 
+@register(order=60)
 @dataclass(kw_only=True)
 class DRJL(JointLearning):
     """L = (1/|D|) Σ_D [ê + o·(e − ê)/p], L_imp = (1/|D|) Σ_O (e − ê)²/p, in turn.

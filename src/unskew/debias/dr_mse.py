@@ -10,8 +10,10 @@ from torch import Tensor
 from unskew.debias.core.checks import require_share
 from unskew.debias.parts.imputation_weights import bias_weight, variance_weight
 from unskew.debias.parts.joint_learning import JointLearning
+from unskew.registry import register
 
 
+@register(order=160)
 @dataclass(kw_only=True)
 class DRMSE(JointLearning):
     """L = (1/|D|) Σ_D [ê + o·(e − ê)/p], L_imp = (1/|D|) Σ_O [λ·(1 − p)²/p³ + (1 − λ)·(1 − p)/p²]·(e − ê)².

@@ -11,9 +11,11 @@ from torch import Tensor
 from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.ips_v2 import IPSV2
 from unskew.debias.parts.tasks import Tasks
+from unskew.registry import register
 from unskew.training import stratified
 
 
+@register(order=110)
 @dataclass(kw_only=True)
 class DRV2(IPSV2):
     """L = mean_D (p − o)² + α · mean_D (p·r̂ − o·r)² + β · L_cvr + κ · L_imp + γ · (imbalance)².

@@ -14,8 +14,10 @@ from unskew.debias.core.plans import PassPlan
 from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.parts.joint_learning import JointLearning
 from unskew.estimator import require
+from unskew.registry import register
 
 
+@register(order=40)
 @dataclass(kw_only=True)
 class EIB(JointLearning):
     """L = (1/|D|) Σ_D [o·e + (1 − o)·ê], the imputer by L_imp = mean_O CE(r, r̃), unweighted.

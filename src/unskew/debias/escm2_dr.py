@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from unskew.debias.multi_dr import MultiDR
+from unskew.registry import register
 
 
+@register(order=140)
 @dataclass(kw_only=True)
 class ESCM2DR(MultiDR):
     """L = (1/|D|) Σ_D CE(o, p) + λ_c · (L_err + L_imp) + λ_g · (1/|D|) Σ_D CE(o·r, p·r̂).

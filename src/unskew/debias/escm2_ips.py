@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from unskew.debias.multi_ipw import MultiIPW
+from unskew.registry import register
 
 
+@register(order=130)
 @dataclass(kw_only=True)
 class ESCM2IPS(MultiIPW):
     """L = (1/|D|) Σ_D CE(o, p) + λ_c · (1/|D|) Σ_O CE(r, r̂)/sg(p) + λ_g · (1/|D|) Σ_D CE(o·r, p·r̂).

@@ -10,8 +10,10 @@ from torch import Tensor
 from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.parts.own_propensity import OwnPropensity, Source
 from unskew.debias.parts.tasks import Tasks
+from unskew.registry import register
 
 
+@register(order=120)
 @dataclass(kw_only=True)
 class ESMM(OwnPropensity):
     """L = (1/|D|) Σ_D CE(o, p) + α · (1/|D|) Σ_D CE(o·r, p·r̂).

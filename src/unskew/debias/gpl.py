@@ -16,8 +16,10 @@ from unskew.debias.parts.own_propensity import OwnPropensity, Source
 from unskew.debias.parts.propensity_penalties import mean_penalties
 from unskew.debias.parts.tasks import Tasks
 from unskew.estimator import require
+from unskew.registry import register
 
 
+@register(order=80)
 @dataclass(kw_only=True)
 class GPL(MRDR, OwnPropensity):
     """L_g = mean_D CE(o, p) + α · [β · mean_D (o − p)²·(δ/p)² + (1 − β) · mean_D o·(δ/p)² / n].

@@ -9,9 +9,11 @@ from torch import Tensor
 
 from unskew.debias.core.base import Debiaser
 from unskew.debias.core.setting import Batch, Setting
+from unskew.registry import register
 from unskew.training import cross_entropy, stratified
 
 
+@register(order=20)
 @dataclass(kw_only=True)
 class IPS(Debiaser):
     """L = (1/|D|) Σ_O CE(r, r̂) / p.

@@ -14,9 +14,11 @@ from unskew.debias.parts.imputation import FORMS, ImputationForm, SquaredPseudoL
 from unskew.debias.parts.own_propensity import OwnPropensity, Source
 from unskew.debias.parts.tasks import Tasks, squared_click_losses
 from unskew.estimator import require
+from unskew.registry import register
 from unskew.training import stratified
 
 
+@register(order=100)
 @dataclass(kw_only=True)
 class IPSV2(OwnPropensity):
     """L = mean_D (p − o)² + α · mean_D (p·r̂ − o·r)² + β · L_cvr + γ · (mean_D [(o/p − (1−o)/(1−p)) · r̂])².

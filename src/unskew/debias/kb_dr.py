@@ -12,8 +12,10 @@ from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.parts.imputation_weights import inverse_weight
 from unskew.debias.parts.joint_learning import JointLearning
 from unskew.debias.parts.kernel_balance import KernelBalancing
+from unskew.registry import register
 
 
+@register(order=240)
 @dataclass(kw_only=True)
 class KBDR(KernelBalancing, JointLearning):
     """L = (1/|D|) Σ_D ê + (1/|O|) Σ_O w·(e − ê), with w from :class:`KernelBalancing`.

@@ -11,8 +11,10 @@ from unskew.debias.core.plans import PassPlan, StepPlan
 from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.ips import IPS
 from unskew.debias.parts.kernel_balance import KernelBalancing
+from unskew.registry import register
 
 
+@register(order=230)
 @dataclass(kw_only=True)
 class KBIPS(KernelBalancing, IPS):
     """L = (1/|O|) Σ_O w·CE(r, r̂), with w from :class:`KernelBalancing`, in turn by batch.

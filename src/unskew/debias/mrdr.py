@@ -9,8 +9,10 @@ from torch import Tensor
 
 from unskew.debias.parts.imputation_weights import variance_weight
 from unskew.debias.parts.joint_learning import Copy, JointLearning
+from unskew.registry import register
 
 
+@register(order=70)
 @dataclass(kw_only=True)
 class MRDR(JointLearning):
     """L = (1/|D|) Σ_D [ê + o·(e − ê)/p], L_imp = (1/|D|) Σ_O (1 − p)/p² · (e − ê)², in turn.

@@ -12,9 +12,11 @@ from unskew.debias.parts.imputation import FormName
 from unskew.debias.parts.imputing import Imputing
 from unskew.debias.parts.multi_task import MultiTask
 from unskew.debias.parts.tasks import Tasks
+from unskew.registry import register
 from unskew.training import stratified
 
 
+@register(order=200)
 @dataclass(kw_only=True)
 class MultiDR(Imputing, MultiTask):
     """L = (1/|D|) Σ_D CE(o, p) + λ_c · (L_err + L_imp).

@@ -10,9 +10,11 @@ from torch import Tensor
 from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.parts.multi_task import MultiTask
 from unskew.debias.parts.tasks import Tasks
+from unskew.registry import register
 from unskew.training import cross_entropy, stratified
 
 
+@register(order=190)
 @dataclass(kw_only=True)
 class MultiIPW(MultiTask):
     """L = (1/|D|) Σ_D CE(o, p) + λ_c · (1/|D|) Σ_O CE(r, r̂) / sg(p).

@@ -9,9 +9,11 @@ from torch import Tensor
 
 from unskew.debias.core.base import Debiaser
 from unskew.debias.core.setting import Batch, Setting
+from unskew.registry import register
 from unskew.training import cross_entropy
 
 
+@register(order=10)
 @dataclass(kw_only=True)
 class Naive(Debiaser):
     """L = (1/|O|) Σ_O CE(r, r̂).

@@ -9,9 +9,11 @@ from torch import Tensor
 
 from unskew.debias.core.base import Debiaser
 from unskew.debias.core.setting import Batch, Setting
+from unskew.registry import register
 from unskew.training import cross_entropy
 
 
+@register(order=30)
 @dataclass(kw_only=True)
 class SNIPS(Debiaser):
     """L = Σ_B CE(r, r̂)/p / Σ_B 1/p for each batch B of O.

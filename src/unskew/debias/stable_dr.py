@@ -13,9 +13,11 @@ from unskew.debias.parts.imputation import FORMS
 from unskew.debias.parts.tilted_propensity import TiltedPropensity
 from unskew.debias.snips import SNIPS
 from unskew.estimator import require
+from unskew.registry import register
 from unskew.training import stratified
 
 
+@register(order=170)
 @dataclass(kw_only=True)
 class StableDR(TiltedPropensity, SNIPS):
     """L = Σ_B e/p / Σ_B 1/p, where p keeps the constraint Σ_O (ê − Ē)/p = 0 and Ē = mean_D ê.

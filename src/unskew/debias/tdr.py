@@ -11,8 +11,10 @@ from torch import Tensor
 from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.parts.hosted import Hosted
 from unskew.estimator import require
+from unskew.registry import register
 
 
+@register(order=180)
 @dataclass(kw_only=True)
 class TDR(Hosted):
     """L = (1/|D|) Σ_D [ê* + o·(e − ê*)/p], ê* = ê + ε·(1/p − 1), ε = argmin_ε Σ_O (e − ê*)².

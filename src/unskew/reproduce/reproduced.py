@@ -58,11 +58,8 @@ class ReproduceConfig:
             "only the paper protocol has switches to reverse",
             "give --protocol paper",
         )
-        require(
-            self.data is None or self.data in DATASETS,
-            f"no dataset is called {self.data!r}",
-            f"name one of {', '.join(DATASETS)}",
-        )
+        if self.data is not None:
+            DATASETS.require(self.data)
         PaperProtocol().reversed(*self.reversed)
 
     @property

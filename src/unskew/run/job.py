@@ -17,7 +17,6 @@ from unskew.calibration import make_calibrator
 from unskew.datasets import Dataset, load
 from unskew.debias import METHODS, Debiaser, make_method
 from unskew.debias.core.given import require_shown_alone
-from unskew.errors import ParameterError
 from unskew.estimator import require
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip, require_clip, resolve_clip
@@ -99,8 +98,7 @@ class RunConfig:
         make_backbone(self.backbone)
         make_calibrator(self.calibrator)
         make_uncertainty(self.uncertainty)
-        if self.method not in METHODS:
-            raise ParameterError(f"unknown method {self.method!r}", remedy=f"use one of {', '.join(METHODS)}")
+        METHODS.require(self.method)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unskew.calibration import CALIBRATORS, make_calibrator
-from unskew.errors import DataError, ParameterError
+from unskew.errors import DataError
 from unskew.log import Log
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip
@@ -86,11 +86,7 @@ def compare_calibrators(
     >>> table.column("calibrator").to_pylist()
     ['none', 'platt', 'constant']
     """
-    unknown = [name for name in calibrators if name not in CALIBRATORS]
-    if unknown:
-        raise ParameterError(
-            f"there is no calibrator {unknown[0]!r}", remedy=f"use some of {', '.join(CALIBRATORS)}"
-        )
+    CALIBRATORS.require(*calibrators)
     fitted = Propensity(calibrator=None, crossfit=FOLDS) if propensity is None else propensity
     if not hasattr(fitted, "calibrators_"):
         fitted.fit(log, seeds=seeds, device=device, progress=progress)

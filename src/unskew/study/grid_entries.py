@@ -70,7 +70,7 @@ class DatasetEntry(Table):
 
     @model_validator(mode="after")
     def _check(self) -> DatasetEntry:
-        require_known(self.name, DATASETS, "dataset")
+        made_or_told(lambda: DATASETS.require(self.name), self.name)
         refuse_keys(
             self.options,
             {
@@ -187,7 +187,7 @@ class MethodEntry(Table):
 
     @model_validator(mode="after")
     def _check(self) -> MethodEntry:
-        require_known(self.method, METHODS, "method")
+        made_or_told(lambda: METHODS.require(self.method), self.method)
         refuse_keys(self.params, {"backbone": "write it beside params, by its name"})
         made = made_or_told(lambda: of_right_types(make_method(self.method), **self.params), self.method)
         if made.needs_propensity and not self.propensity:

@@ -13,10 +13,10 @@ from unskew.debias.core.base import Debiaser
 from unskew.debias.core.fitted import Fitted
 from unskew.debias.core.split import Split
 from unskew.debias.core.trained import untrained
-from unskew.debias.table import METHODS
 from unskew.errors import RunFolderError
 from unskew.io.files import CONFIG
 from unskew.metrics.collapse import REMEDIES, Collapsed
+from unskew.registry import METHODS
 from unskew.training import resolve_device
 from unskew.training.saved import (
     SavedFolder,

@@ -1,0 +1,94 @@
+"""One decorator makes a thing known; what follows from it is in the source."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+import unskew as us
+from unskew.errors import ParameterError
+from unskew.registry import BACKBONES, CALIBRATORS, DATASETS, METHODS, REGISTRIES, register
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def test_the_order_of_tables():
+    methods = (
+        "naive ips snips eib dr dr-jl mrdr gpl cdr ips-v2 dr-v2 esmm escm2-ips escm2-dr dr-bias dr-mse"
+        " stable-dr tdr multi-ipw multi-dr ddpo att kb-ips kb-dr"
+    )
+    calibrators = (
+        "none platt temperature beta spline isotonic histogram venn_abers scaling_binning ic_ipw auto"
+    )
+    assert " ".join(METHODS) == methods
+    assert " ".join(CALIBRATORS) == calibrators
+    assert list(BACKBONES) == ["neumf", "mf"]
+    assert list(DATASETS) == ["synthetic", "coat", "yahoo_r3", "kuairand", "files"]
+
+
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda each: each.kind)
+def test_an_unknown_name_is_answered_with_the_closest_and_with_all(registry):
+    known = next(iter(registry))
+    with pytest.raises(ParameterError) as told:
+        registry[f"{known}x"]
+    assert str(told.value) == (
+        f"unknown {registry.kind} '{known}x'. To fix: use {known}, or one of {', '.join(registry)}."
+    )
+    with pytest.raises(KeyError, match=r"'@'\. To fix: use one of"):
+        registry["@"]
+    assert registry.get("@") is None
+    assert "@" not in registry
+
+
+def test_what_is_registered_is_public_and_written_in_the_source():
+    spec = importlib.util.spec_from_file_location("make_registered", DOCS / "make_registered.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for path, text in module.written().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path}: run make docs"
+    for registry in (METHODS, CALIBRATORS, BACKBONES):
+        for kind in registry.built_in.values():
+            assert getattr(us, kind.__name__) is kind
+            assert kind.__name__ in sys.modules[registry.package].__all__
+
+
+def test_names_are_known_without_torch():
+    code = "import sys, unskew; assert 'IPS' in dir(unskew); unskew.Platt; unskew.CALIBRATORS['beta'];"
+    code += "list(unskew.DATASETS); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Halved(us.Platt):
+    """No better than Platt."""
+
+    name: ClassVar[str] = "halved"
+
+
+def test_an_entry_of_ones_own_comes_last_and_is_replaced_by_itself():
+    register(Halved)
+    again = type("Halved", (us.Platt,), {"name": "halved", "__module__": __name__})
+    try:
+        assert list(CALIBRATORS)[-1] == "halved"
+        assert "halved" not in CALIBRATORS.built_in
+        assert register(again) is again
+        assert CALIBRATORS["halved"] is again
+    finally:
+        del CALIBRATORS["halved"]
+    assert "halved" not in CALIBRATORS
+
+
+def test_a_name_that_is_taken_or_cannot_be_one_is_refused():
+    with pytest.raises(ParameterError, match=r"a calibrator 'beta' is there already \(Beta\).*rename yours"):
+        register(type("Mine", (us.Platt,), {"name": "beta"}))
+    for name in ("../x", "a b", "Mine", "", "-x"):
+        with pytest.raises(ParameterError, match="cannot be the name of a calibrator"):
+            register(type("Mine", (us.Platt,), {"name": name}))
+    with pytest.raises(ParameterError, match="with the parameters root and protocol"):
+        register(lambda folder: None)
