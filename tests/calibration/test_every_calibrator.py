@@ -140,7 +140,7 @@ def test_names_make_calibrators():
     assert make_calibrator("platt", input="prob").get_params()["input"] == "prob"
     given_one = Platt()
     assert make_calibrator(given_one) is given_one
-    with pytest.raises(ParameterError, match=r"no calibrator 'plat'.*platt"):
+    with pytest.raises(ParameterError, match=r"unknown calibrator 'plat'.*platt"):
         make_calibrator("plat")
     for name, kind in CALIBRATORS.items():
         assert kind.name == name
