@@ -27,14 +27,14 @@ def reading(shape: str, replicas: int, passes: int, device: str) -> Callable[[],
     """Probabilities of every cell, from cells to a host array."""
     log = sized_log(shape)
     population = Population(log, resolve_device(device))
-    network = NeuMF().build(log.n_users, log.n_items, range(replicas)).to_device(population.device)
+    network = NeuMF().build(log.schema, range(replicas)).to_device(population.device)
     result = np.empty(population.size, dtype=np.float32)
 
     def work() -> None:
         for start in range(0, population.size, BLOCK):
             stop = min(start + BLOCK, population.size)
             cells = torch.arange(start, stop, device=population.device).unsqueeze(0)
-            mean, _ = probability_moments(network, *population.pairs(cells), passes=passes, stacked=replicas)
+            mean, _ = probability_moments(network, population.rows(cells), passes=passes, stacked=replicas)
             result[start:stop] = mean[0].cpu().numpy()
 
     work()

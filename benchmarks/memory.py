@@ -19,7 +19,7 @@ COPIES = 3
 def main() -> None:
     options = arguments(__doc__)
     log = coat_sized_log()
-    parameters = sum(p.numel() for p in NeuMF().build(log.n_users, log.n_items, [0]).parameters())
+    parameters = sum(p.numel() for p in NeuMF().build(log.schema, [0]).parameters())
     on_gpu = options.device.startswith("cuda")
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()

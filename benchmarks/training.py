@@ -33,11 +33,11 @@ def stacked(replicas: int, device: str, epochs: int) -> Callable[[], None]:
     seeds = list(range(replicas))
 
     def work() -> None:
-        network = NeuMF().build(log.n_users, log.n_items, seeds).to_device(population.device)
+        network = NeuMF().build(log.schema, seeds).to_device(population.device)
 
         def loss(draw: Draw) -> torch.Tensor:
             assert draw.click is not None
-            return cross_entropy(draw.click, network(draw.user, draw.item)).mean(-1)
+            return cross_entropy(draw.click, network(draw.rows)).mean(-1)
 
         sampler = LookedUp(EveryCell(population, seeds, BATCH), population)
         train(

@@ -7,10 +7,11 @@ import math
 import pytest
 import torch
 
-from contracts.backbone_contract import ITEMS, USERS, BackboneContract, pairs
+from contracts.backbone_contract import ITEMS, SCHEMA, USERS, BackboneContract, pairs
 from unskew.backbones import BACKBONES, MF, NeuMF, make_backbone
 from unskew.backbones.noise import Noise
 from unskew.errors import ParameterError
+from unskew.log import Schema
 
 
 class TestEveryBackbone(BackboneContract):
@@ -26,27 +27,27 @@ class TestNeuMFWithDroppedEmbeddings(BackboneContract):
 
 
 def test_neumf_has_86465_parameters_on_coat():
-    network = NeuMF().build(290, 300, [0])
+    network = NeuMF().build(Schema.of_ids(290, 300), [0])
     assert sum(parameter.numel() for parameter in network.parameters()) == 86_465
 
 
 def test_neumf_is_its_formula():
     spec = NeuMF(dim=5, layers=(7, 3), dropout=0.4)
-    network = spec.build(USERS, ITEMS, [11]).eval()
-    user, item = pairs(1, 9)
-    x, y = network.user.weight[0, user[0]], network.item.weight[0, item[0]]
+    network = spec.build(SCHEMA, [11]).eval()
+    rows = pairs(1, 9)
+    x, y = network.user.weight[0, rows.user[0]], network.item.weight[0, rows.item[0]]
     hidden = torch.cat((x[:, 5:], y[:, 5:]), dim=1)
     tower = network.tower["prediction"]
     for linear in tower.mlp:
         hidden = (hidden @ linear.weight[0] + linear.bias[0]).clamp(min=0)
     features = torch.cat((x[:, :5] * y[:, :5], hidden), dim=1)
     expected = features @ tower.head.weight[0] + tower.head.bias[0]
-    torch.testing.assert_close(network(user, item)[0], expected[:, 0], rtol=0, atol=1e-6)
+    torch.testing.assert_close(network(rows)[0], expected[:, 0], rtol=0, atol=1e-6)
 
 
 @torch.no_grad()
 def test_neumf_starts_as_the_paper_says():
-    network = NeuMF().build(500, 500, [4])
+    network = NeuMF().build(Schema.of_ids(500, 500), [4])
     tower = network.tower["prediction"]
     for table in (network.user.weight, network.item.weight):
         assert float(table.std()) == pytest.approx(0.01, rel=0.02)
@@ -60,38 +61,38 @@ def test_neumf_starts_as_the_paper_says():
 
 
 def test_mf_is_its_formula():
-    network = MF(dim=4).build(USERS, ITEMS, [11])
+    network = MF(dim=4).build(SCHEMA, [11])
     assert sum(parameter.numel() for parameter in network.parameters()) == (USERS + ITEMS) * (4 + 1) + 1
     with torch.no_grad():
         for number, parameter in enumerate(network.parameters()):
             parameter.normal_(generator=torch.Generator().manual_seed(number))
-    user, item = pairs(1, 9)
-    x, y = network.user.weight[0, user[0]], network.item.weight[0, item[0]]
+    rows = pairs(1, 9)
+    x, y = network.user.weight[0, rows.user[0]], network.item.weight[0, rows.item[0]]
     affinity = (x[:, :4] * y[:, :4]).sum(1)
     biases = x[:, 4] + y[:, 4] + network.offset["prediction"][0]
-    torch.testing.assert_close(network(user, item)[0], affinity + biases, rtol=0, atol=1e-5)
+    torch.testing.assert_close(network(rows)[0], affinity + biases, rtol=0, atol=1e-5)
 
 
 def test_a_tower_of_mf_is_its_formula_with_biases_and_weights_of_its_own():
     towers = ("prediction", "imputation", "click")
-    network = MF(dim=4).build(USERS, ITEMS, [11], towers)
+    network = MF(dim=4).build(SCHEMA, [11], towers)
     count = (USERS + ITEMS) * (4 + len(towers)) + len(towers) * (4 + 1)
     assert sum(parameter.numel() for parameter in network.parameters()) == count
     with torch.no_grad():
         for number, parameter in enumerate(network.parameters()):
             parameter.normal_(generator=torch.Generator().manual_seed(number))
-    user, item = pairs(1, 9)
-    x, y = network.user.weight[0, user[0]], network.item.weight[0, item[0]]
+    rows = pairs(1, 9)
+    x, y = network.user.weight[0, rows.user[0]], network.item.weight[0, rows.item[0]]
     for column, tower in enumerate(towers, start=4):
         affinity = (network.scale[tower][0] * x[:, :4] * y[:, :4]).sum(1)
         expected = affinity + x[:, column] + y[:, column] + network.offset[tower][0]
-        torch.testing.assert_close(network(user, item, tower)[0], expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(network(rows, tower)[0], expected, rtol=0, atol=1e-5)
 
 
 def test_who_clicks_often_says_nothing_about_who_converts_to_the_biases_of_mf():
     """What the click tower learns of a user's and an item's level leaves the prediction's biases alone."""
-    network = MF(dim=4).build(USERS, ITEMS, [11, 12], ("prediction", "click"))
-    network(*pairs(2, 200), "click").sum().backward()
+    network = MF(dim=4).build(SCHEMA, [11, 12], ("prediction", "click"))
+    network(pairs(2, 200), "click").sum().backward()
     for table in (network.user.weight, network.item.weight):
         prediction, click = table.grad[..., 4], table.grad[..., 5]
         assert not prediction.any()
@@ -102,7 +103,7 @@ def test_who_clicks_often_says_nothing_about_who_converts_to_the_biases_of_mf():
 
 
 def test_a_seed_gives_mf_the_same_embeddings_whatever_its_towers():
-    one, three = (MF(dim=4).build(USERS, ITEMS, [5], towers) for towers in (("prediction",), "abc"))
+    one, three = (MF(dim=4).build(SCHEMA, [5], towers) for towers in (("prediction",), "abc"))
     for table in ("user", "item"):
         torch.testing.assert_close(
             getattr(one, table).weight[..., :4], getattr(three, table).weight[..., :4], rtol=0, atol=0
@@ -112,20 +113,20 @@ def test_a_seed_gives_mf_the_same_embeddings_whatever_its_towers():
 
 @torch.no_grad()
 def test_mf_starts_without_biases():
-    network = MF(dim=8, init_std=0.5).build(400, 400, [4])
+    network = MF(dim=8, init_std=0.5).build(Schema.of_ids(400, 400), [4])
     for table in (network.user.weight, network.item.weight):
         assert not table[..., -1].any()
         assert float(table[..., :-1].std()) == pytest.approx(0.5, rel=0.05)
 
 
 def test_dropout_is_off_in_evaluation_and_on_in_training():
-    network = NeuMF(dropout=0.5, init_std=1.0).build(USERS, ITEMS, [1, 2])
+    network = NeuMF(dropout=0.5, init_std=1.0).build(SCHEMA, [1, 2])
     asked = pairs(2, 30)
-    assert not torch.equal(network(*asked), network(*asked))
+    assert not torch.equal(network(asked), network(asked))
     network.eval()
-    still = network(*asked)
+    still = network(asked)
     network.train()
-    assert not torch.equal(network(*asked), still)
+    assert not torch.equal(network(asked), still)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -198,4 +199,4 @@ def test_an_unknown_backbone_is_told_with_those_there_are():
 )
 def test_parameters_out_of_range_are_told(backbone, message):
     with pytest.raises(ParameterError, match=message):
-        backbone.build(3, 3, [0])
+        backbone.build(Schema.of_ids(3, 3), [0])

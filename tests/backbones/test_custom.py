@@ -10,11 +10,13 @@ import unskew as us
 from unskew.backbones import Custom
 from unskew.backbones.custom import _CustomNetwork
 from unskew.errors import ParameterError
+from unskew.log import Rows, Schema
 from unskew.progress import SILENT
 from unskew.seeds import stream
 from unskew.training import Pass, Schedule, ShuffledRows, Step, cross_entropy, train
 
 USERS, ITEMS = 12, 9
+SCHEMA = Schema.of_ids(USERS, ITEMS)
 SEEDS = (4, 7, 9)
 EPOCHS = 4
 
@@ -37,17 +39,21 @@ def label_of(cell):
     return ((cell * 7919) % 11 < 4).float()
 
 
+def pairs(cells):
+    return Rows(user=cells // ITEMS, item=cells % ITEMS)
+
+
 def sampler(seeds):
     cells = torch.arange(USERS * ITEMS)
     return ShuffledRows(cells.expand(len(seeds), -1), seeds, 25)
 
 
 def trained(backbone, seeds=SEEDS):
-    network = backbone.build(USERS, ITEMS, seeds)
+    network = backbone.build(SCHEMA, seeds)
 
     def loss(draw):
         rows = draw.observed
-        return cross_entropy(label_of(rows), network(rows // ITEMS, rows % ITEMS)).mean(-1)
+        return cross_entropy(label_of(rows), network(pairs(rows))).mean(-1)
 
     train(
         {"network": network},
@@ -87,7 +93,7 @@ def way(request, monkeypatch):
 def test_a_stack_is_the_same_modules_trained_in_a_plain_loop(way):
     network = trained(Custom(module=TwoTowers)).eval()
     cells = torch.arange(USERS * ITEMS)
-    logits = network(*(part.expand(len(SEEDS), -1) for part in (cells // ITEMS, cells % ITEMS)))
+    logits = network(pairs(cells[None]))
     for seed, logit in zip(SEEDS, logits, strict=True):
         plain = trained_plainly(seed)
         torch.testing.assert_close(logit, plain(cells // ITEMS, cells % ITEMS), rtol=0, atol=1e-5)
@@ -97,7 +103,7 @@ def test_a_stack_is_the_same_modules_trained_in_a_plain_loop(way):
 
 
 def test_both_ways_have_the_same_gradients():
-    network = Custom(module=TwoTowers).build(USERS, ITEMS, SEEDS)
+    network = Custom(module=TwoTowers).build(SCHEMA, SEEDS)
     cells = torch.arange(60).view(3, 20)
     gradients = []
     for ask in (network._one_by_one, network._at_once):
@@ -110,13 +116,13 @@ def test_both_ways_have_the_same_gradients():
 
 class TestDropout:
     backbone = Custom(module=lambda users, items: TwoTowers(users, items, 0.5, 0.3))
-    asked = torch.arange(30).view(3, 10) % USERS, torch.arange(30).view(3, 10) % ITEMS
+    asked = pairs(torch.arange(30).view(3, 10))
 
     def test_it_is_off_in_evaluation_and_on_in_training(self, way):
-        network = self.backbone.build(USERS, ITEMS, SEEDS).eval()
-        assert torch.equal(network(*self.asked), network(*self.asked))
+        network = self.backbone.build(SCHEMA, SEEDS).eval()
+        assert torch.equal(network(self.asked), network(self.asked))
         network.train()
-        assert not torch.equal(network(*self.asked), network(*self.asked))
+        assert not torch.equal(network(self.asked), network(self.asked))
 
     def test_on_a_cpu_a_replica_has_the_masks_of_its_own_seed(self):
         stacked = trained(self.backbone)
@@ -126,20 +132,20 @@ class TestDropout:
                 torch.testing.assert_close(weight[position], alone.state_dict()[name][0], rtol=0, atol=1e-5)
 
     def test_a_call_leaves_torchs_own_generator_as_it_was(self):
-        network = self.backbone.build(USERS, ITEMS, SEEDS)
+        network = self.backbone.build(SCHEMA, SEEDS)
         before = torch.get_rng_state()
-        network(*self.asked)
+        network(self.asked)
         assert torch.equal(torch.get_rng_state(), before)
 
     def test_restarting_the_noise_gives_the_same_masks_again(self):
-        network = self.backbone.build(USERS, ITEMS, SEEDS)
-        first = network(*self.asked)
+        network = self.backbone.build(SCHEMA, SEEDS)
+        first = network(self.asked)
         network.noise.restart()
-        assert torch.equal(network(*self.asked), first)
+        assert torch.equal(network(self.asked), first)
 
     @pytest.mark.parametrize(("layers", "names"), [("all", [0.3, 0.5]), ("embedding", [0.3]), ("mlp", [0.5])])
     def test_its_modules_are_found_by_their_names(self, layers, names):
-        network = self.backbone.build(USERS, ITEMS, SEEDS)
+        network = self.backbone.build(SCHEMA, SEEDS)
         assert [module.p for module in network.dropouts(layers)] == names
 
 
@@ -182,9 +188,9 @@ class RandomWidth(nn.Module):
 def test_modules_that_cannot_be_replicated_are_told(module, message):
     cells = torch.zeros(3, 5, dtype=torch.int64)
     with pytest.raises(ParameterError, match=message):
-        Custom(module=module).build(USERS, ITEMS, SEEDS)(cells, cells)
+        Custom(module=module).build(SCHEMA, SEEDS)(pairs(cells))
 
 
 def test_several_towers_are_told():
     with pytest.raises(ParameterError, match=r"one tower.*NeuMF or MF"):
-        Custom(module=TwoTowers).build(USERS, ITEMS, SEEDS, towers=("prediction", "click"))
+        Custom(module=TwoTowers).build(SCHEMA, SEEDS, towers=("prediction", "click"))

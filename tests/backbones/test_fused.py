@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from unskew.backbones import NeuMF, fused, threads
+from unskew.log import Rows, Schema
 from unskew.training import cross_entropy
 
 USERS, ITEMS = 23, 19
@@ -13,7 +14,7 @@ USERS, ITEMS = 23, 19
 
 def network_of(spec: NeuMF, replicas: int, device: str = "cpu"):
     """A network with weights large enough for every layer to matter."""
-    network = spec.build(USERS, ITEMS, range(replicas)).to_device(torch.device(device))
+    network = spec.build(Schema.of_ids(USERS, ITEMS), range(replicas)).to_device(torch.device(device))
     random = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in network.parameters():
@@ -25,18 +26,19 @@ def batch(replicas: int, size: int, device: str = "cpu"):
     random = torch.Generator().manual_seed(1)
     user = torch.randint(USERS, (replicas, size), generator=random)
     item = torch.randint(ITEMS, (replicas, size), generator=random)
-    return user.to(device), item.to(device), torch.rand(replicas, size, generator=random).to(device)
+    rows = Rows(user=user, item=item)
+    return rows.to(device), torch.rand(replicas, size, generator=random).to(device)
 
 
-def two_steps(network, in_one_go: bool, user, item, target):
+def two_steps(network, in_one_go: bool, rows, target):
     """Logits of two calls and the gradients of the first, from the first dropout mask on."""
     network.fusible = in_one_go
     network.noise.restart()
     network.zero_grad()
-    first = network(user, item)
+    first = network(rows)
     cross_entropy(target, first).mean(-1).sum().backward()
     with torch.no_grad():
-        second = network(user, item)
+        second = network(rows)
     return first.detach(), second, [parameter.grad.clone() for parameter in network.parameters()]
 
 
@@ -75,34 +77,34 @@ class TestOnCPU:
     def test_predictions_do_not_depend_on_tiles(self, monkeypatch):
         from unskew.backbones import fused_cpu
 
-        network, (user, item, _) = network_of(NeuMF(), 2), batch(2, 333)
+        network, (rows, _) = network_of(NeuMF(), 2), batch(2, 333)
         with torch.no_grad():
             network.noise.restart()
-            whole = network(user, item)
+            whole = network(rows)
             monkeypatch.setattr(fused_cpu, "TILE", 100)
             network.noise.restart()
-            torch.testing.assert_close(network(user, item), whole, rtol=0, atol=1e-6)
+            torch.testing.assert_close(network(rows), whole, rtol=0, atol=1e-6)
 
     def test_an_empty_batch_has_no_logits(self):
         nothing = torch.empty(2, 0, dtype=torch.int64)
         with torch.no_grad():
-            assert network_of(NeuMF(), 2)(nothing, nothing).shape == (2, 0)
+            assert network_of(NeuMF(), 2)(Rows(user=nothing, item=nothing)).shape == (2, 0)
 
     @pytest.mark.parametrize(("user", "item"), [(USERS, 0), (-1, 0), (0, ITEMS)])
     def test_codes_that_are_not_there_are_an_error(self, user, item):
         with pytest.raises(IndexError, match="do not fit"):
-            network_of(NeuMF(), 1)(torch.tensor([[0, user]]), torch.tensor([[0, item]]))
+            network_of(NeuMF(), 1)(Rows(user=torch.tensor([[0, user]]), item=torch.tensor([[0, item]])))
 
     def test_a_weight_that_is_not_a_number_is_not_hidden(self):
-        network, (user, item, _) = network_of(NeuMF(), 1), batch(1, 40)
+        network, (rows, _) = network_of(NeuMF(), 1), batch(1, 40)
         with torch.no_grad():
             network.tower["prediction"].mlp[1].bias[0, 0, 3] = torch.nan
             network.eval()
-            assert network(user, item).isnan().all()
+            assert network(rows).isnan().all()
 
     def test_double_precision_goes_through_the_layers(self):
-        network, (user, item, _) = network_of(NeuMF(), 1).double(), batch(1, 10)
-        assert network(user, item).dtype == torch.float64
+        network, (rows, _) = network_of(NeuMF(), 1).double(), batch(1, 10)
+        assert network(rows).dtype == torch.float64
 
 
 class TestThreads:
@@ -191,23 +193,21 @@ class TestOnGPU:
     def test_a_gpu_and_a_cpu_have_the_same_masks_and_logits(self, monkeypatch):
         monkeypatch.setattr(fused, "ALLOW_TF32", False)
         here, there = (network_of(NeuMF(dropout=0.5), 2, device) for device in ("cpu", "cuda"))
-        user, item, _ = batch(2, 500)
+        rows, _ = batch(2, 500)
         with torch.no_grad():
-            torch.testing.assert_close(
-                there(user.cuda(), item.cuda()).cpu(), here(user, item), rtol=1e-4, atol=1e-5
-            )
+            torch.testing.assert_close(there(rows.to("cuda")).cpu(), here(rows), rtol=1e-4, atol=1e-5)
 
     @pytest.mark.parametrize("replicas", [1, 3])
     @pytest.mark.parametrize("passes", [1, 10])
     def test_passes_inside_the_kernel_are_passes_of_the_layers(self, replicas, passes, monkeypatch):
         monkeypatch.setattr(fused, "ALLOW_TF32", False)
-        network, (user, item, _) = network_of(NeuMF(), replicas, "cuda"), batch(replicas, 333, "cuda")
+        network, (rows, _) = network_of(NeuMF(), replicas, "cuda"), batch(replicas, 333, "cuda")
         results = []
         for in_one_go in (True, False):
             network.fusible = in_one_go
             network.noise.restart()
             with torch.no_grad():
-                results.append([network.moments(user, item, passes, -0.7) for _ in range(2)])
+                results.append([network.moments(rows, passes, -0.7) for _ in range(2)])
         for (mean, variance), (other_mean, other_variance) in zip(*results, strict=True):
             torch.testing.assert_close(mean, other_mean, rtol=1e-4, atol=1e-7)
             torch.testing.assert_close(variance, other_variance, rtol=1e-3, atol=1e-8)

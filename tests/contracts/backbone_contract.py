@@ -6,10 +6,12 @@ import pytest
 import torch
 
 from unskew.backbones import Backbone, Network, make_backbone
+from unskew.log import Rows, Schema
 from unskew.progress import SILENT
 from unskew.training import Pass, Schedule, ShuffledRows, Step, cross_entropy, train
 
 USERS, ITEMS = 30, 20
+SCHEMA = Schema.of_ids(USERS, ITEMS)
 SEEDS = (1, 3, 9)
 ROUNDING = 1e-5
 """One replica is a plain matrix product, several are a batched one; they round differently."""
@@ -23,29 +25,29 @@ class BackboneContract:
         raise NotImplementedError
 
     def test_logits_have_one_number_for_each_replica_and_pair(self, backbone: Backbone):
-        network = backbone.build(USERS, ITEMS, SEEDS)
-        assert network(*pairs(len(SEEDS), 7)).shape == (len(SEEDS), 7)
+        network = backbone.build(SCHEMA, SEEDS)
+        assert network(pairs(len(SEEDS), 7)).shape == (len(SEEDS), 7)
         assert network.replicas == len(SEEDS)
 
     def test_every_parameter_leads_with_the_replicas(self, backbone: Backbone):
-        for name, parameter in backbone.build(USERS, ITEMS, SEEDS).named_parameters():
+        for name, parameter in backbone.build(SCHEMA, SEEDS).named_parameters():
             assert len(parameter) == len(SEEDS), name
 
     @pytest.mark.parametrize("position", range(len(SEEDS)))
     def test_initial_weights_of_a_replica_depend_on_its_own_seed_alone(self, backbone: Backbone, position):
-        alone = backbone.build(USERS, ITEMS, [SEEDS[position]]).state_dict()
-        stacked = backbone.build(USERS, ITEMS, SEEDS).state_dict()
+        alone = backbone.build(SCHEMA, [SEEDS[position]]).state_dict()
+        stacked = backbone.build(SCHEMA, SEEDS).state_dict()
         for name, weight in alone.items():
             assert torch.equal(weight[0], stacked[name][position]), name
 
     def test_different_seeds_give_different_weights(self, backbone: Backbone):
-        network = backbone.build(USERS, ITEMS, SEEDS).eval()
-        scores = network(*pairs(len(SEEDS), 50, shared=True))
+        network = backbone.build(SCHEMA, SEEDS).eval()
+        scores = network(pairs(1, 50))
         assert torch.unique(scores, dim=0).shape[0] == len(SEEDS)
 
     def test_the_loss_of_one_replica_has_no_gradient_in_the_others(self, backbone: Backbone):
-        network = backbone.build(USERS, ITEMS, SEEDS)
-        network(*pairs(len(SEEDS), 40))[1].square().sum().backward()
+        network = backbone.build(SCHEMA, SEEDS)
+        network(pairs(len(SEEDS), 40))[1].square().sum().backward()
         own = 0.0
         for name, parameter in network.named_parameters():
             assert not parameter.grad[[0, 2]].any(), name
@@ -53,22 +55,30 @@ class BackboneContract:
         assert own > 0
 
     def test_a_logit_depends_on_its_own_pair_alone(self, backbone: Backbone):
-        network = backbone.build(USERS, ITEMS, SEEDS).eval()
-        user, item = pairs(len(SEEDS), 12)
-        backward = network(user.flip(1), item.flip(1)).flip(1)
-        torch.testing.assert_close(network(user, item), backward, rtol=0, atol=1e-6)
+        network = backbone.build(SCHEMA, SEEDS).eval()
+        rows = pairs(len(SEEDS), 12)
+        backward = network(rows.map(lambda values: values.flip(1))).flip(1)
+        torch.testing.assert_close(network(rows), backward, rtol=0, atol=1e-6)
+
+    def test_rows_with_one_line_are_shared_by_all_replicas(self, backbone: Backbone):
+        network = backbone.build(SCHEMA, SEEDS).eval()
+        shared = pairs(1, 12)
+        each = network(shared.map(lambda values: values.repeat(len(SEEDS), 1)))
+        torch.testing.assert_close(network(shared), each, rtol=0, atol=0)
+        towered = network.read(network.embed(shared), network.towers[0])
+        torch.testing.assert_close(towered, each, rtol=0, atol=ROUNDING)
 
     def test_evaluation_is_the_same_each_time(self, backbone: Backbone):
-        network = backbone.build(USERS, ITEMS, SEEDS).eval()
+        network = backbone.build(SCHEMA, SEEDS).eval()
         asked = pairs(len(SEEDS), 25)
-        assert torch.equal(network(*asked), network(*asked))
+        assert torch.equal(network(asked), network(asked))
 
     @pytest.mark.parametrize("in_one_go", [False, True])
     def test_a_replica_trained_in_a_stack_equals_the_same_network_trained_alone(
         self, backbone: Backbone, in_one_go: bool
     ):
         stacked = trained(backbone, SEEDS, in_one_go=in_one_go)
-        initial = backbone.build(USERS, ITEMS, SEEDS).state_dict()
+        initial = backbone.build(SCHEMA, SEEDS).state_dict()
         for position, seed in enumerate(SEEDS):
             alone = trained(backbone, [seed], in_one_go=in_one_go).state_dict()
             for name, weight in stacked.state_dict().items():
@@ -85,13 +95,13 @@ class BackboneContract:
             assert torch.equal(weight, second[name]), name
 
     def test_towers_share_embeddings_and_have_weights_of_their_own(self, backbone: Backbone):
-        network = backbone.build(USERS, ITEMS, SEEDS, towers=("prediction", "click")).eval()
+        network = backbone.build(SCHEMA, SEEDS, towers=("prediction", "click")).eval()
         asked = pairs(len(SEEDS), 10)
-        embedded = network.embed(*asked)
+        embedded = network.embed(asked)
         torch.testing.assert_close(
-            network.read(embedded, "prediction"), network(*asked), rtol=0, atol=ROUNDING
+            network.read(embedded, "prediction"), network(asked), rtol=0, atol=ROUNDING
         )
-        single = backbone.build(USERS, ITEMS, SEEDS)
+        single = backbone.build(SCHEMA, SEEDS)
         twice, once = (sum(p.numel() for p in each.parameters()) for each in (network, single))
         assert once < twice < 2 * once
 
@@ -108,24 +118,22 @@ class BackboneContract:
         assert make_backbone(backbone.name, **told) == backbone
 
 
-def pairs(replicas: int, count: int, *, shared: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+def pairs(replicas: int, count: int) -> Rows:
     random = torch.Generator().manual_seed(0)
-    rows = 1 if shared else replicas
-    user = torch.randint(USERS, (rows, count), generator=random)
-    item = torch.randint(ITEMS, (rows, count), generator=random)
-    return user.expand(replicas, -1), item.expand(replicas, -1)
+    user = torch.randint(USERS, (replicas, count), generator=random)
+    return Rows(user=user, item=torch.randint(ITEMS, (replicas, count), generator=random))
 
 
 def trained(backbone: Backbone, seeds, *, in_one_go: bool = True, epochs: int = 4) -> Network:
     """A network after a few epochs on every cell, each replica in its own order, with dropout on."""
-    network = backbone.build(USERS, ITEMS, seeds)
+    network = backbone.build(SCHEMA, seeds)
     network.fusible = network.fusible and in_one_go
     cells = torch.arange(USERS * ITEMS)
     label = ((cells * 7919) % 11 < 3).float()
 
     def loss(draw):
         rows = draw.observed
-        logit = network(rows // ITEMS, rows % ITEMS)
+        logit = network(Rows(user=rows // ITEMS, item=rows % ITEMS))
         return cross_entropy(label[rows], logit).mean(-1)
 
     train(

@@ -14,6 +14,7 @@ from unskew.debias.core.held_out import HeldOut
 from unskew.debias.core.observed import Observed
 from unskew.debias.core.setting import FLOOR, Setting
 from unskew.io.vocabulary import Vocabulary
+from unskew.log import Schema
 
 USERS, ITEMS, SEEDS = 12, 15, (3, 4)
 LEAST = 1e-6
@@ -43,7 +44,9 @@ class World:
         propensities = given_propensities(self.log, self.p, SEEDS, LEAST, everywhere=True) if given else None
         self.data = Observed(self.log, propensities, SEEDS, torch.device("cpu"))
         self.networks = {
-            name: method.backbone.build(USERS, ITEMS, [7 * s + len(name) for s in SEEDS], towers).double()
+            name: method.backbone.build(
+                Schema.of_ids(USERS, ITEMS), [7 * s + len(name) for s in SEEDS], towers
+            ).double()
             for name, towers in method.networks().items()
         }
         generator = torch.Generator().manual_seed(1)

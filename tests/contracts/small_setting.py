@@ -11,6 +11,7 @@ from torch import Tensor
 from unskew.backbones import MF
 from unskew.debias import Batch, Debiaser, Setting
 from unskew.debias.core.setting import FLOOR
+from unskew.log import Rows, Schema
 from unskew.seeds import stream
 
 USERS, ITEMS, CLICKS, CELLS, REPLICAS = 7, 6, 20, 30, 2
@@ -25,7 +26,7 @@ def small_setting(method: Debiaser, *, density: float = 0.3) -> Setting:
     networks = {
         name: method.backbones()
         .get(name, method.backbone)
-        .build(USERS, ITEMS, [stream(seed, name) for seed in range(REPLICAS)], towers)
+        .build(Schema.of_ids(USERS, ITEMS), [stream(seed, name) for seed in range(REPLICAS)], towers)
         for name, towers in method.networks().items()
     }
     setting = Setting(networks=networks, density=density, clicks=clicked_batch())
@@ -59,9 +60,9 @@ def trained_by(
 
 
 def _batch(random: torch.Generator, size: int, **given: Any) -> Batch:
+    user = torch.randint(USERS, (REPLICAS, size), generator=random)
     drawn = {
-        "user": torch.randint(USERS, (REPLICAS, size), generator=random),
-        "item": torch.randint(ITEMS, (REPLICAS, size), generator=random),
+        "rows": Rows(user=user, item=torch.randint(ITEMS, (REPLICAS, size), generator=random)),
         "propensity": 0.05 + 0.9 * _draw(random, size),
     }
     return Batch(**{**drawn, **given})

@@ -24,6 +24,7 @@ from unskew.backbones import BatchEnsemble
 from unskew.debias.core.storage import write_models
 from unskew.errors import NotFittedError, RunFolderError
 from unskew.io.manifest import FOR_PEOPLE, MANIFEST, write_manifest
+from unskew.log import Schema
 from unskew.offpolicy.run_folder import compare_run
 from unskew.propensity.storage import save_propensity, write_propensity
 from unskew.training.saved import write_config
@@ -78,7 +79,7 @@ READ = [
     "metrics.json",
     "model.safetensors",
 ]
-READ += ["propensity.safetensors", "users.parquet"]
+READ += ["propensity.safetensors", "schema.json", "users.parquet"]
 
 
 def told_of(folder):
@@ -246,7 +247,7 @@ def with_null(table):
 @pytest.mark.parametrize(
     ("change", "file", "fault"),
     [
-        (without_last, "model.safetensors", "has shape"),
+        (without_last, "users.parquet", "11 ids, where schema.json says 12"),
         (with_null, "users.parquet", "ids are missing"),
         (lambda table: table.replace_schema_metadata(None), "users.parquet", "no name"),
         (lambda table: table.rename_columns(["x"]), "users.parquet", "no column 'id'"),
@@ -259,6 +260,25 @@ def test_ids_that_cannot_be(folder, change, file, fault):
     path = folder / "users.parquet"
     pq.write_table(change(pq.read_table(path)), path)
     refused(folder, file, fault)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ('"size": 12', '"size": 0', "the kind 'id' cannot have the size 0"),
+        ('"size": 12', '"size": "12"', "the kind 'id' cannot have the size '12'"),
+        ('"kind": "id"', '"kind": "word"', "kind is 'word'"),
+        ('"name": "user"', '"name": "item"', "have one name"),
+        ('"name": "user"', '"name": "visitor"', "the ids are"),
+        ('"role"', '"rule"', "not a schema"),
+        ('"fields"', '"columns"', "not a schema"),
+        ("{", "[", "Expecting|delimiter"),
+    ],
+)
+def test_a_schema_that_cannot_be(folder, old, new, fault):
+    path = folder / "schema.json"
+    path.write_text(path.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
+    refused(folder, "schema.json", fault)
 
 
 def nan(tensors, name):
@@ -360,7 +380,7 @@ def test_a_vocabulary_of_more_rows_than_the_model_has_is_refused_by_its_declared
         for _ in range(10):
             writer.write_table(pa.table([pa.nulls(1_000_000, schema.field("id").type)], schema=schema))
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", None)
-    refused(folder, "model.safetensors", r"has shape \[2, 12, 3\], where .* ask for \[2, 10000000, 3\]")
+    refused(folder, "users.parquet", "10000000 ids, where schema.json says 12")
 
 
 @pytest.mark.parametrize("backbone", [us.MF(), us.NeuMF(), us.MF(dim=3)])
@@ -368,9 +388,9 @@ def test_a_vocabulary_of_more_rows_than_the_model_has_is_refused_by_its_declared
 def test_networks_have_the_same_shapes_where_nothing_is_held(backbone, members):
     chosen = backbone if members is None else BatchEnsemble(base=backbone, members=members)
     towers = ("click", "conversion")
-    network = chosen.build(7, 5, [1, 2, 3], towers)
+    network = chosen.build(Schema.of_ids(7, 5), [1, 2, 3], towers)
     with torch.device("meta"):
-        shapes = chosen.build(7, 5, [1, 2, 3], towers).state_dict()
+        shapes = chosen.build(Schema.of_ids(7, 5), [1, 2, 3], towers).state_dict()
     assert {key: value.shape for key, value in network.state_dict().items()} == {
         key: value.shape for key, value in shapes.items()
     }

@@ -18,6 +18,7 @@ from unskew.debias.parts.imputation import FORMS
 from unskew.debias.parts.imputation_weights import bias_weight, inverse_weight, variance_weight
 from unskew.debias.parts.joint_learning import JointLearning
 from unskew.errors import CollapseWarning
+from unskew.log import Rows, Schema
 from unskew.training import cross_entropy
 
 USERS, ITEMS, SEEDS = 7, 9, (3, 4)
@@ -39,7 +40,7 @@ class World:
         self.networks = {}
         for name, towers in method.networks().items():
             network = method.backbone.build(
-                USERS, ITEMS, [seed + sum(map(ord, name)) for seed in SEEDS], towers
+                Schema.of_ids(USERS, ITEMS), [seed + sum(map(ord, name)) for seed in SEEDS], towers
             )
             network.double()
             with torch.no_grad():
@@ -60,8 +61,7 @@ class World:
 
         unknown = np.full(len(cells), np.nan)
         return Batch(
-            user=tensor(cells // ITEMS),
-            item=tensor(cells % ITEMS),
+            rows=Rows(user=tensor(cells // ITEMS), item=tensor(cells % ITEMS)),
             conversion=tensor(self.conversion[cells] if known else unknown),
             propensity=tensor(self.propensity[cells] if known else unknown),
         )
@@ -273,7 +273,7 @@ def test_propensities_of_one_leave_the_imputer_alone(cls: type[JointLearning]) -
     method = tiny(cls, host="mrdr") if cls is TDR else tiny(cls)
     world = World(method)
     certain = world.batch(np.flatnonzero(world.click), known=True)
-    certain = Batch(certain.user, certain.item, certain.conversion, torch.ones_like(certain.propensity))
+    certain = Batch(certain.rows, certain.conversion, torch.ones_like(certain.propensity))
     world.setting = Setting(networks=world.networks, density=world.setting.density, clicks=certain)
     for plan in method.plan():
         plan.before(world.setting)
@@ -388,7 +388,7 @@ def test_cdr_trusts_by_the_spread_of_thinned_imputers() -> None:
     world = World(method)
     logit = world.setting.predicted(world.full)
     network = world.networks["imputation"]
-    rows = network.embed(world.full.user, world.full.item)
+    rows = network.embed(world.full.rows)
     random = torch.Generator().manual_seed(0)
     errors = []
     for _ in range(4000):

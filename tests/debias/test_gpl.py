@@ -62,8 +62,7 @@ def test_gpl_trains_its_prediction_as_mrdr_does_with_the_same_propensities():
     mrdr.setting.networks = world.networks
     own = torch.as_tensor(world.read("click").reshape(len(SEEDS), -1)).gather(1, world.observed.cell)
     batch = us.debias.Batch(
-        user=world.observed.user,
-        item=world.observed.item,
+        rows=world.observed.rows,
         conversion=world.observed.conversion,
         propensity=own,
     )

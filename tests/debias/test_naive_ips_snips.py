@@ -9,21 +9,24 @@ import torch
 import unskew as us
 from unskew.backbones import BatchEnsemble, Intercept
 from unskew.debias import Batch, Setting
+from unskew.log import Rows, Schema
 
 REPLICAS, BATCH = 3, 40
 
 
 @pytest.fixture
 def setting() -> Setting:
-    network = us.MF(dim=4, init_std=0.7).build(20, 10, range(REPLICAS)).double()
+    network = us.MF(dim=4, init_std=0.7).build(Schema.of_ids(20, 10), range(REPLICAS)).double()
     return Setting(networks={"prediction": network}, density=0.13, clicks=batch(0.5))
 
 
 def batch(propensity) -> Batch:
     random = torch.Generator().manual_seed(0)
     return Batch(
-        user=torch.randint(20, (REPLICAS, BATCH), generator=random),
-        item=torch.randint(10, (REPLICAS, BATCH), generator=random),
+        rows=Rows(
+            user=torch.randint(20, (REPLICAS, BATCH), generator=random),
+            item=torch.randint(10, (REPLICAS, BATCH), generator=random),
+        ),
         conversion=torch.randint(2, (REPLICAS, BATCH), generator=random).double(),
         propensity=torch.as_tensor(propensity, dtype=torch.float64).expand(REPLICAS, BATCH),
     )
@@ -37,7 +40,7 @@ def varied() -> torch.Tensor:
 def losses(setting, propensity):
     """Naive, IPS and SNIPS on one batch, and the errors they are made of."""
     given = batch(propensity)
-    prediction = torch.sigmoid(setting.networks["prediction"](given.user, given.item))
+    prediction = torch.sigmoid(setting.networks["prediction"](given.rows))
     r = given.conversion
     error = -(r * prediction.log() + (1 - r) * (1 - prediction).log())
     values = [kind().loss(setting, given, given) for kind in (us.Naive, us.IPS, us.SNIPS)]

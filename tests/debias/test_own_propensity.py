@@ -34,7 +34,7 @@ def test_a_tenth_of_the_clicks_calibrates_and_another_evaluates_neither_trains()
     seen = {}
     for part in ("calibration", "evaluation"):
         cells = getattr(world.setting.held_out, part)
-        number = (cells.user * ITEMS + cells.item).numpy()
+        number = (cells.rows.user * ITEMS + cells.rows.item).numpy()
         for replica in range(len(SEEDS)):
             kept = number[replica][cells.weight[replica].numpy() > 0]
             assert not trains[replica, kept].any()
@@ -92,7 +92,7 @@ def test_after_training_the_tower_is_judged_on_cells_it_never_saw(synthetic, sou
     log = synthetic.train
     population = Observed(log, None, SEEDS, torch.device("cpu")).population
     cells = HeldOut(population, SEEDS).evaluation
-    z = logits(model.networks_["prediction"], cells.user, cells.item, tower="click") + logit(log.density)
+    z = logits(model.networks_["prediction"], cells.rows, tower="click") + logit(log.density)
     for replica in range(len(SEEDS)):
         kept = cells.weight[replica] > 0
         expected = ece(

@@ -37,6 +37,7 @@ def test_the_folder_holds_plain_files_alone(folder):
         "items.parquet",
         "manifest.json",
         "model.safetensors",
+        "schema.json",
         "users.parquet",
     ]
     assert not list(folder.parent.glob(".*")), "nothing is left beside it"
@@ -102,10 +103,10 @@ def test_a_missing_or_damaged_file_is_named(folder, name):
     ("config", "message"),
     [
         ("format = ", "config.toml is damaged"),
-        ("format = 1", "was written in format 1, and this version reads 2"),
+        ("format = 1", "was written in format 1, and this version reads 3"),
         ("format = 99", "was written in format 99"),
         ("", "was written in format None"),
-        ("format = 2", "holds no conversion model"),
+        ("format = 3", "holds no conversion model"),
     ],
 )
 def test_a_config_that_cannot_be_read_is_told(folder, config, message):

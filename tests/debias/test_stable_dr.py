@@ -13,6 +13,7 @@ from contracts.small_setting import REPLICAS, WIDE, clicked_batch, full_batch, s
 from unskew.debias import SNIPS, Batch, Setting, StableDR
 from unskew.debias.parts.tilted_propensity import imbalance
 from unskew.errors import ParameterError
+from unskew.log import Rows
 from unskew.training import halves
 
 OBSERVED, FULL = clicked_batch(), full_batch()
@@ -46,14 +47,15 @@ def imputed(setting: Setting, batch: Batch) -> torch.Tensor:
 
 def doubled(batch: Batch) -> Batch:
     """A batch whose halves are the same."""
-    return Batch(**{n: v if v is None else torch.cat((v, v), 1) for n, v in vars(batch).items()})
+    rest = {n: v if v is None else torch.cat((v, v), 1) for n, v in vars(batch).items() if n != "rows"}
+    return Batch(batch.rows.repeat(2), **rest)
 
 
 def every_cell(data: us.Dataset) -> Batch:
     users, items = data.truth.propensity.shape
     cells = torch.arange(users * items).expand(3, -1)
     unknown = torch.full(cells.shape, torch.nan)
-    return Batch(user=cells // items, item=cells % items, conversion=unknown, propensity=unknown)
+    return Batch(Rows(user=cells // items, item=cells % items), conversion=unknown, propensity=unknown)
 
 
 def test_before_shift_and_tilt_move_the_prediction_loss_is_that_of_snips():
@@ -172,7 +174,7 @@ def test_the_constraint_moves_the_tilt_and_never_the_shift():
 
 def test_propensities_of_one_and_at_the_clip_give_finite_losses():
     method, setting = stable()
-    edges = torch.tensor([1.0, float(setting.floor[0])]).repeat(REPLICAS, OBSERVED.user.shape[1] // 2)
+    edges = torch.tensor([1.0, float(setting.floor[0])]).repeat(REPLICAS, OBSERVED.rows.shape[1] // 2)
     observed = replace(OBSERVED, propensity=edges)
     for loss in (method.imputation_loss, method.propensity_loss, method.loss):
         assert bool(torch.isfinite(loss(setting, observed, FULL)).all())

@@ -22,6 +22,7 @@ READ = (
     "calibrator.json",
     "users.parquet",
     "items.parquet",
+    "schema.json",
 )
 
 VALUES: tuple[Any, ...] = (

@@ -72,11 +72,9 @@ def all_cells(propensity):
 def network_scores(propensity):
     """σ(logit) ``[seeds, replicas, n]`` of every cell by every replica."""
     cells = torch.arange(propensity.population_.size)
-    user, item = (
-        each.expand(propensity.network_.replicas, -1) for each in propensity.population_.pairs(cells)
-    )
+    rows = propensity.population_.rows(cells[None])
     with torch.no_grad():
-        score = torch.sigmoid(propensity.network_.eval()(user, item).double() + propensity.offset_).numpy()
+        score = torch.sigmoid(propensity.network_.eval()(rows).double() + propensity.offset_).numpy()
     return score.reshape(len(propensity.seeds_), propensity.design_.replicas, -1)
 
 

@@ -12,6 +12,7 @@ import unskew as us
 from unskew.backbones import BatchEnsemble, NeuMF
 from unskew.backbones.batch_ensemble import member_of
 from unskew.errors import ParameterError
+from unskew.log import Rows, Schema
 from unskew.progress import SILENT
 from unskew.propensity import UNCERTAINTIES, make_uncertainty
 from unskew.propensity.design import STOP
@@ -53,10 +54,8 @@ def dual_focal(log):
     return quick(us.DualFocal(), backbone=us.MF(dim=4), learning_rate=0.03, epochs=20).fit(log, seeds=SEEDS)
 
 
-def all_pairs(propensity, replicas=None):
-    cells = torch.arange(propensity.population_.size)
-    shape = (replicas or propensity.network_.replicas, -1)
-    return tuple(part.expand(shape) for part in propensity.population_.pairs(cells))
+def all_pairs(propensity):
+    return propensity.population_.rows(torch.arange(propensity.population_.size)[None])
 
 
 def raw(propensity):
@@ -83,9 +82,9 @@ class TestMCDropout:
         network.noise.restart()
         for module in network.dropouts("all"):
             module.train()
-        passes = [part.repeat(1, 5) for part in all_pairs(dropped)]
+        passes = all_pairs(dropped).repeat(5)
         with torch.no_grad():
-            p = torch.sigmoid(network(*passes).double()).view(len(SEEDS), 5, -1).numpy()
+            p = torch.sigmoid(network(passes).double()).view(len(SEEDS), 5, -1).numpy()
         network.train()
         assert np.ptp(p, axis=1).min() > 0, "every pass has masks of its own"
         np.testing.assert_allclose(raw(dropped), p.mean(1), atol=1e-7)
@@ -130,12 +129,12 @@ class TestMCDropout:
         network, sizes = dropped.network_, []
         original = network.forward
 
-        def watched(user, item, tower=None):
-            sizes.append(user.numel())
-            return original(user, item, tower)
+        def watched(rows, tower=None):
+            sizes.append(network.replicas * rows.shape[1])
+            return original(rows, tower)
 
         monkeypatch.setattr(network, "forward", watched)
-        probability_moments(network, *all_pairs(dropped), passes=5, budget=1000)
+        probability_moments(network, all_pairs(dropped), passes=5, budget=1000)
         assert max(sizes) <= 1000
         assert sum(sizes) == len(SEEDS) * 5 * dropped.population_.size
 
@@ -163,7 +162,7 @@ class TestDeepEnsemble:
         """Probabilities ``[seeds, members, n]``, each member read alone."""
         network = propensity.network_.eval()
         with torch.no_grad():
-            p = torch.sigmoid(network(*all_pairs(propensity)).double()).numpy()
+            p = torch.sigmoid(network(all_pairs(propensity)).double()).numpy()
         network.train()
         return p.reshape(len(propensity.seeds_), -1, p.shape[1])
 
@@ -225,7 +224,9 @@ class TestDeepEnsemble:
 
 class TestBatchEnsemble:
     def test_a_member_is_the_dense_layer_with_its_rank_one_weights(self):
-        network = BatchEnsemble(base=SMALL, members=4, init="normal").build(9, 9, SEEDS).double()
+        network = (
+            BatchEnsemble(base=SMALL, members=4, init="normal").build(Schema.of_ids(9, 9), SEEDS).double()
+        )
         layer = network.tower["prediction"].mlp[0]
         x = torch.randn(2, 4 * 5, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         y = layer(x)
@@ -246,7 +247,7 @@ class TestBatchEnsemble:
     def dense_member(self, propensity, member):
         """Probabilities of a plain NeuMF whose weights are W ∘ (r sᵀ), with the tables times s."""
         shared = propensity.network_
-        dense = SMALL.build(60, 40, SEEDS).eval()
+        dense = SMALL.build(Schema.of_ids(60, 40), SEEDS).eval()
         with torch.no_grad():
             for table in ("user", "item"):
                 own = getattr(shared, table)
@@ -257,12 +258,12 @@ class TestBatchEnsemble:
                 outer = own.input_side[:, member].unsqueeze(2) * own.output_side[:, member].unsqueeze(1)
                 plain.weight.copy_(own.weight * outer)
                 plain.bias.copy_(own.bias[:, member].unsqueeze(1))
-            return torch.sigmoid(dense(*all_pairs(propensity)).double()).numpy()
+            return torch.sigmoid(dense(all_pairs(propensity)).double()).numpy()
 
     def test_in_training_each_part_of_a_batch_is_its_members(self):
-        network = BatchEnsemble(base=SMALL, members=3).build(9, 9, [1])
+        network = BatchEnsemble(base=SMALL, members=3).build(Schema.of_ids(9, 9), [1])
         pairs = torch.arange(12).view(1, 12) % 9
-        network(pairs, pairs)[0, 4:8].sum().backward()
+        network(Rows(user=pairs, item=pairs))[0, 4:8].sum().backward()
         for name, parameter in network.named_parameters():
             if name.endswith(("_side", "bias")):
                 assert not parameter.grad[0, [0, 2]].any(), name
@@ -277,17 +278,17 @@ class TestBatchEnsemble:
         assert counts.max() - counts.min() <= 1
 
     def test_it_starts_at_random_signs_or_around_one(self):
-        signs = BatchEnsemble(base=SMALL, members=4).build(9, 9, SEEDS)
+        signs = BatchEnsemble(base=SMALL, members=4).build(Schema.of_ids(9, 9), SEEDS)
         for parameter in (p for name, p in signs.named_parameters() if name.endswith("_side")):
             assert set(parameter.unique().tolist()) <= {-1.0, 1.0}
             assert parameter.flatten(1).unique(dim=0).shape[0] == len(SEEDS)
-        wide = BatchEnsemble(base=NeuMF(), members=20, init="normal").build(9, 9, SEEDS)
+        wide = BatchEnsemble(base=NeuMF(), members=20, init="normal").build(Schema.of_ids(9, 9), SEEDS)
         sides = wide.tower["prediction"].mlp[0].input_side.detach()
         assert float(sides.mean()) == pytest.approx(1.0, abs=0.03)
         assert float(sides.std()) == pytest.approx(0.5, abs=0.03)
 
     def test_weight_decay_spares_what_makes_members_differ(self):
-        network = BatchEnsemble(base=SMALL, members=3).build(9, 9, [1])
+        network = BatchEnsemble(base=SMALL, members=3).build(Schema.of_ids(9, 9), [1])
         before = {name: value.clone() for name, value in network.state_dict().items()}
         pairs = torch.arange(12).view(1, 12) % 9
 
@@ -299,7 +300,18 @@ class TestBatchEnsemble:
 
         train(
             {"network": network},
-            [Pass(Once(), (Step("nothing", lambda draw: 0.0 * network(pairs, pairs).sum(1), ("network",)),))],
+            [
+                Pass(
+                    Once(),
+                    (
+                        Step(
+                            "nothing",
+                            lambda draw: 0.0 * network(Rows(user=pairs, item=pairs)).sum(1),
+                            ("network",),
+                        ),
+                    ),
+                )
+            ],
             Schedule(epochs=3, learning_rate=0.01, weight_decay=0.5, patience=None),
             replicas=1,
             validate=None,
@@ -391,7 +403,7 @@ class TestDualFocal:
     def test_without_a_link_the_output_is_left_as_the_paper_has_it(self, log):
         paper = quick(us.DualFocal(link="none"), epochs=2).fit(log)
         with torch.no_grad():
-            output = torch.sigmoid(paper.network_.eval()(*all_pairs(paper)).double()).numpy()
+            output = torch.sigmoid(paper.network_.eval()(all_pairs(paper)).double()).numpy()
         np.testing.assert_allclose(raw(paper), output, atol=1e-7)
 
     def test_with_the_link_propensities_have_the_right_level_and_without_they_have_not(self, log, dual_focal):
@@ -404,7 +416,7 @@ class TestDualFocal:
         options = {"backbone": us.MF(dim=4), "learning_rate": 0.03, "epochs": 20, "negatives": 3}
         propensity = quick(us.DualFocal(), **options).fit(log)
         with torch.no_grad():
-            output = torch.sigmoid(propensity.network_.eval()(*all_pairs(propensity)).double()).numpy()
+            output = torch.sigmoid(propensity.network_.eval()(all_pairs(propensity)).double()).numpy()
         eta = us.DualFocal().probability(output)
         np.testing.assert_allclose(raw(propensity), expit(logit(eta) + propensity.offset_), rtol=1e-6)
         assert raw(propensity).mean() == pytest.approx(log.density, rel=0.3)

@@ -7,6 +7,7 @@ import pytest
 import unskew as us
 from unskew.calibration import Histogram
 from unskew.errors import ParameterError
+from unskew.log import Schema
 
 
 @pytest.fixture(scope="module")
@@ -56,4 +57,4 @@ def test_a_calibrator_and_a_network_refuse_them():
     with pytest.raises(ParameterError, match="Histogram: bins must be a whole number, not 'x'"):
         Histogram(bins="x").fit([0.1, 0.9], [0, 1])
     with pytest.raises(ParameterError, match=r"MF: dim must be a whole number, not 2\.5"):
-        us.MF(dim=2.5).build(3, 3, seeds=[0])
+        us.MF(dim=2.5).build(Schema.of_ids(3, 3), seeds=[0])

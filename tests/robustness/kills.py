@@ -111,7 +111,7 @@ def files(scenario: str, folder: Path) -> dict[str, int]:
         unskew.io.moving._libc_renameat2 = lambda: None
     place = folder / "place"
     old = None
-    config = b'unskew = "1"\nformat = 2\n'
+    config = b'unskew = "1"\nformat = 3\n'
     if existing == "over":
         old = (
             {"config.toml": config, "model.safetensors": b"old" * 1000} if what == "folder" else b"old" * 1000

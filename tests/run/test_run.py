@@ -47,6 +47,7 @@ FILES = {
     "propensities.parquet",
     "propensity.safetensors",
     "report.html",
+    "schema.json",
     "users.parquet",
 }
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from unskew.backbones import NeuMF
-from unskew.log import Log
+from unskew.log import Log, Rows, Schema
 from unskew.training import Population, inference
 from unskew.training.inference import held_out_cells, logits
 
@@ -21,33 +21,32 @@ def population(request) -> Population:
 
 
 class TestLogits:
-    network = NeuMF(dim=8, layers=(8,), init_std=0.5).build(40, 30, (1, 2, 3))
-    user = torch.arange(40).repeat(5).unsqueeze(0)
-    item = (torch.arange(200) % 30).unsqueeze(0)
+    network = NeuMF(dim=8, layers=(8,), init_std=0.5).build(Schema.of_ids(40, 30), (1, 2, 3))
+    rows = Rows(user=torch.arange(40).repeat(5)[None], item=(torch.arange(200) % 30)[None])
 
     @pytest.mark.parametrize("budget", [1, 3, 100, 599, 600, 1 << 20])
     def test_the_budget_changes_nothing_but_memory(self, budget):
-        whole = logits(self.network, self.user, self.item)
+        whole = logits(self.network, self.rows)
         assert whole.shape == (3, 200)
-        chunked = logits(self.network, self.user, self.item, budget=budget)
+        chunked = logits(self.network, self.rows, budget=budget)
         torch.testing.assert_close(chunked, whole, rtol=0, atol=1e-6)
 
     def test_pairs_for_all_replicas_or_for_each(self):
-        each = torch.stack([self.user[0].roll(k) for k in range(3)])
-        result = logits(self.network, each, self.item)
+        each = self.rows.map(lambda values: torch.stack([values[0].roll(k) for k in range(3)]))
+        result = logits(self.network, each)
         for replica in range(3):
-            shared = logits(self.network, each[replica : replica + 1], self.item)
+            shared = logits(self.network, Rows(user=each.user[[replica]], item=each.item[[replica]]))
             torch.testing.assert_close(result[replica], shared[replica], rtol=0, atol=1e-6)
 
     def test_dropout_is_off_and_the_network_is_put_back_to_training(self):
         self.network.train()
-        first = logits(self.network, self.user, self.item)
-        assert torch.equal(logits(self.network, self.user, self.item), first)
+        first = logits(self.network, self.rows)
+        assert torch.equal(logits(self.network, self.rows), first)
         assert self.network.training
         assert not first.requires_grad
 
     def test_no_pairs_give_no_logits(self):
-        assert logits(self.network, self.user[:, :0], self.item[:, :0]).shape == (3, 0)
+        assert logits(self.network, self.rows.between(0, 0)).shape == (3, 0)
 
 
 class TestHeldOutCells:

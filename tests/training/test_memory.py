@@ -9,6 +9,7 @@ import torch
 import unskew as us
 from unskew.errors import TrainingError
 from unskew.io.vocabulary import Vocabulary
+from unskew.log import Schema
 from unskew.training import History, in_groups, join_histories, loop, memory
 from unskew.training.memory import available_memory, parameters_of, replicas_at_once
 
@@ -221,8 +222,8 @@ class TestEstimate:
 
     @pytest.mark.parametrize("backbone", [us.NeuMF(dim=4, layers=(6, 5)), us.MF(dim=3)])
     def test_parameters_are_counted_without_building_the_network(self, backbone):
-        built = sum(p.numel() for p in backbone.build(31, 17, [0]).parameters())
-        assert parameters_of(lambda n, m: [backbone.build(n, m, [0])], 31, 17) == built
+        built = sum(p.numel() for p in backbone.build(Schema.of_ids(31, 17), [0]).parameters())
+        assert parameters_of(lambda tiny: [backbone.build(tiny, [0])], Schema.of_ids(31, 17)) == built
 
 
 MACHINE = {"proc/meminfo": "MemTotal: 4000 kB\nMemFree: 10 kB\nMemAvailable: 3000 kB\n"}
@@ -276,7 +277,7 @@ def test_a_propensity_whose_folds_do_not_fit_at_once_is_the_same(log, gigabytes,
         return original(networks, passes, schedule, replicas, validate, tracker)
 
     monkeypatch.setattr(loop, "_train", train)
-    parameters = sum(p.numel() for p in us.MF(dim=4).build(log.n_users, log.n_items, [0]).parameters())
+    parameters = sum(p.numel() for p in us.MF(dim=4).build(log.schema, [0]).parameters())
     networks = at_once.network_replicas()
     gigabytes(4 * parameters * (networks + 5 * 3) / 1e9)
     with pytest.warns(UserWarning, match="3 at a time"):
@@ -292,7 +293,7 @@ def test_a_debiaser_that_does_not_fit_at_once_is_the_same(log, gigabytes):
         return model.fit(log, propensity=0.2, seeds=5)
 
     at_once = fitted()
-    parameters = sum(p.numel() for p in us.MF(dim=4).build(log.n_users, log.n_items, [0]).parameters())
+    parameters = sum(p.numel() for p in us.MF(dim=4).build(log.schema, [0]).parameters())
     gigabytes(4 * parameters * (2 * 5 + 5 * 2) / 1e9)
     with pytest.warns(UserWarning, match="2 at a time"):
         in_parts = fitted()
@@ -306,9 +307,9 @@ def test_seven_hundred_thousand_ids_are_answered_before_memory_is_taken(gigabyte
     gigabytes(16.0)
     built, original = [], us.NeuMF.build
 
-    def build(self, n_users, n_items, *rest):
-        built.append(n_users + n_items)
-        return original(self, n_users, n_items, *rest)
+    def build(self, schema, *rest):
+        built.append(schema.user.size + schema.item.size)
+        return original(self, schema, *rest)
 
     monkeypatch.setattr(us.NeuMF, "build", build)
     with pytest.raises(TrainingError, match=r"50 networks of 89,610,945 .* 89.6 GB .* 16 GB"):

@@ -29,10 +29,10 @@ def test_cells_of_a_matrix_are_its_pairs_and_know_their_clicks(matrix, matrix_lo
     clicks = np.zeros((matrix_log.n_users, matrix_log.n_items))
     clicks[matrix_log.user, matrix_log.item] = matrix_log.click
     cells = torch.arange(matrix.size)
-    user, item = matrix.pairs(cells)
+    rows = matrix.rows(cells)
     assert matrix.size == clicks.size
     assert matrix.n_clicks == matrix_log.n_clicks
-    np.testing.assert_array_equal(clicks[user, item], matrix.click(cells))
+    np.testing.assert_array_equal(clicks[rows.user, rows.item], matrix.click(cells))
     np.testing.assert_array_equal(clicks.ravel(), matrix.click(cells))
 
 
@@ -47,9 +47,9 @@ def test_clicks_are_found_the_same_by_table_and_by_search(matrix, matrix_log, mo
 
 def test_cells_of_impressions_are_its_rows(impressions, impressions_log):
     cells = torch.arange(impressions.size)
-    user, item = impressions.pairs(cells)
-    np.testing.assert_array_equal(user, impressions_log.user)
-    np.testing.assert_array_equal(item, impressions_log.item)
+    rows = impressions.rows(cells)
+    np.testing.assert_array_equal(rows.user, impressions_log.user)
+    np.testing.assert_array_equal(rows.item, impressions_log.item)
     np.testing.assert_array_equal(impressions.click(cells), impressions_log.click)
 
 
@@ -58,7 +58,9 @@ def test_cells_of_impressions_are_its_rows(impressions, impressions_log):
 def test_slots_are_about_even_for_pairs_clicked_or_not(space, count, request):
     population = request.getfixturevalue(space)
     cells = torch.arange(population.size)
-    _, first = np.unique(torch.stack(population.pairs(cells)).numpy(), axis=1, return_index=True)
+    _, first = np.unique(
+        np.stack([population.rows(cells).user, population.rows(cells).item]), axis=1, return_index=True
+    )
     for clicked in (0, 1):
         mine = cells[first][population.click(cells[first]) == clicked]
         for row in population.slots(SEEDS, count).of(mine[None]):
@@ -73,7 +75,7 @@ def test_slots_by_user_or_item_hold_them_together(space, by, request):
     population = request.getfixturevalue(space)
     cells = torch.arange(population.size)
     slots = population.slots(SEEDS, 5, by=by).of(cells.unsqueeze(0))
-    holder = population.pairs(cells)[0 if by == "user" else 1]
+    holder = population.rows(cells)[by]
     for row in slots:
         for each in holder.unique():
             assert len(row[holder == each].unique()) == 1

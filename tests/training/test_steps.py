@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
@@ -51,10 +52,10 @@ def trained(log, executor, device="cpu", sampler=None, loss=None, batch_size=64)
     """Weights and losses after some epochs over D."""
     population = Population(log, torch.device(device))
     spec = NeuMF(dim=16, layers=(16, 16, 16))
-    network = spec.build(log.n_users, log.n_items, SEEDS).to_device(population.device)
+    network = spec.build(log.schema, SEEDS).to_device(population.device)
 
     def default_loss(draw: Draw):
-        return cross_entropy(draw.click, network(draw.user, draw.item)).mean(-1)
+        return cross_entropy(draw.click, network(draw.rows)).mean(-1)
 
     sampler = sampler or LookedUp(EveryCell(population, SEEDS, batch_size), population)
     step = Step("fit", (lambda draw: loss(network, draw)) if loss else default_loss, ("network",))
@@ -88,7 +89,7 @@ class Blocks:
         (whole,) = self.inner.epoch(number)
         start = 0
         for size in self.sizes:
-            yield Draw(*(None if part is None else part[:, start : start + size] for part in whole))
+            yield whole.map(partial(torch.narrow, dim=1, start=start, length=size))
             start += size
 
 
@@ -151,7 +152,7 @@ class TestOnAGPU:
 
     def test_steps_that_ask_the_device_for_a_number_run_one_by_one(self, matrix_log):
         def asks(network, draw):
-            loss = cross_entropy(draw.click, network(draw.user, draw.item)).mean(-1)
+            loss = cross_entropy(draw.click, network(draw.rows)).mean(-1)
             return loss / max(1.0, float(loss.detach().sum()))
 
         with pytest.warns(UserWarning, match="cannot be captured"):

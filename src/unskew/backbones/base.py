@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from unskew.backbones.layers import ReplicaDropout
 from unskew.backbones.noise import Noise
 from unskew.estimator import Estimator, require_types
+from unskew.log import Rows, Schema
 from unskew.seeds import stream
 
 Embedded = tuple[Tensor, Tensor]
-"""Rows of the user and the item tables, ``[R, B, …]`` each."""
+"""What the user and the item are looked up as, ``[R, B, …]`` each."""
 
 DropoutLayers = Literal["all", "mlp", "embedding"]
 """Which dropout stays on in a stochastic pass."""
@@ -25,10 +26,10 @@ TOWER = "prediction"
 
 
 class Network(nn.Module):
-    """R copies of a network: ``(user [R, B], item [R, B]) → logit [R, B]``.
+    """R copies of a network: ``Rows [R, B] → logit [R, B]``; rows ``[1, B]`` are shared by all copies.
 
     A network may have several towers that share its embeddings, each with weights of its own; a
-    multi-task method embeds a pair once and reads it with each. Every parameter has the leading dimension
+    multi-task method embeds a row once and reads it with each. Every parameter has the leading dimension
     R; ``noise`` feeds the dropout.
     """
 
@@ -45,19 +46,19 @@ class Network(nn.Module):
         """Whether it spreads its replicas over threads by itself (:mod:`unskew.backbones.threads`)."""
         return False
 
-    def embed(self, user: Tensor, item: Tensor) -> Embedded:
-        """Look up pairs of codes ``[R, B]``."""
+    def embed(self, rows: Rows) -> Embedded:
+        """Look up codes."""
         raise NotImplementedError
 
     def read(self, embedded: Embedded, tower: str) -> Tensor:
-        """Logits ``[R, B]`` of embedded pairs, by one tower."""
+        """Logits ``[R, B]`` of embedded rows, by one tower."""
         raise NotImplementedError
 
-    def forward(self, user: Tensor, item: Tensor, tower: str | None = None) -> Tensor:
+    def forward(self, rows: Rows, tower: str | None = None) -> Tensor:
         """Logits of one tower, by default the first; a network may compute them in one go."""
-        return self.read(self.embed(user, item), tower or self.towers[0])
+        return self.read(self.embed(rows), tower or self.towers[0])
 
-    def moments(self, user: Tensor, item: Tensor, passes: int, offset: float) -> tuple[Tensor, Tensor]:
+    def moments(self, rows: Rows, passes: int, offset: float) -> tuple[Tensor, Tensor]:
         """Mean and variance ``[R, B]`` of the probabilities σ(logit + offset) over members and passes.
 
         The first tower's, in float64. Noise that is on differs from pass to pass. A network may compute all
@@ -65,7 +66,7 @@ class Network(nn.Module):
         """
         copies = self.members * max(1, passes)
         # Members and passes side by side in one batch: a GPU is kept busy by one launch.
-        logit = self(user.repeat(1, copies), item.repeat(1, copies)) + offset
+        logit = self(rows.repeat(copies)) + offset
         p = torch.sigmoid(logit.double()).view(self.replicas, copies, -1)
         return p.mean(1), p.var(1, correction=0)
 
@@ -95,8 +96,7 @@ class Network(nn.Module):
 class Blueprint:
     """What a backbone builds its network from."""
 
-    n_users: int
-    n_items: int
+    schema: Schema
     generators: Sequence[torch.Generator]
     """One per replica, for its initial weights."""
     noise: Noise
@@ -109,14 +109,12 @@ class Backbone(Estimator):
 
     name: ClassVar[str]
 
-    def build(
-        self, n_users: int, n_items: int, seeds: Sequence[int], towers: Sequence[str] = (TOWER,)
-    ) -> Network:
+    def build(self, schema: Schema, seeds: Sequence[int], towers: Sequence[str] = (TOWER,)) -> Network:
         """A network of ``len(seeds)`` replicas; the weights of replica k depend on ``seeds[k]`` alone."""
         require_types(self)
         generators = [torch.Generator().manual_seed(stream(seed, "weights")) for seed in seeds]
         noise = Noise([stream(seed, "dropout") for seed in seeds])
-        network = self._network(Blueprint(n_users, n_items, generators, noise, tuple(towers)))
+        network = self._network(Blueprint(schema, generators, noise, tuple(towers)))
         network.replicas = len(seeds)
         network.towers = tuple(towers)
         return network

@@ -14,6 +14,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from unskew.backbones.base import Backbone, Blueprint, Embedded, Network
 from unskew.backbones.noise import Noise
 from unskew.estimator import require
+from unskew.log import Rows
 
 
 @dataclass(kw_only=True)
@@ -42,7 +43,9 @@ class Custom(Backbone):
     ...         self.user, self.item = torch.nn.Embedding(n_users, 8), torch.nn.Embedding(n_items, 8)
     ...     def forward(self, user, item):
     ...         return (self.user(user) * self.item(item)).sum(-1)
-    >>> Custom(module=Dot).build(5, 4, seeds=[0, 1])(torch.zeros(2, 3).long(), torch.ones(2, 3).long()).shape
+    >>> from unskew.log import Rows, Schema
+    >>> network = Custom(module=Dot).build(Schema.of_ids(5, 4), seeds=[0, 1])
+    >>> network(Rows(user=torch.zeros(2, 3).long(), item=torch.ones(2, 3).long())).shape
     torch.Size([2, 3])
     """
 
@@ -57,7 +60,7 @@ class Custom(Backbone):
         for generator in plan.generators:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(generator.initial_seed())
-                copies.append(self.module(plan.n_users, plan.n_items))
+                copies.append(self.module(plan.schema.user.size, plan.schema.item.size))
         require(
             not list(copies[0].buffers()),
             "modules with buffers (running statistics) cannot be replicated",
@@ -88,8 +91,9 @@ class _CustomNetwork(Network):
         self._pattern[0].train(mode)
         return super().train(mode)
 
-    def embed(self, user: Tensor, item: Tensor) -> Embedded:
-        return user, item
+    def embed(self, rows: Rows) -> Embedded:
+        rows = rows.expand(self.replicas)
+        return rows.user, rows.item
 
     def read(self, embedded: Embedded, tower: str) -> Tensor:
         return self._at_once(*embedded) if embedded[0].is_cuda else self._one_by_one(*embedded)

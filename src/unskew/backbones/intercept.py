@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from unskew.backbones.base import Backbone, Blueprint, Embedded, Network
 from unskew.backbones.layers import replicated, zeros
+from unskew.log import Rows
 
 
 @dataclass(kw_only=True)
@@ -33,8 +34,9 @@ class _InterceptNetwork(Network):
             {name: replicated((1,), zeros, plan.generators) for name in plan.towers}
         )
 
-    def embed(self, user: Tensor, item: Tensor) -> Embedded:
-        return user, item
+    def embed(self, rows: Rows) -> Embedded:
+        rows = rows.expand(self.replicas)
+        return rows.user, rows.item
 
     def read(self, embedded: Embedded, tower: str) -> Tensor:
         offset: Tensor = self.offset[tower]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from unskew.backbones.noise import Noise
+from unskew.log import Field
 
 Initialiser = Callable[[Tensor, torch.Generator], None]
 
@@ -72,19 +73,21 @@ def replicated(
 
 
 class ReplicaEmbedding(nn.Module):
-    """One table per replica, looked up as a single flat table with row offset k · n."""
+    """A field's table, one per replica, looked up as a single flat table with row offset k · n."""
 
-    def __init__(self, size: int, dim: int, initialise: Initialiser, generators: Sequence[torch.Generator]):
+    def __init__(
+        self, field: Field, dim: int, initialise: Initialiser, generators: Sequence[torch.Generator]
+    ):
         super().__init__()
-        self.weight = replicated((size, dim), initialise, generators)
+        self.weight = replicated((field.size, dim), initialise, generators)
 
     def forward(self, index: Tensor) -> Tensor:
-        """``[R, B]`` codes → ``[R, B, dim]``."""
+        """``[R, B]`` codes, or ``[1, B]`` for all replicas → ``[R, B, dim]``."""
         replicas, size, dim = self.weight.shape
         offset = torch.arange(0, replicas * size, size, device=index.device).unsqueeze(1)
         flat = (index + offset).view(-1)
         rows = nn.functional.embedding(flat, self.weight.view(replicas * size, dim))
-        return rows.view(*index.shape, dim)
+        return rows.view(replicas, -1, dim)
 
 
 class ReplicaLinear(nn.Module):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from unskew.backbones.base import Backbone, Blueprint, Embedded, Network
 from unskew.backbones.layers import Initialiser, ReplicaEmbedding, normal, ones, replicated, zeros
 from unskew.estimator import require
+from unskew.log import Rows
 from unskew.registry import register
 
 
@@ -48,8 +49,8 @@ class _MFNetwork(Network):
         self.place = {name: place for place, name in enumerate(plan.towers)}
         # The biases of a user (item), one for each tower, are more columns of its table: one look-up in all.
         self.user, self.item = (
-            ReplicaEmbedding(count, sum(self.widths), _with_zero_biases(spec), plan.generators)
-            for count in (plan.n_users, plan.n_items)
+            ReplicaEmbedding(field, sum(self.widths), _with_zero_biases(spec), plan.generators)
+            for field in (plan.schema.user, plan.schema.item)
         )
         self.offset = nn.ParameterDict(
             {name: replicated((1,), zeros, plan.generators) for name in plan.towers}
@@ -60,8 +61,8 @@ class _MFNetwork(Network):
             else None
         )
 
-    def embed(self, user: Tensor, item: Tensor) -> Embedded:
-        return self.user(user), self.item(item)
+    def embed(self, rows: Rows) -> Embedded:
+        return self.user(rows.user), self.item(rows.item)
 
     def read(self, embedded: Embedded, tower: str) -> Tensor:
         (x, user_biases), (y, item_biases) = (torch.split(rows, self.widths, dim=-1) for rows in embedded)

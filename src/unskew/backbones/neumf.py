@@ -20,6 +20,7 @@ from unskew.backbones.layers import (
 )
 from unskew.backbones.noise import Noise
 from unskew.estimator import require
+from unskew.log import Rows
 from unskew.registry import register
 
 
@@ -68,8 +69,8 @@ class _NeuMFNetwork(Network):
     def __init__(self, spec: NeuMF, plan: Blueprint):
         super().__init__()
         self.noise = plan.noise
-        self.user = ReplicaEmbedding(plan.n_users, 2 * spec.dim, normal(spec.init_std), plan.generators)
-        self.item = ReplicaEmbedding(plan.n_items, 2 * spec.dim, normal(spec.init_std), plan.generators)
+        self.user = ReplicaEmbedding(plan.schema.user, 2 * spec.dim, normal(spec.init_std), plan.generators)
+        self.item = ReplicaEmbedding(plan.schema.item, 2 * spec.dim, normal(spec.init_std), plan.generators)
         self.embedding_dropout = ReplicaDropout(spec.emb_dropout, plan.noise)
         self.rate = spec.dropout
         self.fusible = spec.emb_dropout == 0.0
@@ -86,16 +87,17 @@ class _NeuMFNetwork(Network):
         weight = self.user.weight
         return weight.dtype == torch.float32 and (self.fits_gpu or not weight.is_cuda)
 
-    def forward(self, user: Tensor, item: Tensor, tower: str | None = None) -> Tensor:
+    def forward(self, rows: Rows, tower: str | None = None) -> Tensor:
         if not self._in_one_go():
-            return super().forward(user, item, tower)
-        return fused.neumf_logits(user, item, *self._fused_arguments(tower or self.towers[0]))
+            return super().forward(rows, tower)
+        rows = rows.expand(self.replicas)
+        return fused.neumf_logits(rows.user, rows.item, *self._fused_arguments(tower or self.towers[0]))
 
-    def moments(self, user: Tensor, item: Tensor, passes: int, offset: float) -> tuple[Tensor, Tensor]:
-        if passes and user.is_cuda and self._in_one_go():
-            arguments = self._fused_arguments(self.towers[0])
-            return fused.neumf_moments(user, item, *arguments, passes, offset)
-        return super().moments(user, item, passes, offset)
+    def moments(self, rows: Rows, passes: int, offset: float) -> tuple[Tensor, Tensor]:
+        if passes and rows.user.is_cuda and self._in_one_go():
+            rows, arguments = rows.expand(self.replicas), self._fused_arguments(self.towers[0])
+            return fused.neumf_moments(rows.user, rows.item, *arguments, passes, offset)
+        return super().moments(rows, passes, offset)
 
     def _fused_arguments(self, tower: str) -> tuple[tuple[Tensor, ...], Noise, float]:
         """The parameters of a tower, the noise, and the rate of dropout that is on."""
@@ -104,8 +106,8 @@ class _NeuMFNetwork(Network):
         parameters = (self.user.weight, self.item.weight, *chosen.parameters())
         return parameters, self.noise, self.rate if chosen.dropouts[0].training else 0.0
 
-    def embed(self, user: Tensor, item: Tensor) -> Embedded:
-        return self.embedding_dropout(self.user(user)), self.embedding_dropout(self.item(item))
+    def embed(self, rows: Rows) -> Embedded:
+        return self.embedding_dropout(self.user(rows.user)), self.embedding_dropout(self.item(rows.item))
 
     def read(self, embedded: Embedded, tower: str) -> Tensor:
         logit: Tensor = self.tower[tower](*embedded)

@@ -62,7 +62,7 @@ class CDR(Hosted):
         """γ ``[R, B]`` as truth values."""
         _, imputer = setting.network_of("imputation")
         with evaluating([imputer]):
-            rows = imputer.embed(batch.user, batch.item)
+            rows = imputer.embed(batch.rows)
             errors = [self.form.imputed(self._thinned(imputer, rows), logit) for _ in range(self.masks)]
         deviation, mean = torch.std_mean(torch.stack(errors), dim=0)
         return deviation < self.threshold * mean

@@ -43,7 +43,7 @@ class DR(DoublyRobust):
         """logit r̃."""
         # A log in which every click converted, or none, has no finite logit.
         tiny = torch.finfo(torch.float32).eps
-        return torch.logit(setting.state["rate"], eps=tiny).expand(batch.user.shape)
+        return torch.logit(setting.state["rate"], eps=tiny).expand(batch.rows.shape)
 
     def _check(self) -> None:
         super()._check()

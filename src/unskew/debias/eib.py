@@ -69,7 +69,7 @@ class EIB(JointLearning):
         """b, or the logit of the constant."""
         if self.constant is None:
             return super().imputer_output(setting, batch)
-        return torch.logit(torch.full(batch.user.shape, self.constant, device=batch.user.device))
+        return torch.logit(torch.full(batch.rows.shape, self.constant, device=batch.rows.device))
 
     def _check(self) -> None:
         super()._check()

@@ -84,7 +84,7 @@ class GPL(MRDR, OwnPropensity):
         output, logit = setting.predicted(observed, "imputation"), setting.predicted(observed)
         deviation = self.form.error(observed.conversion, logit) - self.form.imputed(output, logit)
         bias, variance = mean_penalties(tasks.observed["click"], deviation, setting.density)
-        size = setting.clicks.user.shape[1] / setting.density
+        size = setting.clicks.rows.shape[1] / setting.density
         count = self.batch_size if self.variance_over == "batch" else size
         penalty = self.bias_share * bias + (1.0 - self.bias_share) * variance / count
         return tasks.click_loss() + self.penalty * penalty

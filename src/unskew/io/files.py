@@ -36,6 +36,9 @@ from unskew.io.moving import (
 CONFIG = "config.toml"
 """What marks a folder as a run folder."""
 
+SCHEMA = "schema.json"
+"""What the networks of a run folder read."""
+
 LONGEST_NAME = 160
 """Bytes of a name up to which what lies beside it is called after it; file systems end at 255."""
 
@@ -91,7 +94,7 @@ RUN = FolderKind(
     read=_from_toml,
     keys=frozenset({"unskew", "format"}),
     files=frozenset(
-        {CONFIG, "model.safetensors", "propensity.safetensors", "calibrator.json", "users.parquet"}
+        {CONFIG, SCHEMA, "model.safetensors", "propensity.safetensors", "calibrator.json", "users.parquet"}
         | {"items.parquet", "propensities.parquet", "metrics.json", "report.html", "overview.svg", MANIFEST}
     ),
 )

@@ -22,6 +22,7 @@ from unskew.io.columns import (
 from unskew.io.vocabulary import Vocabulary
 from unskew.log.checks import require_both_classes, resolve_duplicates
 from unskew.log.features import Features
+from unskew.log.schema import Schema
 from unskew.log.shown import actions_of, require_shown_rows, shown_probabilities
 
 Space = Literal["matrix", "impressions"]
@@ -246,6 +247,11 @@ class Log:
             f"Log({self.space}: {self.n_users:,} users × {self.n_items:,} items, {len(self):,} rows,"
             f" {self.n_clicks:,} clicks, density {self.density:.4g})"
         )
+
+    @property
+    def schema(self) -> Schema:
+        """What networks read: the two ids."""
+        return Schema.of_ids(self.n_users, self.n_items)
 
     @property
     def n_users(self) -> int:

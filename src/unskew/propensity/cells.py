@@ -17,7 +17,7 @@ from unskew.log import Log
 from unskew.propensity.design import OUT, TRAIN, SplitDesign
 from unskew.propensity.negatives import logit_offset
 from unskew.seeds import stream
-from unskew.training import ClicksAndNegatives, Population
+from unskew.training import ClicksAndNegatives, Population, rows_of
 from unskew.training.inference import held_out_cells
 from unskew.training.population import FoldBy
 
@@ -128,8 +128,8 @@ class FoldedCells:
 
     def fold(self, seed: int, rows: Pairs) -> Codes:
         """The fold of pairs: the replica that never saw them."""
-        user, item = (torch.as_tensor(codes).unsqueeze(0) for codes in (rows.user, rows.item))
-        return np.asarray(self.design.fold_of(self.slots[seed].of_pairs(user, item))[0].numpy())
+        slots = self.slots[seed].of_rows(rows_of(rows.user, rows.item, self.population.device))
+        return np.asarray(self.design.fold_of(slots)[0].numpy())
 
     def role(self, number: int, cell: Codes) -> Codes:
         """What cells are to a replica: training, calibration or evaluation."""
@@ -177,8 +177,10 @@ class FoldedCells:
         cells, weight = held_out_cells(self.population, self.slots[seed], admitted, HELD_OUT_BUDGET)
         click = self.population.click(cells[0]).numpy().astype(np.float64)
         self.require_held_out(number, role, float(click.sum()))
-        user, item = (codes.numpy() for codes in self.population.pairs(cells[0]))
-        return HeldOut(Pairs(user, item), click, weight[0].numpy().astype(np.float64))
+        rows = self.population.rows(cells[0])
+        return HeldOut(
+            Pairs(rows.user.numpy(), rows.item.numpy()), click, weight[0].numpy().astype(np.float64)
+        )
 
     def require_held_out(self, number: int, role: int, clicks: float) -> None:
         """An error where no click is held out; with cross-fitting, where less than two folds have clicks."""
@@ -199,9 +201,9 @@ class FoldedCells:
 
     def _looked_up(self, replica: Replica, cell: Codes) -> Cells:
         numbers = torch.as_tensor(cell)
-        user, item = (codes.numpy() for codes in self.population.pairs(numbers))
+        rows = self.population.rows(numbers)
         click = self.population.click(numbers).numpy().astype(np.float64)
-        return Cells(user, item, click, self.slot(replica.seed, cell))
+        return Cells(rows.user.numpy(), rows.item.numpy(), click, self.slot(replica.seed, cell))
 
     def _training_share(self, replica: Replica) -> float:
         """Share of D that a replica trains on; folds of rows, users or items differ in size."""

@@ -242,7 +242,7 @@ class Propensity(FittedPropensity):
 
     def _scored(self, cells: Tensor, weight: Tensor, noisy: bool = False) -> list[Scored]:
         """Score, outcome and weight of the held-out cells of each fold of each seed, padding removed."""
-        score, _ = self._moments(*self.population_.pairs(cells), noisy)
+        score, _ = self._moments(self.population_.rows(cells), noisy)
         members = self.method().stacked_members()
         click = self.population_.click(cells)[::members].double().cpu().numpy()
         weights = weight[::members].double().cpu().numpy()

@@ -12,21 +12,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import expit, logit
-from torch import Tensor
 
 from unskew.backbones import Network
 from unskew.calibration import Calibrator
 from unskew.estimator import require
 from unskew.io.columns import require_same_length
 from unskew.io.vocabulary import UNSEEN_CODE, Unseen, Vocabulary
-from unskew.log import Log, Space, require_log
+from unskew.log import Log, Rows, Space, require_log
 from unskew.metrics.collapse import Collapsed
 from unskew.propensity.crossfitting import apply
 from unskew.propensity.design import SplitDesign
 from unskew.propensity.options import PropensityOptions
 from unskew.propensity.uncertainty import DualFocal
 from unskew.seeds import stream
-from unskew.training import IdHashes, Population, Slots
+from unskew.training import IdHashes, Population, Slots, rows_of
 from unskew.training.inference import probability_moments
 
 Codes = NDArray[np.integer[Any]]
@@ -97,7 +96,7 @@ class FittedPropensity(PropensityOptions):
         """Standard deviation ``[seeds, n]`` of the raw probability over members or passes, by row."""
         self._require_fitted("network_")
         user, item = self._codes_of(log)
-        _, variance = self._moments(*self._on_device(user, item))
+        _, variance = self._moments(rows_of(user, item, self.device_))
         return np.sqrt(self._out_of_fold(variance, user, item))
 
     def predict_matrix_each(self, *, calibrated: bool = True) -> NDArray[np.float64]:
@@ -142,23 +141,13 @@ class FittedPropensity(PropensityOptions):
         require_same_length(len(user_code), len(item_code), self.items_.name)
         return user_code, item_code, (user_code != UNSEEN_CODE) & (item_code != UNSEEN_CODE)
 
-    def _on_device(self, user: Codes, item: Codes) -> tuple[Tensor, Tensor]:
-        """Codes ``[1, n]``, for all networks."""
-        user_code, item_code = (
-            torch.as_tensor(codes.astype(np.int64), device=self.device_)[None] for codes in (user, item)
-        )
-        return user_code, item_code
-
-    def _moments(
-        self, user: Tensor, item: Tensor, noisy: bool = False
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and variance of the raw probabilities of pairs: ``[seeds · folds, n]``."""
+    def _moments(self, rows: Rows, noisy: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of the raw probabilities of rows: ``[seeds · folds, n]``."""
         method = self.method()
         corrected = isinstance(method, DualFocal)
         mean, variance = probability_moments(
             self.network_,
-            user,
-            item,
+            rows,
             offset=0.0 if corrected else self.offset_,
             passes=method.passes() or int(noisy),
             layers=method.dropout_layers(),
@@ -174,7 +163,7 @@ class FittedPropensity(PropensityOptions):
         self, user: Codes, item: Codes, calibrated: bool, average: bool = False
     ) -> NDArray[np.float64]:
         noisy = calibrated and self.calibrator_noise()
-        score, _ = self._moments(*self._on_device(user, item), noisy)
+        score, _ = self._moments(rows_of(user, item, self.device_), noisy)
         if calibrated:
             score = np.stack([apply(c, line) for c, line in zip(self.calibrators_, score, strict=True)])
         return self._by_seed(score).mean(axis=1) if average else self._out_of_fold(score, user, item)
@@ -190,7 +179,7 @@ class FittedPropensity(PropensityOptions):
         hashes = IdHashes.of(self.users_, self.items_, self.device_)
         slots = Slots(hashes, self.split_seeds(), self.design_.slots, self.fold_by)
         fold: NDArray[np.int64] = (
-            self.design_.fold_of(slots.of_pairs(*self._on_device(user, item))).cpu().numpy()
+            self.design_.fold_of(slots.of_rows(rows_of(user, item, self.device_))).cpu().numpy()
         )
         return fold
 

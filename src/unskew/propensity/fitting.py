@@ -10,6 +10,7 @@ from torch import Tensor
 
 from unskew.backbones import Network
 from unskew.errors import DataError
+from unskew.log import Schema
 from unskew.progress import Progress
 from unskew.propensity.design import OUT, SPARED, STOP, TRAIN
 from unskew.training import (
@@ -89,18 +90,18 @@ class Fitting:
     def train(self, progress: Progress) -> tuple[Network, History]:
         """Train all networks, in one go if they fit into memory; each keeps its best epoch."""
         propensity, seeds = self.propensity, self.propensity.replica_seeds("propensity")
-        users, items = len(propensity.users_), len(propensity.items_)
+        schema = Schema.of_ids(len(propensity.users_), len(propensity.items_))
         backbone = propensity.trained_backbone()
-        parameters = parameters_of(lambda n, m: [backbone.build(n, m, seeds[:1])], users, items)
+        parameters = parameters_of(lambda tiny: [backbone.build(tiny, seeds[:1])], schema)
         size = replicas_at_once(len(seeds), parameters, propensity.device_)
-        whole = backbone.build(users, items, seeds)
+        whole = backbone.build(schema, seeds)
         propensity.method().check_network(whole)
         whole.to_device(propensity.device_)
 
         def train_some(networks: slice) -> History:
             if networks == slice(0, len(seeds)):
                 return self._train(whole, networks, progress)
-            part = backbone.build(users, items, seeds[networks]).to_device(propensity.device_)
+            part = backbone.build(schema, seeds[networks]).to_device(propensity.device_)
             history = self._train(part, networks, progress)
             state = whole.state_dict()
             for name, trained in part.state_dict().items():
@@ -116,7 +117,7 @@ class Fitting:
         def loss(draw: Draw) -> Tensor:
             assert draw.click is not None
             target = draw.click * (1.0 - smoothing) + 0.5 * smoothing if smoothing else draw.click
-            return method.loss(target, network(draw.user, draw.item)).mean(-1)
+            return method.loss(target, network(draw.rows)).mean(-1)
 
         step = Step("propensity", loss, trains=("propensity",))
         stop = self.held_out(STOP, networks) if propensity.holds_out() else None
@@ -132,12 +133,11 @@ class Fitting:
         )
 
     def _held_out_loss(self, network: Network, cells: Tensor, weight: Tensor) -> Callable[[], Tensor]:
-        user, item = self.population.pairs(cells)
-        click = self.population.click(cells)
+        rows, click = self.population.rows(cells), self.population.click(cells)
         method, offset = self.propensity.method(), self.propensity.offset_
 
         def weighted_mean() -> Tensor:
-            each = method.held_out_loss(click, logits(network, user, item), offset)
+            each = method.held_out_loss(click, logits(network, rows), offset)
             return (each * weight).sum(1) / weight.sum(1)
 
         return weighted_mean

@@ -12,7 +12,7 @@ from unskew.backbones import Network
 from unskew.calibration import Calibrator, calibrator_from_dict
 from unskew.errors import UnskewError
 from unskew.io.files import CONFIG
-from unskew.log import Space
+from unskew.log import Schema, Space
 from unskew.propensity.estimator import Propensity
 from unskew.propensity.uncertainty import make_uncertainty
 from unskew.training import resolve_device
@@ -74,13 +74,12 @@ def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -
     propensity.device_ = resolve_device(device)
     propensity.design_ = propensity.split_design()
 
-    def build(n_users: int, n_items: int) -> Network:
-        seeds = propensity.replica_seeds("propensity")
-        return propensity.trained_backbone().build(n_users, n_items, seeds)
+    def build(schema: Schema) -> Network:
+        return propensity.trained_backbone().build(schema, propensity.replica_seeds("propensity"))
 
-    saved.check_shapes(lambda n_users, n_items: {"network/": build(n_users, n_items)}, WEIGHTS)
+    saved.check_shapes(lambda schema: {"network/": build(schema)}, WEIGHTS)
     propensity.users_, propensity.items_ = saved.vocabulary("users"), saved.vocabulary("items")
-    network = build(len(propensity.users_), len(propensity.items_))
+    network = build(saved.schema())
     saved.fill(network, WEIGHTS, "network/")
     propensity.network_ = network.to_device(propensity.device_)
     propensity.calibrators_ = _calibrators(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from unskew.debias import Debiaser, Setting
 from unskew.debias.core.plans import PassPlan
 from unskew.log import Log
 from unskew.metrics import auc
+from unskew.training import rows_of
 from unskew.training.inference import logits
 
 SWITCH = "epoch_chosen_on_test"
@@ -33,10 +33,8 @@ def chosen_on_test(method: Debiaser, log: Log, test: Log) -> Debiaser:
         The training log, whose ids the networks know.
     """
     rows, outcome = test.take(test.clicked), test.known_conversion()
-    user, item = (
-        torch.as_tensor(codes.astype(np.int64))[None]
-        for codes in (log.users.recode(rows.user, rows.users), log.items.recode(rows.item, rows.items))
-    )
+    user, item = log.users.recode(rows.user, rows.users), log.items.recode(rows.item, rows.items)
+    pairs = rows_of(user, item, torch.device("cpu"))
     kind: Any = type(method)
 
     class ChosenOnTest(kind):  # type: ignore[misc]
@@ -63,13 +61,13 @@ def chosen_on_test(method: Debiaser, log: Log, test: Log) -> Debiaser:
             if BEST not in setting.state:
                 # Nothing is trained yet.
                 network = setting.networks["prediction"]
-                least = torch.full((network.replicas,), -torch.inf, device=setting.clicks.user.device)
+                least = torch.full((network.replicas,), -torch.inf, device=setting.clicks.rows.device)
                 setting.remember(BEST, least)
                 for name, weight in _weights(setting):
                     setting.remember(name, weight)
                 return
             best = setting.state[BEST]
-            score = logits(setting.networks["prediction"], user.to(best.device), item.to(best.device))
+            score = logits(setting.networks["prediction"], pairs.to(best.device))
             found = _aucs(score, outcome).to(best)
             better = found > best
             setting.remember(BEST, torch.where(better, found, best))

@@ -19,6 +19,7 @@ from unskew.debias import Debiaser
 from unskew.debias.core.trained import untrained
 from unskew.errors import RunFolderError
 from unskew.io.files import whole_file
+from unskew.log import Schema
 from unskew.progress import SILENT, Progress
 from unskew.study import propensities as kept
 from unskew.study.cells import LOCK, CellStore, cell_key, told
@@ -280,4 +281,4 @@ def _check_method(method: Debiaser) -> None:
         # What it warns of is told when it is trained.
         warnings.simplefilter("ignore")
         method._check()
-    untrained(method, 2, 2, (0,), torch.device("cpu"))
+    untrained(method, Schema.of_ids(2, 2), (0,), torch.device("cpu"))

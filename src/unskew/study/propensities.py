@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from unskew.calibration import Calibrator
 from unskew.datasets import Dataset
 from unskew.errors import ParameterError
-from unskew.log import Log
+from unskew.log import Log, Schema
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip
 from unskew.progress import Progress
@@ -57,7 +57,7 @@ def check(propensity: Propensity) -> None:
     """Refuse, before any training, parameters that could not be trained."""
     propensity._check()
     propensity.split_design()
-    propensity.method().check_network(propensity.trained_backbone().build(2, 2, [0]))
+    propensity.method().check_network(propensity.trained_backbone().build(Schema.of_ids(2, 2), [0]))
 
 
 def trained(store: CellStore, key: str, log: Log, device: str) -> Propensity:

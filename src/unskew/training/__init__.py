@@ -7,7 +7,7 @@ from unskew.training.draws import Draw, Sampler
 from unskew.training.loop import History, Pass, Schedule, evaluating, train
 from unskew.training.losses import cross_entropy, halves, over_population, stratified
 from unskew.training.memory import in_groups, join_histories, join_networks
-from unskew.training.population import IdHashes, Population, Slots
+from unskew.training.population import IdHashes, Population, Slots, rows_of
 from unskew.training.samplers import EveryCell, LookedUp, ObservedAndFull, ShuffledRows
 from unskew.training.steps import Step
 from unskew.training.unclicked import ClicksAndNegatives
@@ -35,6 +35,7 @@ __all__ = [
     "join_networks",
     "over_population",
     "resolve_device",
+    "rows_of",
     "stratified",
     "train",
 ]

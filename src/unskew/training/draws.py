@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+
+from unskew.log import Rows
 
 
 class Draw(NamedTuple):
@@ -16,30 +19,41 @@ class Draw(NamedTuple):
     """Positions in O."""
     cells: Tensor | None = None
     """Cells of D."""
-    user: Tensor | None = None
-    item: Tensor | None = None
+    rows: Rows | None = None
     click: Tensor | None = None
     """What the cells are, looked up for a whole block by :class:`LookedUp`."""
 
+    def tensors(self) -> Iterator[Tensor]:
+        """All tensors, those of the rows among them."""
+        for part in self:
+            if part is not None:
+                yield from (part[name] for name in part) if isinstance(part, Rows) else (part,)
+
     @property
-    def tensor(self) -> Tensor:
-        """The first of the tensors; all are on its device."""
-        return next(part for part in self if part is not None)
+    def device(self) -> torch.device:
+        """Where all tensors are."""
+        return next(self.tensors()).device
 
     @property
     def shape(self) -> torch.Size:
         """``[R, B]`` or ``[R, steps, B]``."""
-        return self.tensor.shape
+        return next(self.tensors()).shape
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Draw:
+        """The same with every tensor changed."""
+        observed, cells, click = (
+            None if part is None else change(part) for part in (self.observed, self.cells, self.click)
+        )
+        return Draw(observed, cells, None if self.rows is None else self.rows.map(change), click)
 
     def at(self, position: Tensor) -> Draw:
         """The step of a block at a position ``[1]`` that is known only on the device."""
-        return Draw(*(None if part is None else part.index_select(1, position).squeeze(1) for part in self))
+        return self.map(lambda part: part.index_select(1, position).squeeze(1))
 
     def steps(self) -> Iterator[Draw]:
         """The steps of a block, one after the other."""
-        parts = [None if part is None else part.unbind(1) for part in self]
         for step in range(self.shape[1]):
-            yield Draw(*(None if part is None else part[step] for part in parts))
+            yield self.map(partial(torch.select, dim=1, index=step))
 
 
 class Sampler(Protocol):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from unskew.backbones.base import DropoutLayers, Network
+from unskew.log import Rows
 from unskew.training import hashing
 from unskew.training.loop import evaluating
 from unskew.training.population import Population, Slots
@@ -20,20 +21,16 @@ GPU_BUDGET = 1 << 21
 """Logits computed at once on a GPU, where the fused kernel keeps no activations."""
 
 
-def logits(
-    network: Network, user: Tensor, item: Tensor, *, tower: str | None = None, budget: int | None = None
-) -> Tensor:
-    """Logits ``[R, n]`` of pairs ``[R, n]`` (or ``[1, n]``, for all replicas), in ``eval`` mode."""
+def logits(network: Network, rows: Rows, *, tower: str | None = None, budget: int | None = None) -> Tensor:
+    """Logits ``[R, n]`` of rows ``[R, n]`` (or ``[1, n]``, for all replicas), in ``eval`` mode."""
     tower = tower or network.towers[0]
     replicas = network.replicas
-    chunk = max(1, (budget or _budget(user.device)) // replicas)
-    user, item = user.expand(replicas, -1), item.expand(replicas, -1)
+    chunk = max(1, (budget or _budget(rows.device)) // replicas)
     with evaluating([network]):
         parts = [
-            network(user[:, start : start + chunk], item[:, start : start + chunk], tower)
-            for start in range(0, user.shape[1], chunk)
+            network(rows.between(start, start + chunk), tower) for start in range(0, rows.shape[1], chunk)
         ]
-    return torch.cat(parts, dim=1) if parts else torch.empty(replicas, 0, device=user.device)
+    return torch.cat(parts, dim=1) if parts else torch.empty(replicas, 0, device=rows.device)
 
 
 def held_out_cells(
@@ -77,8 +74,7 @@ def _cells_in_order(population: Population, thinning: int) -> Iterator[Tensor]:
 
 def probability_moments(
     network: Network,
-    user: Tensor,
-    item: Tensor,
+    rows: Rows,
     *,
     offset: float = 0.0,
     passes: int = 0,
@@ -86,11 +82,11 @@ def probability_moments(
     stacked: int = 1,
     budget: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Mean and variance ``[R / stacked, n]`` of the probabilities that members and passes give to pairs.
+    """Mean and variance ``[R / stacked, n]`` of the probabilities that members and passes give to rows.
 
     Parameters
     ----------
-    user, item
+    rows
         ``[R, n]``, or ``[1, n]`` for all replicas.
     offset
         Added to the logits.
@@ -107,21 +103,19 @@ def probability_moments(
         In float64; the variance (of the sample, not its mean) is 0 for a single pass of a single member.
     """
     copies = network.members * max(1, passes)
-    chunk = max(1, (budget or _budget(user.device)) // (network.replicas * copies))
-    user, item = user.expand(network.replicas, -1), item.expand(network.replicas, -1)
+    chunk = max(1, (budget or _budget(rows.device)) // (network.replicas * copies))
     means, variances = [], []
     with evaluating([network]):
         network.noise.restart()
         for dropout in network.dropouts(layers) if passes else ():
             dropout.train()
-        for start in range(0, user.shape[1], chunk):
-            pair = user[:, start : start + chunk], item[:, start : start + chunk]
-            mean, variance = network.moments(*pair, passes, offset)
+        for start in range(0, rows.shape[1], chunk):
+            mean, variance = network.moments(rows.between(start, start + chunk), passes, offset)
             mean, variance = (part.view(-1, stacked, part.shape[1]) for part in (mean, variance))
             means.append(mean.mean(1))
             variances.append(variance.mean(1) + mean.var(1, correction=0))
     if not means:
-        empty = torch.empty(network.replicas // stacked, 0, dtype=torch.float64, device=user.device)
+        empty = torch.empty(network.replicas // stacked, 0, dtype=torch.float64, device=rows.device)
         return empty, empty
     return torch.cat(means, dim=1), torch.cat(variances, dim=1)
 

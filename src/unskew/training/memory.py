@@ -13,6 +13,7 @@ import torch
 
 from unskew.backbones import Network
 from unskew.errors import TrainingError
+from unskew.log import Schema
 from unskew.training.loop import History
 
 Result = TypeVar("Result")
@@ -113,17 +114,19 @@ def replicas_at_once(replicas: int, parameters: int, device: torch.device, *, ke
     return size
 
 
-def parameters_of(build: Callable[[int, int], Sequence[torch.nn.Module]], n_users: int, n_items: int) -> int:
-    """Parameters of the networks that ``build`` makes for so many users and items, without making them.
+def parameters_of(build: Callable[[Schema], Sequence[torch.nn.Module]], schema: Schema) -> int:
+    """Parameters of the networks that ``build`` makes for a schema, without making them.
 
-    Tables grow with ids in proportion, so that three tiny builds tell.
+    Tables grow with a field's codes in proportion, so that one tiny build and one for each field tell.
     """
+    least = {field.name: 2 for field in schema if field.size}
 
-    def count(users: int, items: int) -> int:
-        return sum(p.numel() for network in build(users, items) for p in network.parameters())
+    def count(**larger: int) -> int:
+        networks = build(schema.resized(least | larger))
+        return sum(p.numel() for network in networks for p in network.parameters())
 
-    base = count(2, 2)
-    return base + (n_users - 2) * (count(3, 2) - base) + (n_items - 2) * (count(2, 3) - base)
+    base = count()
+    return base + sum((schema[name].size - 2) * (count(**{name: 3}) - base) for name in least)
 
 
 def available_memory(root: Path = Path("/")) -> int | None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew.io.vocabulary import Vocabulary
-from unskew.log import Log, Space
+from unskew.log import Log, Rows, Space
 from unskew.training import hashing
 
 FoldBy = Literal["cell", "user", "item"]
@@ -34,6 +35,16 @@ class IdHashes(NamedTuple):
         return cls(user, hashing.mix(item))
 
 
+def rows_of(user: NDArray[np.integer[Any]], item: NDArray[np.integer[Any]], device: torch.device) -> Rows:
+    """Codes as rows ``[1, n]``, for all replicas."""
+    return Rows(
+        **{
+            name: torch.as_tensor(codes.astype(np.int64), device=device)[None]
+            for name, codes in (("user", user), ("item", item))
+        }
+    )
+
+
 class Population:
     """All cells of D of a log, on a device.
 
@@ -51,10 +62,10 @@ class Population:
         self.device = device
         self.hashes = IdHashes.of(log.users, log.items, device)
         self.observed = torch.as_tensor(cells, device=device)
+        self._rows: Rows | None = None
         self._click: Tensor | None = None
         if log.space == "impressions":
-            self._user = torch.as_tensor(log.user.astype(np.int64), device=device)
-            self._item = torch.as_tensor(log.item.astype(np.int64), device=device)
+            self._rows = rows_of(log.user, log.item, device).map(lambda values: values[0])
             self._click = torch.tensor(log.click, device=device)
         elif self.size <= TABLE_CELLS:
             self._click = torch.zeros(self.size, dtype=torch.uint8, device=device)
@@ -65,12 +76,12 @@ class Population:
         """|O|."""
         return len(self.observed)
 
-    def pairs(self, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """Users and items of cells."""
-        if self.space == "matrix":
-            user = torch.div(cell, self.n_items, rounding_mode="trunc")
-            return user, cell - user * self.n_items
-        return self._user[cell], self._item[cell]
+    def rows(self, cell: Tensor) -> Rows:
+        """What networks read of cells."""
+        if self._rows is not None:
+            return self._rows.map(lambda values: values[cell])
+        user = torch.div(cell, self.n_items, rounding_mode="trunc")
+        return Rows(user=user, item=cell - user * self.n_items)
 
     def click(self, cell: Tensor) -> Tensor:
         """1.0 where a cell was clicked, else 0.0."""
@@ -95,13 +106,13 @@ class Slots:
     Parameters
     ----------
     hashes
-        Of the ids whose codes :meth:`of_pairs` gets.
+        Of the ids whose codes :meth:`of_rows` gets.
     seeds
         One for each replica.
     count
         S.
     population
-        Whose cells :meth:`of` gets; not needed for pairs.
+        Whose cells :meth:`of` gets; not needed for rows.
     """
 
     def __init__(
@@ -121,14 +132,14 @@ class Slots:
     def of(self, cell: Tensor) -> Tensor:
         """Slots ``[R, n]`` of cells ``[R, n]`` (or ``[1, n]``) of the population."""
         assert self.population is not None
-        return self.of_pairs(*self.population.pairs(cell))
+        return self.of_rows(self.population.rows(cell))
 
-    def of_pairs(self, user: Tensor, item: Tensor) -> Tensor:
-        """Slots ``[R, n]`` of pairs of codes ``[R, n]`` (or ``[1, n]``)."""
+    def of_rows(self, rows: Rows) -> Tensor:
+        """Slots ``[R, n]`` of rows ``[R, n]`` (or ``[1, n]``)."""
         if self.by == "user":
-            hashed = self.hashes.user[user]
+            hashed = self.hashes.user[rows.user]
         elif self.by == "item":
-            hashed = self.hashes.item[item]
+            hashed = self.hashes.item[rows.item]
         else:
-            hashed = self.hashes.user[user] + self.hashes.item[item]
+            hashed = self.hashes.user[rows.user] + self.hashes.item[rows.item]
         return hashing.scaled_int(hashing.mix(hashed + self.key), self.count)

@@ -116,7 +116,7 @@ class EveryCell:
 
 @dataclass
 class LookedUp:
-    """Cells with their users, items and clicks: looked up once per block instead of once per step."""
+    """Cells with their rows and clicks: looked up once per block instead of once per step."""
 
     sampler: Sampler
     population: Population
@@ -130,8 +130,7 @@ class LookedUp:
         """The sampler's blocks with what their cells are."""
         for block in self.sampler.epoch(number):
             assert block.cells is not None
-            user, item = self.population.pairs(block.cells)
-            yield Draw(user=user, item=item, click=self.population.click(block.cells))
+            yield Draw(rows=self.population.rows(block.cells), click=self.population.click(block.cells))
 
 
 @dataclass

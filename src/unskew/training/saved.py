@@ -25,18 +25,19 @@ from torch.nn import Module
 from unskew import __version__
 from unskew.backbones import make_backbone
 from unskew.calibration import make_calibrator
-from unskew.errors import ParameterError, RunFolderError
+from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.estimator import Estimator, require, require_types
-from unskew.io.files import CONFIG, RUN, Found, heal, whole_folder
+from unskew.io.files import CONFIG, RUN, SCHEMA, Found, heal, whole_folder
 from unskew.io.manifest import MANIFEST, faults, write_manifest
 from unskew.io.toml_text import to_toml
 from unskew.io.vocabulary import TEXT, Vocabulary, as_arrow
+from unskew.log import Schema
 
 IDS_AT_ONCE = 1 << 16
 IDS_BUFFER_BYTES = 1 << 20
 """Ids that are read at a time, and bytes of their file: a file of a few kilobytes may hold very many."""
 
-FORMAT = 2
+FORMAT = 3
 """Raised when a folder of an earlier version can no longer be read."""
 
 Told = TypeVar("Told")
@@ -150,16 +151,29 @@ class SavedFolder:
             raise self.damaged(name, error) from error
         return {key[len(prefix) :]: value for key, value in everything.items() if key.startswith(prefix)}
 
-    def check_shapes(self, build: Callable[[int, int], Mapping[str, Module]], name: str) -> None:
-        """An error where a file of weights has other shapes than the config and the number of ids ask for.
+    def schema(self) -> Schema:
+        """The fields that the networks read; an error where the vocabularies are of other sizes."""
+        told = self.json(SCHEMA)
+        try:
+            schema = Schema.from_dict(told)
+        except DataError as error:
+            raise self.damaged(SCHEMA, error.problem) from error
+        for field in (schema.user, schema.item):
+            ids = self._number_of_ids(f"{field.name}s")
+            if ids != field.size:
+                raise self.damaged(f"{field.name}s.parquet", f"{ids} ids, where {SCHEMA} says {field.size}")
+        return schema
+
+    def check_shapes(self, build: Callable[[Schema], Mapping[str, Module]], name: str) -> None:
+        """An error where a file of weights has other shapes than the config and the schema ask for.
 
         Only what the files declare is looked at, so that a wrong size takes no memory: ``build`` makes the
-        networks, by the prefix of their weights, of so many users and items, on a device that holds nothing.
+        networks, by the prefix of their weights, on a device that holds nothing.
         """
-        sizes = [self._number_of_ids(each) for each in ("users", "items")]
+        schema = self.schema()
         try:
             with torch.device("meta"):
-                networks = build(*sizes)
+                networks = build(schema)
         except (RuntimeError, OverflowError, TypeError) as error:  # A TypeError: beyond 64 bits.
             told = str(error).splitlines()[0]
             raise self.damaged(CONFIG, f"no network is of such sizes: {told}") from error
@@ -258,7 +272,9 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def write_vocabularies(folder: Path, users: Vocabulary, items: Vocabulary) -> None:
-    """``users.parquet`` and ``items.parquet``."""
+    """``users.parquet`` and ``items.parquet``, and the schema of the two, ``schema.json``."""
+    schema_of_ids = Schema.of_ids(len(users), len(items)).to_dict()
+    (folder / SCHEMA).write_text(json.dumps(schema_of_ids, indent=1) + "\n", encoding="utf-8")
     for name, vocabulary in (("users", users), ("items", items)):
         ids = as_arrow(vocabulary.ids)
         schema = pa.schema({"id": ids.type}, metadata={"name": vocabulary.name})

@@ -101,7 +101,7 @@ class CapturedSteps:
             total.zero_()
         for block in sampler.epoch(epoch):
             # Streams, graphs and kernels belong to the current device, which need not be the tensors'.
-            with torch.cuda.device_of(block.tensor):  # type: ignore[no-untyped-call]
+            with torch.cuda.device_of(next(block.tensors())):  # type: ignore[no-untyped-call]
                 self._run(block)
         return {name: total / sampler.steps for name, total in self._sums.items()}
 
@@ -123,8 +123,8 @@ class CapturedSteps:
         with side_stream() as stream:
             for draw in draws:
                 self._add(self.eager.take(draw))
-        buffer = Draw(*(None if part is None else part.clone() for part in block))
-        position = torch.zeros(1, dtype=torch.int64, device=block.tensor.device)
+        buffer = block.map(torch.clone)
+        position = torch.zeros(1, dtype=torch.int64, device=block.device)
 
         def step() -> None:
             self._add(self.eager.take(buffer.at(position)))
@@ -155,9 +155,8 @@ class CapturedSteps:
     def _load(self, block: Draw, position: int) -> None:
         assert self._buffer is not None
         assert self._position is not None
-        for kept, part in zip(self._buffer, block, strict=True):
-            if kept is not None and part is not None:
-                kept[:, : part.shape[1]].copy_(part)
+        for kept, part in zip(self._buffer.tensors(), block.tensors(), strict=True):
+            kept[:, : part.shape[1]].copy_(part)
         self._position.fill_(position)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from unskew.debias.core.method import Method
@@ -20,7 +19,7 @@ from unskew.log import Log, require_log
 from unskew.metrics import WeightDiagnostics
 from unskew.metrics.collapse import Collapsed
 from unskew.seeds import as_seeds
-from unskew.training import resolve_device
+from unskew.training import resolve_device, rows_of
 from unskew.training.inference import probability_moments
 
 
@@ -84,8 +83,6 @@ class Fitted(Method):
         save_model(self, folder, overwrite=overwrite)
 
     def _predict_codes(self, user: NDArray[np.int32], item: NDArray[np.int32]) -> NDArray[np.float64]:
-        users = torch.as_tensor(user.astype(np.int64), device=self.device_)[None]
-        items = torch.as_tensor(item.astype(np.int64), device=self.device_)[None]
         # The first tower of the network that predicts; of members that share weights, all of them.
-        mean, _ = probability_moments(self.networks_["prediction"], users, items)
+        mean, _ = probability_moments(self.networks_["prediction"], rows_of(user, item, self.device_))
         return np.asarray(mean.cpu().numpy())

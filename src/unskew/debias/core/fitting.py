@@ -60,9 +60,7 @@ def train_replicas(method: Method, job: Job, given: GivenPropensities | None) ->
         return _train_at_once(method, job, job.seeds[replicas], own)
 
     parameters = parameters_of(
-        lambda users, items: list(untrained(method, users, items, job.seeds[:1], job.device).values()),
-        job.log.n_users,
-        job.log.n_items,
+        lambda tiny: list(untrained(method, tiny, job.seeds[:1], job.device).values()), job.log.schema
     )
     size = replicas_at_once(len(job.seeds), parameters, job.device, kept=2)
     parts = in_groups(len(job.seeds), train_some, size)
@@ -80,7 +78,7 @@ def train_sets(method: Method, job: Job, given: Sequence[GivenPropensities | Non
 
 
 def _fresh(method: Method, job: Job, seeds: tuple[int, ...]) -> Networks:
-    return untrained(method, job.log.n_users, job.log.n_items, seeds, job.device)
+    return untrained(method, job.log.schema, seeds, job.device)
 
 
 def _train_at_once(

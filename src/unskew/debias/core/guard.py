@@ -36,12 +36,12 @@ def learned_by_towers(
     """
     zero = torch.zeros((), dtype=torch.int64, device=population.device)
     cells = hashing.uniform_int(torch.arange(PAIRS, device=population.device), zero, population.size)
-    user, item = population.pairs(cells[None])
+    pairs = population.rows(cells[None])
     found: dict[str, list[Learned]] = {}
     for network in setting.networks.values():
         for tower in network.towers:
             if tower == OF_CLICKS or (tower in OF_CONVERSIONS and _is_of_conversions(method, tower)):
-                elsewhere = logits(network, user, item, tower=tower).detach().double().cpu().numpy()
+                elsewhere = logits(network, pairs, tower=tower).detach().double().cpu().numpy()
                 rows = _held_out(method, setting, validation, tower)
                 found[tower] = [
                     learned(logits=z, outcome=o, weight=w, elsewhere=e)
@@ -67,7 +67,7 @@ def _held_out(
             yield _plain(z[kept]), _plain(o[kept]), _plain(w[kept])
         return
     source = setting.clicks if validation is None else validation
-    z = logits(setting.network_of(tower)[1], source.user, source.item, tower=tower)
+    z = logits(setting.network_of(tower)[1], source.rows, tower=tower)
     is_rate = method.predicts_rates
     if tower == "imputation":
         is_rate = getattr(method, "imputation_form", "P1") == "P1"

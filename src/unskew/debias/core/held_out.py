@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from unskew.log import Rows
 from unskew.seeds import stream
 from unskew.training import Population, Slots
 from unskew.training.inference import held_out_cells
@@ -27,8 +28,7 @@ MOST_CELLS = 1 << 17
 class Cells:
     """Cells of D with their clicks, ``[R, n]`` each."""
 
-    user: Tensor
-    item: Tensor
+    rows: Rows
     click: Tensor
     weight: Tensor
     """How many cells of D each stands for; 0 is padding."""
@@ -71,5 +71,4 @@ class HeldOut:
         chosen = torch.zeros(len(self._seeds), SLOTS, dtype=torch.bool, device=self.population.device)
         chosen[:, SLOT_OF[part]] = True
         cell, weight = held_out_cells(self.population, self._slots, chosen, MOST_CELLS)
-        user, item = self.population.pairs(cell)
-        return Cells(user=user, item=item, click=self.population.click(cell), weight=weight)
+        return Cells(rows=self.population.rows(cell), click=self.population.click(cell), weight=weight)

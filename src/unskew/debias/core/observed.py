@@ -16,7 +16,7 @@ from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.core.split import split_clicks
 from unskew.errors import DataError
 from unskew.log import Log
-from unskew.training import Draw, Population
+from unskew.training import Draw, Population, rows_of
 
 
 class Observed:
@@ -30,8 +30,7 @@ class Observed:
         self.seeds = seeds
         self.device = device
         self.population = Population(log, device)
-        self.user = torch.as_tensor(log.user[clicked].astype(np.int64), device=device)
-        self.item = torch.as_tensor(log.item[clicked].astype(np.int64), device=device)
+        self.rows = rows_of(log.user[clicked], log.item[clicked], device).map(lambda values: values[0])
         self.cell = torch.as_tensor(log.cell[clicked] if log.space == "matrix" else clicked, device=device)
         self.conversion = torch.as_tensor(log.known_conversion(), device=device)
         self.propensity = None if given is None else _on(given.clicked, device)
@@ -50,8 +49,7 @@ class Observed:
     def observed(self, rows: Tensor) -> Batch:
         """A batch of O from positions ``[R, B]``."""
         return Batch(
-            user=self.user[rows],
-            item=self.item[rows],
+            rows=self.rows.map(lambda values: values[rows]),
             conversion=self.conversion[rows],
             propensity=_unknown(rows) if self.propensity is None else self.propensity.gather(1, rows),
             cell=self.cell[rows],
@@ -59,10 +57,8 @@ class Observed:
 
     def full(self, cells: Tensor) -> Batch:
         """A batch of D from cells ``[R, B]``."""
-        user, item = self.population.pairs(cells)
         return Batch(
-            user=user,
-            item=item,
+            rows=self.population.rows(cells),
             conversion=_unknown(cells),
             propensity=_unknown(cells) if self.everywhere is None else self.everywhere.gather(1, cells),
             cell=cells,

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from unskew.backbones import Network
 from unskew.debias.core.held_out import Cells, HeldOut
+from unskew.log import Rows
 from unskew.training.inference import logits
 
 FLOOR = "floor"
@@ -18,10 +19,9 @@ FLOOR = "floor"
 
 @dataclass(frozen=True)
 class Batch:
-    """Pairs with what is known of them, ``[R, B]`` each."""
+    """Rows with what is known of them, ``[R, B]`` each."""
 
-    user: Tensor
-    item: Tensor
+    rows: Rows
     conversion: Tensor
     """Known on a batch of O; NaN on a batch of D, where a loss must not look."""
     propensity: Tensor
@@ -54,18 +54,18 @@ class Setting:
         for tower in towers:
             name, network = self.network_of(tower)
             if name not in embedded:
-                embedded[name] = network.embed(batch.user, batch.item)
+                embedded[name] = network.embed(batch.rows)
             result.append(network.read(embedded[name], tower))
         return tuple(result)
 
     def logit(self, batch: Batch, tower: str = "prediction") -> Tensor:
         """Logits ``[R, B]`` of a batch by one tower."""
-        result: Tensor = self.network_of(tower)[1](batch.user, batch.item, tower)
+        result: Tensor = self.network_of(tower)[1](batch.rows, tower)
         return result
 
     def predicted(self, batch: Batch | Cells, tower: str = "prediction") -> Tensor:
         """Logits of many pairs in ``eval`` mode, without gradient and in chunks; for hooks."""
-        return logits(self.network_of(tower)[1], batch.user, batch.item, tower=tower)
+        return logits(self.network_of(tower)[1], batch.rows, tower=tower)
 
     def network_of(self, tower: str) -> tuple[str, Network]:
         """The network that has a tower."""

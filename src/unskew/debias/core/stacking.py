@@ -15,6 +15,7 @@ from unskew.debias.core.given import GivenPropensities
 from unskew.debias.core.held_out import HeldOut
 from unskew.debias.core.setting import Batch, Setting
 from unskew.errors import ParameterError
+from unskew.log import Rows
 from unskew.training import History
 
 
@@ -85,13 +86,14 @@ def _of_replicas(
     first = parts[0]
     assert first.held_out is not None
     clicks: dict[str, Any] = {}
-    for each in fields(Batch):
+    rows = [part.clicks.rows for part in parts]
+    for each in fields(Batch)[1:]:
         values = [getattr(part.clicks, each.name) for part in parts]
         clicks[each.name] = None if values[0] is None else combine(values)
     return Setting(
         networks=networks,
         density=first.density,
-        clicks=Batch(**clicks),
+        clicks=Batch(Rows(**{name: combine([r[name] for r in rows]) for name in rows[0]}), **clicks),
         state={name: combine([part.state[name] for part in parts]) for name in first.state},
         given=first.given,
         held_out=HeldOut(first.held_out.population, seeds),

@@ -89,14 +89,13 @@ def load_model(
     model.collapsed_ = _collapsed(saved, *at)
     model.device_ = resolve_device(device)
     saved.check_shapes(
-        lambda n_users, n_items: {
-            f"{key}/{name}/": network
-            for name, network in untrained(model, n_users, n_items, model.seeds_).items()
+        lambda schema: {
+            f"{key}/{name}/": network for name, network in untrained(model, schema, model.seeds_).items()
         },
         WEIGHTS,
     )
     model.users_, model.items_ = saved.vocabulary("users"), saved.vocabulary("items")
-    model.networks_ = untrained(model, len(model.users_), len(model.items_), model.seeds_, model.device_)
+    model.networks_ = untrained(model, saved.schema(), model.seeds_, model.device_)
     for name, network in model.networks_.items():
         saved.fill(network, WEIGHTS, f"{key}/{name}/")
     return model

@@ -11,6 +11,7 @@ from unskew.backbones import Network
 from unskew.debias.core.method import Method
 from unskew.debias.core.setting import Setting
 from unskew.debias.core.stacking import joined_setting, share_of_history, share_of_network, share_of_setting
+from unskew.log import Schema
 from unskew.metrics.collapse import Collapsed, Learned
 from unskew.seeds import stream
 from unskew.training import History, join_histories, join_networks
@@ -77,7 +78,7 @@ class Trained:
 
 
 def untrained(
-    method: Method, n_users: int, n_items: int, seeds: Sequence[int], device: torch.device | None = None
+    method: Method, schema: Schema, seeds: Sequence[int], device: torch.device | None = None
 ) -> Networks:
     """Networks of one replica per seed; a seed's first weights do not depend on the others'.
 
@@ -86,7 +87,7 @@ def untrained(
     networks = {
         name: method.backbones()
         .get(name, method.backbone)
-        .build(n_users, n_items, [stream(seed, name) for seed in seeds], towers)
+        .build(schema, [stream(seed, name) for seed in seeds], towers)
         for name, towers in method.networks().items()
     }
     return {

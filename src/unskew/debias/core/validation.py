@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew.backbones import Network
 from unskew.debias.core.observed import Observed
-from unskew.log import Log
-from unskew.training import cross_entropy
+from unskew.log import Log, Rows
+from unskew.training import cross_entropy, rows_of
 from unskew.training.inference import logits
 
 NEWTON_STEPS = 12
@@ -27,8 +25,7 @@ class ValidationLoss:
     """
 
     prediction: Network
-    user: Tensor
-    item: Tensor
+    rows: Rows
     conversion: Tensor
     weight: Tensor
     level: bool = True
@@ -36,7 +33,7 @@ class ValidationLoss:
 
     def __call__(self) -> Tensor:
         """The loss of the present weights."""
-        logit = logits(self.prediction, self.user, self.item, tower="prediction")
+        logit = logits(self.prediction, self.rows, tower="prediction")
         if not self.level:
             logit = logit + best_shift(self.conversion, logit, self.weight)
         return (self.weight * cross_entropy(self.conversion, logit)).sum(1) / self.weight.sum(1)
@@ -67,16 +64,16 @@ def validation_loss(
     """
     if validation is not None:
         clicks = validation.take(validation.clicked)
-        user = _on(log.users.recode(clicks.user, clicks.users), data.device)
-        item = _on(log.items.recode(clicks.item, clicks.items), data.device)
+        user = log.users.recode(clicks.user, clicks.users)
+        rows = rows_of(user, log.items.recode(clicks.item, clicks.items), data.device)
         conversion = torch.as_tensor(clicks.known_conversion(), device=data.device)[None]
-        return ValidationLoss(prediction, user, item, conversion, torch.ones_like(conversion), level)
+        return ValidationLoss(prediction, rows, conversion, torch.ones_like(conversion), level)
     if held_out.shape[1] == 0:
         return None
     batch = data.observed(held_out)
     plain = data.propensity is None or not weighted
     weight = torch.ones_like(batch.conversion) if plain else 1.0 / batch.propensity
-    return ValidationLoss(prediction, batch.user, batch.item, batch.conversion, weight, level)
+    return ValidationLoss(prediction, batch.rows, batch.conversion, weight, level)
 
 
 def best_shift(conversion: Tensor, logit: Tensor, weight: Tensor) -> Tensor:
@@ -89,7 +86,3 @@ def best_shift(conversion: Tensor, logit: Tensor, weight: Tensor) -> Tensor:
         curvature = (weight * p * (1.0 - p)).sum(1, keepdim=True).clamp(min=least)
         shift = shift - (slope / curvature).clamp(-1.0, 1.0)
     return shift
-
-
-def _on(codes: NDArray[np.int32], device: torch.device) -> Tensor:
-    return torch.as_tensor(codes.astype(np.int64), device=device)[None]

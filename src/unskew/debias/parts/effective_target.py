@@ -20,7 +20,7 @@ _FAR = "far targets"
 def start_watching(setting: Setting) -> None:
     """Before the first batch; a captured step can only write to what is there."""
     if _FAR not in setting.state:
-        replicas = setting.clicks.user[:, 0]
+        replicas = setting.clicks.rows.user[:, 0]
         setting.remember(_FAR, torch.zeros_like(replicas, dtype=torch.float32))
 
 

@@ -108,4 +108,4 @@ def embeddings(setting: Setting, batch: Batch) -> Tensor:
     """Rows of the prediction network's tables ``[R, B, F]``, in ``eval`` mode and without gradient."""
     network = setting.networks["prediction"]
     with evaluating([network]):
-        return torch.cat(network.embed(batch.user, batch.item), dim=-1)
+        return torch.cat(network.embed(batch.rows), dim=-1)

@@ -1,0 +1,123 @@
+"""What the columns of a log are to a network: fields with a kind and a role. Their values are `Rows`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+from unskew.errors import DataError
+
+Kind = Literal["id", "category", "number", "bag"]
+"""One of many codes that name a thing, one of few codes, a number, or several codes at once."""
+
+Role = Literal["user", "item", "row", "time"]
+"""What a field tells of: the user, the item, the single row (its context), or when the row was."""
+
+Unknown = Literal["error", "missing"]
+"""What a value that was not there in training is: an error (no prediction), or a value that is not given."""
+
+ROLES_OF_IDS = ("user", "item")
+
+
+@dataclass(frozen=True)
+class Field:
+    """One named input of a network.
+
+    Parameters
+    ----------
+    size
+        Number of codes, which count from 0; 0 for a number, which has none.
+    """
+
+    name: str
+    kind: Kind
+    role: Role
+    size: int = 0
+    unknown: Unknown = "error"
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("kind", Kind), ("role", Role), ("unknown", Unknown)):
+            if getattr(self, name) not in get_args(allowed):
+                raise DataError(
+                    f"field {self.name!r}: {name} is {getattr(self, name)!r}",
+                    remedy=f"give one of {', '.join(get_args(allowed))}",
+                )
+        if type(self.size) is not int or self.size < 0 or (self.size == 0) != (self.kind == "number"):
+            raise DataError(
+                f"field {self.name!r}: the kind {self.kind!r} cannot have the size {self.size!r}",
+                remedy="give the number of its codes, or 0 for a number",
+            )
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The fields of a log in their order; two of them are the ids, named ``"user"`` and ``"item"``.
+
+    Examples
+    --------
+    >>> schema = Schema.of_ids(290, 300)
+    >>> schema.user.size, [field.name for field in schema]
+    (290, ['user', 'item'])
+    """
+
+    fields: tuple[Field, ...]
+
+    def __post_init__(self) -> None:
+        names = [field.name for field in self.fields]
+        if len(set(names)) < len(names):
+            raise DataError(f"two of the fields {names} have one name", remedy="rename one of the columns")
+        ids = [(field.name, field.role) for field in self.fields if field.kind == "id"]
+        if ids != [(role, role) for role in ROLES_OF_IDS]:
+            raise DataError(
+                f"the ids are {ids}", remedy="give one id 'user' and one id 'item', in this order"
+            )
+
+    @classmethod
+    def of_ids(cls, users: int, items: int) -> Schema:
+        """The two ids alone, of so many users and items."""
+        return cls((Field("user", "id", "user", users), Field("item", "id", "item", items)))
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.fields)
+
+    def __getitem__(self, name: str) -> Field:
+        return self._by_name[name]
+
+    @property
+    def user(self) -> Field:
+        """The id of users."""
+        return self._by_name["user"]
+
+    @property
+    def item(self) -> Field:
+        """The id of items."""
+        return self._by_name["item"]
+
+    def of_role(self, role: Role) -> tuple[Field, ...]:
+        """The fields that tell of one thing, its id among them."""
+        return tuple(field for field in self.fields if field.role == role)
+
+    def resized(self, sizes: Mapping[str, int]) -> Schema:
+        """The same fields with other numbers of codes."""
+        return Schema(tuple(replace(each, size=sizes.get(each.name, each.size)) for each in self.fields))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for files."""
+        return {"fields": [asdict(field) for field in self.fields]}
+
+    @classmethod
+    def from_dict(cls, told: Any) -> Schema:
+        """From what :meth:`to_dict` gave; a :class:`DataError` where it is something else."""
+        names = {each.name for each in fields(Field)}
+        found = told.get("fields") if isinstance(told, Mapping) else None
+        if not isinstance(found, list) or not all(
+            isinstance(e, Mapping) and e.keys() == names for e in found
+        ):
+            raise DataError("this is not a schema", remedy=f"give a list of fields with {sorted(names)}")
+        return cls(tuple(Field(**each) for each in found))
+
+    @cached_property
+    def _by_name(self) -> dict[str, Field]:
+        return {field.name: field for field in self.fields}
