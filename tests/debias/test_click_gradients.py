@@ -52,7 +52,8 @@ def test_the_imputation_loss_of_dr_v2_moves_the_prediction_only_if_asked_to():
         return sum(size for name, size in gradients.items() if name.startswith("prediction"))
 
     assert size() == 0.0
-    assert size(detach_pred_in_imp=False) > 0.0
+    assert size(imp_loss="sq") == 0.0
+    assert size(imp_loss="sq", detach_pred_in_imp=False) > 0.0
     assert size(official=True) > 0.0
 
 

@@ -13,6 +13,7 @@ from contracts.click_world import CELLS, World, ce, deep
 from unskew import DDPO, DRV2, ESCM2DR, ESCM2IPS, ESMM, IPSV2, MultiDR, MultiIPW
 from unskew.debias.core.setting import FLOOR
 from unskew.debias.parts.tasks import Tasks, log_not_both
+from unskew.errors import ParameterError
 
 
 def click_and_both(world: World) -> tuple[np.ndarray, np.ndarray]:
@@ -94,7 +95,8 @@ def balance_of(world: World, clicks: slice, cells: slice) -> np.ndarray:
 
 @pytest.mark.parametrize("errors", ["squared", "ce"])
 def test_the_v2_methods_are_their_formulas(errors):
-    for cls, further in ((IPSV2, {}), (DRV2, {"imputation_weight": 0.3})):
+    imputing = {"imputation_weight": 0.3}
+    for cls, further in ((IPSV2, {}), (DRV2, imputing), (DRV2, {**imputing, "imp_loss": "sq"})):
         world = World(
             deep(cls, errors=errors, balance_weight=0.2, conversion_weight=2.0, p_min=1e-6, **further)
         )
@@ -106,7 +108,9 @@ def test_the_v2_methods_are_their_formulas(errors):
         given, o = world.p.ravel(), world.click
         conversion = 2.0 * (imputed + o * (error - imputed) / given).mean(1)
         if cls is DRV2:
-            conversion += 0.3 * (o * (error - imputed) ** 2 / given).mean(1)
+            published = "imp_loss" in further
+            residual = error - imputed if published else r - world.read("imputation")
+            conversion += 0.3 * (o * residual**2 / given).mean(1)
         clicks, cells = len(world.clicked) // 2, len(CELLS) // 2
         balance = balance_of(world, slice(clicks), slice(cells))
         balance *= balance_of(world, slice(clicks, None), slice(cells, None))
@@ -117,6 +121,31 @@ def test_the_v2_methods_are_their_formulas(errors):
             + 0.2 * balance
         )
         np.testing.assert_allclose(world.loss(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.3])
+def test_the_imputation_of_dr_v2_is_least_at_the_rate_of_conversions_but_as_published_far_off(rate):
+    """From the expected loss on a grid of r̃, at a prediction that is right."""
+    grid = torch.linspace(0.001, 0.999, 999).double()
+    output, prediction = torch.logit(grid), torch.full_like(grid, float(logit(rate)))
+
+    def best(method: DRV2) -> float:
+        converted, not_converted = (
+            method.imputation_error(torch.full_like(grid, r), output, prediction) for r in (1.0, 0.0)
+        )
+        return float(grid[(rate * converted + (1 - rate) * not_converted).argmin()])
+
+    assert best(DRV2()) == pytest.approx(rate, abs=1e-3)
+    published = rate + np.sqrt(rate * (1 - rate))
+    for method in (DRV2(imp_loss="sq"), DRV2(official=True)):
+        assert best(method) == pytest.approx(published, abs=1e-3)
+
+
+def test_dr_v2_refuses_options_of_the_imputation_loss_that_do_not_fit():
+    with pytest.raises(ParameterError, match="imp_loss must be 'residual' or 'sq', not 'ce'"):
+        DRV2(imp_loss="ce").fit(World(deep(DRV2)).log)
+    with pytest.raises(ParameterError, match="detach_pred_in_imp=False says nothing"):
+        DRV2(detach_pred_in_imp=False).fit(World(deep(DRV2)).log)
 
 
 def test_log_of_not_both_is_right_and_stays_finite_where_the_product_rounds_to_one():

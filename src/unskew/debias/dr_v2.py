@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
 from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.ips_v2 import IPSV2
 from unskew.debias.parts.tasks import Tasks
+from unskew.estimator import require
 from unskew.registry import register
 from unskew.training import stratified
 
@@ -20,17 +21,24 @@ from unskew.training import stratified
 class DRV2(IPSV2):
     """L = mean_D (p − o)² + α · mean_D (p·r̂ − o·r)² + β · L_cvr + κ · L_imp + γ · (imbalance)².
 
-    L_cvr = (1/|D|) Σ_D [ê + o·(e − ê)/p], L_imp = (1/|D|) Σ_O (e − ê)²/p with e = (r − r̂)² and
+    L_cvr = (1/|D|) Σ_D [ê + o·(e − ê)/p], L_imp = (1/|D|) Σ_O (r − r̃)²/p with e = (r − r̂)² and
     ê = (r̃ − r̂)², r̃ the imputation; the imbalance is that of :class:`IPSV2`. p has no gradient in L_cvr and
     L_imp, r̂ none in L_imp. κ is ``imputation_weight``. All three networks learn in one step.
+
+    As published L_imp is (1/|D|) Σ_O (e − ê)²/p, and e − ê = (r − r̃)·(r + r̃ − 2r̂) for squared errors. That
+    matches the size of e and leaves the side of r̃ open: it is least at r̃ = r̂ ± √E[e], not at the rate of
+    conversions. For a rate of 2 % that is an r̃ of 16 %, which r̂ is then drawn to on all of D.
 
     Parameters
     ----------
     conversion_weight, balance_weight, imputation_weight
         β, γ and κ. Published code: 2, 0.1 and 0.001 on Coat, 1, 0.05 and 5 on Yahoo! R3; α = 1 on both.
         κ = 1: the imputer learns from this term alone, and at 0.001 its gradients are as small as Adam's ε.
+    imp_loss
+        ``"residual"``: (r − r̃)²/p, least where r̃ is the rate of conversions. ``"sq"``: (e − ê)²/p, as
+        published, and always so with ``official=True``.
     detach_pred_in_imp
-        False lets L_imp move the prediction.
+        False lets L_imp move the prediction; with ``"sq"`` only, as ``"residual"`` has no prediction in it.
     detach_imp_in_cvr
         False lets L_cvr move the imputation, as published: it then learns to make the estimate small rather
         than right, and on sparse logs the prediction follows it.
@@ -48,6 +56,7 @@ class DRV2(IPSV2):
     conversion_weight: float = 2.0
     balance_weight: float = 0.1
     imputation_weight: float = 1.0
+    imp_loss: Literal["residual", "sq"] = "residual"
     detach_pred_in_imp: bool = True
     detach_imp_in_cvr: bool = True
 
@@ -67,7 +76,27 @@ class DRV2(IPSV2):
             full=form.imputed(imputed_full, tasks.full["prediction"]),
             density=setting.density,
         )
-        fixed = logit.detach() if self.detach_pred_in_imp and not self.official else logit
-        squared = form.deviation(conversion, output, fixed).square()
-        imputation = stratified(observed=squared / p, density=setting.density)
+        imputation = stratified(
+            observed=self.imputation_error(conversion, output, logit) / p, density=setting.density
+        )
         return self.conversion_weight * error + self.imputation_weight * imputation
+
+    def imputation_error(self, conversion: Tensor, output: Tensor, logit: Tensor) -> Tensor:
+        """(r − r̃)² or (e − ê)² of clicks ``[R, B]``."""
+        if self.imp_loss == "residual" and not self.official:
+            return (conversion - self.form.label(output, logit)).square()
+        fixed = logit.detach() if self.detach_pred_in_imp and not self.official else logit
+        return self.form.deviation(conversion, output, fixed).square()
+
+    def _check(self) -> None:
+        super()._check()
+        require(
+            self.imp_loss in ("residual", "sq"),
+            f"imp_loss must be 'residual' or 'sq', not {self.imp_loss!r}",
+            "give one of these",
+        )
+        require(
+            self.detach_pred_in_imp or self.official or self.imp_loss == "sq",
+            "detach_pred_in_imp=False says nothing with imp_loss='residual', which has no prediction in it",
+            "use imp_loss='sq', or leave detach_pred_in_imp out",
+        )
