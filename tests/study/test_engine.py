@@ -22,11 +22,12 @@ import torch
 import unskew as us
 from unskew.datasets import Dataset
 from unskew.debias import METHODS, register
-from unskew.errors import ParameterError, RunFolderError, TrainingError, UnskewError
+from unskew.errors import CollapseWarning, ParameterError, RunFolderError, TrainingError, UnskewError
 from unskew.study import engine, propensities, stacks
 from unskew.study.cells import CellStore, cell_key, dataset_hash
 from unskew.study.engine import run_study
 from unskew.study.grid import read_grid
+from unskew.study.rendering import summaries
 from unskew.study.table import read_tables
 
 TINY = {
@@ -290,6 +291,29 @@ class TestDivergence:
         assert np.isnan(auc[1])
         assert list(values(result.table, method="ips", metric="diverged")) == [0.0, 1.0]
         assert any("ips constant none: 1 of 2 seeds diverged" in note for note in result.notes)
+
+
+class TestCollapse:
+    def test_networks_that_learned_nothing_are_marked_and_told_with_the_remedy(self, tmp_path):
+        # No step is taken, so that every network is as flat as it began.
+        methods = [
+            {"method": name, "params": {"epochs": 1, "learning_rate": 1e-12}} for name in ("naive", "ips")
+        ]
+        with pytest.warns(CollapseWarning):
+            result = run_study(grid(propensities=["constant"], methods=methods), tmp_path / "s", device="cpu")
+        found = values(result.table, method="ips", metric="collapsed:prediction:flat")
+        assert list(found) == [1.0, 1.0]
+        (told,) = (note for note in result.notes if note.startswith("⚠ ips"))
+        assert "ips constant none on synthetic: the network 'prediction' learned nothing in 2 of 2" in told
+        assert "lower weight_decay" in told
+        shown = summaries(result)["methods"].shown()
+        assert all(any("⚠" in cell for cell in row) for row in shown.rows)
+
+    def test_networks_that_learned_are_not_marked(self, tmp_path):
+        methods = [{"method": "naive", "params": {"epochs": 20, "learning_rate": 0.01}}]
+        result = run_study(grid(propensities=[], methods=methods), tmp_path / "s", device="cpu")
+        assert not any("⚠" in note for note in result.notes)
+        assert "⚠" not in summaries(result)["methods"].shown().markdown()
 
 
 class TestTuning:

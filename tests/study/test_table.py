@@ -8,6 +8,7 @@ from scipy import stats
 
 from unskew.errors import RunFolderError
 from unskew.metrics.significance import holm
+from unskew.study.rendering import write_renderings
 from unskew.study.table import Row, long_table, read_tables, summary, write_tables
 
 SEEDS = 6
@@ -154,6 +155,30 @@ def test_all_renderings_have_the_same_cells(table, drawn):
     assert "A &amp; B" in shown.html()
     cells = [[str(cell) for cell in column.cells] for column in shown.rich().columns]
     assert [list(row) for row in zip(*cells, strict=True)] == [list(row) for row in shown.rows]
+
+
+def test_a_row_whose_network_collapsed_is_marked_in_all_renderings_with_a_footnote(drawn, tmp_path):
+    rows = [*rows_of("naive", drawn["naive"]), *rows_of("dr-jl", drawn["dr"])]
+    rows += rows_of("dr-jl", [1, 0, 1, 0, 0, float("nan")], metric="collapsed:imputation:no gain")
+    made = summary(long_table(rows), against={"method": "naive"}, title="Models")
+    shown = made.shown()
+    footnote = "⚠ a network learned nothing: dr-jl (imputation, 2 of 6 seeds)"
+    assert shown.columns == ("method", "auc")
+    assert [row[0] for row in shown.rows] == ["naive", "dr-jl ⚠"]
+    assert shown.caption.endswith(footnote)
+    assert [str(cell) for cell in shown.rich().columns[0].cells] == ["naive", "dr-jl ⚠"]
+    assert str(shown.rich().caption).endswith(footnote)
+    assert r"dr-jl $^{\dagger}$ & $" in shown.latex()
+    assert r"$^{\dagger}$ a network learned nothing: dr-jl (imputation" in shown.latex()
+    write_renderings(tmp_path, "t", {"methods": made}, ())
+    for name, cell in (("tables.md", "| dr-jl ⚠ |"), ("tables.html", "<td>dr-jl ⚠</td>")):
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert cell in text
+        assert footnote in text
+        assert "naive ⚠" not in text
+    marked = {line["method"]: line["collapsed"] for line in made.to_dict()}
+    assert marked["naive"] == []
+    assert marked["dr-jl"] == [{"network": "imputation", "reason": "no gain", "seeds": 2, "of": 6}]
 
 
 def test_a_wide_table_is_cut_into_parts_that_fit_and_lose_nothing(table):

@@ -21,6 +21,7 @@ from unskew.propensity import Propensity, load_propensity
 from unskew.propensity.diagnosis import propensity_figures
 from unskew.propensity.storage import save_propensity
 from unskew.study.cells import CellStore
+from unskew.study.collapsed import collapsed_values
 from unskew.training.saved import SavedFolder
 
 SKETCH_ROWS = 1 << 22
@@ -85,7 +86,7 @@ def calibrate(
     read = time.perf_counter()
     figures = calibrated.diagnose(p_min=p_min)["calibrated"]["per_seed"]
     facts = {
-        "figures": figures,
+        "figures": {**figures, **collapsed_values(calibrated.collapsed_, calibrated.seeds_)},
         "timing": {"calibrate_seconds": fitted - start, "predict_seconds": read - fitted},
     }
     store.write(key, facts, {"rows": rows})

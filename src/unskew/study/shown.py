@@ -171,6 +171,8 @@ _LATEX = {
     "²": "$^2$",
     "÷": r"$\div$",
     "×": r"$\times$",
+    # No font of plain LaTeX has it.
+    "⚠": r"$^{\dagger}$",
 }
 
 

@@ -23,6 +23,7 @@ from unskew.log import Log
 from unskew.metrics.user_bootstrap import RESAMPLES
 from unskew.progress import Progress
 from unskew.study.cells import CellStore, cell_key, told
+from unskew.study.collapsed import collapsed_values
 from unskew.study.propensities import Given
 
 Values = dict[str, list[float]]
@@ -199,5 +200,6 @@ def _evaluated(model: Debiaser, loss: list[float] | None, test: Log | None) -> t
         values["validation_loss"] = loss
     values["best_epoch"] = [float(epoch) for epoch in model.history_.best_epoch]
     values["diverged"] = [0.0] * seeds
+    values |= collapsed_values(model.collapsed_, model.seeds_)
     told = {name: [float(np.float64(value)) for value in line] for name, line in values.items()}
     return told, dict(found.resampled)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from unskew.report.words import COLLAPSED_MARK
 from unskew.study import propensities as kept
 from unskew.study.cells import CellStore
+from unskew.study.collapsed import PREFIX, learned_nothing, sentences
 from unskew.study.grid import Grid
 from unskew.study.propensities import Given
 
@@ -31,19 +33,30 @@ def propensity_rows(
 
 
 def notes(grid: Grid, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """The protocol's labels, and what diverged."""
+    """The protocol's labels, what diverged, and which networks learned nothing."""
     where = "the clip of least error" if grid.clip == "auto" else f"p = {grid.clip:g}"
     clipping = f"weights clipped at each method's own p_min; figures of weights at {where}"
     own_clips = grid.protocol == "honest" and grid.p_min is None
     for label in grid.settings.labels:
         yield clipping if own_clips and label.startswith("weights clipped") else label
     diverged: dict[str, int] = {}
+    collapsed: dict[str, dict[str, dict[int, float]]] = {}
     for row in rows:
         if row["metric"] == "diverged" and row["part"] == "method" and row["value"]:
-            name = " ".join(filter(None, (row["method"], row["propensity"], row["calibrator"])))
-            diverged[name] = diverged.get(name, 0) + 1
+            diverged[_name(row)] = diverged.get(_name(row), 0) + 1
+        if row["metric"].startswith(PREFIX) and row["part"] in ("method", "propensity"):
+            of_row = collapsed.setdefault(f"{_name(row)} on {row['dataset']}", {})
+            of_row.setdefault(row["metric"], {})[row["seed"]] = row["value"]
     for name, count in diverged.items():
         yield f"{name}: {count} of {len(grid.seed_list)} seeds diverged and are left out"
+    for name, by_metric in collapsed.items():
+        yield from (
+            f"{COLLAPSED_MARK} {sentence}" for sentence in sentences(name, learned_nothing(by_metric))
+        )
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return " ".join(filter(None, (row["method"], row["propensity"], row["calibrator"])))
 
 
 def _timing(names: Mapping[str, Any], timing: Mapping[str, float]) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ How a summary looks is told by :class:`unskew.study.shown.Shown`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,6 +22,8 @@ from unskew.errors import RunFolderError
 from unskew.io.files import whole_file
 from unskew.metrics.significance import holm, paired_test
 from unskew.metrics.user_bootstrap import SIGNIFICANT, UserInterval, excludes_zero, user_interval
+from unskew.report.words import COLLAPSED_MARK
+from unskew.study.collapsed import LearnedNothing, learned_nothing
 from unskew.study.shown import Shown
 
 Part = Literal["propensity", "method", "timing", "search", "users"]
@@ -107,9 +109,12 @@ class StudySummary:
     metrics: tuple[str, ...]
     caption: str
     notes: tuple[str, ...] = ()
+    collapsed: Mapping[Row, tuple[LearnedNothing, ...]] = field(default_factory=dict)
+    """Networks that learned nothing, of rows that have some."""
 
     def shown(self, digits: int = 4) -> Shown:
-        """As a table to read: on a terminal, in Markdown, LaTeX or HTML; what all rows share is left out."""
+        """As a table to read: on a terminal, in Markdown, LaTeX or HTML; what all rows share is left out.
+        Rows with a network that learned nothing are marked, and the caption says which."""
         names = [name for name in Row._fields if len({getattr(row, name) for row in self.rows}) > 1]
         names = names or ["method"]
         return Shown(
@@ -117,19 +122,38 @@ class StudySummary:
             columns=(*names, *self.metrics),
             rows=tuple(
                 (
-                    *(getattr(row, name) or "–" for name in names),
+                    *self._words(row, names),
                     *(_told(figures.get(metric), digits) for metric in self.metrics),
                 )
                 for row, figures in self.rows.items()
             ),
-            caption="; ".join((self.caption, *self.notes)),
+            caption="; ".join((self.caption, *self.notes, *self._footnote(names))),
             text_columns=len(names),
         )
+
+    def _words(self, row: Row, names: Sequence[str]) -> list[str]:
+        words = [getattr(row, name) or "–" for name in names]
+        return [*words[:-1], f"{words[-1]} {COLLAPSED_MARK}"] if row in self.collapsed else words
+
+    def _footnote(self, names: Sequence[str]) -> list[str]:
+        if not self.collapsed:
+            return []
+        told = (
+            f"{' '.join(filter(None, (getattr(row, name) for name in names)))} ({network})"
+            for row, networks in self.collapsed.items()
+            for network in networks
+        )
+        return [f"{COLLAPSED_MARK} a network learned nothing: {', '.join(told)}"]
 
     def to_dict(self) -> list[dict[str, Any]]:
         """One plain record per figure, for JSON."""
         return [
-            {**row._asdict(), "metric": metric, **vars(figure)}
+            {
+                **row._asdict(),
+                "metric": metric,
+                **vars(figure),
+                "collapsed": [each._asdict() for each in self.collapsed.get(row, ())],
+            }
             for row, figures in self.rows.items()
             for metric, figure in figures.items()
         ]
@@ -240,7 +264,14 @@ def summary(
         if part == "method":
             how += ", and 95 % interval of the difference over test users"
         caption += f"; * differs from {against_whom} at 5 % ({how})"
-    return StudySummary(title=title, rows=rows, metrics=chosen, caption=caption)
+    found_collapsed = {row: learned_nothing(by_metric) for row, by_metric in values.items()}
+    return StudySummary(
+        title=title,
+        rows=rows,
+        metrics=chosen,
+        caption=caption,
+        collapsed={row: networks for row, networks in found_collapsed.items() if networks},
+    )
 
 
 def seeds_of(table: pa.Table, part: Part) -> dict[Row, dict[str, dict[int, float]]]:
