@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn.metrics import roc_auc_score
 
 import unskew as us
 from unskew.cli import main
@@ -90,17 +91,64 @@ def test_the_report_says_that_propensities_are_known(done: Path) -> None:
     assert "miscalibrated" not in page
 
 
-def test_its_model_scores_new_pairs_and_compare_says_what_to_do(
-    done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_its_model_scores_new_pairs(done: Path, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("uid,item_id\nu1,3\nu2,4\n")
     assert main(["score", str(done), str(pairs), "-o", str(tmp_path / "out.parquet")]) == 0
     scored = pq.read_table(tmp_path / "out.parquet")["conversion"].to_numpy()
     assert ((scored > 0) & (scored < 1)).all()
-    capsys.readouterr()
-    assert main(["compare", str(done)]) == 2
-    assert "known probabilities of showing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("estimator", ["balanced", "snips", "ips"])
+def test_compare_weighs_the_held_out_rows_of_a_run_by_the_known_propensities(
+    done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], estimator: str
+) -> None:
+    figures = tmp_path / "figures.json"
+    assert main(["compare", str(done), "--estimator", estimator, "--json", str(figures)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "known probabilities of showing: they are used as they are" in said
+    assert "no model of them is refitted or balanced" in said
+    assert "unseen pairs" not in said
+    told = json.loads(figures.read_text())
+    assert told["estimator"] == ("ips" if estimator == "ips" else "snips")
+    assert (told["gamma"], told["balance"]) == (1.0, [])
+    table = pq.read_table(done / "propensities.parquet").to_pydict()
+    p = np.maximum(np.array(table["propensity"]), json.loads((done / "metrics.json").read_text())["p_min"])
+    r = np.array(table["conversion"], dtype=float)
+    for key, of in told["estimates"].items():
+        assert set(of) == {"nll", "auc"}
+        model = us.load_model(done, key, device="cpu")
+        log = us.Log.from_arrays(
+            user=table["uid"],
+            item=table["item_id"],
+            conversion=r,
+            users=model.users_,
+            items=model.items_,
+            space="impressions",
+            columns={"p": p},
+            known_propensity="p",
+        )
+        losses, ranks = [], []
+        for rows, q in zip(model.split_.rows(log, model.seeds_), model.predict_each(log), strict=True):
+            weight, loss = 1 / p[rows], -np.log(np.where(r[rows] == 1, q[rows], 1 - q[rows]))
+            losses.append(
+                (weight * loss).sum() / (len(rows) * ACTIONS if estimator == "ips" else weight.sum())
+            )
+            ranks.append(roc_auc_score(r[rows], q[rows], sample_weight=weight))
+        assert of["nll"]["value"] == pytest.approx(np.mean(losses), rel=1e-5)
+        assert of["auc"]["value"] == pytest.approx(np.mean(ranks), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("option", "told"), [(("--metric", "dcg@2"), "dcg@2"), (("--estimator", "dr"), "dr")]
+)
+def test_compare_refuses_what_needs_pairs_that_were_not_shown(
+    done: Path, capsys: pytest.CaptureFixture[str], option: tuple[str, str], told: str
+) -> None:
+    assert main(["compare", str(done), *option]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{told} needs pairs that were not shown" in said
+    assert "nll or auc, by snips or ips" in said
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,8 @@ def compare(
 
     console = plain_console()
     console.print(told.rich())
-    console.print(told.rich_balance())
+    if told.balance:
+        console.print(told.rich_balance())
     for verdict in told.verdicts():
         console.print(f"· {verdict}")
     for note in told.notes:

@@ -12,7 +12,14 @@ from unskew.metrics.clip import Clip
 from unskew.offpolicy.covariates import PREDICTION, Balance
 from unskew.offpolicy.differences import Difference, differences
 from unskew.offpolicy.estimates import DEFAULT_SLATE, Judged, OffPolicyEstimate, judge
-from unskew.offpolicy.inputs import DEFAULT_METRICS, Estimator, HeldOutRows
+from unskew.offpolicy.inputs import (
+    DEFAULT_METRICS,
+    SHOWN_METRICS,
+    Estimator,
+    HeldOutRows,
+    estimator_for,
+    metrics_of,
+)
 from unskew.offpolicy.words import balance_table, comparison_markdown, comparison_table, comparison_text
 
 if TYPE_CHECKING:
@@ -136,7 +143,7 @@ def compare(
         out the same rows. With ``held_out`` given, anything that :func:`off_policy_estimates` takes.
     metrics
         By default ``nll``, ``auc``, ``dcg@4`` and ``hits@4``, without ``nll`` if a model does not predict
-        rates.
+        rates, and without the last two on a log with known propensities, which lists no pairs to rank among.
     baseline
         Compare every model with this one instead of every pair.
     imputation
@@ -162,12 +169,14 @@ def compare(
         raise ParameterError(
             f"the baseline {baseline!r} is none of the models", remedy=f"use one of {', '.join(models)}"
         )
+    wanted = _metrics(models, log, metrics)
+    estimator = estimator_for(log, estimator, metrics_of(wanted))
     judged = judge(
         models,
         log,
         propensity=propensity,
         estimator=estimator,
-        metrics=_metrics(models, metrics),
+        metrics=wanted,
         held_out=held_out,
         imputation=imputation,
         p_min=p_min,
@@ -192,14 +201,15 @@ def compare(
         differences=differences(judged, pairs, level),
         gamma=judged.gamma,
         balance=judged.balance,
-        notes=_notes(judged, estimator),
+        notes=_notes(judged, estimator, log),
     )
 
 
-def _metrics(models: Mapping[str, Any], metrics: Sequence[str] | None) -> Sequence[str]:
+def _metrics(models: Mapping[str, Any], log: Log, metrics: Sequence[str] | None) -> Sequence[str]:
     scorers = [name for name, model in models.items() if not getattr(model, "predicts_rates", True)]
     if metrics is None:
-        return [name for name in DEFAULT_METRICS if name != "nll" or not scorers]
+        possible = DEFAULT_METRICS if log.known_propensity is None else SHOWN_METRICS
+        return [name for name in possible if name != "nll" or not scorers]
     if "nll" in metrics and scorers:
         raise ParameterError(
             f"{', '.join(scorers)} does not predict rates, so its nll says nothing",
@@ -208,20 +218,29 @@ def _metrics(models: Mapping[str, Any], metrics: Sequence[str] | None) -> Sequen
     return metrics
 
 
-def _notes(judged: Judged, estimator: Estimator) -> tuple[str, ...]:
+def _notes(judged: Judged, estimator: Estimator, log: Log) -> tuple[str, ...]:
     any_estimate = next(iter(next(iter(judged.estimates.values())).values()))
     notes = []
+    if log.known_propensity is not None:
+        notes.append(
+            "The propensities are known probabilities of showing: they are used as they are, and no model of"
+            f" them is refitted or balanced. Held-out rows stand for their {log.actions} actions each, as if"
+            " shown at random."
+        )
     if any_estimate.ess < FEW_EFFECTIVE_ROWS:
         notes.append(
             f"The weights leave an effective sample of {any_estimate.ess:.0f} of {any_estimate.rows:,}"
             " held-out clicks: intervals are rough. A larger p_min trades variance for bias."
         )
     if abs(any_estimate.weight_check - 1.0) > WEIGHT_CHECK_TOLERANCE:
+        population = "the unseen pairs" if log.known_propensity is None else "rows × actions"
         tail = "" if estimator == "snips" else "; snips does not mind their scale"
         notes.append(
-            f"The weights add up to {any_estimate.weight_check:.2f} times the unseen pairs instead of 1: the"
+            f"The weights add up to {any_estimate.weight_check:.2f} times {population} instead of 1: the"
             f" propensities are not honest on these clicks, or clipped{tail}."
         )
+    if log.known_propensity is not None:
+        return tuple(notes)
     worst = max(judged.balance, key=lambda each: abs(each.weighted))
     if abs(worst.weighted) > UNBALANCED:
         then = f"{worst.balanced:+.2f} once balanced" if estimator == "balanced" else "which they keep"

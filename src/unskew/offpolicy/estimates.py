@@ -23,6 +23,7 @@ from unskew.offpolicy.inputs import (
     Estimator,
     HeldOutRows,
     check_options,
+    estimator_for,
     metrics_of,
     scores_of,
     seeds_and_rows,
@@ -219,6 +220,7 @@ def judge(
     """Estimates of every model on the same rows, candidates, imputation and resamples."""
     check_options(estimator=estimator, slate=slate, resamples=resamples, level=level, gamma=gamma)
     wanted = metrics_of(metrics)
+    estimator = estimator_for(log, estimator, wanted)
     seeds, rows = seeds_and_rows(models, log, held_out)
     evidence = evidence_of(
         log,

@@ -136,6 +136,10 @@ def evidence_of(
     T was clicked and held out with chance s·p/(1 − (1 − s)·p), so w times the held-out pairs are the
     *unseen* pairs D∖T, on which a model cannot have memorised an answer. With s = 1 the weight is 1/p.
 
+    Of a log of shown rows with known propensities each row is an occasion of its own, with ``actions`` items
+    to choose from: the held-out rows stand for all that could have been shown on their occasions, w is 1/p,
+    and there are no candidates.
+
     Parameters
     ----------
     held_out
@@ -143,6 +147,8 @@ def evidence_of(
     propensity
         Of the clicked rows ``[seeds, |O|]``, clipped.
     """
+    if log.known_propensity is not None:
+        return _shown_rows(log, held_out, propensity, seeds=seeds, seed=seed)
     clicked = log.clicked
     people, user_of_row = _users(log)
     cell_of_row = log.cell if log.space == "matrix" else np.arange(len(log), dtype=np.int64)
@@ -157,9 +163,7 @@ def evidence_of(
         else np.bincount(user_of_row, minlength=len(people))
     )
     conversion = log.known_conversion().astype(np.float64)
-    group_of = np.arange(len(people))
-    if len(people) > MOST_GROUPS:
-        group_of = np.random.default_rng(stream(seed, "groups")).permutation(group_of) % MOST_GROUPS
+    group_of = _groups(len(people), seed)
     atoms = []
     for rows, p, number in zip(held_out, propensity, seeds, strict=True):
         held = np.searchsorted(clicked, rows)
@@ -189,6 +193,40 @@ def evidence_of(
             )
         )
     return Evidence(pairs=pairs, row=row, seeds=tuple(atoms), group_of=group_of, rows=held_out.shape[1])
+
+
+def _shown_rows(
+    log: Log, held_out: Integers, propensity: Floats, *, seeds: Sequence[int], seed: int
+) -> Evidence:
+    people, user = _users(log)
+    conversion, group_of = log.known_conversion().astype(np.float64), _groups(len(people), seed)
+    atoms = []
+    for rows, p, number in zip(held_out, propensity, seeds, strict=True):
+        of, nothing = user[rows], np.zeros(len(rows), dtype=np.int64)
+        atoms.append(
+            Atoms(
+                position=rows,
+                user=of,
+                group=group_of[of],
+                conversion=conversion[rows],
+                weight=1.0 / p[rows],
+                stands_for=nothing.astype(np.float64),
+                others=nothing,
+                tie_break=np.random.default_rng(stream(seed, "ties", number)).permutation(len(rows)),
+                size=np.bincount(of, minlength=len(people)) * (log.actions or 1),
+            )
+        )
+    return Evidence(
+        pairs=log, row=np.arange(len(log)), seeds=tuple(atoms), group_of=group_of, rows=held_out.shape[1]
+    )
+
+
+def _groups(users: int, seed: int) -> Integers:
+    """The group of each user; many users are dealt at random."""
+    group_of = np.arange(users)
+    if users > MOST_GROUPS:
+        group_of = np.random.default_rng(stream(seed, "groups")).permutation(group_of) % MOST_GROUPS
+    return group_of
 
 
 def _users(log: Log) -> tuple[Integers, Integers]:

@@ -22,6 +22,8 @@ HeldOutRows = Literal["validation", "all"] | NDArray[np.integer[Any]]
 
 DEFAULT_METRICS = ("nll", "auc", "dcg@4", "hits@4")
 """A loss, a pooled ranking and the paper's two ranking metrics at its middle cut-off."""
+SHOWN_METRICS = ("nll", "auc")
+"""Those of a log of shown rows with known propensities."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,24 @@ def metrics_of(names: Sequence[str]) -> tuple[Metric, ...]:
             f"metrics must be distinct names, not {names!r}", remedy=f"give for example {DEFAULT_METRICS}"
         )
     return tuple(Metric.of(name) for name in names)
+
+
+def estimator_for(log: Log, estimator: Estimator, metrics: Sequence[Metric]) -> Estimator:
+    """The estimator, as a log has it.
+
+    A log of shown rows with known propensities does not list what was not shown: there is nothing to balance
+    by, which leaves SNIPS of ``"balanced"``, nothing to impute for, and no candidates to rank among.
+    """
+    if log.known_propensity is None:
+        return estimator
+    ranking = [metric.name for metric in metrics if metric.ranks]
+    if ranking or estimator == "dr":
+        raise ParameterError(
+            f"{ranking[0] if ranking else 'dr'} needs pairs that were not shown, which a log with known"
+            " propensities does not list",
+            remedy="ask for nll or auc, by snips or ips",
+        )
+    return "snips" if estimator == "balanced" else estimator
 
 
 def check_options(*, estimator: str, slate: int, resamples: int, level: float, gamma: float | None) -> None:

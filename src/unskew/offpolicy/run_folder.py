@@ -26,7 +26,8 @@ def compare_run(
     """Compare the models of a run on the clicks that they held out.
 
     ``propensities.parquet`` is the training log with its calibrated propensities, out of fold and averaged
-    over seeds; which of its rows were held out is told by the models' seeds. The run's clip is used.
+    over seeds; which of its rows were held out is told by the models' seeds. The run's clip is used. Known
+    probabilities of showing (``run --known-propensity``) are used as they are.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ def compare_run(
     for name in models:
         if name not in known:
             raise ParameterError(f"this run has no model {name!r}", remedy=f"use one of {', '.join(known)}")
-    space, p_min = _told_by_metrics(saved)
+    space, p_min, actions = _told_by_metrics(saved)
     options = {"p_min": p_min, **options}
     chosen = {name: load_model(saved, name, device=device) for name in models or known}
     for name, model in chosen.items():
@@ -55,13 +56,13 @@ def compare_run(
                 remedy="run it again with this version",
             )
     try:
-        return compare(chosen, training_log(saved, space), propensity="propensity", **options)
+        return compare(chosen, training_log(saved, space, actions), propensity="propensity", **options)
     except DataError as error:
         raise DataError(error.problem, where=error.where or str(folder), remedy=error.remedy) from error
 
 
-def _told_by_metrics(saved: SavedFolder) -> tuple[Space, float]:
-    """The space of a run's log, and its clip."""
+def _told_by_metrics(saved: SavedFolder) -> tuple[Space, float, int | None]:
+    """The space of a run's log, its clip and, where its propensities are known, the actions of a row."""
     metrics = saved.json(METRICS)
     p_min = metrics.get("p_min") if isinstance(metrics, Mapping) else None
     if isinstance(p_min, bool) or not isinstance(p_min, int | float) or not 0.0 <= p_min <= 1.0:
@@ -70,17 +71,17 @@ def _told_by_metrics(saved: SavedFolder) -> tuple[Space, float]:
     space = data.get("space") if isinstance(data, Mapping) else None
     if space not in get_args(Space):
         raise saved.damaged(METRICS, f"data.space is {space!r}")
-    if data.get("known_propensity") is not None:
-        raise ParameterError(
-            "the propensities of this run are known probabilities of showing, which compare does not take",
-            remedy="test its models on rows that were shown at random: unskew run … --test FILE"
-            " --test-is random",
-        )
-    return cast(Space, space), float(p_min)
+    if data.get("known_propensity") is None:
+        return cast(Space, space), float(p_min), None
+    actions = data.get("actions")
+    if isinstance(actions, bool) or not isinstance(actions, int) or actions < 1:
+        raise saved.damaged(METRICS, f"data.actions is {actions!r}")
+    return cast(Space, space), float(p_min), actions
 
 
-def training_log(saved: SavedFolder, space: Space) -> Log:
-    """The log of a run, row by row as it was trained on, with the column ``propensity``."""
+def training_log(saved: SavedFolder, space: Space, actions: int | None = None) -> Log:
+    """The log of a run, row by row as it was trained on, with the column ``propensity``; with ``actions`` it
+    holds known probabilities of showing."""
     path = saved.folder / PROPENSITIES
     try:
         frame = frame_of(pq.read_table(path))
@@ -94,10 +95,12 @@ def training_log(saved: SavedFolder, space: Space) -> Log:
     return Log.from_arrays(
         user=column_of(frame, users.name),
         item=column_of(frame, items.name),
-        click=column_of(frame, "click"),
+        click=column_of(frame, "click") if actions is None else None,
         conversion=column_of(frame, "conversion"),
         space=space,
         users=users,
         items=items,
         columns={"propensity": column_of(frame, "propensity")},
+        known_propensity=None if actions is None else "propensity",
+        actions=actions,
     )

@@ -54,6 +54,8 @@ def weigh(log: Log, evidence: Evidence, prediction: Floats, estimator: Estimator
     known
         Whether the propensities are known, not estimated (Γ = 1).
     """
+    if log.known_propensity is not None:
+        return _of_shown_rows(evidence, estimator)
     kinds: tuple[list[Weighted], ...] = ([], [], [])
     balances: list[list[Balance]] = []
     for number, atoms in enumerate(evidence.seeds):
@@ -76,6 +78,15 @@ def weigh(log: Log, evidence: Evidence, prediction: Floats, estimator: Estimator
         kinds[2].append(even)
         balances.append(balance_of(measured, mended, weight, even.weight, stands_for))
     return Weighing(estimator, tuple(kinds[0]), tuple(kinds[1]), tuple(kinds[2]), _averaged(balances))
+
+
+def _of_shown_rows(evidence: Evidence, estimator: Estimator) -> Weighing:
+    """Weights of rows with known propensities: what was not shown is not listed, so nothing is balanced."""
+    plainly, by_size = [], []
+    for atoms in evidence.seeds:
+        plainly.append(plain(atoms.weight, atoms.group, evidence.groups))
+        by_size.append(normalised(atoms.weight, atoms.group, evidence.by_group(atoms.size)))
+    return Weighing(estimator, tuple(plainly), tuple(by_size), tuple(by_size), ())
 
 
 def _averaged(seeds: list[list[Balance]]) -> tuple[Balance, ...]:

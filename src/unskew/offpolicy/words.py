@@ -82,7 +82,8 @@ def comparison_text(comparison: Comparison) -> str:
 
     console = Console(file=io.StringIO(), width=TEXT_WIDTH, color_system=None, highlight=False)
     console.print(comparison_table(comparison))
-    console.print(balance_table(comparison))
+    if comparison.balance:
+        console.print(balance_table(comparison))
     assert isinstance(console.file, io.StringIO)
     lines = [*comparison.verdicts(), *(f"Note: {note}" for note in comparison.notes)]
     return console.file.getvalue() + "\n".join(lines)
@@ -96,7 +97,8 @@ def comparison_markdown(comparison: Comparison) -> str:
     notes = [f"- Note: {note}" for note in comparison.notes]
     parts = [
         f"{_title(comparison)}:",
-        *("", *estimates, "", f"{BALANCE_TITLE}:", "", *balance, ""),
+        *("", *estimates, ""),
+        *((f"{BALANCE_TITLE}:", "", *balance, "") if comparison.balance else ()),
         *verdicts,
         *notes,
     ]
