@@ -51,6 +51,8 @@ def page() -> str:
 def described(module: str, name: str) -> str:
     """The first sentence of a name's docstring; empty if it has none."""
     thing = getattr(import_module(module), name)
+    if inspect.ismodule(thing):  # A package that is called, such as unskew.run.
+        thing = type(thing).__call__
     is_code = inspect.isclass(thing) or inspect.isroutine(thing)
     text = _own_docstring(thing) if is_code else _said_below(module, name)
     first = " ".join(text.strip().split("\n\n")[0].split())

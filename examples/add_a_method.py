@@ -22,4 +22,4 @@ class DampedIPS(us.Debiaser):
 
 if __name__ == "__main__":
     run = us.RunConfig(method="damped-ips", backbone="mf", crossfit=2, propensity_epochs=5)
-    print({name: of["auc"]["mean"] for name, of in us.run_job(run).metrics["methods"].items()})
+    print({name: of["auc"]["mean"] for name, of in us.run(run).metrics["methods"].items()})

@@ -25,7 +25,9 @@ __all__ = sorted(_MODULE_OF)
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'unskew' has no attribute {name!r}")
-    return getattr(import_module(_MODULE_OF[name]), name)
+    found = getattr(import_module(_MODULE_OF[name]), name)
+    # ``run`` is the package too, which is callable, so that it is the same thing however it is reached.
+    return globals().get(name, found)
 
 
 def __dir__() -> list[str]:

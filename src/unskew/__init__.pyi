@@ -37,7 +37,8 @@ from unskew.registry import DATASETS as DATASETS
 from unskew.registry import METHODS as METHODS
 from unskew.registry import register as register
 from unskew.run.job import RunConfig as RunConfig
-from unskew.run.job import run_job as run_job
+from unskew.run.job import run as run
+from unskew.run.result import RunResult as RunResult
 
 __version__: str
 __all__: list[str]

@@ -11,8 +11,7 @@ from unskew.debias import make_method
 from unskew.errors import ParameterError
 from unskew.propensity import DualFocal, MCDropout
 from unskew.propensity.design import TRAIN
-from unskew.run.paper_protocol import PaperProtocol, switch_names
-from unskew.run.protocol import protocol_settings
+from unskew.reproduce.paper_protocol import Paper, PaperProtocol, switch_names
 
 PAPER = PaperProtocol()
 PUBLISHED = ("naive", "ips", "snips", "dr-jl", "mrdr")
@@ -23,13 +22,10 @@ def everything(switches: PaperProtocol, data: str = "coat") -> dict[str, object]
     propensity = switches.propensity(NeuMF(), us.Platt(), data=data).get_params()
     propensity = {name: repr(value) for name, value in propensity.items()}
     methods = {name: switches.method_options(name, data=data, density=0.08) for name in PUBLISHED}
-    settings = protocol_settings(
-        "paper", crossfit=5, propensity_epochs=None, p_min=0.01, data=data, switches=switches
-    )
     return {
         "propensity": propensity,
         "methods": methods,
-        "test": settings.test_protocol,
+        "test": Paper(data=data, switches=switches).test_protocol,
         "backbone": repr(switches.method_backbone(NeuMF())),
         "uncertainty": [repr(switches.uncertainty(name)) for name in ("mc-dropout", "dual-focal")],
     }

@@ -18,13 +18,12 @@ from unskew.reproduce import reproduction
 from unskew.reproduce.beside import beside, comparisons, summarised
 from unskew.reproduce.correlation import platt_path, rank_correlation, scaled, scaled_ece
 from unskew.reproduce.data_places import found_data
+from unskew.reproduce.paper_protocol import Paper, PaperProtocol
 from unskew.reproduce.presets import PAPER_SOURCES, PRESETS, SOURCES, chosen_presets
 from unskew.reproduce.reproduce import reproduce
 from unskew.reproduce.reproduced import ReproduceConfig
 from unskew.reproduce.results_page import skeleton, with_sections, write_page
 from unskew.reproduce.switches import chosen_on_test_table
-from unskew.run.paper_protocol import PaperProtocol
-from unskew.run.protocol import protocol_settings
 from unskew.study.cells import CellStore
 from unskew.study.table import Row, long_table, read_tables, summary
 
@@ -246,7 +245,7 @@ class TestEpochChosenOnTest:
     @pytest.fixture(scope="class")
     @classmethod
     def work(cls, tmp_path_factory):
-        settings = protocol_settings("paper", crossfit=None, propensity_epochs=2, p_min=0.01)
+        settings = Paper(propensity_epochs=2)
         store = CellStore(tmp_path_factory.mktemp("cells"))
         with store.opened():
             yield reproduction.Reproduction(
@@ -266,7 +265,7 @@ class TestEpochChosenOnTest:
         rows = {key: each.rows for key, each in work.estimated(["raw", "platt"]).items()}
         by_epoch = {key: [] for key in rows}
         for epochs in range(1, 13):
-            stopped = work.method(name, weighted=True).set_params(epochs=epochs)
+            stopped = work.method(name).set_params(epochs=epochs)
             models = stopped.fit_many(work.dataset.train, propensities=rows, seeds=[0, 1], device="cpu")
             for key, model in models.items():
                 by_epoch[key].append(us.evaluate(model, work.dataset.test)["auc"])
@@ -362,7 +361,7 @@ def test_the_command_is_one_line_and_code_2_where_it_cannot_be(capsys, tmp_path)
 
 @pytest.mark.coat
 def test_the_published_ece_of_raw_and_platt_comes_out_on_coat(coat_root, tmp_path):
-    settings = protocol_settings("paper", crossfit=None, propensity_epochs=None, p_min=0.01, data="coat")
+    settings = Paper()
     with CellStore(tmp_path).opened() as store:
         work = reproduction.Reproduction("coat", coat_root, settings, store, seeds=[0], device="cpu")
         found = work.estimated(["raw", "platt"])

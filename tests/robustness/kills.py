@@ -191,14 +191,14 @@ def verb(scenario: str, folder: Path) -> dict[str, int]:
         # What is trained is the same each time: once is enough.
         import unskew.run.job
 
-        train, trained = unskew.run.job.run_job, []
+        train, trained = unskew.run.job.run, []
 
         def train_once(*given: Any) -> Any:
             if not trained:
                 trained.append(train(*given))
             return trained[0]
 
-        unskew.run.job.run_job = train_once
+        unskew.run.job.run = train_once
     assert work() == 0
     new = content(place)
     old = {**new, "report.html": b"old"} if isinstance(new, dict) else b"old"

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
+from unskew.cli import main
 from unskew.errors import ParameterError, RunFolderError
 from unskew.evaluation import evaluate_users
 from unskew.propensity import InSampleWarning
-from unskew.run import folder as run_folder
-from unskew.run.folder import write_run
+from unskew.run import result as run_result
 
 SMALL = {"options": {"n_users": 60, "n_items": 40, "density": 0.15}, "backbone": "mf", "crossfit": 2}
 PROPENSITY = {
@@ -54,13 +54,41 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def result():
-    return us.run_job(us.RunConfig(**SMALL, seeds=2, seed=5))
+    return us.run(us.RunConfig(**SMALL, seeds=2, seed=5))
 
 
 @pytest.fixture
-def folder(result, tmp_path):
-    write_run(result, tmp_path / "run", report="<html></html>", overview="<svg/>", overwrite=False)
+def drawn(monkeypatch):
+    """No figures are drawn where they do not matter."""
+    monkeypatch.setattr("unskew.report.render_run_report", lambda **told: "<html></html>")
+    monkeypatch.setattr("unskew.report.overview_svg", lambda **told: "<svg/>")
+
+
+@pytest.fixture
+def folder(result, tmp_path, drawn):
+    result.save(tmp_path / "run")
     return tmp_path / "run"
+
+
+def test_python_gives_exactly_what_the_command_gives(tmp_path, capsys):
+    world = ["--option", "n_users=40", "--option", "n_items=30", "--option", "density=0.2"]
+    small = ["--backbone", "mf", "--crossfit", "2", "--seeds", "2", "--propensity-epochs", "3"]
+    assert main(["run", *world, *small, "--device", "cpu", "--out", str(tmp_path / "command")]) == 0
+    options = {"n_users": 40, "n_items": 30, "density": 0.2}
+    config = us.RunConfig(
+        options=options, backbone="mf", crossfit=2, seeds=2, propensity_epochs=3, device="cpu"
+    )
+    result = us.run(config)
+    result.save(tmp_path / "python")
+    ours, theirs = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+        for name in ("python", "command")
+    )
+    assert set(ours) == FILES
+    assert ours == theirs
+    assert ours["report.html"].decode() == result.report()
+    printed = capsys.readouterr().out
+    assert all(finding.short in printed for finding in result.findings)
 
 
 class TestMetrics:
@@ -166,16 +194,16 @@ class TestMetrics:
     def test_curves_sketches_and_weights_are_there_for_the_report(self, result):
         assert set(result.histories) == {"propensity", "naive", "ips_raw", "ips"}
         assert result.sketches["raw"].rows == result.dataset.train.population_size
-        assert len(result.clicked["calibrated"]) == result.dataset.train.n_clicks
+        assert result.rows["calibrated"].shape == (2, len(result.dataset.train))
 
 
 def test_a_run_can_be_repeated(result):
-    again = us.run_job(us.RunConfig(**SMALL, seeds=2, seed=5))
+    again = us.run(us.RunConfig(**SMALL, seeds=2, seed=5))
     assert again.metrics == result.metrics
 
 
 def test_the_paper_protocol_labels_every_choice_and_keeps_leaked_cells():
-    told = us.run_job(us.RunConfig(**SMALL, seeds=1, protocol="paper", propensity_epochs=2)).metrics
+    told = us.run(us.RunConfig(**SMALL, seeds=1, protocol="paper", propensity_epochs=2)).metrics
     assert told["protocol"] == "paper"
     assert all(label.startswith("paper protocol") for label in told["labels"])
     assert told["data"]["leaked_cells_dropped"] == 0 < told["data"]["leaked_cells_found"]
@@ -184,7 +212,7 @@ def test_the_paper_protocol_labels_every_choice_and_keeps_leaked_cells():
 
 
 def test_one_seed_has_no_deviation_and_is_not_compared():
-    told = us.run_job(us.RunConfig(**SMALL, seeds=1, propensity_epochs=1, method="naive")).metrics
+    told = us.run(us.RunConfig(**SMALL, seeds=1, propensity_epochs=1, method="naive")).metrics
     assert set(told["methods"]) == {"naive"}
     assert told["methods"]["naive"]["auc"]["std"] is None or np.isnan(told["methods"]["naive"]["auc"]["std"])
     assert told["comparison"] == {}
@@ -192,12 +220,12 @@ def test_one_seed_has_no_deviation_and_is_not_compared():
 
 def test_without_a_calibrator_raw_and_calibrated_are_the_same():
     options = {**SMALL, "seeds": 1, "calibrator": "none", "propensity_epochs": 1}
-    told = us.run_job(us.RunConfig(**options)).metrics["propensity"]
+    told = us.run(us.RunConfig(**options)).metrics["propensity"]
     assert told["raw"] == told["calibrated"]
 
 
 @pytest.mark.parametrize("space", ["matrix", "impressions"])
-def test_files_without_a_test_log_give_propensities_and_models(space, tmp_path):
+def test_files_without_a_test_log_give_propensities_and_models(space, tmp_path, drawn):
     random = np.random.default_rng(0)
     cells = random.permutation(30 * 20)[:400]
     click = (random.random(400) < 0.4).astype(int)
@@ -217,12 +245,12 @@ def test_files_without_a_test_log_give_propensities_and_models(space, tmp_path):
         seeds=1,
         propensity_epochs=2,
     )
-    result = us.run_job(config)
+    result = us.run(config)
     assert result.metrics["methods"] == {}
     assert "truth" not in result.metrics
     assert result.metrics["data"]["population"] == (600 if space == "matrix" else 400)
     assert set(result.models) == {"naive", "ips_raw", "ips"}
-    write_run(result, tmp_path / "run", report="", overview="<svg/>", overwrite=False)
+    result.save(tmp_path / "run")
     assert us.load_model(tmp_path / "run").predict(result.dataset.train) == pytest.approx(
         result.models["ips"].predict(result.dataset.train)
     )
@@ -295,13 +323,13 @@ class TestFolder:
 
     @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
     @pytest.mark.parametrize("broken", ["write_models", "write_propensity", "write_config", "write_json"])
-    def test_nothing_is_left_of_a_failure(self, result, tmp_path, monkeypatch, broken, error):
+    def test_nothing_is_left_of_a_failure(self, result, drawn, tmp_path, monkeypatch, broken, error):
         def fail(*arguments):
             raise error
 
-        monkeypatch.setattr(run_folder, broken, fail)
+        monkeypatch.setattr(run_result, broken, fail)
         with pytest.raises(type(error)):
-            write_run(result, tmp_path / "run", report="", overview="<svg/>", overwrite=False)
+            result.save(tmp_path / "run")
         assert not list(tmp_path.iterdir())
 
     def test_an_earlier_run_survives_the_failure_of_a_later_one(self, result, folder, monkeypatch):
@@ -309,35 +337,36 @@ class TestFolder:
             raise OSError("disk full")
 
         before = {path.name: path.read_bytes() for path in folder.iterdir()}
-        monkeypatch.setattr(run_folder, "write_json", fail)
+        monkeypatch.setattr(run_result, "write_json", fail)
         with pytest.raises(OSError, match="disk full"):
-            write_run(result, folder, report="new", overview="<svg/>", overwrite=True)
+            result.save(folder, overwrite=True)
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
         assert [path.name for path in folder.parent.iterdir()] == ["run"]
 
     def test_an_earlier_run_is_replaced_on_request_and_only_then(self, result, folder):
         with pytest.raises(RunFolderError, match=r"holds a run already.*--overwrite"):
-            write_run(result, folder, report="new", overview="<svg/>", overwrite=False)
+            result.save(folder)
+        (folder / "report.html").write_text("old")
         (folder / "notes.txt").write_text("a person's")
         with pytest.raises(RunFolderError, match=r"'notes.txt' which does not belong to it"):
-            write_run(result, folder, report="new", overview="<svg/>", overwrite=True)
+            result.save(folder, overwrite=True)
         (folder / "notes.txt").unlink()
-        write_run(result, folder, report="new", overview="<svg/>", overwrite=True)
-        assert (folder / "report.html").read_text() == "new"
+        result.save(folder, overwrite=True)
+        assert (folder / "report.html").read_text() == "<html></html>"
         assert {path.name for path in folder.iterdir()} == FILES
 
-    def test_a_folder_with_other_things_is_never_replaced(self, result, tmp_path):
+    def test_a_folder_with_other_things_is_never_replaced(self, result, drawn, tmp_path):
         (tmp_path / "thesis").mkdir()
         (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
         for overwrite in (False, True):
             with pytest.raises(RunFolderError, match="a folder with other things in it"):
-                write_run(result, tmp_path / "thesis", report="", overview="<svg/>", overwrite=overwrite)
+                result.save(tmp_path / "thesis", overwrite=overwrite)
         assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years of work"
 
 
 @pytest.mark.coat
 def test_coat_with_two_seeds_is_at_the_known_scale(coat_root):
-    told = us.run_job(us.RunConfig(data="coat", root=str(coat_root), seeds=2, crossfit=None, method="naive"))
+    told = us.run(us.RunConfig(data="coat", root=str(coat_root), seeds=2, crossfit=None, method="naive"))
     metrics = told.metrics
     assert metrics["data"]["leaked_cells_dropped"] == 366
     assert metrics["data"]["density"] == pytest.approx(0.08)
@@ -349,7 +378,7 @@ def test_coat_with_two_seeds_is_at_the_known_scale(coat_root):
 @pytest.mark.parametrize(("uncertainty", "spreads"), [("deep-ensemble", True), ("dual-focal", False)])
 def test_members_have_a_spread_by_propensity_and_a_single_network_has_none(uncertainty, spreads):
     config = us.RunConfig(**{**SMALL, "uncertainty": uncertainty}, seeds=1, propensity_epochs=2)
-    told = us.run_job(config).metrics["spread"]
+    told = us.run(config).metrics["spread"]
     assert (told is not None) == spreads
     if spreads:
         p = [group["propensity"] for group in told["curve"]]
@@ -363,8 +392,8 @@ def test_a_run_without_cross_fitting_tells_once_that_weights_are_in_sample(metho
     config = us.RunConfig(**{**SMALL, "method": method, "crossfit": None}, seeds=1, propensity_epochs=1)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        result = us.run_job(config)
-        us.run_job(dataclasses.replace(config, method="naive"))
-        us.run_job(dataclasses.replace(config, crossfit=2))
+        result = us.run(config)
+        us.run(dataclasses.replace(config, method="naive"))
+        us.run(dataclasses.replace(config, crossfit=2))
     assert [each.category for each in seen].count(InSampleWarning) == 1
     assert any("weights are in-sample" in label for label in result.metrics["labels"])

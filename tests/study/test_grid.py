@@ -39,16 +39,18 @@ def test_a_file_says_everything_in_short_or_in_full(tmp_path):
     grid = read_grid(path)
     assert grid.seed_list == (0, 1, 2)
     assert [each.label for each in grid.calibrators] == ["none", "platt", "isotonic"]
-    assert grid.propensities[1].make(grid.settings, grid.backbone).uncertainty.name == "mc-dropout"
+    assert (
+        grid.propensities[1].make(grid.protocol_for("coat"), grid.backbone).uncertainty.name == "mc-dropout"
+    )
     assert [each.is_trained for each in grid.propensities] == [True, True, False]
-    mrdr = grid.methods[2].make(grid.settings, grid.backbone, grid.p_min, 0.1)
+    mrdr = grid.methods[2].make(grid.protocol_for("coat"), grid.backbone, 0.1)
     assert mrdr.p_min == 0.05
     assert read_grid(path, seeds=4).seed_list == (0, 1, 2, 3)
 
 
 def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
     own, told = read_grid(SMALL), read_grid({**SMALL, "p_min": 0.2})
-    made = [g.methods[1].make(g.settings, g.backbone, g.p_min, 0.1).p_min for g in (own, told)]
+    made = [g.methods[1].make(g.protocol_for("synthetic"), g.backbone, 0.1).p_min for g in (own, told)]
     assert made == ["auto", 0.2]
 
 
@@ -215,9 +217,9 @@ def test_the_supplements_grid_has_720_combinations_and_draws_do_not_repeat():
 
 def test_the_paper_protocol_reaches_propensities_and_methods():
     grid = read_grid({**SMALL, "protocol": "paper"})
-    propensity = grid.propensities[0].make(grid.settings, grid.backbone)
+    propensity = grid.propensities[0].make(grid.protocol_for("coat"), grid.backbone)
     assert propensity.population == "sampled"
     assert propensity.patience is None
-    ips = grid.methods[1].make(grid.settings, grid.backbone, grid.p_min, 0.1)
+    ips = grid.methods[1].make(grid.protocol_for("coat"), grid.backbone, 0.1)
     assert ips.patience is None
     assert ips.p_min < 1e-6

@@ -157,12 +157,11 @@ def run(
     if test_is not in (None, "random", "logged"):
         raise ParameterError(f"--test-is must be random or logged, not {test_is!r}", remedy="give either")
 
+    import unskew as us
+    from unskew.cli.tables import print_run
     from unskew.progress import progress_bars
-    from unskew.report import overview_svg, render_run_report
-    from unskew.run.folder import write_run
-    from unskew.run.job import RunConfig, run_job
 
-    config = RunConfig(
+    config = us.RunConfig(
         data=name,
         root=root,
         options=options,
@@ -181,21 +180,9 @@ def run(
     with progress_bars() as progress, warnings.catch_warnings():
         # Networks that learned nothing are marked in the tables, the verdict and the report.
         warnings.simplefilter("ignore", CollapseWarning)
-        result = run_job(config, progress)
-    told = {**config.to_dict(), "p_min": result.metrics["p_min"]}
-    report = render_run_report(
-        metrics=result.metrics,
-        config=told,
-        sketches=result.sketches,
-        clicked=result.clicked,
-        histories=result.histories,
-    )
-    overview = overview_svg(metrics=result.metrics, sketches=result.sketches)
-    write_run(result, target, report=report, overview=overview, overwrite=overwrite, found=found)
+        result = us.run(config, progress)
+    result.save(target, overwrite=overwrite, found=found)
     if json is not None:
         write_json(json, result.metrics)
-    from unskew.cli.tables import print_run
-    from unskew.report.verdict import findings
-
-    print_run(result.metrics, findings(result.metrics, told, result.sketches))
+    print_run(result.metrics, result.findings)
     print(f"\nThe report: {plain(target / 'report.html')}")

@@ -14,6 +14,7 @@ from unskew.reproduce.correlation import (
     scaled,
     scaled_ece,
 )
+from unskew.reproduce.paper_protocol import Paper
 from unskew.reproduce.presets import NOISY, SOURCES, sources_of
 from unskew.reproduce.reproduction import Reproduction
 from unskew.study.shown import Shown
@@ -57,6 +58,7 @@ def ece_against_performance(work: Reproduction) -> CorrelationStudy:
 
 
 def _along_platt(work: Reproduction) -> CorrelationStudy:
+    assert isinstance(work.settings, Paper)
     key = NOISY.key if work.settings.switches.platt_dropout else "raw"
     start = work.estimated([key])[key]
     path = platt_path(start.sketch)

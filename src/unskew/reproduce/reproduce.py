@@ -12,28 +12,25 @@ from unskew.backbones import NeuMF
 from unskew.errors import RunFolderError
 from unskew.estimator import require
 from unskew.io.files import check_place
-from unskew.metrics.clip import Clip
 from unskew.progress import SILENT, Progress
 from unskew.reproduce.beside import beside, comparisons, summarised
 from unskew.reproduce.correlation_study import ece_against_performance
 from unskew.reproduce.data_places import found_data
 from unskew.reproduce.efficiency import show_efficiency, timings
+from unskew.reproduce.paper_protocol import Paper, PaperProtocol
 from unskew.reproduce.presets import SOURCES, Preset, chosen_presets, sources_of
 from unskew.reproduce.reproduced import ReproduceConfig, Reproduced
 from unskew.reproduce.reproduced_folder import facts_of, write_folder
 from unskew.reproduce.reproduction import OTHER_TEST, Reproduction
 from unskew.reproduce.reproduction_rows import method_rows, propensity_rows
 from unskew.reproduce.switches import chosen_on_test_table, switch_table
-from unskew.run.paper_protocol import PaperProtocol
-from unskew.run.protocol import ProtocolSettings, protocol_settings
+from unskew.run.protocol import Protocol
 from unskew.study.cells import LOCK, CellStore
 from unskew.study.engine import GRID
 from unskew.study.table import long_table
 
 CELLS = "cells"
 HONEST_FOLDS = 5
-HONEST_CLIP: Clip = "auto"
-"""The clip that figures of weights tell of; methods have their own."""
 
 
 def reproduce(config: ReproduceConfig, progress: Progress = SILENT) -> Reproduced:
@@ -45,7 +42,7 @@ def reproduce(config: ReproduceConfig, progress: Progress = SILENT) -> Reproduce
     require(config.seed >= 0, f"seed must be 0 or more, not {config.seed}", "give a seed from 0 on")
     store = CellStore(config.out / CELLS)
 
-    def work_with(chosen: ProtocolSettings) -> Reproduction:
+    def work_with(chosen: Protocol) -> Reproduction:
         return Reproduction(
             data,
             root,
@@ -71,6 +68,7 @@ def reproduce(config: ReproduceConfig, progress: Progress = SILENT) -> Reproduce
             elif preset.kind == "efficiency":
                 _add_efficiency(result, work, preset)
             elif preset.kind == "switches":
+                assert isinstance(settings, Paper)
                 switched = switch_table(
                     lambda switches: work_with(_settings(config, data, switches)), settings.switches, preset
                 )
@@ -92,15 +90,10 @@ def _check_folder(out: Path) -> None:
         raise RunFolderError(holds, where=str(out), remedy="choose another --out")
 
 
-def _settings(config: ReproduceConfig, data: str, switches: PaperProtocol) -> ProtocolSettings:
-    return protocol_settings(
-        config.protocol,
-        crossfit=HONEST_FOLDS,
-        propensity_epochs=config.propensity_epochs,
-        p_min=HONEST_CLIP,
-        data=data,
-        switches=switches,
-    )
+def _settings(config: ReproduceConfig, data: str, switches: PaperProtocol) -> Protocol:
+    if config.protocol == "paper":
+        return Paper(propensity_epochs=config.propensity_epochs, data=data, switches=switches)
+    return Protocol(crossfit=HONEST_FOLDS, propensity_epochs=config.propensity_epochs, data=data)
 
 
 def _rows(work: Reproduction, presets: Sequence[Preset]) -> Iterator[dict[str, Any]]:

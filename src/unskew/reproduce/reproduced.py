@@ -12,7 +12,7 @@ import pyarrow as pa
 from unskew.datasets import DATASETS
 from unskew.estimator import require
 from unskew.reproduce.beside import Comparison
-from unskew.run.paper_protocol import PaperProtocol
+from unskew.reproduce.paper_protocol import PaperProtocol
 from unskew.run.protocol import ProtocolName
 from unskew.seeds import require_count
 from unskew.study.shown import Shown

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from unskew.backbones import Backbone, NeuMF
 from unskew.calibration import make_calibrator
 from unskew.datasets import Dataset, load
-from unskew.debias import Debiaser, make_method
+from unskew.debias import Debiaser
 from unskew.evaluation import Evaluated, evaluate_users
 from unskew.log import Log
 from unskew.metrics import CalibrationSketch, ece
@@ -28,7 +28,7 @@ from unskew.propensity import MCDropout, Propensity, Uncertainty
 from unskew.propensity.diagnosis import propensity_figures
 from unskew.reproduce.chosen_on_test import SWITCH, chosen_on_test
 from unskew.reproduce.presets import ALONE, NOISY, SOURCES, Source
-from unskew.run.protocol import ProtocolName, ProtocolSettings
+from unskew.run.protocol import Protocol, ProtocolName
 from unskew.study.cells import Cell, CellStore, cell_key, dataset_hash, told
 
 MOST_CELLS = 1 << 21
@@ -70,7 +70,7 @@ class Reproduction:
         self,
         data: str,
         root: Path | None,
-        settings: ProtocolSettings,
+        settings: Protocol,
         store: CellStore,
         *,
         seeds: Sequence[int],
@@ -124,8 +124,7 @@ class Reproduction:
 
     def propensity(self, trained: str) -> Propensity:
         """An untrained propensity under the protocol, without a calibrator."""
-        propensity = self.settings.propensity(self.backbone, None)
-        return propensity.set_params(uncertainty=self.settings.uncertainty(trained))
+        return self.settings.propensity(self.backbone, uncertainty=trained)
 
     def _trained(self, trained: str) -> Propensity:
         propensity = self.propensity(trained)
@@ -155,12 +154,12 @@ class Reproduction:
             propensity=None if source.trained == "constant" else told(self.propensity(source.trained)),
             read=repr(self._reader(source)),
             seeds=self.seeds,
-            p_min=self.settings.p_min,
+            p_min=self.settings.clip,
         )
 
     def _keep(self, key: str, sketch: Path, propensity: Propensity) -> None:
         log = self.dataset.train
-        figures = propensity.diagnose(p_min=self.settings.p_min)["calibrated"]["per_seed"]
+        figures = propensity.diagnose(p_min=self.settings.clip)["calibrated"]["per_seed"]
         everywhere = log.space == "matrix" and log.population_size <= MOST_CELLS
         if self.settings.name == "paper" and everywhere:
             figures = {**figures, **self._over_all_of_d(propensity)}
@@ -195,7 +194,7 @@ class Reproduction:
                 size = min(MOST_CELLS, count - start)
                 sketch.update(np.full(size, log.density), np.full(size, outcome))
         figures = propensity_figures(
-            sketch, rows[0, log.clicked], p_min=self.settings.p_min, population_size=log.population_size
+            sketch, rows[0, log.clicked], p_min=self.settings.clip, population_size=log.population_size
         )
         each = {name: [float(value)] * len(self.seeds) for name, value in vars(figures).items()}
         self._write(key, sketch_path, each, rows, sketch)
@@ -211,16 +210,10 @@ class Reproduction:
         sketch.save(path)
         self.store.write(key, {"figures": {n: list(v) for n, v in figures.items()}}, {"rows": rows})
 
-    def method(self, name: str, weighted: bool) -> Debiaser:
-        """An untrained method under the protocol, with given propensities or without."""
-        options = self.settings.method_options(
-            weighted=weighted, method=name, density=self.dataset.train.density
-        )
-        if self.settings.name == "honest":
-            # Each method has a clip of its own, which the protocol leaves to it.
-            options.pop("p_min", None)
-        backbone = self.settings.method_backbone(self.backbone)
-        return make_method(name, backbone=backbone, **{**options, **self.method_params})
+    def method(self, name: str) -> Debiaser:
+        """An untrained method under the protocol."""
+        made = self.settings.method(name, self.backbone, self.dataset.train.density)
+        return made.set_params(**self.method_params)
 
     def scores(
         self, name: str, keys: Sequence[str], *, epoch_chosen_on_test: bool = False
@@ -276,7 +269,7 @@ class Reproduction:
         return cell_key(
             f"reproduced method, {SWITCH}" if on_test else "reproduced method",
             data=self._data_hash,
-            method=told(self.method(name, weighted=rows is not None)),
+            method=told(self.method(name)),
             seeds=self.seeds,
             rows=None if rows is None else cell_key("rows", values=rows.tobytes().hex()),
         )
@@ -288,19 +281,19 @@ class Reproduction:
             "seeds": self.seeds,
             "device": self.device,
             "progress": self.progress,
-            "validation": self.dataset.validation if self.settings.name == "honest" else None,
+            "validation": self.settings.validation(self.dataset),
         }
         log = self.dataset.train
 
-        def made(weighted: bool) -> Debiaser:
-            method = self.method(name, weighted=weighted)
+        def made() -> Debiaser:
+            method = self.method(name)
             return chosen_on_test(method, log, self._test) if on_test else method
 
         with_rows = {key: rows for key, rows in given.items() if rows is not None}
         if with_rows:
-            yield from made(True).fit_many(log, propensities=with_rows, **fit).items()
+            yield from made().fit_many(log, propensities=with_rows, **fit).items()
         if ALONE in given:
-            yield ALONE, made(False).fit(log, **fit)
+            yield ALONE, made().fit(log, **fit)
 
     @property
     def _test(self) -> Log:

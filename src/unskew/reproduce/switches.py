@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.reproduce.chosen_on_test import SWITCH
+from unskew.reproduce.paper_protocol import PaperProtocol
 from unskew.reproduce.presets import PAPER_NAMES, SOURCES, Preset
 from unskew.reproduce.published import published_row
 from unskew.reproduce.reproduction import Reproduction
-from unskew.run.paper_protocol import PaperProtocol
 from unskew.study.shown import Shown
 
 PROPENSITY_SWITCHES = (

@@ -1,1 +1,27 @@
-"""The main job: from a log to a result, a folder and a report; and scores from that folder."""
+"""The main job, from a log to a result, a folder and a report; ``unskew.run(config)`` calls the package.
+
+The module is callable, so that ``unskew.run`` is the function and ``unskew.run.job`` still a module.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from unskew.progress import Progress
+    from unskew.run.job import RunConfig
+    from unskew.run.result import RunResult
+
+
+class _Run(ModuleType):
+    def __call__(self, config: RunConfig, progress: Progress | None = None) -> RunResult:
+        """Train, calibrate, debias and evaluate; ``save`` of the result writes the run folder."""
+        from unskew.progress import SILENT
+        from unskew.run.job import run
+
+        return run(config, progress or SILENT)
+
+
+sys.modules[__name__].__class__ = _Run

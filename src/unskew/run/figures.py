@@ -79,11 +79,11 @@ def collapsed_counts(trained: Mapping[str, Any]) -> dict[str, list[dict[str, Any
     }
 
 
-def spread_figures(propensity: Propensity, log: Log) -> dict[str, Any] | None:
-    """How far members or passes disagree on the raw propensities of the log's rows."""
+def spread_figures(propensity: Propensity, log: Log, score: NDArray[np.float64]) -> dict[str, Any] | None:
+    """How far members or passes disagree on the raw propensities ``score`` of the log's rows."""
     if propensity.uncertainty is None:
         return None
-    spread, score = propensity.predict_spread_each(log), propensity.predict_each(log, calibrated=False)
+    spread = propensity.predict_spread_each(log)
     if not spread.any():
         return None
     shares = np.quantile(spread, (0.5, 0.9))

@@ -8,20 +8,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from unskew.audit.actions import Moments, judged_actions
 from unskew.backbones import make_backbone
 from unskew.calibration import make_calibrator
 from unskew.datasets import Dataset, load
-from unskew.debias import METHODS, Debiaser, make_method
+from unskew.debias import METHODS, Debiaser
 from unskew.debias.core.given import require_shown_alone
 from unskew.estimator import require
-from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip, require_clip, resolve_clip
 from unskew.progress import SILENT, Progress
-from unskew.propensity import InSampleWarning, Propensity, make_uncertainty
+from unskew.propensity import InSampleWarning, make_uncertainty
 from unskew.propensity.design import MOST_FOLDS
 from unskew.propensity.in_sample import warn_if_in_sample
 from unskew.run.figures import (
@@ -34,7 +30,9 @@ from unskew.run.figures import (
     spread_figures,
     truth_figures,
 )
-from unskew.run.protocol import ProtocolName, ProtocolSettings, protocol_settings
+from unskew.run.protocol import PROTOCOLS, Protocol, ProtocolName, protocol_named
+from unskew.run.result import RunResult
+from unskew.run.training import read_off, train_methods
 from unskew.seeds import require_count
 
 MOST_EPOCHS = 100_000
@@ -91,7 +89,7 @@ class RunConfig:
         )
         require_clip(self.p_min)
         require(
-            self.protocol in ("honest", "paper"),
+            self.protocol in PROTOCOLS,
             f"protocol must be 'honest' or 'paper', not {self.protocol!r}",
             "give one of these",
         )
@@ -100,116 +98,107 @@ class RunConfig:
         make_uncertainty(self.uncertainty)
         METHODS.require(self.method)
 
+    @property
+    def seed_list(self) -> range:
+        """The seeds."""
+        return range(self.seed, self.seed + self.seeds)
+
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
         return {**asdict(self), "options": dict(self.options)}
 
 
-@dataclass(frozen=True)
-class RunResult:
-    """What a run found; :mod:`unskew.run.folder` writes it, :mod:`unskew.report` draws it."""
+def run(config: RunConfig, progress: Progress = SILENT) -> RunResult:
+    """Train, calibrate, debias and evaluate; ``save`` of the result writes the run folder.
 
-    config: RunConfig
-    dataset: Dataset
-    propensity: Propensity | None
-    """None where the propensities of the log are known."""
-    models: Mapping[str, Debiaser]
-    metrics: Mapping[str, Any]
-    sketches: Mapping[str, CalibrationSketch]
-    """Held-out scores against clicks of the first seed, ``"raw"`` and ``"calibrated"``."""
-    clicked: Mapping[str, NDArray[np.float64]]
-    """Unclipped propensities of the clicked rows, first seed."""
-
-    @property
-    def main(self) -> str:
-        """The key of the model that the run is about."""
-        return self.config.method if self.config.method in self.models else f"{self.config.method}_known"
-
-    @property
-    def histories(self) -> dict[str, dict[str, Any]]:
-        """Learning curves by name."""
-        return {
-            **({} if self.propensity is None else {"propensity": self.propensity.history_.to_dict()}),
-            **{key: model.history_.to_dict() for key, model in self.models.items()},
-        }
-
-
-def run_job(config: RunConfig, progress: Progress = SILENT) -> RunResult:
-    """Train, calibrate, debias and evaluate."""
+    Examples
+    --------
+    >>> import unskew as us
+    >>> small = {"n_users": 40, "n_items": 30, "density": 0.2}
+    >>> result = us.run(us.RunConfig(options=small, backbone="mf", seeds=1, crossfit=2, propensity_epochs=1))
+    >>> list(result.models), result.main
+    (['naive', 'ips_raw', 'ips'], 'ips')
+    """
     root = None if config.root is None else Path(config.root)
     dataset = load(config.data, root, protocol=config.protocol, **config.options)
-    log = dataset.train
-    log.known_conversion()
-    if log.known_propensity is not None:
-        require(
-            config.protocol == "honest",
-            "a log with known propensities goes with the honest protocol",
-            "leave --protocol out",
-        )
-        require_shown_alone(METHODS[config.method]())
-    settings = protocol_settings(
+    dataset.train.known_conversion()
+    protocol = protocol_named(
         config.protocol,
         crossfit=config.crossfit,
         propensity_epochs=config.propensity_epochs,
         p_min=config.p_min,
         data=config.data,
     )
-    if log.known_propensity is not None:
-        return _run_with_known(config, settings, dataset, log.known_propensity, progress)
-    seeds = range(config.seed, config.seed + config.seeds)
+    if dataset.train.known_propensity is not None:
+        return _run_with_known(config, protocol, dataset, progress)
+    return _run_with_trained(config, protocol, dataset, progress)
+
+
+def _run_with_trained(
+    config: RunConfig, protocol: Protocol, dataset: Dataset, progress: Progress
+) -> RunResult:
+    log = dataset.train
     calibrator = None if config.calibrator == "none" else make_calibrator(config.calibrator)
-    propensity = settings.propensity(make_backbone(config.backbone), calibrator)
-    propensity.set_params(uncertainty=settings.uncertainty(config.uncertainty))
-    propensity.fit(log, seeds=seeds, device=config.device, progress=progress)
-    each = {
-        kind: propensity.predict_each(log, calibrated=kind == "calibrated") for kind in ("raw", "calibrated")
+    propensity = protocol.propensity(make_backbone(config.backbone), calibrator, config.uncertainty)
+    propensity.fit(log, seeds=config.seed_list, device=config.device, progress=progress)
+    found = {
+        kind: read_off(propensity, log, protocol.clip, calibrated=kind == "calibrated")
+        for kind in ("raw", "calibrated")
     }
-    if settings.name == "honest" and config.method != BASELINE:
+    if protocol.name == "honest" and config.method != BASELINE:
         warn_if_in_sample(propensity, log)
+    given: dict[str, Any] = {kind: each.rows for kind, each in found.items()}
+    if METHODS[config.method].needs_propensity_everywhere:
+        given = {"raw": propensity.reread(calibrator=None), "calibrated": propensity}
+    wanted: dict[str, tuple[str, Any]] = {BASELINE: (BASELINE, None)}
+    if config.method != BASELINE:
+        wanted[f"{config.method}_raw"] = config.method, given["raw"]
+        wanted[config.method] = config.method, given["calibrated"]
     with warnings.catch_warnings():
         # Told once, above; the paper's protocol is in-sample on purpose, and says so in its labels.
         warnings.simplefilter("ignore", InSampleWarning)
-        models = _fit_models(config, settings, dataset, propensity, each, progress)
-    figures = propensity.diagnose(p_min=settings.p_min)
+        models = _trained(config, protocol, dataset, wanted, progress)
     metrics: dict[str, Any] = {
         "data": data_facts(dataset),
-        "propensity": figures,
-        "spread": spread_figures(propensity, log),
+        "propensity": {kind: each.figures for kind, each in found.items()},
+        "spread": spread_figures(propensity, log, found["raw"].rows),
         "methods": {},
         "collapsed": collapsed_counts({"propensity": propensity, **models}),
-        "protocol": settings.name,
-        "p_min": figures["calibrated"]["p_min"],
-        "labels": [label for label in settings.labels if dataset.test is not None or "test" not in label],
+        "protocol": protocol.name,
+        "p_min": found["calibrated"].figures["p_min"],
+        "labels": [label for label in protocol.labels if dataset.test is not None or "test" not in label],
     }
     if dataset.test is not None:
         metrics |= metrics_on_test(models, dataset)
     if dataset.truth is not None:
-        metrics["truth"] = truth_figures(dataset, propensity, settings.p_min)
+        metrics["truth"] = truth_figures(dataset, propensity, protocol.clip)
     return RunResult(
         config=config,
         dataset=dataset,
         propensity=propensity,
         models=models,
         metrics=metrics,
-        sketches={
-            kind: propensity.held_out_sketches(calibrated=kind == "calibrated")[0]
-            for kind in ("raw", "calibrated")
-        },
-        clicked={kind: lines[0, log.clicked] for kind, lines in each.items()},
+        sketches={kind: each.sketch for kind, each in found.items()},
+        rows={kind: each.rows for kind, each in found.items()},
     )
 
 
-def _run_with_known(
-    config: RunConfig, settings: ProtocolSettings, dataset: Dataset, column: str, progress: Progress
-) -> RunResult:
+def _run_with_known(config: RunConfig, protocol: Protocol, dataset: Dataset, progress: Progress) -> RunResult:
     """The run of a log with known propensities: they are audited, and neither trained nor calibrated."""
+    require(
+        config.protocol == "honest",
+        "a log with known propensities goes with the honest protocol",
+        "leave --protocol out",
+    )
+    require_shown_alone(METHODS[config.method]())
     log = dataset.train
+    column = str(log.known_propensity)
     p = log.columns[column]
-    wanted = {BASELINE: BASELINE}
+    wanted: dict[str, tuple[str, Any]] = {BASELINE: (BASELINE, None)}
     if config.method != BASELINE:
-        wanted[f"{config.method}_known"] = config.method
-    models = {key: _fit_model(config, settings, dataset, key, name, progress) for key, name in wanted.items()}
-    clip = resolve_clip(settings.p_min, propensity=p)
+        wanted[f"{config.method}_known"] = config.method, None
+    models = _trained(config, protocol, dataset, wanted, progress)
+    clip = resolve_clip(protocol.clip, propensity=p)
     metrics: dict[str, Any] = {
         "data": data_facts(dataset),
         "propensity": {"known": known_figures(log, p, clip)},
@@ -219,7 +208,7 @@ def _run_with_known(
         "spread": None,
         "methods": {},
         "collapsed": collapsed_counts(models),
-        "protocol": settings.name,
+        "protocol": protocol.name,
         "p_min": clip,
         "labels": known_labels(column, clip, tested=dataset.test is not None),
     }
@@ -232,55 +221,29 @@ def _run_with_known(
         models=models,
         metrics=metrics,
         sketches={},
-        clicked={"known": p},
+        rows={"known": p[None]},
     )
 
 
-def _fit_models(
+def _trained(
     config: RunConfig,
-    settings: ProtocolSettings,
+    protocol: Protocol,
     dataset: Dataset,
-    propensity: Propensity,
-    each: Mapping[str, NDArray[np.float64]],
+    wanted: Mapping[str, tuple[str, Any]],
     progress: Progress,
 ) -> dict[str, Debiaser]:
-    wanted: dict[str, tuple[str, str | None]] = {BASELINE: (BASELINE, None)}
-    if config.method != BASELINE:
-        wanted[f"{config.method}_raw"] = (config.method, "raw")
-        wanted[config.method] = (config.method, "calibrated")
-    models = {}
-    for key, (name, kind) in wanted.items():
-        everywhere = METHODS[name].needs_propensity_everywhere
-        given = None if kind is None else propensity if everywhere else each[kind]
-        models[key] = _fit_model(
-            config, settings, dataset, key, name, progress, given=given, calibrated=kind != "raw"
+    """A model for each key: a method by name, and its propensities."""
+    models: dict[str, Debiaser] = {}
+    for key, (name, propensity) in wanted.items():
+        method = protocol.method(name, make_backbone(config.backbone), dataset.train.density)
+        models |= train_methods(
+            method,
+            dataset,
+            {key: propensity},
+            validation=protocol.validation(dataset),
+            seeds=config.seed_list,
+            device=config.device,
+            progress=progress,
+            label=key.replace("_", " "),
         )
     return models
-
-
-def _fit_model(
-    config: RunConfig,
-    settings: ProtocolSettings,
-    dataset: Dataset,
-    key: str,
-    name: str,
-    progress: Progress,
-    *,
-    given: Any = None,
-    calibrated: bool = True,
-) -> Debiaser:
-    model = make_method(
-        name,
-        backbone=settings.method_backbone(make_backbone(config.backbone)),
-        **settings.method_options(weighted=name != BASELINE, method=name, density=dataset.train.density),
-    )
-    return model.fit(
-        dataset.train,
-        propensity=given,
-        calibrated=calibrated,
-        seeds=range(config.seed, config.seed + config.seeds),
-        validation=dataset.validation,
-        device=config.device,
-        progress=progress,
-        label=key.replace("_", " "),
-    )

@@ -1,120 +1,114 @@
-"""The two protocols, never mixed: what each sets, and the label every number of it carries."""
+"""What a protocol decides for a run, and the label every number of it carries; here the honest one.
+
+Others live above this package and are known by name (:data:`PROTOCOLS`); the two are never mixed.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, ClassVar, Literal, cast
 
 from unskew.backbones import Backbone
 from unskew.calibration import Calibrator
+from unskew.datasets import Dataset
+from unskew.debias import Debiaser, make_method
+from unskew.log import Log
 from unskew.metrics.clip import Clip
 from unskew.propensity import Propensity, Uncertainty, make_uncertainty
-from unskew.run.paper_protocol import NO_CLIP, PaperProtocol
 
 ProtocolName = Literal["honest", "paper"]
 
+PROTOCOLS = {
+    "honest": "unskew.run.protocol:Protocol",
+    "paper": "unskew.reproduce.paper_protocol:Paper",
+}
+"""Where the class of each protocol is; loaded when it is asked for."""
+
 
 @dataclass(frozen=True)
-class ProtocolSettings:
-    """What a protocol decides for a run."""
+class Protocol:
+    """The honest protocol; subclasses override what they do otherwise.
 
-    name: ProtocolName
-    crossfit: int | None
-    propensity_epochs: int | None
-    p_min: Clip
-    labels: tuple[str, ...]
+    Parameters
+    ----------
+    crossfit
+        Folds of the propensity; None for a single split.
+    propensity_epochs
+        Train the propensity for exactly so many epochs instead of stopping early.
+    p_min
+        The clip of every method and of the figures of weights; None leaves each method its own.
+    data
+        The dataset's name: the published code trains longer on Coat than on larger ones.
+    """
+
+    name: ClassVar[ProtocolName] = "honest"
+
+    crossfit: int | None = 5
+    propensity_epochs: int | None = None
+    p_min: Clip | None = None
     data: str = "coat"
-    """The dataset's name: the published code trains longer on Coat than on larger ones."""
-    switches: PaperProtocol = field(default_factory=PaperProtocol)
-    """Of the paper protocol."""
+
+    @property
+    def clip(self) -> Clip:
+        """The clip that figures of weights tell of."""
+        return "auto" if self.p_min is None else self.p_min
 
     @property
     def test_protocol(self) -> ProtocolName:
         """The protocol by which the test set is read."""
-        return "paper" if self.name == "paper" and self.switches.test_as_shipped else "honest"
+        return self.name
 
-    def propensity(self, backbone: Backbone, calibrator: Calibrator | None) -> Propensity:
-        """The propensity estimator under this protocol."""
-        if self.name == "paper":
-            return self.switches.propensity(
-                backbone, calibrator, data=self.data, epochs=self.propensity_epochs
-            )
-        propensity = Propensity(backbone=backbone, calibrator=calibrator, crossfit=self.crossfit)
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What was done, a line each."""
+        folds = "one 80/10/10 split; weights are in-sample"
+        if self.crossfit:
+            folds = f"{self.crossfit}-fold cross-fitted"
+        stopping = "propensity stopped early on held-out likelihood"
         if self.propensity_epochs is not None:
-            propensity.set_params(epochs=self.propensity_epochs, patience=None)
-        return propensity
-
-    def uncertainty(self, name: str) -> Uncertainty | None:
-        """An uncertainty method under this protocol."""
-        return self.switches.uncertainty(name) if self.name == "paper" else make_uncertainty(name)
-
-    def method_backbone(self, backbone: Backbone) -> Backbone:
-        """The backbone of a conversion model under this protocol."""
-        return self.switches.method_backbone(backbone) if self.name == "paper" else backbone
-
-    def method_options(
-        self, *, weighted: bool, method: str | None = None, density: float = 1.0
-    ) -> dict[str, Any]:
-        """Parameters of a debiaser under this protocol.
-
-        Parameters
-        ----------
-        weighted
-            Whether it has propensities.
-        method
-            Its name; None is IPS, or naive.
-        density
-            |O| / |D| of the log.
-        """
-        if self.name == "honest":
-            return {"p_min": self.p_min}
-        name = method or ("ips" if weighted else "naive")
-        return self.switches.method_options(name, data=self.data, density=density)
-
-
-def protocol_settings(
-    name: ProtocolName,
-    *,
-    crossfit: int | None,
-    propensity_epochs: int | None,
-    p_min: Clip,
-    data: str = "coat",
-    switches: PaperProtocol | None = None,
-) -> ProtocolSettings:
-    """The settings of a protocol; ``paper`` overrides cross-fitting and clipping."""
-    switches = switches or PaperProtocol()
-    if name == "paper":
-        return ProtocolSettings(
-            name=name,
-            crossfit=None,
-            propensity_epochs=propensity_epochs,
-            p_min=NO_CLIP if switches.no_clip else p_min,
-            labels=switches.labels(),
-            data=data,
-            switches=switches,
-        )
-    folds = f"{crossfit}-fold cross-fitted" if crossfit else "one 80/10/10 split; weights are in-sample"
-    stopping = (
-        "propensity stopped early on held-out likelihood"
-        if propensity_epochs is None
-        else f"propensity trained for {propensity_epochs} epochs without early stopping, as published"
-        " code does: expect overconfident raw scores"
-    )
-    return ProtocolSettings(
-        name=name,
-        crossfit=crossfit,
-        propensity_epochs=propensity_epochs,
-        p_min=p_min,
-        labels=(
+            stopping = (
+                f"propensity trained for {self.propensity_epochs} epochs without early stopping, as published"
+                " code does: expect overconfident raw scores"
+            )
+        clipping = "at each method's own p_min; figures of weights at the clip of least error"
+        if self.p_min is not None:
+            least = self.p_min == "auto"
+            clipping = "where their estimated error is least" if least else f"at p = {self.p_min:g}"
+        return (
             "propensities over all of D at the true base rate",
             stopping,
             f"model and calibrator held out: {folds}",
-            "weights clipped where their estimated error is least"
-            if p_min == "auto"
-            else f"weights clipped at p = {p_min:g}",
+            f"weights clipped {clipping}",
             "epoch chosen on a validation split of the clicks",
             "the test set is touched once",
             "test pairs that were clicked in training are dropped",
-        ),
-        data=data,
-    )
+        )
+
+    def propensity(
+        self, backbone: Backbone, calibrator: Calibrator | None = None, uncertainty: str = "none"
+    ) -> Propensity:
+        """The propensity estimator, untrained."""
+        propensity = Propensity(backbone=backbone, calibrator=calibrator, crossfit=self.crossfit)
+        if self.propensity_epochs is not None:
+            propensity.set_params(epochs=self.propensity_epochs, patience=None)
+        return propensity.set_params(uncertainty=self.uncertainty(uncertainty))
+
+    def uncertainty(self, name: str) -> Uncertainty | None:
+        """An uncertainty method; None for ``"none"``."""
+        return make_uncertainty(name)
+
+    def method(self, name: str, backbone: Backbone, density: float) -> Debiaser:
+        """A debiaser, untrained, for a log with ``density`` = |O| / |D|."""
+        options: dict[str, Any] = {} if self.p_min is None else {"p_min": self.p_min}
+        return make_method(name, backbone=backbone, **options)
+
+    def validation(self, data: Dataset) -> Log | None:
+        """The log on which the epoch is chosen; None takes a share of the clicks, if any."""
+        return data.validation
+
+
+def protocol_named(name: ProtocolName, **settings: Any) -> Protocol:
+    """A protocol by its name, with its settings."""
+    module, _, kind = PROTOCOLS[name].partition(":")
+    return cast("Protocol", getattr(import_module(module), kind)(**settings))

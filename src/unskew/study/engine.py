@@ -105,10 +105,10 @@ class Engine:
     def check(self) -> None:
         """Refuse parameters that could not be run, each value of a search included; writes nothing."""
         for data in self.data:
-            settings = self.grid.settings_for(data.entry.name)
+            protocol = self.grid.protocol_for(data.entry.name)
             for given in self.grid.propensities:
                 if given.is_trained:
-                    kept.check(given.make(settings, self.grid.backbone))
+                    kept.check(given.make(protocol, self.grid.backbone))
                 else:
                     kept.check_given(given.key, data.dataset)
             for entry in self.grid.methods:
@@ -134,7 +134,7 @@ class Engine:
                 yield self._given_task(data, entry)
 
     def _given_task(self, data: StudyData, entry: PropensityEntry) -> Task:
-        clip, seeds = self.grid.clip, len(self.seeds)
+        clip, seeds = self.grid.protocol_for(data.entry.name).clip, len(self.seeds)
         key = cell_key("given", data=data.hash, name=entry.key, seeds=seeds, p_min=clip)
         data.given.append(Given(entry.key, "none", tuple(self.seeds), key, key, ""))
 
@@ -144,8 +144,8 @@ class Engine:
         return Task(key, entry.key, 1, run)
 
     def _trained_tasks(self, data: StudyData, entry: PropensityEntry) -> Iterator[Task]:
-        log, store, clip = data.dataset.train, self.store, self.grid.clip
-        propensity = entry.make(self.grid.settings_for(data.entry.name), self.grid.backbone)
+        log, store, protocol = data.dataset.train, self.store, self.grid.protocol_for(data.entry.name)
+        clip, propensity = protocol.clip, entry.make(protocol, self.grid.backbone)
         raw_key = cell_key(
             "propensity",
             data=data.hash,
@@ -195,8 +195,8 @@ class Engine:
     def _method(
         self, data: StudyData, entry: MethodEntry, params: Mapping[str, Any] | None = None
     ) -> Debiaser:
-        settings = self.grid.settings_for(data.entry.name)
-        method = entry.make(settings, self.grid.backbone, self.grid.p_min, data.dataset.train.density)
+        protocol = self.grid.protocol_for(data.entry.name)
+        method = entry.make(protocol, self.grid.backbone, data.dataset.train.density)
         return method.set_params(**(params or {}))
 
     def _stacks(

@@ -9,7 +9,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, ValidationError, model_validator
 
@@ -17,7 +17,7 @@ from unskew.debias import METHODS, make_method
 from unskew.errors import ParameterError
 from unskew.evaluation import CUTOFFS
 from unskew.metrics.clip import Clip, require_clip
-from unskew.run.protocol import ProtocolSettings, protocol_settings
+from unskew.run.protocol import Protocol, ProtocolName, protocol_named
 from unskew.seeds import as_seeds
 from unskew.study.grid_entries import (
     BackboneEntry,
@@ -34,8 +34,6 @@ from unskew.study.grid_entries import (
 )
 
 DEFAULT_FOLDS = 5
-DEFAULT_CLIP: Clip = "auto"
-"""The clip that figures of weights tell of, where the grid sets none."""
 
 METRICS = (
     "auc",
@@ -88,7 +86,7 @@ class Grid(Table):
     """
 
     name: Annotated[str, BeforeValidator(_name)]
-    protocol: Literal["honest", "paper"] = "honest"
+    protocol: ProtocolName = "honest"
     seeds: Annotated[int | list[int], BeforeValidator(_seeds)] = 10
     datasets: list[Annotated[DatasetEntry, word_for("name")]] = Field(min_length=1)
     propensities: list[Annotated[PropensityEntry, word_for("key")]] = Field(default_factory=list)
@@ -142,23 +140,13 @@ class Grid(Table):
         """The seeds."""
         return as_seeds(self.seeds)
 
-    @property
-    def clip(self) -> Clip:
-        """The clip that figures of weights tell of."""
-        return self.settings.p_min
-
-    @property
-    def settings(self) -> ProtocolSettings:
-        """What the protocol decides for the first dataset."""
-        return self.settings_for(self.datasets[0].name)
-
-    def settings_for(self, data: str) -> ProtocolSettings:
+    def protocol_for(self, data: str) -> Protocol:
         """What the protocol decides for a dataset."""
-        return protocol_settings(
+        return protocol_named(
             self.protocol,
             crossfit=self.crossfit or None,
             propensity_epochs=self.propensity_epochs,
-            p_min=DEFAULT_CLIP if self.p_min is None else self.p_min,
+            p_min=self.p_min,
             data=data,
         )
 

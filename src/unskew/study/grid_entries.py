@@ -13,9 +13,9 @@ from unskew.datasets import DATASETS, Dataset, load
 from unskew.debias import METHODS, Debiaser, make_method
 from unskew.errors import UnskewError
 from unskew.estimator import Estimator, require_types
-from unskew.metrics.clip import Clip, require_clip
+from unskew.metrics.clip import require_clip
 from unskew.propensity import Propensity, make_uncertainty
-from unskew.run.protocol import ProtocolName, ProtocolSettings
+from unskew.run.protocol import Protocol, ProtocolName
 
 
 def word_for(field: str) -> Any:
@@ -144,13 +144,12 @@ class PropensityEntry(Table):
         """Whether there is a model to train and to calibrate."""
         return self.key not in ("constant", "true")
 
-    def make(self, settings: ProtocolSettings, backbone: BackboneEntry) -> Propensity:
+    def make(self, protocol: Protocol, backbone: BackboneEntry) -> Propensity:
         """The estimator under a protocol, without a calibrator."""
-        propensity = settings.propensity((self.backbone or backbone).make(), None)
-        uncertainty = settings.uncertainty(self.uncertainty)
-        if uncertainty is not None:
-            propensity.set_params(uncertainty=uncertainty.set_params(**self.uncertainty_params))
-        return propensity.set_params(**self.params)
+        made = protocol.propensity((self.backbone or backbone).make(), uncertainty=self.uncertainty)
+        if made.uncertainty is not None:
+            made.uncertainty.set_params(**self.uncertainty_params)
+        return made.set_params(**self.params)
 
 
 class CalibratorEntry(Table):
@@ -213,17 +212,10 @@ class MethodEntry(Table):
         """Whether it sums over D."""
         return METHODS[self.method].needs_full_space
 
-    def make(
-        self, settings: ProtocolSettings, backbone: BackboneEntry, p_min: Clip | None, density: float
-    ) -> Debiaser:
+    def make(self, protocol: Protocol, backbone: BackboneEntry, density: float) -> Debiaser:
         """The debiaser under a protocol, for a log of which so many of all pairs are clicked."""
-        options = settings.method_options(weighted=self.takes_propensity, method=self.method, density=density)
-        if settings.name == "honest" and p_min is None:
-            # Each method has a clip of its own, which the protocol leaves to it.
-            options.pop("p_min", None)
-        network = settings.method_backbone((self.backbone or backbone).make())
-        method = make_method(self.method, backbone=network, **options)
-        return method.set_params(**self.params)
+        made = protocol.method(self.method, (self.backbone or backbone).make(), density)
+        return made.set_params(**self.params)
 
 
 class TuneTable(Table):

@@ -34,11 +34,7 @@ def propensity_rows(
 
 def notes(grid: Grid, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """The protocol's labels, what diverged, and which networks learned nothing."""
-    where = "the clip of least error" if grid.clip == "auto" else f"p = {grid.clip:g}"
-    clipping = f"weights clipped at each method's own p_min; figures of weights at {where}"
-    own_clips = grid.protocol == "honest" and grid.p_min is None
-    for label in grid.settings.labels:
-        yield clipping if own_clips and label.startswith("weights clipped") else label
+    yield from grid.protocol_for(grid.datasets[0].name).labels
     diverged: dict[str, int] = {}
     collapsed: dict[str, dict[str, dict[int, float]]] = {}
     for row in rows:

@@ -6,13 +6,17 @@ that does is shown by a diagnostic, ``epoch_chosen_on_test`` of ``table-switches
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar
 
 from unskew.backbones import Backbone, NeuMF
 from unskew.calibration import Calibrator
+from unskew.datasets import Dataset
+from unskew.debias import Debiaser, make_method
 from unskew.errors import ParameterError
+from unskew.metrics.clip import Clip
 from unskew.propensity import DualFocal, MCDropout, Propensity, Uncertainty, make_uncertainty
+from unskew.run.protocol import Protocol, ProtocolName
 
 BATCH = 1024
 DROPOUT = 0.2
@@ -206,3 +210,46 @@ def _with_embedding_dropout(backbone: Backbone) -> Backbone:
 def switch_names() -> tuple[str, ...]:
     """Names of the switches."""
     return tuple(field.name for field in fields(PaperProtocol))
+
+
+@dataclass(frozen=True)
+class Paper(Protocol):
+    """The published protocol: its switches decide on cross-fitting, clipping, training and the test set."""
+
+    name: ClassVar[ProtocolName] = "paper"
+
+    switches: PaperProtocol = field(default_factory=PaperProtocol)
+
+    @property
+    def clip(self) -> Clip:
+        """None at all, as published."""
+        return NO_CLIP if self.switches.no_clip else super().clip
+
+    @property
+    def test_protocol(self) -> ProtocolName:
+        """As shipped, unless that is reversed."""
+        return "paper" if self.switches.test_as_shipped else "honest"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A line for each switch."""
+        return self.switches.labels()
+
+    def propensity(
+        self, backbone: Backbone, calibrator: Calibrator | None = None, uncertainty: str = "none"
+    ) -> Propensity:
+        """The propensity estimator, untrained."""
+        made = self.switches.propensity(backbone, calibrator, data=self.data, epochs=self.propensity_epochs)
+        return made.set_params(uncertainty=self.uncertainty(uncertainty))
+
+    def uncertainty(self, name: str) -> Uncertainty | None:
+        """An uncertainty method as the published code has it; None for ``"none"``."""
+        return self.switches.uncertainty(name)
+
+    def method(self, name: str, backbone: Backbone, density: float) -> Debiaser:
+        """A debiaser, untrained; one that the published code does not have is as it is."""
+        options = self.switches.method_options(name, data=self.data, density=density)
+        return make_method(name, backbone=self.switches.method_backbone(backbone), **options)
+
+    def validation(self, data: Dataset) -> None:
+        """None: what is chosen at all is chosen on clicks."""

@@ -1,0 +1,130 @@
+"""What a run found: its findings in words, its report, and its folder of plain files, whole or not there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from unskew.datasets import Dataset
+from unskew.debias import Debiaser
+from unskew.debias.core.storage import write_models
+from unskew.io.files import Found, write_json
+from unskew.io.vocabulary import as_arrow
+from unskew.metrics import CalibrationSketch
+from unskew.propensity import Propensity
+from unskew.propensity.storage import write_propensity
+from unskew.training.saved import sealed_folder, write_config
+
+if TYPE_CHECKING:
+    from unskew.report.judging import Finding
+    from unskew.run.job import RunConfig
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run found; ``save`` writes what ``unskew run`` writes."""
+
+    config: RunConfig
+    dataset: Dataset
+    propensity: Propensity | None
+    """None where the propensities of the log are known."""
+    models: Mapping[str, Debiaser]
+    metrics: Mapping[str, Any]
+    """What ``metrics.json`` holds."""
+    sketches: Mapping[str, CalibrationSketch]
+    """Held-out scores against clicks of the first seed, ``"raw"`` and ``"calibrated"``."""
+    rows: Mapping[str, NDArray[np.float64]]
+    """Unclipped propensities of the log's rows ``[seeds, n]``, ``"raw"`` and ``"calibrated"``, or
+    ``"known"``."""
+
+    @property
+    def main(self) -> str:
+        """The key of the model that the run is about."""
+        return self.config.method if self.config.method in self.models else f"{self.config.method}_known"
+
+    @property
+    def histories(self) -> dict[str, dict[str, Any]]:
+        """Learning curves by name."""
+        return {
+            **({} if self.propensity is None else {"propensity": self.propensity.history_.to_dict()}),
+            **{key: model.history_.to_dict() for key, model in self.models.items()},
+        }
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """What the numbers say, in a few words each."""
+        from unskew.report.verdict import findings
+
+        return findings(self.metrics, self._settings(), self.sketches)
+
+    def report(self) -> str:
+        """The report as one HTML file that opens offline."""
+        from unskew import report
+
+        clicked = self.dataset.train.clicked
+        return report.render_run_report(
+            metrics=self.metrics,
+            config=self._settings(),
+            sketches=self.sketches,
+            clicked={kind: lines[0, clicked] for kind, lines in self.rows.items()},
+            histories=self.histories,
+        )
+
+    def save(self, folder: str | Path, *, overwrite: bool = False, found: Found | None = None) -> None:
+        """Write ``config.toml``, ``model.safetensors``, ``calibrator.json``, ``propensities.parquet``,
+        ``metrics.json``, ``report.html``, its first picture as ``overview.svg``, the propensity's weights,
+        the vocabularies, and the manifest of all these.
+
+        Parameters
+        ----------
+        overwrite
+            Replace an earlier run; a folder with other things in it is never replaced.
+        found
+            What was there before the work began, if it was looked at.
+        """
+        from unskew.report import overview_svg
+
+        report = self.report()
+        overview = overview_svg(metrics=self.metrics, sketches=self.sketches)
+        with sealed_folder(Path(folder), overwrite=overwrite, found=found) as beside:
+            config = {
+                "main": self.main,
+                "run": self.config.to_dict(),
+                **write_models(beside, self.models),
+                **({} if self.propensity is None else write_propensity(beside, self.propensity)),
+            }
+            write_config(beside, config)
+            pq.write_table(self.propensity_table(), beside / "propensities.parquet")
+            write_json(beside / "metrics.json", self.metrics)
+            (beside / "report.html").write_text(report, encoding="utf-8")
+            (beside / "overview.svg").write_text(overview, encoding="utf-8")
+
+    def propensity_table(self) -> pa.Table:
+        """Every row of the log with its propensity, raw and calibrated, and its weight if clicked."""
+        log, p_min = self.dataset.train, float(self.metrics["p_min"])
+        kinds = ("known", "known") if self.propensity is None else ("raw", "calibrated")
+        raw, calibrated = (self.rows[kind].mean(axis=0) for kind in kinds)
+        columns: dict[str, Any] = {
+            log.users.name: as_arrow(log.users.decode(log.user)),
+            log.items.name: as_arrow(log.items.decode(log.item)),
+            "click": log.click,
+            "propensity_raw": raw,
+            "propensity": calibrated,
+            "weight": np.where(log.click == 1, 1.0 / np.maximum(calibrated, p_min), np.nan),
+            "clipped": calibrated < p_min,
+        }
+        if log.conversion is not None:
+            columns["conversion"] = log.conversion
+        return pa.table({name: pa.array(values, from_pandas=True) for name, values in columns.items()})
+
+    def _settings(self) -> dict[str, Any]:
+        """The configuration with the clip as it was resolved."""
+        return {**self.config.to_dict(), "p_min": self.metrics["p_min"]}

@@ -1,0 +1,102 @@
+"""Propensities → methods, for whoever trains: a run, the cells of a study, a reproduction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.datasets import Dataset
+from unskew.debias import Debiaser
+from unskew.log import Log
+from unskew.metrics import CalibrationSketch
+from unskew.metrics.clip import Clip
+from unskew.progress import SILENT, Progress
+from unskew.propensity import Propensity
+from unskew.propensity.diagnosis import average, propensity_figures
+
+SKETCH_ROWS = 1 << 22
+"""Cells of D that are sketched at once where propensities are given, not trained."""
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """Propensities of a log, one line per seed, and how far they can be trusted."""
+
+    rows: NDArray[np.float64]
+    """``[seeds, n]``: of the log's rows; one line for all seeds where nothing was trained."""
+    figures: Mapping[str, Any]
+    """Means over seeds; by seed under ``"per_seed"``."""
+    sketch: CalibrationSketch
+    """Scores against clicks of the first seed, on the cells where they are judged."""
+
+
+def read_off(propensity: Propensity, log: Log, p_min: Clip, *, calibrated: bool = True) -> Estimated:
+    """What a trained propensity gives for the rows of its log: scored once."""
+    rows = propensity.predict_each(log, calibrated=calibrated)
+    sketches = propensity.held_out_sketches(calibrated=calibrated)
+    figures = [
+        propensity_figures(sketch, line[log.clicked], p_min=p_min, population_size=log.population_size)
+        for sketch, line in zip(sketches, rows, strict=True)
+    ]
+    collapsed = len({each.seed for each in propensity.collapsed_})
+    return Estimated(rows, {**average(figures), "collapsed": collapsed}, sketches[0])
+
+
+def given_everywhere(log: Log, scores: NDArray[np.float64] | float, p_min: Clip, seeds: int = 1) -> Estimated:
+    """The same of propensities that were not trained: one number, or one for every cell of D, judged there.
+
+    Parameters
+    ----------
+    seeds
+        How often the figures, which are the same for every seed, are told.
+    """
+    clicked = np.sort(log.cell[log.clicked]) if log.space == "matrix" else log.clicked
+    sketch = CalibrationSketch()
+    for start in range(0, log.population_size, SKETCH_ROWS):
+        stop = min(start + SKETCH_ROWS, log.population_size)
+        outcome = np.zeros(stop - start)
+        first, last = np.searchsorted(clicked, (start, stop))
+        outcome[clicked[first:last] - start] = 1.0
+        part = np.full(stop - start, scores) if isinstance(scores, float) else scores[start:stop]
+        sketch.update(part, outcome)
+    if isinstance(scores, float):
+        rows = np.full(len(log), scores)
+    else:
+        rows = scores[log.cell] if log.space == "matrix" else scores
+    figures = propensity_figures(sketch, rows[log.clicked], p_min=p_min, population_size=log.population_size)
+    return Estimated(rows[None], average([figures] * seeds), sketch)
+
+
+def train_methods(
+    method: Debiaser,
+    data: Dataset,
+    propensities: Mapping[str, Any],
+    *,
+    validation: Log | None,
+    seeds: Sequence[int],
+    device: str = "auto",
+    progress: Progress = SILENT,
+    label: str = "",
+) -> dict[str, Debiaser]:
+    """A method with each set of propensities, all seeds of all sets in one stack of replicas.
+
+    Parameters
+    ----------
+    propensities
+        By name, in any form that ``Debiaser.fit`` takes; None trains without any.
+    validation
+        The log on which the epoch is chosen; None takes a share of the clicks.
+    """
+    return method.fit_many(
+        data.train,
+        propensities=propensities,
+        seeds=seeds,
+        validation=validation,
+        device=device,
+        progress=progress,
+        label=label or method.name,
+    )
