@@ -277,7 +277,7 @@ class TestBadArguments:
             (["--test", "x.csv"], ["--test has no effect with --data synthetic"]),
             (["--test-is", "random"], ["--test-is has no effect with --data synthetic"]),
             (["--backbone", "lstm"], ["unknown backbone 'lstm'", "neumf, mf"]),
-            (["--calibrator", "magic"], ["no calibrator 'magic'", "platt"]),
+            (["--calibrator", "magic"], ["unknown calibrator 'magic'", "platt"]),
             (["--method", "magic"], ["unknown method 'magic'", "ips"]),
             (["--protocol", "fair"], ["protocol must be 'honest' or 'paper', not 'fair'"]),
             (["--seeds", "0"], ["seeds must be from 1 to 10,000, not 0"]),

@@ -265,7 +265,7 @@ def test_files_without_a_test_log_give_propensities_and_models(space, tmp_path, 
         ({"p_min": 0.0}, r"p_min must be 'auto' or a number in \(0, 1\), not 0.0"),
         ({"protocol": "fair"}, "protocol must be 'honest' or 'paper', not 'fair'"),
         ({"backbone": "lstm"}, "unknown backbone 'lstm'"),
-        ({"calibrator": "magic"}, "no calibrator 'magic'"),
+        ({"calibrator": "magic"}, "unknown calibrator 'magic'"),
         ({"method": "magic"}, r"unknown method 'magic'.*naive, ips, snips"),
     ],
 )
