@@ -8,8 +8,9 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 import unskew as us
 from unskew.errors import DataError, ParameterError
-from unskew.evaluation import compared_by, gain, level_limits
+from unskew.evaluation import level_limits
 from unskew.metrics.ranking import ranking_rails
+from unskew.metrics.registry import metric
 
 
 class Given:
@@ -68,11 +69,12 @@ def test_scores_to_rank_by_have_no_level(data):
     assert not {"nll", "mean_over_rate"} & set(us.evaluate(model, data.test))
 
 
-def test_promising_too_little_is_as_far_off_as_promising_too_much():
-    far, near = (compared_by("mean_over_rate", np.array(each)) for each in ([0.5, 1.5], [1.25, 0.75]))
+def test_predicting_too_little_is_as_far_off_as_predicting_too_much():
+    level = metric("mean_over_rate")
+    far, near = (level.compared_by(np.array(each)) for each in ([0.5, 1.5], [1.25, 0.75]))
     np.testing.assert_array_equal(far, [0.5, 0.5])
-    assert gain("mean_over_rate", float((near - far).mean())) == 0.25
-    assert gain("nll", -0.1) > 0 > gain("auc", -0.1)
+    assert level.gain(float((near - far).mean())) == 0.25
+    assert metric("nll").gain(-0.1) > 0 > metric("auc").gain(-0.1)
 
 
 def test_other_cutoffs_can_be_asked(data):

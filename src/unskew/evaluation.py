@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,26 +13,17 @@ from scipy.special import stdtrit
 
 from unskew.errors import DataError, ParameterError
 from unskew.log import Log, require_log
+from unskew.metrics._limits import LIKELIHOOD_FLOOR
 from unskew.metrics.proper import auc, nll
 from unskew.metrics.ranking import user_aucs, user_ranking
+from unskew.metrics.registry import CUTOFFS
 from unskew.metrics.user_bootstrap import UserBootstrap, auc_by_user
-
-CUTOFFS = (2, 4, 6)
-"""The paper's K."""
-
-LIKELIHOOD_FLOOR = 2.0**-52
-"""As in :func:`unskew.metrics.nll`."""
 
 Floats = NDArray[np.float64]
 UserSums = tuple[Floats, Floats]
 """Two lines of sums by user; the metric is the ratio of their totals."""
 Measured = dict[str, list[tuple[float, UserSums]]]
 """By metric, the value of each seed and the sums by user that it is the ratio of."""
-
-Goal = Literal["higher", "lower", "one"]
-
-GOALS: dict[str, Goal] = {"nll": "lower", "mean_over_rate": "one"}
-"""What is good, for the metrics that look at the level of predictions; of all others more is better."""
 
 
 class ConversionModel(Protocol):
@@ -64,8 +55,8 @@ def evaluate(
     model: ConversionModel, test: Log, *, ks: Sequence[int] = CUTOFFS, seed: int = 0
 ) -> dict[str, NDArray[np.float64]]:
     """Metrics on a test log that was shown at random: ``auc`` (pooled), ``user_auc``, ``dcg@k``, ``hits@k``,
-    ``recall@k``, ``ndcg@k``, ``nll`` and ``mean_over_rate`` (mean prediction ÷ conversion rate: above 1 the
-    model promises more than it keeps); each an array with one value per seed of the model.
+    ``recall@k``, ``ndcg@k``, ``nll`` and ``mean_over_rate`` (mean prediction ÷ conversion rate: above 1 it
+    predicts more conversions than there are); each an array with one value per seed of the model.
 
     Ranking metrics cannot see a skewed level, which ``nll`` and ``mean_over_rate`` do; a model whose
     predictions are scores to rank by (``predicts_rates = False``) has no level, and neither of the two. Only
@@ -208,25 +199,3 @@ def level_limits(
     of_seeds = float(levels.std(ddof=1)) / math.sqrt(seeds)
     half = math.hypot(float(stdtrit(seeds - 1, 0.975)) * of_seeds, 1.96 * of_users)
     return level - half, level + half
-
-
-def compared_by(metric: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What two models are compared by: the values, or their distance from 1 where 1 is the goal.
-
-    Examples
-    --------
-    >>> compared_by("mean_over_rate", np.array([1.5, 0.75])), compared_by("auc", np.array([0.7]))
-    (array([0.5 , 0.25]), array([0.7]))
-    """
-    return np.abs(values - 1.0) if GOALS.get(metric) == "one" else values
-
-
-def gain(metric: str, difference: float) -> float:
-    """A difference of what models are compared by, turned so that more is better.
-
-    Examples
-    --------
-    >>> gain("auc", 0.1), gain("nll", 0.1)
-    (0.1, -0.1)
-    """
-    return -difference if metric in GOALS else difference

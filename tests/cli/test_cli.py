@@ -99,7 +99,7 @@ class TestRun:
         arguments += ["--test-is", "random"]
         assert main([str(a) for a in ["run", *arguments, "--out", tmp_path / "run"]]) == 0
         out, error = capsys.readouterr()
-        for word in ("50 users × 40 items", "ECE of a perfect one", "hits@6", "ips raw", "The report: "):
+        for word in ("50 users × 40 items", "ECE of pure noise", "hits@6", "ips raw", "The report: "):
             assert word in out
         assert re.search(r"^[✓✗?] IPS, calibrated: level .*, ranks ", out, re.MULTILINE)
         row = r"^mean_over_rate( +\d\.\d{4} ±\d\.\d{3}[* ]?){3} +– +–$"

@@ -10,8 +10,8 @@ from scipy.special import expit, logit
 
 from unskew.calibration import make_calibrator
 from unskew.datasets import load
-from unskew.evaluation import GOALS, compared_by
 from unskew.metrics import CalibrationSketch, auc, brier, ece, nll, noise_floor, wce, weight_diagnostics
+from unskew.metrics.registry import metric as metric_of
 from unskew.metrics.significance import holm, paired_test, summarise
 from unskew.theory import truth_report
 
@@ -31,7 +31,7 @@ LEVELS = {
     "recall@2": (0.31, 0.008, {"ips_raw": -0.004, "ips": 0.008}),
     "ndcg@2": (0.55, 0.01, {"ips_raw": -0.004, "ips": 0.012}),
 }
-RANKED = [metric for metric in LEVELS if "auc" not in metric and metric not in GOALS]
+RANKED = [metric for metric in LEVELS if "auc" not in metric and not metric_of(metric).level]
 
 
 def make_inputs() -> dict[str, Any]:
@@ -144,7 +144,7 @@ def _methods(random: Any) -> tuple[dict[str, Any], dict[str, Any]]:
             values[method][metric] = shared + gain + 0.5 * spread * random.standard_normal(SEEDS)
     pairs = [(key, metric) for key in ("ips_raw", "ips") for metric in LEVELS]
     tests = [
-        paired_test(*(compared_by(metric, values[each][metric]) for each in (key, "naive")))
+        paired_test(*(metric_of(metric).compared_by(values[each][metric]) for each in (key, "naive")))
         for key, metric in pairs
     ]
     comparison: dict[str, Any] = {"ips_raw": {}, "ips": {}}

@@ -138,7 +138,7 @@ def test_methods_show_means_and_students_intervals(inputs: dict[str, Any]) -> No
 def test_rails_stand_below_each_metric(inputs: dict[str, Any]) -> None:
     metrics = inputs["metrics"]
     notes = [axes.get_xlabel() for axes in methods_figure(metrics["methods"], metrics["rails"]).axes]
-    assert notes[:3] == ["random 0.500 · oracle 1.00", "1: what is promised is kept", "lower is better"]
+    assert notes[:3] == ["random 0.500 · oracle 1.00", "1 is right", "lower is better"]
     assert notes[3] == "random 0.395 · oracle 1.26"
 
 
@@ -179,7 +179,7 @@ def test_better_is_to_the_right_whatever_the_metric() -> None:
     }
     assert shown["AUC"] == (pytest.approx(20), pytest.approx([10, 40]))
     assert shown["NLL"] == (pytest.approx(-20), pytest.approx([-40, -10]))
-    assert shown["Promised ÷ kept"] == (pytest.approx(-10), pytest.approx([-20, -5]))
+    assert shown["Predicted ÷ actual rate"] == (pytest.approx(-10), pytest.approx([-20, -5]))
 
 
 def test_truth_shows_estimates_and_both_parts(inputs: dict[str, Any]) -> None:
@@ -218,8 +218,8 @@ def test_learning_leaves_out_missing_losses_and_names_several_steps() -> None:
 def test_the_overview_has_a_panel_for_each_thing_that_is_known(inputs: dict[str, Any]) -> None:
     metrics = inputs["metrics"]
     for left_out, titles in {
-        (): ["Propensities", "Estimates of the loss", "Promised ÷ kept", "AUC"],
-        ("truth",): ["Propensities", "Promised ÷ kept", "AUC"],
+        (): ["Propensities", "Estimates of the loss", "Predicted ÷ actual rate", "AUC"],
+        ("truth",): ["Propensities", "Predicted ÷ actual rate", "AUC"],
         ("methods",): ["Propensities", "Estimates of the loss"],
         ("truth", "methods"): ["Propensities", "Their weights"],
     }.items():

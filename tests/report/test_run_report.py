@@ -171,7 +171,7 @@ def test_the_table_of_methods_shows_means_rails_and_marks(inputs: dict[str, Any]
         assert (test["difference"] > 0) == (float(str(cell[1])) > means[0])
 
 
-@pytest.mark.parametrize("name", ["NLL (lower is better)", "Promised ÷ kept (1 is right)"])
+@pytest.mark.parametrize("name", ["NLL (lower is better)", "Predicted ÷ actual rate (1 is right)"])
 def test_a_level_that_comes_nearer_is_marked_as_better_though_its_number_falls(
     inputs: dict[str, Any], name: str
 ) -> None:

@@ -98,7 +98,7 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
         ({"calibrators": []}, "calibrators: List should have at least 1 item"),
         ({"datasets": [{"name": "synthetic", "options": {"name": "x"}}]}, "name is told elsewhere in a grid"),
         ({"propensities": [{"key": "p", "uncertainty_params": {"members": 3}}]}, "are of no uncertainty"),
-        ({"metrics": ["zzz"]}, "no metric is called 'zzz'. To fix: use one of auc, user_auc, nll"),
+        ({"metrics": ["zzz"]}, "no metric is called 'zzz'. To fix: use one of auc, user_auc, mean_over_rate"),
         ({"metrics": []}, "metrics: List should have at least 1 item"),
         (
             {"baseline": "zzz"},

@@ -9,15 +9,13 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from unskew.cli.console import plain_console
+from unskew.metrics.registry import SHOWN_METRICS, SHOWN_PROPENSITY
 from unskew.metrics.user_bootstrap import differs
 from unskew.report.judging import collapsed_sentences
 from unskew.report.words import COLLAPSED_MARK
 
 if TYPE_CHECKING:
     from unskew.report.judging import Finding
-
-SHOWN = ("auc", "nll", "mean_over_rate", "dcg@2", "dcg@4", "dcg@6", "hits@2", "hits@4", "hits@6")
-
 
 MARKS = {"good": "✓", "bad": "✗", "open": "?"}
 
@@ -85,26 +83,13 @@ def _table(title: str) -> Table:
 def _propensity_table(propensity: Mapping[str, Any]) -> Table:
     known = "known" in propensity
     table = _table("Known propensities" if known else "Held-out propensities, mean of seeds")
-    rows = (
-        ("ECE", "ece", 4),
-        ("ECE of a perfect one", "ece_floor", 4),
-        ("WCE", "wce", 4),
-        ("NLL", "nll", 4),
-        ("Brier", "brier", 4),
-        ("AUC", "auc", 4),
-        ("mean p ÷ base rate", "mean_over_base_rate", 3),
-        ("Σ 1/p ÷ |D|", "weight_check", 3),
-        ("effective sample size", "effective_sample_size", 0),
-        ("clipped share of clicks", "clipped", 4),
-        ("clipped share of Σ 1/p", "clipped_mass", 4),
-    )
     table.add_column("")
     for kind in propensity:
         table.add_column(kind, justify="right")
-    for title, name, digits in rows:
-        values = [figures.get(name) for figures in propensity.values()]
+    for metric in SHOWN_PROPENSITY:
+        values = [figures.get(metric.name) for figures in propensity.values()]
         if any(value is not None for value in values) or not known:
-            table.add_row(title, *(_number(value, digits) for value in values))
+            table.add_row(metric.label, *map(metric.text, values))
     return table
 
 
@@ -120,7 +105,7 @@ def _method_table(metrics: Mapping[str, Any]) -> Table:
     for rail in metrics["rails"]:
         table.add_column(rail, justify="right", style="dim")
     comparison = metrics["comparison"]
-    for name in SHOWN:
+    for name in SHOWN_METRICS:
         cells, over_users = [], []
         for key, of in methods.items():
             mark = "*" if differs(comparison.get(key, {}).get(name, {})) else " "

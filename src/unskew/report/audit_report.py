@@ -6,13 +6,14 @@ import math
 from typing import TYPE_CHECKING
 
 from unskew.metrics import CalibrationSketch, reliability_curve
+from unskew.metrics.registry import MISSING
 from unskew.plain_text import plain
 from unskew.report.page import Picture, picture, render
 from unskew.report.plots.audit import SEGMENTS_DRAWN, score_histogram_figure, segments_figure
 from unskew.report.plots.reliability import CURVE_BINS, reliability_figure
 from unskew.report.plots.weights import weight_calibration_figure
 from unskew.report.tables import Cell, Row, Table
-from unskew.report.words import MISSING, brief, counted, listed, number, p_value, percent
+from unskew.report.words import brief, counted, listed, number, p_value, percent
 
 if TYPE_CHECKING:
     from unskew.audit.figures import Figure

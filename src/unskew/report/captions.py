@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from unskew.metrics import CalibrationSketch, reliability_curve
+from unskew.metrics.registry import metric, shown_metrics
 from unskew.report.judging import beyond_noise, level_of, tested_on
-from unskew.report.plots.methods import shown_metrics
 from unskew.report.plots.reliability import CURVE_BINS
 from unskew.report.plots.truth import deviation
 from unskew.report.verdict import worst_misstatement
@@ -19,7 +19,6 @@ from unskew.report.words import (
     filled,
     listed,
     method_phrase,
-    metric_name,
     number,
     percent,
     real,
@@ -109,12 +108,12 @@ def spread(of_spread: Mapping[str, Any]) -> str:
 def methods(of_methods: Mapping[str, Any]) -> str:
     """Of the comparison of methods."""
     seeds = max((len(v.get("seeds", [])) for of in of_methods.values() for v in of.values()), default=0)
-    metric = shown_metrics(of_methods)[0]
-    means = {key: real(of.get(metric, {}).get("mean")) for key, of in of_methods.items()}
+    first = shown_metrics(of_methods)[0]
+    means = {key: real(of.get(first, {}).get("mean")) for key, of in of_methods.items()}
     known = {key: mean for key, mean in means.items() if np.isfinite(mean)}
     best = max(known, key=lambda key: known[key], default=None)
     here = (
-        f"; here {method_phrase(best)} has the highest {metric_name(metric)}, {brief(known[best])}"
+        f"; here {method_phrase(best)} has the highest {metric(first).label}, {brief(known[best])}"
         if best
         else ""
     )
@@ -133,7 +132,7 @@ def differences(comparison: Mapping[str, Any]) -> str:
     """Of the paired differences."""
     counts = []
     for key, found in comparison.items():
-        signs = [beyond_noise(metric, each) for metric, each in found.items()]
+        signs = [beyond_noise(name, each) for name, each in found.items()]
         counts.append(f"{method_phrase(key)} has {signs.count(1)} better and {signs.count(-1)} worse")
     return (
         "Seed by seed against the naive model, with 95 % intervals over seeds; a filled marker is a"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from unskew.evaluation import GOALS
+from unskew.metrics.registry import metric, shown_metrics
 from unskew.report.judging import (
     LEVEL,
     Finding,
@@ -20,7 +20,6 @@ from unskew.report.judging import (
     ranks,
     times,
 )
-from unskew.report.plots.methods import shown_metrics
 from unskew.report.plots.truth import deviation
 from unskew.report.words import (
     brief,
@@ -30,7 +29,6 @@ from unskew.report.words import (
     method_name,
     method_parts,
     method_phrase,
-    metric_name,
     moved,
     p_value,
     real,
@@ -90,8 +88,8 @@ def improvement(metrics: Mapping[str, Any]) -> Finding:
 
 def _judged(main: str, found: Mapping[str, Any]) -> tuple[Tone, str]:
     """The tone, and both sides of the matter in a few words."""
-    levels = [beyond_noise(metric, found[metric]) for metric in GOALS if metric in found]
-    orders = [beyond_noise(metric, test) for metric, test in ranks(found).items()]
+    levels = [beyond_noise(name, test) for name, test in found.items() if metric(name).level]
+    orders = [beyond_noise(name, test) for name, test in ranks(found).items()]
     signs, told = [], []
     if levels:
         signs.append((sum(levels) > 0) - (sum(levels) < 0))
@@ -147,7 +145,7 @@ def compared(key: str, found: Mapping[str, Any], methods: Mapping[str, Any]) -> 
     of_order = ranks(found)
     if not of_order:
         return ""
-    signs = [beyond_noise(metric, test) for metric, test in of_order.items()]
+    signs = [beyond_noise(name, test) for name, test in of_order.items()]
     better, worse = signs.count(1), signs.count(-1)
     total = counted(len(signs), "ranking metric")
     if better or worse:
@@ -159,7 +157,7 @@ def compared(key: str, found: Mapping[str, Any], methods: Mapping[str, Any]) -> 
     test = of_order[first]
     means = [real(methods.get(k, {}).get(first, {}).get("mean")) for k in ("naive", key)]
     return (
-        f"{sentence(method_phrase(key))} {judged} ({metric_name(first)} {brief(means[0])} →"
+        f"{sentence(method_phrase(key))} {judged} ({metric(first).label} {brief(means[0])} →"
         f" {brief(means[1])}, difference {signed(test.get('difference'))}, 95 % interval"
         f" {signed(test.get('low'))} to {signed(test.get('high'))} over seeds{_over_users(test)},"
         f" p {p_value(test.get('p_holm', test.get('p_value')))} after Holm's correction)."

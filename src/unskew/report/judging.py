@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from unskew.evaluation import GOALS, gain
 from unskew.metrics.collapse import told
+from unskew.metrics.registry import metric
 from unskew.metrics.user_bootstrap import differs
 from unskew.report.words import method_parts, number, real
 
@@ -39,7 +39,7 @@ class Finding:
         return " ".join(self.paragraphs)
 
 
-def beyond_noise(metric: str, found: Mapping[str, Any]) -> int:
+def beyond_noise(name: str, found: Mapping[str, Any]) -> int:
     """1 for better beyond the noise of training and of test users (:func:`differs`), −1 for worse, 0 for
     neither.
 
@@ -49,7 +49,7 @@ def beyond_noise(metric: str, found: Mapping[str, Any]) -> int:
     >>> beyond_noise("nll", fallen), beyond_noise("auc", fallen), beyond_noise("auc", {})
     (1, -1, 0)
     """
-    better = gain(metric, real(found.get("difference")))
+    better = metric(name).gain(real(found.get("difference")))
     return (better > 0) - (better < 0) if differs(found) else 0
 
 
@@ -123,7 +123,7 @@ def level_bracket(methods: Mapping[str, Any], key: str) -> str:
 
 def ranks(found: Mapping[str, Any]) -> dict[str, Any]:
     """The metrics that look at the order alone."""
-    return {metric: test for metric, test in found.items() if metric not in GOALS}
+    return {name: test for name, test in found.items() if not metric(name).level}
 
 
 def main_first(comparison: Mapping[str, Any]) -> list[str]:

@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from unskew.evaluation import GOALS
+from unskew.metrics.registry import SHOWN_PROPENSITY, Metric, metric
 from unskew.report.judging import beyond_noise
-from unskew.report.plots.methods import AUC_RAILS
 from unskew.report.plots.truth import deviation
 from unskew.report.words import (
     COLLAPSED_MARK,
     brief,
     method_name,
-    metric_name,
     number,
     real,
     signed_fixed,
@@ -51,63 +49,29 @@ class Table:
     rows: tuple[Row, ...]
 
 
-@dataclass(frozen=True)
-class _Figure:
-    key: str
-    name: str
-    form: str
-    ideal: str
-    note: str
-
-
-_FIGURES = (
-    _Figure("ece", "ECE", "4", "the floor", "mean gap between propensity and clicks, 100 bins"),
-    _Figure("ece_floor", "ECE of pure noise", "4", "", "what a perfect propensity would show at this size"),
-    _Figure("wce", "WCE", "4", "0", "mean error of the weights, relative: follows the bias of IPS"),
-    _Figure("nll", "NLL", "4", "lower", "negative log-likelihood of the clicks"),
-    _Figure("brier", "Brier", "4", "lower", "mean squared error of the clicks"),
-    _Figure(
-        "auc",
-        "AUC of clicks",
-        "4",
-        "higher",
-        "how well clicked pairs are told apart; no calibrator adds to it",
-    ),
-    _Figure("mean_over_base_rate", "Mean ÷ base rate", "3", "1", "right on average?"),
-    _Figure("weight_check", "Weight check", "3", "1", "sum of 1/p over clicks ÷ pairs"),
-    _Figure(
-        "effective_sample_size",
-        "Effective sample size",
-        "0",
-        "higher",
-        "equal rows that carry the same information",
-    ),
-    _Figure("clipped", "Clipped", "%", "0 %", "share of clicked pairs with p below p_min"),
-    _Figure("clipped_mass", "Clipped mass", "%", "0 %", "share of the sum of 1/p that the clip takes"),
-)
-
-
 def propensity_table(figures: Mapping[str, Any]) -> Table:
     """Every figure of the raw and the calibrated propensities side by side, with the spread over seeds."""
     kinds = list(figures)
     rows = []
-    for figure in _FIGURES:
-        if all(figures[kind].get(figure.key) is None for kind in kinds):
+    for figure in SHOWN_PROPENSITY:
+        if all(figures[kind].get(figure.name) is None for kind in kinds):
             continue
         cells = [_figure_cell(figures[kind], figure) for kind in kinds]
-        rows.append(Row(figure.name, (*cells, Cell(figure.ideal)), figure.note))
+        rows.append(Row(figure.label, (*cells, Cell(figure.ideal)), figure.note))
     return Table((*kinds, "ideal"), tuple(rows))
 
 
-def _figure_cell(figures: Mapping[str, Any], figure: _Figure) -> Cell:
-    value = real(figures.get(figure.key))
-    spread = _spread(figures.get("per_seed", {}).get(figure.key, []))
-    if figure.form == "%":
-        aside = f"± {number(100 * spread, 2)} %" if math.isfinite(spread) else ""
-        return Cell(f"{number(100 * value, 2)} %" if math.isfinite(value) else number(None), value, aside)
-    decimals = int(figure.form)
-    return Cell(
-        number(value, decimals), value, f"± {number(spread, decimals)}" if math.isfinite(spread) else ""
+def _figure_cell(figures: Mapping[str, Any], figure: Metric) -> Cell:
+    value = real(figures.get(figure.name))
+    spread = _spread(figures.get("per_seed", {}).get(figure.name, []))
+    return Cell(_text(figure, value), value, f"± {_text(figure, spread)}" if math.isfinite(spread) else "")
+
+
+def _text(figure: Metric, value: float) -> str:
+    return (
+        f"{number(100 * value, 2)} %"
+        if figure.percent and math.isfinite(value)
+        else number(value, figure.decimals)
     )
 
 
@@ -115,9 +79,6 @@ def _spread(seeds: Sequence[Any]) -> float:
     values = np.array([real(seed) for seed in seeds], dtype=np.float64)
     values = values[np.isfinite(values)]
     return float(values.std(ddof=1)) if len(values) > 1 else math.nan
-
-
-_GOAL_WORDS = {"higher": "", "lower": " (lower is better)", "one": " (1 is right)"}
 
 
 def methods_table(
@@ -132,14 +93,15 @@ def methods_table(
         f"{method_name(key)} {COLLAPSED_MARK}" if (collapsed or {}).get(key) else method_name(key)
         for key in methods
     ]
-    names = list(dict.fromkeys(metric for of in methods.values() for metric in of))
+    names = list(dict.fromkeys(name for of in methods.values() for name in of))
     rows = []
-    for metric in names:
-        known = AUC_RAILS if metric.endswith("auc") else {k: v.get(metric) for k, v in rails.items()}
+    for name in names:
+        about = metric(name)
+        known = about.rails(rails)
         cells = [Cell(brief(known.get("random")), known.get("random"))]
         for key, of in methods.items():
-            summary = of.get(metric, {})
-            sign = beyond_noise(metric, comparison.get(key, {}).get(metric, {}))
+            summary = of.get(name, {})
+            sign = beyond_noise(name, comparison.get(key, {}).get(name, {}))
             std = real(summary.get("std"))
             cells.append(
                 Cell(
@@ -150,7 +112,7 @@ def methods_table(
                 )
             )
         cells.append(Cell(brief(known.get("oracle")), known.get("oracle")))
-        rows.append(Row(f"{metric_name(metric)}{_GOAL_WORDS[GOALS.get(metric, 'higher')]}", tuple(cells)))
+        rows.append(Row(about.label + (f" ({about.advice})" if about.advice else ""), tuple(cells)))
     return Table(("random", *marked, "oracle"), tuple(rows))
 
 

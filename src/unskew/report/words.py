@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from unskew.metrics.registry import MISSING
+
 COLLAPSED_MARK = "⚠"
 """Stands beside a model with a network that learned nothing."""
-
-MISSING = "–"
-"""Stands where a number is missing or undefined."""
 
 SMALLEST_P_VALUE = 1e-4
 """Smaller p-values are "below" this: their digits would claim more than the assumptions hold."""
@@ -208,23 +207,3 @@ def method_phrase(key: str) -> str:
     """
     name, _, propensity = method_name(key).partition(", ")
     return f"{name} with {propensity} propensities" if propensity else "the naive model"
-
-
-def metric_name(key: str) -> str:
-    """What a metric is called in figures and tables.
-
-    Examples
-    --------
-    >>> metric_name("auc"), metric_name("mean_over_rate"), metric_name("dcg@2"), metric_name("hits@4")
-    ('AUC', 'Promised ÷ kept', 'DCG@2', 'Hits@4')
-    """
-    known = {
-        "auc": "AUC",
-        "user_auc": "AUC per user",
-        "nll": "NLL",
-        "mean_over_rate": "Promised ÷ kept",
-    }
-    if key in known:
-        return known[key]
-    kind, at, cutoff = key.partition("@")
-    return f"{kind.upper() if 'dcg' in kind else kind.capitalize()}{at}{cutoff}"

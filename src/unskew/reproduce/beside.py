@@ -8,14 +8,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from unskew.metrics.registry import PROPENSITY_METRICS, RANKING
 from unskew.reproduce.presets import ALONE, PAPER_NAMES, SOURCES, Preset, Source, sources_of
 from unskew.reproduce.published import Published, published_row
 from unskew.run.protocol import ProtocolName
 from unskew.study.shown import Shown
 from unskew.study.table import Figure, Row, StudySummary, summary, users_told
-
-RANKING = ("auc", "dcg@2", "dcg@4", "dcg@6", "hits@2", "hits@4", "hits@6")
-"""The columns of the paper's tables; its "Recall@K" is hits@K."""
 
 PAPER_PROPENSITY = (
     "ece",
@@ -39,19 +37,6 @@ HONEST_PROPENSITY = (
     "weight_check",
     "effective_sample_size",
 )
-HEADS = {
-    "ece": "ECE",
-    "ece_floor": "its noise floor",
-    "wce": "WCE",
-    "nll": "NLL",
-    "brier": "Brier",
-    "auc": "AUC",
-    "mean_over_base_rate": "mean p ÷ rate",
-    "weight_check": "Σ1/p ÷ size of D",
-    "effective_sample_size": "ESS",
-    "ece_all_of_d": "ECE on all of D",
-    "mean_over_base_rate_all_of_d": "mean p ÷ rate on D",
-}
 RAW = {"propensity": "neumf", "calibrator": "none"}
 PAPER_MARK = "‡"
 
@@ -171,11 +156,16 @@ def beside(found: StudySummary, preset: Preset, *, note: str = "", with_paper: b
         title=preset.title,
         columns=(
             "",
-            *(HEADS.get(metric, metric) if not preset.methods else metric for metric in found.metrics),
+            *(_head(metric) if not preset.methods else metric for metric in found.metrics),
         ),
         rows=tuple(lines),
         caption=caption,
     )
+
+
+def _head(metric: str) -> str:
+    about = PROPENSITY_METRICS[metric]
+    return about.head or about.label
 
 
 def _ours(cell: Comparison | None) -> str:

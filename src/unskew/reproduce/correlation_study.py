@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unskew.metrics.registry import RANKING
 from unskew.report.plots.reproduction import Cloud
 from unskew.reproduce.correlation import (
     Correlation,
@@ -18,8 +19,6 @@ from unskew.reproduce.paper_protocol import Paper
 from unskew.reproduce.presets import NOISY, SOURCES, sources_of
 from unskew.reproduce.reproduction import Reproduction
 from unskew.study.shown import Shown
-
-METRICS = ("auc", "dcg@2", "dcg@4", "dcg@6", "hits@2", "hits@4", "hits@6")
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class CorrelationStudy:
     def shown(self, title: str) -> Shown:
         """The correlations as a table."""
         rows = []
-        for metric in METRICS:
+        for metric in RANKING:
             cells = [metric]
             for partial in (False, True):
                 found = [c for c in self.correlations if c.metric == metric and c.partial == partial]
@@ -70,7 +69,7 @@ def _along_platt(work: Reproduction) -> CorrelationStudy:
     eces = [scaled_ece(start.sketch, slope, intercept) for _, slope, intercept in path]
     metrics = {
         metric: [float(np.mean(found[name].facts["metrics"][""][metric])) for name in given]
-        for metric in METRICS
+        for metric in RANKING
     }
     log = work.dataset.train
     weights = [1.0 / rows[0, log.clicked] for rows in given.values()]
@@ -100,14 +99,14 @@ def _over_rows(work: Reproduction) -> CorrelationStudy:
         Cloud(
             SOURCES[key].title,
             list(estimated[key].figures["ece"]),
-            {metric: found[key].facts["metrics"][""][metric] for metric in METRICS},
+            {metric: found[key].facts["metrics"][""][metric] for metric in RANKING},
         )
         for key in keys
     ]
     judged = [(key, cloud) for key, cloud in zip(keys, clouds, strict=True) if key != "constant"]
     eces = [value for _, cloud in judged for value in cloud.ece]
     metrics = {
-        metric: [value for _, cloud in judged for value in cloud.metrics[metric]] for metric in METRICS
+        metric: [value for _, cloud in judged for value in cloud.metrics[metric]] for metric in RANKING
     }
     controls = {
         name: [value for key, _ in judged for value in estimated[key].figures[figure]]

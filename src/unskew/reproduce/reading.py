@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from unskew.reproduce.beside import RANKING, Comparison
+from unskew.metrics.registry import RANKING
+from unskew.reproduce.beside import Comparison
 from unskew.reproduce.reproduced import Reproduced
 
 CLOSE = 3.0

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from unskew.datasets import Dataset
 from unskew.debias import Debiaser
-from unskew.evaluation import CUTOFFS, Evaluated, compared_by, evaluate_users, level_limits
+from unskew.evaluation import Evaluated, evaluate_users, level_limits
 from unskew.log import Log
 from unskew.metrics import weight_diagnostics
 from unskew.metrics.clip import Clip, resolve_clip
 from unskew.metrics.collapse import counts
 from unskew.metrics.ranking import ranking_rails
+from unskew.metrics.registry import CUTOFFS, metric
 from unskew.metrics.significance import holm, paired_test, summarise
 from unskew.metrics.user_bootstrap import UserInterval, user_interval
 from unskew.propensity import Propensity
@@ -145,7 +146,8 @@ def _comparison(found: Mapping[str, Evaluated]) -> dict[str, Any]:
         return {}
     tests = {
         (key, name): paired_test(
-            compared_by(name, found[key].values[name]), compared_by(name, baseline.values[name])
+            metric(name).compared_by(found[key].values[name]),
+            metric(name).compared_by(baseline.values[name]),
         )
         for key, name in pairs
     }
@@ -163,8 +165,8 @@ def _comparison(found: Mapping[str, Evaluated]) -> dict[str, Any]:
     return result
 
 
-def _over_users(metric: str, difference: float, of: Evaluated, baseline: Evaluated) -> UserInterval:
-    mine, theirs = (compared_by(metric, each.resampled[metric]).mean(axis=0) for each in (of, baseline))
+def _over_users(name: str, difference: float, of: Evaluated, baseline: Evaluated) -> UserInterval:
+    mine, theirs = (metric(name).compared_by(each.resampled[name]).mean(axis=0) for each in (of, baseline))
     return user_interval(difference, mine - theirs)
 
 

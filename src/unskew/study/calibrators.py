@@ -14,6 +14,7 @@ from unskew.errors import DataError
 from unskew.log import Log
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip
+from unskew.metrics.registry import SHOWN_PROPENSITY
 from unskew.progress import SILENT, Progress
 from unskew.propensity import Propensity
 from unskew.propensity.classic import ClassicPropensity
@@ -29,18 +30,8 @@ CONSTANT = "constant"
 CHUNK_CELLS = 1 << 22
 """Cells of D that are sketched at once."""
 
-SHOWN = {
-    "ece": ("ECE-100", "{:.4f}"),
-    "ece_floor": ("floor", "{:.4f}"),
-    "wce": ("WCE", "{:.3f}"),
-    "nll": ("NLL", "{:.4f}"),
-    "auc": ("AUC", "{:.3f}"),
-    "mean_over_base_rate": ("mean p ÷ base rate", "{:.3f}"),
-    "weight_check": ("weight check", "{:.3f}"),
-    "effective_sample_size": ("effective clicks", "{:,.0f}"),
-    "clipped": ("clipped", "{:.1%}"),
-}
-"""Figures of the table to read: column and format."""
+SHOWN = tuple(each for each in SHOWN_PROPENSITY if each.name not in ("brier", "clipped_mass"))
+"""Figures of the table to read."""
 
 
 def compare_calibrators(
@@ -108,10 +99,9 @@ def show_calibrators(table: pa.Table) -> Shown:
     """The result of :func:`compare_calibrators` as a table to read."""
     return Shown(
         title="Calibrators on held-out cells",
-        columns=("calibrator", *(column for column, _ in SHOWN.values())),
+        columns=("calibrator", *(each.label for each in SHOWN)),
         rows=tuple(
-            (row["calibrator"], *(form.format(row[name]) for name, (_, form) in SHOWN.items()))
-            for row in table.to_pylist()
+            (row["calibrator"], *(each.text(row[each.name]) for each in SHOWN)) for row in table.to_pylist()
         ),
         caption="A constant has a perfect ECE and debiases nothing: read NLL and AUC beside it.",
     )

@@ -15,8 +15,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, Validati
 
 from unskew.debias import METHODS, make_method
 from unskew.errors import ParameterError
-from unskew.evaluation import CUTOFFS
 from unskew.metrics.clip import Clip, require_clip
+from unskew.metrics.registry import EVALUATED_METRICS
 from unskew.run.protocol import Protocol, ProtocolName, protocol_named
 from unskew.seeds import as_seeds
 from unskew.study.grid_entries import (
@@ -35,16 +35,7 @@ from unskew.study.grid_entries import (
 
 DEFAULT_FOLDS = 5
 
-METRICS = (
-    "auc",
-    "user_auc",
-    "nll",
-    "mean_over_rate",
-    *(f"{kind}@{k}" for kind in ("dcg", "hits", "recall", "ndcg") for k in CUTOFFS),
-    "validation_loss",
-    "best_epoch",
-    "diverged",
-)
+METRICS = (*EVALUATED_METRICS, "validation_loss", "best_epoch", "diverged")
 """What a study knows of a method, for its table."""
 MOST_SEEDS = 1 << 31
 """More is a slip: a list of so many seeds would not fit into memory."""

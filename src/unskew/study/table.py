@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from unskew.errors import RunFolderError
 from unskew.io.files import whole_file
+from unskew.metrics.registry import SHOWN_METRICS, SHOWN_PROPENSITY
 from unskew.metrics.significance import holm, paired_test
 from unskew.metrics.user_bootstrap import SIGNIFICANT, UserInterval, excludes_zero, user_interval
 from unskew.report.words import COLLAPSED_MARK
@@ -48,18 +49,6 @@ of a dataset."""
 
 TABLE, TIMINGS, USERS = "table", "timings", "users"
 """Files: all numbers but the other two; timings, which differ from run to run; resamples of test users."""
-
-METHOD_METRICS = ("auc", "nll", "mean_over_rate", "dcg@2", "dcg@4", "dcg@6", "hits@2", "hits@4", "hits@6")
-PROPENSITY_METRICS = (
-    "ece",
-    "ece_floor",
-    "wce",
-    "nll",
-    "brier",
-    "auc",
-    "weight_check",
-    "effective_sample_size",
-)
 
 
 class Row(NamedTuple):
@@ -207,8 +196,7 @@ def summary(
     Parameters
     ----------
     metrics
-        Which, in this order; by default those of the paper with the level's (``METHOD_METRICS``), or
-        ``PROPENSITY_METRICS``.
+        Which, in this order; by default those that the registry shows.
     against
         What the baseline of a row has instead: ``{"method": "naive"}`` compares with naive on the same data,
         ``{"calibrator": "none"}`` each row with its own raw propensity. A row without a baseline, or with no
@@ -227,7 +215,9 @@ def summary(
     """
     values = seeds_of(table, part)
     resampled = _resampled(table) if part == "method" else {}
-    defaults = METHOD_METRICS if part == "method" else PROPENSITY_METRICS
+    defaults = (
+        SHOWN_METRICS if part == "method" else [each.name for each in SHOWN_PROPENSITY if each.compared]
+    )
     found = {metric for by_metric in values.values() for metric in by_metric}
     chosen = tuple(metric for metric in metrics or defaults if metric in found)
     tests = {} if against is None else _tests(values, chosen, against)

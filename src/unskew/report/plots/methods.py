@@ -9,22 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from unskew.evaluation import GOALS, gain
+from unskew.metrics.registry import metric, shown_metrics
 from unskew.metrics.user_bootstrap import differs
 from unskew.report.curves import DEFAULT_LEVEL
 from unskew.report.style import INK, MUTED, SERIES, SURFACE, Series, new_figure, say_nothing_to_show, styled
-from unskew.report.words import brief, method_name, method_parts, metric_name, real
+from unskew.report.words import brief, method_name, method_parts, real
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SHOWN_METRICS = ("auc", "mean_over_rate", "nll", "dcg@2", "dcg@4", "dcg@6", "hits@2", "hits@4", "hits@6")
-"""The paper's seven metrics and the two of the level; the others are in the table."""
 PANELS_A_ROW = 3
 BASE_MARKERS = ("o", "s", "^", "v", "P", "X", "p", "h")
-AUC_RAILS = {"random": 0.5, "oracle": 1.0}
-GOAL_NOTES = {"lower": "lower is better", "one": "1: what is promised is kept"}
 
 
 def method_series(key: str, keys: Sequence[str]) -> Series:
@@ -38,15 +34,9 @@ def method_series(key: str, keys: Sequence[str]) -> Series:
     return Series(series.colour, marker, series.dashes)
 
 
-def shown_metrics(methods: Mapping[str, Any]) -> list[str]:
-    """The metrics worth a panel: the known ones that are there, or else all."""
-    there = list(dict.fromkeys(metric for of_method in methods.values() for metric in of_method))
-    return [metric for metric in SHOWN_METRICS if metric in there] or there
-
-
-def seed_values(methods: Mapping[str, Any], method: str, metric: str) -> NDArray[np.float64]:
+def seed_values(methods: Mapping[str, Any], method: str, name: str) -> NDArray[np.float64]:
     """The finite values of a metric over seeds; empty where the method does not have it."""
-    values = np.array([real(v) for v in methods[method].get(metric, {}).get("seeds", [])], dtype=np.float64)
+    values = np.array([real(v) for v in methods[method].get(name, {}).get("seeds", [])], dtype=np.float64)
     return values[np.isfinite(values)]
 
 
@@ -66,7 +56,7 @@ def methods_figure(
     rails
         ``{"random": {metric: …}, "oracle": {metric: …}}``: what chance and hindsight reach.
     metrics
-        Which, and in which order; by default :data:`SHOWN_METRICS`.
+        Which, and in which order; by default those of the registry that are shown.
 
     Examples
     --------
@@ -90,7 +80,7 @@ def methods_figure(
 def draw_methods(
     axes: Axes,
     methods: Mapping[str, Any],
-    metric: str,
+    name: str,
     rails: Mapping[str, Mapping[str, float]] | None = None,
     *,
     names: bool = True,
@@ -98,12 +88,13 @@ def draw_methods(
 ) -> None:
     """Seeds, mean and Student's interval of the mean of one metric."""
     keys = list(methods)
-    axes.set_title(metric_name(metric))
-    if not any(len(seed_values(methods, key, metric)) for key in keys):
+    about = metric(name)
+    axes.set_title(about.label)
+    if not any(len(seed_values(methods, key, name)) for key in keys):
         say_nothing_to_show(axes, "undefined")
         return
     for row, key in enumerate(keys):
-        values = seed_values(methods, key, metric)
+        values = seed_values(methods, key, name)
         if not len(values):
             continue
         series = method_series(key, keys)
@@ -117,10 +108,10 @@ def draw_methods(
     axes.tick_params(axis="y", length=0, labelcolor=axes.title.get_color())
     axes.spines["left"].set_visible(False)
     axes.grid(axis="y", visible=False)
-    if GOALS.get(metric) == "one":
+    if about.goal == "one":
         axes.axvline(1.0, color=INK.light, linewidth=1.0, zorder=1)
     axes.locator_params(axis="x", nbins=4)
-    note = GOAL_NOTES[GOALS[metric]] if metric in GOALS else _rails_note(metric, rails)
+    note = about.advice or _rails_note(about.rails(rails or {}))
     if note:
         axes.set_xlabel(note, fontsize=7.5)
 
@@ -133,8 +124,7 @@ def half_interval(values: NDArray[np.float64], level: float) -> float:
     return float(stdtrit(len(values) - 1, 0.5 + level / 2) * spread)
 
 
-def _rails_note(metric: str, rails: Mapping[str, Mapping[str, float]] | None) -> str:
-    known = AUC_RAILS if metric.endswith("auc") else {k: v.get(metric) for k, v in (rails or {}).items()}
+def _rails_note(known: Mapping[str, float | None]) -> str:
     parts = [f"{name} {brief(known[name])}" for name in ("random", "oracle") if known.get(name) is not None]
     return " · ".join(parts)
 
@@ -164,17 +154,17 @@ def differences_figure(
     """
     chosen = [m for m in metrics or shown_metrics(comparison) if _scale(methods, m)]
     groups = {
-        "Level": [metric for metric in chosen if metric in GOALS],
-        "Ranking": [metric for metric in chosen if metric not in GOALS],
+        "Level": [name for name in chosen if metric(name).level],
+        "Ranking": [name for name in chosen if not metric(name).level],
     }
-    shown = {name: group for name, group in groups.items() if group} or {"": []}
+    shown = {title: group for title, group in groups.items() if group} or {"": []}
     row = max(0.36, 0.13 * len(comparison))
     figure = new_figure(0.5 + sum(0.65 + row * max(len(group), 2) for group in shown.values()))
     heights = [max(len(group), 1) for group in shown.values()]
     panels = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for axes, (name, group) in zip(panels, shown.items(), strict=True):
+    for axes, (title, group) in zip(panels, shown.items(), strict=True):
         draw_differences(axes, comparison, methods, group)
-        axes.set_title(name)
+        axes.set_title(title)
     if chosen and comparison:
         panels[-1].set_xlabel("difference from the naive model, in % (left: worse, right: better)")
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=4)
@@ -194,9 +184,9 @@ def draw_differences(
     for key, offset in zip(keys, offsets, strict=True):
         series = method_series(key, keys)
         colour = series.colour.light
-        for row, metric in enumerate(metrics):
-            found = comparison[key].get(metric)
-            scale = gain(metric, 100 / (_scale(methods, metric) or np.nan))
+        for row, name in enumerate(metrics):
+            found = comparison[key].get(name)
+            scale = metric(name).gain(100 / (_scale(methods, name) or np.nan))
             if found is None or not np.isfinite(real(found.get("difference"))):
                 continue
             low, high = sorted(scale * real(found.get(end)) for end in ("low", "high"))
@@ -215,14 +205,14 @@ def draw_differences(
         axes.plot([], [], marker=series.marker, linestyle="none", color=colour, label=method_name(key))
     axes.axvline(0.0, color=MUTED.light, linewidth=0.9, zorder=1)
     axes.set_ylim(len(metrics) - 0.5, -0.5)
-    axes.set_yticks(range(len(metrics)), [metric_name(metric) for metric in metrics])
+    axes.set_yticks(range(len(metrics)), [metric(name).label for name in metrics])
     axes.tick_params(axis="y", length=0, labelcolor=axes.title.get_color())
     axes.spines["left"].set_visible(False)
 
 
-def _scale(methods: Mapping[str, Any], metric: str) -> float | None:
-    """What a difference is a share of: the naive value, or the kept conversions where 1 is the goal."""
-    mean = real(methods.get("naive", {}).get(metric, {}).get("mean"))
+def _scale(methods: Mapping[str, Any], name: str) -> float | None:
+    """What a difference is a share of: the naive value, or 1 where that is the goal."""
+    mean = real(methods.get("naive", {}).get(name, {}).get("mean"))
     if not np.isfinite(mean) or mean == 0:
         return None
-    return 1.0 if GOALS.get(metric) == "one" else mean
+    return 1.0 if metric(name).goal == "one" else mean

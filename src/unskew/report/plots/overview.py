@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from unskew.metrics import CalibrationSketch
-from unskew.report.plots.methods import draw_methods, shown_metrics
+from unskew.metrics.registry import shown_metrics
+from unskew.report.plots.methods import draw_methods
 from unskew.report.plots.reliability import draw_reliability
 from unskew.report.plots.truth import draw_estimates
 from unskew.report.plots.weights import draw_weight_calibration
