@@ -9,7 +9,8 @@ import pytest
 
 from unskew.audit.figures import errors, regions, weight_figures
 from unskew.metrics import CalibrationSketch, ece, wce, wce_test, weight_diagnostics
-from unskew.metrics.judgement import beyond_tolerance, may_be_honest
+from unskew.metrics.judgement import may_be_honest
+from unskew.metrics.weight_calibration import beyond_tolerance
 
 
 def sketch_of(score: Any, truth: Any, seed: int = 0) -> CalibrationSketch:

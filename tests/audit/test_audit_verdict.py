@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from unskew.audit.segments import Segment
 from unskew.audit.verdict import CALIBRATOR_WORDS, Remedy, headline, place, verdict
 from unskew.calibration import CALIBRATORS
 from unskew.metrics import ChanceTest
-from unskew.metrics.judgement import Judgement
+from unskew.metrics.judgement import WeightJudgement
 
 LOW = Region(low=None, high=0.01, share=0.8, ratio=1 / 1.8, part=0.36)
 HIGH = Region(low=0.1, high=None, share=0.1, ratio=1.3, part=0.03)
@@ -21,9 +22,9 @@ BEYOND = ChanceTest(0.7, 0.01, 0.0, True)
 CHANCE = ChanceTest(0.494, 0.006, 0.84, False)
 
 
-def judged(**changes: Any) -> Judgement:
-    off = Judgement(False, "off", 0.46, 0.0, 1.2, 1.0, 90_000, BEYOND)
-    return off._replace(**changes)
+def judged(**changes: Any) -> WeightJudgement:
+    off = WeightJudgement("bad", "off", 0.46, 0.0, 1.2, 1.0, 90_000, BEYOND)
+    return replace(off, **changes)
 
 
 def told(**changes: Any) -> str:
@@ -106,7 +107,7 @@ def test_a_healthy_propensity_is_praised_for_the_right_reason() -> None:
     noise = Figure(0.012, 0.0, 0.02, 0.011)
 
     def healthy(debiased: float, **changes: Any) -> str:
-        judgement = judged(healthy=True, reason="honest", wce_debiased=debiased)
+        judgement = judged(level="good", reason="honest", wce_debiased=debiased)
         return told(judgement=judgement, regions=[], **changes)
 
     honest = healthy(0.0, wce=noise, p_value=0.4)
@@ -124,7 +125,7 @@ def test_a_healthy_propensity_is_praised_for_the_right_reason() -> None:
 
 
 def test_few_rows_are_neither_praised_nor_blamed() -> None:
-    open_ = judged(healthy=None, reason="too few rows", power=0.14, rows_needed=46_211)
+    open_ = judged(level="undecided", reason="too few rows", power=0.14, rows_needed=46_211)
     text = told(judgement=open_, wce=Figure(0.23, 0.0, 0.4, 0.25), rows=1_200, clicks=1, regions=[])
     assert text == (
         "With 1 click on 1,200 rows, weights that are off by a factor 1.2 would be found with a chance of"
@@ -144,14 +145,14 @@ def test_scores_at_chance_are_asked_about_and_never_get_a_factor_alone() -> None
     assert "If it is: overstated by a factor 1.8 below 0.01; the weights that matter are 44 %" in text
     assert text.endswith("audit it with --actions N, the number of actions to choose from.")
     assert headline(off, "clicked") == "Not a propensity of 'clicked'?"
-    level = judged(healthy=None, reason="not beyond chance", chance=CHANCE)
+    level = judged(level="undecided", reason="not beyond chance", chance=CHANCE)
     right = told(judgement=level, columns=("p_shown", "clicked"), regions=[])
     assert right.startswith("The weights add up, but higher scores were not clicked more often (AUC 0.494,")
     assert right.endswith("Is 'p_shown' a propensity of 'clicked'?")
 
 
 def test_one_score_for_all_rows_is_said_to_be_that() -> None:
-    level = judged(healthy=None, reason="not beyond chance", chance=ChanceTest(0.5, 0.0, 1.0, False))
+    level = judged(level="undecided", reason="not beyond chance", chance=ChanceTest(0.5, 0.0, 1.0, False))
     assert told(judgement=level, scores_vary=False, regions=[]).startswith(
         "The weights add up, but all rows have one score"
     )
@@ -195,7 +196,7 @@ def test_the_worst_segment_ends_the_verdict() -> None:
     assert told(segment=segment()).endswith(
         "Scores where country is 'jp' are overstated by a factor 2 (1,200 rows)."
     )
-    praised = judged(healthy=True, reason="honest", wce_debiased=0.01)
+    praised = judged(level="good", reason="honest", wce_debiased=0.01)
     healthy = told(judgement=praised, segment=segment(mean_outcome_over_score=float("inf")))
     assert healthy.endswith("But scores where country is 'jp' have clicks at a score of 0 (1,200 rows).")
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from unskew.metrics import CalibrationSketch
-from unskew.metrics.judgement import LEAST_POWER, judge_weights, may_be_honest, power, rows_needed
+from unskew.metrics.judgement import LEAST_POWER, judge_weights, may_be_honest
+from unskew.metrics.weight_calibration import power, rows_needed
 
 LIMITS = {"tolerance": 0.05, "significance": 0.01}
 
@@ -39,10 +40,10 @@ def test_the_rows_that_are_needed_do_not_depend_on_how_many_there_are():
 
 def test_more_rows_turn_undecided_into_honest_or_off():
     generator = np.random.default_rng(1)
-    assert judge_weights(drawn(generator, 1_000), **LIMITS)[:2] == (None, "too few rows")
-    assert judge_weights(drawn(generator, 1_000, 1.2), **LIMITS)[:2] == (None, "too few rows")
-    assert judge_weights(drawn(generator, 60_000), **LIMITS)[:2] == (True, "honest")
-    assert judge_weights(drawn(generator, 60_000, 1.2), **LIMITS)[:2] == (False, "off")
+    assert judge_weights(drawn(generator, 1_000), **LIMITS).reason == "too few rows"
+    assert judge_weights(drawn(generator, 1_000, 1.2), **LIMITS).level == "undecided"
+    assert judge_weights(drawn(generator, 60_000), **LIMITS).level == "good"
+    assert judge_weights(drawn(generator, 60_000, 1.2), **LIMITS).reason == "off"
 
 
 def test_a_wide_tolerance_is_not_asked_to_find_what_it_lets_pass():
@@ -64,7 +65,7 @@ def test_scores_that_are_right_on_average_and_know_nothing_are_not_called_honest
     clicked = generator.random(60_000) < 0.1
     noise = 0.1 * np.exp(generator.normal(0, 0.02, 60_000))
     found = judge_weights(CalibrationSketch.of(score=noise, outcome=clicked), **LIMITS)
-    assert found[:2] == (None, "not beyond chance")
+    assert (found.healthy, found.reason) == (None, "not beyond chance")
     assert not found.chance.beyond
 
 
@@ -73,4 +74,4 @@ def test_scores_of_one_and_of_zero_are_judged_without_rows_that_would_tell():
     found = judge_weights(certain, **LIMITS)
     assert (found.healthy, found.rows_needed) == (None, None)
     infinite = CalibrationSketch.of(score=[0.0, 0.5, 0.5], outcome=[1, 0, 1])
-    assert judge_weights(infinite, **LIMITS)[:2] == (False, "infinite weight")
+    assert judge_weights(infinite, **LIMITS).reason == "infinite weight"

@@ -8,7 +8,7 @@ import pytest
 
 from unskew.metrics import registry
 from unskew.metrics.registry import CONVERSION_METRICS, EVALUATED_METRICS, PROPENSITY_METRICS, metric
-from unskew.report.tables import methods_table
+from unskew.report.html_tables import methods_table
 
 INDEX = Path(__file__).parents[2] / "docs" / "metrics" / "index.md"
 

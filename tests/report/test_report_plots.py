@@ -9,7 +9,6 @@ import pytest
 from scipy import stats
 
 from unskew.metrics import CalibrationSketch, reliability_curve, wce
-from unskew.report.curves import weight_curve
 from unskew.report.plots import (
     differences_figure,
     histogram_figure,
@@ -20,6 +19,7 @@ from unskew.report.plots import (
     truth_figure,
     weight_calibration_figure,
 )
+from unskew.report.plots.weights import weight_curve
 from unskew.report.style import SERIES, SURFACE, svg
 
 

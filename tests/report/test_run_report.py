@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from unskew.report import render_run_report
-from unskew.report.tables import methods_table
+from unskew.report.html_tables import methods_table
 
 SECTIONS = ("verdict", "propensities", "weights", "methods", "truth", "learning", "settings")
 FIGURES = (

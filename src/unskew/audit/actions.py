@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
 from unskew.audit.verdict import counted, percent, round_up, short
 from unskew.errors import DataError
@@ -18,12 +17,8 @@ from unskew.estimator import require
 from unskew.io.stream import Batch, located, number_columns, stream
 from unskew.io.tables import Paths, expand_paths
 from unskew.metrics._limits import SMALLEST
-from unskew.metrics.judgement import DETECTED_ERROR, LEAST_POWER, TOLERANCES_DETECTED
+from unskew.metrics.judgement import SIGNIFICANCE, TOLERANCE, MeanJudgement, judge_mean
 from unskew.progress import SILENT, Progress
-
-DEFAULT_TOLERANCE = 0.05
-DEFAULT_SIGNIFICANCE = 0.01
-"""As those of :func:`unskew.audit.audit`."""
 
 NORMAL_95 = 1.96
 """Standard deviations on either side that hold 95 % of a normal law."""
@@ -75,8 +70,8 @@ def audit_actions(
     *,
     score: str,
     actions: int,
-    tolerance: float = DEFAULT_TOLERANCE,
-    significance: float = DEFAULT_SIGNIFICANCE,
+    tolerance: float = TOLERANCE,
+    significance: float = SIGNIFICANCE,
     progress: Progress = SILENT,
 ) -> ActionsResult:
     r"""Are these the probabilities with which the shown actions were chosen among N?
@@ -144,22 +139,14 @@ def judged_actions(
     *,
     score: str,
     actions: int,
-    tolerance: float = DEFAULT_TOLERANCE,
-    significance: float = DEFAULT_SIGNIFICANCE,
+    tolerance: float = TOLERANCE,
+    significance: float = SIGNIFICANCE,
 ) -> ActionsResult:
     """:func:`audit_actions` of probabilities that were read already."""
     rows, mean, square, smallest = moments
     ratio = mean / actions
     error = math.sqrt(max(square / rows - mean**2, 0.0) / rows) / actions
-    beyond = max(abs(ratio - 1) - tolerance, 0.0)
-    critical = float(ndtri(1 - significance / 2))
-    detected = 1 - 1 / max(DETECTED_ERROR, 1 + TOLERANCES_DETECTED * tolerance)
-    room = detected - tolerance
-    power = 1.0 if error == 0 else float(ndtr(room / error - critical))
-    needed = math.ceil(rows * ((critical + float(ndtri(LEAST_POWER))) * error / room) ** 2)
-    healthy: bool | None = True if power >= LEAST_POWER else None
-    if beyond > critical * error:
-        healthy = False
+    judged = judge_mean(ratio, error, rows, tolerance=tolerance, significance=significance)
     half = NORMAL_95 * error
     return ActionsResult(
         files=files,
@@ -172,10 +159,10 @@ def judged_actions(
         low=ratio - half,
         high=ratio + half,
         smallest=smallest,
-        healthy=healthy,
-        power=power,
-        rows_needed=max(needed, rows) if power >= LEAST_POWER else needed,
-        verdict=_verdict(healthy, ratio, half, actions, rows, needed, power, score),
+        healthy=judged.healthy,
+        power=judged.power,
+        rows_needed=judged.rows_needed,
+        verdict=_verdict(judged, ratio, half, actions, rows, score),
     )
 
 
@@ -213,22 +200,20 @@ def _require_probabilities(p: Any, score: str, batch: Batch) -> None:
 
 
 def _verdict(
-    healthy: bool | None,
+    judged: MeanJudgement,
     ratio: float,
     half: float,
     actions: int,
     rows: int,
-    needed: int,
-    power: float,
     score: str,
 ) -> str:
     found = f"the mean of 1/{score} over {counted(rows, 'row')} is {ratio:.3f} ± {short(half)} of {actions:,}"
-    if healthy:
+    if judged.level == "good":
         return f"As {counted(actions, 'action')} would give: {found}."
-    if healthy is None:
+    if judged.level == "undecided":
         return (
             f"So far {found}; weights that are off by a factor 1.2 would be found with a chance of"
-            f" {percent(power)}, and some {round_up(needed):,} rows like these would tell."
+            f" {percent(judged.power)}, and some {round_up(judged.rows_needed):,} rows like these would tell."
         )
     implied = ratio * actions
     return (

@@ -29,15 +29,15 @@ from unskew.metrics import (
 from unskew.metrics._cells import cells_of
 from unskew.metrics._sums import both
 from unskew.metrics.clip import Clip
-from unskew.metrics.judgement import judge_weights, may_be_honest
+from unskew.metrics.judgement import (
+    SIGNIFICANCE,
+    TOLERANCE,
+    is_off_by_chance,
+    judge_weights,
+    may_be_honest,
+)
 from unskew.metrics.sketch import load_pass
 from unskew.progress import SILENT, Progress
-
-DEFAULT_TOLERANCE = 0.05
-"""Relative error of the weights, and so of an estimate by IPS, that an audit lets pass."""
-
-DEFAULT_SIGNIFICANCE = 0.01
-"""Chance of blaming honest scores for their noise: in a daily pipeline, less than 4 times a year."""
 
 DEFAULT_P_MIN: Clip = "auto"
 """The clip of which the cost is told, as in training."""
@@ -62,8 +62,8 @@ def audit(
     outcome: str,
     weight: str | None = None,
     segments: Sequence[str] = (),
-    tolerance: float = DEFAULT_TOLERANCE,
-    significance: float = DEFAULT_SIGNIFICANCE,
+    tolerance: float = TOLERANCE,
+    significance: float = SIGNIFICANCE,
     p_min: Clip = DEFAULT_P_MIN,
     calibrators: Sequence[str] = COMPARED,
     folds: int = FOLDS,
@@ -192,9 +192,9 @@ def judge(
     segments = worst_first(
         corrected([segment for table in tables for segment in table.segments()]), significance=significance
     )
-    beyond_chance = [s for s in segments if s.q_value is not None and s.q_value < significance]
+    beyond_chance = [s for s in segments if not is_off_by_chance(s.q_value, significance)]
     scores_vary = len(whole.occupied()) > 1
-    told = verdict(
+    text = verdict(
         judgement=judgement,
         tolerance=tolerance,
         wce=found["wce"],
@@ -232,7 +232,7 @@ def judge(
         calibrators=tuple(scores),
         recommended=None if recommended is None else recommended.name,
         headline=headline(judgement, roles.outcome, scores_vary=scores_vary),
-        verdict=told,
+        verdict=text,
         sketch=whole,
         calibrated=None if recommended is None else recommended.sketch,
     )

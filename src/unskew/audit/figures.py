@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from unskew.metrics import CalibrationSketch, ece, interval, noise_floor, wce
 from unskew.metrics._cells import bin_sums, cells_of
 from unskew.metrics.clip import Clip, resolve_clip
-from unskew.metrics.judgement import has_infinite_weight
-from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS, inverse_of, inverse_variance
+from unskew.metrics.judgement import CLEAR_ERRORS
+from unskew.metrics.weight_calibration import (
+    DEFAULT_WEIGHT_BINS,
+    has_infinite_weight,
+    inverse_of,
+    inverse_variance,
+)
 
 Array = NDArray[np.float64]
-
-CLEAR_ERRORS = 3.0
-"""A bin whose mean of o/p̂ is so many standard errors from 1 is clearly off: 20 honest bins have one such
-in 1 of 20 audits."""
 
 OPEN_ERRORS = 2.0
 """A bin that is within so many standard errors of being off may belong to a region around it."""

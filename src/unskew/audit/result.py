@@ -11,7 +11,7 @@ from unskew.audit.figures import Figure, Region, WeightFigures
 from unskew.audit.segments import Segment
 from unskew.io.stream import Roles
 from unskew.metrics import CalibrationSketch, WeightTest
-from unskew.metrics.judgement import Judgement
+from unskew.metrics.judgement import WeightJudgement
 
 SEGMENTS_TOLD = 100
 """Worst segments in :meth:`AuditResult.to_dict`."""
@@ -28,8 +28,8 @@ class AuditResult:
     ece, wce
         With interval and noise floor.
     judgement, healthy, headline, verdict
-        What follows from the rows (:class:`unskew.metrics.judgement.Judgement`); whether the weights are
-        honest, None where that is undecided; in a word or two; in a few sentences.
+        What follows from the rows (:class:`unskew.metrics.judgement.WeightJudgement`); whether the weights
+        are honest, None where that is undecided; in a word or two; in a few sentences.
     test
         The χ² test that the weights are honest.
     nll, brier, auc, mean_outcome_over_score
@@ -58,7 +58,7 @@ class AuditResult:
     mean_score: float
     ece: Figure
     wce: Figure
-    judgement: Judgement
+    judgement: WeightJudgement
     test: WeightTest
     nll: float
     brier: float

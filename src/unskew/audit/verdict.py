@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from unskew.audit.figures import Figure, Region
 from unskew.audit.segments import Segment
 from unskew.metrics import ChanceTest
-from unskew.metrics.judgement import Judgement
+from unskew.metrics.judgement import WeightJudgement
 from unskew.plain_text import plain
 
 MAIN_PART = 0.25
@@ -50,7 +50,7 @@ class Remedy:
 
 def verdict(
     *,
-    judgement: Judgement,
+    judgement: WeightJudgement,
     tolerance: float,
     wce: Figure,
     p_value: float,
@@ -81,7 +81,7 @@ def verdict(
     --------
     >>> low = Region(low=None, high=0.01, share=0.8, ratio=0.5556, part=0.36)
     >>> chance = ChanceTest(0.7, 0.01, 0.0, True)
-    >>> off = Judgement(False, "off", 0.46, 0.0, 1.2, 1.0, 90_000, chance)
+    >>> off = WeightJudgement("bad", "off", 0.46, 0.0, 1.2, 1.0, 90_000, chance)
     >>> text = verdict(judgement=off, tolerance=0.05, wce=Figure(0.46, 0.45, 0.47, 0.01), p_value=0.0,
     ...                significance=0.01, rows=90_000, clicks=9000, infinite=0, regions=[low],
     ...                remedy=Remedy("platt", 0.02, 0.004, True), segment=None)
@@ -112,12 +112,12 @@ def verdict(
     return " ".join(sentences)
 
 
-def headline(judgement: Judgement, outcome: str, *, scores_vary: bool = True) -> str:
+def headline(judgement: WeightJudgement, outcome: str, *, scores_vary: bool = True) -> str:
     """The verdict in a word or two.
 
     Examples
     --------
-    >>> headline(Judgement(None, "too few rows", 0.1, 0.5, 1.2, 0.3, 40_000, None), "clicked")
+    >>> headline(WeightJudgement("undecided", "too few rows", 0.1, 0.5, 1.2, 0.3, 40_000, None), "clicked")
     'Undecided'
     """
     if judgement.healthy is None:
@@ -220,7 +220,7 @@ def _praise(
     )
 
 
-def _undecided(judgement: Judgement, wce: Figure, rows: int, clicks: int) -> str:
+def _undecided(judgement: WeightJudgement, wce: Figure, rows: int, clicks: int) -> str:
     some = (
         ""
         if judgement.rows_needed is None
@@ -233,7 +233,7 @@ def _undecided(judgement: Judgement, wce: Figure, rows: int, clicks: int) -> str
     )
 
 
-def _level_alone(judgement: Judgement, columns: tuple[str, str]) -> str:
+def _level_alone(judgement: WeightJudgement, columns: tuple[str, str]) -> str:
     chance = judgement.chance
     assert chance is not None
     score, outcome = columns

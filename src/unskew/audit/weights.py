@@ -38,7 +38,7 @@ from unskew.io.stream import (
 from unskew.io.tables import Paths, expand_paths, require_columns
 from unskew.metrics import CalibrationSketch, mean_outcome_over_score, wce
 from unskew.metrics.clip import Clip, require_clip
-from unskew.metrics.weights import MOST_CLIPPED_MASS
+from unskew.metrics.judgement import judge_clip
 from unskew.progress import SILENT, Progress
 
 ADDED = (
@@ -92,8 +92,8 @@ class WeightsResult:
 
     @property
     def clip_decides(self) -> bool:
-        """Whether the clip takes more than 10 % (``MOST_CLIPPED_MASS``) of the sum of 1/p̂."""
-        return self.weights is not None and self.weights.clipped_mass > MOST_CLIPPED_MASS
+        """Whether the clip takes so much of the sum of 1/p̂ that it decides."""
+        return self.weights is not None and judge_clip(self.weights.clipped_mass).level == "bad"
 
     @property
     def verdict(self) -> str:

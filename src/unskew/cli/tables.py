@@ -9,13 +9,13 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from unskew.cli.console import plain_console
+from unskew.metrics.judgement import differs
 from unskew.metrics.registry import SHOWN_METRICS, SHOWN_PROPENSITY
-from unskew.metrics.user_bootstrap import differs
-from unskew.report.judging import collapsed_sentences
+from unskew.report.findings import collapsed_sentences
 from unskew.report.words import COLLAPSED_MARK
 
 if TYPE_CHECKING:
-    from unskew.report.judging import Finding
+    from unskew.report.findings import Finding
 
 MARKS = {"good": "✓", "bad": "✗", "open": "?"}
 

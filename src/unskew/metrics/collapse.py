@@ -59,12 +59,12 @@ REMEDIES: dict[Reason, str] = {
 """What to do about it where there is something to learn."""
 
 
-def told(of: str, network: str, reason: Reason, seeds: int, total: int) -> str:
+def collapse_message(of: str, network: str, reason: Reason, seeds: int, total: int) -> str:
     """What became of a network, and the remedy, in a sentence or two.
 
     Examples
     --------
-    >>> told("dr-jl", "imputation", "flat", 3, 10).partition(": it")[0]
+    >>> collapse_message("dr-jl", "imputation", "flat", 3, 10).partition(": it")[0]
     "dr-jl: the network 'imputation' learned nothing in 3 of 10 seeds"
     """
     return (
@@ -93,7 +93,7 @@ def counts(collapsed: Iterable[Collapsed]) -> list[tuple[str, Reason, int]]:
 def warn_of_collapse(of: str, collapsed: Sequence[Collapsed], total: int) -> None:
     """One warning for each network that learned nothing in some of the seeds, and why."""
     for network, reason, seeds in counts(collapsed):
-        warnings.warn(told(of, network, reason, seeds, total), CollapseWarning, stacklevel=3)
+        warnings.warn(collapse_message(of, network, reason, seeds, total), CollapseWarning, stacklevel=3)
 
 
 class Learned(NamedTuple):

@@ -1,30 +1,38 @@
-"""The judgement of weights: honest, off, or undecided. Pure functions of a sketch; words are left to others.
+"""Every judgement: honest, significant, clipped too much, too few, level off, beyond noise.
 
-Whether a figure is good is decided here alone: what an error must exceed, how sure that must be, and how many
-rows it takes to say that it does not.
+Whether a figure is good is decided here, once (of networks that learned nothing, in ``collapse``): ``audit``,
+``run``, ``compare``, studies, reports and tables read it. Pure functions of figures and sketches; words are
+left to others.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.special import chdtrc, chdtri
+from scipy.special import ndtr, ndtri
 
-from unskew.metrics._cells import Cells, bin_sums, cells_of
 from unskew.metrics.proper import ChanceTest, auc_beyond_chance
+from unskew.metrics.registry import metric
 from unskew.metrics.sketch import CalibrationSketch
 from unskew.metrics.weight_calibration import (
-    DEFAULT_WEIGHT_BINS,
-    inverse_of,
-    inverse_variance,
-    joined_bins,
+    beyond_tolerance,
+    has_infinite_weight,
+    power,
+    rows_needed,
+    surely_within,
     wce,
 )
 
-Array = NDArray[np.float64]
-Reason = Literal["honest", "off", "infinite weight", "too few rows", "not beyond chance"]
+Level = Literal["good", "doubtful", "bad", "undecided"]
+
+TOLERANCE = 0.05
+"""Relative error of the weights, and so of an estimate by IPS, that passes as honest."""
+
+SIGNIFICANCE = 0.01
+"""Chance of blaming honest scores for their noise: in a daily pipeline, less than 4 times a year."""
 
 DETECTED_ERROR = 1.2
 """Weights that are off by this factor must be found before scores are called honest: an estimate by IPS that
@@ -36,23 +44,64 @@ TOLERANCES_DETECTED = 4.0
 LEAST_POWER = 0.8
 """Chance of finding them below which nothing is decided (Cohen 1988)."""
 
-_DRAWS = 2000
-_MOST_DOUBLINGS = 60
-_HALVINGS = 12
+PREDICTABLE_AUC = 0.55
+"""Up to here propensities know next to nothing, even if beyond chance: their weights are nearly constant."""
+
+SAME_AUC = 0.005
+"""A change of AUC that is as good as none."""
+
+MOST_CLIPPED_MASS = 0.1
+"""A clip that takes more than this share of Σ_O 1/p decides the result itself: an estimate of a total that
+propensities make right is then too low by that share."""
+
+LEVEL_TOLERANCE = 0.1
+"""A model that predicts within this share of the actual rate passes as right: a test set of some thousand
+pairs tells the conversion rate itself to 3 to 5 %. Right or off is said where the whole interval is."""
+
+CLEAR_ERRORS = 3.0
+"""A deviation of so many standard errors is clear: 20 honest bins have one such in 1 of 20 audits."""
+
+SIGNIFICANT = 0.05
+"""As in the paper; here after Holm's correction, and only where other test users would not undo it."""
+
+FEW_EFFECTIVE_ROWS = 100.0
+"""Intervals from a smaller effective sample are rough."""
+
+UNBALANCED = 0.1
+"""Standardised differences beyond are unbalanced, as is customary (Austin 2009)."""
+
+WEIGHT_CHECK_TOLERANCE = 0.2
+"""Weights of held-out clicks that miss the number of unseen pairs by more do not add up: some hundred clicks
+tell their sum to 10 %."""
+
+MOST_TIMES_DATA = 100.0
+"""Beyond so many times the data, nobody will collect them."""
 
 
-class Judgement(NamedTuple):
+@dataclass(frozen=True)
+class Judgement:
+    """What figures amount to, and the reason, a key for words to start from."""
+
+    level: Level
+    reason: str
+
+    @property
+    def healthy(self) -> bool | None:
+        """True where it is good, False where it is bad, None where that is not known."""
+        return {"good": True, "bad": False}.get(self.level)
+
+
+@dataclass(frozen=True)
+class WeightJudgement(Judgement):
     """What so many rows say of the weights 1/p̂.
 
     Attributes
     ----------
-    healthy
-        True, False, or None where the rows do not decide.
-    reason
-        ``"off"`` and ``"infinite weight"`` are not healthy, ``"too few rows"`` and ``"not beyond chance"``
-        undecided, ``"honest"`` healthy.
+    level, reason
+        Bad: ``"off"`` and ``"infinite weight"``; undecided: ``"too few rows"`` and ``"not beyond chance"``;
+        good: ``"honest"``.
     wce_debiased, p_beyond_tolerance
-        WCE₂, and the p-value of :func:`beyond_tolerance`.
+        WCE₂, and the p-value of :func:`unskew.metrics.weight_calibration.beyond_tolerance`.
     error, power, rows_needed
         The factor of an error that must be found, the chance of finding it with these rows, and how many rows
         like these would find it with :data:`LEAST_POWER` (None where no number would).
@@ -60,8 +109,6 @@ class Judgement(NamedTuple):
         Whether the scores tell positives from negatives at all; None where one outcome is missing.
     """
 
-    healthy: bool | None
-    reason: Reason
     wce_debiased: float
     p_beyond_tolerance: float
     error: float
@@ -70,7 +117,9 @@ class Judgement(NamedTuple):
     chance: ChanceTest | None
 
 
-def judge_weights(sketch: CalibrationSketch, *, tolerance: float, significance: float) -> Judgement:
+def judge_weights(
+    sketch: CalibrationSketch, *, tolerance: float = TOLERANCE, significance: float = SIGNIFICANCE
+) -> WeightJudgement:
     r"""Are the weights honest, off, or is it undecided?
 
     .. math::
@@ -79,171 +128,204 @@ def judge_weights(sketch: CalibrationSketch, *, tolerance: float, significance: 
         \text{undecided} \iff \text{not off, and power} < 0.8 \text{ or AUC not beyond chance}
 
     WCE₂ is the debiased weight-calibration error (:func:`unskew.metrics.wce`) with the standard error of its
-    square (:func:`surely_within`), p that of :func:`beyond_tolerance`, the power that of :func:`power`
-    against weights off by a factor 1.2. So few rows are neither blamed for their noise nor praised for it,
-    and many are not blamed for an error that does not matter. An outcome at a score of 0 is an infinite
-    weight, and never honest; scores that do not tell positives from negatives
-    (:func:`unskew.metrics.auc_beyond_chance`) may be right on average, and debias nothing.
+    square (:func:`~unskew.metrics.weight_calibration.surely_within`), p that of
+    :func:`~unskew.metrics.weight_calibration.beyond_tolerance`, the power that of
+    :func:`~unskew.metrics.weight_calibration.power` against weights off by a factor 1.2. So few rows are
+    neither blamed for their noise nor praised for it, and many are not blamed for an error that does not
+    matter. An outcome at a score of 0 is an infinite weight, and never honest; scores that do not tell
+    positives from negatives (:func:`unskew.metrics.auc_beyond_chance`) may be right on average, and debias
+    nothing. ECE has no part in it: it is an error of the scores, in which the smallest, whose weights decide,
+    hardly count.
 
     Examples
     --------
+    >>> import numpy as np
     >>> score = np.tile([0.1, 0.4], 5000)
     >>> honest = np.arange(10_000) % 20 < np.where(score == 0.1, 2, 8)
-    >>> many = CalibrationSketch.of(score=score, outcome=honest)
-    >>> found = judge_weights(many, tolerance=0.05, significance=0.01)
-    >>> found.healthy, found.reason
-    (True, 'honest')
-    >>> few = CalibrationSketch.of(score=score[:200], outcome=honest[:200])
-    >>> found = judge_weights(few, tolerance=0.05, significance=0.01)
-    >>> found.healthy, found.reason, 500 < found.rows_needed < 5000
-    (None, 'too few rows', True)
+    >>> judge_weights(CalibrationSketch.of(score=score, outcome=honest)).reason
+    'honest'
+    >>> few = judge_weights(CalibrationSketch.of(score=score[:200], outcome=honest[:200]))
+    >>> few.level, few.reason, 500 < few.rows_needed < 5000
+    ('undecided', 'too few rows', True)
     """
-    error = max(DETECTED_ERROR, 1.0 + TOLERANCES_DETECTED * tolerance)
+    error = detected_error(tolerance)
     limits = {"tolerance": tolerance, "significance": significance, "error": error}
     found = power(sketch, **limits)
     beyond = beyond_tolerance(sketch, tolerance)
-    debiased = wce(sketch=sketch, debiased=True)
     both = 0.0 < sketch.positives < sketch.total
     chance = auc_beyond_chance(sketch=sketch, significance=significance) if both else None
-    healthy: bool | None
-    reason: Reason
+    level: Level
     if has_infinite_weight(sketch):
-        healthy, reason = False, "infinite weight"
+        level, reason = "bad", "infinite weight"
     elif beyond < significance and not surely_within(sketch, tolerance):
-        healthy, reason = False, "off"
+        level, reason = "bad", "off"
     elif found < LEAST_POWER or chance is None:
-        healthy, reason = None, "too few rows"
+        level, reason = "undecided", "too few rows"
     elif not chance.beyond:
-        healthy, reason = None, "not beyond chance"
+        level, reason = "undecided", "not beyond chance"
     else:
-        healthy, reason = True, "honest"
-    needed = sketch.rows if found >= LEAST_POWER else rows_needed(sketch, **limits)
-    return Judgement(healthy, reason, debiased, beyond, error, found, needed, chance)
+        level, reason = "good", "honest"
+    return WeightJudgement(
+        level,
+        reason,
+        wce_debiased=wce(sketch=sketch, debiased=True),
+        p_beyond_tolerance=beyond,
+        error=error,
+        power=found,
+        rows_needed=sketch.rows if found >= LEAST_POWER else rows_needed(sketch, **limits, least=LEAST_POWER),
+        chance=chance,
+    )
 
 
 def may_be_honest(sketch: CalibrationSketch, *, tolerance: float, significance: float) -> bool:
-    """Whether nothing shows the weights to be off: :func:`judge_weights` is healthy or undecided."""
+    """Whether nothing shows the weights to be off: :func:`judge_weights` is good or undecided."""
     if has_infinite_weight(sketch):
         return False
     return beyond_tolerance(sketch, tolerance) >= significance or surely_within(sketch, tolerance)
 
 
-def has_infinite_weight(sketch: CalibrationSketch) -> bool:
-    """Whether a row has score 0 and outcome 1."""
-    cells = cells_of(sketch=sketch)
-    return bool(((cells.score == 0) & (cells.positive > 0)).any())
+def detected_error(tolerance: float) -> float:
+    """The factor of an error of the weights that must be found before they are called honest."""
+    return max(DETECTED_ERROR, 1.0 + TOLERANCES_DETECTED * tolerance)
 
 
-def surely_within(sketch: CalibrationSketch, tolerance: float) -> bool:
-    r"""Whether the error of the weights, over all rows, is known to be within the tolerance.
+@dataclass(frozen=True)
+class MeanJudgement(Judgement):
+    """What the mean of 1/p of shown actions says: the power to find an error, and the rows that would."""
 
-    .. math:: \mathrm{WCE}_2^2 + 2\,\mathrm{SE} \le \text{tolerance}^2, \qquad
-              \mathrm{SE}^2 = \sum_b \Big(\frac{n_b}{n}\Big)^2 \left(2 V_b^2 + 4 S_b^2 V_b\right)
+    power: float
+    rows_needed: int
 
-    S_b and V_b as in :func:`unskew.metrics.wce`. A few bins may then be off by more: it does not matter. A
-    WCE₂ that is small because its noise is large is not known to be.
+
+def judge_mean(
+    ratio: float, error: float, rows: int, *, tolerance: float = TOLERANCE, significance: float = SIGNIFICANCE
+) -> MeanJudgement:
+    """Are weights with this mean (1 is right, with its standard error) honest? A z-test, and its power.
+
+    Examples
+    --------
+    >>> judge_mean(1.01, 0.02, 1000).level, judge_mean(1.3, 0.02, 1000).level, judge_mean(1.0, 0.2, 10).level
+    ('good', 'bad', 'undecided')
     """
-    cells = cells_of(sketch=sketch)
-    index = cells.bin_index(bins=DEFAULT_WEIGHT_BINS, spacing="mass")
-    total = bin_sums(cells.total, index)
-    share = total / total.sum()
-    excess = bin_sums(inverse_of(cells), index) / total - 1
-    variance = bin_sums(inverse_variance(cells), index) / total**2
-    square = share @ (excess**2 - variance)
-    error = np.sqrt(share**2 @ (2 * variance**2 + 4 * excess**2 * variance))
-    return bool(square + 2 * error <= tolerance**2)
+    critical = float(ndtri(1 - significance / 2))
+    room = 1 - 1 / detected_error(tolerance) - tolerance
+    found = 1.0 if error == 0 else float(ndtr(room / error - critical))
+    needed = math.ceil(rows * ((critical + float(ndtri(LEAST_POWER))) * error / room) ** 2)
+    enough = found >= LEAST_POWER
+    level: Level = "good" if enough else "undecided"
+    reason = "honest" if enough else "too few rows"
+    if max(abs(ratio - 1) - tolerance, 0.0) > critical * error:
+        level, reason = "bad", "off"
+    return MeanJudgement(level, reason, found, max(needed, rows) if enough else needed)
 
 
-def beyond_tolerance(sketch: CalibrationSketch, tolerance: float) -> float:
-    r"""The chance of such errors if the weights of every bin were within the tolerance of honest.
+def judge_clip(clipped_mass: float | None) -> Judgement:
+    """Does the clip decide, or do the propensities? By the share of Σ 1/p that it takes.
 
-    .. math:: \chi^2 = \sum_b \frac{\max(|S_b| - \text{tolerance}, 0)^2}{(1 + \text{tolerance}) V_b},
-              \qquad B \text{ degrees of freedom}
-
-    S_b, V_b and the bins are those of :func:`unskew.metrics.wce_test`, which this is at a tolerance of 0.
-    Where the tolerance is not used up the chance is less than this.
+    Examples
+    --------
+    >>> judge_clip(0.02).level, judge_clip(0.3).level
+    ('good', 'bad')
     """
-    cells = _positive_scores(sketch)
-    if not len(cells.score):
-        return 1.0
-    index = _bins(cells)
-    total = bin_sums(cells.total, index)
-    variance = bin_sums(inverse_variance(cells), index) / total**2
-    terms = _terms(bin_sums(cells.inverse_sum, index) / total - 1, variance, tolerance)
-    return float(chdtrc(max(int((variance > 0).sum()), 1), terms.sum()))
+    decides = clipped_mass is not None and clipped_mass > MOST_CLIPPED_MASS
+    return Judgement("bad", "the clip decides") if decides else Judgement("good", "little is clipped")
 
 
-def power(
-    sketch: CalibrationSketch, *, tolerance: float, significance: float, error: float, times: float = 1.0
-) -> float:
-    r"""The chance that :func:`beyond_tolerance` finds weights that are off by a factor everywhere.
+def tells_apart(auc: float | None, chance: float | None = None) -> bool:
+    """Whether propensities put clicked pairs first, by more than a trifle and than ``chance`` would."""
+    return auc is not None and auc > PREDICTABLE_AUC and not (chance is not None and auc <= chance)
 
-    .. math:: P\left(\chi^2 > \chi^2_{B, 1 - \text{significance}}\right), \qquad
-              S_b \sim N\left(f - 1,\ f V_b / \text{times}\right), \quad
-              f \in \{\text{error}, 1/\text{error}\}
 
-    The less of the two, over 2,000 draws of the errors S_b of the bins. ``times`` stands for as many times
-    the rows, distributed like these.
+def judge_level(low: float | None, high: float | None) -> Judgement:
+    """Is the mean prediction ÷ the actual rate right, off, or not decided by its interval?
+
+    Examples
+    --------
+    >>> [judge_level(*limits).reason for limits in ((0.95, 1.08), (1.21, 1.9), (0.8, 1.52), (None, None))]
+    ['right', 'off', 'wide interval', 'wide interval']
     """
-    cells = _positive_scores(sketch)
-    if not len(cells.score):
-        return 0.0
-    return _power(cells, tolerance, significance, error, times)
+    if low is not None and high is not None:
+        if low > 1 + LEVEL_TOLERANCE or high < 1 - LEVEL_TOLERANCE:
+            return Judgement("bad", "off")
+        if low >= 1 - LEVEL_TOLERANCE and high <= 1 + LEVEL_TOLERANCE:
+            return Judgement("good", "right")
+    return Judgement("undecided", "wide interval")
 
 
-def rows_needed(
-    sketch: CalibrationSketch, *, tolerance: float, significance: float, error: float
-) -> int | None:
-    """Rows, distributed like these, with which :func:`power` is 0.8; None if no number is enough."""
-    cells = _positive_scores(sketch)
-
-    def enough(times: float) -> bool:
-        return _power(cells, tolerance, significance, error, times) >= LEAST_POWER
-
-    if not len(cells.score) or not (cells.score < 1).any():
-        return None
-    low, high = 1.0, 1.0
-    for _ in range(_MOST_DOUBLINGS):
-        if enough(high):
-            break
-        low, high = high, 2 * high
-    else:
-        return None
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return int(np.ceil(high * sketch.rows))
+def is_clear(deviation: float, error: float) -> bool:
+    """Whether a deviation is beyond its noise, of this standard error."""
+    return abs(deviation) > CLEAR_ERRORS * error
 
 
-def _power(cells: Cells, tolerance: float, significance: float, error: float, times: float) -> float:
-    index = _bins(cells, times)
-    total = bin_sums(cells.total, index)
-    variance = bin_sums(inverse_variance(cells), index) / total**2 / times
-    variance = variance[variance > 0]
-    if not len(variance):
-        return 0.0
-    critical = float(chdtri(len(variance), significance))
-    normal = np.random.default_rng(0).standard_normal((_DRAWS, len(variance)))
-    found = []
-    for factor in (error, 1 / error):
-        excess = factor - 1 + normal * np.sqrt(factor * variance)
-        found.append(float((_terms(excess, variance, tolerance).sum(axis=-1) > critical).mean()))
-    return min(found)
+def is_significant(p_holm: float | None, *, users: Mapping[str, Any] | None = None, of_users: bool) -> bool:
+    """Whether a difference earns its mark: beyond the noise of training (p over seeds, corrected) *and*, if
+    it was measured on test users, beyond theirs (the interval ``users`` excludes 0).
+
+    Examples
+    --------
+    >>> is_significant(0.001, users={"low": 0.02, "high": 0.18}, of_users=True)
+    True
+    >>> is_significant(0.001, users={"low": -0.02, "high": 0.22}, of_users=True)
+    False
+    """
+    over_seeds = p_holm is not None and p_holm < SIGNIFICANT
+    return over_seeds and (not of_users or excludes_zero(users))
 
 
-def _terms(excess: Array, variance: Array, tolerance: float) -> Array:
-    """What each bin's error adds to χ²."""
-    beyond = np.maximum(np.abs(excess) - tolerance, 0.0)
-    # A bin of scores 1 has no variance: within the tolerance it says nothing, beyond it everything.
-    certain = np.where(beyond > 0, np.inf, 0.0)
-    terms = np.divide(beyond**2, (1 + tolerance) * variance, out=certain, where=variance > 0)
-    return np.asarray(terms)
+def excludes_zero(interval: Mapping[str, Any] | None) -> bool:
+    """Whether an interval of a difference is on one side of 0."""
+    low, high = (None, None) if interval is None else (interval["low"], interval["high"])
+    return low is not None and high is not None and (low > 0 or high < 0)
 
 
-def _positive_scores(sketch: CalibrationSketch) -> Cells:
-    cells = cells_of(sketch=sketch)
-    return cells.take(cells.score > 0)
+def differs(found: Mapping[str, Any]) -> bool:
+    """:func:`is_significant` of a comparison of ``metrics.json``."""
+    p_value = found.get("p_holm", found.get("p_value"))
+    return is_significant(p_value, users=found.get("users"), of_users="users" in found)
 
 
-def _bins(cells: Cells, times: float = 1.0) -> NDArray[np.int64]:
-    return joined_bins(cells, cells.bin_index(bins=DEFAULT_WEIGHT_BINS, spacing="mass"), times=times)
+def judge_difference(name: str, found: Mapping[str, Any]) -> Judgement:
+    """Is a model better or worse in a metric, beyond noise? From a comparison of ``metrics.json``.
+
+    Examples
+    --------
+    >>> fallen = {"difference": -0.1, "p_holm": 0.001}
+    >>> [judge_difference(name, fallen).reason for name in ("nll", "auc")], judge_difference("auc", {}).reason
+    (['better', 'worse'], 'within noise')
+    """
+    difference = found.get("difference")
+    gain = 0.0 if difference is None else metric(name).gain(float(difference))
+    if not differs(found) or not gain:
+        return Judgement("undecided", "within noise")
+    return Judgement("good", "better") if gain > 0 else Judgement("bad", "worse")
+
+
+def judge_change(differences: Sequence[Judgement]) -> Judgement:
+    """What several differences amount to: better or worse on more of them."""
+    better, worse = (sum(each.reason == word for each in differences) for word in ("better", "worse"))
+    if better == worse:
+        return Judgement("undecided", "within noise")
+    return Judgement("good", "better") if better > worse else Judgement("bad", "worse")
+
+
+def judge_help(changes: Sequence[Judgement]) -> Level:
+    """Did a method help, where it changed several things? Good with help and no harm, bad with harm alone."""
+    helped, harmed = (any(each.level == level for each in changes) for level in ("good", "bad"))
+    return "undecided" if helped == harmed else "good" if helped else "bad"
+
+
+def judge_estimate(p_holm: float, level: float, range_low: float) -> Judgement:
+    """Is an off-policy difference decided? Significant *and* above 0 with propensities that are off by Γ."""
+    if not p_holm < 1.0 - level:
+        return Judgement("undecided", "too few rows")
+    return Judgement("good", "decided") if range_low > 0 else Judgement("undecided", "propensities off")
+
+
+def is_off_by_chance(q_value: float | None, significance: float) -> bool:
+    """Whether a segment is not shown to be off, all segments taken together; too few rows show nothing."""
+    return q_value is None or q_value >= significance
+
+
+def most_collapsed(seeds: int, total: int) -> bool:
+    """Whether a network learned nothing in most of its seeds, so that what it predicts says nothing."""
+    return 2 * seeds > total

@@ -1,11 +1,7 @@
-"""How far metrics would move with other test users: a bootstrap over users, the same for every model.
-
-And, since seeds tell half of it, what makes a difference of two models worth a mark.
-"""
+"""How far metrics would move with other test users: a bootstrap over users, the same for every model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypedDict
@@ -26,9 +22,6 @@ a standard error to 1.6 %, and the cost no longer grows with the users."""
 
 DEFAULT_LEVEL = 0.95
 """Confidence of intervals; the counterpart of the paper's p < .05."""
-
-SIGNIFICANT = 0.05
-"""As in the paper; here after Holm's correction, and only where other users would not undo it."""
 
 
 class UserInterval(TypedDict):
@@ -133,8 +126,8 @@ def user_interval(value: float, resampled: Any, *, level: float = DEFAULT_LEVEL)
 
     Examples
     --------
-    >>> told = user_interval(0.5, [0.4, 0.5, 0.6])
-    >>> round(told["low"], 3), round(told["high"], 3)
+    >>> found = user_interval(0.5, [0.4, 0.5, 0.6])
+    >>> round(found["low"], 3), round(found["high"], 3)
     (0.304, 0.696)
     """
     draws = np.asarray(resampled, dtype=np.float64)
@@ -143,35 +136,6 @@ def user_interval(value: float, resampled: Any, *, level: float = DEFAULT_LEVEL)
         return {"low": None, "high": None}
     margin = float(ndtri((1.0 + level) / 2.0) * draws.std(ddof=1))
     return {"low": float(value) - margin, "high": float(value) + margin}
-
-
-def excludes_zero(interval: Mapping[str, Any] | None) -> bool:
-    """Whether an interval of a difference is on one side of 0.
-
-    Examples
-    --------
-    >>> excludes_zero({"low": 0.1, "high": 0.2}), excludes_zero({"low": -0.1, "high": 0.2})
-    (True, False)
-    """
-    low, high = (None, None) if interval is None else (interval["low"], interval["high"])
-    return low is not None and high is not None and (low > 0 or high < 0)
-
-
-def differs(found: Mapping[str, Any]) -> bool:
-    """Whether a comparison of ``metrics.json`` earns its mark: beyond the noise of training (``p_holm``, over
-    seeds) *and* beyond that of the test users (``users``, where it was measured).
-
-    Examples
-    --------
-    >>> trained = {"difference": 0.1, "p_holm": 0.001}
-    >>> differs({**trained, "users": {"low": 0.02, "high": 0.18}})
-    True
-    >>> differs({**trained, "users": {"low": -0.02, "high": 0.22}})
-    False
-    """
-    p_value = found.get("p_holm", found.get("p_value"))
-    over_seeds = p_value is not None and p_value < SIGNIFICANT
-    return over_seeds and ("users" not in found or excludes_zero(found["users"]))
 
 
 def _dealt(users: int) -> NDArray[np.int64]:

@@ -1,4 +1,5 @@
-"""Calibration of inverse-propensity weights: is the mean of o/p̂ equal to 1, everywhere?"""
+"""Calibration of inverse-propensity weights: is the mean of o/p̂ equal to 1, everywhere? Errors, their tests,
+and the power of these; what follows from them is decided in ``judgement``."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtrc
+from scipy.special import chdtrc, chdtri
 
 from unskew.errors import ParameterError
 from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of, occupied_bin
@@ -24,6 +25,10 @@ MIN_EXPECTED = 10.0
 MIN_SAMPLED = 40.0
 """Expected negatives of such a bin where they were sampled (weigh more than positives): its size itself then
 varies, and 40 rows know it to 16 %."""
+
+_DRAWS = 2000
+_MOST_DOUBLINGS = 60
+_HALVINGS = 12
 
 
 def mean_outcome_over_score(
@@ -195,3 +200,124 @@ def joined_bins(
 def inverse_of(cells: Cells) -> Array:
     """Σ w·o/p of each cell; infinite where a score of 0 meets an outcome of 1."""
     return np.where((cells.score == 0) & (cells.positive > 0), np.inf, cells.inverse_sum)
+
+
+def has_infinite_weight(sketch: CalibrationSketch) -> bool:
+    """Whether a row has score 0 and outcome 1."""
+    cells = cells_of(sketch=sketch)
+    return bool(((cells.score == 0) & (cells.positive > 0)).any())
+
+
+def surely_within(sketch: CalibrationSketch, tolerance: float) -> bool:
+    r"""Whether the error of the weights, over all rows, is known to be within the tolerance.
+
+    .. math:: \mathrm{WCE}_2^2 + 2\,\mathrm{SE} \le \text{tolerance}^2, \qquad
+              \mathrm{SE}^2 = \sum_b \Big(\frac{n_b}{n}\Big)^2 \left(2 V_b^2 + 4 S_b^2 V_b\right)
+
+    S_b and V_b as in :func:`unskew.metrics.wce`. A few bins may then be off by more: it does not matter. A
+    WCE₂ that is small because its noise is large is not known to be.
+    """
+    cells = cells_of(sketch=sketch)
+    index = cells.bin_index(bins=DEFAULT_WEIGHT_BINS, spacing="mass")
+    total = bin_sums(cells.total, index)
+    share = total / total.sum()
+    excess = bin_sums(inverse_of(cells), index) / total - 1
+    variance = bin_sums(inverse_variance(cells), index) / total**2
+    square = share @ (excess**2 - variance)
+    error = np.sqrt(share**2 @ (2 * variance**2 + 4 * excess**2 * variance))
+    return bool(square + 2 * error <= tolerance**2)
+
+
+def beyond_tolerance(sketch: CalibrationSketch, tolerance: float) -> float:
+    r"""The chance of such errors if the weights of every bin were within the tolerance of honest.
+
+    .. math:: \chi^2 = \sum_b \frac{\max(|S_b| - \text{tolerance}, 0)^2}{(1 + \text{tolerance}) V_b},
+              \qquad B \text{ degrees of freedom}
+
+    S_b, V_b and the bins are those of :func:`unskew.metrics.wce_test`, which this is at a tolerance of 0.
+    Where the tolerance is not used up the chance is less than this.
+    """
+    cells = _positive_scores(sketch)
+    if not len(cells.score):
+        return 1.0
+    index = _bins(cells)
+    total = bin_sums(cells.total, index)
+    variance = bin_sums(inverse_variance(cells), index) / total**2
+    terms = _terms(bin_sums(cells.inverse_sum, index) / total - 1, variance, tolerance)
+    return float(chdtrc(max(int((variance > 0).sum()), 1), terms.sum()))
+
+
+def power(
+    sketch: CalibrationSketch, *, tolerance: float, significance: float, error: float, times: float = 1.0
+) -> float:
+    r"""The chance that :func:`beyond_tolerance` finds weights that are off by a factor everywhere.
+
+    .. math:: P\left(\chi^2 > \chi^2_{B, 1 - \text{significance}}\right), \qquad
+              S_b \sim N\left(f - 1,\ f V_b / \text{times}\right), \quad
+              f \in \{\text{error}, 1/\text{error}\}
+
+    The less of the two, over 2,000 draws of the errors S_b of the bins. ``times`` stands for as many times
+    the rows, distributed like these.
+    """
+    cells = _positive_scores(sketch)
+    if not len(cells.score):
+        return 0.0
+    return _power(cells, tolerance, significance, error, times)
+
+
+def rows_needed(
+    sketch: CalibrationSketch, *, tolerance: float, significance: float, error: float, least: float = 0.8
+) -> int | None:
+    """Rows, distributed like these, with which :func:`power` is ``least``; None if no number is enough."""
+    cells = _positive_scores(sketch)
+
+    def enough(times: float) -> bool:
+        return _power(cells, tolerance, significance, error, times) >= least
+
+    if not len(cells.score) or not (cells.score < 1).any():
+        return None
+    low, high = 1.0, 1.0
+    for _ in range(_MOST_DOUBLINGS):
+        if enough(high):
+            break
+        low, high = high, 2 * high
+    else:
+        return None
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return int(np.ceil(high * sketch.rows))
+
+
+def _power(cells: Cells, tolerance: float, significance: float, error: float, times: float) -> float:
+    index = _bins(cells, times)
+    total = bin_sums(cells.total, index)
+    variance = bin_sums(inverse_variance(cells), index) / total**2 / times
+    variance = variance[variance > 0]
+    if not len(variance):
+        return 0.0
+    critical = float(chdtri(len(variance), significance))
+    normal = np.random.default_rng(0).standard_normal((_DRAWS, len(variance)))
+    found = []
+    for factor in (error, 1 / error):
+        excess = factor - 1 + normal * np.sqrt(factor * variance)
+        found.append(float((_terms(excess, variance, tolerance).sum(axis=-1) > critical).mean()))
+    return min(found)
+
+
+def _terms(excess: Array, variance: Array, tolerance: float) -> Array:
+    """What each bin's error adds to χ²."""
+    beyond = np.maximum(np.abs(excess) - tolerance, 0.0)
+    # A bin of scores 1 has no variance: within the tolerance it says nothing, beyond it everything.
+    certain = np.where(beyond > 0, np.inf, 0.0)
+    terms = np.divide(beyond**2, (1 + tolerance) * variance, out=certain, where=variance > 0)
+    return np.asarray(terms)
+
+
+def _positive_scores(sketch: CalibrationSketch) -> Cells:
+    cells = cells_of(sketch=sketch)
+    return cells.take(cells.score > 0)
+
+
+def _bins(cells: Cells, times: float = 1.0) -> NDArray[np.int64]:
+    return joined_bins(cells, cells.bin_index(bins=DEFAULT_WEIGHT_BINS, spacing="mass"), times=times)

@@ -11,10 +11,6 @@ from unskew.errors import DataError, ParameterError
 from unskew.io.numbers import parts_of
 from unskew.metrics.clip import Clip, resolve_clip
 
-MOST_CLIPPED_MASS = 0.1
-"""A clip that takes more than this share of Σ_O 1/p decides the result itself: an estimate of a total that
-propensities make right is then too low by that share, as far off as an honest propensity may be."""
-
 
 @dataclass(frozen=True)
 class WeightDiagnostics:
@@ -63,8 +59,8 @@ def weight_diagnostics(
 
     Look at it before weights are used: an effective sample size far below |O| means that few rows
     decide, a check far from 1 that the propensities are not honest, a clipped mass above 10 %
-    (``MOST_CLIPPED_MASS``) that the clip decides. The share of *rows* below the clip says less: it is the
-    rare rows of large weight that carry the mass.
+    (:func:`unskew.metrics.judgement.judge_clip`) that the clip decides. The share of *rows* below the clip
+    says less: it is the rare rows of large weight that carry the mass.
 
     Parameters
     ----------

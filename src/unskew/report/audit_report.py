@@ -6,13 +6,14 @@ import math
 from typing import TYPE_CHECKING
 
 from unskew.metrics import CalibrationSketch, reliability_curve
+from unskew.metrics.judgement import LEAST_POWER, is_off_by_chance
 from unskew.metrics.registry import MISSING
 from unskew.plain_text import plain
+from unskew.report.html_tables import Cell, Row, Table
 from unskew.report.page import Picture, picture, render
 from unskew.report.plots.audit import SEGMENTS_DRAWN, score_histogram_figure, segments_figure
 from unskew.report.plots.reliability import CURVE_BINS, reliability_figure
 from unskew.report.plots.weights import weight_calibration_figure
-from unskew.report.tables import Cell, Row, Table
 from unskew.report.words import brief, counted, listed, number, p_value, percent
 
 if TYPE_CHECKING:
@@ -73,9 +74,10 @@ def _rule(result: AuditResult) -> str:
     return (
         f"Miscalibrated means: weights beyond the tolerance, {percent(result.tolerance)}, and not by noise"
         f" (χ² test, p below {brief(result.significance, 1)}). Healthy means: not so, with rows enough to"
-        f" find weights that are off by a factor {brief(judgement.error, 1)} in 80 % of cases, and an AUC"
-        f" beyond chance; else it is undecided. Here p {p_value(result.p_beyond_tolerance)}, these rows would"
-        f" find them in {percent(judgement.power)}{needed}{chance}."
+        f" find weights that are off by a factor {brief(judgement.error, 1)} in {percent(LEAST_POWER)} of"
+        " cases, and an AUC beyond chance; else it is undecided. Here p"
+        f" {p_value(result.p_beyond_tolerance)}, these rows would find them in"
+        f" {percent(judgement.power)}{needed}{chance}."
     )
 
 
@@ -124,7 +126,7 @@ def _pictures(result: AuditResult) -> dict[str, Picture]:
 
 
 def _is_clear(segment: Segment, result: AuditResult) -> bool:
-    return segment.q_value is not None and segment.q_value < result.significance
+    return not is_off_by_chance(segment.q_value, result.significance)
 
 
 def _reliability_caption(sketches: dict[str, CalibrationSketch], recommended: str | None) -> str:

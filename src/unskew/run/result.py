@@ -24,7 +24,7 @@ from unskew.propensity.storage import write_propensity
 from unskew.training.saved import sealed_folder, write_config
 
 if TYPE_CHECKING:
-    from unskew.report.judging import Finding
+    from unskew.report.findings import Finding
     from unskew.run.job import RunConfig
 
 
@@ -61,7 +61,7 @@ class RunResult:
     @cached_property
     def findings(self) -> list[Finding]:
         """What the numbers say, in a few words each."""
-        from unskew.report.verdict import findings
+        from unskew.report.findings import findings
 
         return findings(self.metrics, self._settings(), self.sketches)
 

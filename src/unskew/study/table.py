@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from unskew.errors import RunFolderError
 from unskew.io.files import whole_file
+from unskew.metrics.judgement import is_significant
 from unskew.metrics.registry import SHOWN_METRICS, SHOWN_PROPENSITY
 from unskew.metrics.significance import holm, paired_test
-from unskew.metrics.user_bootstrap import SIGNIFICANT, UserInterval, excludes_zero, user_interval
+from unskew.metrics.user_bootstrap import UserInterval, user_interval
 from unskew.report.words import COLLAPSED_MARK
 from unskew.study.collapsed import LearnedNothing, learned_nothing
 from unskew.study.shown import Shown
@@ -85,8 +86,7 @@ class Figure:
     def is_significant(self) -> bool:
         """Whether it differs from the baseline at 5 %, corrected; of what was measured on test users, whether
         the interval over users excludes 0 as well."""
-        over_seeds = self.p_holm is not None and self.p_holm < SIGNIFICANT
-        return over_seeds and (not self.is_of_users or excludes_zero(self.users_difference))
+        return is_significant(self.p_holm, users=self.users_difference, of_users=self.is_of_users)
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from unskew.metrics.judgement import differs
 from unskew.metrics.registry import metric, shown_metrics
-from unskew.metrics.user_bootstrap import differs
-from unskew.report.curves import DEFAULT_LEVEL
+from unskew.metrics.user_bootstrap import DEFAULT_LEVEL
 from unskew.report.style import INK, MUTED, SERIES, SURFACE, Series, new_figure, say_nothing_to_show, styled
 from unskew.report.words import brief, method_name, method_parts, real
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from unskew.metrics import CalibrationSketch, ReliabilityCurve, reliability_curve
-from unskew.report.curves import DEFAULT_LEVEL
+from unskew.metrics.user_bootstrap import DEFAULT_LEVEL
 from unskew.report.plots.axes import LOWEST_SHOWN, Scale, linear_limit, logit_limits, set_logit
 from unskew.report.style import MUTED, SERIES, SURFACE, new_figure, say_nothing_to_show, styled
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from unskew.metrics.judgement import judge_difference
 from unskew.metrics.registry import SHOWN_PROPENSITY, Metric, metric
-from unskew.report.judging import beyond_noise
 from unskew.report.plots.truth import deviation
 from unskew.report.words import (
     COLLAPSED_MARK,
@@ -101,14 +101,14 @@ def methods_table(
         cells = [Cell(brief(known.get("random")), known.get("random"))]
         for key, of in methods.items():
             summary = of.get(name, {})
-            sign = beyond_noise(name, comparison.get(key, {}).get(name, {}))
+            judged = judge_difference(name, comparison.get(key, {}).get(name, {}))
             std = real(summary.get("std"))
             cells.append(
                 Cell(
                     number(summary.get("mean")),
                     summary.get("mean"),
                     _asides(std, summary.get("users")),
-                    {1: "▲", -1: "▼", 0: ""}[sign],
+                    {"good": "▲", "bad": "▼"}.get(judged.level, ""),
                 )
             )
         cells.append(Cell(brief(known.get("oracle")), known.get("oracle")))

@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import csv
 
+from unskew.audit import audit
 from unskew.metrics import CalibrationSketch
-from unskew.report.verdict import findings, honesty, improvement, skew, worst_misstatement
+from unskew.report.findings import Finding, findings, honesty, improvement, skew, worst_misstatement
 
-HONEST = {"ece": 0.010, "ece_floor": 0.009, "weight_check": 1.02, "nll": 0.25, "auc": 0.74}
 RANDOM = {"test_is": "random"}
-CROOKED = {"ece": 0.080, "ece_floor": 0.009, "weight_check": 2.40, "nll": 0.31, "auc": 0.74}
 PLATT = {"calibrator": "platt"}
+SIZE = 40_000
+
+
+def sketch(factor: float = 1.0, *, rows: int = SIZE, knows: bool = True) -> CalibrationSketch:
+    """Held-out propensities that say ``factor`` times the truth; without knowledge, noise around one rate."""
+    random = np.random.default_rng(0)
+    truth = np.tile([0.05, 0.1, 0.3], rows // 3 + 1)[:rows]
+    score = truth if knows else 0.15 * np.exp(random.normal(0, 0.02, rows))
+    return CalibrationSketch.of(score=score * factor, outcome=random.random(rows) < truth)
+
+
+FIGURES = {"ece": 0.010, "ece_floor": 0.009, "weight_check": 1.02, "nll": 0.25, "auc": 0.74}
+HONEST = (FIGURES, sketch())
+CROOKED = ({"ece": 0.080, "ece_floor": 0.009, "weight_check": 2.40, "nll": 0.31, "auc": 0.74}, sketch(0.4))
+Kind = tuple[dict[str, float], CalibrationSketch]
+
+
+def with_figures(kind: Kind, **changes: float) -> Kind:
+    return {**kind[0], **changes}, kind[1]
+
+
+def honest(raw: Kind, calibrated: Kind, calibrator: str = "platt", **metrics: Any) -> Finding:
+    kinds = {"raw": raw, "calibrated": calibrated}
+    figures = {"propensity": {name: kind[0] for name, kind in kinds.items()}, **metrics}
+    return honesty(figures, {"calibrator": calibrator}, {name: kind[1] for name, kind in kinds.items()})
 
 
 def test_the_three_questions_are_answered(inputs: dict[str, Any]) -> None:
@@ -52,34 +79,61 @@ def test_without_the_truth_the_skew_is_left_open() -> None:
     [
         (CROOKED, HONEST, "good", "propensities repaired by Platt"),
         (HONEST, HONEST, "good", "propensities honest"),
-        (CROOKED, {**CROOKED, "nll": 0.30}, "open", "Platt helped, not fully"),
-        (HONEST, {**CROOKED, "nll": 0.32}, "bad", "Platt did not help"),
+        (CROOKED, with_figures(CROOKED, nll=0.30), "open", "Platt helped, not fully"),
+        (HONEST, with_figures(CROOKED, nll=0.32), "bad", "Platt did not help"),
+        (
+            CROOKED,
+            (FIGURES, sketch(rows=300)),
+            "open",
+            "too few clicks to tell whether the propensities are honest",
+        ),
     ],
 )
-def test_calibration_is_judged_by_noise_and_weights(
-    raw: dict[str, float], calibrated: dict[str, float], tone: str, short: str
-) -> None:
-    found = honesty({"propensity": {"raw": raw, "calibrated": calibrated}}, PLATT, {})
+def test_calibration_is_judged_by_the_weights(raw: Kind, calibrated: Kind, tone: str, short: str) -> None:
+    found = honest(raw, calibrated)
     assert (found.tone, found.short) == (tone, short)
 
 
-def test_weights_that_do_not_add_up_are_not_honest_whatever_the_ece() -> None:
-    found = honesty({"propensity": {"raw": HONEST, "calibrated": {**HONEST, "weight_check": 1.3}}}, PLATT, {})
+def test_weights_that_are_off_are_not_honest_whatever_the_ece() -> None:
+    found = honest(HONEST, (with_figures(HONEST, weight_check=1.3)[0], sketch(1 / 1.3)))
     assert found.tone != "good"
+    assert "After Platt they are miscalibrated (weights off by" in found.text
     assert "add up to 1.30 times the population" in found.text
 
 
+def test_few_clicks_are_told_how_many_would_decide() -> None:
+    few = FIGURES, sketch(rows=300)
+    text = honest(few, few, "none").text
+    assert "weights that are off by a factor 1.2 would be found with a chance of" in text.lower()
+    assert "pairs like these would tell" in text
+
+
 def test_a_run_without_calibrator_is_judged_on_the_raw_propensities() -> None:
-    figures = {"propensity": {"raw": CROOKED, "calibrated": CROOKED}}
-    found = honesty(figures, {"calibrator": "none"}, {})
+    found = honest(CROOKED, CROOKED, "none")
     assert (found.tone, found.short) == ("bad", "raw propensities miscalibrated")
     assert found.text.endswith("No calibrator was used.")
 
 
 def test_an_unchanged_likelihood_does_not_rise_or_fall() -> None:
-    after = {**HONEST, "nll": HONEST["nll"] + 1e-7}
-    text = honesty({"propensity": {"raw": HONEST, "calibrated": after}}, PLATT, {}).text
-    assert "the NLL stays at 0.2500" in text
+    assert "the NLL stays at 0.2500" in honest(HONEST, with_figures(HONEST, nll=0.25 + 1e-7)).text
+
+
+@pytest.mark.parametrize("draw", range(5))
+@pytest.mark.parametrize("wrong_tails", [True, False])
+def test_audit_and_run_have_one_verdict_of_the_same_scores(
+    tmp_path: Path, draw: int, wrong_tails: bool
+) -> None:
+    """Scores whose smallest are half the truth: too small a part of ECE, and what decides the weights."""
+    random = np.random.default_rng(draw)
+    truth = np.exp(random.normal(-3, 1, 20_000)).clip(1e-3, 0.8)
+    score = np.where(truth < 0.03, truth / 1.35, truth) if wrong_tails else truth
+    clicked = random.random(len(truth)) < truth
+    csv.write_csv(pa.table({"p": score, "clicked": clicked.astype(int)}), tmp_path / "log.csv")
+    found = audit(tmp_path / "log.csv", score="p", outcome="clicked", calibrators=["none"])
+    kind = FIGURES, CalibrationSketch.of(score=score, outcome=clicked)
+    run = honest(kind, kind, "none")
+    assert {"good": True, "bad": False, "open": None}[run.tone] is found.healthy
+    assert found.healthy is not wrong_tails
 
 
 def test_the_worst_misstatement_is_where_the_weights_err_most() -> None:
@@ -100,15 +154,15 @@ def test_honest_scores_are_not_accused() -> None:
 @pytest.mark.parametrize(
     ("level", "error", "tone", "words"),
     [
-        (1.43, 0.05, "bad", "promises 1.43 times the conversions it keeps on the randomly shown test pairs"),
-        (0.70, 0.05, "bad", "promises 0.70 times"),
+        (1.43, 0.05, "bad", "predicts 1.43 times the actual conversions on the randomly shown test pairs"),
+        (0.70, 0.05, "bad", "predicts 0.70 times"),
         (1.05, 0.02, "open", "(95 % interval 1.03 to 1.07): right within 10 %."),
         (1.16, 3.20, "open", "more seeds, or a larger test set, would tell"),
         (1.16, 0.08, "open", "more seeds, or a larger test set, would tell"),
         (1.43, None, "open", "more seeds, or a larger test set, would tell"),
     ],
 )
-def test_a_random_test_set_shows_what_the_naive_model_promises(
+def test_a_random_test_set_shows_the_level_of_the_naive_model(
     level: float, error: float | None, tone: str, words: str
 ) -> None:
     limits = {} if error is None else {"low": level - error, "high": level + error}
@@ -118,7 +172,7 @@ def test_a_random_test_set_shows_what_the_naive_model_promises(
     assert words in found.text
     assert "cannot be measured" not in found.text
     if tone == "bad":
-        assert found.short == f"naive model promises {level:.2f} times what it keeps"
+        assert found.short == f"naive model predicts {level:.2f} times the actual conversions"
 
 
 def test_a_logged_test_set_does_not_show_what_is_skewed() -> None:
@@ -142,20 +196,24 @@ def test_a_logged_test_set_never_tells_whether_debiasing_helped(difference: floa
     [(0.74, 0.52, "good"), (0.517, 0.53, "open"), (0.517, 0.503, "open"), (0.58, 0.60, "open")],
 )
 def test_a_propensity_that_knows_next_to_nothing_gets_no_tick(auc: float, chance: float, tone: str) -> None:
-    figures = {**HONEST, "auc": auc, "auc_of_chance": chance}
-    for calibrator, raw in (("platt", CROOKED), ("platt", HONEST), ("none", figures)):
-        found = honesty({"propensity": {"raw": raw, "calibrated": figures}}, {"calibrator": calibrator}, {})
+    kind = with_figures(HONEST, auc=auc, auc_of_chance=chance)
+    for calibrator, raw in (("platt", CROOKED), ("platt", HONEST), ("none", kind)):
+        found = honest(raw, kind, calibrator)
         assert found.tone == tone
         assert ("know next to nothing" in found.short) == (tone == "open")
 
 
+def test_noise_around_the_right_rate_knows_next_to_nothing() -> None:
+    noise = FIGURES, sketch(knows=False)
+    found = honest(noise, noise)
+    assert (found.tone, found.short) == ("open", "propensities know next to nothing")
+    assert "debias next to nothing" in found.text
+
+
 @pytest.mark.parametrize(("mass", "tone"), [(0.02, "good"), (0.11, "bad"), (0.64, "bad")])
 @pytest.mark.parametrize("raw", [HONEST, CROOKED])
-def test_where_the_clip_decides_no_propensity_is_repaired(
-    raw: dict[str, float], mass: float, tone: str
-) -> None:
-    figures = {**HONEST, "clipped": 0.4, "clipped_mass": mass}
-    found = honesty({"propensity": {"raw": raw, "calibrated": figures}, "p_min": 0.05}, PLATT, {})
+def test_where_the_clip_decides_no_propensity_is_repaired(raw: Kind, mass: float, tone: str) -> None:
+    found = honest(raw, with_figures(HONEST, clipped=0.4, clipped_mass=mass), p_min=0.05)
     assert found.tone == tone
     if tone == "bad":
         assert "the clip takes" in found.short
@@ -211,9 +269,9 @@ def test_level_and_order_are_judged_apart(signs: tuple[int, int], auc: int, tone
         ((-1, 1), "1.20 times (further off beyond noise) and"),
     ],
 )
-def test_what_each_method_promises_is_told_in_plain_words(signs: tuple[int, int], ending: str) -> None:
+def test_what_each_method_predicts_is_said_in_plain_words(signs: tuple[int, int], ending: str) -> None:
     text = improvement(levels(1.5, 1.2, 1.1, signs)).text
-    assert text.startswith("The naive model promises 1.50 times the conversions it keeps; IPS with raw")
+    assert text.startswith("The naive model predicts 1.50 times the actual conversions; IPS with raw")
     assert ending in text
     assert f"the NLL falls from 0.7000 to 0.3000, {'beyond' if signs[1] else 'within'} noise" in text
 
@@ -285,6 +343,5 @@ def test_a_model_that_learned_nothing_did_not_help(
 
 
 def test_a_propensity_that_learned_nothing_is_told() -> None:
-    metrics = {"propensity": {"raw": HONEST, "calibrated": HONEST}}
-    found = honesty({**metrics, **learned_nothing("propensity", "propensity, fold 2", 3)}, PLATT, {})
+    found = honest(HONEST, HONEST, **learned_nothing("propensity", "propensity, fold 2", 3))
     assert "'propensity, fold 2' learned nothing in 3 of 10 seeds" in found.text
