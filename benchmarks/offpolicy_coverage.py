@@ -32,7 +32,7 @@ from scipy.special import expit, logit
 import unskew as us
 from unskew.log import Log
 from unskew.metrics import auc, nll
-from unskew.offpolicy.slates import expected_gain
+from unskew.offpolicy.statistics import expected_gain
 
 Floats = NDArray[np.float64]
 

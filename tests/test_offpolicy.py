@@ -17,8 +17,7 @@ from unskew.log import Log
 from unskew.metrics import auc, nll
 from unskew.metrics.ranking import user_ranking
 from unskew.offpolicy import evidence as evidence_module
-from unskew.offpolicy.slates import expected_gain
-from unskew.offpolicy.statistics import AucStatistic
+from unskew.offpolicy.statistics import AucStatistic, expected_gain
 from unskew.theory import dr_estimate, ips_estimate, snips_estimate
 
 METRICS = ("nll", "auc", "dcg@4", "hits@4")

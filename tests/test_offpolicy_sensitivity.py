@@ -11,9 +11,9 @@ import pytest
 from scipy.optimize import minimize
 
 import unskew as us
-from unskew.offpolicy.balancing import Contribution, Weighted, normalised, plain
 from unskew.offpolicy.covariates import ACTIVITY, POPULARITY, PREDICTION
 from unskew.offpolicy.sensitivity import Line, least_value, tipping_point
+from unskew.offpolicy.weighing import Contribution, Weighted, normalised, plain
 
 SIMULATION = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "offpolicy_coverage.py"))
 SCENARIOS = {each.name: each for each in SIMULATION["SCENARIOS"]}
@@ -50,8 +50,8 @@ class TestBalance:
         assert (np.abs(wrong[:, 2]) < 0.1).all(), "balanced weights are in balance"
 
     def test_balanced_weights_keep_the_totals_of_every_stratum(self):
-        from unskew.offpolicy.balancing import balanced
         from unskew.offpolicy.covariates import Covariate
+        from unskew.offpolicy.weighing import balanced
 
         random = np.random.default_rng(0)
         population, rows = random.normal(size=(2, 4000)), random.normal(0.5, 1.0, (2, 300))
@@ -166,8 +166,8 @@ class TestInfluence:
         value = strata + random.normal(size=400)
 
         def made(counts):
-            from unskew.offpolicy.balancing import balanced
             from unskew.offpolicy.covariates import Covariate
+            from unskew.offpolicy.weighing import balanced
 
             covariate = Covariate("c", strata * 1.0, candidate * 1.0, strata, candidate, 3)
             stands_for = counts[candidate_group]

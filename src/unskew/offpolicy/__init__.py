@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from unskew.offpolicy.comparison import Comparison, compare
-from unskew.offpolicy.differences import Difference
+from unskew.offpolicy.comparison import Comparison, Difference, compare
 from unskew.offpolicy.estimates import OffPolicyEstimate, off_policy_estimates
 from unskew.offpolicy.run_folder import compare_run
 

@@ -3,34 +3,102 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
 from unskew.errors import ParameterError
 from unskew.log import Log
 from unskew.metrics.clip import Clip
+from unskew.metrics.judgement import (
+    FEW_EFFECTIVE_ROWS,
+    LEAST_POWER,
+    UNBALANCED,
+    WEIGHT_CHECK_TOLERANCE,
+    judge_estimate,
+)
+from unskew.metrics.significance import holm
 from unskew.offpolicy.covariates import PREDICTION, Balance
-from unskew.offpolicy.differences import Difference, differences
 from unskew.offpolicy.estimates import DEFAULT_SLATE, Judged, OffPolicyEstimate, judge
 from unskew.offpolicy.inputs import (
     DEFAULT_METRICS,
-    SHOWN_METRICS,
+    METRICS_OF_SHOWN_ROWS,
     Estimator,
     HeldOutRows,
+    OffPolicyMetric,
     estimator_for,
     metrics_of,
 )
-from unskew.offpolicy.words import balance_table, comparison_markdown, comparison_table, comparison_text
+from unskew.offpolicy.sensitivity import Line, least_value, tipping_point
+from unskew.offpolicy.words import (
+    balance_table,
+    comparison_markdown,
+    comparison_table,
+    comparison_text,
+    difference_text,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-FEW_EFFECTIVE_ROWS = 100.0
-"""An effective sample below is told: intervals from so few clicks are rough."""
-UNBALANCED = 0.1
-"""Standardised differences beyond are told, as is customary (Austin, 2009)."""
-WEIGHT_CHECK_TOLERANCE = 0.2
-"""Weights that miss the number of unseen pairs by more are told."""
+
+@dataclass(frozen=True)
+class Difference:
+    """How much better one model is than another in one metric.
+
+    Attributes
+    ----------
+    better, worse
+        The models, in the order of their estimates.
+    advantage
+        By how much the first is better, 0 or more: dcg, hits or AUC more, NLL less.
+    low, high
+        Its interval, not corrected for the number of comparisons.
+    standard_error
+        The standard deviation of the paired resamples.
+    probability
+        Share of the resamples in which the first is better.
+    p_value, p_holm
+        Two-sided, for "no difference"; and corrected by Holm over all comparisons that were made.
+    gamma, range_low, range_high
+        Where the advantage lies if the odds of a click are within a factor Γ of the propensities', sampling
+        included.
+    survives
+        The largest Γ at which that range still excludes 0: 1 if it never does.
+    decided
+        Whether ``p_holm`` is below 1 − level *and* ``range_low`` above 0.
+    times_more_data
+        How many times as many clicks would decide it with a chance of 80 %, if the difference is as
+        estimated; None if they are not what is missing, infinite if the estimates are equal.
+    """
+
+    metric: str
+    better: str
+    worse: str
+    advantage: float
+    low: float
+    high: float
+    level: float
+    standard_error: float
+    probability: float
+    p_value: float
+    p_holm: float
+    gamma: float
+    range_low: float
+    range_high: float
+    survives: float
+    decided: bool
+    times_more_data: float | None
+
+    def __str__(self) -> str:
+        return difference_text(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values and the verdict in words, for JSON."""
+        return {**asdict(self), "verdict": str(self)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,11 +224,12 @@ def compare(
     >>> import numpy as np, unskew as us
     >>> data = us.load("synthetic")
     >>> truth = data.truth
-    >>> told = us.compare(
+    >>> found = us.compare(
     ...     {"true rates": truth.conversion, "one rate": np.full_like(truth.conversion, 0.3)},
     ...     data.train, propensity=truth.propensity, held_out="all", metrics=["nll"],
     ... )
-    >>> told.differences[0].better, told.differences[0].decided, round(told.differences[0].advantage, 2)
+    >>> best = found.differences[0]
+    >>> best.better, best.decided, round(best.advantage, 2)
     ('true rates', True, 0.15)
     """
     if len(models) < 2:
@@ -198,7 +267,7 @@ def compare(
         resamples=resamples,
         seeds=judged.seeds,
         estimates=judged.estimates,
-        differences=differences(judged, pairs, level),
+        differences=_differences(judged, pairs, level),
         gamma=judged.gamma,
         balance=judged.balance,
         notes=_notes(judged, estimator, log),
@@ -208,7 +277,7 @@ def compare(
 def _metrics(models: Mapping[str, Any], log: Log, metrics: Sequence[str] | None) -> Sequence[str]:
     scorers = [name for name, model in models.items() if not getattr(model, "predicts_rates", True)]
     if metrics is None:
-        possible = DEFAULT_METRICS if log.known_propensity is None else SHOWN_METRICS
+        possible = DEFAULT_METRICS if log.known_propensity is None else METRICS_OF_SHOWN_ROWS
         return [name for name in possible if name != "nll" or not scorers]
     if "nll" in metrics and scorers:
         raise ParameterError(
@@ -254,3 +323,69 @@ def _notes(judged: Judged, estimator: Estimator, log: Log) -> tuple[str, ...]:
             " pairs. A model, or an array [users, items], tells more."
         )
     return tuple(notes)
+
+
+def _differences(judged: Judged, pairs: Sequence[tuple[str, str]], level: float) -> tuple[Difference, ...]:
+    """Of each pair of models in each metric, from the same resamples, with Holm's correction over all."""
+    metrics = [OffPolicyMetric.of(name) for name in next(iter(judged.estimates.values()))]
+    found: list[tuple[OffPolicyMetric, str, str, float, NDArray[np.float64]]] = []
+    for metric in metrics:
+        for first, second in pairs:
+            value = {name: judged.estimates[name][metric.name].value for name in (first, second)}
+            ahead = metric.sign * (value[first] - value[second]) >= 0
+            better, worse = (first, second) if ahead else (second, first)
+            draws = metric.sign * (judged.draws[better, metric.name] - judged.draws[worse, metric.name])
+            found.append(
+                (metric, better, worse, abs(value[first] - value[second]), draws[np.isfinite(draws)])
+            )
+    errors = np.array([draws.std(ddof=1) for *_, draws in found])
+    advantages = np.array([advantage for *_, advantage, _ in found])
+    p_values = 2.0 * ndtr(-_ratio(advantages, errors))
+    adjusted = holm(p_values)
+    z_needed = float(ndtri(1.0 - (1.0 - level) / (2.0 * len(found))) + ndtri(LEAST_POWER))
+    margin = float(ndtri((1.0 + level) / 2.0))
+    result = []
+    for number, (metric, better, worse, advantage, draws) in enumerate(found):
+        lines = _lines(judged, metric, better, worse)
+        range_low = least_value(lines, judged.gamma, level)
+        verdict = judge_estimate(float(adjusted[number]), level, range_low)
+        is_sure = verdict.reason != "too few rows"
+        error = float(errors[number])
+        more = (z_needed * error / advantage) ** 2 if advantage > 0 else np.inf
+        result.append(
+            Difference(
+                metric=metric.name,
+                better=better,
+                worse=worse,
+                advantage=advantage,
+                low=advantage - margin * error,
+                high=advantage + margin * error,
+                level=level,
+                standard_error=error,
+                probability=float(np.mean(draws > 0) + np.mean(draws == 0) / 2.0),
+                p_value=float(p_values[number]),
+                p_holm=float(adjusted[number]),
+                gamma=judged.gamma,
+                range_low=range_low,
+                range_high=-least_value([line.negated() for line in lines], judged.gamma, level),
+                survives=tipping_point(lines, level) if is_sure else 1.0,
+                decided=verdict.level == "good",
+                times_more_data=None if is_sure else more,
+            )
+        )
+    return tuple(result)
+
+
+def _lines(judged: Judged, metric: OffPolicyMetric, better: str, worse: str) -> list[Line]:
+    """The advantage of one model over another, seed by seed."""
+    mine, theirs = (judged.parts[name, metric.name] for name in (better, worse))
+    return [
+        Line.of(weighted, of.minus(other, metric.sign))
+        for (weighted, of), (_, other) in zip(mine, theirs, strict=True)
+    ]
+
+
+def _ratio(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:
+    """top ÷ bottom; nothing ÷ nothing is 0, no evidence: equal models have the p-value 1."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where((top == 0) & (bottom == 0), 0.0, top / bottom)

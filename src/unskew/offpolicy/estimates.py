@@ -14,8 +14,6 @@ from unskew.debias.core.given import given_propensities
 from unskew.errors import DataError
 from unskew.log import Log
 from unskew.metrics.clip import Clip
-from unskew.offpolicy.balancing import Contribution, Weighted
-from unskew.offpolicy.contributions import contribution_of, statistic_of
 from unskew.offpolicy.covariates import Balance
 from unskew.offpolicy.evidence import Evidence, evidence_of
 from unskew.offpolicy.inputs import (
@@ -29,8 +27,8 @@ from unskew.offpolicy.inputs import (
     seeds_and_rows,
 )
 from unskew.offpolicy.sensitivity import Line, least_value
-from unskew.offpolicy.statistics import LinearStatistic, Statistic, resampled
-from unskew.offpolicy.weighing import weigh
+from unskew.offpolicy.statistics import LinearStatistic, Statistic, contribution_of, resampled, statistic_of
+from unskew.offpolicy.weighing import Contribution, Weighted, weigh
 
 Floats = NDArray[np.float64]
 
@@ -137,7 +135,7 @@ def off_policy_estimates(
 
     ``"balanced"`` is SNIPS with weights that are tilted as little as it takes so that strata of users, items,
     features and predictions have the weight of their unseen pairs
-    (:func:`unskew.offpolicy.balancing.balanced`).
+    (:func:`unskew.offpolicy.weighing.balanced`).
 
     The interval is the estimate ± z standard errors of a bootstrap over users. With ``"balanced"`` the noise
     of refitting the propensities' level by stratum is in it; the others take propensities as true. What is
@@ -177,10 +175,10 @@ def off_policy_estimates(
     --------
     >>> import unskew as us
     >>> data = us.load("synthetic")
-    >>> told = us.off_policy_estimates(
+    >>> found = us.off_policy_estimates(
     ...     data.truth.conversion, data.train, propensity=data.truth.propensity, held_out="all"
     ... )
-    >>> print(told["nll"])
+    >>> print(found["nll"])
     nll 0.4604 (95 % 0.4371 to 0.4837)
     """
     judged = judge(

@@ -14,6 +14,7 @@ from unskew.errors import DataError, NotFittedError, ParameterError
 from unskew.io.masked import without_mask
 from unskew.log import Log
 from unskew.metrics._limits import MOST_RESAMPLES
+from unskew.metrics.registry import metric
 from unskew.offpolicy.evidence import Evidence
 
 Estimator = Literal["balanced", "snips", "ips", "dr"]
@@ -22,12 +23,12 @@ HeldOutRows = Literal["validation", "all"] | NDArray[np.integer[Any]]
 
 DEFAULT_METRICS = ("nll", "auc", "dcg@4", "hits@4")
 """A loss, a pooled ranking and the paper's two ranking metrics at its middle cut-off."""
-SHOWN_METRICS = ("nll", "auc")
+METRICS_OF_SHOWN_ROWS = ("nll", "auc")
 """Those of a log of shown rows with known propensities."""
 
 
 @dataclass(frozen=True)
-class Metric:
+class OffPolicyMetric:
     """A metric that an off-policy estimate knows: ``nll``, ``auc``, ``dcg@K`` or ``hits@K``."""
 
     name: str
@@ -35,7 +36,7 @@ class Metric:
     k: int
 
     @classmethod
-    def of(cls, name: str) -> Metric:
+    def of(cls, name: str) -> OffPolicyMetric:
         """From its name."""
         if name in ("nll", "auc"):
             return cls(name, cast(Kind, name), 0)
@@ -55,19 +56,19 @@ class Metric:
     @property
     def sign(self) -> float:
         """+1 if more is better, −1 if less is."""
-        return -1.0 if self.kind == "nll" else 1.0
+        return metric(self.name).gain(1.0)
 
 
-def metrics_of(names: Sequence[str]) -> tuple[Metric, ...]:
+def metrics_of(names: Sequence[str]) -> tuple[OffPolicyMetric, ...]:
     """Metrics by name; none, or one twice, is an error."""
     if isinstance(names, str) or not names or len(set(names)) != len(names):
         raise ParameterError(
             f"metrics must be distinct names, not {names!r}", remedy=f"give for example {DEFAULT_METRICS}"
         )
-    return tuple(Metric.of(name) for name in names)
+    return tuple(OffPolicyMetric.of(name) for name in names)
 
 
-def estimator_for(log: Log, estimator: Estimator, metrics: Sequence[Metric]) -> Estimator:
+def estimator_for(log: Log, estimator: Estimator, metrics: Sequence[OffPolicyMetric]) -> Estimator:
     """The estimator, as a log has it.
 
     A log of shown rows with known propensities does not list what was not shown: there is nothing to balance

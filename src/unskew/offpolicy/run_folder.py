@@ -45,7 +45,7 @@ def compare_run(
     for name in models:
         if name not in known:
             raise ParameterError(f"this run has no model {name!r}", remedy=f"use one of {', '.join(known)}")
-    space, p_min, actions = _told_by_metrics(saved)
+    space, p_min, actions = _facts_of(saved)
     options = {"p_min": p_min, **options}
     chosen = {name: load_model(saved, name, device=device) for name in models or known}
     for name, model in chosen.items():
@@ -61,7 +61,7 @@ def compare_run(
         raise DataError(error.problem, where=error.where or str(folder), remedy=error.remedy) from error
 
 
-def _told_by_metrics(saved: SavedFolder) -> tuple[Space, float, int | None]:
+def _facts_of(saved: SavedFolder) -> tuple[Space, float, int | None]:
     """The space of a run's log, its clip and, where its propensities are known, the actions of a row."""
     metrics = saved.json(METRICS)
     p_min = metrics.get("p_min") if isinstance(metrics, Mapping) else None

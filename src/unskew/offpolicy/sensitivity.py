@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from unskew.offpolicy.balancing import Contribution, Weighted
+from unskew.offpolicy.weighing import Contribution, Weighted
 
 Floats = NDArray[np.float64]
 
@@ -33,7 +33,7 @@ class Line:
         Of each click.
     value
         The mean.
-    told
+    of_strata
         What the population's strata add to ψ by group: (HᵀB − θn_g)/n.
     """
 
@@ -41,7 +41,7 @@ class Line:
     odds: Floats
     group: NDArray[np.int64]
     value: float
-    told: Floats
+    of_strata: Floats
     keeps_totals: bool
     total: float
 
@@ -49,7 +49,7 @@ class Line:
     def of(cls, weighted: Weighted, added: Contribution) -> Line:
         """From what each click adds."""
         n, theta = float(added.units.sum()), weighted.mean(added)
-        rest, told = weighted.residual(added.value)
+        rest, of_strata = weighted.residual(added.value)
         total = float(weighted.weight.sum())
         order = np.argsort(rest, kind="stable")
         return cls(
@@ -57,7 +57,7 @@ class Line:
             odds=np.maximum(weighted.weight[order] - 1.0, 0.0),
             group=weighted.group[order],
             value=theta,
-            told=(told + added.base - theta * added.units) / n,
+            of_strata=(of_strata + added.base - theta * added.units) / n,
             keeps_totals=weighted.keeps_totals,
             total=total,
         )
@@ -70,7 +70,7 @@ class Line:
             odds=self.odds[::-1],
             group=self.group[::-1],
             value=-self.value,
-            told=-self.told,
+            of_strata=-self.of_strata,
         )
 
     def least(self, gamma: float) -> tuple[float, Floats]:
@@ -87,19 +87,19 @@ class Line:
         if not self.keeps_totals:
             weight = np.where(self.rest < 0, upper, lower)
             change = float((weight - 1.0 - self.odds) @ self.rest) / self.total
-            own = np.bincount(self.group, weights=weight * self.rest, minlength=len(self.told)) / self.total
-            influence = own + self.told
-            return self.value + change, influence - influence.mean()
+            return self.value + change, self._influence(weight * self.rest, self.total)
         top = np.cumsum(upper * self.rest) + (lower @ self.rest - np.cumsum(lower * self.rest))
         bottom = np.cumsum(upper) + (lower.sum() - np.cumsum(lower))
         last = int(np.argmin(top / bottom))
         ratio = float(top[last] / bottom[last])
         weight = np.where(np.arange(len(upper)) <= last, upper, lower)
-        own = np.bincount(self.group, weights=weight * (self.rest - ratio), minlength=len(self.told)) / float(
-            bottom[last]
-        )
-        influence = own + self.told
-        return self.value + ratio, influence - influence.mean()
+        return self.value + ratio, self._influence(weight * (self.rest - ratio), float(bottom[last]))
+
+    def _influence(self, added: Floats, total: float) -> Floats:
+        own = np.bincount(self.group, weights=added, minlength=len(self.of_strata)) / total
+        influence: Floats = own + self.of_strata
+        influence -= influence.mean()
+        return influence
 
 
 def least_value(lines: Sequence[Line], gamma: float, level: float) -> float:

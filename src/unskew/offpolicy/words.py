@@ -7,18 +7,15 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from unskew.metrics.judgement import MOST_TIMES_DATA
 from unskew.offpolicy.covariates import NOT_FEATURES
 from unskew.offpolicy.sensitivity import MOST_GAMMA
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from unskew.offpolicy.comparison import Comparison
-    from unskew.offpolicy.differences import Difference
+    from unskew.offpolicy.comparison import Comparison, Difference
     from unskew.offpolicy.estimates import OffPolicyEstimate
-
-MOST_TIMES = 100.0
-"""Beyond so many times the data, nobody will collect them."""
 
 TEXT_WIDTH = 110
 
@@ -164,7 +161,7 @@ def _number(value: float) -> str:
 
 
 def _more_data(times: float | None) -> str:
-    if times is None or math.isinf(times) or times > MOST_TIMES:
-        return f"even {MOST_TIMES:.0f} times as many clicks would hardly settle so small a difference"
+    if times is None or math.isinf(times) or times > MOST_TIMES_DATA:
+        return f"even {MOST_TIMES_DATA:.0f} times as many clicks would hardly settle so small a difference"
     shown = f"{times:.1f}" if times < 10 else f"{times:.0f}"
     return f"about {shown} times as many clicks would be needed"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unskew.metrics.collapse import REASONS, Collapsed, Reason, counts, told
+from unskew.metrics.collapse import REASONS, Collapsed, Reason, collapse_message, counts
 
 PREFIX = "collapsed:"
 """Of the metric ``collapsed:NETWORK:REASON``."""
@@ -63,7 +63,7 @@ def learned_nothing(by_metric: Mapping[str, Mapping[int, float]]) -> tuple[Learn
 
 def sentences(of: str, networks: Iterable[LearnedNothing]) -> list[str]:
     """What became of each, and the remedy."""
-    return [told(of, each.network, each.reason, each.seeds, each.of) for each in networks]
+    return [collapse_message(of, each.network, each.reason, each.seeds, each.of) for each in networks]
 
 
 def _of(found: Iterable[tuple[str, Any, int]], network: str, reason: str) -> int:
