@@ -5,10 +5,10 @@ from __future__ import annotations
 import doctest
 from pathlib import Path
 
-from unskew.audit.audit import DEFAULT_SIGNIFICANCE, DEFAULT_TOLERANCE, FOLDS
+from unskew.audit.audit import FOLDS
 from unskew.audit.segments import MOST_SEGMENTS
 from unskew.audit.weights import ADDED
-from unskew.metrics.judgement import LEAST_POWER
+from unskew.metrics.judgement import LEAST_POWER, SIGNIFICANCE, TOLERANCE
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide-propensity-honest.md"
 
@@ -23,8 +23,8 @@ def test_the_guide_tells_the_defaults_and_the_columns_that_are() -> None:
     text = GUIDE.read_text(encoding="utf-8")
     for field in ADDED:
         assert f"| `{field.name}` |" in text
-    assert f"({100 * DEFAULT_TOLERANCE:g} % by default)" in text
-    assert f") < {DEFAULT_SIGNIFICANCE:g}" in text
+    assert f"({100 * TOLERANCE:g} % by default)" in text
+    assert f") < {SIGNIFICANCE:g}" in text
     assert f"power}} < {100 * LEAST_POWER:g}\\,\\%" in text
     assert f"| 0 … {FOLDS - 1} |" in text
     assert f"Up to {MOST_SEGMENTS:,} values" in text
