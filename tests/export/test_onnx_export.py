@@ -17,7 +17,9 @@ from unskew.calibration import make_calibrator
 from unskew.errors import NotFittedError, ParameterError, RunFolderError, UnskewError
 from unskew.export import export_run
 from unskew.export.networks import FORMS
+from unskew.log import Schema
 from unskew.propensity.storage import save_propensity
+from unskew.training.inference import logits
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -87,6 +89,13 @@ def every_pair(model):
     """All pairs of the ids that a model knows."""
     users, items = model.users_.ids, model.items_.ids
     return users.repeat(len(items)).tolist(), np.tile(items, len(users)).tolist()
+
+
+def fold_scores(propensity) -> np.ndarray:
+    """Raw propensities ``[seeds · folds, n]`` of all pairs."""
+    cells = torch.arange(propensity.population_.size)[None]
+    logit = logits(propensity.network_, propensity.population_.rows(cells))
+    return torch.sigmoid(logit.double() + propensity.offset_).numpy()
 
 
 def as_new_pairs(propensity, *pairs) -> np.ndarray:
@@ -173,11 +182,7 @@ class TestPropensity:
         )
         us.export_onnx(p, tmp_path / "p.onnx")
         pairs = every_pair(p)
-        user, item = (
-            torch.as_tensor(v.encode(ids).astype(np.int64))[None]
-            for v, ids in zip((p.users_, p.items_), pairs, strict=True)
-        )
-        score, _ = p._moments(user, item)
+        score = fold_scores(p)
         beside = np.stack(
             [
                 [
@@ -303,6 +308,9 @@ class TestFile:
         assert (told["user_column"], told["item_column"]) == ("who", "what")
         assert (told["unskew"], told["what"], told["method"]) == (us.__version__, "conversion", "naive")
         assert json.loads(told["seeds"]) == [0, 1]
+        schema = Schema.from_dict(json.loads(told["schema"]))
+        assert schema == Schema.of_ids(len(model.users_), len(model.items_))
+        assert [each.name for each in session(file).get_inputs()] == [field.name for field in schema]
 
     def test_it_is_replaced_only_on_request(self, file, model):
         file.write_text("mine")

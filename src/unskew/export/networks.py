@@ -1,4 +1,4 @@
-"""Backbones as ONNX: from codes of pairs to the logits of all replicas. Knows nothing of calibration."""
+"""Backbones as ONNX: from the fields of rows to the logits of all replicas. Knows nothing of calibration."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ class Layers:
     """
 
     graph: Graph
+    fields: Mapping[str, Value]
+    """Codes ``[n]`` that the tables have, by the field of the schema."""
     weights: Weights
     tower: str
     place: int
     """The tower's number among those of its network."""
 
-    def rows(self, table: str, code: Value, columns: slice) -> Value:
-        """Some columns of a table's rows: T[code], for members times their s."""
-        shared = self.weights.get(f"{table}.shared.weight")
+    def rows(self, table: str, columns: slice) -> Value:
+        """Some columns of the rows of a field's table: T[code], for members times their s."""
+        code, shared = self.fields[table], self.weights.get(f"{table}.shared.weight")
         if shared is None:
             return self._table(self.weights[f"{table}.weight"], columns).take(code, axis=2)
         rows = self._table(shared, columns).take(code, axis=2)
@@ -57,15 +59,17 @@ class Layers:
         return self.graph.constant(np.ascontiguousarray(weight[:, None, :, columns]))
 
 
-def replica_logits(network: Network, backbone: Backbone, user: Value, item: Value, tower: str) -> Value:
+def replica_logits(
+    network: Network, backbone: Backbone, graph: Graph, fields: Mapping[str, Value], tower: str
+) -> Value:
     """Logits ``[R, M, n]`` of one tower of a trained network; without dropout, as in ``eval`` mode.
 
     Parameters
     ----------
     backbone
         What built the network.
-    user, item
-        Codes ``[n]`` that the tables have.
+    fields
+        As in :class:`Layers`.
     """
     base = backbone.base if type(backbone) is BatchEnsemble else backbone
     form = FORMS.get(type(base))
@@ -76,39 +80,39 @@ def replica_logits(network: Network, backbone: Backbone, user: Value, item: Valu
             remedy="train with NeuMF or MF, or write the module yourself with torch.onnx.export",
         )
     state = {name: value.detach().cpu().numpy() for name, value in network.state_dict().items()}
-    return form(Layers(user.graph, state, tower, network.towers.index(tower)), base, user, item)
+    return form(Layers(graph, fields, state, tower, network.towers.index(tower)), base)
 
 
-def _neumf(layers: Layers, backbone: Any, user: Value, item: Value) -> Value:
+def _neumf(layers: Layers, backbone: Any) -> Value:
     """w · [x_u ⊙ y_i ; MLP([x'_u ; y'_i])] + b."""
     gmf, mlp = slice(None, backbone.dim), slice(backbone.dim, None)
-    product = layers.rows("user", user, gmf) * layers.rows("item", item, gmf)
-    hidden = layers.rows("user", user, mlp).concatenated(layers.rows("item", item, mlp))
+    product = layers.rows("user", gmf) * layers.rows("item", gmf)
+    hidden = layers.rows("user", mlp).concatenated(layers.rows("item", mlp))
     for number in range(len(backbone.layers)):
         hidden = layers.linear(f"mlp.{number}", hidden).relu()
     return layers.linear("head", product.concatenated(hidden)).squeeze(-1)
 
 
-def _mf(layers: Layers, backbone: Any, user: Value, item: Value) -> Value:
+def _mf(layers: Layers, backbone: Any) -> Value:
     """Σ_d w_d x_ud y_id + b_u + b_i + b; the towers' biases are the last columns of the tables."""
     first = backbone.dim + layers.place
     embedding, bias = slice(None, backbone.dim), slice(first, first + 1)
-    product = layers.rows("user", user, embedding) * layers.rows("item", item, embedding)
+    product = layers.rows("user", embedding) * layers.rows("item", embedding)
     scale = layers.vector("scale")
     if scale is not None:
         product = product * scale
-    biases = layers.rows("user", user, bias) + layers.rows("item", item, bias)
+    biases = layers.rows("user", bias) + layers.rows("item", bias)
     return (product.sum(-1, keep=True) + biases + layers.vector("offset")).squeeze(-1)
 
 
-def _intercept(layers: Layers, backbone: Any, user: Value, item: Value) -> Value:
+def _intercept(layers: Layers, backbone: Any) -> Value:
     """b, for every pair."""
     offset = layers.vector("offset")
     assert offset is not None
-    return layers.graph.constant(offset[..., 0]).like(user)
+    return layers.graph.constant(offset[..., 0]).like(layers.fields["user"])
 
 
-Form = Callable[[Layers, Any, Value, Value], Value]
+Form = Callable[[Layers, Any], Value]
 
 FORMS: dict[type[Backbone], Form] = {NeuMF: _neumf, MF: _mf, Intercept: _intercept}
 """What each kind of backbone computes; a subclass may compute something else, so it is not looked up."""

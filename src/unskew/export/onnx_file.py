@@ -10,7 +10,7 @@ from unskew import __version__
 from unskew.debias import Debiaser, load_model
 from unskew.errors import NotFittedError, ParameterError, RunFolderError
 from unskew.export.graph import OPSET, require_onnx, serialised
-from unskew.export.predictions import ITEM, USER, conversion_graph, propensity_graph
+from unskew.export.predictions import conversion_graph, propensity_graph, schema_of
 from unskew.io.files import NewFile, check_new_file, whole_file
 from unskew.propensity import Propensity, load_propensity
 
@@ -22,8 +22,9 @@ def export_onnx(model: Debiaser | Propensity, path: str | Path, *, overwrite: bo
 
     ``user [n], item [n]`` (int64, positions in the vocabularies) → ``conversion [n]`` or ``propensity [n]``
     (float32): the mean over seeds of what ``predict_pairs_each`` gives, for a propensity with
-    ``average=True``. The vocabularies are JSON lists under ``users`` and ``items`` in the file's metadata. An
-    unknown id has the code −1; any code outside the vocabulary gets NaN.
+    ``average=True``. The file's metadata holds the vocabularies as JSON lists under ``users`` and
+    ``items``, and what each input is under ``schema``. An unknown id has the code −1; any code outside the
+    vocabulary gets NaN.
 
     Use it to serve a model without torch or unskew. Not for cross-fitted propensities of the training
     pairs themselves, which :meth:`unskew.Propensity.predict` gives out of fold: the file gives every pair
@@ -71,9 +72,11 @@ def _export(model: Debiaser | Propensity, target: NewFile) -> dict[str, Any]:
             f"{type(model).__name__} has no network to export",
             remedy="give a fitted debiaser or us.Propensity; for others write their predictions to a table",
         )
+    schema = schema_of(model)
     metadata = {
         "unskew": __version__,
         "what": what,
+        "schema": json.dumps(schema.to_dict()),
         **{key: value if isinstance(value, str) else json.dumps(value) for key, value in told.items()},
         "user_column": model.users_.name,
         "item_column": model.items_.name,
@@ -89,7 +92,7 @@ def _export(model: Debiaser | Propensity, target: NewFile) -> dict[str, Any]:
         "file": str(target.path),
         "bytes": len(content),
         "opset": OPSET,
-        "inputs": [USER, ITEM],
+        "inputs": [field.name for field in schema],
         "outputs": [what],
         "users": len(model.users_),
         "items": len(model.items_),

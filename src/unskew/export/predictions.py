@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
+
 import numpy as np
 
 from unskew.backbones import Network
@@ -11,22 +14,19 @@ from unskew.errors import UnskewError
 from unskew.export.calibrators import mean_calibrated
 from unskew.export.graph import Graph, Value
 from unskew.export.networks import replica_logits
+from unskew.log import Schema
 from unskew.propensity import DualFocal, Propensity
 from unskew.propensity.uncertainty import LEAST
-
-USER, ITEM = "user", "item"
-"""The inputs: codes ``[n]``, the position of an id in its vocabulary."""
 
 
 def conversion_graph(model: Debiaser) -> tuple[Graph, Value]:
     """r̂(u, i) = (1/S) Σ_s σ(f_s(u, i)): the mean over seeds (and members) of the conversion probability."""
     _refuse_own_predictions(model, Debiaser)
     backbone = model.backbones().get("prediction", model.backbone)
-    pairs = _Pairs(len(model.users_), len(model.items_))
-    network = model.networks_["prediction"]
-    logit = replica_logits(network, backbone, pairs.user, pairs.item, "prediction")
+    inputs, network = _Inputs(schema_of(model)), model.networks_["prediction"]
+    logit = replica_logits(network, backbone, inputs.graph, inputs.fields, "prediction")
     probability = _score(network, logit, 1).sum(0) / len(model.seeds_)
-    return pairs.graph, pairs.known_alone(probability)
+    return inputs.graph, inputs.known_alone(probability)
 
 
 def propensity_graph(propensity: Propensity) -> tuple[Graph, Value]:
@@ -37,9 +37,9 @@ def propensity_graph(propensity: Propensity) -> tuple[Graph, Value]:
     """
     _refuse_own_predictions(propensity, Propensity)
     _refuse_noise(propensity)
-    pairs = _Pairs(len(propensity.users_), len(propensity.items_))
+    inputs = _Inputs(schema_of(propensity))
     method, backbone = propensity.method(), propensity.trained_backbone()
-    logit = replica_logits(propensity.network_, backbone, pairs.user, pairs.item, TOWER)
+    logit = replica_logits(propensity.network_, backbone, inputs.graph, inputs.fields, TOWER)
     if isinstance(method, DualFocal):
         score = _score(propensity.network_, logit, method.stacked_members())
         if method.link == "inverse":
@@ -50,21 +50,27 @@ def propensity_graph(propensity: Propensity) -> tuple[Graph, Value]:
             score = odds / (odds + (1.0 - score))
     else:
         score = _score(propensity.network_, logit + propensity.offset_, method.stacked_members())
-    return pairs.graph, pairs.known_alone(mean_calibrated(score, propensity.calibrators_))
+    return inputs.graph, inputs.known_alone(mean_calibrated(score, propensity.calibrators_))
 
 
-class _Pairs:
-    """The inputs of a graph, and which of them the vocabularies know."""
+def schema_of(model: Debiaser | Propensity) -> Schema:
+    """The fields that the networks of a fitted model read."""
+    return Schema.of_ids(len(model.users_), len(model.items_))
 
-    def __init__(self, users: int, items: int) -> None:
+
+class _Inputs:
+    """The inputs of a graph, codes ``[n]`` of each field of a schema, and which rows are known in all."""
+
+    def __init__(self, schema: Schema) -> None:
         self.graph = Graph()
-        user, item = self.graph.input(USER), self.graph.input(ITEM)
-        self._known = (user >= 0) & (user < users) & ((item >= 0) & (item < items))
+        codes = {field.name: self.graph.input(field.name) for field in schema}
+        inside = [(codes[field.name] >= 0) & (codes[field.name] < field.size) for field in schema]
+        self._known = reduce(and_, inside)
         # ONNX would read −1 as the last row: an unknown id must not get somebody else's answer.
-        self.user, self.item = (self._known.where(each, 0, np.int64) for each in (user, item))
+        self.fields = {name: self._known.where(each, 0, np.int64) for name, each in codes.items()}
 
     def known_alone(self, probability: Value) -> Value:
-        """Float32, with NaN where the user or the item is unknown."""
+        """Float32, with NaN where a code is unknown."""
         return self._known.where(probability.cast(np.float32), np.nan, np.float32)
 
 
