@@ -9,12 +9,12 @@ import torch
 from scipy.special import expit, logit
 
 import unskew as us
-from unskew.debias.core.given import given_propensities
-from unskew.debias.core.held_out import HeldOut
-from unskew.debias.core.observed import Observed
-from unskew.debias.core.setting import FLOOR, Setting
+from unskew.debias import Setting
+from unskew.debias.fit import Observed
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Schema
+from unskew.propensity.given import given_propensities
+from unskew.training.held_out import HeldOut
 
 USERS, ITEMS, SEEDS = 12, 15, (3, 4)
 LEAST = 1e-6
@@ -56,15 +56,15 @@ class World:
                     parameter.add_(0.4 * torch.randn(parameter.shape, generator=generator))
         self.observed = self.data.observed(self.positions(np.arange(len(self.clicked))))
         self.full = self.data.full(self.positions(CELLS))
+        least = LEAST if method.p_min == "auto" else method.p_min
         self.setting = Setting(
             networks=self.networks,
             density=self.log.density,
             clicks=self.observed,
+            floor=torch.full((len(SEEDS), 1), least, dtype=torch.float64),
             given=given,
             held_out=HeldOut(self.data.population, SEEDS),
         )
-        least = LEAST if method.p_min == "auto" else method.p_min
-        self.setting.remember(FLOOR, torch.full((len(SEEDS), 1), least, dtype=torch.float64))
 
     @staticmethod
     def positions(numbers: np.ndarray) -> torch.Tensor:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from unskew.backbones import MF
 from unskew.debias import Batch, Debiaser, Setting
-from unskew.debias.core.setting import FLOOR
 from unskew.log import Rows, Schema
 from unskew.seeds import stream
 
@@ -29,9 +28,8 @@ def small_setting(method: Debiaser, *, density: float = 0.3) -> Setting:
         .build(Schema.of_ids(USERS, ITEMS), [stream(seed, name) for seed in range(REPLICAS)], towers)
         for name, towers in method.networks().items()
     }
-    setting = Setting(networks=networks, density=density, clicks=clicked_batch())
-    setting.remember(FLOOR, torch.full((REPLICAS, 1), LEAST if method.p_min == "auto" else method.p_min))
-    return setting
+    floor = torch.full((REPLICAS, 1), LEAST if method.p_min == "auto" else method.p_min)
+    return Setting(networks=networks, density=density, clicks=clicked_batch(), floor=floor)
 
 
 def clicked_batch(size: int = CLICKS, **given: Tensor) -> Batch:

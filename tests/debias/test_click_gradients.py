@@ -10,7 +10,9 @@ import torch
 
 from contracts.click_world import CELLS, JOINT, World, deep
 from unskew import DDPO, DRV2, ESCM2DR, ESMM, IPSV2, MultiDR
-from unskew.debias.parts.tasks import Tasks
+from unskew.debias.imputation import FORMS
+from unskew.debias.towers import Tasks
+from unskew.reproduce.legacy import OfficialV2, as_published
 
 
 def conversion_loss(world: World) -> torch.Tensor:
@@ -18,8 +20,7 @@ def conversion_loss(world: World) -> torch.Tensor:
     towers = [tower for towers in method.networks().values() for tower in towers if tower != "click"]
     tasks = Tasks.read(world.setting, world.observed, world.full, *towers)
     if isinstance(method, IPSV2):
-        p = method.weight_propensity(world.setting, world.observed, tasks)
-        return method.conversion_loss(world.setting, world.observed, tasks, p)
+        return method.conversion_loss(world.setting, world.observed, tasks)
     return method.conversion_loss(world.setting, world.observed, world.full, tasks)
 
 
@@ -32,9 +33,9 @@ def test_p_has_no_gradient_where_it_is_a_weight_and_has_one_in_the_loss_of_click
 
 
 @pytest.mark.parametrize("cls", [IPSV2, DRV2])
-@pytest.mark.parametrize("attached", [{"official": True}, {"detach_p_in_cvr": False}])
-def test_the_published_v2_methods_let_the_conversion_loss_move_p_upwards(cls, attached):
-    world = World(deep(cls, **attached))
+@pytest.mark.parametrize("published", [True, False])
+def test_the_published_v2_methods_let_the_conversion_loss_move_p_upwards(cls, published):
+    world = World(as_published(deep(cls), OfficialV2) if published else deep(cls, detach_p_in_cvr=False))
     loss = conversion_loss(world)
     assert world.click_gradient(loss) > 0.0
     if cls is IPSV2:
@@ -45,8 +46,9 @@ def test_the_published_v2_methods_let_the_conversion_loss_move_p_upwards(cls, at
 
 
 def test_the_imputation_loss_of_dr_v2_moves_the_prediction_only_if_asked_to():
-    def size(**params: Any) -> float:
-        world = World(deep(DRV2, conversion_weight=0.0, imputation_weight=1.0, **params))
+    def size(*deviations: type, **params: Any) -> float:
+        method = deep(DRV2, conversion_weight=0.0, imputation_weight=1.0, **params)
+        world = World(as_published(method, *deviations))
         gradients = world.gradients(conversion_loss(world))
         assert sum(size for name, size in gradients.items() if name.startswith("imputation")) > 0
         return sum(size for name, size in gradients.items() if name.startswith("prediction"))
@@ -54,7 +56,7 @@ def test_the_imputation_loss_of_dr_v2_moves_the_prediction_only_if_asked_to():
     assert size() == 0.0
     assert size(imp_loss="sq") == 0.0
     assert size(imp_loss="sq", detach_pred_in_imp=False) > 0.0
-    assert size(official=True) > 0.0
+    assert size(OfficialV2) > 0.0
 
 
 @pytest.mark.parametrize("cls", [MultiDR, ESCM2DR])
@@ -72,12 +74,12 @@ def test_the_imputation_loss_of_multi_dr_moves_the_prediction_unless_it_is_held_
 
     def error_alone() -> dict[str, torch.Tensor]:
         world = World(deep(cls, imputation_form=form))
-        method, observed = world.method, world.observed
+        method, observed, form_ = world.method, world.observed, FORMS[form]
         tasks = Tasks.read(world.setting, observed, world.full, "prediction", "imputation")
         logit, output = tasks.observed["prediction"], tasks.observed["imputation"]
-        error = method.form.error(observed.conversion, logit) - method.form.imputed(output, logit)
-        everywhere = method.form.imputed(tasks.full["imputation"], tasks.full["prediction"])
-        p = method.propensity(world.setting, observed)
+        error = form_.error(observed.conversion, logit) - form_.imputed(output, logit)
+        everywhere = form_.imputed(tasks.full["imputation"], tasks.full["prediction"])
+        p = method.tower.propensity(world.setting, observed)
         world.gradients(everywhere.mean(-1) + world.setting.density * (error / p).mean(-1))
         named = world.networks["prediction"].named_parameters()
         return {n: torch.zeros_like(v) if v.grad is None else v.grad.clone() for n, v in named}

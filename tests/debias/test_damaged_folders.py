@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 
 import unskew as us
 from unskew.backbones import BatchEnsemble
-from unskew.debias.core.storage import write_models
+from unskew.debias.storage import write_models
 from unskew.errors import NotFittedError, RunFolderError
 from unskew.io.manifest import FOR_PEOPLE, MANIFEST, write_manifest
 from unskew.log import Schema

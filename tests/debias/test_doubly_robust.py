@@ -13,12 +13,11 @@ from torch import Tensor
 
 from unskew import CDR, DR, DRJL, DRMSE, EIB, IPS, MF, MRDR, TDR, DRBias, Log, NeuMF, UnskewError
 from unskew.debias import Batch, Debiaser, Setting
-from unskew.debias.parts.doubly_robust import DoublyRobust
-from unskew.debias.parts.imputation import FORMS
-from unskew.debias.parts.imputation_weights import bias_weight, inverse_weight, variance_weight
-from unskew.debias.parts.joint_learning import JointLearning
+from unskew.debias.imputation import FORMS, JointLearning, bias_weight, inverse_weight, variance_weight
+from unskew.debias.tdr import Targeting
 from unskew.errors import CollapseWarning
 from unskew.log import Rows, Schema
+from unskew.reproduce.legacy import AveragedTogether, UnweightedImputation, as_published
 from unskew.training import cross_entropy
 
 USERS, ITEMS, SEEDS = 7, 9, (3, 4)
@@ -264,7 +263,7 @@ def test_weights_at_one_half_are_two_and_as_the_specification_tabulates() -> Non
 
 def test_weight_clamp_limits_single_weights() -> None:
     method = tiny(MRDR, weight_clamp=5.0)
-    weight = method._clamped(torch.tensor([0.02, 0.5]))
+    weight = method.clamped_weight(torch.tensor([0.02, 0.5]))
     torch.testing.assert_close(weight, torch.tensor([5.0, 2.0]))
 
 
@@ -301,7 +300,7 @@ def test_each_step_moves_its_own_network_only(cls: type[JointLearning], backbone
 
 
 @pytest.mark.parametrize("cls", FAMILY)
-def test_conversions_of_the_batch_of_d_are_never_looked_at(cls: type[DoublyRobust]) -> None:
+def test_conversions_of_the_batch_of_d_are_never_looked_at(cls: type[Debiaser]) -> None:
     world = World(method := tiny(cls))
     assert world.full.conversion.isnan().all()
     assert world.full.propensity.isnan().all()
@@ -330,7 +329,7 @@ def test_tdr_epsilon_is_least_squares_over_all_clicks(host: str) -> None:
     world = World(tiny(TDR, host=host))
     logit, label = world.logits("prediction"), sigmoid(world.logits("imputation"))
     odds = 1 / world.propensity[world.click] - 1
-    for replica, epsilon in enumerate(world.setting.state["epsilon"][:, 0].tolist()):
+    for replica, epsilon in enumerate(world.setting.state(Targeting).epsilon[:, 0].tolist()):
         deviation = ce(world.conversion, logit[replica]) - ce(label[replica], logit[replica])
         (expected,), *_ = np.linalg.lstsq(odds[:, None], deviation[world.click])
         assert epsilon == pytest.approx(expected)
@@ -342,10 +341,10 @@ def test_tdr_loss_has_the_gradient_of_the_whole_targeted_estimate() -> None:
     click, conversion = torch.as_tensor(world.click), torch.as_tensor(world.conversion)
     logit = world.setting.logit(world.full)
     label = torch.sigmoid(world.setting.predicted(world.full, "imputation"))
-    targeted = cross_entropy(label, logit) + world.setting.state["epsilon"] * (1 / p - 1)
+    targeted = cross_entropy(label, logit) + world.setting.state(Targeting).epsilon * (1 / p - 1)
     estimate = (targeted + click * (cross_entropy(conversion, logit) - targeted) / p).mean(-1)
     whole = torch.autograd.grad(estimate.sum(), list(world.networks["prediction"].parameters()))
-    assert world.setting.state["epsilon"].abs().min() > 1e-3
+    assert world.setting.state(Targeting).epsilon.abs().min() > 1e-3
     assert_same(world.gradient(method), whole)
 
 
@@ -449,7 +448,7 @@ def test_far_targets_are_told_once_and_never_at_the_default_clip() -> None:
 
 
 def test_legacy_correction_leaves_the_imputed_error_unweighted() -> None:
-    world = World(method := tiny(DRJL, legacy_unweighted_imputation=True))
+    world = World(method := as_published(tiny(DRJL), UnweightedImputation))
     logit, label = world.logits("prediction"), sigmoid(world.logits("imputation"))
     imputed, error = ce(label, logit), ce(world.conversion, logit)
     expected = (imputed + world.click * (error / world.propensity - imputed)).mean(-1)
@@ -457,7 +456,7 @@ def test_legacy_correction_leaves_the_imputed_error_unweighted() -> None:
 
 
 def test_legacy_scaling_averages_clicks_and_their_cells_together() -> None:
-    world = World(method := tiny(DRJL, legacy_scaling=True, ratio=6.0))
+    world = World(method := as_published(tiny(DRJL, ratio=6.0), AveragedTogether))
     logit, label = world.logits("prediction"), sigmoid(world.logits("imputation"))
     imputed, error = ce(label, logit), ce(world.conversion, logit)
     clicked = (imputed + (error - imputed) / world.propensity)[:, world.click].mean(-1)
@@ -478,7 +477,7 @@ def test_legacy_scaling_averages_clicks_and_their_cells_together() -> None:
         CDR(host="dr-jl"),
         CDR(host="dr-bias", imputation_form="P3", copy="none"),
         EIB(constant=0.3),
-        DRJL(legacy_unweighted_imputation=True, legacy_scaling=True, ratio=4, weight_clamp=5),
+        as_published(DRJL(ratio=4, weight_clamp=5), UnweightedImputation, AveragedTogether),
     ],
     ids=lambda method: method.name,
 )
@@ -508,7 +507,6 @@ def test_p2_with_separate_networks_is_told_to_be_ips() -> None:
         (MRDR(copy="host"), "copy must be 'epoch', 'batch' or 'none', not 'host'"),
         (DRJL(target_clip=-1.0), "target_clip -1.0 does not fit imputation P1"),
         (DRJL(ratio=0.0), "ratio must be positive"),
-        (DR(imputation_form="P3"), "dr imputes a conversion rate"),
         (EIB(constant=1.0), r"constant 1.0 does not fit.*probability in \(0, 1\)"),
         (DRMSE(bias_share=1.5), r"bias_share must be in \[0, 1\]"),
         (TDR(host="dr-bias"), "host must be one of dr-jl, mrdr, not 'dr-bias'"),

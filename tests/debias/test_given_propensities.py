@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import unskew as us
-from unskew.debias.core.given import given_propensities
 from unskew.errors import DataError, NotFittedError, ParameterError
+from unskew.propensity.given import given_propensities
 
 SEEDS = (3, 8)
 CLIP = 0.05

@@ -9,7 +9,7 @@ import torch
 import unskew as us
 from contracts.click_world import CELLS, SEEDS, World, ce, deep
 from unskew import GPL
-from unskew.debias.parts.propensity_penalties import penalties
+from unskew.debias.gpl import penalties
 
 
 def test_the_penalties_of_gpl_are_those_of_its_code_and_act_on_clicks_alone():

@@ -10,13 +10,14 @@ import torch
 import unskew as us
 from contracts.small_setting import WIDE, clicked_batch, full_batch, small_setting, trained_by
 from unskew.debias import DRJL, KBDR, KBIPS, SNIPS, Batch, Setting
-from unskew.debias.parts.kernel_balance import KernelBalancing, embeddings, kernels, relative_weight
+from unskew.debias.kb_ips import embeddings, kernels, relative_weight
 from unskew.errors import ParameterError
 
 OBSERVED, FULL = clicked_batch(), full_batch()
+Balancing = KBIPS | KBDR
 
 
-def balancing(kind: type[KernelBalancing] = KBIPS, **params: object) -> tuple[KernelBalancing, Setting]:
+def balancing(kind: type[Balancing] = KBIPS, **params: object) -> tuple[Balancing, Setting]:
     method = kind(backbone=WIDE, **params)
     return method, small_setting(method)
 
@@ -28,9 +29,9 @@ def flatten_weights(setting: Setting) -> None:
             parameter.zero_()
 
 
-def gaps(setting: Setting, method: KernelBalancing, observed: Batch, full: Batch) -> torch.Tensor:
+def gaps(setting: Setting, method: Balancing, observed: Batch, full: Batch) -> torch.Tensor:
     """mean_D K(x, x_j) − mean_O w·K(x, x_j) ``[R, J]``."""
-    weight = setting.density / method.balanced(setting, observed).propensity
+    weight = setting.density / method.balance.weighed(setting, observed).propensity
     at_observed, at_full = kernels(setting, observed, full, method.anchors, method.kernel)
     return at_full.mean(1) - (weight.unsqueeze(-1) * at_observed).mean(1)
 
@@ -71,11 +72,11 @@ def test_with_flat_weights_kb_dr_is_dr_jl_with_normalised_propensities():
 @pytest.mark.parametrize("kernel", ["gaussian", "exponential"])
 def test_the_weight_loss_is_entropy_and_a_hinge_for_each_anchor(kernel: str):
     method, setting = balancing(kernel=kernel, anchors=15, tolerance=0.002, gamma=7.0)
-    weight = setting.density / method.balanced(setting, OBSERVED).propensity
+    weight = setting.density / method.balance.weighed(setting, OBSERVED).propensity
     gap = gaps(setting, method, OBSERVED, FULL)
     hinges = (gap.abs() - 0.002).clamp(min=0).sum(1)
     expected = (weight * weight.log()).mean(1) + 7.0 * hinges
-    torch.testing.assert_close(method.weight_loss(setting, OBSERVED, FULL), expected)
+    torch.testing.assert_close(method.balance.loss(setting, OBSERVED, FULL), expected)
     # Public code takes the hinge of the sum, in which anchors above and below cancel.
     assert bool((hinges > (gap.sum(1).abs() - 0.002).clamp(min=0) + 0.05).any())
 
@@ -102,15 +103,15 @@ def test_embeddings_that_all_coincide_give_finite_losses():
     with torch.no_grad():
         for table in (setting.networks["prediction"].user, setting.networks["prediction"].item):
             table.weight.zero_()
-    assert bool(torch.isfinite(method.weight_loss(setting, OBSERVED, FULL)).all())
+    assert bool(torch.isfinite(method.balance.loss(setting, OBSERVED, FULL)).all())
     assert not embeddings(setting, OBSERVED).requires_grad
 
 
 @pytest.mark.parametrize(("kind", "others"), [(KBIPS, {}), (KBDR, {"imputation": False})])
-def test_weights_train_in_their_step_alone(kind: type[KernelBalancing], others: dict[str, bool]):
+def test_weights_train_in_their_step_alone(kind: type[Balancing], others: dict[str, bool]):
     method, setting = balancing(kind)
     alone = {"prediction": False, **others, "weight": True}
-    assert trained_by(method.weight_loss, setting, OBSERVED, FULL) == alone
+    assert trained_by(method.balance.loss, setting, OBSERVED, FULL) == alone
     assert trained_by(method.loss, setting, OBSERVED, FULL) == {"prediction": True, **others, "weight": False}
 
 
@@ -132,7 +133,7 @@ def test_training_the_weights_balances_what_wrong_propensities_leave_unbalanced(
             table.weight.normal_(0, 0.1, generator=torch.Generator().manual_seed(0))
     for _ in range(200):
         optimiser.zero_grad()
-        method.weight_loss(setting, observed, FULL).sum().backward()
+        method.balance.loss(setting, observed, FULL).sum().backward()
         optimiser.step()
     after = gaps(setting, method, observed, FULL).abs().sum(1)
     assert bool((after < 0.2 * before).all()), (before, after)
@@ -140,14 +141,14 @@ def test_training_the_weights_balances_what_wrong_propensities_leave_unbalanced(
 
 def test_without_balance_entropy_drives_the_weights_towards_one():
     method, setting = balancing(gamma=0.0)
-    before = method.weight_loss(setting, OBSERVED, FULL).detach()
+    before = method.balance.loss(setting, OBSERVED, FULL).detach()
     optimiser = torch.optim.Adam(setting.networks["weight"].parameters(), lr=0.05)
     for _ in range(300):
         optimiser.zero_grad()
-        method.weight_loss(setting, OBSERVED, FULL).sum().backward()
+        method.balance.loss(setting, OBSERVED, FULL).sum().backward()
         optimiser.step()
-    assert bool((method.weight_loss(setting, OBSERVED, FULL) < 0.4 * before).all())
-    weight = setting.density / method.balanced(setting, OBSERVED).propensity
+    assert bool((method.balance.loss(setting, OBSERVED, FULL) < 0.4 * before).all())
+    weight = setting.density / method.balance.weighed(setting, OBSERVED).propensity
     assert float(weight.std()) < 0.5 * float(relative_weight(torch.zeros(2, 20), OBSERVED).std())
 
 

@@ -11,9 +11,9 @@ from scipy.special import logit
 
 from contracts.click_world import CELLS, World, ce, deep
 from unskew import DDPO, DRV2, ESCM2DR, ESCM2IPS, ESMM, IPSV2, MultiDR, MultiIPW
-from unskew.debias.core.setting import FLOOR
-from unskew.debias.parts.tasks import Tasks, log_not_both
+from unskew.debias.towers import Tasks, log_not_both
 from unskew.errors import ParameterError
+from unskew.reproduce.legacy import OfficialV2, as_published
 
 
 def click_and_both(world: World) -> tuple[np.ndarray, np.ndarray]:
@@ -137,7 +137,7 @@ def test_the_imputation_of_dr_v2_is_least_at_the_rate_of_conversions_but_as_publ
 
     assert best(DRV2()) == pytest.approx(rate, abs=1e-3)
     published = rate + np.sqrt(rate * (1 - rate))
-    for method in (DRV2(imp_loss="sq"), DRV2(official=True)):
+    for method in (DRV2(imp_loss="sq"), as_published(DRV2(), OfficialV2)):
         assert best(method) == pytest.approx(published, abs=1e-3)
 
 
@@ -172,7 +172,7 @@ def test_a_mean_over_d_does_not_depend_on_how_the_batch_of_d_is_drawn():
 
 
 def test_as_published_v2_squares_the_balance_of_the_whole_batch():
-    world = World(deep(IPSV2, official=True))
+    world = World(as_published(deep(IPSV2), OfficialV2))
     p, prediction, o = world.read("click"), world.read("prediction"), world.click
     expected = ((o / p - (1 - o) / (1 - p)) * prediction).mean(1) ** 2
     tasks = Tasks.read(world.setting, world.observed, world.full, "prediction")
@@ -196,7 +196,7 @@ def test_over_many_batches_the_squared_balance_is_the_square_of_its_mean():
         unclicked=tasks.unclicked[:, cells],
         density=tasks.density,
     )
-    setting = replace(world.setting, state={FLOOR: world.setting.floor.unsqueeze(-1)})
+    setting = replace(world.setting, floor=world.setting.floor.unsqueeze(-1))
     squares = world.method.imbalance(setting, drawn).square()
     for found, unbiased in ((world.method.squared_imbalance(setting, drawn), True), (squares, False)):
         distance = (found.mean(1) - truth) / (found.std(1) / draws**0.5)

@@ -10,13 +10,12 @@ from scipy.special import logit
 import unskew as us
 from contracts.click_world import CELLS, ITEMS, JOINT, SEEDS, World, deep
 from unskew import DDPO, DRV2, ESMM, GPL, IPSV2, MF, MultiDR, MultiIPW, NeuMF
-from unskew.debias.core.held_out import HeldOut
-from unskew.debias.core.observed import Observed
-from unskew.debias.core.setting import Setting
-from unskew.debias.parts.click_tower import MAP
-from unskew.debias.parts.tasks import Tasks
+from unskew.debias import Setting
+from unskew.debias.fit import Observed
+from unskew.debias.towers import PlattMap, Tasks
 from unskew.errors import ParameterError
 from unskew.metrics import ece
+from unskew.training.held_out import HeldOut
 from unskew.training.inference import logits
 
 
@@ -53,16 +52,18 @@ def test_the_map_keeps_the_base_rate_of_calibration_cells_after_the_first_epoch(
     cells = world.setting.held_out.calibration
 
     def off() -> torch.Tensor:
-        gap = cells.weight * (world.method.mapped(world.setting, cells) - cells.click)
+        gap = cells.weight * (world.method.tower.probability(world.setting, cells) - cells.click)
         return (gap.sum(1) / cells.weight.sum(1)).abs()
 
-    world.method.recalibrate(world.setting)
+    world.method.tower.recalibrate(world.setting)
     assert (off() > 0.05).all()
-    assert world.setting.state[MAP].tolist() == [[[1.0, 0.0]]] * len(SEEDS)
-    place = world.setting.state[MAP].data_ptr()
-    world.method.recalibrate(world.setting)
+    platt = world.setting.state(PlattMap)
+    assert platt.slope.tolist() == [[1.0]] * len(SEEDS)
+    assert platt.intercept.tolist() == [[0.0]] * len(SEEDS)
+    places = platt.slope.data_ptr(), platt.intercept.data_ptr()
+    world.method.tower.recalibrate(world.setting)
     assert (off() < 1e-5).all()
-    assert world.setting.state[MAP].data_ptr() == place
+    assert (platt.slope.data_ptr(), platt.intercept.data_ptr()) == places
 
 
 def test_auto_takes_given_propensities_and_otherwise_calibrates_in_the_loop():
@@ -71,10 +72,10 @@ def test_auto_takes_given_propensities_and_otherwise_calibrates_in_the_loop():
         (MultiIPW(), False, "in-loop"),
         (GPL(), True, "in-loop"),
         (ESMM(), True, "report-only"),
-        (IPSV2(official=True), True, "report-only"),
+        (IPSV2(detach_p_in_cvr=False), True, "report-only"),
     ):
         setting = Setting(networks={}, density=0.1, clicks=None, given=given)
-        assert method.source(setting) == expected
+        assert method.tower.source(setting) == expected
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +140,7 @@ def test_impressions_with_a_column_of_propensities_work(cls, backbone):
         (ESMM(calibration="in-loop"), "esmm has no calibration 'in-loop'"),
         (ESMM(calibration="external"), "esmm has no calibration 'external'"),
         (GPL(calibration="external"), "gpl has no calibration 'external'"),
-        (IPSV2(official=True, calibration="in-loop"), "'in-loop' needs a p without gradient"),
+        (IPSV2(detach_p_in_cvr=False, calibration="in-loop"), "'in-loop' needs a p without gradient"),
         (DRV2(detach_p_in_cvr=False, calibration="external"), "'external' needs a p without gradient"),
         (IPSV2(errors="absolute"), "errors must be 'squared' or 'ce'"),
         (MultiDR(imputation_form="P4"), "imputation_form must be one of P1, P2, P3"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import unskew as us
-from unskew.debias.core.split import pair_keys, split_clicks
+from unskew.training.held_out import pair_keys, split_clicks
 
 SEEDS = (3, 8)
 

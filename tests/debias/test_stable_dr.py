@@ -11,7 +11,7 @@ import torch
 import unskew as us
 from contracts.small_setting import REPLICAS, WIDE, clicked_batch, full_batch, small_setting, trained_by
 from unskew.debias import SNIPS, Batch, Setting, StableDR
-from unskew.debias.parts.tilted_propensity import imbalance
+from unskew.debias.stable_dr import imbalance
 from unskew.errors import ParameterError
 from unskew.log import Rows
 from unskew.training import halves

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import unskew as us
 from fuzz import arrays, commands, documents, same, tables
 from fuzz.trial import SECONDS, Trial
-from unskew.debias.core.storage import write_models
+from unskew.debias.storage import write_models
 from unskew.errors import CollapseWarning
 from unskew.io.files import write_json
 from unskew.propensity.storage import write_propensity

@@ -7,7 +7,6 @@ import pytest
 
 import unskew as us
 from unskew.backbones import MF, NeuMF
-from unskew.debias import make_method
 from unskew.errors import ParameterError
 from unskew.propensity import DualFocal, MCDropout
 from unskew.propensity.design import TRAIN
@@ -25,10 +24,16 @@ def everything(switches: PaperProtocol, data: str = "coat") -> dict[str, object]
     return {
         "propensity": propensity,
         "methods": methods,
+        "deviations": [switches.deviations(name) for name in PUBLISHED],
         "test": Paper(data=data, switches=switches).test_protocol,
         "backbone": repr(switches.method_backbone(NeuMF())),
         "uncertainty": [repr(switches.uncertainty(name)) for name in ("mc-dropout", "dual-focal")],
     }
+
+
+def published(name: str, density: float) -> us.Debiaser:
+    """A method as its published code has it."""
+    return Paper(data="coat", switches=PAPER).method(name, NeuMF(), density)
 
 
 @pytest.mark.parametrize("name", switch_names())
@@ -47,7 +52,7 @@ def test_an_unknown_switch_is_told():
 
 def test_all_published_methods_accept_their_options():
     for name in PUBLISHED:
-        made = make_method(name, **PAPER.method_options(name, data="coat", density=0.08))
+        made = published(name, 0.08)
         made._check()
         assert made.patience is None
         assert made.validation_share == (0.1 if name == "naive" else 0.0)
@@ -126,15 +131,16 @@ def test_reading_off_does_not_train(log, fitted):
 
 
 def test_doubly_robust_batches_are_six_to_one_of_pairs_that_stay(log):
-    from unskew.debias.core.observed import Observed
-    from unskew.training import ObservedAndFull, ShuffledRows, resolve_device
+    from unskew.debias.fit import Observed
+    from unskew.training import ShuffledRows, resolve_device
 
-    method = make_method("dr-jl", **PAPER.method_options("dr-jl", data="coat", density=log.density))
-    plan = method.prediction_pass()
-    assert (plan.batch_size, plan.ratio, plan.unclicked_once) == (146, 6.0, True)
+    imputation, prediction = published("dr-jl", log.density).plan()
     data = Observed(log, None, (0,), resolve_device("cpu"))
     rows, _ = data.split(0.0)
-    sampler = ObservedAndFull(ShuffledRows(rows, [3], plan.batch_size), data.population, 6.0, True)
+    clicks = ShuffledRows(rows, [3], 1024)
+    assert imputation.sampler(clicks, data.population) is clicks
+    sampler = prediction.sampler(clicks, data.population)
+    assert (sampler.observed.batch_size, sampler.ratio) == (146, 6.0)
     epochs = [next(sampler.epoch(number)).cells for number in (0, 1)]
     assert all(cells is not None and (data.population.click(cells) == 0).all() for cells in epochs)
     first, second = (cells.flatten().sort().values for cells in epochs)
@@ -156,22 +162,21 @@ def test_dual_focal_on_probabilities_is_the_loss_of_the_squeezed_logit():
 def test_both_terms_of_a_click_see_the_same_noise_of_the_imputer(log):
     import torch
 
-    class Spied(us.DRJL):
-        seen: list[torch.Tensor]
+    seen: list[torch.Tensor] = []
+    method = published("dr-jl", log.density)
+    method.set_params(backbone=NeuMF(dim=4, layers=(4,), dropout=0.5), epochs=1)
+    read = method.imputer_output
 
-        def imputer_output(self, setting, batch):
-            output = super().imputer_output(setting, batch)
-            self.seen.append(output)
-            return output
+    def spy(setting, batch):
+        seen.append(read(setting, batch))
+        return seen[-1]
 
-    options = PAPER.method_options("dr-jl", data="coat", density=log.density) | {"epochs": 1}
-    method = Spied(backbone=NeuMF(dim=4, layers=(4,), dropout=0.5), **options)
-    method.seen = []
+    method.imputer_output = spy
     method.fit(log, propensity=0.5, device="cpu")
-    correction, imputed, full = method.seen[:3]
+    correction, imputed, full = seen[:3]
     assert imputed is correction
     assert full.shape[1] == 6 * correction.shape[1]
-    assert method.seen[3] is not correction
+    assert seen[3] is not correction
 
 
 def test_members_of_an_ensemble_are_judged_on_the_same_cells(log):

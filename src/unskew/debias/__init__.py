@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from unskew.debias.core.base import Debiaser
-from unskew.debias.core.plans import PassPlan, StagePlan, StepPlan
-from unskew.debias.core.setting import Batch, Setting
-from unskew.debias.core.storage import load_model
+from unskew.debias.method import Debiaser
+from unskew.debias.setting import Batch, ClicksAndCells, Setting, Stage, State, clicks
+from unskew.debias.storage import load_model
 from unskew.registry import METHODS, register
 
 __all__ = [
     "METHODS",
     "Batch",
+    "ClicksAndCells",
     "Debiaser",
-    "PassPlan",
     "Setting",
-    "StagePlan",
-    "StepPlan",
+    "Stage",
+    "State",
+    "clicks",
     "load_model",
     "make_method",
     "register",

@@ -9,18 +9,26 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unskew.debias.core.method import Rows
-from unskew.debias.core.plans import Loss, PassPlan, StagePlan, StepPlan
-from unskew.debias.core.setting import Batch, Setting
-from unskew.debias.parts.full_space import FullSpace
+from unskew.debias.ips import weighted_loss
+from unskew.debias.method import Counted, Debiaser
+from unskew.debias.setting import (
+    Batch,
+    ClicksAndCells,
+    Loss,
+    Plan,
+    Setting,
+    Stage,
+    clicks,
+    require_ratio,
+)
 from unskew.estimator import require
 from unskew.registry import register
-from unskew.training import cross_entropy, stratified
+from unskew.training import Pass, Step, cross_entropy
 
 
 @register(order=220)
 @dataclass(kw_only=True)
-class ATT(FullSpace):
+class ATT(Debiaser):
     """L = mean of CE(r̂₁, r̂₀) over the pairs of D with |r̂₁ − r̂₂| ≤ ε (asymmetric tri-training).
 
     A₁ (``"first"``) and A₂ (``"second"``) are trained on O with weights 1/p, each from its own initial
@@ -46,13 +54,15 @@ class ATT(FullSpace):
     paper: ClassVar[str] = "Saito 2020"
     when: ClassVar[str] = "where weights are too uneven for IPS but propensities rank well"
     needs_propensity: ClassVar[bool] = True
+    needs_full_space: ClassVar[bool] = True
     detached: ClassVar[tuple[str, ...]] = ("propensity", "pseudo-label")
 
     agreement: float = 0.1
     pseudo_epochs: int = 50
     labelled: float = 1.0
+    ratio: float = 1.0
 
-    def learns_from(self) -> Mapping[str, Rows]:
+    def learns_from(self) -> Mapping[str, Counted]:
         """Pseudo-labels make rows of all of D."""
         return dict.fromkeys(self.networks(), "population")
 
@@ -60,17 +70,18 @@ class ATT(FullSpace):
         """Three predictors of the same shape."""
         return {"prediction": ("prediction",), "first": ("first",), "second": ("second",)}
 
-    def stages(self) -> tuple[StagePlan, ...]:
+    def stages(self) -> tuple[Stage, ...]:
         """Pre-training on O, then pseudo-labels on D."""
         pretrain = tuple(
-            PassPlan((StepPlan(f"pre-train {tower}", self._pretrain(tower), (tower,)),))
+            Pass(clicks, (Step(f"pre-train {tower}", self._pretrain(tower), (tower,)),))
             for tower in self.networks()
         )
-        return StagePlan(pretrain), StagePlan(self.plan(), epochs=self.pseudo_epochs)
+        return Stage(pretrain), Stage(self.plan(), epochs=self.pseudo_epochs)
 
-    def plan(self) -> tuple[PassPlan, ...]:
+    def plan(self) -> Plan:
         """The passes on pseudo-labels."""
-        return (self.full_pass(StepPlan("pseudo-labels", self.loss, tuple(self.networks()))),)
+        step = Step("pseudo-labels", self.loss, tuple(self.networks()))
+        return (Pass(ClicksAndCells(self.ratio), (step,)),)
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """Σ over the three of the mean of CE(r̂₁, ·) where A₁ and A₂ agree."""
@@ -88,15 +99,15 @@ class ATT(FullSpace):
         """IPS for A₁ and A₂, the plain mean for A₀."""
 
         def loss(setting: Setting, observed: Batch, full: Batch) -> Tensor:
-            error = cross_entropy(observed.conversion, setting.logit(observed, tower))
-            if tower == "prediction":
-                return error.mean(-1)
-            return stratified(observed=error / observed.propensity, density=setting.density)
+            if tower != "prediction":
+                return weighted_loss(setting, observed, tower)
+            return cross_entropy(observed.conversion, setting.logit(observed)).mean(-1)
 
         return loss
 
     def _check(self) -> None:
         super()._check()
+        require_ratio(self.ratio)
         require(
             0.0 < self.agreement <= 1.0,
             f"agreement must be in (0, 1], not {self.agreement}",

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from unskew.backbones.base import Embedded, Network
-from unskew.debias.core.setting import Batch, Setting
-from unskew.debias.parts.hosted import Hosted
+from unskew.debias.imputation import HOSTS, Copy, JointLearning, require_host
+from unskew.debias.setting import Batch, Setting
 from unskew.estimator import require
 from unskew.registry import register
 from unskew.training import evaluating
@@ -18,7 +18,7 @@ from unskew.training import evaluating
 
 @register(order=90)
 @dataclass(kw_only=True)
-class CDR(Hosted):
+class CDR(JointLearning):
     """L = (1/|D|) Σ_D [o·e/p + γ·ê·(1 − o/p)], γ = 1[σ̂/μ̂ < η].
 
     μ̂ and σ̂ are mean and standard deviation of ê over ``masks`` thinned copies of the imputer, each with a
@@ -30,6 +30,8 @@ class CDR(Hosted):
     ----------
     host
         ``"mrdr"``, ``"dr-jl"`` or ``"dr-bias"``: how the imputer is trained.
+    copy
+        As the host has it (``"host"``), or as told.
     threshold
         η; the paper searches 0.1, 0.5, 1, 3, 5, 7, 10, 50. On Coat 0.1 trusts about half of the pairs with
         NeuMF, 1 nearly all, so the smallest is the default.
@@ -41,11 +43,21 @@ class CDR(Hosted):
     name: ClassVar[str] = "cdr"
     paper: ClassVar[str] = "Song 2023"
     when: ClassVar[str] = "doubly robust where some imputed errors cannot be trusted"
-    detached: ClassVar[tuple[str, ...]] = (*Hosted.detached, "filter")
+    detached: ClassVar[tuple[str, ...]] = (*JointLearning.detached, "filter")
 
+    host: str = "mrdr"
+    copy: Copy = "host"
     threshold: float = 0.1
     masks: int = 10
     mask_rate: float = 0.5
+
+    def imputation_weight(self, propensity: Tensor) -> Tensor:
+        """w of the host."""
+        return HOSTS[self.host].weight(propensity)
+
+    def copying(self) -> Copy:
+        """As the host, or as told."""
+        return HOSTS[self.host].copy if self.copy == "host" else self.copy
 
     def imputed_error(self, setting: Setting, batch: Batch, logit: Tensor) -> Tensor:
         """γ·ê."""
@@ -75,6 +87,7 @@ class CDR(Hosted):
         return imputer.read((user, item), "imputation")
 
     def _check(self) -> None:
+        require_host(self.host, tuple(HOSTS))
         super()._check()
         require(self.threshold >= 0, f"threshold must be at least 0, not {self.threshold}", "give 0 or more")
         require(self.masks >= 2, f"masks must be at least 2, not {self.masks}", "give 2 or more")

@@ -8,9 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unskew.debias.core.setting import Batch, Setting
-from unskew.debias.parts.multi_task import MultiTask
-from unskew.debias.parts.tasks import Tasks
+from unskew.debias.setting import Batch, Setting
+from unskew.debias.towers import MultiTask, Tasks
 from unskew.registry import register
 from unskew.training import cross_entropy, stratified
 
@@ -44,6 +43,7 @@ class DDPO(MultiTask):
     detached: ClassVar[tuple[str, ...]] = ("propensity in weights", "conversion propensity as a label")
     towers: ClassVar[tuple[str, ...]] = ("prediction", "soft_label")
 
+    conversion_weight: float = 1.0
     click_conversion_weight: float = 1.0
     soft_label_weight: float = 1.0
     soften_clicks: bool = True
@@ -56,11 +56,11 @@ class DDPO(MultiTask):
         )
         label = (conversion + soft).clamp(max=1.0) if self.soften_clicks else conversion
         clicked = weighted_mean(
-            cross_entropy(label, tasks.observed["prediction"]), 1.0 / self.propensity(setting, observed)
+            cross_entropy(label, tasks.observed["prediction"]), 1.0 / self.tower.propensity(setting, observed)
         )
         unclicked = weighted_mean(
             cross_entropy(soft_full, tasks.full["prediction"]),
-            tasks.unclicked / (1.0 - self.propensity(setting, full)).clamp(min=FLOOR),
+            tasks.unclicked / (1.0 - self.tower.propensity(setting, full)).clamp(min=FLOOR),
         )
         learned = stratified(
             observed=cross_entropy(conversion, tasks.observed["soft_label"]), density=setting.density

@@ -8,15 +8,31 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unskew.debias.core.setting import Batch, Setting
-from unskew.debias.parts.doubly_robust import DoublyRobust
-from unskew.estimator import require
+from unskew.debias.imputation import (
+    FORMS,
+    correction,
+    require_target_clip,
+    tell_of_far_targets,
+    watch_targets,
+)
+from unskew.debias.method import Debiaser
+from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, State, require_ratio
 from unskew.registry import register
+from unskew.training import Pass, Step, stratified
+
+FORM = FORMS["P1"]
+
+
+class Rate(State):
+    """One conversion rate for all pairs."""
+
+    rate: Tensor
+    """r̃ ``[R, 1]``."""
 
 
 @register(order=50)
 @dataclass(kw_only=True)
-class DR(DoublyRobust):
+class DR(Debiaser):
     """L = (1/|D|) Σ_D [ê + o·(e − ê)/p] with ê = CE(r̃, r̂), r̃ = Σ_O r/p / Σ_O 1/p.
 
     r̃ is the self-normalised estimate of the conversion rate over D from the training clicks; public code
@@ -24,27 +40,60 @@ class DR(DoublyRobust):
     r̃ L would be unbiased for the ideal loss where p is true; since r̃ comes from the same clicks it is so only
     in the limit, with a bias of the order of 1/|O|. Less variance than IPS where r̃ is better than no guess at
     all; :class:`DRJL` learns a better one.
+
+    Parameters
+    ----------
+    ratio
+        Cells of D in a batch per row of O. The estimator is exact for any; more cells, less noise.
+    target_clip
+        τ: effective targets r̃ + (r − r̃)/p are clipped to [−τ, 1 + τ]; None (the papers) does not.
     """
 
     name: ClassVar[str] = "dr"
     paper: ClassVar[str] = "Wang 2019"
     when: ClassVar[str] = "as IPS with less variance, where clicks are too few to learn an imputer"
+    needs_propensity: ClassVar[bool] = True
+    needs_full_space: ClassVar[bool] = True
+    imputation: ClassVar[str | None] = "P1"
+    detached: ClassVar[tuple[str, ...]] = ("propensity", "imputation")
+
+    ratio: float = 1.0
+    target_clip: float | None = None
+
+    def plan(self) -> Plan:
+        """One pass over O and D for the prediction."""
+        step = Step("prediction", self.loss, ("prediction",))
+        return (Pass(ClicksAndCells(self.ratio), (step,), self.before_prediction),)
 
     def before_prediction(self, setting: Setting) -> None:
         """Find r̃, once."""
-        super().before_prediction(setting)
-        if "rate" not in setting.state:
+        watch_targets(setting)
+        if setting.state(Rate).is_empty:
             weight = 1.0 / setting.clicks.propensity
             total = weight.sum(-1, keepdim=True)
-            rate = (weight * setting.clicks.conversion).sum(-1, keepdim=True) / total
-            setting.remember("rate", rate)
+            setting.state(Rate).write(rate=(weight * setting.clicks.conversion).sum(-1, keepdim=True) / total)
 
     def imputer_output(self, setting: Setting, batch: Batch) -> Tensor:
         """logit r̃."""
         # A log in which every click converted, or none, has no finite logit.
         tiny = torch.finfo(torch.float32).eps
-        return torch.logit(setting.state["rate"], eps=tiny).expand(batch.rows.shape)
+        return torch.logit(setting.state(Rate).rate, eps=tiny).expand(batch.conversion.shape)
+
+    def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
+        """mean_{B_D} ê + (|O|/|D|) · mean_{B_O} (e − ê)/p."""
+        output, logit = self.imputer_output(setting, observed), setting.logit(observed)
+        inverse = 1.0 / observed.propensity
+        return stratified(
+            observed=correction(setting, FORM, observed, output, logit, inverse, self.target_clip),
+            full=FORM.imputed(self.imputer_output(setting, full), setting.logit(full)),
+            density=setting.density,
+        )
+
+    def finish(self, setting: Setting) -> None:
+        """Tell of far targets, once."""
+        tell_of_far_targets(setting, self.name)
 
     def _check(self) -> None:
         super()._check()
-        require(self.imputation_form == "P1", "dr imputes a conversion rate", "use imputation_form='P1'")
+        require_ratio(self.ratio)
+        require_target_clip(self.target_clip, "P1")

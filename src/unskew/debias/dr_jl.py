@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.parts.imputation_weights import inverse_weight
-from unskew.debias.parts.joint_learning import JointLearning
+from unskew.debias.imputation import JointLearning, inverse_weight
 from unskew.registry import register
 
 

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.core.checks import require_share
-from unskew.debias.parts.imputation_weights import bias_weight, variance_weight
-from unskew.debias.parts.joint_learning import JointLearning
+from unskew.debias.imputation import JointLearning, bias_weight, variance_weight
+from unskew.debias.setting import require_share
 from unskew.registry import register
 
 

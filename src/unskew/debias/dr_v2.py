@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from unskew.debias.core.setting import Batch, Setting
 from unskew.debias.ips_v2 import IPSV2
-from unskew.debias.parts.tasks import Tasks
+from unskew.debias.setting import Batch, Setting
+from unskew.debias.towers import Tasks
 from unskew.estimator import require
 from unskew.registry import register
 from unskew.training import stratified
@@ -36,7 +36,7 @@ class DRV2(IPSV2):
         κ = 1: the imputer learns from this term alone, and at 0.001 its gradients are as small as Adam's ε.
     imp_loss
         ``"residual"``: (r − r̃)²/p, least where r̃ is the rate of conversions. ``"sq"``: (e − ê)²/p, as
-        published, and always so with ``official=True``.
+        published.
     detach_pred_in_imp
         False lets L_imp move the prediction; with ``"sq"`` only, as ``"residual"`` has no prediction in it.
     detach_imp_in_cvr
@@ -64,12 +64,13 @@ class DRV2(IPSV2):
         """A network each for the prediction, the click and the imputation."""
         return {**super().networks(), "imputation": ("imputation",)}
 
-    def conversion_loss(self, setting: Setting, observed: Batch, tasks: Tasks, p: Tensor) -> Tensor:
+    def conversion_loss(self, setting: Setting, observed: Batch, tasks: Tasks) -> Tensor:
         """β · L_cvr + κ · L_imp."""
         form, conversion = self.form, observed.conversion
+        p = self.weight_propensity(setting, observed, tasks)
         logit, output = tasks.observed["prediction"], tasks.observed["imputation"]
         imputed, imputed_full = output, tasks.full["imputation"]
-        if self.detach_imp_in_cvr and not self.official:
+        if self.detach_imp_in_cvr:
             imputed, imputed_full = imputed.detach(), imputed_full.detach()
         error = stratified(
             observed=form.deviation(conversion, imputed, logit) / p,
@@ -83,9 +84,9 @@ class DRV2(IPSV2):
 
     def imputation_error(self, conversion: Tensor, output: Tensor, logit: Tensor) -> Tensor:
         """(r − r̃)² or (e − ê)² of clicks ``[R, B]``."""
-        if self.imp_loss == "residual" and not self.official:
+        if self.imp_loss == "residual":
             return (conversion - self.form.label(output, logit)).square()
-        fixed = logit.detach() if self.detach_pred_in_imp and not self.official else logit
+        fixed = logit.detach() if self.detach_pred_in_imp else logit
         return self.form.deviation(conversion, output, fixed).square()
 
     def _check(self) -> None:
@@ -96,7 +97,7 @@ class DRV2(IPSV2):
             "give one of these",
         )
         require(
-            self.detach_pred_in_imp or self.official or self.imp_loss == "sq",
+            self.detach_pred_in_imp or self.imp_loss == "sq",
             "detach_pred_in_imp=False says nothing with imp_loss='residual', which has no prediction in it",
             "use imp_loss='sq', or leave detach_pred_in_imp out",
         )

@@ -9,10 +9,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from unskew.debias.core.method import Rows
-from unskew.debias.core.plans import PassPlan
-from unskew.debias.core.setting import Batch, Setting
-from unskew.debias.parts.joint_learning import JointLearning
+from unskew.debias.imputation import JointLearning
+from unskew.debias.method import Counted
+from unskew.debias.setting import Batch, Plan, Setting
 from unskew.estimator import require
 from unskew.registry import register
 
@@ -49,13 +48,13 @@ class EIB(JointLearning):
         """Without an imputer where it is a constant."""
         return super().networks() if self.constant is None else {"prediction": ("prediction",)}
 
-    def learns_from(self) -> Mapping[str, Rows]:
+    def learns_from(self) -> Mapping[str, Counted]:
         """A click's error counts once among the |D| errors of the prediction's loss."""
         return {"prediction": "population"}
 
-    def plan(self) -> tuple[PassPlan, ...]:
+    def plan(self) -> Plan:
         """The imputer's pass and the prediction's, or the latter alone."""
-        return super().plan() if self.constant is None else (self.prediction_pass(),)
+        return super().plan() if self.constant is None else super().plan()[1:]
 
     def imputation_weight(self, propensity: Tensor) -> Tensor:
         """w = 1."""
@@ -69,7 +68,7 @@ class EIB(JointLearning):
         """b, or the logit of the constant."""
         if self.constant is None:
             return super().imputer_output(setting, batch)
-        return torch.logit(torch.full(batch.rows.shape, self.constant, device=batch.rows.device))
+        return torch.logit(torch.full_like(batch.conversion, self.constant))
 
     def _check(self) -> None:
         super()._check()

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from unskew.debias.multi_dr import MultiDR
+from torch import Tensor
+
+from unskew.debias.imputation import FormName, require_form
+from unskew.debias.multi_dr import doubly_robust_conversions
+from unskew.debias.setting import Batch, Setting
+from unskew.debias.towers import MultiTask, Tasks
 from unskew.registry import register
 
 
 @register(order=140)
 @dataclass(kw_only=True)
-class ESCM2DR(MultiDR):
+class ESCM2DR(MultiTask):
     """L = (1/|D|) Σ_D CE(o, p) + λ_c · (L_err + L_imp) + λ_g · (1/|D|) Σ_D CE(o·r, p·r̂).
 
     L_err = (1/|D|) Σ_D [ê + o·(e − ê)/sg(p)], L_imp = (1/|D|) Σ_O (e − ê)²/sg(p), ê from a third tower.
@@ -24,4 +29,21 @@ class ESCM2DR(MultiDR):
     paper: ClassVar[str] = "Wang 2022"
     when: ClassVar[str] = "escm2-ips where weights vary much"
 
+    imputation: ClassVar[str | None] = "P2"
+    towers: ClassVar[tuple[str, ...]] = ("prediction", "imputation")
+
+    conversion_weight: float = 1.0
     click_conversion_weight: float = 1.0
+    imputation_form: FormName = "P2"
+    detach_pred_in_imp: bool = True
+
+    def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
+        """λ_c · (L_err + L_imp)."""
+        p = self.tower.propensity(setting, observed)
+        return self.conversion_weight * doubly_robust_conversions(
+            tasks, observed, p, self.imputation_form, holds_prediction=self.detach_pred_in_imp
+        )
+
+    def _check(self) -> None:
+        super()._check()
+        require_form(self.imputation_form)

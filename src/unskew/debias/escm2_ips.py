@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from unskew.debias.multi_ipw import MultiIPW
+from torch import Tensor
+
+from unskew.debias.multi_ipw import weighted_conversions
+from unskew.debias.setting import Batch, Setting
+from unskew.debias.towers import MultiTask, Tasks
 from unskew.registry import register
 
 
 @register(order=130)
 @dataclass(kw_only=True)
-class ESCM2IPS(MultiIPW):
+class ESCM2IPS(MultiTask):
     """L = (1/|D|) Σ_D CE(o, p) + λ_c · (1/|D|) Σ_O CE(r, r̂)/sg(p) + λ_g · (1/|D|) Σ_D CE(o·r, p·r̂).
 
     The last term says over the whole space that p·r̂ is the rate of clicks that convert; p has its gradient
@@ -23,4 +27,10 @@ class ESCM2IPS(MultiIPW):
     paper: ClassVar[str] = "Wang 2022"
     when: ClassVar[str] = "multi-ipw where clicks that convert are many enough to be a task"
 
+    conversion_weight: float = 1.0
     click_conversion_weight: float = 1.0
+
+    def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
+        """λ_c · (1/|D|) Σ_O CE(r, r̂) / sg(p)."""
+        p = self.tower.propensity(setting, observed)
+        return self.conversion_weight * weighted_conversions(tasks, observed, p)

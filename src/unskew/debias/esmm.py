@@ -7,15 +7,14 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.core.setting import Batch, Setting
-from unskew.debias.parts.own_propensity import OwnPropensity, Source
-from unskew.debias.parts.tasks import Tasks
+from unskew.debias.setting import Batch, Setting
+from unskew.debias.towers import MultiTask, Source, Tasks
 from unskew.registry import register
 
 
 @register(order=120)
 @dataclass(kw_only=True)
-class ESMM(OwnPropensity):
+class ESMM(MultiTask):
     """L = (1/|D|) Σ_D CE(o, p) + α · (1/|D|) Σ_D CE(o·r, p·r̂).
 
     p is the click tower, r̂ the prediction, on shared embeddings; α is ``click_conversion_weight``. No

@@ -6,22 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor
 
-from unskew.debias.core.checks import require_share
-from unskew.debias.core.plans import Loss, StagePlan, StepPlan
-from unskew.debias.core.setting import Batch, Setting
-from unskew.debias.mrdr import MRDR
-from unskew.debias.parts.own_propensity import OwnPropensity, Source
-from unskew.debias.parts.propensity_penalties import mean_penalties
-from unskew.debias.parts.tasks import Tasks
+from unskew.debias.imputation import Copy, JointLearning, variance_weight
+from unskew.debias.setting import Batch, ClicksAndCells, Setting, Stage, require_share
+from unskew.debias.towers import ClickTower, Source, Tasks
 from unskew.estimator import require
 from unskew.registry import register
+from unskew.training import Pass, Step, stratified
+
+FLOOR = 1e-4
+"""Least p in the penalties, as published."""
 
 
 @register(order=80)
 @dataclass(kw_only=True)
-class GPL(MRDR, OwnPropensity):
+class GPL(JointLearning):
     """L_g = mean_D CE(o, p) + α · [β · mean_D (o − p)²·(δ/p)² + (1 − β) · mean_D o·(δ/p)² / n].
 
     δ = e − ê of the current MRDR, without gradient, and 0 where nothing was clicked: the two penalties are
@@ -42,6 +43,8 @@ class GPL(MRDR, OwnPropensity):
         Epochs in which MRDR trains alone, after the click network did.
     click_weight_decay
         Of the click network; None takes ``weight_decay``.
+    click_warm_up, calibration
+        How long the click network trains alone, and which p becomes a weight: as in :class:`ClickTower`.
     """
 
     name: ClassVar[str] = "gpl"
@@ -61,7 +64,17 @@ class GPL(MRDR, OwnPropensity):
     variance_over: Literal["batch", "population"] = "batch"
     warm_up: int = 2
     click_weight_decay: float | None = None
+    click_warm_up: int = 50
+    calibration: Literal["auto", "external", "in-loop", "report-only"] = "auto"
+    copy: Copy = "epoch"
     patience: int | None = 20
+
+    @property
+    def tower(self) -> ClickTower:
+        """The click network."""
+        return ClickTower(
+            self.sources, self.calibration, self.click_warm_up, self.ratio, chooses_clip=self.p_min == "auto"
+        )
 
     def networks(self) -> Mapping[str, tuple[str, ...]]:
         """Those of MRDR, and one for the click."""
@@ -72,11 +85,11 @@ class GPL(MRDR, OwnPropensity):
         own = {} if self.click_weight_decay is None else {"click": self.click_weight_decay}
         return {**super().weight_decays(), **own}
 
-    def stages(self) -> tuple[StagePlan, ...]:
+    def stages(self) -> tuple[Stage, ...]:
         """The click network alone, MRDR alone, then both in turn."""
-        together = (self.full_pass(_click_step(self.propensity_loss)), *self.plan())
-        mrdr = (StagePlan(self.plan(), self.warm_up, selects=False),) if self.warm_up else ()
-        return (*self.warm_up_of_clicks(), *mrdr, StagePlan(together))
+        click = Pass(ClicksAndCells(self.ratio), (Step("click", self.propensity_loss, ("click",)),))
+        mrdr = (Stage(self.plan(), self.warm_up, selects=False),) if self.warm_up else ()
+        return (*self.tower.stages(self.networks()), *mrdr, Stage((click, *self.plan())))
 
     def propensity_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """L_g."""
@@ -84,25 +97,27 @@ class GPL(MRDR, OwnPropensity):
         output, logit = setting.predicted(observed, "imputation"), setting.predicted(observed)
         deviation = self.form.error(observed.conversion, logit) - self.form.imputed(output, logit)
         bias, variance = mean_penalties(tasks.observed["click"], deviation, setting.density)
-        size = setting.clicks.rows.shape[1] / setting.density
+        size = setting.clicks.conversion.shape[1] / setting.density
         count = self.batch_size if self.variance_over == "batch" else size
         penalty = self.bias_share * bias + (1.0 - self.bias_share) * variance / count
         return tasks.click_loss() + self.penalty * penalty
 
+    def imputation_weight(self, propensity: Tensor) -> Tensor:
+        """w = (1 − p)/p², as MRDR."""
+        return variance_weight(propensity)
+
     def before_imputation(self, setting: Setting) -> None:
-        """The new p̃ of all training clicks, then as MRDR."""
-        self.recalibrate(setting)
-        setting.clicks = self.weighed(setting, setting.clicks)
+        """The new p̃, then as MRDR."""
+        self.tower.recalibrate(setting)
         super().before_imputation(setting)
+
+    def propensity_of_clicks(self, setting: Setting) -> Tensor:
+        """p̃."""
+        return self.tower.propensity(setting, setting.clicks)
 
     def weighed(self, setting: Setting, observed: Batch) -> Batch:
         """With p̃ in the place of given propensities."""
-        return replace(observed, propensity=self.propensity(setting, observed))
-
-    def finish(self, setting: Setting) -> None:
-        """Tell of far targets, and judge the click network."""
-        super().finish(setting)
-        OwnPropensity.finish(self, setting)
+        return replace(observed, propensity=self.tower.propensity(setting, observed))
 
     def _check(self) -> None:
         super()._check()
@@ -110,5 +125,24 @@ class GPL(MRDR, OwnPropensity):
         require_share("bias_share", self.bias_share)
 
 
-def _click_step(loss: Loss) -> StepPlan:
-    return StepPlan("click", loss, ("click",))
+def penalties(click: Tensor, propensity: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
+    """(o − p)²·(δ/p)² and o·(δ/p)² of each pair."""
+    ratio = (deviation / propensity).square()
+    return (click - propensity).square() * ratio, click * ratio
+
+
+def mean_penalties(click_logit: Tensor, deviation: Tensor, density: float) -> tuple[Tensor, Tensor]:
+    """Means over D of both penalties ``[R]``; δ is 0 where nothing was clicked, so a batch of O is enough.
+
+    Parameters
+    ----------
+    click_logit, deviation
+        logit p, with its gradient, and δ = e − ê, without one, on a batch of O.
+    density
+        |O| / |D|.
+    """
+    p = torch.sigmoid(click_logit).clamp(min=FLOOR)
+    bias, variance = (
+        stratified(observed=each, density=density) for each in penalties(torch.ones_like(p), p, deviation)
+    )
+    return bias, variance

@@ -9,18 +9,18 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from unskew.debias.core.setting import Batch, Setting
-from unskew.debias.parts.imputation import FORMS, ImputationForm, SquaredPseudoLabel
-from unskew.debias.parts.own_propensity import OwnPropensity, Source
-from unskew.debias.parts.tasks import Tasks, squared_click_losses
+from unskew.debias.imputation import FORMS, ImputationForm, SquaredPseudoLabel
+from unskew.debias.method import Debiaser
+from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, require_ratio
+from unskew.debias.towers import ClickTower, Source, Tasks, squared_click_losses
 from unskew.estimator import require
 from unskew.registry import register
-from unskew.training import stratified
+from unskew.training import Pass, Step, stratified
 
 
 @register(order=100)
 @dataclass(kw_only=True)
-class IPSV2(OwnPropensity):
+class IPSV2(Debiaser):
     """L = mean_D (p − o)² + α · mean_D (p·r̂ − o·r)² + β · L_cvr + γ · (mean_D [(o/p − (1−o)/(1−p)) · r̂])².
 
     L_cvr = (1/|D|) Σ_O e/p with e = (r − r̂)². The last term, the balancing mean squared error, is 0 for true
@@ -37,34 +37,44 @@ class IPSV2(OwnPropensity):
         ``"squared"`` as published, or ``"ce"`` for cross-entropies in the place of all squares but the last.
     detach_p_in_cvr
         False lets L_cvr move p, which it can only push up; p is then the tower's own, uncalibrated.
-    official
-        As published: no gradient is stopped, no propensity clipped, and the balance of a batch squared.
+    ratio
+        Cells of D in a batch per row of O. The estimators are exact for any; more cells, less noise.
+    click_warm_up, calibration
+        How long the click network trains alone, and which p becomes a weight: as in :class:`ClickTower`.
     """
 
     name: ClassVar[str] = "ips-v2"
     paper: ClassVar[str] = "Li 2023"
     when: ClassVar[str] = "IPS where propensities should balance clicked and unclicked pairs"
+    needs_full_space: ClassVar[bool] = True
     detached: ClassVar[tuple[str, ...]] = ("propensity in the conversion loss",)
+    sources: ClassVar[tuple[Source, ...]] = ("external", "in-loop", "report-only")
 
+    ratio: float = 1.0
+    click_warm_up: int = 50
+    calibration: Literal["auto", "external", "in-loop", "report-only"] = "auto"
     click_conversion_weight: float = 1.0
     conversion_weight: float = 1.0
     balance_weight: float = 0.01
     errors: Literal["squared", "ce"] = "squared"
     detach_p_in_cvr: bool = True
-    official: bool = False
 
     def networks(self) -> Mapping[str, tuple[str, ...]]:
         """A network each for the prediction and the click."""
         return {"prediction": ("prediction",), "click": ("click",)}
 
-    def source(self, setting: Setting) -> Source:
-        """The tower's own where it has a gradient."""
-        return super().source(setting) if self.detaches_propensity else "report-only"
-
     @property
-    def detaches_propensity(self) -> bool:
-        """Whether p has no gradient in the conversion loss."""
-        return self.detach_p_in_cvr and not self.official
+    def tower(self) -> ClickTower:
+        """The click network; its own p, uncalibrated, where that has a gradient."""
+        calibration = self.calibration if self.detach_p_in_cvr else "report-only"
+        return ClickTower(
+            self.sources, calibration, self.click_warm_up, self.ratio, chooses_clip=self.p_min == "auto"
+        )
+
+    def plan(self) -> Plan:
+        """One joint step over O and D for everything."""
+        step = Step(self.name, self.loss, tuple(self.networks()))
+        return (Pass(ClicksAndCells(self.ratio), (step,), self.tower.recalibrate),)
 
     @property
     def form(self) -> ImputationForm:
@@ -82,25 +92,24 @@ class IPSV2(OwnPropensity):
         return (
             click
             + self.click_conversion_weight * both
-            + self.conversion_loss(setting, observed, tasks, self.weight_propensity(setting, observed, tasks))
+            + self.conversion_loss(setting, observed, tasks)
             + self.balance_weight * self.squared_imbalance(setting, tasks)
         )
 
-    def conversion_loss(self, setting: Setting, observed: Batch, tasks: Tasks, p: Tensor) -> Tensor:
+    def conversion_loss(self, setting: Setting, observed: Batch, tasks: Tasks) -> Tensor:
         """β · L_cvr."""
         error = self.form.error(observed.conversion, tasks.observed["prediction"])
+        p = self.weight_propensity(setting, observed, tasks)
         return self.conversion_weight * stratified(observed=error / p, density=setting.density)
 
     def weight_propensity(self, setting: Setting, observed: Batch, tasks: Tasks) -> Tensor:
         """The p of the conversion loss, with a gradient only if asked for."""
-        if self.detaches_propensity:
-            return self.propensity(setting, observed)
+        if self.detach_p_in_cvr:
+            return self.tower.propensity(setting, observed)
         return torch.sigmoid(tasks.observed["click"]).clamp(min=self.least(setting))
 
     def squared_imbalance(self, setting: Setting, tasks: Tasks) -> Tensor:
-        """The square of :meth:`imbalance` by the product of two half-batches; as published, of the batch."""
-        if self.official:
-            return self.imbalance(setting, tasks).square()
+        """The square of :meth:`imbalance`, by the product of two half-batches."""
         first, second = tasks.halves()
         return self.imbalance(setting, first) * self.imbalance(setting, second)
 
@@ -113,7 +122,7 @@ class IPSV2(OwnPropensity):
 
     def least(self, setting: Setting) -> Tensor:
         """What p and 1 − p are clipped at ``[R, 1]``."""
-        return torch.zeros_like(setting.floor) if self.official else setting.floor
+        return setting.floor
 
     def weight_decays(self) -> Mapping[str, float]:
         """The prediction's alone: squared errors of rare clicks have hardly a gradient to withstand it."""
@@ -121,13 +130,14 @@ class IPSV2(OwnPropensity):
 
     def _check(self) -> None:
         super()._check()
+        require_ratio(self.ratio)
         require(
             self.errors in ("squared", "ce"),
             f"errors must be 'squared' or 'ce', not {self.errors!r}",
             "give one of these",
         )
         require(
-            self.detaches_propensity or self.calibration in ("auto", "report-only"),
+            self.detach_p_in_cvr or self.calibration in ("auto", "report-only"),
             f"calibration {self.calibration!r} needs a p without gradient in the conversion loss",
-            "use official=False and detach_p_in_cvr=True, or calibration='report-only'",
+            "use detach_p_in_cvr=True, or calibration='report-only'",
         )

@@ -7,22 +7,26 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.core.plans import PassPlan, StepPlan
-from unskew.debias.core.setting import Batch, Setting
-from unskew.debias.parts.imputation_weights import inverse_weight
-from unskew.debias.parts.joint_learning import JointLearning
-from unskew.debias.parts.kernel_balance import KernelBalancing
+from unskew.debias.imputation import JointLearning, inverse_weight
+from unskew.debias.kb_ips import Kernel, KernelBalance
+from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting
 from unskew.registry import register
+from unskew.training import Pass, Step
 
 
 @register(order=240)
 @dataclass(kw_only=True)
-class KBDR(KernelBalancing, JointLearning):
-    """L = (1/|D|) Σ_D ê + (1/|O|) Σ_O w·(e − ê), with w from :class:`KernelBalancing`.
+class KBDR(JointLearning):
+    """L = (1/|D|) Σ_D ê + (1/|O|) Σ_O w·(e − ê), with w from :class:`KernelBalance`.
 
     The imputer minimises (1/|O|) Σ_O w·(e − ê)². w has no gradient in either; on each batch the weights are
     trained, then the imputer, then the prediction. Use it where :class:`DRJL` is the choice but its
     propensities leave some kinds of pairs out of balance; it trains three networks, and wants more clicks.
+
+    Parameters
+    ----------
+    kernel, anchors, tolerance, gamma
+        As in :class:`KBIPS`.
     """
 
     name: ClassVar[str] = "kb-dr"
@@ -34,15 +38,26 @@ class KBDR(KernelBalancing, JointLearning):
         "embeddings in the kernels",
     )
 
+    kernel: Kernel = "gaussian"
+    anchors: int = 3
+    tolerance: float = 0.01
+    gamma: float = 10.0
+
+    @property
+    def balance(self) -> KernelBalance:
+        """Where w comes from."""
+        return KernelBalance(self.kernel, self.anchors, self.tolerance, self.gamma)
+
     def networks(self) -> dict[str, tuple[str, ...]]:
         """The predictor, the imputer and the weights."""
         return {**super().networks(), "weight": ("weight",)}
 
-    def plan(self) -> tuple[PassPlan, ...]:
+    def plan(self) -> Plan:
         """On each batch the weights, the imputer, then the prediction."""
-        imputation = StepPlan("imputation", self.imputation_loss, ("imputation",))
-        prediction = StepPlan("prediction", self.loss, ("prediction",))
-        return (self.full_pass(self.weight_step(), imputation, prediction, before=self.before_epoch),)
+        imputation = Step("imputation", self.imputation_loss, ("imputation",))
+        prediction = Step("prediction", self.loss, ("prediction",))
+        steps = (self.balance.step(), imputation, prediction)
+        return (Pass(ClicksAndCells(self.ratio), steps, self.before_epoch),)
 
     def before_epoch(self, setting: Setting) -> None:
         """What joint learning prepares for its two passes."""
@@ -55,4 +70,8 @@ class KBDR(KernelBalancing, JointLearning):
 
     def weighed(self, setting: Setting, observed: Batch) -> Batch:
         """With w·|D|/|O| in the place of 1/p."""
-        return self.balanced(setting, observed)
+        return self.balance.weighed(setting, observed)
+
+    def _check(self) -> None:
+        super()._check()
+        self.balance.check()

@@ -7,18 +7,16 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.core.setting import Batch, Setting
-from unskew.debias.parts.imputation import FormName
-from unskew.debias.parts.imputing import Imputing
-from unskew.debias.parts.multi_task import MultiTask
-from unskew.debias.parts.tasks import Tasks
+from unskew.debias.imputation import FORMS, FormName, require_form
+from unskew.debias.setting import Batch, Setting
+from unskew.debias.towers import MultiTask, Tasks
 from unskew.registry import register
 from unskew.training import stratified
 
 
 @register(order=200)
 @dataclass(kw_only=True)
-class MultiDR(Imputing, MultiTask):
+class MultiDR(MultiTask):
     """L = (1/|D|) Σ_D CE(o, p) + λ_c · (L_err + L_imp).
 
     L_err = (1/|D|) Σ_D [ê + o·(e − ê)/sg(p)], L_imp = (1/|D|) Σ_O (e − ê)²/sg(p); e = CE(r, r̂), and ê is
@@ -41,18 +39,39 @@ class MultiDR(Imputing, MultiTask):
     imputation: ClassVar[str | None] = "P2"
     towers: ClassVar[tuple[str, ...]] = ("prediction", "imputation")
 
+    conversion_weight: float = 1.0
     imputation_form: FormName = "P2"
     detach_pred_in_imp: bool = True
 
     def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
         """λ_c · (L_err + L_imp)."""
-        form = self.form
-        logit, output = tasks.observed["prediction"], tasks.observed["imputation"]
-        correction = form.error(observed.conversion, logit) - form.imputed(output, logit)
-        fixed = logit.detach() if self.detach_pred_in_imp else logit
-        deviation = form.deviation(observed.conversion, output, fixed)
-        return self.conversion_weight * stratified(
-            observed=(correction + deviation.square()) / self.propensity(setting, observed),
-            full=form.imputed(tasks.full["imputation"], tasks.full["prediction"]),
-            density=setting.density,
+        p = self.tower.propensity(setting, observed)
+        return self.conversion_weight * doubly_robust_conversions(
+            tasks, observed, p, self.imputation_form, holds_prediction=self.detach_pred_in_imp
         )
+
+    def _check(self) -> None:
+        super()._check()
+        require_form(self.imputation_form)
+
+
+def doubly_robust_conversions(
+    tasks: Tasks, observed: Batch, p: Tensor, name: FormName, *, holds_prediction: bool
+) -> Tensor:
+    """L_err + L_imp, with errors and their imputation from towers of one network.
+
+    Parameters
+    ----------
+    holds_prediction
+        Whether e has no gradient in L_imp.
+    """
+    form = FORMS[name]
+    logit, output = tasks.observed["prediction"], tasks.observed["imputation"]
+    correction = form.error(observed.conversion, logit) - form.imputed(output, logit)
+    fixed = logit.detach() if holds_prediction else logit
+    deviation = form.deviation(observed.conversion, output, fixed)
+    return stratified(
+        observed=(correction + deviation.square()) / p,
+        full=form.imputed(tasks.full["imputation"], tasks.full["prediction"]),
+        density=tasks.density,
+    )

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.core.setting import Batch, Setting
-from unskew.debias.parts.multi_task import MultiTask
-from unskew.debias.parts.tasks import Tasks
+from unskew.debias.setting import Batch, Setting
+from unskew.debias.towers import MultiTask, Tasks
 from unskew.registry import register
 from unskew.training import cross_entropy, stratified
 
@@ -28,8 +27,15 @@ class MultiIPW(MultiTask):
     paper: ClassVar[str] = "Zhang 2020"
     when: ClassVar[str] = "IPS where clicks can teach the embeddings what conversions need"
 
+    conversion_weight: float = 1.0
+
     def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
-        """λ_c · (|O|/|D|) · mean_B CE(r, r̂) / sg(p)."""
-        error = cross_entropy(observed.conversion, tasks.observed["prediction"])
-        weighted = error / self.propensity(setting, observed)
-        return self.conversion_weight * stratified(observed=weighted, density=setting.density)
+        """λ_c · (1/|D|) Σ_O CE(r, r̂) / sg(p)."""
+        p = self.tower.propensity(setting, observed)
+        return self.conversion_weight * weighted_conversions(tasks, observed, p)
+
+
+def weighted_conversions(tasks: Tasks, observed: Batch, p: Tensor) -> Tensor:
+    """(|O|/|D|) · mean_B CE(r, r̂) / p."""
+    error = cross_entropy(observed.conversion, tasks.observed["prediction"])
+    return stratified(observed=error / p, density=tasks.density)

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.core.base import Debiaser
-from unskew.debias.core.setting import Batch, Setting
+from unskew.debias.method import Debiaser
+from unskew.debias.setting import Batch, Setting
 from unskew.registry import register
 from unskew.training import cross_entropy
 

@@ -8,15 +8,24 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unskew.debias.core.setting import Batch, Setting
-from unskew.debias.parts.hosted import Hosted
+from unskew.debias.imputation import HOSTS, Copy, JointLearning, require_host
+from unskew.debias.setting import Batch, Setting, State
 from unskew.estimator import require
 from unskew.registry import register
+
+HOSTS_OF_TDR = ("dr-jl", "mrdr")
+
+
+class Targeting(State):
+    """The one number by which imputed errors are targeted."""
+
+    epsilon: Tensor
+    """ε ``[R, 1]``."""
 
 
 @register(order=180)
 @dataclass(kw_only=True)
-class TDR(Hosted):
+class TDR(JointLearning):
     """L = (1/|D|) Σ_D [ê* + o·(e − ê*)/p], ê* = ê + ε·(1/p − 1), ε = argmin_ε Σ_O (e − ê*)².
 
     ε = Σ_O (e − ê)(1/p − 1) / Σ_O (1/p − 1)² is found once per epoch over all training clicks, in closed
@@ -29,21 +38,31 @@ class TDR(Hosted):
     ----------
     host
         ``"dr-jl"`` or ``"mrdr"``: how the imputer is trained.
+    copy
+        As the host has it (``"host"``), or as told.
     """
 
     name: ClassVar[str] = "tdr"
     paper: ClassVar[str] = "Li 2023 (TDR-CL)"
     when: ClassVar[str] = "doubly robust where imputed errors are off in proportion to the weights"
-    detached: ClassVar[tuple[str, ...]] = (*Hosted.detached, "epsilon")
-    hosts: ClassVar[tuple[str, ...]] = ("dr-jl", "mrdr")
+    detached: ClassVar[tuple[str, ...]] = (*JointLearning.detached, "epsilon")
 
     host: str = "dr-jl"
+    copy: Copy = "host"
+
+    def imputation_weight(self, propensity: Tensor) -> Tensor:
+        """w of the host."""
+        return HOSTS[self.host].weight(propensity)
+
+    def copying(self) -> Copy:
+        """As the host, or as told."""
+        return HOSTS[self.host].copy if self.copy == "host" else self.copy
 
     def before_imputation(self, setting: Setting) -> None:
         """ε is 0 until the first imputer is there."""
         super().before_imputation(setting)
-        if "epsilon" not in setting.state:
-            setting.remember("epsilon", torch.zeros_like(setting.clicks.propensity[:, :1]))
+        if setting.state(Targeting).is_empty:
+            setting.state(Targeting).write(epsilon=torch.zeros_like(setting.clicks.propensity[:, :1]))
 
     def before_prediction(self, setting: Setting) -> None:
         """Target the imputer that was just trained."""
@@ -53,15 +72,15 @@ class TDR(Hosted):
         odds = _inverse_odds(setting.clicks)
         square = odds.square().sum(-1, keepdim=True)
         epsilon = (deviation * odds).sum(-1, keepdim=True) / torch.where(square > 0, square, 1.0)
-        setting.remember("epsilon", epsilon)
+        setting.state(Targeting).write(epsilon=epsilon)
 
     def deviation(self, setting: Setting, observed: Batch, output: Tensor) -> Tensor:
         """e − ê* of clicks."""
-        return super().deviation(setting, observed, output) - setting.state["epsilon"] * _inverse_odds(
-            observed
-        )
+        targeted = setting.state(Targeting).epsilon * _inverse_odds(observed)
+        return super().deviation(setting, observed, output) - targeted
 
     def _check(self) -> None:
+        require_host(self.host, HOSTS_OF_TDR)
         super()._check()
         require(
             self.imp_loss == "sq" and self.imputation_form != "P3",

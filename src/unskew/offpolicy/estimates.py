@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from unskew.debias.core.given import given_propensities
 from unskew.errors import DataError
 from unskew.log import Log
 from unskew.metrics.clip import Clip
@@ -29,6 +28,7 @@ from unskew.offpolicy.inputs import (
 from unskew.offpolicy.sensitivity import Line, least_value
 from unskew.offpolicy.statistics import LinearStatistic, Statistic, contribution_of, resampled, statistic_of
 from unskew.offpolicy.weighing import Contribution, Weighted, weigh
+from unskew.propensity.given import given_propensities
 
 Floats = NDArray[np.float64]
 

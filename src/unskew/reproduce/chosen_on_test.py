@@ -13,15 +13,20 @@ import torch
 from torch import Tensor
 
 from unskew.debias import Debiaser, Setting
-from unskew.debias.core.plans import PassPlan
+from unskew.debias.setting import Plan, State
 from unskew.log import Log
 from unskew.metrics import auc
 from unskew.training import rows_of
 from unskew.training.inference import logits
 
 SWITCH = "epoch_chosen_on_test"
-BEST = "best test auc"
-"""Of each seed so far ``[R]``, among what the setting remembers; its weights are beside it."""
+
+
+class Best(State):
+    """The best epoch of each seed so far; its weights are beside it, by network and parameter."""
+
+    test_auc: Tensor
+    """``[R]``."""
 
 
 def chosen_on_test(method: Debiaser, log: Log, test: Log) -> Debiaser:
@@ -38,7 +43,7 @@ def chosen_on_test(method: Debiaser, log: Log, test: Log) -> Debiaser:
     kind: Any = type(method)
 
     class ChosenOnTest(kind):  # type: ignore[misc]
-        def plan(self) -> tuple[PassPlan, ...]:
+        def plan(self) -> Plan:
             """The method's passes; what the epoch before them left is scored first."""
             first, *others = super().plan()
 
@@ -53,27 +58,28 @@ def chosen_on_test(method: Debiaser, log: Log, test: Log) -> Debiaser:
             """Score the last epoch, then go back to the best."""
             super().finish(setting)
             self._look(setting)
+            kept = vars(setting.state(Best))
             with torch.no_grad():
                 for name, weight in _weights(setting):
-                    weight.copy_(setting.state[name])
+                    weight.copy_(kept[name])
 
         def _look(self, setting: Setting) -> None:
-            if BEST not in setting.state:
+            best = setting.state(Best)
+            weights = dict(_weights(setting))
+            if best.is_empty:
                 # Nothing is trained yet.
-                network = setting.networks["prediction"]
-                least = torch.full((network.replicas,), -torch.inf, device=setting.clicks.rows.device)
-                setting.remember(BEST, least)
-                for name, weight in _weights(setting):
-                    setting.remember(name, weight)
+                replicas = setting.networks["prediction"].replicas
+                least = torch.full((replicas,), -torch.inf, device=setting.clicks.conversion.device)
+                best.write(test_auc=least, **weights)
                 return
-            best = setting.state[BEST]
-            score = logits(setting.networks["prediction"], pairs.to(best.device))
-            found = _aucs(score, outcome).to(best)
-            better = found > best
-            setting.remember(BEST, torch.where(better, found, best))
-            for name, weight in _weights(setting):
+            device = best.test_auc.device
+            score = logits(setting.networks["prediction"], pairs.to(device))
+            found = _aucs(score, outcome).to(best.test_auc)
+            better = found > best.test_auc
+            for name, weight in weights.items():
                 chosen = better.view(-1, *(1,) * (weight.dim() - 1))
-                setting.remember(name, torch.where(chosen, weight, setting.state[name]))
+                best.write(**{name: torch.where(chosen, weight, vars(best)[name])})
+            best.write(test_auc=torch.where(better, found, best.test_auc))
 
     chosen: Debiaser = ChosenOnTest(**method.get_params(deep=False))
     return chosen

@@ -16,6 +16,7 @@ from unskew.debias import Debiaser, make_method
 from unskew.errors import ParameterError
 from unskew.metrics.clip import Clip
 from unskew.propensity import DualFocal, MCDropout, Propensity, Uncertainty, make_uncertainty
+from unskew.reproduce import legacy
 from unskew.run.protocol import Protocol, ProtocolName
 
 BATCH = 1024
@@ -183,16 +184,25 @@ class PaperProtocol:
             options |= self._joint_learning(method, density, options["weight_decay"])
         return options
 
+    def deviations(self, method: str) -> tuple[type[Debiaser], ...]:
+        """What the published code of a method does that no parameter of it says."""
+        found: list[type[Debiaser]] = []
+        if method in ("dr-jl", "mrdr"):
+            if self.dr_six_to_one:
+                found += [legacy.AveragedTogether, legacy.UnclickedOnce]
+            if self.imputer_dropout:
+                found.append(legacy.NoisyImputer)
+        return tuple(found)
+
     def _joint_learning(self, method: str, density: float, decay: float) -> dict[str, Any]:
         options: dict[str, Any] = {"imputation_weight_decay": decay}
         if self.dr_six_to_one:
-            options |= {"ratio": NEGATIVES_OF_DR, "legacy_scaling": True, "legacy_batches": True}
+            options["ratio"] = NEGATIVES_OF_DR
             if self.sum_reduction:
                 # Clicks and unclicked pairs are averaged together here, without the factor |O| / |D|.
                 options["weight_decay"] = decay / density
         if self.imputation_by_cross_entropy:
             options |= {"imp_loss": "ce", "normalise_weights": False}
-        options["legacy_noisy_imputer"] = self.imputer_dropout
         if method == "mrdr":
             options |= {
                 "weight_clamp": MRDR_CLAMP if self.mrdr_clamp else None,
@@ -249,7 +259,8 @@ class Paper(Protocol):
     def method(self, name: str, backbone: Backbone, density: float) -> Debiaser:
         """A debiaser, untrained; one that the published code does not have is as it is."""
         options = self.switches.method_options(name, data=self.data, density=density)
-        return make_method(name, backbone=self.switches.method_backbone(backbone), **options)
+        made = make_method(name, backbone=self.switches.method_backbone(backbone), **options)
+        return legacy.as_published(made, *self.switches.deviations(name))
 
     def validation(self, data: Dataset) -> None:
         """None: what is chosen at all is chosen on clicks."""

@@ -13,7 +13,7 @@ from unskew.backbones import make_backbone
 from unskew.calibration import make_calibrator
 from unskew.datasets import Dataset, load
 from unskew.debias import METHODS, Debiaser
-from unskew.debias.core.given import require_shown_alone
+from unskew.debias.method import require_shown_alone
 from unskew.estimator import require
 from unskew.metrics.clip import Clip, require_clip, resolve_clip
 from unskew.progress import SILENT, Progress

@@ -179,7 +179,7 @@ def dataset_hash(dataset: Dataset) -> str:
 def told(estimator: Estimator) -> dict[str, Any]:
     """An estimator as plain values; with a hash of its source, where the package does not have it."""
     params = estimator.get_params(deep=False)
-    plain: dict[str, Any] = {"name": type(estimator).name}
+    plain: dict[str, Any] = {"name": type(estimator).name, "class": type(estimator).__qualname__}
     if not type(estimator).__module__.startswith("unskew."):
         # mypy takes the hash of a class for that of its objects.
         plain["source"] = source_hash(type(estimator))  # type: ignore[arg-type]

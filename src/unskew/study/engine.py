@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import torch
 
 from unskew.debias import Debiaser
-from unskew.debias.core.trained import untrained
 from unskew.errors import RunFolderError
 from unskew.io.files import whole_file
 from unskew.log import Schema
@@ -281,4 +279,4 @@ def _check_method(method: Debiaser) -> None:
         # What it warns of is told when it is trained.
         warnings.simplefilter("ignore")
         method._check()
-    untrained(method, Schema.of_ids(2, 2), (0,), torch.device("cpu"))
+    method.untrained(Schema.of_ids(2, 2), (0,))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import logit
 
 from unskew.calibration import make_calibrator
-from unskew.debias.parts.imputation_weights import bias_weight, inverse_weight, variance_weight
+from unskew.debias.imputation import bias_weight, inverse_weight, variance_weight
 from unskew.estimator import require
 from unskew.study.complete_matrix import PREDICTIONS, RATES, conversion_rates, predictions_of
 from unskew.study.shown import Shown

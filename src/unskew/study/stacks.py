@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 
 from unskew.datasets import Dataset
 from unskew.debias import Debiaser
-from unskew.debias.core.given import given_propensities
-from unskew.debias.core.observed import Observed
-from unskew.debias.core.validation import validation_loss
+from unskew.debias.fit import Observed, validation_loss
 from unskew.errors import TrainingError
 from unskew.evaluation import Evaluated, evaluate_users
 from unskew.log import Log
 from unskew.metrics.user_bootstrap import RESAMPLES
 from unskew.progress import Progress
+from unskew.propensity.given import given_propensities
 from unskew.study.cells import CellStore, cell_key, told
 from unskew.study.collapsed import collapsed_values
 from unskew.study.propensities import Given

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,17 +17,21 @@ from unskew.progress import Tracker
 from unskew.training.draws import Sampler
 from unskew.training.steps import CapturedSteps, EagerSteps, Executor, Step
 
+Source = TypeVar("Source", covariant=True)
+
 
 @dataclass(frozen=True)
-class Pass:
+class Pass(Generic[Source]):
     """One pass over a sampler's epoch; on each batch its steps run in turn.
 
-    ``[Pass(a), Pass(b)]`` alternates by epoch, ``[Pass(a, b)]`` by batch.
+    ``[Pass(a), Pass(b)]`` alternates by epoch, ``[Pass(a, b)]`` by batch. Who declares a pass before there
+    are data puts what makes its sampler in the sampler's place.
     """
 
-    sampler: Sampler
+    sampler: Source
     steps: tuple[Step, ...]
-    before: Callable[[], None] | None = None
+    before: Callable[..., None] | None = None
+    """Runs before the pass in each epoch, in ``eval`` mode without gradient."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class History:
 
 def train(
     networks: Mapping[str, nn.Module],
-    passes: Sequence[Pass],
+    passes: Sequence[Pass[Sampler]],
     schedule: Schedule,
     *,
     replicas: int,
@@ -106,7 +110,7 @@ def train(
 
 def _train(
     networks: Mapping[str, nn.Module],
-    passes: Sequence[Pass],
+    passes: Sequence[Pass[Sampler]],
     schedule: Schedule,
     replicas: int,
     validate: Callable[[], Tensor] | None,
@@ -179,7 +183,7 @@ def _values(setting: float | Mapping[str, float]) -> list[float]:
     return list(setting.values()) if isinstance(setting, Mapping) else [setting]
 
 
-def _executor(each: Pass, optimisers: Mapping[str, torch.optim.Optimizer]) -> Executor:
+def _executor(each: Pass[Sampler], optimisers: Mapping[str, torch.optim.Optimizer]) -> Executor:
     eager = EagerSteps(each.steps, optimisers)
     on_gpu = any(p.is_cuda for o in optimisers.values() for group in o.param_groups for p in group["params"])
     return CapturedSteps(eager) if on_gpu else eager

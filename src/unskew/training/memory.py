@@ -218,6 +218,21 @@ def join_histories(parts: Sequence[History]) -> History:
     )
 
 
+def share_of_network(network: Network, fresh: Network, replicas: slice) -> Network:
+    """Give a fresh network the weights of some replicas."""
+    fresh.load_state_dict({name: value[replicas] for name, value in network.state_dict().items()})
+    return fresh
+
+
+def share_of_history(history: History, replicas: slice) -> History:
+    """The losses of some replicas."""
+    return History(
+        train={name: [line[replicas] for line in losses] for name, losses in history.train.items()},
+        validation=[line[replicas] for line in history.validation],
+        best_epoch=history.best_epoch[replicas],
+    )
+
+
 def _side_by_side(parts: Sequence[list[list[float]]]) -> list[list[float]]:
     epochs = max(len(part) for part in parts)
     padded = [part + part[-1:] * (epochs - len(part)) for part in parts]

@@ -1,6 +1,6 @@
 """Folders of plain files: TOML for what a thing is, safetensors for weights, Parquet for ids, no pickle.
 
-What goes into them is told by :mod:`unskew.debias.core.storage` and :mod:`unskew.propensity.storage`.
+What goes into them is told by :mod:`unskew.debias.storage` and :mod:`unskew.propensity.storage`.
 """
 
 from __future__ import annotations

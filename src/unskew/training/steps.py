@@ -17,16 +17,14 @@ from unskew.training.draws import Draw, Sampler
 WARM_UP = 3
 """Steps that run eagerly before a capture, as PyTorch asks; they are training steps like all others."""
 
-StepLoss = Callable[[Draw], Tensor]
-"""Positions in O and cells of D, ``[R, B]`` each → loss ``[R]``."""
-
 
 @dataclass(frozen=True)
 class Step:
     """One loss and the networks it trains; other networks it touches are left as they are."""
 
     name: str
-    loss: StepLoss
+    loss: Callable[..., Tensor]
+    """The loss ``[R]`` of a :class:`Draw`; before there are data, of what its declarer makes of one."""
     trains: tuple[str, ...]
 
 

@@ -9,15 +9,13 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor
 
-from unskew.debias.core.base import Debiaser
-from unskew.debias.core.fitted import Fitted
-from unskew.debias.core.split import Split
-from unskew.debias.core.trained import untrained
+from unskew.debias.method import Debiaser
 from unskew.errors import RunFolderError
 from unskew.io.files import CONFIG
 from unskew.metrics.collapse import REMEDIES, Collapsed
 from unskew.registry import METHODS
 from unskew.training import resolve_device
+from unskew.training.held_out import Split
 from unskew.training.saved import (
     SavedFolder,
     named,
@@ -30,14 +28,14 @@ from unskew.training.saved import (
 WEIGHTS = "model.safetensors"
 
 
-def save_model(model: Fitted, folder: str | Path, *, overwrite: bool = False) -> None:
+def save_model(model: Debiaser, folder: str | Path, *, overwrite: bool = False) -> None:
     """Write a fitted model as a folder of plain files; :func:`load_model` reads it back."""
     with sealed_folder(Path(folder), overwrite=overwrite) as beside:
         config = write_models(beside, {model.name: model})
         write_config(beside, {"main": model.name, **config})
 
 
-def write_models(folder: Path, models: Mapping[str, Fitted]) -> dict[str, Any]:
+def write_models(folder: Path, models: Mapping[str, Debiaser]) -> dict[str, Any]:
     """Weights and vocabularies into a folder; what belongs into its config is returned."""
     weights: dict[str, Tensor] = {}
     for key, model in models.items():
@@ -90,12 +88,12 @@ def load_model(
     model.device_ = resolve_device(device)
     saved.check_shapes(
         lambda schema: {
-            f"{key}/{name}/": network for name, network in untrained(model, schema, model.seeds_).items()
+            f"{key}/{name}/": network for name, network in model.untrained(schema, model.seeds_).items()
         },
         WEIGHTS,
     )
     model.users_, model.items_ = saved.vocabulary("users"), saved.vocabulary("items")
-    model.networks_ = untrained(model, saved.schema(), model.seeds_, model.device_)
+    model.networks_ = model.untrained(saved.schema(), model.seeds_, model.device_)
     for name, network in model.networks_.items():
         saved.fill(network, WEIGHTS, f"{key}/{name}/")
     return model

@@ -1,7 +1,9 @@
-"""The forms that ``propensity=`` takes, as lines per seed: an estimator, an array, a column or one number."""
+"""Propensities as they are given (an estimator, an array, a column, one number): checked and clipped."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ from unskew.errors import DataError, NotFittedError, ParameterError
 from unskew.io.columns import number_column
 from unskew.io.masked import without_mask
 from unskew.log import Log
+from unskew.metrics import WeightDiagnostics, weight_diagnostics
+from unskew.metrics.clip import Clip, require_clip, resolve_clip
 from unskew.plain_text import listed
 from unskew.propensity.in_sample import warn_if_in_sample
 
@@ -22,7 +26,104 @@ Lines = NDArray[np.float64]
 """One line for all seeds, or one for each."""
 
 
-def resolved(
+@dataclass(frozen=True)
+class GivenPropensities:
+    """Propensities after clipping at ``p_min``, one line per seed."""
+
+    clicked: NDArray[np.float64]
+    """``[seeds, |O|]``."""
+    everywhere: NDArray[np.float32] | None
+    """``[seeds, |D|]``, for methods that need them on every cell; None for the others."""
+    diagnostics: tuple[WeightDiagnostics, ...]
+    """What was clipped on O and what that did."""
+    floors: tuple[float, ...]
+    """The clip of each seed."""
+
+    def share(self, replicas: slice) -> GivenPropensities:
+        """Those of some seeds."""
+        return GivenPropensities(
+            clicked=self.clicked[replicas],
+            everywhere=None if self.everywhere is None else self.everywhere[replicas],
+            diagnostics=self.diagnostics[replicas],
+            floors=self.floors[replicas],
+        )
+
+
+def given_propensities(
+    log: Log,
+    propensity: Any,
+    seeds: tuple[int, ...],
+    p_min: Clip,
+    *,
+    calibrated: bool = True,
+    everywhere: bool = False,
+    full_space: bool = False,
+) -> GivenPropensities:
+    """Resolve ``propensity=``.
+
+    Accepts a fitted :class:`Propensity` (one line per seed where its seeds are ``seeds``, else its mean for
+    all), an array ``[n]`` or ``[seeds, n]`` aligned with the log's rows, an array ``[users, items]`` or
+    ``[seeds, users, items]`` over D, the name of one of the log's columns, or one number for all pairs.
+
+    Parameters
+    ----------
+    everywhere
+        Also give them on every cell of D.
+    full_space
+        The method sums over D, so a propensity of a sampled population is refused.
+    """
+    require_clip(p_min)
+    if full_space and getattr(propensity, "population", "D") == "sampled":
+        raise ParameterError(
+            "this propensity is of a sampled population (1:k negatives without the logit offset), not of D",
+            remedy="fit it with population='D', which adds the offset log w",
+        )
+    clicked, all_cells = _resolved(log, propensity, seeds, calibrated=calibrated, everywhere=everywhere)
+    _require_probabilities(clicked, lambda column: f"row {log.clicked[column]}")
+    if len(log.clicked) and not clicked.any(axis=1).all():
+        raise DataError(
+            "the propensity of every click is 0, though it was clicked: all weights would be 1/p_min",
+            remedy="give P(click = 1), above 0 where there are clicks",
+        )
+    floors = [resolve_clip(p_min, propensity=line) for line in clicked]
+    diagnostics = tuple(
+        weight_diagnostics(propensity=line, p_min=floor, population_size=log.population_size)
+        for line, floor in zip(clicked, floors, strict=True)
+    )
+    least = np.array(floors)[:, None]
+    values = np.broadcast_to(np.maximum(clicked, least), (len(seeds), clicked.shape[1]))
+    on_cells = None
+    if all_cells is not None:
+        _require_probabilities(all_cells, lambda cell: _cell_name(log, cell))
+        clipped = np.maximum(all_cells, least).astype(np.float32)
+        on_cells = np.broadcast_to(clipped, (len(seeds), clipped.shape[1]))
+    return GivenPropensities(
+        clicked=values,
+        everywhere=on_cells,
+        diagnostics=diagnostics,
+        floors=tuple(np.broadcast_to(floors, len(seeds)).tolist()),
+    )
+
+
+def _require_probabilities(lines: NDArray[np.float64], place: Callable[[int], str]) -> None:
+    wrong = ~((lines >= 0.0) & (lines <= 1.0))
+    if wrong.any():
+        line, column = np.argwhere(wrong)[0]
+        raise DataError(
+            f"propensity is {lines[line, column]}, not a probability",
+            where=place(int(column)),
+            remedy="give P(click = 1), in [0, 1]",
+        )
+
+
+def _cell_name(log: Log, cell: int) -> str:
+    if log.space == "impressions":
+        return f"row {cell}"
+    user, item = divmod(cell, log.n_items)
+    return f"{log.users.name} {log.users.ids[user]}, {log.items.name} {log.items.ids[item]}"
+
+
+def _resolved(
     log: Log, propensity: Any, seeds: tuple[int, ...], *, calibrated: bool, everywhere: bool
 ) -> tuple[Lines, Lines | None]:
     """Propensities of the clicked rows and, if asked for, of all cells of D."""
@@ -43,14 +144,14 @@ def _predicted(
     """By an estimator: seed by seed where its seeds are these, else its mean."""
     if not hasattr(propensity, "seeds_"):
         raise NotFittedError(f"this {type(propensity).__name__} is not fitted yet", remedy="call fit first")
-    warn_if_in_sample(propensity, log, stacklevel=7)
+    warn_if_in_sample(propensity, log, stacklevel=6)
     paired = tuple(propensity.seeds_) == seeds
 
     def lines(each: Lines) -> Lines:
         return each if paired else np.asarray(each.mean(axis=0, keepdims=True))
 
     if calibrated:
-        warn_if_raised(getattr(propensity, "calibrators_", ()), stacklevel=7)
+        warn_if_raised(getattr(propensity, "calibrators_", ()), stacklevel=6)
     rows = propensity.predict_each(log, calibrated=calibrated)
     clicked = lines(rows[:, log.clicked])
     if not everywhere:

@@ -1,0 +1,473 @@
+"""How a method is trained on a log: rows, split, passes, validation; one replica per seed, all in a stack.
+
+What is trained is told by the method (:mod:`unskew.debias.method`), how by :mod:`unskew.training`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unskew.backbones import Network
+from unskew.debias.setting import Batch, Loss, Setting, Stage
+from unskew.errors import DataError, ParameterError
+from unskew.log import Log, Rows, require_log
+from unskew.metrics.collapse import Collapsed, Learned, learned
+from unskew.progress import Progress
+from unskew.propensity.given import GivenPropensities
+from unskew.seeds import stream
+from unskew.training import (
+    Draw,
+    History,
+    Pass,
+    Population,
+    Sampler,
+    Schedule,
+    ShuffledRows,
+    cross_entropy,
+    hashing,
+    in_groups,
+    join_histories,
+    join_networks,
+    rows_of,
+    train,
+)
+from unskew.training.held_out import HeldOut, split_clicks
+from unskew.training.inference import logits
+from unskew.training.memory import parameters_of, replicas_at_once, share_of_history, share_of_network
+
+if TYPE_CHECKING:
+    from unskew.debias.method import Debiaser
+
+NEWTON_STEPS = 12
+"""Of at most 1 each: enough to move a level by a factor of 10⁵."""
+
+PAIRS = 4096
+"""Pairs of D, the same for all networks, on which the spread of logits is looked at beside held-out rows."""
+
+OF_CONVERSIONS = ("prediction", "first", "second", "imputation")
+"""Towers whose output is (by default) the logit of a conversion."""
+
+OF_CLICKS = "click"
+"""The tower whose output is the logit of a click, up to a constant."""
+
+Networks = dict[str, Network]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to train on, where, and whom to tell how far it is.
+
+    Parameters
+    ----------
+    seeds
+        One replica for each; a seed may come several times, with other propensities.
+    validation
+        A log to choose the epoch on instead of a share of O.
+    label
+        What the progress bar calls this training.
+    """
+
+    log: Log
+    seeds: tuple[int, ...]
+    device: torch.device
+    validation: Log | None
+    progress: Progress
+    label: str
+
+    def __post_init__(self) -> None:
+        if self.validation is not None:
+            require_log(self.validation, "validation", "give a Log of pairs with their conversions")
+
+    def untrained(self, method: Debiaser, seeds: tuple[int, ...]) -> Networks:
+        """A method's networks for some seeds."""
+        return method.untrained(self.log.schema, seeds, self.device)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training leaves of a stack of replicas."""
+
+    networks: Networks
+    setting: Setting
+    """What the losses saw last, for :meth:`unskew.Debiaser.finish`."""
+    history: History
+    validation_loss: list[float] | None
+    """Of each replica at its chosen epoch; None where nothing was held out."""
+    held_out: int
+    """Clicks of each seed that trained nothing."""
+    learned: dict[str, list[Learned]]
+    """What each replica's towers learned, by the tower's name."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[Trained], fresh: Networks, seeds: tuple[int, ...]) -> Trained:
+        """All replicas of several groups, in untrained networks of as many."""
+        networks = {
+            name: join_networks([part.networks[name] for part in parts], network)
+            for name, network in fresh.items()
+        }
+        losses = [part.validation_loss for part in parts if part.validation_loss is not None]
+        return cls(
+            networks=networks,
+            setting=Setting.combined([part.setting for part in parts], torch.cat, networks, seeds),
+            history=join_histories([part.history for part in parts]),
+            validation_loss=[loss for part in losses for loss in part] if losses else None,
+            held_out=parts[0].held_out,
+            learned={
+                tower: [each for part in parts for each in part.learned[tower]] for tower in parts[0].learned
+            },
+        )
+
+    def share(self, replicas: slice, fresh: Networks, seeds: tuple[int, ...]) -> Trained:
+        """What some of the replicas would have been alone, in untrained networks of as many."""
+        networks = {
+            name: share_of_network(self.networks[name], network, replicas) for name, network in fresh.items()
+        }
+        return Trained(
+            networks=networks,
+            setting=Setting.combined([self.setting], lambda values: values[0][replicas], networks, seeds),
+            history=share_of_history(self.history, replicas),
+            validation_loss=None if self.validation_loss is None else self.validation_loss[replicas],
+            held_out=self.held_out,
+            learned={tower: of_replicas[replicas] for tower, of_replicas in self.learned.items()},
+        )
+
+    def collapsed(self, seeds: tuple[int, ...]) -> tuple[Collapsed, ...]:
+        """The towers and seeds that learned nothing."""
+        return tuple(
+            Collapsed(tower, seed, each.reason)
+            for tower, of_replicas in self.learned.items()
+            for seed, each in zip(seeds, of_replicas, strict=True)
+            if each.reason is not None
+        )
+
+
+def train_replicas(method: Debiaser, job: Job, given: GivenPropensities | None) -> Trained:
+    """Train the replicas of all seeds, in one go if they fit into memory."""
+
+    def train_some(replicas: slice) -> Trained:
+        return _train_at_once(
+            method, job, job.seeds[replicas], None if given is None else given.share(replicas)
+        )
+
+    parameters = parameters_of(
+        lambda tiny: list(method.untrained(tiny, job.seeds[:1], job.device).values()), job.log.schema
+    )
+    size = replicas_at_once(len(job.seeds), parameters, job.device, kept=2)
+    parts = in_groups(len(job.seeds), train_some, size)
+    if len(parts) == 1:
+        return parts[0]
+    return Trained.joined(parts, job.untrained(method, job.seeds), job.seeds)
+
+
+def train_sets(method: Debiaser, job: Job, given: Sequence[GivenPropensities | None]) -> list[Trained]:
+    """Train all seeds with each set of propensities in one stack; then each set's share of it."""
+    seeds, size = job.seeds, len(job.seeds)
+    whole = train_replicas(method, replace(job, seeds=seeds * len(given)), _stacked(given))
+    return [
+        whole.share(slice(number * size, (number + 1) * size), job.untrained(method, seeds), seeds)
+        for number in range(len(given))
+    ]
+
+
+def _stacked(given: Sequence[GivenPropensities | None]) -> GivenPropensities | None:
+    """Propensities of all replicas, set after set; None where no set has any."""
+    known = [each for each in given if each is not None]
+    if not known:
+        return None
+    if len(known) != len(given):
+        raise ParameterError(
+            "some of the propensities are None, others are not", remedy="fit the method without them apart"
+        )
+    everywhere = [each.everywhere for each in known if each.everywhere is not None]
+    return GivenPropensities(
+        clicked=np.concatenate([each.clicked for each in known]),
+        everywhere=np.concatenate(everywhere) if everywhere else None,
+        diagnostics=tuple(each for one in known for each in one.diagnostics),
+        floors=tuple(floor for one in known for floor in one.floors),
+    )
+
+
+def _train_at_once(
+    method: Debiaser, job: Job, seeds: tuple[int, ...], given: GivenPropensities | None
+) -> Trained:
+    log = job.log
+    data = Observed(log, given, seeds, job.device)
+    training, held_out = data.split(method.validation_share if job.validation is None else 0.0)
+    networks = job.untrained(method, seeds)
+    setting = Setting(
+        networks=networks,
+        density=log.density,
+        clicks=data.observed(training),
+        floor=_floors(method, given, len(seeds), log, job.device),
+        given=data.propensity is not None,
+        held_out=HeldOut(data.population, seeds),
+    )
+    validate = validation_loss(
+        networks["prediction"],
+        data,
+        held_out,
+        log,
+        job.validation,
+        weighted=method.selection == "snips",
+        level=method.predicts_rates,
+    )
+    rates = {name: method.learning_rates().get(name, method.learning_rate) for name in networks}
+    decays = {
+        name: method.decay_of(name, clicks=training.shape[1], population=log.population_size)
+        for name in networks
+    }
+    history = History()
+    for number, stage in enumerate(method.stages()):
+        if number:
+            # Replicas may have stopped at different times: each begins a stage as it would alone.
+            for network in networks.values():
+                network.noise.restart()
+        epochs = method.epochs if stage.epochs is None else stage.epochs
+        told = train(
+            networks,
+            _passes(stage, setting, data, training, method.batch_size),
+            Schedule(epochs, rates, decays, stage.patience or method.patience if stage.selects else None),
+            replicas=len(seeds),
+            validate=validate if stage.validate is None else partial(stage.validate, setting),
+            tracker=job.progress.task(job.label, epochs),
+        )
+        history = history + (told if stage.validate is None else _with_its_own_validation(told, stage))
+    return Trained(
+        networks=networks,
+        setting=setting,
+        history=history,
+        validation_loss=None if validate is None else validate().tolist(),
+        held_out=held_out.shape[1],
+        learned=_learned(method, setting, validate, data.population),
+    )
+
+
+def _passes(
+    stage: Stage, setting: Setting, data: Observed, rows: Tensor, batch_size: int
+) -> list[Pass[Sampler]]:
+    """The passes of an epoch of a stage, with samplers of the positions ``rows [R, n]`` in O."""
+    passes = []
+    for number, each in enumerate(stage.passes):
+        # Every method's first pass has the same order, so that methods are paired; others differ.
+        purpose = "order" if number == 0 else f"order of pass {number}"
+        observed = ShuffledRows(rows, [stream(seed, purpose) for seed in data.seeds], batch_size)
+        steps = tuple(replace(step, loss=data.bind(step.loss, setting)) for step in each.steps)
+        before = None if each.before is None else partial(each.before, setting)
+        passes.append(Pass(each.sampler(observed, data.population), steps, before))
+    return passes
+
+
+def _with_its_own_validation(history: History, stage: Stage) -> History:
+    """A stage that stops on another loss than that of conversions: told apart from it."""
+    names = ", ".join(step.name for each in stage.passes for step in each.steps)
+    return History({**history.train, f"{names}, held out": history.validation}, [], history.best_epoch)
+
+
+def _floors(
+    method: Debiaser, given: GivenPropensities | None, replicas: int, log: Log, device: torch.device
+) -> Tensor:
+    """The clip of each replica's propensities ``[R, 1]``; the density until a click tower has some."""
+    if given is not None:
+        floors = torch.tensor(given.floors)
+    else:
+        floors = torch.full((replicas,), log.density if method.p_min == "auto" else float(method.p_min))
+    return floors.to(device, torch.float32).unsqueeze(1)
+
+
+class Observed:
+    """The clicked rows O of a log on a device, and batches of O and of D, for R replicas."""
+
+    def __init__(
+        self, log: Log, given: GivenPropensities | None, seeds: tuple[int, ...], device: torch.device
+    ) -> None:
+        clicked = log.clicked
+        self._log = log
+        self.seeds = seeds
+        self.device = device
+        self.population = Population(log, device)
+        self.rows = rows_of(log.user[clicked], log.item[clicked], device).map(lambda values: values[0])
+        self.cell = torch.as_tensor(log.cell[clicked] if log.space == "matrix" else clicked, device=device)
+        self.conversion = torch.as_tensor(log.known_conversion(), device=device)
+        self.propensity = None if given is None else _on(given.clicked, device)
+        self.everywhere = None if given is None or given.everywhere is None else _on(given.everywhere, device)
+
+    def split(self, validation_share: float) -> tuple[Tensor, Tensor]:
+        """Training and validation positions ``[R, n]`` in O, by a hash of the pairs' ids and each seed."""
+        size = len(self.conversion)
+        held = round(validation_share * size)
+        if size - held < 1 or (validation_share > 0 and held < 1):
+            raise DataError(f"{size} clicked rows are too few to split", remedy="give more data")
+        parts = [split_clicks(self._log, seed, held) for seed in self.seeds]
+        training, held_out = (np.stack(each) for each in zip(*parts, strict=True))
+        return torch.as_tensor(training, device=self.device), torch.as_tensor(held_out, device=self.device)
+
+    def observed(self, rows: Tensor) -> Batch:
+        """A batch of O from positions ``[R, B]``."""
+        return Batch(
+            rows=self.rows.map(lambda values: values[rows]),
+            conversion=self.conversion[rows],
+            propensity=_unknown(rows) if self.propensity is None else self.propensity.gather(1, rows),
+            cell=self.cell[rows],
+        )
+
+    def full(self, cells: Tensor) -> Batch:
+        """A batch of D from cells ``[R, B]``."""
+        return Batch(
+            rows=self.population.rows(cells),
+            conversion=_unknown(cells),
+            propensity=_unknown(cells) if self.everywhere is None else self.everywhere.gather(1, cells),
+            cell=cells,
+        )
+
+    def bind(self, loss: Loss, setting: Setting) -> Callable[[Draw], Tensor]:
+        """A method's loss as a function of a draw."""
+
+        def of_draw(draw: Draw) -> Tensor:
+            assert draw.observed is not None
+            observed = self.observed(draw.observed)
+            return loss(setting, observed, observed if draw.cells is None else self.full(draw.cells))
+
+        return of_draw
+
+
+def _unknown(like: Tensor) -> Tensor:
+    return torch.full((1, 1), torch.nan, device=like.device).expand(like.shape)
+
+
+def _on(values: NDArray[Any], device: torch.device) -> Tensor:
+    return torch.as_tensor(values.astype(np.float32), device=device)
+
+
+@dataclass(frozen=True)
+class ValidationLoss:
+    """Σ w·CE(r, r̂) / Σ w of each replica ``[R]``, as the network is when it is called: it chooses the epoch.
+
+    Its rows trained nothing: ``[R, n]``, or ``[1, n]`` for all replicas.
+    """
+
+    prediction: Network
+    rows: Rows
+    conversion: Tensor
+    weight: Tensor
+    level: bool = True
+    """False judges scores that are not meant as rates: after the shift of their logits that suits best."""
+
+    def __call__(self) -> Tensor:
+        """The loss of the present weights."""
+        logit = logits(self.prediction, self.rows, tower="prediction")
+        if not self.level:
+            logit = logit + _best_shift(self.conversion, logit, self.weight)
+        return (self.weight * cross_entropy(self.conversion, logit)).sum(1) / self.weight.sum(1)
+
+
+def validation_loss(
+    prediction: Network,
+    data: Observed,
+    held_out: Tensor,
+    log: Log,
+    validation: Log | None,
+    *,
+    weighted: bool,
+    level: bool = True,
+) -> ValidationLoss | None:
+    """The validation loss of a network.
+
+    Parameters
+    ----------
+    held_out
+        Positions in O that trained nothing, ``[R, n]``; with none of them there is no such loss.
+    validation
+        A log to take instead, unweighted; its ids must be those of ``log``.
+    weighted
+        w = 1/p where propensities were given; else w = 1.
+    level
+        As in :class:`ValidationLoss`.
+    """
+    if validation is not None:
+        clicks = validation.take(validation.clicked)
+        user = log.users.recode(clicks.user, clicks.users)
+        rows = rows_of(user, log.items.recode(clicks.item, clicks.items), data.device)
+        conversion = torch.as_tensor(clicks.known_conversion(), device=data.device)[None]
+        return ValidationLoss(prediction, rows, conversion, torch.ones_like(conversion), level)
+    if held_out.shape[1] == 0:
+        return None
+    batch = data.observed(held_out)
+    plain = data.propensity is None or not weighted
+    weight = torch.ones_like(batch.conversion) if plain else 1.0 / batch.propensity
+    return ValidationLoss(prediction, batch.rows, batch.conversion, weight, level)
+
+
+def _best_shift(conversion: Tensor, logit: Tensor, weight: Tensor) -> Tensor:
+    """The b ``[R, 1]`` that minimises Σ w·CE(r, σ(a + b)), by Newton's method."""
+    least = torch.finfo(logit.dtype).tiny
+    shift = torch.zeros_like(logit[:, :1])
+    for _ in range(NEWTON_STEPS):
+        p = torch.sigmoid(logit + shift)
+        slope = (weight * (p - conversion)).sum(1, keepdim=True)
+        curvature = (weight * p * (1.0 - p)).sum(1, keepdim=True).clamp(min=least)
+        shift = shift - (slope / curvature).clamp(-1.0, 1.0)
+    return shift
+
+
+def _learned(
+    method: Debiaser, setting: Setting, validation: ValidationLoss | None, population: Population
+) -> dict[str, list[Learned]]:
+    """What each tower of each replica learned, by name; the rule is that of :mod:`unskew.metrics.collapse`.
+
+    A conversion tower is judged on the rows that chose the epoch, with their weights; where none were held
+    out, and where its output is no rate (scores to rank by, imputed errors), by its spread alone. A click
+    tower is judged on cells that it never saw. Towers of other kinds (weights of kernels, shifts of
+    propensities) are meant to be nearly constant, and are not judged.
+    """
+    zero = torch.zeros((), dtype=torch.int64, device=population.device)
+    cells = hashing.uniform_int(torch.arange(PAIRS, device=population.device), zero, population.size)
+    pairs = population.rows(cells[None])
+    form = getattr(method, "imputation_form", "P1")
+    found: dict[str, list[Learned]] = {}
+    for network in setting.networks.values():
+        for tower in network.towers:
+            # A residual that is 0 everywhere is what an imputer of the form P3 should learn from a good
+            # prediction.
+            if (tower == "imputation" and form == "P3") or tower not in (*OF_CONVERSIONS, OF_CLICKS):
+                continue
+            is_rate = form == "P1" if tower == "imputation" else method.predicts_rates
+            elsewhere = logits(network, pairs, tower=tower).detach().double().cpu().numpy()
+            found[tower] = [
+                learned(logits=z, outcome=o, weight=w, elsewhere=e)
+                for (z, o, w), e in zip(
+                    _judged_rows(setting, validation, tower, is_rate), elsewhere, strict=True
+                )
+            ]
+    return found
+
+
+def _judged_rows(
+    setting: Setting, validation: ValidationLoss | None, tower: str, is_rate: bool
+) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
+    """Logits, outcomes and weights of each replica's held-out rows."""
+    if tower == OF_CLICKS:
+        assert setting.held_out is not None
+        seen = setting.held_out.evaluation
+        for z, o, w in zip(setting.predicted(seen, tower), seen.click, seen.weight, strict=True):
+            kept = w > 0
+            yield _plain(z[kept]), _plain(o[kept]), _plain(w[kept])
+        return
+    source = setting.clicks if validation is None else validation
+    z = logits(setting.network_of(tower)[1], source.rows, tower=tower)
+    outcome = source.conversion.expand(z.shape)
+    weight = torch.ones_like(z) if validation is None else validation.weight.expand(z.shape)
+    judged = validation is not None and is_rate
+    for of_z, of_outcome, of_weight in zip(z, outcome, weight, strict=True):
+        yield _plain(of_z), _plain(of_outcome) if judged else None, _plain(of_weight)
+
+
+def _plain(values: Tensor) -> Tensor:
+    return values.detach().double().cpu()

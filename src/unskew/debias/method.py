@@ -1,0 +1,390 @@
+"""What a debiaser is: its parameters, its networks and losses and when they train; fit, predict, save.
+
+How it is trained is told in :mod:`unskew.debias.fit`, once for all methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unskew.backbones import Backbone, Network, NeuMF
+from unskew.debias.fit import Job, Trained, train_replicas, train_sets
+from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
+from unskew.errors import ParameterError
+from unskew.estimator import Estimator, require, require_schedule, require_types
+from unskew.io.columns import require_same_length
+from unskew.io.vocabulary import UNSEEN_CODE, Unseen
+from unskew.log import Log, Schema, require_log
+from unskew.metrics import WeightDiagnostics
+from unskew.metrics.clip import Clip, require_clip
+from unskew.metrics.collapse import Collapsed, warn_of_collapse
+from unskew.progress import SILENT, Progress
+from unskew.propensity.given import GivenPropensities, given_propensities
+from unskew.seeds import as_seeds, stream
+from unskew.training import Pass, Step, resolve_device, rows_of
+from unskew.training.held_out import Split
+from unskew.training.inference import probability_moments
+
+if TYPE_CHECKING:
+    from unskew.debias.towers import ClickTower
+
+Counted = Literal["clicks", "population"]
+"""What the loss of a network is a likelihood of: |O| clicks, or |D| cells."""
+
+
+@dataclass(kw_only=True)
+class Debiaser(Estimator):
+    """A conversion model and the losses that train it.
+
+    A method subclasses this, names itself, and defines :meth:`loss`; with more than one network or step,
+    also :meth:`networks` and :meth:`plan`.
+
+    Parameters
+    ----------
+    backbone
+        The conversion network f_θ (and the method's other networks).
+    p_min
+        Propensities below are raised to it before they become weights; what that did is in ``clipping_``.
+        ``"auto"`` takes the clip with the least estimated error of the weights at hand
+        (:func:`unskew.metrics.least_error_clip`), so that it follows the density of the log.
+    epochs, batch_size, learning_rate, patience
+        Training; early stopping is on the validation loss.
+    weight_decay, regularisation
+        A number is Adam's L2 coefficient. ``"auto"`` is λ/n with λ = ``regularisation``: training minimises
+        Σ loss + (λ/2)·‖θ‖², a normal prior of variance 1/λ on every weight, whatever the size of the log. n
+        is the number of rows that the loss is a mean of: |O| for losses of conversions, also where weights
+        1/p make them means over D; |D| where it is a likelihood over all of D (click towers, ESMM, EIB).
+        λ = 5 was settled on synthetic worlds from 0.2 % to 20 % density; 1 to 10 do as well there.
+        A fixed coefficient holds for one size and one density alone: what a row of an embedding table
+        learns per step falls with the number of users, what decay takes from it does not.
+    validation_share
+        Share of O that is held out, by pair, to choose the epoch.
+    selection
+        Validation loss: ``"snips"`` weights it by the method's own propensities, ``"ce"`` does not.
+
+    Notes
+    -----
+    After ``fit``, ``collapsed_`` lists the networks and seeds that learned nothing (the rule is that of
+    :func:`unskew.metrics.collapse.learned`), and a :class:`unskew.errors.CollapseWarning` told of them.
+    """
+
+    paper: ClassVar[str] = ""
+    when: ClassVar[str] = ""
+    """One line: when to use it."""
+    needs_propensity: ClassVar[bool] = False
+    needs_propensity_everywhere: ClassVar[bool] = False
+    """Whether its losses read propensities on batches of D too."""
+    needs_full_space: ClassVar[bool] = False
+    """Whether its losses sum over D, beyond the clicked rows."""
+    imputation: ClassVar[str | None] = None
+    """How it imputes errors: P1 pseudo-label, P2 direct error, P3 residual (METHODS §1.2)."""
+    detached: ClassVar[tuple[str, ...]] = ()
+    """Quantities without gradient in its losses."""
+    predicts_rates: ClassVar[bool] = True
+    """Whether predictions are meant as conversion rates; otherwise they are scores, to rank by."""
+
+    backbone: Backbone = field(default_factory=NeuMF)
+    p_min: Clip = "auto"
+    epochs: int = 200
+    batch_size: int = 1024
+    learning_rate: float = 1e-3
+    weight_decay: float | Literal["auto"] = "auto"
+    regularisation: float = 5.0
+    patience: int | None = 10
+    validation_share: float = 0.1
+    selection: Literal["snips", "ce"] = "snips"
+
+    # What a method says of itself.
+
+    def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
+        """Loss ``[R]`` from a batch of O and, where ``needs_full_space``, a batch of D."""
+        raise NotImplementedError
+
+    def networks(self) -> Mapping[str, tuple[str, ...]]:
+        """Networks by name, with the towers that share their embeddings; ``"prediction"`` predicts."""
+        return {"prediction": ("prediction",)}
+
+    def plan(self) -> Plan:
+        """The passes of an epoch; by default one step of :meth:`loss` for the prediction network."""
+        draws = ClicksAndCells() if self.needs_full_space else clicks
+        return (Pass(draws, (Step(self.name, self.loss, ("prediction",)),)),)
+
+    def stages(self) -> tuple[Stage, ...]:
+        """What is trained, in order; by default a click tower alone, if there is one, then :meth:`plan`."""
+        warm_up = () if self.tower is None else self.tower.stages(self.networks())
+        return (*warm_up, Stage(self.plan()))
+
+    @property
+    def tower(self) -> ClickTower | None:
+        """The click tower of a method that learns propensities of its own."""
+        return None
+
+    def finish(self, setting: Setting) -> None:
+        """What a method learns or reports when its training is over; subclasses extend it."""
+        if self.tower is not None:
+            self.click_propensity_ = self.tower.judged(setting)
+
+    def backbones(self) -> Mapping[str, Backbone]:
+        """Backbone by network, where it is not ``backbone``."""
+        return {}
+
+    def learning_rates(self) -> Mapping[str, float]:
+        """Learning rate by network, where it is not ``learning_rate``."""
+        return {}
+
+    def weight_decays(self) -> Mapping[str, float]:
+        """Weight decay by network, where it is not ``weight_decay``."""
+        return {}
+
+    def learns_from(self) -> Mapping[str, Counted]:
+        """What a network's loss is a likelihood of, where it is not clicks; with a click tower, all of D."""
+        return {name: "population" for name, towers in self.networks().items() if "click" in towers}
+
+    def decay_of(self, network: str, *, clicks: int, population: int) -> float:
+        """Weight decay of a network: as told, or λ over the rows that its loss is a mean of."""
+        told = self.weight_decays().get(network, self.weight_decay)
+        if told != "auto":
+            return float(told)
+        rows = population if self.learns_from().get(network) == "population" else clicks
+        return self.regularisation / max(rows, 1)
+
+    def untrained(
+        self, schema: Schema, seeds: Sequence[int], device: torch.device | None = None
+    ) -> dict[str, Network]:
+        """Networks of one replica per seed; a seed's first weights do not depend on the others'.
+
+        Without a device they stay where they are made.
+        """
+        networks = {
+            name: self.backbones()
+            .get(name, self.backbone)
+            .build(schema, [stream(seed, name) for seed in seeds], towers)
+            for name, towers in self.networks().items()
+        }
+        return {name: each if device is None else each.to_device(device) for name, each in networks.items()}
+
+    # Training.
+
+    def fit(
+        self,
+        log: Log,
+        *,
+        propensity: Any = None,
+        seeds: int | Sequence[int] = 1,
+        validation: Log | None = None,
+        device: str = "auto",
+        progress: Progress = SILENT,
+        label: str | None = None,
+        calibrated: bool = True,
+    ) -> Self:
+        """Train one conversion model per seed, all in one stacked loop.
+
+        Parameters
+        ----------
+        propensity
+            A fitted :class:`unskew.Propensity` (its seeds are paired with these), an array aligned with the
+            log's rows or of shape [users, items], a column's name, or one number.
+        seeds
+            How many repetitions, or their seeds. Each has its own split, weights and batch order; the same
+            seed gives the same ones to every method.
+        validation
+            A log to choose the epoch on instead of a share of O.
+        label
+            What the progress bar calls this training.
+        calibrated
+            False takes the raw scores of a :class:`unskew.Propensity`.
+        """
+        self._check()
+        self._start(seeds, device)
+        given = self._given(log, propensity, calibrated)
+        job = Job(log, self.seeds_, self.device_, validation, progress, label or self.name)
+        trained = train_replicas(self, job, given)
+        self._keep(log, trained)
+        self.finish(trained.setting)
+        warn_of_collapse(job.label, self.collapsed_, len(self.seeds_))
+        return self
+
+    def fit_many(
+        self,
+        log: Log,
+        *,
+        propensities: Mapping[str, Any],
+        seeds: int | Sequence[int] = 1,
+        validation: Log | None = None,
+        device: str = "auto",
+        progress: Progress = SILENT,
+        label: str | None = None,
+    ) -> dict[str, Self]:
+        """Train one model per set of propensities and seed, all in one stacked loop.
+
+        Every set has the same splits, first weights and batch orders, so that what differs between two of
+        them is due to the propensities. A model's replicas are those that :meth:`fit` would have trained.
+
+        Parameters
+        ----------
+        propensities
+            What :meth:`fit` takes as ``propensity``, by a key of your own.
+        seeds, validation, device, progress, label
+            As in :meth:`fit`.
+
+        Returns
+        -------
+        dict
+            A fitted copy of this method for each key; this one stays as it was.
+        """
+        self._check()
+        require(bool(propensities), "there are no propensities to fit with", "give at least one set")
+        params = self.get_params(deep=False)
+        parts, given = [type(self)(**params) for _ in propensities], []
+        for part, propensity in zip(parts, propensities.values(), strict=True):
+            part._start(seeds, device)
+            given.append(part._given(log, propensity, True))
+        job = Job(log, parts[0].seeds_, parts[0].device_, validation, progress, label or self.name)
+        trained_sets = train_sets(type(self)(**params), job, given)
+        for key, part, trained in zip(propensities, parts, trained_sets, strict=True):
+            part._keep(log, trained)
+            part.finish(trained.setting)
+            warn_of_collapse(f"{job.label} ({key})", part.collapsed_, len(part.seeds_))
+        return dict(zip(propensities, parts, strict=True))
+
+    def _start(self, seeds: int | Sequence[int], device: str) -> None:
+        self.seeds_ = as_seeds(seeds)
+        self.device_ = resolve_device(device)
+        self.clipping_: tuple[WeightDiagnostics, ...] | None = None
+
+    def _given(self, log: Log, propensity: Any, calibrated: bool) -> GivenPropensities | None:
+        """Propensities where the losses read them; None if none are given and the method can do without."""
+        require_log(log)
+        if log.known_propensity is not None:
+            require_shown_alone(self)
+            if propensity is None and self.needs_propensity:
+                propensity = log.known_propensity
+        if propensity is None:
+            self._require_no_propensity()
+            return None
+        given = given_propensities(
+            log,
+            propensity,
+            self.seeds_,
+            self.p_min,
+            calibrated=calibrated,
+            everywhere=self.needs_propensity_everywhere,
+            full_space=self.needs_full_space,
+        )
+        self.clipping_ = given.diagnostics
+        return given
+
+    def _require_no_propensity(self) -> None:
+        """An error for a method that cannot do without."""
+        if self.needs_propensity:
+            raise ParameterError(
+                f"{self.name} needs propensities",
+                remedy="give fit(…, propensity=) a fitted Propensity, an array or a column's name",
+            )
+        if self.tower is not None and self.tower.calibration == "external":
+            raise ParameterError(
+                f"{self.name} with calibration='external' needs propensities",
+                remedy="give fit(…, propensity=) a Propensity, an array or a column, or use 'in-loop'",
+            )
+
+    def _keep(self, log: Log, trained: Trained) -> None:
+        self.users_, self.items_ = log.users, log.items
+        self.networks_ = trained.networks
+        self.history_ = trained.history
+        self.validation_loss_ = trained.validation_loss
+        self.split_: Split | None = Split.of(log, self.seeds_, trained.held_out)
+        self.collapsed_: tuple[Collapsed, ...] = trained.collapsed(self.seeds_)
+
+    def _check(self) -> None:
+        require_types(self, choices=False)
+        require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}", "give 1 or more")
+        require(
+            self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}", "give 1 or more"
+        )
+        require_schedule(
+            self.learning_rate, 0.0 if self.weight_decay == "auto" else self.weight_decay, self.patience
+        )
+        require(
+            self.regularisation >= 0, f"regularisation must be at least 0, not {self.regularisation}", "use 5"
+        )
+        require_clip(self.p_min)
+        require(
+            0.0 <= self.validation_share < 1.0,
+            f"validation_share must be in [0, 1), not {self.validation_share}",
+            "give a number between 0 and 1, such as 0.1",
+        )
+        require(
+            self.selection in ("snips", "ce"),
+            f"selection must be 'snips' or 'ce', not {self.selection!r}",
+            "give one of these",
+        )
+        if self.tower is not None:
+            self.tower.check(self.name)
+
+    # What a trained one can do.
+
+    def predict(self, log: Log) -> NDArray[np.float64]:
+        """Conversion probabilities of the rows of a log ``[n]``, averaged over seeds."""
+        return np.asarray(self.predict_each(log).mean(axis=0))
+
+    def predict_each(self, log: Log) -> NDArray[np.float64]:
+        """Conversion probabilities ``[seeds, n]`` of the rows of a log."""
+        self._require_fitted("networks_")
+        require_log(log, "what to predict", "give a Log, such as data.test, or ids to predict_pairs_each")
+        return self._predict_codes(
+            self.users_.recode(log.user, log.users), self.items_.recode(log.item, log.items)
+        )
+
+    def predict_pairs_each(self, user: Any, item: Any, *, unseen: Unseen = "error") -> NDArray[np.float64]:
+        """Conversion probabilities ``[seeds, n]`` of pairs of ids; unknown ids are an error, or NaN."""
+        self._require_fitted("networks_")
+        user_code = self.users_.encode(user, unseen=unseen)
+        item_code = self.items_.encode(item, unseen=unseen)
+        require_same_length(len(user_code), len(item_code), self.items_.name)
+        known = (user_code != UNSEEN_CODE) & (item_code != UNSEEN_CODE)
+        result = np.full((len(self.seeds_), len(known)), np.nan)
+        result[:, known] = self._predict_codes(user_code[known], item_code[known])
+        return result
+
+    def validation_rows(self, log: Log) -> NDArray[np.int64]:
+        """Numbers ``[seeds, n]`` of a log's rows that each seed held out to choose its epoch.
+
+        Which clicks those are follows from the pairs' ids: the log may be the one of training, in any order,
+        read again, or a part of it.
+        """
+        self._require_fitted("networks_")
+        if self.split_ is None:
+            raise ParameterError(
+                f"this {self.name} does not tell which rows it held out", remedy="fit it with this version"
+            )
+        return self.split_.rows(log, self.seeds_)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write a folder of plain files that :func:`unskew.load_model` reads."""
+        self._require_fitted("networks_")
+        from unskew.debias.storage import save_model
+
+        save_model(self, folder, overwrite=overwrite)
+
+    def _predict_codes(self, user: NDArray[np.int32], item: NDArray[np.int32]) -> NDArray[np.float64]:
+        # The first tower of the network that predicts; of members that share weights, all of them.
+        mean, _ = probability_moments(self.networks_["prediction"], rows_of(user, item, self.device_))
+        return np.asarray(mean.cpu().numpy())
+
+
+def require_shown_alone(method: Debiaser) -> None:
+    """An error for a method that looks at pairs which a log of shown rows does not list."""
+    if method.needs_full_space or method.needs_propensity_everywhere:
+        raise ParameterError(
+            f"{method.name} looks at pairs that were not shown, which a log with known propensities does not"
+            " list",
+            remedy="use naive, ips or snips",
+        )

@@ -1,0 +1,202 @@
+"""What a method's losses see, and when they run: batches of O and D, networks, state, passes and stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from unskew.backbones import Network
+from unskew.estimator import require
+from unskew.log import Rows
+from unskew.training import ObservedAndFull, Pass, Population, Sampler, ShuffledRows
+from unskew.training.held_out import Cells, HeldOut
+from unskew.training.inference import logits
+
+Combine = Callable[[list[Tensor]], Tensor]
+"""One tensor from those of several groups of replicas: joined, or a share of them."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows with what is known of them, ``[R, B]`` each."""
+
+    rows: Rows
+    conversion: Tensor
+    """Known on a batch of O; NaN on a batch of D, where a loss must not look."""
+    propensity: Tensor
+    """Clipped, without gradient; NaN where the method was given none (or none for all of D)."""
+    cell: Tensor | None = None
+    """Number of the pair's cell in D."""
+
+
+class State:
+    """Tensors ``[R, …]`` that one part of a method writes between steps and reads in them.
+
+    A subclass names them by annotations; :meth:`Setting.state` has one object of each.
+    """
+
+    def write(self, **values: Tensor) -> None:
+        """Set tensors by name: the first time a copy, then in place, where a captured step reads them."""
+        for name, value in values.items():
+            if name in vars(self):
+                vars(self)[name].copy_(value.detach())
+            else:
+                vars(self)[name] = value.detach().clone()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was written yet."""
+        return not vars(self)
+
+
+AnyState = TypeVar("AnyState", bound=State)
+
+
+@dataclass
+class Setting:
+    """Networks, the density of clicks, all training rows of O, and what is kept between steps."""
+
+    networks: Mapping[str, Network]
+    density: float
+    """|O| / |D|."""
+    clicks: Batch
+    """All training rows of O."""
+    floor: Tensor = field(default_factory=lambda: torch.zeros(1, 1))
+    """What propensities are clipped at ``[R, 1]``; changed in place."""
+    given: bool = False
+    """Whether the batches' propensities were given."""
+    held_out: HeldOut | None = None
+    """Which cells no click tower trains on."""
+    states: dict[type[State], State] = field(default_factory=dict)
+
+    def state(self, kind: type[AnyState]) -> AnyState:
+        """The state of a kind, empty at first."""
+        return cast(AnyState, self.states.setdefault(kind, kind()))
+
+    def logits(self, batch: Batch, *towers: str) -> tuple[Tensor, ...]:
+        """Logits ``[R, B]`` of a batch, one for each tower; towers of one network share one look-up."""
+        embedded = {}
+        result = []
+        for tower in towers:
+            name, network = self.network_of(tower)
+            if name not in embedded:
+                embedded[name] = network.embed(batch.rows)
+            result.append(network.read(embedded[name], tower))
+        return tuple(result)
+
+    def logit(self, batch: Batch, tower: str = "prediction") -> Tensor:
+        """Logits ``[R, B]`` of a batch by one tower."""
+        result: Tensor = self.network_of(tower)[1](batch.rows, tower)
+        return result
+
+    def predicted(self, batch: Batch | Cells, tower: str = "prediction") -> Tensor:
+        """Logits of many pairs in ``eval`` mode, without gradient and in chunks."""
+        return logits(self.network_of(tower)[1], batch.rows, tower=tower)
+
+    def network_of(self, tower: str) -> tuple[str, Network]:
+        """The network that has a tower."""
+        for name, network in self.networks.items():
+            if tower in network.towers:
+                return name, network
+        raise KeyError(tower)
+
+    def copy_weights(self, source: str, target: str) -> None:
+        """Give one network the weights of another of the same shape; its optimiser's state is kept."""
+        with torch.no_grad():
+            for new, old in zip(
+                self.networks[target].parameters(), self.networks[source].parameters(), strict=True
+            ):
+                new.copy_(old)
+
+    @classmethod
+    def combined(
+        cls, parts: Sequence[Setting], combine: Combine, networks: Mapping[str, Network], seeds: Sequence[int]
+    ) -> Setting:
+        """The setting of other replicas, each of its tensors combined from those of the parts."""
+        first = parts[0]
+        assert first.held_out is not None
+        rows = [part.clicks.rows for part in parts]
+        clicks: dict[str, Any] = {
+            "rows": Rows(**{name: combine([each[name] for each in rows]) for name in rows[0]})
+        }
+        for each in fields(Batch)[1:]:
+            values = [getattr(part.clicks, each.name) for part in parts]
+            clicks[each.name] = None if values[0] is None else combine(values)
+        setting = cls(
+            networks=networks,
+            density=first.density,
+            clicks=Batch(**clicks),
+            floor=combine([part.floor for part in parts]),
+            given=first.given,
+            held_out=HeldOut(first.held_out.population, seeds),
+        )
+        for kind, state in first.states.items():
+            names = vars(state)
+            setting.state(kind).write(
+                **{name: combine([vars(part.states[kind])[name] for part in parts]) for name in names}
+            )
+        return setting
+
+
+Loss = Callable[[Setting, Batch, Batch], Tensor]
+"""(setting, batch of O, batch of D) → ``[R]``. A pass over clicks alone gives the batch of O twice."""
+
+
+class Draws(Protocol):
+    """How a pass of a method draws its batches, from a sampler of O and the population D."""
+
+    def __call__(self, observed: ShuffledRows, population: Population) -> Sampler:
+        """The sampler."""
+        ...
+
+
+def clicks(observed: ShuffledRows, population: Population) -> Sampler:
+    """Batches of O alone."""
+    return observed
+
+
+@dataclass(frozen=True)
+class ClicksAndCells:
+    """Batches of O, each with ``ratio`` times as many cells that are drawn uniformly from D."""
+
+    ratio: float = 1.0
+
+    def __call__(self, observed: ShuffledRows, population: Population) -> Sampler:
+        """The sampler."""
+        return ObservedAndFull(observed, population, self.ratio)
+
+
+Plan = tuple[Pass[Draws], ...]
+"""The passes of an epoch: two passes alternate by epoch, two steps in one pass by batch.
+
+The steps' losses are a :data:`Loss`; ``before`` takes the setting, in ``eval`` mode without gradient.
+"""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Passes that are repeated for up to so many epochs; stages follow one another."""
+
+    passes: Plan
+    epochs: int | None = None
+    """None takes the method's ``epochs``."""
+    selects: bool = True
+    """Whether early stopping chooses the epoch of this stage."""
+    validate: Callable[[Setting], Tensor] | None = None
+    """The loss ``[R]`` it stops on; None takes that of the conversions."""
+    patience: int | None = None
+    """None takes the method's ``patience``."""
+
+
+def require_ratio(ratio: float) -> None:
+    """Cells of D in a batch per row of O."""
+    require(ratio > 0, f"ratio must be positive, not {ratio}", "give a number above 0")
+
+
+def require_share(name: str, share: float) -> None:
+    """A share of something, by the parameter's name."""
+    require(0.0 <= share <= 1.0, f"{name} must be in [0, 1], not {share}", "give a share of 1, such as 0.5")

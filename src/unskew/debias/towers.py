@@ -1,0 +1,407 @@
+"""Click towers: what they learn over D, which p becomes a weight, how honest it is; methods of several tasks.
+
+A method with a click tower *has* a :class:`ClickTower`; its losses over D are :class:`Tasks`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unskew.calibration import Platt
+from unskew.debias.method import Debiaser
+from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, State, require_ratio
+from unskew.estimator import require
+from unskew.metrics import CalibrationSketch
+from unskew.metrics.clip import least_error_clip
+from unskew.propensity.diagnosis import average, propensity_figures
+from unskew.training import Pass, Step, cross_entropy, halves
+from unskew.training.held_out import Cells, HeldOut
+
+LEAST_DENSITY = 1e-9
+"""Keeps the logit of |O|/|D| finite where every cell, or next to none, is clicked."""
+
+CLICK_PATIENCE = 3
+"""Epochs without a better likelihood of held-out clicks after which the click tower has learned enough."""
+
+Source = Literal["external", "in-loop", "report-only"]
+
+Scored = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+"""Score, click and weight of one replica's cells."""
+
+logsigmoid = torch.nn.functional.logsigmoid
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Logits by tower on a batch of O and a batch of D; click logits are constants on held-out cells."""
+
+    observed: Mapping[str, Tensor]
+    full: Mapping[str, Tensor]
+    unclicked: Tensor
+    """1.0 on the cells of the batch of D that have no click."""
+    density: float
+
+    @classmethod
+    def read(cls, setting: Setting, observed: Batch, full: Batch, *towers: str) -> Tasks:
+        """Read both batches with the click tower and others."""
+        assert full.cell is not None
+        return cls(
+            observed=_logits(setting, observed, towers),
+            full=_logits(setting, full, towers),
+            unclicked=held_out(setting).unclicked(full.cell),
+            density=setting.density,
+        )
+
+    def over_cells(self, *, clicked: Tensor, unclicked: Tensor) -> Tensor:
+        """(1/|D|) Σ_D [o·a + (1 − o)·b] = (|O|/|D|) · mean_{B_O} a + (1 − |O|/|D|) · mean_{B_D, o = 0} b.
+
+        Clicked and unclicked cells are two strata. The difference form of ``over_population`` would count a
+        click that is held out for validation as o = 0, and lets 1/(1 − p) on clicks cancel only on average.
+
+        Parameters
+        ----------
+        clicked, unclicked
+            a on the batch of O, b on the batch of D.
+        """
+        share = self.unclicked / self.unclicked.sum(-1, keepdim=True).clamp(min=1.0)
+        return self.density * clicked.mean(-1) + (1.0 - self.density) * (share * unclicked).sum(-1)
+
+    def halves(self) -> tuple[Tasks, Tasks]:
+        """Both batches cut in two, for products that estimate a square (:func:`unskew.training.halves`)."""
+        observed, full = (
+            {name: halves(logit) for name, logit in logits.items()} for logits in (self.observed, self.full)
+        )
+        unclicked = halves(self.unclicked)
+        first, second = (
+            Tasks(
+                observed={name: parts[half] for name, parts in observed.items()},
+                full={name: parts[half] for name, parts in full.items()},
+                unclicked=unclicked[half],
+                density=self.density,
+            )
+            for half in (0, 1)
+        )
+        return first, second
+
+    def click_loss(self) -> Tensor:
+        """(1/|D|) Σ_D CE(o, p)."""
+        return self.over_cells(
+            clicked=-logsigmoid(self.observed["click"]), unclicked=-logsigmoid(-self.full["click"])
+        )
+
+    def click_conversion_loss(self, conversion: Tensor) -> Tensor:
+        """(1/|D|) Σ_D CE(o·r, p·r̂), the CTCVR loss.
+
+        Parameters
+        ----------
+        conversion
+            r on the batch of O.
+        """
+        both = logsigmoid(self.observed["click"]) + logsigmoid(self.observed["prediction"])
+        return self.over_cells(
+            clicked=-(conversion * both + (1.0 - conversion) * log_not_both(self.observed)),
+            unclicked=-log_not_both(self.full),
+        )
+
+
+def squared_click_losses(tasks: Tasks, conversion: Tensor) -> tuple[Tensor, Tensor]:
+    """mean_D (p − o)² and mean_D (p·r̂ − o·r)²."""
+    (p, r), (p_full, r_full) = (
+        (torch.sigmoid(logits["click"]), torch.sigmoid(logits["prediction"]))
+        for logits in (tasks.observed, tasks.full)
+    )
+    return (
+        tasks.over_cells(clicked=(1.0 - p).square(), unclicked=p_full.square()),
+        tasks.over_cells(clicked=(p * r - conversion).square(), unclicked=(p_full * r_full).square()),
+    )
+
+
+def log_not_both(logits: Mapping[str, Tensor]) -> Tensor:
+    """log(1 − p·r̂) = log[(1 − p) + p·(1 − r̂)], finite for all logits, also where p·r̂ rounds to 1."""
+    click, conversion = logits["click"], logits["prediction"]
+    return torch.logaddexp(logsigmoid(-click), logsigmoid(click) + logsigmoid(-conversion))
+
+
+def base_logit(setting: Setting) -> float:
+    """logit(|O|/|D|), where the click tower starts: what is left to it is who differs from the mean."""
+    density = min(max(setting.density, LEAST_DENSITY), 1.0 - LEAST_DENSITY)
+    return math.log(density / (1.0 - density))
+
+
+def held_out(setting: Setting) -> HeldOut:
+    """The cells that the click tower must not train on."""
+    assert setting.held_out is not None
+    return setting.held_out
+
+
+def _logits(setting: Setting, batch: Batch, towers: tuple[str, ...]) -> dict[str, Tensor]:
+    assert batch.cell is not None
+    names = ("click", *towers)
+    logits = dict(zip(names, setting.logits(batch, *names), strict=True))
+    click = logits["click"] + base_logit(setting)
+    return {**logits, "click": torch.where(held_out(setting).trains(batch.cell), click, click.detach())}
+
+
+class PlattMap(State):
+    """σ(b·z + c) of each replica's click logits z."""
+
+    slope: Tensor
+    """b ``[R, 1]``."""
+    intercept: Tensor
+    """c ``[R, 1]``."""
+
+
+@dataclass(frozen=True)
+class ClickTower:
+    """p = σ(z) of the click tower; as a weight p̃ = σ(b·z + c), or p̃ from outside (METHODS §5B).
+
+    The click tower trains on all cells of D but those held out: a tenth to calibrate with, a tenth to judge
+    by. Where p becomes a weight it is clipped at ``p_min``, without gradient and without dropout. What the
+    tower is worth on cells it never saw is in ``click_propensity_`` after ``fit``. Given propensities also
+    weigh the validation loss (``selection="snips"``); without them it is unweighted.
+
+    Before anything else the click tower learns by itself, L = (1/|D|) Σ_D CE(o, p), until the likelihood of
+    clicks on its calibration cells no longer rises. Learned only beside the conversions, it would stop with
+    them: a few passes over O, after which it can hardly tell one pair from another.
+
+    Parameters
+    ----------
+    sources
+        Which values of ``calibration`` the method has.
+    calibration
+        Which p becomes a weight. ``"external"``: the propensities given to ``fit``, while the click tower
+        still trains for what it shares. ``"in-loop"``: the tower's, after a Platt map that is fitted anew
+        after each epoch, for each replica, on held-out cells. ``"report-only"``: the tower's as it is.
+        ``"auto"``: the first of these that is possible.
+    warm_up
+        Epochs, at most, in which the click tower trains alone; 0 for none.
+    ratio
+        Cells of D in a batch per row of O, while it trains alone.
+    chooses_clip
+        Whether the clip is chosen anew with each map (``p_min="auto"``).
+    """
+
+    sources: tuple[Source, ...]
+    calibration: Literal["auto", "external", "in-loop", "report-only"]
+    warm_up: int
+    ratio: float
+    chooses_clip: bool
+
+    def source(self, setting: Setting) -> Source:
+        """Where the p of weights comes from; ``"auto"`` resolved."""
+        if self.calibration != "auto":
+            return self.calibration
+        return next(source for source in self.sources if setting.given or source != "external")
+
+    def propensity(self, setting: Setting, batch: Batch) -> Tensor:
+        """The p of weights ``[R, B]``, clipped, without gradient."""
+        if self.source(setting) == "external":
+            return batch.propensity
+        return self.probability(setting, batch).clamp(min=setting.floor)
+
+    def probability(self, setting: Setting, batch: Batch | Cells, *, raw: bool = False) -> Tensor:
+        """The tower's p after the Platt map, if there is one; without dropout and gradient."""
+        logit = setting.predicted(batch, "click") + base_logit(setting)
+        platt = setting.state(PlattMap)
+        return torch.sigmoid(logit if raw or platt.is_empty else platt.slope * logit + platt.intercept)
+
+    def recalibrate(self, setting: Setting) -> None:
+        """Fit the Platt map of each replica on its calibration cells, and choose its clip.
+
+        Not before the first epoch of a tower that did not train alone: its logits hardly differ, so a map
+        fitted on them is steep, and a little training later it would turn them into extremes.
+        """
+        if self.source(setting) == "in-loop":
+            platt, cells = setting.state(PlattMap), held_out(setting).calibration
+            fits = self.warm_up > 0 or not platt.is_empty
+            one = torch.ones(len(cells.weight), 1, device=cells.weight.device)
+            platt.write(slope=one, intercept=torch.zeros_like(one))
+            if fits:
+                slope, intercept = platt_maps(cells, self.probability(setting, cells)).unbind(-1)
+                platt.write(slope=slope, intercept=intercept)
+        if self.chooses_clip:
+            setting.floor.copy_(chosen_floors(self.probability(setting, setting.clicks)))
+
+    def stages(self, networks: Mapping[str, tuple[str, ...]]) -> tuple[Stage, ...]:
+        """The stage in which the click tower trains alone, if there is one."""
+        if not self.warm_up:
+            return ()
+        trains = tuple(name for name, towers in networks.items() if "click" in towers)
+        alone = Pass(ClicksAndCells(self.ratio), (Step("click", click_loss, trains),))
+        return (Stage((alone,), self.warm_up, validate=held_out_click_loss, patience=CLICK_PATIENCE),)
+
+    def judged(self, setting: Setting) -> dict[str, dict[str, Any] | None]:
+        """Figures on evaluation cells: ``"raw"`` and, where there is a map, ``"calibrated"``."""
+        self.recalibrate(setting)
+        calibrated = {} if setting.state(PlattMap).is_empty else {"calibrated": self._figures(setting)}
+        return {**calibrated, "raw": self._figures(setting, raw=True)}
+
+    def _figures(self, setting: Setting, *, raw: bool = False) -> dict[str, Any] | None:
+        cells = held_out(setting).evaluation
+        score, on_clicks = (self.probability(setting, rows, raw=raw) for rows in (cells, setting.clicks))
+        return tower_figures(
+            cells, score, on_clicks, p_min=setting.floor.flatten().tolist(), density=setting.density
+        )
+
+    def check(self, method: str) -> None:
+        """Raise for parameters with which the method of this name cannot work."""
+        require(self.warm_up >= 0, f"click_warm_up must be at least 0, not {self.warm_up}", "give 0 or more")
+        require(
+            self.calibration in ("auto", *self.sources),
+            f"{method} has no calibration {self.calibration!r}",
+            f"use one of auto, {', '.join(self.sources)}",
+        )
+
+
+def click_loss(setting: Setting, observed: Batch, full: Batch) -> Tensor:
+    """mean_D CE(o, p) of the click tower alone."""
+    return Tasks.read(setting, observed, full).click_loss()
+
+
+def held_out_click_loss(setting: Setting) -> Tensor:
+    """CE(o, p) of the calibration cells, as they weigh in D ``[R]``."""
+    cells = held_out(setting).calibration
+    logit = setting.predicted(cells, "click") + base_logit(setting)
+    each = cross_entropy(cells.click, logit)
+    return (each * cells.weight).sum(1) / cells.weight.sum(1)
+
+
+def platt_maps(cells: Cells, score: Tensor) -> Tensor:
+    """Slope and intercept of each replica's Platt map ``[R, 1, 2]``, from its scores ``[R, n]`` of cells.
+
+    Where a replica's cells are all clicked, or none is, it gets the identity.
+    """
+    maps = []
+    for scored in _by_replica(cells, score):
+        slope, intercept = 1.0, 0.0
+        if _both_kinds(scored):
+            fitted = Platt().fit(*scored)
+            slope, intercept = fitted.slope_, fitted.intercept_
+        maps.append((slope, intercept))
+    return torch.tensor(maps, device=score.device).unsqueeze(1)
+
+
+def chosen_floors(on_clicks: Tensor) -> Tensor:
+    """The clip with the least error for each replica's propensities of clicks ``[R, m]``: ``[R, 1]``."""
+    floors = [least_error_clip(propensity=line) for line in on_clicks.double().cpu().numpy()]
+    return torch.tensor(floors, dtype=torch.float32, device=on_clicks.device).unsqueeze(1)
+
+
+def tower_figures(
+    cells: Cells, score: Tensor, on_clicks: Tensor, *, p_min: Sequence[float], density: float
+) -> dict[str, Any] | None:
+    """Means over seeds and each seed's figures, as :meth:`unskew.Propensity.diagnose` has them.
+
+    Parameters
+    ----------
+    score
+        The tower's propensities ``[R, n]`` of the cells.
+    on_clicks
+        Its propensities ``[R, m]`` of training clicks, for the figures about weights.
+    p_min
+        The clip of each replica.
+
+    Returns
+    -------
+    dict or None
+        None where the cells of some replica are all clicked, or none is.
+    """
+    by_replica = list(_by_replica(cells, score))
+    if not all(_both_kinds(scored) for scored in by_replica):
+        return None
+    size = round(on_clicks.shape[1] / density)
+    return average(
+        [
+            propensity_figures(
+                CalibrationSketch.of(score=score_, outcome=click, weight=weight),
+                clicked,
+                p_min=floor,
+                population_size=size,
+            )
+            for (score_, click, weight), clicked, floor in zip(
+                by_replica, on_clicks.double().cpu().numpy(), p_min, strict=True
+            )
+        ]
+    )
+
+
+def _by_replica(cells: Cells, score: Tensor) -> Iterator[Scored]:
+    for line in zip(score, cells.click, cells.weight, strict=True):
+        kept = line[2] > 0
+        scores, clicks, weights = (values[kept].double().cpu().numpy() for values in line)
+        yield scores, clicks, weights
+
+
+def _both_kinds(scored: Scored) -> bool:
+    return len(np.unique(scored[1])) == 2
+
+
+@dataclass(kw_only=True)
+class MultiTask(Debiaser):
+    """L = (1/|D|) Σ_D CE(o, p) + L_c + λ_g · (1/|D|) Σ_D CE(o·r, p·r̂).
+
+    Clicks, conversions and clicks that convert are tasks of one network; methods of this family differ in
+    L_c, the loss of conversions. All towers share embeddings and learn in one step; only p, where it is a
+    weight, has no gradient.
+
+    Parameters
+    ----------
+    ratio
+        Cells of D in a batch per row of O. The estimators are exact for any; more cells, less noise.
+    click_warm_up, calibration
+        How long the click tower trains alone, and which p becomes a weight: as in :class:`ClickTower`.
+    click_conversion_weight
+        λ_g; 0 leaves the term out.
+    """
+
+    needs_full_space: ClassVar[bool] = True
+    detached: ClassVar[tuple[str, ...]] = ("propensity in weights",)
+    sources: ClassVar[tuple[Source, ...]] = ("external", "in-loop", "report-only")
+    """Which values of ``calibration`` the method has."""
+    towers: ClassVar[tuple[str, ...]] = ("prediction",)
+    """Towers beside that of clicks."""
+
+    ratio: float = 1.0
+    click_warm_up: int = 50
+    calibration: Literal["auto", "external", "in-loop", "report-only"] = "auto"
+    click_conversion_weight: float = 0.0
+
+    @property
+    def tower(self) -> ClickTower:
+        """The click tower."""
+        return ClickTower(
+            self.sources, self.calibration, self.click_warm_up, self.ratio, self.p_min == "auto"
+        )
+
+    def networks(self) -> Mapping[str, tuple[str, ...]]:
+        """All towers on shared embeddings."""
+        return {"prediction": (*self.towers, "click")}
+
+    def plan(self) -> Plan:
+        """One joint step over O and D for everything."""
+        step = Step(self.name, self.loss, tuple(self.networks()))
+        return (Pass(ClicksAndCells(self.ratio), (step,), self.tower.recalibrate),)
+
+    def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
+        """The weighted sum of the tasks."""
+        tasks = Tasks.read(setting, observed, full, *self.towers)
+        loss = tasks.click_loss() + self.conversion_loss(setting, observed, full, tasks)
+        if self.click_conversion_weight:
+            loss = loss + self.click_conversion_weight * tasks.click_conversion_loss(observed.conversion)
+        return loss
+
+    def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
+        """L_c."""
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        super()._check()
+        require_ratio(self.ratio)
