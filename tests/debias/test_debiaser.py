@@ -1,4 +1,4 @@
-"""What the base class does for every method, tested with one: seeds, clips, propensities, files, questions."""
+"""What the base class does for every method, seen with one: seeds, clips, propensities, files, questions."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from unskew.datasets import Dataset
 from unskew.debias import Debiaser
-from unskew.debias.core.storage import write_models
+from unskew.debias.storage import write_models
 from unskew.io.files import Found, write_json
 from unskew.io.vocabulary import as_arrow
 from unskew.metrics import CalibrationSketch
