@@ -169,7 +169,7 @@ def test_a_verb_killed_before_each_step_leaves_the_old_or_the_new(here, verb):
 )
 def test_a_signal_is_one_line_and_leaves_nothing(here, verb, name):
     number = getattr(signal, name)
-    process = started(here, arguments(verb), step=".place", action=f"os.kill(os.getpid(), {int(number)})")
+    process = started(here, arguments(verb), step=".place", action=f"signal.raise_signal({int(number)})")
     code, said = ended(process)
     how = "interrupted" if name == "SIGINT" else f"ended by {name}"
     assert said == f"unskew: {how}; nothing was written. Give the same command to start again.\n"
@@ -179,7 +179,7 @@ def test_a_signal_is_one_line_and_leaves_nothing(here, verb, name):
 
 def test_what_was_written_before_a_signal_is_told(here):
     command = arguments("weights", "--json", "told.json")
-    process = started(here, command, step=".told.json", action="os.kill(os.getpid(), signal.SIGTERM)")
+    process = started(here, command, step=".told.json", action="signal.raise_signal(signal.SIGTERM)")
     code, said = ended(process)
     assert code == 128 + signal.SIGTERM
     assert said.startswith("unskew: ended by SIGTERM; out/place.parquet is written, and no more. ")
@@ -192,10 +192,18 @@ def test_a_signal_that_was_ignored_from_the_beginning_stays_so(here):
         here,
         arguments("weights"),
         step=".place",
-        action="os.kill(os.getpid(), signal.SIGHUP)",
+        action="signal.raise_signal(signal.SIGHUP)",
         first="signal.signal(signal.SIGHUP, signal.SIG_IGN)",
     )
     assert ended(process) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_after_the_work_changes_nothing(here, name):
+    """While Python ends, as after a second Ctrl-C."""
+    late = f"import atexit; atexit.register(signal.raise_signal, signal.{name})"
+    assert ended(started(here, arguments("weights"), first=late)) == (0, "")
+    assert [path.name for path in (here / "out").iterdir()] == ["place.parquet"]
 
 
 @pytest.mark.parametrize("more", [[], ["--overwrite"]], ids=["new", "overwrite"])

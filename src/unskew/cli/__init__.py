@@ -135,6 +135,8 @@ def entry() -> None:
     streams.let_readers_leave()
     signals.listen()
     code = main()
+    # Python takes a moment to end, in which a signal would be a traceback.
+    signals.ignore()
     # Nor is it looked for at the end, when the system takes all memory back at once.
     gc.freeze()
     sys.exit(code)

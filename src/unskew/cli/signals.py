@@ -22,6 +22,12 @@ def listen() -> None:
             signal.signal(number, _end)
 
 
+def ignore() -> None:
+    """From now on they, and an interrupt, change nothing: the work has ended, and its exit code is known."""
+    for number in (signal.SIGINT, *ENDING):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _end(number: int, frame: FrameType | None) -> None:
     _received.append(number)
     raise KeyboardInterrupt
