@@ -1,7 +1,8 @@
 """Kills a process at each of its steps, one after another: before every system call that touches a folder.
 
-Run as a script (``python kills.py SCENARIO FOLDER``), so that it forks before anything has threads. The steps
-are Python's own audit events, so that none has to be listed by hand.
+Run as a script (``python kills.py SCENARIO FOLDER``), and all work is done in children, so that no process is
+forked while it has threads: what a thread has locked at that moment stays locked in the child for ever. The
+steps are Python's own audit events, so that none has to be listed by hand.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 120
-"""Seconds after which a child that hangs is ended, and told as such."""
+PATIENCE = 600
+"""Seconds after which a child that hangs is ended, and told as such; a busy machine must not reach it."""
+
+NEVER = sys.maxsize
+"""A step that no work comes to."""
 
 
 def touches(arguments: tuple[Any, ...], folder: str) -> bool:
@@ -25,8 +29,15 @@ def touches(arguments: tuple[Any, ...], folder: str) -> bool:
     )
 
 
+def alone() -> bool:
+    """Whether this process has one thread, as far as the system tells; jemalloc sees to its own at a fork."""
+    tasks = Path("/proc/self/task").glob("*/comm")
+    return sum(each.read_text(encoding="utf-8").strip() != "jemalloc_bg_thd" for each in tasks) <= 1
+
+
 def killed_at(step: int, folder: Path, work: Callable[[], object]) -> tuple[int, str]:
     """Do the work in a child that is killed before that step; by what signal it ended, or 0, and where."""
+    assert alone(), "forked while there are threads"
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -91,8 +102,7 @@ def check_each_step(
         assert ended == signal.SIGKILL, f"after {event} (step {step}) it was ended by {ended}"
         outcome = "old" if found == old else "new"
         steps[f"{event} {outcome}"] = steps.get(f"{event} {outcome}", 0) + 1
-        code = work()
-        assert not code
+        assert killed_at(NEVER, place.parent, work) == (0, "")
         assert is_new(content(place)), f"the next command after {event} (step {step})"
         left = sorted(path.name for path in place.parent.iterdir() if path.name.startswith("."))
         assert not left, f"the next command after {event} (step {step}) left {left}"
@@ -159,6 +169,7 @@ def verb(scenario: str, folder: Path) -> dict[str, int]:
     Only steps at the output are killed. What differs from run to run is left out of what is new.
     """
     import contextlib
+    import importlib
     import io
 
     import unskew.report
@@ -187,20 +198,19 @@ def verb(scenario: str, folder: Path) -> dict[str, int]:
         with contextlib.redirect_stdout(io.StringIO()):
             return main(command)
 
-    if scenario == "run":
-        # What is trained is the same each time: once is enough.
-        import unskew.run.job
+    # What it loads is loaded here as well, so that the children need not.
+    loaded = folder / "loaded"
 
-        train, trained = unskew.run.job.run, []
+    def told_what_it_loads() -> int:
+        code = work()
+        loaded.write_text("\n".join(sys.modules), encoding="utf-8")
+        return code
 
-        def train_once(*given: Any) -> Any:
-            if not trained:
-                trained.append(train(*given))
-            return trained[0]
-
-        unskew.run.job.run = train_once
-    assert work() == 0
+    assert killed_at(NEVER, folder, told_what_it_loads) == (0, "")
     new = content(place)
+    for name in loaded.read_text(encoding="utf-8").split():
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     old = {**new, "report.html": b"old"} if isinstance(new, dict) else b"old"
 
     def restore() -> None:
