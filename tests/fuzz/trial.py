@@ -35,7 +35,10 @@ LONGEST_LINE = 4000
 """Characters of a line of an error."""
 
 SECONDS = 60.0
-"""Time for one call, many times what the slowest takes on a busy machine."""
+"""Time of the processor for one call, many times what the slowest takes; a busy machine changes little."""
+
+WAITING = 600.0
+"""Time that passes for one call, which may wait for what never comes; a busy machine must not reach it."""
 
 LEFTOVERS = (".partial-", ".replaced-", ".part", ".tmp", "~")
 
@@ -115,7 +118,7 @@ class Trial:
                 self.problems.append(f"{what}: a message of another form: {str(error)!r}")
             return None
         except TookTooLongError:
-            self.problems.append(f"{what}: it did not end in {self.seconds:g} s")
+            self.problems.append(f"{what}: it did not end in {self.seconds:g} s of work")
             return None
         except Exception as error:
             self.codes["other error"] += 1
@@ -164,7 +167,7 @@ def _inside(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """A call that does not end is ended; where there are no such signals it is not."""
+    """A call that does not end, busy or waiting, is ended; where there are no such signals it is not."""
 
     def ring(number: int, frame: FrameType | None) -> None:
         raise TookTooLongError
@@ -172,13 +175,20 @@ def _time_limit(seconds: float) -> Iterator[None]:
     if not hasattr(signal, "setitimer"):
         yield
         return
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    clocks = (
+        (signal.ITIMER_PROF, signal.SIGPROF, seconds),
+        (signal.ITIMER_REAL, signal.SIGALRM, max(seconds, WAITING)),
+    )
+    before = {number: signal.signal(number, ring) for _, number, _ in clocks}
+    for clock, _, limit in clocks:
+        signal.setitimer(clock, limit)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for clock, _, _ in clocks:
+            signal.setitimer(clock, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _text(stream: io.TextIOWrapper) -> str:

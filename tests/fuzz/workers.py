@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from fuzz.suite import Result, keep, run_case
-from fuzz.trial import SECONDS
+from fuzz.trial import WAITING
 
-HARD_LIMIT = 3 * SECONDS
+HARD_LIMIT = 3 * WAITING
 """Seconds after which a process that does not answer is ended; a case may make several calls."""
 
 MEMORY_BYTES = 6 << 30
