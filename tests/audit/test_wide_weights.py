@@ -54,7 +54,8 @@ def test_weights_that_would_be_lost_are_refused_in_whichever_file_they_are(tmp_p
 
 @pytest.mark.parametrize("name", CALIBRATORS)
 def test_calibrators_give_probabilities_whatever_the_weights(name):
-    for seed in range(6):
+    # `auto` fits all others, again and again, and each of them is here with every seed.
+    for seed in range(1 if name == "auto" else 6):
         generator = np.random.default_rng(seed)
         score = generator.random(300)
         outcome = (generator.random(300) < score).astype(int)
