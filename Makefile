@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= passive
 # Small enough for a minute on two cores; the epochs without early stopping make raw propensities overconfident.
 DEMO_WORLD := $(foreach each,n_users=180 n_items=130 density=0.15 bias=1.2 dimension=2,--option $(each))
 
-.PHONY: demo test lint typecheck pytest fuzz kills test-settings bench bench-gpu docs install clean help
+.PHONY: demo test quick times lint typecheck pytest fuzz kills test-settings bench bench-gpu docs install clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -47,6 +47,12 @@ test-settings: $(VENV)/.installed-test  ## the tests in another place, locale, z
 	tests/settings.sh $(PYTHON_OF_ALL) -n 2 --dist loadfile
 
 test: lint typecheck pytest  ## lint, type-check, all tests
+
+quick: lint typecheck  ## lint, type-check, the fast tests of every package: under a minute, while one writes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not hostile and not slow'
+
+times: $(VENV)/.installed-test  ## all tests, and which of them are slow into tests/slow.json
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --record-slow
 
 kills: $(VENV)/.installed-test  ## random kills, full disks and two writers of every verb, some ten minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m hostile -s tests/robustness

@@ -14,6 +14,8 @@ TESTS = Path(__file__).parent
 sys.path.insert(0, str(TESTS))
 pytest.register_assert_rewrite("contracts")
 
+pytest_plugins = ["measured"]
+
 try:
     import hypothesis
 except ModuleNotFoundError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -36,3 +37,21 @@ def test_a_package_that_only_some_tests_need_is_not_needed_to_collect():
     assert {"pandas", "polars", "netcal", "betacal", "venn_abers", "onnx", "onnxruntime"} <= optional
     wrong = {str(file.relative_to(TESTS)): at_import(file) & optional for file in TESTS.rglob("*.py")}
     assert not {file: found for file, found in wrong.items() if found}, "use pytest.importorskip"
+
+
+def test_what_is_called_slow_is_there_and_every_package_has_fast_tests_too():
+    """``make times`` writes ``slow.json``; names that are gone mean that it was not run for long."""
+    slow = json.loads((TESTS / "slow.json").read_text(encoding="utf-8"))
+    texts = {file: file.read_text(encoding="utf-8") for file in TESTS.rglob("*.py")}
+    defined = {name for text in texts.values() for name in re.findall(r"def (\w+)\(", text)}
+    gone = [
+        key
+        for key in slow
+        if not (TESTS.parent / key.partition("::")[0]).exists() or key.rpartition("::")[2] not in defined
+    ]
+    assert not gone, "run make times"
+    for package in (path.parent.name for path in (TESTS.parent / "src/unskew").glob("*/__init__.py")):
+        own = [text for file, text in texts.items() if file.parent == TESTS / package]
+        tests = sum(text.count("def test_") for text in own)
+        called_slow = sum(key.startswith(f"tests/{package}/") and "::test_" in key for key in slow)
+        assert not own or called_slow < tests, f"{package} has no fast test"
