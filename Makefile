@@ -48,7 +48,7 @@ test-settings: $(VENV)/.installed-test  ## the tests in another place, locale, z
 
 test: lint typecheck pytest  ## lint, type-check, all tests
 
-quick: lint typecheck  ## lint, type-check, the fast tests of every package: under a minute, while one writes
+quick: lint typecheck  ## lint, type-check, the fast tests of every package, while one writes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not hostile and not slow'
 
 times: $(VENV)/.installed-test  ## all tests, and which of them are slow into tests/slow.json
