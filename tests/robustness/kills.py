@@ -207,16 +207,16 @@ def verb(scenario: str, folder: Path) -> dict[str, int]:
 
     if scenario == "run":
         # What is trained is the same each time: once is enough, and children find it in their memory.
-        import unskew.study.run
+        import unskew.run.job
 
-        train, trained = unskew.study.run.run_job, []
+        train, trained = unskew.run.job.run, []
 
         def train_once(*given: Any) -> Any:
             if not trained:
                 trained.append(train(*given))
             return trained[0]
 
-        unskew.study.run.run_job = train_once
+        unskew.run.job.run = train_once
         assert work() == 0
     else:
         assert killed_at(NEVER, folder, told_what_it_loads) == (0, "")
