@@ -40,7 +40,11 @@ def _common(
     ] = False,
     with_: Annotated[
         list[Path] | None,
-        typer.Option("--with", metavar="FILE.py", help="Run this first: methods of your own, registered."),
+        typer.Option(
+            "--with",
+            metavar="FILE.py",
+            help="Run this first: what it registers (methods, calibrators, backbones, datasets) is known by name.",
+        ),
     ] = None,
 ) -> None:
     """Honest propensities and debiased conversion models for recommenders."""

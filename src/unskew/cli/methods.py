@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 def methods() -> None:
-    """List the debiasing methods: what each needs and when to use it."""
+    """List the debiasing methods: what each needs and when to use it; and what else is chosen by name."""
     from rich.table import Table
 
     from unskew.cli.console import plain_console
-    from unskew.debias import METHODS
+    from unskew.registry import METHODS, REGISTRIES
 
     table = Table(title="Debiasing methods", title_justify="left")
     for title in ("name", "paper", "needs", "when to use it"):
@@ -24,4 +24,8 @@ def methods() -> None:
             if needed
         ]
         table.add_row(name, method.paper, ", ".join(needs) or "clicks alone", method.when)
-    plain_console().print(table)
+    console = plain_console()
+    console.print(table)
+    for registry in REGISTRIES:
+        if registry is not METHODS:
+            console.print(f"{registry.kind.capitalize()}s: {', '.join(registry)}.")

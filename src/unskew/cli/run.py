@@ -32,7 +32,7 @@ OF_TRAINED = ("calibrator", "uncertainty", "crossfit", "propensity_epochs")
 def run(
     context: typer.Context,
     data: Annotated[
-        str, typer.Option(help="A dataset (synthetic, coat, yahoo_r3, kuairand) or a CSV/Parquet file.")
+        str, typer.Option(help="A dataset (unskew methods lists them) or a CSV/Parquet file.")
     ] = "synthetic",
     root: Annotated[str | None, typer.Option(help="The folder of the dataset's files.")] = None,
     option: Annotated[
@@ -78,9 +78,10 @@ def run(
     duplicates: Annotated[
         str, typer.Option(help="With a file: a pair listed twice is an error, or kept once (max).")
     ] = "error",
-    backbone: Annotated[str, typer.Option(help="The network: neumf or mf.")] = "neumf",
+    backbone: Annotated[str, typer.Option(help="The network; unskew methods lists them.")] = "neumf",
     calibrator: Annotated[
-        str, typer.Option(help="What makes propensities honest; none leaves them.")
+        str,
+        typer.Option(help="What makes propensities honest; unskew methods lists them, none leaves them."),
     ] = "platt",
     uncertainty: Annotated[
         str,
