@@ -43,7 +43,7 @@ def _common(
         typer.Option(
             "--with",
             metavar="FILE.py",
-            help="Run this first: what it registers (methods, calibrators, backbones, datasets) is known by name.",
+            help="Run this first: what it registers (a method, calibrator, backbone, dataset) is known.",
         ),
     ] = None,
 ) -> None:
