@@ -1,12 +1,21 @@
-"""Small logs whose cells can be counted by hand."""
+"""Small logs whose cells can be counted by hand; the shapes of all tensors are checked."""
 
 from __future__ import annotations
+
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log
+from unskew.training import draws, hashing, inference, losses, population, unclicked
+
+# A bare machine (``pytest -m gpu``) may lack jaxtyping.
+if find_spec("jaxtyping"):
+    from contracts.shapes import check_shapes
+
+    check_shapes(draws, hashing, inference, losses, population, unclicked)
 
 N_USERS, N_ITEMS = 40, 30
 

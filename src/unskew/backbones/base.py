@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,9 @@ from unskew.backbones.noise import Noise
 from unskew.estimator import Estimator, require_types
 from unskew.log import Rows, Schema
 from unskew.seeds import stream
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 Embedded = tuple[Tensor, Tensor]
 """What the user and the item are looked up as, ``[R, B, …]`` each."""
@@ -50,15 +53,17 @@ class Network(nn.Module):
         """Look up codes."""
         raise NotImplementedError
 
-    def read(self, embedded: Embedded, tower: str) -> Tensor:
+    def read(self, embedded: Embedded, tower: str) -> Float[Tensor, "R B"]:
         """Logits ``[R, B]`` of embedded rows, by one tower."""
         raise NotImplementedError
 
-    def forward(self, rows: Rows, tower: str | None = None) -> Tensor:
+    def forward(self, rows: Rows, tower: str | None = None) -> Float[Tensor, "R B"]:
         """Logits of one tower, by default the first; a network may compute them in one go."""
         return self.read(self.embed(rows), tower or self.towers[0])
 
-    def moments(self, rows: Rows, passes: int, offset: float) -> tuple[Tensor, Tensor]:
+    def moments(
+        self, rows: Rows, passes: int, offset: float
+    ) -> tuple[Float[Tensor, "R B"], Float[Tensor, "R B"]]:
         """Mean and variance ``[R, B]`` of the probabilities σ(logit + offset) over members and passes.
 
         The first tower's, in float64. Noise that is on differs from pass to pass. A network may compute all

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,9 @@ from unskew.backbones.layers import (
 )
 from unskew.backbones.neumf import NeuMF
 from unskew.estimator import require
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
 
 SPREAD = 0.5
 """Standard deviation of r and s around 1 with ``init="normal"`` (METHODS §3.3)."""
@@ -83,7 +86,7 @@ class MemberLinear(nn.Module):
         self.input_side = _vectors(members, fan_in, initialise, generators)
         self.output_side = _vectors(members, fan_out, initialise, generators)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "R B F"]) -> Float[Tensor, "R B G"]:
         """``[R, B, in]`` → ``[R, B, out]``; the k-th part of the batch by member k."""
         product = torch.bmm(by_member(x, self.input_side), self.weight)
         return by_member(product, self.output_side, self.bias)
@@ -103,12 +106,16 @@ class MemberEmbedding(nn.Module):
         self.shared = shared
         self.output_side = _vectors(members, shared.weight.shape[2], initialise, generators)
 
-    def forward(self, index: Tensor) -> Tensor:
+    def forward(self, index: Int[Tensor, "_ B"]) -> Float[Tensor, "R B F"]:
         """``[R, B]`` → ``[R, B, dim]``; the k-th part of the batch by member k."""
         return by_member(self.shared(index), self.output_side)
 
 
-def by_member(x: Tensor, scale: Tensor, shift: Tensor | None = None) -> Tensor:
+def by_member(
+    x: Float[Tensor, "R B F"],
+    scale: Float[Tensor, "R members F"],
+    shift: Float[Tensor, "R members F"] | None = None,
+) -> Float[Tensor, "R B F"]:
     """x ∘ s_k (+ b_k) on the k-th part of a batch ``[R, B, F]``; s and b are ``[R, members, F]``."""
     replicas, batch, width = x.shape
     members = scale.shape[1]
@@ -121,7 +128,7 @@ def by_member(x: Tensor, scale: Tensor, shift: Tensor | None = None) -> Tensor:
     return result.view(x.shape)
 
 
-def member_of(batch: int, members: int, device: torch.device) -> Tensor:
+def member_of(batch: int, members: int, device: torch.device) -> Int[Tensor, " B"]:
     """Which member each row of a batch goes to: parts of equal size, as far as they divide."""
     return torch.div(torch.arange(batch, device=device) * members, batch, rounding_mode="floor")
 

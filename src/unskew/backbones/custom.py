@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,9 @@ from unskew.backbones.base import Backbone, Blueprint, Embedded, Network
 from unskew.backbones.noise import Noise
 from unskew.estimator import require
 from unskew.log import Rows
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @dataclass(kw_only=True)
@@ -95,7 +98,7 @@ class _CustomNetwork(Network):
         rows = rows.expand(self.replicas)
         return rows.user, rows.item
 
-    def read(self, embedded: Embedded, tower: str) -> Tensor:
+    def read(self, embedded: Embedded, tower: str) -> Float[Tensor, "R B"]:
         return self._at_once(*embedded) if embedded[0].is_cuda else self._one_by_one(*embedded)
 
     def _at_once(self, user: Tensor, item: Tensor) -> Tensor:

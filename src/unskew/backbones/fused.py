@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from unskew.backbones.noise import Noise
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
 
 LAYERS = 3
 SMALLEST_WIDTH = 16
@@ -43,8 +46,12 @@ def fits(dim: int, layers: tuple[int, ...]) -> bool:
 
 
 def neumf_logits(
-    user: Tensor, item: Tensor, parameters: tuple[Tensor, ...], noise: Noise, rate: float
-) -> Tensor:
+    user: Int[Tensor, "R B"],
+    item: Int[Tensor, "R B"],
+    parameters: tuple[Tensor, ...],
+    noise: Noise,
+    rate: float,
+) -> Float[Tensor, "R B"]:
     """Logits ``[R, B]``; ``parameters`` are the tables, then weight and bias of each layer and the head.
 
     ``rate`` is the dropout in front of each layer, 0 in ``eval`` mode.
@@ -73,14 +80,14 @@ def neumf_logits(
 
 
 def neumf_moments(
-    user: Tensor,
-    item: Tensor,
+    user: Int[Tensor, "R B"],
+    item: Int[Tensor, "R B"],
     parameters: tuple[Tensor, ...],
     noise: Noise,
     rate: float,
     passes: int,
     offset: float,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Float[Tensor, "R B"], Float[Tensor, "R B"]]:
     """Mean and variance ``[R, B]`` of probabilities over passes with dropout on. On a GPU only.
 
     A pair is looked up once and runs through the layers ``passes`` times inside one kernel; the masks are

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor, nn
 
 from unskew.backbones.base import Backbone, Blueprint, Embedded, Network
 from unskew.backbones.layers import replicated, zeros
 from unskew.log import Rows
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @dataclass(kw_only=True)
@@ -38,6 +41,6 @@ class _InterceptNetwork(Network):
         rows = rows.expand(self.replicas)
         return rows.user, rows.item
 
-    def read(self, embedded: Embedded, tower: str) -> Tensor:
+    def read(self, embedded: Embedded, tower: str) -> Float[Tensor, "R B"]:
         offset: Tensor = self.offset[tower]
         return offset.expand(embedded[0].shape)

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from unskew.backbones.noise import Noise
 from unskew.log import Field
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
 
 Initialiser = Callable[[Tensor, torch.Generator], None]
 
@@ -81,7 +85,7 @@ class ReplicaEmbedding(nn.Module):
         super().__init__()
         self.weight = replicated((field.size, dim), initialise, generators)
 
-    def forward(self, index: Tensor) -> Tensor:
+    def forward(self, index: Int[Tensor, "_ B"]) -> Float[Tensor, "R B F"]:
         """``[R, B]`` codes, or ``[1, B]`` for all replicas → ``[R, B, dim]``."""
         replicas, size, dim = self.weight.shape
         offset = torch.arange(0, replicas * size, size, device=index.device).unsqueeze(1)
@@ -105,7 +109,7 @@ class ReplicaLinear(nn.Module):
         self.weight = replicated((fan_in, fan_out), weight, generators)
         self.bias = replicated((1, fan_out), bias, generators)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "R B F"]) -> Float[Tensor, "R B G"]:
         """``[R, B, in]`` → ``[R, B, out]``."""
         if self.weight.shape[0] == 1:
             return nn.functional.linear(x[0], self.weight[0].t(), self.bias[0, 0]).unsqueeze(0)
@@ -120,7 +124,7 @@ class ReplicaDropout(nn.Module):
         self.rate = rate
         self.noise = noise
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "R B F"]) -> Float[Tensor, "R B F"]:
         """``[R, B, F]`` → the same shape; the identity in ``eval`` mode or at rate 0."""
         if not self.training or self.rate == 0.0:
             return x

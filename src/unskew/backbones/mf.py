@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,9 @@ from unskew.backbones.layers import Initialiser, ReplicaEmbedding, normal, ones,
 from unskew.estimator import require
 from unskew.log import Rows
 from unskew.registry import register
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @register(order=20)
@@ -64,7 +67,7 @@ class _MFNetwork(Network):
     def embed(self, rows: Rows) -> Embedded:
         return self.user(rows.user), self.item(rows.item)
 
-    def read(self, embedded: Embedded, tower: str) -> Tensor:
+    def read(self, embedded: Embedded, tower: str) -> Float[Tensor, "R B"]:
         (x, user_biases), (y, item_biases) = (torch.split(rows, self.widths, dim=-1) for rows in embedded)
         product = x * y
         if self.scale is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,9 @@ from unskew.backbones.noise import Noise
 from unskew.estimator import require
 from unskew.log import Rows
 from unskew.registry import register
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @register(order=10)
@@ -87,13 +90,15 @@ class _NeuMFNetwork(Network):
         weight = self.user.weight
         return weight.dtype == torch.float32 and (self.fits_gpu or not weight.is_cuda)
 
-    def forward(self, rows: Rows, tower: str | None = None) -> Tensor:
+    def forward(self, rows: Rows, tower: str | None = None) -> Float[Tensor, "R B"]:
         if not self._in_one_go():
             return super().forward(rows, tower)
         rows = rows.expand(self.replicas)
         return fused.neumf_logits(rows.user, rows.item, *self._fused_arguments(tower or self.towers[0]))
 
-    def moments(self, rows: Rows, passes: int, offset: float) -> tuple[Tensor, Tensor]:
+    def moments(
+        self, rows: Rows, passes: int, offset: float
+    ) -> tuple[Float[Tensor, "R B"], Float[Tensor, "R B"]]:
         if passes and rows.user.is_cuda and self._in_one_go():
             rows, arguments = rows.expand(self.replicas), self._fused_arguments(self.towers[0])
             return fused.neumf_moments(rows.user, rows.item, *arguments, passes, offset)
@@ -109,7 +114,7 @@ class _NeuMFNetwork(Network):
     def embed(self, rows: Rows) -> Embedded:
         return self.embedding_dropout(self.user(rows.user)), self.embedding_dropout(self.item(rows.item))
 
-    def read(self, embedded: Embedded, tower: str) -> Tensor:
+    def read(self, embedded: Embedded, tower: str) -> Float[Tensor, "R B"]:
         logit: Tensor = self.tower[tower](*embedded)
         return logit
 

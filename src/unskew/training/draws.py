@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from unskew.log import Rows
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
 
 
 class Draw(NamedTuple):
@@ -81,7 +84,7 @@ def batches(size: int, batch_size: int) -> tuple[int, int]:
     return steps, -(-size // steps)
 
 
-def in_batches(numbers: Tensor, steps: int, batch: int) -> Tensor:
+def in_batches(numbers: Int[Tensor, "R n"], steps: int, batch: int) -> Int[Tensor, "R steps batch"]:
     """``[R, n]`` as ``[R, steps, batch]``; the first come once more to fill the last batch."""
     missing = steps * batch - numbers.shape[1]
     filled = torch.cat((numbers, numbers[:, :missing]), dim=1)

@@ -6,11 +6,16 @@ nothing has to be stored: not the order of an epoch, not the folds of D.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from unskew.backbones.fused import HAS_TRITON
 from unskew.backbones.threads import for_each
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
 
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
@@ -36,7 +41,7 @@ def scaled_int(hashed: Tensor, size: int) -> Tensor:
     return (((hashed >> 32) & 0xFFFFFFFF) * size) >> 32
 
 
-def keys(seeds: Tensor, salt: int) -> Tensor:
+def keys(seeds: Int[Tensor, " R"], salt: int) -> Int[Tensor, " R"]:
     """One key per replica seed ``[R]`` for one use (an epoch, a fold table, …)."""
     return mix(seeds + _GOLDEN * torch.tensor(salt + 1, device=seeds.device))
 
@@ -62,7 +67,7 @@ def permute(position: Tensor, key: Tensor, bits: int) -> Tensor:
     return (left << low) | right
 
 
-def permuted_range(start: int, stop: int, key: Tensor, bits: int) -> Tensor:
+def permuted_range(start: int, stop: int, key: Int[Tensor, " R"], bits: int) -> Int[Tensor, "R n"]:
     """``[R, stop − start]``: :func:`permute` of the numbers from ``start`` on, under each key ``[R]``."""
     if key.is_cuda:
         if HAS_TRITON:
@@ -79,7 +84,7 @@ def permuted_range(start: int, stop: int, key: Tensor, bits: int) -> Tensor:
     return out
 
 
-def shuffled(key: Tensor, size: int) -> Tensor:
+def shuffled(key: Int[Tensor, " R"], size: int) -> Int[Tensor, "R size"]:
     """A permutation of [0, size) for each key: ``[R, size]`` (stored; for O, not for D)."""
     counter = torch.arange(size, device=key.device)
     return torch.argsort(mix(counter * _GOLDEN + key.unsqueeze(1)), dim=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,6 +15,9 @@ from unskew.training.loop import evaluating
 from unskew.training.population import Population, Slots
 from unskew.training.samplers import BLOCK
 
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Float64, Int
+
 BUDGET = 1 << 17
 """Logits computed at once on a CPU: at NeuMF's widths some 200 MB of activations."""
 
@@ -21,7 +25,9 @@ GPU_BUDGET = 1 << 21
 """Logits computed at once on a GPU, where the fused kernel keeps no activations."""
 
 
-def logits(network: Network, rows: Rows, *, tower: str | None = None, budget: int | None = None) -> Tensor:
+def logits(
+    network: Network, rows: Rows, *, tower: str | None = None, budget: int | None = None
+) -> Float[Tensor, "R B"]:
     """Logits ``[R, n]`` of rows ``[R, n]`` (or ``[1, n]``, for all replicas), in ``eval`` mode."""
     tower = tower or network.towers[0]
     replicas = network.replicas
@@ -34,8 +40,8 @@ def logits(network: Network, rows: Rows, *, tower: str | None = None, budget: in
 
 
 def held_out_cells(
-    population: Population, slots: Slots, admitted: Tensor, most: int
-) -> tuple[Tensor, Tensor]:
+    population: Population, slots: Slots, admitted: Bool[Tensor, "R S"], most: int
+) -> tuple[Int[Tensor, "R n"], Float[Tensor, "R n"]]:
     """The cells of D that each replica holds out, and their weights: ``[R, n]`` each.
 
     All clicked cells are kept. Where there are more than about ``most`` cells per replica, the unclicked
@@ -81,7 +87,7 @@ def probability_moments(
     layers: DropoutLayers = "all",
     stacked: int = 1,
     budget: int | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Float64[Tensor, "G B"], Float64[Tensor, "G B"]]:
     """Mean and variance ``[R / stacked, n]`` of the probabilities that members and passes give to rows.
 
     Parameters

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
-def cross_entropy(target: Tensor, logit: Tensor) -> Tensor:
+
+def cross_entropy(
+    target: Float[Tensor, "*#shape"], logit: Float[Tensor, "*#shape"]
+) -> Float[Tensor, "*shape"]:
     """CE(t, σ(a)) = softplus(a) − t·a for each element; affine in t, which may leave [0, 1]."""
     return torch.addcmul(torch.nn.functional.softplus(logit), target, logit, value=-1.0)
 
 
-def stratified(*, observed: Tensor | None = None, full: Tensor | None = None, density: float) -> Tensor:
+def stratified(
+    *,
+    observed: Float[Tensor, "R O"] | None = None,
+    full: Float[Tensor, "R D"] | None = None,
+    density: float,
+) -> Float[Tensor, " R"]:
     """L̂ = mean_{B_D} f + (|O| / |D|) · mean_{B_O} g, the exact stratified estimator of METHODS §1.3.
 
     It is unbiased for (1/|D|) Σ_D f + (1/|D|) Σ_O g whatever the two batch sizes.
@@ -39,7 +51,7 @@ def stratified(*, observed: Tensor | None = None, full: Tensor | None = None, de
     return total
 
 
-def halves(values: Tensor) -> tuple[Tensor, Tensor]:
+def halves(values: Float[Tensor, "R B"]) -> tuple[Float[Tensor, "R first"], Float[Tensor, "R second"]]:
     """The two halves of a batch ``[R, B]``, by place; a batch of one row is both.
 
     E[A·B] = (E m)² for the means A and B of independent halves, while E[m²] = (E m)² + Var m for the mean m
@@ -51,8 +63,12 @@ def halves(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def over_population(
-    *, clicked: Tensor, unclicked_observed: Tensor, unclicked_full: Tensor, density: float
-) -> Tensor:
+    *,
+    clicked: Float[Tensor, "R O"],
+    unclicked_observed: Float[Tensor, "R O"],
+    unclicked_full: Float[Tensor, "R D"],
+    density: float,
+) -> Float[Tensor, " R"]:
     """(1/|D|) Σ_D [o·a + (1 − o)·b] = mean_{B_D} b + (|O|/|D|) · mean_{B_O} (a − b).
 
     The mean over D of a quantity that is a where clicked and b where not, without looking up which cells

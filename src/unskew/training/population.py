@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +13,9 @@ from torch import Tensor
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log, Rows, Space
 from unskew.training import hashing
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
 
 FoldBy = Literal["cell", "user", "item"]
 """What a fold holds together: a pair ("cell"), or all pairs of a user or of an item."""
@@ -76,14 +79,14 @@ class Population:
         """|O|."""
         return len(self.observed)
 
-    def rows(self, cell: Tensor) -> Rows:
+    def rows(self, cell: Int[Tensor, "*n"]) -> Rows:
         """What networks read of cells."""
         if self._rows is not None:
             return self._rows.map(lambda values: values[cell])
         user = torch.div(cell, self.n_items, rounding_mode="trunc")
         return Rows(user=user, item=cell - user * self.n_items)
 
-    def click(self, cell: Tensor) -> Tensor:
+    def click(self, cell: Int[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         """1.0 where a cell was clicked, else 0.0."""
         if self._click is not None:
             return self._click[cell].float()
@@ -129,12 +132,12 @@ class Slots:
         self.population = population
         self.key = hashing.keys(torch.tensor(seeds, device=hashes.user.device), salt=0).unsqueeze(1)
 
-    def of(self, cell: Tensor) -> Tensor:
+    def of(self, cell: Int[Tensor, "_ n"]) -> Int[Tensor, "R n"]:
         """Slots ``[R, n]`` of cells ``[R, n]`` (or ``[1, n]``) of the population."""
         assert self.population is not None
         return self.of_rows(self.population.rows(cell))
 
-    def of_rows(self, rows: Rows) -> Tensor:
+    def of_rows(self, rows: Rows) -> Int[Tensor, "R B"]:
         """Slots ``[R, n]`` of rows ``[R, n]`` (or ``[1, n]``)."""
         if self.by == "user":
             hashed = self.hashes.user[rows.user]

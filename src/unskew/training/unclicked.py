@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,6 +12,9 @@ from torch import Tensor
 from unskew.training import hashing
 from unskew.training.draws import Draw, batches, endless_blocks, in_batches
 from unskew.training.population import Population, Slots
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
 
 
 @dataclass
@@ -77,12 +81,12 @@ class ClicksAndNegatives:
 
 def unclicked_cells(
     population: Population,
-    seeds: Tensor,
+    seeds: Int[Tensor, " R"],
     *,
     salt: int,
     count: int,
     admit: Callable[[Tensor], Tensor] | None = None,
-) -> Tensor:
+) -> Int[Tensor, "R count"]:
     """``[R, count]`` unclicked cells of D that ``admit`` lets in, drawn uniformly for each seed.
 
     None comes twice, unless more are asked for than there are.

@@ -1,0 +1,13 @@
+"""The shapes of all tensors are checked while these tests run."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from unskew.backbones import base, batch_ensemble, custom, fused, intercept, layers, mf, neumf
+
+# A bare machine (``pytest -m gpu``) may lack jaxtyping.
+if find_spec("jaxtyping"):
+    from contracts.shapes import check_shapes
+
+    check_shapes(base, batch_ensemble, custom, fused, intercept, layers, mf, neumf)
