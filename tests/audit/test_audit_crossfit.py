@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unskew.audit.crossfit import COMPARED, can_crossfit, compare, fit_without_each, mapped
-from unskew.audit.folds import FoldSketches, deal, fold_of_rows
+from unskew.audit.crossfit import (
+    COMPARED,
+    FoldSketches,
+    can_crossfit,
+    compare,
+    deal,
+    fit_without_each,
+    fold_of_rows,
+    mapped,
+)
 from unskew.calibration import CALIBRATORS, Platt
 from unskew.errors import DataError
 from unskew.metrics import CalibrationSketch, brier, ece, mean_outcome_over_score, nll, wce

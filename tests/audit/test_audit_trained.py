@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from unskew.audit.trained import train_weights
+from unskew.audit.weights import train_weights
 from unskew.errors import DataError
 from unskew.metrics import auc
 

@@ -7,7 +7,7 @@ import pytest
 
 import unskew as us
 from unskew.errors import DataError
-from unskew.io.masked import without_mask
+from unskew.io.numbers import without_mask
 from unskew.io.vocabulary import Vocabulary
 from unskew.metrics import CalibrationSketch, ece
 from unskew.metrics.ranking import ranking_metrics

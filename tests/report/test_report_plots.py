@@ -9,17 +9,12 @@ import pytest
 from scipy import stats
 
 from unskew.metrics import CalibrationSketch, reliability_curve, wce
-from unskew.report.plots import (
-    differences_figure,
-    histogram_figure,
-    learning_figure,
-    methods_figure,
-    overview_figure,
-    reliability_figure,
-    truth_figure,
-    weight_calibration_figure,
-)
-from unskew.report.plots.weights import weight_curve
+from unskew.report.plots.learning import learning_figure
+from unskew.report.plots.methods import differences_figure, methods_figure
+from unskew.report.plots.overview import overview_figure
+from unskew.report.plots.reliability import reliability_figure
+from unskew.report.plots.truth import truth_figure
+from unskew.report.plots.weights import histogram_figure, weight_calibration_figure, weight_curve
 from unskew.report.style import SERIES, SURFACE, svg
 
 

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from unskew.report.plots import overview_figure, overview_svg, reliability_figure
+from unskew.report.plots.overview import overview_figure, overview_svg
+from unskew.report.plots.reliability import reliability_figure
 from unskew.report.style import COLOURS, SERIES, SURFACE, Colour, svg
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.

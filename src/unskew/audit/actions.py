@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from unskew.audit.verdict import counted, percent, round_up, short
 from unskew.errors import DataError
 from unskew.estimator import require
-from unskew.io.stream import Batch, located, number_columns, stream
+from unskew.io.stream import FileBatch, located, number_columns, stream, tracked
 from unskew.io.tables import Paths, expand_paths
 from unskew.metrics._limits import SMALLEST
-from unskew.metrics.judgement import SIGNIFICANCE, TOLERANCE, MeanJudgement, judge_mean
+from unskew.metrics.judgement import SIGNIFICANCE, TOLERANCE, MeanJudgement, judge_mean, require_limits
 from unskew.progress import SILENT, Progress
 
 NORMAL_95 = 1.96
@@ -99,14 +99,7 @@ def audit_actions(
         f"actions must be a whole number of at least 1, not {actions!r}",
         "give how many actions there were to choose from",
     )
-    require(
-        0 < tolerance < math.inf, f"tolerance must be above 0 and finite, not {tolerance!r}", "give 0.05, say"
-    )
-    require(
-        0 < significance < 1,
-        f"significance must be between 0 and 1, not {significance!r}",
-        "give 0.01, say",
-    )
+    require_limits(tolerance, significance)
     files = expand_paths(paths)
     rows, mean, square, smallest = _moments(files, score, progress)
     if not rows:
@@ -168,9 +161,8 @@ def judged_actions(
 
 def _moments(files: Sequence[Path], score: str, progress: Progress) -> tuple[int, float, float, float]:
     """Rows, mean and sum of squares of 1/p, and the smallest p."""
-    tracker = progress.task("reading", 100)
-    rows, total, square, smallest, told = 0, 0.0, 0.0, math.inf, 0
-    for batch in stream(files, columns=[score], numbers=[score]):
+    rows, total, square, smallest = 0, 0.0, 0.0, math.inf
+    for batch in tracked(stream(files, columns=[score], numbers=[score]), progress, "reading"):
         (column,) = number_columns(batch, [score])
         p = column.astype(np.float64)
         if len(p):
@@ -180,13 +172,10 @@ def _moments(files: Sequence[Path], score: str, progress: Progress) -> tuple[int
             total += float(inverse.sum())
             square += float(inverse @ inverse)
             smallest = min(smallest, float(p.min()))
-        tracker.advance(int(100 * batch.done) - told)
-        told = int(100 * batch.done)
-    tracker.finish()
     return rows, total / max(rows, 1), square, smallest
 
 
-def _require_probabilities(p: Any, score: str, batch: Batch) -> None:
+def _require_probabilities(p: Any, score: str, batch: FileBatch) -> None:
     wrong = ~((p > 0) & (p <= 1))
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])

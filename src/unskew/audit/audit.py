@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from unskew.audit.crossfit import COMPARED, CalibratorScore, can_crossfit, compare
+from unskew.audit.crossfit import COMPARED, CalibratorScore, FoldSketches, can_crossfit, compare
 from unskew.audit.figures import errors, regions, weight_figures
-from unskew.audit.folds import FoldSketches
 from unskew.audit.result import AuditResult
 from unskew.audit.segments import SegmentTable, corrected, worst_first
 from unskew.audit.verdict import Remedy, headline, verdict
 from unskew.errors import DataError
 from unskew.estimator import require
-from unskew.io.stream import Roles, stream
+from unskew.io.stream import Roles, stream, tracked
 from unskew.io.tables import Paths, expand_paths
 from unskew.metrics import (
     CalibrationSketch,
@@ -35,6 +33,7 @@ from unskew.metrics.judgement import (
     is_off_by_chance,
     judge_weights,
     may_be_honest,
+    require_limits,
 )
 from unskew.metrics.sketch import load_pass
 from unskew.progress import SILENT, Progress
@@ -78,7 +77,7 @@ def audit(
     p is that of a χ² test that the weights 1/p̂ are within the tolerance, the power its chance of finding
     weights that are off by a factor 1.2 (:func:`unskew.metrics.judgement.judge_weights`, which has the whole
     rule): few rows are neither blamed for their noise nor praised for it. Rows are dealt to folds as they
-    pass (:mod:`unskew.audit.folds`), so that each calibrator is judged on rows that it was not fitted on,
+    pass (:mod:`unskew.audit.crossfit`), so that each calibrator is judged on rows that it was not fitted on,
     without a second pass.
 
     Use it on rows that did not train the scores: in-sample scores look better than they are.
@@ -111,14 +110,7 @@ def audit(
     (1000, False, 0.25)
     """
     roles = Roles(score, outcome, weight, tuple(dict.fromkeys(segments)))
-    require(
-        0 < tolerance < math.inf, f"tolerance must be above 0 and finite, not {tolerance!r}", "give 0.05, say"
-    )
-    require(
-        0 < significance < 1,
-        f"significance must be between 0 and 1, not {significance!r}",
-        "give a number between 0 and 1, such as 0.01",
-    )
+    require_limits(tolerance, significance)
     require(
         p_min == "auto" or 0 <= p_min < 1,
         f"p_min must be 'auto' or in [0, 1), not {p_min!r}",
@@ -149,18 +141,14 @@ def read(
     """The one pass: sketches of the folds and tables of the segments."""
     sketches = FoldSketches(folds, seed=seed)
     tables = [SegmentTable(column) for column in roles.segments]
-    tracker = progress.task("reading", 100)
-    told = 0
     batches = stream(files, columns=roles.names, numbers=roles.numbers, text=roles.segments)
+    batches = tracked(batches, progress, "reading")
     load_pass()
     for batch in batches:
         columns = sketches.add(batch, roles)
         weight = columns[2] if roles.weight else None
         for table in tables:
             table.add(batch.record.column(table.column), columns[0], columns[1], weight)
-        tracker.advance(int(100 * batch.done) - told)
-        told = int(100 * batch.done)
-    tracker.finish()
     if not any(sketch.total for sketch in sketches.sketches):
         what = "rows" if roles.weight is None else "rows with a weight above 0"
         raise DataError(f"there are no {what}", where=_named(files), remedy="give files with rows")

@@ -211,7 +211,7 @@ def _figures(column: str, value: str, sums: Array, outcome_weight: Array) -> Seg
     rows, weight, positive, score, inverse = sums[:5]
     total = float(weight.sum()) or np.nan
     mean = np.divide(score, weight, out=np.zeros_like(score), where=weight > 0)
-    # What a row adds to the noise depends on its outcome's weights (`Cells.row_weight`).
+    # What a row adds to the noise depends on its outcome's weights (`ScoreCells.row_weight`).
     spread, inverse_spread = sums[5:7] * ((1 - mean) * outcome_weight[0] + mean * outcome_weight[1])
     infinite = bool(positive[0] > 0)
     w, o, e, inv, var, inv_var = _merged(np.stack([weight, positive, score, inverse, spread, inverse_spread]))

@@ -317,8 +317,8 @@ def _where_off(regions: Sequence[Region], wce: Figure, tolerance: float, infinit
         return [
             f"{_capital(direction(region.ratio))} {place(region)}; {which} are {weights_off(region.ratio)}."
         ]
-    told = [f"{direction(r.ratio)} {place(r)} (weights {weights_off(r.ratio)})" for r in main]
-    return [f"{_capital('; '.join(told))}."]
+    parts = [f"{direction(r.ratio)} {place(r)} (weights {weights_off(r.ratio)})" for r in main]
+    return [f"{_capital('; '.join(parts))}."]
 
 
 def _remedy(remedy: Remedy | None, wce: Figure, clicks: int) -> str:

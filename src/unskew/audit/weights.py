@@ -1,8 +1,8 @@
 """Calibrated, clipped, cross-fitted propensities and weights, written beside the rows they belong to.
 
 Two passes over the files: the first fills the sketches of the folds, the second maps every row with a
-calibrator that was fitted without its fold, and writes it. Propensities that are yet to be trained are in
-``trained``.
+calibrator that was fitted without its fold, and writes it. Without scores, a propensity is trained on users,
+items and clicks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -18,28 +18,33 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from unskew.audit.audit import DEFAULT_P_MIN, FOLDS, read
-from unskew.audit.crossfit import fit_without_each, mapped
+from unskew.audit.crossfit import fit_without_each, fold_of_rows, mapped, merged
 from unskew.audit.figures import WeightFigures, weight_figures
-from unskew.audit.folds import fold_of_rows, merged
 from unskew.calibration import Calibrator, make_calibrator
 from unskew.calibration.venn_abers import RAISED, is_raised
 from unskew.errors import DataError, ParameterError
 from unskew.estimator import require
 from unskew.io.files import NewFile, check_new_file, whole_file
 from unskew.io.stream import (
-    Batch,
+    ArrowSchema,
+    FileBatch,
     Roles,
-    Schema,
+    holds_numbers,
     is_parquet,
     number_columns,
     schema_of,
     stream,
+    tracked,
 )
-from unskew.io.tables import Paths, expand_paths, require_columns
+from unskew.io.tables import Paths, expand_paths, read_table, require_columns
 from unskew.metrics import CalibrationSketch, mean_outcome_over_score, wce
 from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.judgement import judge_clip
 from unskew.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from unskew.log import Log
+    from unskew.propensity import Propensity
 
 ADDED = (
     pa.field("propensity_calibrated", pa.float64()),
@@ -49,7 +54,7 @@ ADDED = (
 )
 """The columns that are added, in this order."""
 
-Assign = Callable[[Batch], tuple[NDArray[np.float64], NDArray[np.int8]]]
+Assign = Callable[[FileBatch], tuple[NDArray[np.float64], NDArray[np.int8]]]
 """Calibrated propensities and folds of the rows of a batch."""
 
 
@@ -166,7 +171,7 @@ def write_weights(
     calibrator
         A name of the registry, or a calibrator.
     folds, seed
-        How rows are dealt: by their number in the files (:mod:`unskew.audit.folds`), since scores have no
+        How rows are dealt: by their number in the files (:mod:`unskew.audit.crossfit`), since scores have no
         ids. Rows in another order are in other folds.
     p_min
         Propensities below are raised to it before they become weights; ``"auto"`` is the clip with the least
@@ -185,7 +190,7 @@ def write_weights(
     sketches, _ = read(files, roles, folds=folds, seed=seed, progress=progress)
     fitted = fit_without_each(chosen, sketches)
 
-    def assign(batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
+    def assign(batch: FileBatch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
         (scores,) = number_columns(batch, [score])
         fold = fold_of_rows(batch.start, len(scores), folds, seed)
         propensity = np.empty(len(scores))
@@ -200,12 +205,94 @@ def write_weights(
         if sketch.rows
     ]
     calibrated = merged(parts)
-    clip = clip_of(calibrated, p_min)
+    clip = _clip_of(calibrated, p_min)
     rows = write_with(files, target, schema, assign, p_min=clip, numbers=roles.numbers, progress=progress)
     return WeightsResult(rows, folds, tuple(fitted), sketches.all(), calibrated, clip)
 
 
-def clip_of(calibrated: CalibrationSketch, p_min: Clip) -> float:
+def train_weights(
+    paths: Paths,
+    out: str | Path,
+    *,
+    user: str,
+    item: str,
+    outcome: str | None = None,
+    calibrator: str | Calibrator = "platt",
+    folds: int = FOLDS,
+    p_min: Clip = DEFAULT_P_MIN,
+    seed: int = 0,
+    device: str = "auto",
+    overwrite: bool = False,
+    progress: Progress = SILENT,
+) -> WeightsResult:
+    """Train a cross-fitted propensity on the rows, and write it beside them as :func:`write_weights` does.
+
+    .. math:: \\tilde p_{ui} = q^{(-k)}(g^{(-k)}(u, i)), \\qquad k = \\text{fold of the pair } (u, i)
+
+    Network and calibrator of each row never saw its pair. The fold is a hash of the pair's ids and the seed:
+    all rows of a pair share it, and another order of the rows changes nothing. Where ``outcome`` holds zeros
+    the rows are the population (the space ``"impressions"``); where it is left out, or 1 on every row, it is
+    all pairs of a user and an item (``"matrix"``), and a pair that is listed twice is one cell.
+
+    Parameters
+    ----------
+    user, item, outcome
+        Columns: ids, and whether the row was clicked.
+    device
+        ``"auto"``, ``"cpu"`` or ``"cuda"``.
+    """
+    target, files, schema = prepared(paths, out, p_min=p_min, overwrite=overwrite, outcome=outcome)
+    named = [user, item] if outcome is None else [user, item, outcome]
+    require_columns(named, schema.names, files[0])
+    if len(set(named)) < len(named):
+        raise ParameterError("user, item and outcome must be different columns", remedy="name three columns")
+    from unskew.propensity import Propensity
+
+    log = _log(files, user=user, item=item, outcome=outcome)
+    chosen = make_calibrator(calibrator)
+    propensity = Propensity(calibrator=None if chosen.name == "none" else chosen, crossfit=folds)
+    propensity.fit(log, seeds=[seed], device=device, progress=progress)
+    p, fold = _out_of_fold(propensity, files, user, item)
+
+    def assign(batch: FileBatch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
+        rows = slice(batch.start, batch.start + batch.record.num_rows)
+        return p[rows], fold[rows]
+
+    # A CSV file gives the outcome as numbers, and Parquet as it is: clicks may be the texts 0 and 1 there.
+    numbers = [outcome] if outcome is not None and holds_numbers(schema.field(outcome).type) else []
+    (raw,), (calibrated,) = (propensity.held_out_sketches(calibrated=which) for which in (False, True))
+    clip = _clip_of(calibrated, p_min)
+    rows = write_with(files, target, schema, assign, p_min=clip, numbers=numbers, progress=progress)
+    fitted = tuple(c if c is not None else chosen.clone().fit(raw) for c in propensity.calibrators_)
+    return WeightsResult(rows, folds, fitted, raw, calibrated, clip)
+
+
+def _log(files: list[Path], *, user: str, item: str, outcome: str | None) -> Log:
+    from unskew.datasets import read_log
+    from unskew.io.columns import column_of, frame_of, number_column
+
+    columns: dict[str, Any] = {"user": user, "item": item, "click": outcome}
+    space: Literal["matrix", "impressions"] = "matrix"
+    if outcome is not None:
+        given = column_of(frame_of(read_table(files, [outcome], numbers=[outcome])), outcome)
+        # As numbers: the text "0" is no 0 to NumPy, and the rows would not be the population.
+        space = "impressions" if bool(np.any(number_column(given, outcome) == 0)) else "matrix"
+    return read_log(files, **columns, space=space, duplicates="max" if space == "matrix" else "error")
+
+
+def _out_of_fold(
+    propensity: Propensity, files: list[Path], user: str, item: str
+) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
+    """Propensity and fold of every row of the files, in order."""
+    from unskew.io.columns import column_of, frame_of
+
+    frame = frame_of(read_table(files, [user, item]))
+    users, items = column_of(frame, user), column_of(frame, item)
+    p = propensity.predict_pairs_each(users, items)
+    return p[0], propensity.fold_of_pairs_each(users, items)[0].astype(np.int8)
+
+
+def _clip_of(calibrated: CalibrationSketch, p_min: Clip) -> float:
     """The clip as a number; ``"auto"`` is that of the least error for calibrated propensities of clicks."""
     if p_min != "auto":
         return float(p_min)
@@ -221,7 +308,7 @@ def clip_of(calibrated: CalibrationSketch, p_min: Clip) -> float:
 def write_with(
     files: Sequence[Path],
     target: NewFile,
-    schema: Schema,
+    schema: ArrowSchema,
     assign: Assign,
     *,
     p_min: float,
@@ -229,14 +316,13 @@ def write_with(
     progress: Progress,
 ) -> int:
     """Write the rows of the files with the added columns; gives their number."""
-    tracker = progress.task("writing", 100)
-    told = rows = 0
+    rows = 0
     try:
         with (
             whole_file(target) as beside,
             pa.parquet.ParquetWriter(beside, _extended(schema)) as writer,
         ):
-            for batch in stream(files, columns=None, numbers=numbers):
+            for batch in tracked(stream(files, columns=None, numbers=numbers), progress, "writing"):
                 propensity, fold = assign(batch)
                 added = (propensity, 1 / np.maximum(propensity, p_min), fold, propensity < p_min)
                 kept = [
@@ -248,15 +334,12 @@ def write_with(
                 ]
                 writer.write_batch(pa.record_batch(columns, schema=_extended(schema)))
                 rows += batch.record.num_rows
-                tracker.advance(int(100 * batch.done) - told)
-                told = int(100 * batch.done)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise DataError(
             f"cannot be written as Parquet: {error}",
             where=str(files[0]),
             remedy="leave out the column, or write it with another type",
         ) from error
-    tracker.finish()
     return rows
 
 
@@ -268,7 +351,7 @@ def prepared(
     overwrite: bool,
     numbers: Sequence[str] = (),
     outcome: str | None = None,
-) -> tuple[NewFile, list[Path], Schema]:
+) -> tuple[NewFile, list[Path], ArrowSchema]:
     """The target and the files with their common columns, all checked before the long work."""
     require_clip(p_min)
     target = Path(out)
@@ -279,7 +362,7 @@ def prepared(
     return new, files, common_schema(files, numbers=numbers, outcome=outcome)
 
 
-def common_schema(files: Sequence[Path], *, numbers: Sequence[str], outcome: str | None) -> Schema:
+def common_schema(files: Sequence[Path], *, numbers: Sequence[str], outcome: str | None) -> ArrowSchema:
     """The columns of all files, which must agree, and have none of the added ones.
 
     CSV files have no types: ``numbers`` are float64, the outcome what the rows look like (where guesses
@@ -322,7 +405,7 @@ def _wider(one: Any, other: Any) -> Any:
     return pa.float64() if numeric else pa.string()
 
 
-def _extended(schema: Schema) -> Schema:
+def _extended(schema: ArrowSchema) -> ArrowSchema:
     for field in ADDED:
         schema = schema.append(field)
     return schema

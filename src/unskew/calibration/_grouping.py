@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
-from unskew.io.masked import array_of
+from unskew.io.numbers import array_of
 
 Vector = NDArray[np.float64]
 

@@ -137,11 +137,11 @@ class Calibrator(Estimator, ABC):
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Self:
-        """The fitted calibrator that :meth:`to_dict` told of."""
+        """The fitted calibrator that :meth:`to_dict` describes."""
         if not isinstance(saved, Mapping) or saved.get("calibrator") != cls.name:
-            told = saved.get("calibrator") if isinstance(saved, Mapping) else type(saved).__name__
+            kind = saved.get("calibrator") if isinstance(saved, Mapping) else type(saved).__name__
             raise RunFolderError(
-                f"this is not a saved {cls.name} calibrator but {told!r}",
+                f"this is not a saved {cls.name} calibrator but {kind!r}",
                 remedy="load it with unskew.calibration.load_calibrator, or fit and save it again",
             )
         if saved.get("version") != FORMAT_VERSION:
@@ -155,9 +155,9 @@ class Calibrator(Estimator, ABC):
             calibrator._learned_from_dict(saved["learned"])
             calibrator._check_learned()
         except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
-            told = error.problem if isinstance(error, UnskewError) else error
+            problem = error.problem if isinstance(error, UnskewError) else error
             raise RunFolderError(
-                f"the saved {cls.name} calibrator is damaged: {told}", remedy="fit and save it again"
+                f"the saved {cls.name} calibrator is damaged: {problem}", remedy="fit and save it again"
             ) from error
         return calibrator
 
@@ -221,8 +221,8 @@ class Calibrator(Estimator, ABC):
         if not (self.rows_ >= 0 and 0 <= self.base_rate_ <= 1):
             raise ValueError(f"rows_ is {self.rows_!r} and base_rate_ {self.base_rate_!r}")
         with np.errstate(over="raise", invalid="raise"):
-            told = self.predict(PROBES)
-        if not (np.isfinite(told).all() and (not self.monotone or (np.diff(told) >= -ROUNDING).all())):
+            probed = self.predict(PROBES)
+        if not (np.isfinite(probed).all() and (not self.monotone or (np.diff(probed) >= -ROUNDING).all())):
             raise ValueError("what it learned gives no probabilities")
 
 
@@ -238,7 +238,7 @@ def require_both_classes(points: Grouped) -> None:
 
 
 def _are_numbers(value: Any, depth: int = 2) -> bool:
-    """Whether what JSON told is a finite number, a list of these or a list of such lists."""
+    """Whether a value of JSON is a finite number, a list of these or a list of such lists."""
     if isinstance(value, list):
         return depth > 0 and all(_are_numbers(each, depth - 1) for each in value)
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -79,7 +79,7 @@ def weights(
                 progress=progress,
             )
         else:
-            from unskew.audit.trained import train_weights
+            from unskew.audit.weights import train_weights
 
             result = train_weights(
                 files,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
-from unskew.io.masked import array_of, without_mask
+from unskew.io.numbers import array_of, without_mask
 from unskew.plain_text import listed
 
 

@@ -76,10 +76,10 @@ class FolderKind:
             # A pipe would wait for somebody to write into it.
             return False
         try:
-            told = self.read((folder / self.marker).read_text(encoding="utf-8"))
+            content = self.read((folder / self.marker).read_text(encoding="utf-8"))
         except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError):
             return False
-        return isinstance(told, dict) and self.keys <= told.keys()
+        return isinstance(content, dict) and self.keys <= content.keys()
 
 
 def _from_toml(text: str) -> dict[str, Any]:
@@ -122,10 +122,10 @@ class Found:
     def file(cls, path: Path) -> Found:
         """What is there, where a file is to be written."""
         try:
-            told = os.stat(path)
+            info = os.stat(path)
         except FileNotFoundError:
             return cls(None)
-        return cls((told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns))
+        return cls((info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns))
 
     @classmethod
     def folder(cls, path: Path, kind: FolderKind) -> Found:
@@ -136,10 +136,10 @@ class Found:
         try:
             if not any(path.iterdir()):
                 return cls(None)
-            told = os.stat(path)
+            info = os.stat(path)
         except FileNotFoundError:
             return cls(None)
-        return cls((told.st_dev, told.st_ino, *(cls.file(path / kind.marker).identity or ())))
+        return cls((info.st_dev, info.st_ino, *(cls.file(path / kind.marker).identity or ())))
 
 
 def real(path: Path) -> Path:
@@ -217,7 +217,7 @@ def whole_folder(
     target = real(folder)
     made = [each for each in (target.parent, *target.parent.parents) if not each.exists()]
     try:
-        with _told_of(folder):
+        with _errors_of(folder):
             target.parent.mkdir(parents=True, exist_ok=True)
             with _beside(target, os.mkdir) as beside:
                 yield beside
@@ -326,11 +326,11 @@ def whole_file(target: Path | NewFile) -> Iterator[Path]:
     path, found = (target.path, target.found) if isinstance(target, NewFile) else (target, None)
     check_file(path)
     if descriptor_of(path) is not None or path.is_char_device():
-        with _told_of(path), _passed_through(path) as passing:
+        with _errors_of(path), _passed_through(path) as passing:
             yield passing
         return
     place = real(path)
-    with _told_of(path):
+    with _errors_of(path):
         with _beside(place, _make_file) as beside:
             yield beside
             with locked(place.parent):
@@ -367,7 +367,7 @@ def _taken(path: Path) -> RunFolderError:
     return RunFolderError(
         "another process wrote there meanwhile, and what it wrote was left",
         where=str(path),
-        remedy="choose another place, or give the same command again with --overwrite",
+        remedy="choose another place, or re-run with --overwrite",
     )
 
 
@@ -453,7 +453,7 @@ def _remove(path: Path) -> None:
 
 
 @contextmanager
-def _told_of(path: Path) -> Iterator[None]:
+def _errors_of(path: Path) -> Iterator[None]:
     """A full disk and the like as an error of the target, which a person knows, not of what lies beside."""
     try:
         yield

@@ -48,10 +48,10 @@ def faults(folder: Path, known: Collection[str]) -> list[str]:
         return [f"{MANIFEST} cannot be read ({error.strerror})"]
     except (ValueError, RecursionError):
         return [f"{MANIFEST} is damaged (it is not what unskew wrote)"]
-    checked = {name: told for name, told in files.items() if name not in FOR_PEOPLE}
-    found = [_fault_of_size(folder / name, told) for name, told in checked.items()]
+    checked = {name: entry for name, entry in files.items() if name not in FOR_PEOPLE}
+    found = [_fault_of_size(folder / name, entry) for name, entry in checked.items()]
     if not any(found):
-        found = [_fault_of_content(folder / name, told) for name, told in checked.items()]
+        found = [_fault_of_content(folder / name, entry) for name, entry in checked.items()]
     found += [
         f"{name} was put there later"
         for name in sorted(set(known) - files.keys() - FOR_PEOPLE - {MANIFEST})
@@ -65,24 +65,24 @@ def _files(manifest: Any) -> Mapping[str, Mapping[str, Any]]:
     files = manifest.get("files") if isinstance(manifest, dict) else None
     if not isinstance(files, dict) or manifest.get(DIGEST) != _digest_of(files):
         raise ValueError("it is no manifest, or was changed")
-    for name, told in files.items():
-        if Path(name).name != name or not isinstance(told, dict) or told.keys() != {"bytes", DIGEST}:
+    for name, entry in files.items():
+        if Path(name).name != name or not isinstance(entry, dict) or entry.keys() != {"bytes", DIGEST}:
             raise ValueError(f"it tells of {name!r} in another way")
     return files
 
 
-def _fault_of_size(path: Path, told: Mapping[str, Any]) -> str:
+def _fault_of_size(path: Path, entry: Mapping[str, Any]) -> str:
     if not path.is_file():
         return f"{path.name} is missing"
     size = path.stat().st_size
-    if size < told["bytes"]:
-        return f"{path.name} is damaged (it was cut: {size:,} of {told['bytes']:,} bytes are left)"
-    return f"{path.name} is damaged (it was changed)" if size > told["bytes"] else ""
+    if size < entry["bytes"]:
+        return f"{path.name} is damaged (it was cut: {size:,} of {entry['bytes']:,} bytes are left)"
+    return f"{path.name} is damaged (it was changed)" if size > entry["bytes"] else ""
 
 
-def _fault_of_content(path: Path, told: Mapping[str, Any]) -> str:
+def _fault_of_content(path: Path, entry: Mapping[str, Any]) -> str:
     try:
-        same = _digest(path) == told[DIGEST]
+        same = _digest(path) == entry[DIGEST]
     except OSError as error:
         return f"{path.name} cannot be read ({error.strerror})"
     return "" if same else f"{path.name} is damaged (it was changed)"

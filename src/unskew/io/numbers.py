@@ -1,4 +1,4 @@
-"""A column of anybody's numbers as NumPy arrays: NumPy, Arrow (chunked), torch, pandas and polars."""
+"""A column of anybody's numbers as NumPy arrays: NumPy (masked too), Arrow, torch, pandas, polars."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
-from unskew.io.masked import array_of
 
 
 def parts_of(values: Any, name: str, first_row: int = 0) -> list[NDArray[Any]]:
@@ -59,3 +58,44 @@ def _numbers(array: NDArray[Any], name: str, first_row: int) -> NDArray[np.float
                 remedy="give numbers",
             ) from None
     return numbers
+
+
+def without_mask(values: Any) -> Any:
+    """The same values; of a masked array, with NaN (numbers) or None (others) where they are masked.
+
+    NumPy's own conversion would show the values under the mask.
+
+    Examples
+    --------
+    >>> without_mask(np.ma.array([0.2, 0.9], mask=[False, True]))
+    array([0.2, nan])
+    """
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    if not values.mask.any():
+        return values.data
+    if values.dtype.kind in "biuf":
+        given: NDArray[Any] = values.data.astype(np.float64)
+        given[values.mask] = np.nan
+    else:
+        given = values.data.astype(object)
+        given[values.mask] = None
+    return given
+
+
+def array_of(values: Any, name: str) -> NDArray[Any]:
+    """What was given as an array, missing where it is masked.
+
+    Lists of several lengths are an error, and so are complex numbers, of which NumPy would drop a part.
+    """
+    try:
+        array = np.asarray(without_mask(values))
+    except ValueError:
+        array = None
+    if array is None or array.dtype.kind == "c":
+        raise DataError(
+            f"{name} holds {'lists of several lengths' if array is None else 'complex numbers'}",
+            where=f"column '{name}'",
+            remedy="give one number for each row",
+        )
+    return array

@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 
 from unskew.errors import DataError
 from unskew.io import tables
-from unskew.io.column_types import require_numbers, require_single_values
 from unskew.io.numbers import parts_of
 from unskew.io.tables import SHOWN_BYTES, empty_as_null, name_undecodable, open_csv, reading, require_columns
+from unskew.progress import Progress
 
 RecordBatch = Any
 """A ``pyarrow.RecordBatch``; pyarrow ships no types."""
-Schema = Any
+ArrowSchema = Any
+"""A ``pyarrow.Schema``."""
 T = TypeVar("T")
 
 BATCH_ROWS = 1 << 20
@@ -74,7 +75,7 @@ class Roles:
         return list(dict.fromkeys((*self.numbers, *self.segments)))
 
 
-class Batch(NamedTuple):
+class FileBatch(NamedTuple):
     """Rows of one file.
 
     ``first_row`` is the number of the first within the file, ``start`` within all files; ``done`` is the
@@ -94,7 +95,7 @@ def stream(
     columns: Sequence[str] | None,
     numbers: Sequence[str],
     text: Sequence[str] = (),
-) -> Iterator[Batch]:
+) -> Iterator[FileBatch]:
     """Batches of all files, one after the other; the next are read while one is worked on.
 
     Parameters
@@ -110,17 +111,32 @@ def stream(
     sizes = np.array([_size(file) for file in files], dtype=np.float64)
     before = np.cumsum(sizes) - sizes
 
-    def numbered() -> Iterator[Batch]:
+    def numbered() -> Iterator[FileBatch]:
         start = 0
         for index, file in enumerate(files):
             first_row = 0
             for record, share in _batches(file, columns, numbers, text):
                 done = (before[index] + share * sizes[index]) / sizes.sum()
-                yield Batch(file, first_row, start, record, float(done))
+                yield FileBatch(file, first_row, start, record, float(done))
                 first_row += record.num_rows
                 start += record.num_rows
 
     return ahead(numbered(), 1 if columns is None or text else BATCHES_AHEAD)
+
+
+def tracked(batches: Iterator[FileBatch], progress: Progress, what: str) -> Iterator[FileBatch]:
+    """The same batches, with a bar of how much of the files is done."""
+    tracker = progress.task(what, 100)
+
+    def given() -> Iterator[FileBatch]:
+        shown = 0
+        for batch in batches:
+            yield batch
+            tracker.advance(int(100 * batch.done) - shown)
+            shown = int(100 * batch.done)
+        tracker.finish()
+
+    return given()
 
 
 def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
@@ -137,7 +153,7 @@ def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
     return given()
 
 
-def schema_of(file: Path, *, numbers: Sequence[str] = (), guessed: Collection[str] = ()) -> Schema:
+def schema_of(file: Path, *, numbers: Sequence[str] = (), guessed: Collection[str] = ()) -> ArrowSchema:
     """The columns of a file and their types, as :func:`stream` gives them.
 
     Of a CSV file, ``numbers`` are float64, or boolean where its first rows say true and false; columns in
@@ -163,7 +179,7 @@ def is_parquet(file: Path) -> bool:
         return delimiter is None
 
 
-def number_columns(batch: Batch, names: Sequence[str]) -> list[NDArray[Any]]:
+def number_columns(batch: FileBatch, names: Sequence[str]) -> list[NDArray[Any]]:
     """Columns of numbers as NumPy arrays, without a copy where the type allows; a null is an error."""
     arrays = []
     for name in names:
@@ -182,7 +198,7 @@ def number_columns(batch: Batch, names: Sequence[str]) -> list[NDArray[Any]]:
 
 
 @contextmanager
-def located(batch: Batch) -> Iterator[None]:
+def located(batch: FileBatch) -> Iterator[None]:
     """A data error inside gets the name of the batch's file."""
     try:
         yield
@@ -220,8 +236,8 @@ def _parquet_batches(
 ) -> Iterator[tuple[RecordBatch, float]]:
     schema = pa.parquet.read_schema(file)
     require_columns(wanted, schema.names, file)
-    require_numbers(schema, numbers, file)
-    require_single_values(schema, text, file)
+    _require_numbers(schema, numbers, file)
+    _require_single_values(schema, text, file)
     read = [schema.field(name) for name in wanted] if columns is not None else list(schema)
     buffer = max(min(BUFFER_BYTES, BATCH_BYTES // max(len(read), 1)), 1)
     with pa.parquet.ParquetFile(file, pre_buffer=False, buffer_size=buffer) as source:
@@ -286,7 +302,7 @@ def _csv_batches(
     schema = schema_of(file, numbers=numbers)
     wanted = list(dict.fromkeys([*(columns or ()), *numbers, *text]))
     require_columns(wanted, schema.names, file)
-    require_numbers(schema, numbers, file)
+    _require_numbers(schema, numbers, file)
     kinds = {field.name: field.type for field in schema}
     blocks = max(file.stat().st_size / tables.CSV_BLOCK_BYTES, 1.0)
     try:
@@ -341,3 +357,38 @@ def _name_text(file: Path, delimiter: str, numbers: Sequence[str]) -> None:
                     remedy="give numbers",
                 )
             first_row += record.num_rows
+
+
+def holds_numbers(kind: Any) -> bool:
+    """Whether a column of this type holds numbers, or true and false."""
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(
+        pa.types.is_integer(value)
+        or pa.types.is_floating(value)
+        or pa.types.is_boolean(value)
+        or pa.types.is_decimal(value)
+    )
+
+
+def _require_numbers(schema: ArrowSchema, numbers: Sequence[str], file: Path) -> None:
+    """An error for a column whose type is not one of numbers."""
+    for name in numbers:
+        kind = schema.field(name).type
+        if not holds_numbers(kind):
+            raise DataError(
+                f"column '{name}' holds {kind}, not numbers",
+                where=str(file),
+                remedy="write the column as numbers, or name another one",
+            )
+
+
+def _require_single_values(schema: ArrowSchema, names: Sequence[str], file: Path) -> None:
+    """An error for a column of lists or records."""
+    for name in names:
+        kind = schema.field(name).type
+        if pa.types.is_nested(kind):
+            raise DataError(
+                f"column '{name}' holds {kind}, not one value a row",
+                where=str(file),
+                remedy="name a column of text, numbers or dates",
+            )

@@ -74,8 +74,8 @@ def expand_paths(paths: Paths) -> list[Path]:
 
 def _identity(file: Path) -> tuple[int, int]:
     """What a file is, under whatever name."""
-    told = file.stat()
-    return told.st_dev, told.st_ino
+    info = file.stat()
+    return info.st_dev, info.st_ino
 
 
 def _once(files: Iterable[Path]) -> list[Path]:
@@ -194,7 +194,7 @@ def csv_source(file: Path) -> Any:
 
 
 def open_csv(file: Path, delimiter: str, columns: Sequence[str] | None, types: Any) -> Any:
-    """A reader of blocks of a CSV file; types of columns that are not told are guessed from the first.
+    """A reader of blocks of a CSV file; types of columns that are not given are guessed from the first.
 
     Text is left as it is, an empty one too: :func:`empty_as_null`.
     """
@@ -248,11 +248,11 @@ def read_file(
         present = _csv_names(file, delimiter)
         require_columns(columns, present, file)
         wanted = list(present if columns is None else columns)
-        told = types or {}
+        given = types or {}
         kinds = (
             {}
             if numbers is None
-            else {name: told.get(name, pa.string()) for name in wanted if name not in numbers}
+            else {name: given.get(name, pa.string()) for name in wanted if name not in numbers}
         )
         try:
             table = pa.csv.read_csv(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
 from unskew.io.columns import null_mask
-from unskew.io.masked import without_mask
+from unskew.io.numbers import without_mask
 from unskew.seeds import splitmix64
 
 Unseen = Literal["error", "nan"]

@@ -32,7 +32,7 @@ EXACT_BELOW = 50_000
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class ScoreCells:
     """Groups of rows of (nearly) one score, in order of score.
 
     Attributes
@@ -135,9 +135,9 @@ class Cells:
         """Variance of Σ w(o − p) of each cell, if its scores are true: Σw · ω · p(1 − p)."""
         return np.asarray(self.total * self.row_weight() * self.score * (1.0 - self.score))
 
-    def take(self, which: NDArray[np.bool_]) -> Cells:
+    def take(self, which: NDArray[np.bool_]) -> ScoreCells:
         """Some of the cells."""
-        return Cells(
+        return ScoreCells(
             self.score[which],
             self.rows[which],
             self.weight[which],
@@ -193,7 +193,7 @@ def cells_of(
     weight: Any = None,
     sketch: CalibrationSketch | None = None,
     bins: int | None = None,
-) -> Cells:
+) -> ScoreCells:
     """Cells of a sketch, or of arrays; no rows, or no weight, is an error."""
     if sketch is not None:
         if score is not None or outcome is not None or weight is not None:
@@ -238,12 +238,12 @@ def occupied_bin(index: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.cumsum(np.diff(index, prepend=index[:1]) > 0, dtype=np.int64)
 
 
-def _cells_of_sketch(sketch: CalibrationSketch) -> Cells:
+def _cells_of_sketch(sketch: CalibrationSketch) -> ScoreCells:
     ids = sketch.occupied()
     require_rows(float(len(ids)))
     sums = sketch.sums.take(ids)
     score = np.clip(both(sums.score) / both(sums.weight), 0.0, 1.0)
-    return Cells(
+    return ScoreCells(
         score=score,
         rows=sums.rows,
         weight=sums.weight,
@@ -257,7 +257,7 @@ def _cells_of_sketch(sketch: CalibrationSketch) -> Cells:
     )
 
 
-def _exact_cells(parts: list[Chunk]) -> Cells:
+def _exact_cells(parts: list[Chunk]) -> ScoreCells:
     for part in parts:
         _validate(part)
     p, o, w = (
@@ -281,7 +281,7 @@ def _exact_cells(parts: list[Chunk]) -> Cells:
         return summed_values.reshape(-1, 2)
 
     weight = summed(w)
-    return Cells(
+    return ScoreCells(
         score=unique,
         rows=np.bincount(at, minlength=2 * len(unique)).reshape(-1, 2),
         weight=weight,

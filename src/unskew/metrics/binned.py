@@ -14,7 +14,7 @@ from scipy.special import ndtr
 from unskew.errors import ParameterError
 from unskew.metrics import _reference
 from unskew.metrics import sketch as sketch_module
-from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of, require_arrays, require_rows
+from unskew.metrics._cells import ScoreCells, Spacing, bin_sums, cells_of, require_arrays, require_rows
 from unskew.metrics._grid import Rule, bin_edges, check_bins, check_rule
 from unskew.metrics._inputs import DEFAULT_NAMES, chunks, reject
 from unskew.metrics._sums import both
@@ -210,7 +210,7 @@ def debiased_ece(
     return square if squared else float(np.sqrt(max(square, 0.0)))
 
 
-def gap_variance(cells: Cells, index: NDArray[np.int64]) -> Array:
+def gap_variance(cells: ScoreCells, index: NDArray[np.int64]) -> Array:
     """Estimated variance of the weighted mean of o − p in each occupied bin.
 
     From the spread of o − p within the bin, at the cells' mean scores; p(1 − p) where a bin has one row.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
-from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of, occupied_bin, require_arrays
+from unskew.metrics._cells import ScoreCells, Spacing, bin_sums, cells_of, occupied_bin, require_arrays
 from unskew.metrics._grid import Rule
 from unskew.metrics._limits import LIKELIHOOD_FLOOR, MOST_RESAMPLES, SMALLEST
 from unskew.metrics._noise import BATCH, FEW_ROWS, drawn_noise
@@ -137,7 +137,7 @@ class _BinErrors:
 
 def _cells(
     score: Any, outcome: Any, weight: Any, sketch: CalibrationSketch | None, bins: int | None
-) -> Cells:
+) -> ScoreCells:
     if sketch is None:
         require_arrays(score, outcome)
         sketch = CalibrationSketch.of(
@@ -147,7 +147,7 @@ def _cells(
     return cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
 
 
-def _loss_of_groups(cells: Cells, metric: str) -> Array:
+def _loss_of_groups(cells: ScoreCells, metric: str) -> Array:
     """What a row adds to a metric that is a mean over rows, ``[cell, outcome]``, at the cell's mean score."""
     p = cells.score
     if metric == "nll":
@@ -161,7 +161,7 @@ def _loss_of_groups(cells: Cells, metric: str) -> Array:
     return np.stack(loss, axis=1)
 
 
-def _errors_of_bins(cells: Cells, metric: str, bins: int | None, rule: Rule) -> _BinErrors:
+def _errors_of_bins(cells: ScoreCells, metric: str, bins: int | None, rule: Rule) -> _BinErrors:
     spacing: Spacing = "width" if metric == "ece" else "mass"
     usual = {"wce": DEFAULT_WEIGHT_BINS, "relative_error": DEFAULT_RELATIVE_BINS}.get(metric, DEFAULT_BINS)
     wanted = bins if bins is not None or metric == "ece" else usual
@@ -179,7 +179,7 @@ def _errors_of_bins(cells: Cells, metric: str, bins: int | None, rule: Rule) -> 
     return _BinErrors(index, ones, total, gap / total)
 
 
-def _inverse(cells: Cells) -> Array:
+def _inverse(cells: ScoreCells) -> Array:
     """Mean of 1/p over the positives of each cell."""
     if ((cells.score == 0) & (cells.positive > 0)).any():
         raise DataError(
@@ -191,7 +191,7 @@ def _inverse(cells: Cells) -> Array:
     )
 
 
-def _multipliers(cells: Cells, resamples: int, generator: np.random.Generator) -> Iterator[Array]:
+def _multipliers(cells: ScoreCells, resamples: int, generator: np.random.Generator) -> Iterator[Array]:
     """How often each group ``[resample, cell, outcome]`` is taken: mean 1, variance Σw²/(Σw)²."""
     rows = np.divide(
         cells.weight**2, cells.square_sum, out=np.zeros_like(cells.weight), where=cells.square_sum > 0
@@ -207,14 +207,14 @@ def _multipliers(cells: Cells, resamples: int, generator: np.random.Generator) -
         yield np.maximum(drawn, 0.0)
 
 
-def _resampled_weights(cells: Cells, resamples: int, generator: np.random.Generator) -> Iterator[Array]:
+def _resampled_weights(cells: ScoreCells, resamples: int, generator: np.random.Generator) -> Iterator[Array]:
     for multiplier in _multipliers(cells, resamples, generator):
         weight = cells.weight * multiplier
         yield weight[(weight.sum(axis=1) > 0).all(axis=-1)]
 
 
 def _mean_interval(
-    metric: str, cells: Cells, resamples: int, generator: np.random.Generator, tails: tuple[float, float]
+    metric: str, cells: ScoreCells, resamples: int, generator: np.random.Generator, tails: tuple[float, float]
 ) -> tuple[float, float, float]:
     loss, total = _loss_of_groups(cells, metric), float(cells.total.sum())
     about = float((cells.weight * loss).sum())
@@ -227,7 +227,7 @@ def _mean_interval(
     return exact / total, float(low), float(high)
 
 
-def _noise(errors: _BinErrors, cells: Cells, resamples: int, generator: np.random.Generator) -> Array:
+def _noise(errors: _BinErrors, cells: ScoreCells, resamples: int, generator: np.random.Generator) -> Array:
     """Noise of the errors of bins, ``[resample, bin]``: outcomes drawn at each bin's own, smoothed rate."""
     index, p = errors.index, cells.score
     rows = cells.effective_rows
@@ -248,7 +248,7 @@ def _noise(errors: _BinErrors, cells: Cells, resamples: int, generator: np.rando
 
 def _absolute_interval(
     errors: _BinErrors,
-    cells: Cells,
+    cells: ScoreCells,
     resamples: int,
     generator: np.random.Generator,
     tails: tuple[float, float],

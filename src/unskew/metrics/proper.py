@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from unskew.errors import DataError, ParameterError
-from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of, require_arrays, require_rows
+from unskew.metrics._cells import ScoreCells, Spacing, bin_sums, cells_of, require_arrays, require_rows
 from unskew.metrics._grid import Rule
 from unskew.metrics._inputs import DEFAULT_NAMES, chunks, reject
 from unskew.metrics.sketch import CalibrationSketch
@@ -240,9 +240,9 @@ def _require_both_classes(positives: float, negatives: float) -> None:
         )
 
 
-def _totals_of(score: Any, outcome: Any, weight: Any, sketch: CalibrationSketch | None) -> Cells:
+def _totals_of(score: Any, outcome: Any, weight: Any, sketch: CalibrationSketch | None) -> ScoreCells:
     return cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
 
 
-def _weight_of(cells: Cells) -> float:
+def _weight_of(cells: ScoreCells) -> float:
     return float(cells.total.sum())

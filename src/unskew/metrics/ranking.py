@@ -1,4 +1,4 @@
-"""Ranking metrics per user, with their random and oracle rails; the pooled AUC is in metrics/calibration."""
+"""Ranking metrics per user, with their random and oracle rails; the pooled AUC is in ``proper``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
-from unskew.io.masked import array_of, without_mask
+from unskew.io.numbers import array_of, without_mask
 
 DEFAULT_KS = (2, 4, 6)
 """The cut-offs of the paper's tables."""

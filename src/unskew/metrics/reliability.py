@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from unskew.errors import ParameterError
-from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of, occupied_bin
+from unskew.metrics._cells import ScoreCells, Spacing, bin_sums, cells_of, occupied_bin
 from unskew.metrics._grid import Rule
 from unskew.metrics._sums import both
 from unskew.metrics.sketch import CalibrationSketch
@@ -93,7 +93,7 @@ def reliability_curve(
     )
 
 
-def frequency_rows(cells: Cells, index: NDArray[np.int64]) -> Array:
+def frequency_rows(cells: ScoreCells, index: NDArray[np.int64]) -> Array:
     """Effective rows behind the frequency of each occupied bin: Σw / ω at that frequency."""
     total, positive = bin_sums(cells.total, index), bin_sums(cells.positive, index)
     rate = (positive / total)[occupied_bin(index)]

@@ -66,7 +66,7 @@ class CalibrationSketch:
     bins
         Equal-width bins that are kept exact (the paper's M).
     mantissa_bits
-        Cells an octave are 2 to this power: fewer make a smaller, coarser sketch.
+        ScoreCells an octave are 2 to this power: fewer make a smaller, coarser sketch.
 
     Examples
     --------

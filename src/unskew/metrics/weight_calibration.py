@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc, chdtri
 
 from unskew.errors import ParameterError
-from unskew.metrics._cells import Cells, Spacing, bin_sums, cells_of, occupied_bin
+from unskew.metrics._cells import ScoreCells, Spacing, bin_sums, cells_of, occupied_bin
 from unskew.metrics._limits import SMALLEST
 from unskew.metrics.sketch import CalibrationSketch
 
@@ -165,7 +165,7 @@ def wce_test(
     return WeightTest(statistic, dof, float(chdtrc(dof, statistic)) if dof else float(statistic == 0))
 
 
-def inverse_variance(cells: Cells) -> Array:
+def inverse_variance(cells: ScoreCells) -> Array:
     r"""Variance of Σ w(o/p − 1) of each cell if its scores are true; 0 where p is 0.
 
     .. math:: W \left[p (1/p - 1)^2 w_1 + (1 - p) w_0\right] = W \, \omega \, (1 - p) / p
@@ -177,7 +177,7 @@ def inverse_variance(cells: Cells) -> Array:
 
 
 def joined_bins(
-    cells: Cells, index: NDArray[np.int64], min_expected: float = MIN_EXPECTED, *, times: float = 1.0
+    cells: ScoreCells, index: NDArray[np.int64], min_expected: float = MIN_EXPECTED, *, times: float = 1.0
 ) -> NDArray[np.int64]:
     """The bins, joined upwards until each expects enough rows of both outcomes; a rest joins the last.
 
@@ -197,7 +197,7 @@ def joined_bins(
     return np.asarray(joined[occupied_bin(index)])
 
 
-def inverse_of(cells: Cells) -> Array:
+def inverse_of(cells: ScoreCells) -> Array:
     """Σ w·o/p of each cell; infinite where a score of 0 meets an outcome of 1."""
     return np.where((cells.score == 0) & (cells.positive > 0), np.inf, cells.inverse_sum)
 
@@ -289,7 +289,7 @@ def rows_needed(
     return int(np.ceil(high * sketch.rows))
 
 
-def _power(cells: Cells, tolerance: float, significance: float, error: float, times: float) -> float:
+def _power(cells: ScoreCells, tolerance: float, significance: float, error: float, times: float) -> float:
     index = _bins(cells, times)
     total = bin_sums(cells.total, index)
     variance = bin_sums(inverse_variance(cells), index) / total**2 / times
@@ -314,10 +314,10 @@ def _terms(excess: Array, variance: Array, tolerance: float) -> Array:
     return np.asarray(terms)
 
 
-def _positive_scores(sketch: CalibrationSketch) -> Cells:
+def _positive_scores(sketch: CalibrationSketch) -> ScoreCells:
     cells = cells_of(sketch=sketch)
     return cells.take(cells.score > 0)
 
 
-def _bins(cells: Cells, times: float = 1.0) -> NDArray[np.int64]:
+def _bins(cells: ScoreCells, times: float = 1.0) -> NDArray[np.int64]:
     return joined_bins(cells, cells.bin_index(bins=DEFAULT_WEIGHT_BINS, spacing="mass"), times=times)

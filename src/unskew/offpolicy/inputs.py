@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, NotFittedError, ParameterError
-from unskew.io.masked import without_mask
+from unskew.io.numbers import without_mask
 from unskew.log import Log
 from unskew.metrics._limits import MOST_RESAMPLES
 from unskew.metrics.registry import metric

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from unskew.calibration.venn_abers import warn_if_raised
 from unskew.errors import DataError, NotFittedError, ParameterError
 from unskew.io.columns import number_column
-from unskew.io.masked import without_mask
+from unskew.io.numbers import without_mask
 from unskew.log import Log
 from unskew.metrics import WeightDiagnostics, weight_diagnostics
 from unskew.metrics.clip import Clip, require_clip, resolve_clip

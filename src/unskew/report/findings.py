@@ -305,7 +305,7 @@ def _open(figures: Mapping[str, Any], judged: WeightJudgement) -> tuple[str, ...
         more = (
             ""
             if judged.rows_needed is None
-            else f"; some {brief(judged.rows_needed, 2)} pairs like these would tell"
+            else f"; some {number(float(f'{judged.rows_needed:.2g}'), 0)} pairs like these would tell"
         )
         return (
             f"Weights that are off by a factor {brief(judged.error, 2)} would be found with a chance of"

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from unskew.metrics import CalibrationSketch, reliability_curve
 from unskew.metrics.judgement import judge_difference
 from unskew.metrics.registry import metric, shown_metrics
-from unskew.report import plots
 from unskew.report.findings import (
     collapsed_sentences,
     findings,
@@ -22,9 +21,13 @@ from unskew.report.findings import (
 )
 from unskew.report.html_tables import methods_table, propensity_table, settings_rows, truth_table
 from unskew.report.page import Picture, picture, render
-from unskew.report.plots.overview import TITLE
-from unskew.report.plots.reliability import CURVE_BINS
-from unskew.report.plots.truth import deviation
+from unskew.report.plots.learning import learning_figure
+from unskew.report.plots.methods import differences_figure, methods_figure
+from unskew.report.plots.overview import TITLE, overview_figure
+from unskew.report.plots.reliability import CURVE_BINS, reliability_figure
+from unskew.report.plots.spread import spread_figure
+from unskew.report.plots.truth import deviation, truth_figure
+from unskew.report.plots.weights import histogram_figure, weight_calibration_figure
 from unskew.report.words import (
     brief,
     counted,
@@ -112,13 +115,13 @@ def _pictures(
     p_min = limit if np.isfinite(limit) else None
     made = {
         "overview": picture(
-            plots.overview_figure(metrics=metrics, sketches=sketches),
+            overview_figure(metrics=metrics, sketches=sketches),
             name="overview",
             title=TITLE,
             caption=_overview_caption(metrics),
         ),
         "histograms": picture(
-            plots.histogram_figure(sketches, clicked, p_min=p_min),
+            histogram_figure(sketches, clicked, p_min=p_min),
             name="histograms",
             title="Histograms of propensities and of weights",
             caption=_histograms_caption(figures, metrics.get("data", {}).get("clicks"), p_min),
@@ -126,13 +129,13 @@ def _pictures(
     }
     if sketches or not clicked:
         made["reliability"] = picture(
-            plots.reliability_figure(sketches),
+            reliability_figure(sketches),
             name="reliability",
             title="Reliability diagram before and after calibration, on linear and logit axes",
             caption=_reliability_caption(sketches),
         )
         made["weights"] = picture(
-            plots.weight_calibration_figure(sketches),
+            weight_calibration_figure(sketches),
             name="weights",
             title="Sum of the weights relative to the pairs, by propensity",
             caption=_weight_calibration_caption(figures),
@@ -140,35 +143,35 @@ def _pictures(
     spread = metrics.get("spread") or {}
     if spread.get("curve"):
         made["spread"] = picture(
-            plots.spread_figure(spread["curve"]),
+            spread_figure(spread["curve"]),
             name="spread",
             title="How far members disagree, by propensity",
             caption=_spread_caption(spread),
         )
     if methods:
         made["methods"] = picture(
-            plots.methods_figure(methods, metrics.get("rails")),
+            methods_figure(methods, metrics.get("rails")),
             name="methods",
             title="Metrics of each method on the test set, over seeds",
             caption=_methods_caption(methods),
         )
     if methods and comparison:
         made["differences"] = picture(
-            plots.differences_figure(comparison, methods),
+            differences_figure(comparison, methods),
             name="differences",
             title="Paired differences of each method from the naive model",
             caption=_differences_caption(comparison),
         )
     if truth.get("estimates"):
         made["truth"] = picture(
-            plots.truth_figure(truth),
+            truth_figure(truth),
             name="truth",
             title="Estimates of the loss beside the true one, and the two parts of their bias",
             caption=_truth_caption(truth),
         )
     if histories:
         made["learning"] = picture(
-            plots.learning_figure(histories),
+            learning_figure(histories),
             name="learning",
             title="Training and validation losses by epoch",
             caption=_learning_caption(histories),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
-from unskew.io.masked import without_mask
+from unskew.io.numbers import without_mask
 
 Floats = NDArray[np.float64]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,23 +25,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from unskew.audit.segments import Segment
+
 SEGMENTS_DRAWN = 20
 LONGEST_LABEL = 40
-
-
-class DrawnSegment(Protocol):
-    """What of a segment is drawn."""
-
-    @property
-    def column(self) -> str: ...  # noqa: D102
-    @property
-    def value(self) -> str: ...  # noqa: D102
-    @property
-    def mean_outcome_over_score(self) -> float: ...  # noqa: D102
-    @property
-    def low(self) -> float: ...  # noqa: D102
-    @property
-    def high(self) -> float: ...  # noqa: D102
 
 
 @styled
@@ -97,7 +84,7 @@ def draw_clicked_weights(
 
 
 @styled
-def segments_figure(segments: Sequence[DrawnSegment], clear: Sequence[bool]) -> Figure:
+def segments_figure(segments: Sequence[Segment], clear: Sequence[bool]) -> Figure:
     """The mean of o/p̂ of each segment with its 95 % interval, the first at the top; 1 is honest.
 
     Parameters
