@@ -196,7 +196,7 @@ def test_no_negative_comes_twice_unless_there_are_too_few(log):
     import torch
 
     from unskew.training import Population, resolve_device
-    from unskew.training.unclicked import unclicked_cells
+    from unskew.training.samplers import unclicked_cells
 
     population = Population(log, resolve_device("cpu"))
     there = population.size - population.n_clicks

@@ -9,13 +9,13 @@ import pytest
 
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log
-from unskew.training import draws, hashing, inference, losses, population, unclicked
+from unskew.training import hashing, inference, losses, population, samplers
 
 # A bare machine (``pytest -m gpu``) may lack jaxtyping.
 if find_spec("jaxtyping"):
     from contracts.shapes import check_shapes
 
-    check_shapes(draws, hashing, inference, losses, population, unclicked)
+    check_shapes(hashing, inference, losses, population, samplers)
 
 N_USERS, N_ITEMS = 40, 30
 

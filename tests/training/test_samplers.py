@@ -20,7 +20,7 @@ from unskew.training import (
     Slots,
     samplers,
 )
-from unskew.training.draws import batches
+from unskew.training.samplers import batches
 
 CPU = torch.device("cpu")
 SEEDS = (2, 5, 11)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from unskew.training.devices import resolve_device
-from unskew.training.draws import Draw, Sampler
 from unskew.training.loop import History, Pass, Schedule, evaluating, train
 from unskew.training.losses import cross_entropy, halves, over_population, stratified
 from unskew.training.memory import in_groups, join_histories, join_networks
 from unskew.training.population import IdHashes, Population, Slots, rows_of
-from unskew.training.samplers import EveryCell, LookedUp, ObservedAndFull, ShuffledRows
+from unskew.training.samplers import (
+    ClicksAndNegatives,
+    Draw,
+    EveryCell,
+    LookedUp,
+    ObservedAndFull,
+    Sampler,
+    ShuffledRows,
+)
 from unskew.training.steps import Step
-from unskew.training.unclicked import ClicksAndNegatives
 
 __all__ = [
     "ClicksAndNegatives",

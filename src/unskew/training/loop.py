@@ -14,7 +14,7 @@ from unskew.backbones import fused, threads
 from unskew.errors import TrainingError
 from unskew.estimator import require
 from unskew.progress import Tracker
-from unskew.training.draws import Sampler
+from unskew.training.samplers import Sampler
 from unskew.training.steps import CapturedSteps, EagerSteps, Executor, Step
 
 Source = TypeVar("Source", covariant=True)

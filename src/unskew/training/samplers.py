@@ -1,24 +1,85 @@
-"""Batches over O and over D, for R replicas with an order of their own. D is never materialised.
+"""What steps work on: batches over O and over D, for R replicas with an order of their own.
 
 A sampler yields an epoch in blocks of ``[R, steps, B]`` numbers (positions in O, cells of D, or both),
-made in bulk so that a step only slices.
+made in bulk so that a step only slices. D is never materialised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from unskew.log import Rows
 from unskew.training import hashing
-from unskew.training.draws import Draw, Sampler, batches, endless_blocks, in_batches
 from unskew.training.population import Population, Slots
-from unskew.training.unclicked import unclicked_cells
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
 
 BLOCK = 1 << 20
 """Numbers drawn at once per replica at most: bounds the memory of an epoch over D."""
+
+
+class Draw(NamedTuple):
+    """What one step (``[R, B]``) or a block of steps (``[R, steps, B]``) works on."""
+
+    observed: Tensor | None = None
+    """Positions in O."""
+    cells: Tensor | None = None
+    """Cells of D."""
+    rows: Rows | None = None
+    click: Tensor | None = None
+    """What the cells are, looked up for a whole block by :class:`LookedUp`."""
+
+    def tensors(self) -> Iterator[Tensor]:
+        """All tensors, those of the rows among them."""
+        for part in self:
+            if part is not None:
+                yield from (part[name] for name in part) if isinstance(part, Rows) else (part,)
+
+    @property
+    def device(self) -> torch.device:
+        """Where all tensors are."""
+        return next(self.tensors()).device
+
+    @property
+    def shape(self) -> torch.Size:
+        """``[R, B]`` or ``[R, steps, B]``."""
+        return next(self.tensors()).shape
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Draw:
+        """The same with every tensor changed."""
+        observed, cells, click = (
+            None if part is None else change(part) for part in (self.observed, self.cells, self.click)
+        )
+        return Draw(observed, cells, None if self.rows is None else self.rows.map(change), click)
+
+    def at(self, position: Tensor) -> Draw:
+        """The step of a block at a position ``[1]`` that is known only on the device."""
+        return self.map(lambda part: part.index_select(1, position).squeeze(1))
+
+    def steps(self) -> Iterator[Draw]:
+        """The steps of a block, one after the other."""
+        for step in range(self.shape[1]):
+            yield self.map(partial(torch.select, dim=1, index=step))
+
+
+class Sampler(Protocol):
+    """What an epoch works on, in blocks."""
+
+    @property
+    def steps(self) -> int:
+        """Steps per epoch."""
+        ...
+
+    def epoch(self, number: int) -> Iterator[Draw]:
+        """Blocks of epoch ``number``; their steps add up to ``self.steps``."""
+        ...
 
 
 @dataclass
@@ -176,3 +237,119 @@ class ObservedAndFull:
         counter = torch.arange(count, device=self.population.device)
         key = hashing.keys(self._seeds, salt=(number << 8) + 5).unsqueeze(1)
         return hashing.uniform_int(counter.unsqueeze(0), key, self.population.size)
+
+
+@dataclass
+class ClicksAndNegatives:
+    """Admitted cells of O and ``ratio`` times as many unclicked cells of D, drawn uniformly.
+
+    The sample's odds are 1/w times those of D, with w = ratio · |O| / (|D| − |O|): whoever trains on it
+    must add log w to the logit before using it as a propensity over D (METHODS §2.3).
+
+    Parameters
+    ----------
+    resample
+        Draw new negatives in each epoch; otherwise each replica keeps those of its first.
+    """
+
+    population: Population
+    seeds: Sequence[int]
+    batch_size: int
+    slots: Slots
+    admitted: Tensor
+    ratio: float
+    resample: bool = True
+
+    def __post_init__(self) -> None:
+        population = self.population
+        self._seeds = torch.tensor(self.seeds, device=population.device)
+        observed = population.observed.unsqueeze(0).expand(len(self.seeds), -1)
+        keep = self.admitted.gather(1, self.slots.of(observed))
+        self._clicks = [cells[kept] for cells, kept in zip(observed, keep, strict=True)]
+        # Not the least of the replicas' own numbers: what one draws must not depend on the others.
+        share = float(self.admitted.float().mean(1).max())
+        clicks = max(1, round(share * population.n_clicks))
+        self._sizes = clicks, max(1, round(self.ratio * clicks))
+        self.steps, self._batch = batches(sum(self._sizes), self.batch_size)
+
+    def epoch(self, number: int) -> Iterator[Draw]:
+        """One block: clicks and negatives, shuffled together."""
+        n_clicks, n_negatives = self._sizes
+        draw = number if self.resample else 0
+        clicks = torch.stack(self._clicks_of(number, n_clicks))
+        cells = torch.cat((clicks, self._negatives(draw, n_negatives)), dim=1)
+        order = hashing.shuffled(hashing.keys(self._seeds, salt=2 * number), cells.shape[1])
+        cells = cells.gather(1, order)
+        yield Draw(cells=in_batches(cells, self.steps, self._batch))
+
+    def _clicks_of(self, number: int, count: int) -> list[Tensor]:
+        # Slots are even in expectation only: some clicks are left out at random, or come twice.
+        key = hashing.keys(self._seeds, salt=2 * number + 1)
+        wanted = torch.arange(count, device=key.device)
+        return [
+            cells[hashing.shuffled(k.unsqueeze(0), len(cells))[0, wanted % len(cells)]]
+            for k, cells in zip(key, self._clicks, strict=True)
+        ]
+
+    def _negatives(self, draw: int, count: int) -> Tensor:
+        return unclicked_cells(
+            self.population,
+            self._seeds,
+            salt=(draw << 8) + 3,
+            count=count,
+            admit=lambda cell: self.admitted.gather(1, self.slots.of(cell)),
+        )
+
+
+def unclicked_cells(
+    population: Population,
+    seeds: Int[Tensor, " R"],
+    *,
+    salt: int,
+    count: int,
+    admit: Callable[[Tensor], Tensor] | None = None,
+) -> Int[Tensor, "R count"]:
+    """``[R, count]`` unclicked cells of D that ``admit`` lets in, drawn uniformly for each seed.
+
+    None comes twice, unless more are asked for than there are.
+    """
+    key = hashing.keys(seeds, salt=salt)
+    bits = hashing.permutation_bits(population.size)
+    step = min(2 * count + 64, 1 << bits)
+    pending = [torch.empty(0, dtype=torch.int64, device=population.device) for _ in range(len(seeds))]
+    for start in endless_blocks(1 << bits, step=step):
+        cell = hashing.permuted_range(start, min(start + step, 1 << bits), key, bits)
+        keep = cell < population.size
+        cell = cell.clamp(max=population.size - 1)
+        keep &= population.click(cell) == 0
+        if admit is not None:
+            keep &= admit(cell)
+        pending = [torch.cat((old, new[kept])) for old, new, kept in zip(pending, cell, keep, strict=True)]
+        if min(len(cells) for cells in pending) >= count:
+            break
+    return torch.stack([cells[:count] for cells in pending])
+
+
+def batches(size: int, batch_size: int) -> tuple[int, int]:
+    """Steps per epoch and a batch size that divides it evenly (the last batch is not a rump).
+
+    Examples
+    --------
+    >>> batches(6264, 1024)
+    (7, 895)
+    """
+    steps = max(1, -(-size // batch_size))
+    return steps, -(-size // steps)
+
+
+def in_batches(numbers: Int[Tensor, "R n"], steps: int, batch: int) -> Int[Tensor, "R steps batch"]:
+    """``[R, n]`` as ``[R, steps, batch]``; the first come once more to fill the last batch."""
+    missing = steps * batch - numbers.shape[1]
+    filled = torch.cat((numbers, numbers[:, :missing]), dim=1)
+    return filled.view(len(filled), steps, batch)
+
+
+def endless_blocks(size: int, step: int) -> Iterator[int]:
+    """Where blocks of a range start, from the front again when it is used up."""
+    while True:
+        yield from range(0, size, step)

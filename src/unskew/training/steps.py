@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unskew.errors import TrainingError
-from unskew.training.draws import Draw, Sampler
+from unskew.training.samplers import Draw, Sampler
 
 WARM_UP = 3
 """Steps that run eagerly before a capture, as PyTorch asks; they are training steps like all others."""
