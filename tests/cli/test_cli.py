@@ -414,7 +414,7 @@ class TestScore:
     def test_a_damaged_run_is_told(self, run, pairs, tmp_path, capsys):
         copy = shutil.copytree(run, tmp_path / "copy")
         names = {path.name for path in copy.iterdir()} - FOR_PEOPLE
-        assert len(names) == 9
+        assert len(names) == 10
         for name in sorted(names):
             whole = (copy / name).read_bytes()
             for content in (whole[: len(whole) // 2], whole[:-2], bytes([whole[0] ^ 1]) + whole[1:], None):
