@@ -67,9 +67,10 @@ bench: $(VENV)/.installed-test  ## the benchmarks a CPU can run
 bench-gpu: $(VENV)/.installed-test  ## the benchmarks of speed and memory, on a GPU
 	$(BIN)/python -m benchmarks --device cuda
 
-docs: $(VENV)/.installed  ## write what follows from the code: names of registered classes, docs/api.md
+docs: $(VENV)/.installed  ## write what follows from the code: names of registered classes, docs/api.md, tables
 	$(BIN)/python docs/make_registered.py
 	$(BIN)/python docs/make_api.py
+	$(BIN)/python docs/make_tables.py
 
 clean:  ## remove .venv and caches; never your runs
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

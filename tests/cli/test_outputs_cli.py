@@ -80,7 +80,7 @@ def content(folder: Path) -> dict[str, str]:
             "reproduce table-ece --data synthetic --out r --json no/x",
             "--json no/x: its folder does not exist",
         ),
-        ("reproduce table-ece --data synthetic --out r --write-docs no/x.md", "its folder does not exist"),
+        ("reproduce table-ece --data synthetic --out r --json no/x.json", "its folder does not exist"),
         ("reproduce table-ece --data synthetic --out r --seed -1", "--seed -1 is not between 0"),
         ("reproduce table-ece --data synthetic --out r --device cuda:99", "device cuda:99 is not there"),
         ("reproduce table-ece --data coat --root . --out r", "To fix"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +19,9 @@ from unskew.metrics import CalibrationSketch, ece
 from unskew.reproduce import reproduction
 from unskew.reproduce.beside import beside, comparisons, summarised
 from unskew.reproduce.correlation import platt_path, rank_correlation, scaled, scaled_ece
-from unskew.reproduce.data_places import found_data
 from unskew.reproduce.paper_protocol import Paper, PaperProtocol
 from unskew.reproduce.presets import PAPER_SOURCES, PRESETS, SOURCES, chosen_presets
-from unskew.reproduce.reproduce import reproduce
-from unskew.reproduce.reproduced import ReproduceConfig
-from unskew.reproduce.results_page import skeleton, with_sections, write_page
+from unskew.reproduce.reproduce import ReproduceConfig, found_data, reproduce
 from unskew.reproduce.switches import chosen_on_test_table
 from unskew.study.cells import CellStore
 from unskew.study.table import Row, long_table, read_tables, summary
@@ -143,8 +142,8 @@ class TestTables:
         def refuse(*_, **__):
             raise AssertionError("trained again")
 
-        monkeypatch.setattr(reproduction.Reproduction, "_trained", refuse)
-        monkeypatch.setattr(reproduction.Reproduction, "_models", refuse)
+        monkeypatch.setattr(reproduction.Reproduction, "trained", refuse)
+        monkeypatch.setattr(reproduction, "train_methods", refuse)
         again = reproduce(paper.config)
         assert again.table.equals(paper.table)
 
@@ -218,25 +217,42 @@ class TestCorrelation:
 
 
 class TestPage:
-    def test_a_result_fills_its_own_sections_and_leaves_prose(self, paper, honest, tmp_path):
+    """``docs/make_results.py``, which reads the folders alone."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def make_results(cls):
+        path = Path(__file__).parents[2] / "docs" / "make_results.py"
+        spec = importlib.util.spec_from_file_location("make_results", path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["make_results"] = module  # Where dataclasses look for their module.
+        spec.loader.exec_module(module)
+        return module
+
+    def test_a_result_fills_its_own_sections_and_leaves_prose(self, make_results, paper, honest, tmp_path):
         page = tmp_path / "docs" / "results.md"
         page.parent.mkdir()
-        write_page(page, paper)
+        make_results.write_page(page, paper.config.out)
         text = page.read_text(encoding="utf-8")
         page.write_text(text.replace("## Which method", "A person's sentence.\n\n## Which method"))
-        write_page(page, honest)
+        make_results.write_page(page, honest.config.out)
         text = page.read_text(encoding="utf-8")
         assert "A person's sentence." in text
         assert paper.facts["command"] in text
         assert honest.facts["command"] in text
         assert (page.parent / "figures" / "honest-fig-reliability.svg").is_file()
         assert "(figures/honest-fig-reliability.svg)" in text
-        write_page(page, honest)
+        for result in (paper, honest):
+            for shown in (each for tables in result.tables.values() for each in tables):
+                assert shown.markdown() in text
+        assert "What the leak does: DCG@2 of the naive model is" in text
+        make_results.write_page(page, honest.config.out)
         assert page.read_text(encoding="utf-8") == text
 
-    def test_a_section_that_the_page_lacks_is_added(self):
-        assert "<!-- results: x -->\n\nnew" in with_sections("# Page\n", {"x": "new"})
-        assert skeleton().count("<!-- results:") == skeleton().count("<!-- end of results -->")
+    def test_a_section_that_the_page_lacks_is_added(self, make_results):
+        assert "<!-- results: x -->\n\nnew" in make_results.with_sections("# Page\n", {"x": "new"})
+        skeleton = make_results.skeleton()
+        assert skeleton.count("<!-- results:") == skeleton.count("<!-- end of results -->")
 
 
 class TestEpochChosenOnTest:

@@ -23,11 +23,10 @@ import unskew as us
 from unskew.datasets import Dataset
 from unskew.debias import METHODS, register
 from unskew.errors import CollapseWarning, ParameterError, RunFolderError, TrainingError, UnskewError
-from unskew.study import engine, propensities, stacks
+from unskew.study import engine, trained
 from unskew.study.cells import CellStore, cell_key, dataset_hash
 from unskew.study.engine import run_study
 from unskew.study.grid import read_grid
-from unskew.study.rendering import summaries
 from unskew.study.table import read_tables
 
 TINY = {
@@ -76,7 +75,7 @@ def counted(monkeypatch):
 
         monkeypatch.setattr(module, name, wrapped)
 
-    counting(propensities, "train_raw", "propensity")
+    counting(trained, "train_raw", "propensity")
     counting(engine, "run_stack", "stack")
     return count
 
@@ -263,7 +262,7 @@ def test_a_command_that_fails_leaves_the_study_that_is_there(done):
 
 def test_true_propensities_of_real_data_are_refused_before_anything_is_written(tmp_path, monkeypatch):
     data = dataclasses.replace(us.load("synthetic", n_users=30, n_items=20), truth=None)
-    monkeypatch.setattr("unskew.study.grid_entries.load", lambda *given, **named: data)
+    monkeypatch.setattr("unskew.study.grid.load", lambda *given, **named: data)
     with pytest.raises(ParameterError, match="has no true propensities"):
         run_study(grid(propensities=["true"], methods=[]), tmp_path / "s", device="cpu")
     assert not list(tmp_path.iterdir())
@@ -306,14 +305,14 @@ class TestCollapse:
         (told,) = (note for note in result.notes if note.startswith("⚠ ips"))
         assert "ips constant none on synthetic: the network 'prediction' learned nothing in 2 of 2" in told
         assert "lower weight_decay" in told
-        shown = summaries(result)["methods"].shown()
+        shown = result.summaries()["methods"].shown()
         assert all(any("⚠" in cell for cell in row) for row in shown.rows)
 
     def test_networks_that_learned_are_not_marked(self, tmp_path):
         methods = [{"method": "naive", "params": {"epochs": 20, "learning_rate": 0.01}}]
         result = run_study(grid(propensities=[], methods=methods), tmp_path / "s", device="cpu")
         assert not any("⚠" in note for note in result.notes)
-        assert "⚠" not in summaries(result)["methods"].shown().markdown()
+        assert "⚠" not in result.summaries()["methods"].shown().markdown()
 
 
 class TestTuning:
@@ -352,9 +351,9 @@ class TestTuning:
 
     def test_the_search_never_sees_the_test_log(self, monkeypatch, tmp_path):
         seen = []
-        inner = stacks.evaluate_users
+        inner = trained.evaluate_users
         monkeypatch.setattr(
-            stacks, "evaluate_users", lambda model, test: seen.append(model.name) or inner(model, test)
+            trained, "evaluate_users", lambda model, test: seen.append(model.name) or inner(model, test)
         )
         run_study(grid(tune=self.TUNE, propensities=["constant"]), tmp_path / "s", device="cpu")
         assert seen == ["naive", "ips", "stable-dr"]

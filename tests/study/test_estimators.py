@@ -8,8 +8,17 @@ from scipy.special import expit
 
 from unskew.errors import DataError, ParameterError
 from unskew.study import estimators
-from unskew.study.complete_matrix import PREDICTIONS, RATES, SHARES, conversion_rates, predictions_of
-from unskew.study.estimators import ESTIMATORS, _seen, estimator_study, show_estimators
+from unskew.study.estimators import (
+    ESTIMATORS,
+    PREDICTIONS,
+    RATES,
+    SHARES,
+    _seen,
+    conversion_rates,
+    estimator_study,
+    predictions_of,
+    show_estimators,
+)
 from unskew.theory import dr_estimate, ips_estimate, naive_estimate, snips_estimate
 
 

@@ -8,7 +8,7 @@ from scipy import stats
 
 from unskew.errors import RunFolderError
 from unskew.metrics.significance import holm
-from unskew.study.rendering import write_renderings
+from unskew.study.shown import write_pages
 from unskew.study.table import Row, long_table, read_tables, summary, write_tables
 
 SEEDS = 6
@@ -170,7 +170,7 @@ def test_a_row_whose_network_collapsed_is_marked_in_all_renderings_with_a_footno
     assert str(shown.rich().caption).endswith(footnote)
     assert r"dr-jl $^{\dagger}$ & $" in shown.latex()
     assert r"$^{\dagger}$ a network learned nothing: dr-jl (imputation" in shown.latex()
-    write_renderings(tmp_path, "t", {"methods": made}, ())
+    write_pages(tmp_path, "t", [made.shown()], ())
     for name, cell in (("tables.md", "| dr-jl ⚠ |"), ("tables.html", "<td>dr-jl ⚠</td>")):
         text = (tmp_path / name).read_text(encoding="utf-8")
         assert cell in text

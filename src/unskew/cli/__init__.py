@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, TextIO, cast
 
-from unskew.cli import signals, streams
+from unskew.cli import signals
 
 EXIT_BAD_INPUT = 2
 EXIT_DEFECT = 70
@@ -132,7 +132,7 @@ def entry() -> None:
     # Modules are hundreds of thousands of objects and no garbage: to look for it less often saves a tenth.
     gc.set_threshold(COLLECT_EVERY)
     signals.open_standard_descriptors()
-    streams.let_readers_leave()
+    signals.let_readers_leave()
     signals.listen()
     code = main()
     # Python takes a moment to end, in which a signal would be a traceback.

@@ -40,9 +40,6 @@ def reproduce(
         Path | None,
         typer.Option(help="The folder [runs/reproduce-PROTOCOL]; finished parts of it are not run again."),
     ] = None,
-    write_docs: Annotated[
-        Path | None, typer.Option(help="Write the results into this page (docs/results.md), too.")
-    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     json: Annotated[Path | None, typer.Option(help="Write the comparisons to this file too.")] = None,
 ) -> None:
@@ -52,9 +49,8 @@ def reproduce(
     from unskew.datasets import DATASETS
     from unskew.io.files import whole_file
     from unskew.progress import progress_bars
+    from unskew.reproduce.reproduce import ReproduceConfig
     from unskew.reproduce.reproduce import reproduce as run
-    from unskew.reproduce.reproduced import ReproduceConfig
-    from unskew.reproduce.results_page import write_page
 
     check_seed(seed)
     if data is not None:
@@ -70,7 +66,7 @@ def reproduce(
         device=device,
         reversed=tuple(reverse or ()),
     )
-    check_outputs({"--json": json, "--write-docs": write_docs}, folders={"--out": config.out})
+    check_outputs({"--json": json}, folders={"--out": config.out})
     try:
         with progress_bars() as progress:
             result = run(config, progress)
@@ -86,9 +82,6 @@ def reproduce(
             console.print(shown.rich())
     for name in result.figures:
         console.print(f"{name}: {config.out / f'{name}.svg'}")
-    if write_docs is not None:
-        write_page(write_docs, result)
-        console.print(f"The page: {write_docs}")
     if json is not None:
         with whole_file(json) as beside:
             beside.write_bytes((config.out / "reproduction.json").read_bytes())

@@ -74,7 +74,6 @@ def study(
 def _run(grid: Grid, out: Path, device: str, json: Path | None) -> None:
     from unskew.progress import progress_bars
     from unskew.study.engine import run_study
-    from unskew.study.rendering import summaries, write_renderings
 
     try:
         with progress_bars() as progress:
@@ -83,8 +82,8 @@ def _run(grid: Grid, out: Path, device: str, json: Path | None) -> None:
         if not out.exists():
             raise
         interrupted(f"what was finished is in {out}. {GO_ON}")
-    made = summaries(result)
-    write_renderings(result.folder, grid.name, made, result.notes)
+    made = result.summaries()
+    result.write_pages()
     if json is not None:
         from unskew.io.files import write_json
 

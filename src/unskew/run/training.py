@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,18 +33,22 @@ class Estimated:
     """Means over seeds; by seed under ``"per_seed"``."""
     sketch: CalibrationSketch
     """Scores against clicks of the first seed, on the cells where they are judged."""
+    seconds: float = 0.0
+    """What the rows took."""
 
 
 def read_off(propensity: Propensity, log: Log, p_min: Clip, *, calibrated: bool = True) -> Estimated:
     """What a trained propensity gives for the rows of its log: scored once."""
+    start = time.perf_counter()
     rows = propensity.predict_each(log, calibrated=calibrated)
+    seconds = time.perf_counter() - start
     sketches = propensity.held_out_sketches(calibrated=calibrated)
     figures = [
         propensity_figures(sketch, line[log.clicked], p_min=p_min, population_size=log.population_size)
         for sketch, line in zip(sketches, rows, strict=True)
     ]
     collapsed = len({each.seed for each in propensity.collapsed_})
-    return Estimated(rows, {**average(figures), "collapsed": collapsed}, sketches[0])
+    return Estimated(rows, {**average(figures), "collapsed": collapsed}, sketches[0], seconds)
 
 
 def given_everywhere(log: Log, scores: NDArray[np.float64] | float, p_min: Clip, seeds: int = 1) -> Estimated:

@@ -7,30 +7,119 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from unskew.datasets import Dataset
 from unskew.debias import Debiaser
-from unskew.errors import RunFolderError
+from unskew.errors import ParameterError, RunFolderError
 from unskew.io.files import whole_file
 from unskew.log import Schema
-from unskew.progress import SILENT, Progress
-from unskew.study import propensities as kept
-from unskew.study.cells import LOCK, CellStore, cell_key, told
-from unskew.study.grid import Grid
-from unskew.study.grid_entries import MethodEntry, PropensityEntry
-from unskew.study.propensities import Given
-from unskew.study.stacks import Stack, run_stack
-from unskew.study.study_data import StudyData, read_data
-from unskew.study.study_rows import notes, propensity_rows
-from unskew.study.table import long_table, write_tables
-from unskew.study.tasks import Task, make_missing, missing_work
+from unskew.progress import SILENT, Progress, Tracker
+from unskew.report.words import COLLAPSED_MARK
+from unskew.study import trained as kept
+from unskew.study.cells import LOCK, CellStore, cell_key, dataset_hash, told
+from unskew.study.grid import DatasetEntry, Grid, MethodEntry, PropensityEntry
+from unskew.study.shown import write_pages
+from unskew.study.table import (
+    PREFIX,
+    StudySummary,
+    learned_nothing,
+    long_table,
+    sentences,
+    summary,
+    write_tables,
+)
+from unskew.study.trained import Given, Stack, run_stack
 from unskew.study.tuning import Search, chosen_params, search_rows, searches, tried_values
 from unskew.training import resolve_device
+
+
+@dataclass
+class StudyData:
+    """A dataset, its hash, and the propensities that methods are given on it."""
+
+    entry: DatasetEntry
+    dataset: Dataset
+    hash: str
+    given: list[Given] = field(default_factory=list)
+
+
+def read_data(entry: DatasetEntry, grid: Grid) -> StudyData:
+    """Load a dataset, and refuse what could not be run on it."""
+    dataset = entry.load(grid.protocol)
+    if grid.methods:
+        dataset.train.known_conversion()
+    sampled = [
+        each.key
+        for each in grid.propensities
+        if each.is_trained and each.params.get("population") == "sampled"
+    ]
+    full = [each.label for each in grid.methods if each.needs_full_space and each.takes_propensity]
+    if grid.protocol == "honest" and sampled and full:
+        raise ParameterError(
+            f"propensity {sampled[0]!r} is of a sampled population, and {full[0]} sums over all of D",
+            remedy="leave population at 'D', which adds the logit offset",
+        )
+    return StudyData(entry, dataset, dataset_hash(dataset))
+
+
+@dataclass(frozen=True)
+class Task:
+    """One cell to make; ``work`` is its expected share of the time, in networks × rows."""
+
+    key: str
+    label: str
+    work: int
+    run: Callable[[Progress], None]
+
+
+def missing_work(tasks: Sequence[Task], store: CellStore) -> int:
+    """The work of the tasks whose cells are not there."""
+    return sum(task.work for task in tasks if not store.has(task.key))
+
+
+def make_missing(tasks: Sequence[Task], store: CellStore, bar: Tracker) -> None:
+    """Run the tasks whose cells are not there, in order."""
+    for number, task in enumerate(tasks, start=1):
+        if not store.has(task.key):
+            bar.say(f"{number} of {len(tasks)}: {task.label}")
+            share = _Share(bar, task.work)
+            task.run(share)
+            share.done()
+
+
+class _Share:
+    """The progress of one task, as its share of the whole study's bar."""
+
+    def __init__(self, bar: Tracker, work: int) -> None:
+        self._bar, self._left = bar, work
+        self._step = 0
+
+    def task(self, description: str, total: int) -> _Share:
+        self._step = self._left // (2 * max(total, 1))
+        return self
+
+    def advance(self, steps: int = 1) -> None:
+        """Half the share goes with the epochs, of which early stopping leaves an unknown number undone."""
+        moved = min(self._left, self._step * steps)
+        self._left -= moved
+        self._bar.advance(moved)
+
+    def say(self, what: str) -> None:
+        return None
+
+    def finish(self) -> None:
+        return None
+
+    def done(self) -> None:
+        self._bar.advance(self._left)
+        self._left = 0
+
 
 CELLS = "cells"
 GRID = "grid.json"
@@ -49,6 +138,31 @@ class StudyResult:
     folder: Path
     notes: tuple[str, ...]
     """What a reader must know: the protocol's labels, and what diverged."""
+
+    def summaries(self) -> dict[str, StudySummary]:
+        """What a study has to show: its propensities, each against its own raw one; its methods, each against
+        the grid's baseline."""
+        grid, made = self.grid, {}
+        if grid.propensities:
+            made["propensities"] = summary(
+                self.table,
+                part="propensity",
+                against={"calibrator": "none"},
+                title="Propensities on held-out cells",
+            )
+        if grid.methods:
+            made["methods"] = summary(
+                self.table,
+                metrics=grid.metrics,
+                against={"method": grid.baseline},
+                title="Conversion models on randomly shown pairs",
+            )
+        return {name: each for name, each in made.items() if each.rows and each.metrics}
+
+    def write_pages(self) -> None:
+        """``tables.md``, ``tables.tex`` and ``tables.html`` in the study's folder."""
+        shown = [each.shown() for each in self.summaries().values()]
+        write_pages(self.folder, self.grid.name, shown, self.notes)
 
 
 def run_study(grid: Grid, out: Path, *, device: str = "auto", progress: Progress = SILENT) -> StudyResult:
@@ -214,6 +328,7 @@ class Engine:
             Stack(
                 data=data.dataset,
                 data_hash=data.hash,
+                validation=self.grid.protocol_for(data.entry.name).validation(data.dataset),
                 method=method,
                 given=tuple(given[start : start + at_once]),
                 seeds=tuple(seeds),
@@ -280,3 +395,50 @@ def _check_method(method: Debiaser) -> None:
         warnings.simplefilter("ignore")
         method._check()
     method.untrained(Schema.of_ids(2, 2), (0,))
+
+
+def propensity_rows(
+    store: CellStore, propensities: Sequence[Given], seeds: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    """Figures of each set of propensities, and what it took to make it; training is told once."""
+    timed: set[str] = set()
+    for given in propensities:
+        cell = store.read(given.key)
+        assert cell is not None
+        names = {"propensity": given.propensity, "calibrator": given.calibrator, "method": ""}
+        for metric, values in cell.facts["figures"].items():
+            for seed, value in zip(seeds, values, strict=True):
+                yield {**names, "seed": seed, "metric": metric, "value": value, "part": "propensity"}
+        timing = dict(cell.facts["timing"])
+        if given.raw_key and given.raw_key not in timed:
+            timed.add(given.raw_key)
+            yield from _timing({**names, "calibrator": ""}, kept.raw_timing(store.subfolder(given.raw_key)))
+        yield from _timing(names, timing)
+
+
+def notes(grid: Grid, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The protocol's labels, what diverged, and which networks learned nothing."""
+    yield from grid.protocol_for(grid.datasets[0].name).labels
+    diverged: dict[str, int] = {}
+    collapsed: dict[str, dict[str, dict[int, float]]] = {}
+    for row in rows:
+        if row["metric"] == "diverged" and row["part"] == "method" and row["value"]:
+            diverged[_name(row)] = diverged.get(_name(row), 0) + 1
+        if row["metric"].startswith(PREFIX) and row["part"] in ("method", "propensity"):
+            of_row = collapsed.setdefault(f"{_name(row)} on {row['dataset']}", {})
+            of_row.setdefault(row["metric"], {})[row["seed"]] = row["value"]
+    for name, count in diverged.items():
+        yield f"{name}: {count} of {len(grid.seed_list)} seeds diverged and are left out"
+    for name, by_metric in collapsed.items():
+        yield from (
+            f"{COLLAPSED_MARK} {sentence}" for sentence in sentences(name, learned_nothing(by_metric))
+        )
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return " ".join(filter(None, (row["method"], row["propensity"], row["calibrator"])))
+
+
+def _timing(names: Mapping[str, Any], timing: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+    for metric, value in timing.items():
+        yield {**names, "seed": None, "metric": metric, "value": float(value), "part": "timing"}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unskew.io.files import whole_file
 from unskew.plain_text import plain
 
 if TYPE_CHECKING:
@@ -190,3 +193,43 @@ def _latex_number(text: str) -> str:
 def _cell(text: str) -> str:
     indent = len(text) - len(text.lstrip(" "))
     return " " * min(indent, DEEPEST) + plain(text.lstrip(" "))
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>{title}</title>
+<style>
+body {{ font: 15px/1.45 system-ui, sans-serif; margin: 2rem; color: #222; }}
+table {{ border-collapse: collapse; margin: 2rem 0; }}
+caption {{ text-align: left; padding-bottom: .5rem; font-weight: 600; }}
+th, td {{ padding: .25rem .7rem; text-align: left; border-bottom: 1px solid #ddd; }}
+td.number {{ text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }}
+</style>
+<h1>{title}</h1>
+<ul>
+{notes}
+</ul>
+{tables}
+</html>
+"""
+
+
+def write_pages(folder: Path, title: str, tables: Sequence[Shown], notes: Sequence[str]) -> None:
+    """Tables as files to read: ``tables.md``, ``tables.tex`` and ``tables.html``."""
+    markdown = [f"# {title}", "\n".join(f"- {note}" for note in notes)]
+    for each in tables:
+        markdown += [f"## {each.title}", each.markdown(), each.caption]
+    page = _PAGE.format(
+        title=html.escape(title),
+        notes="\n".join(f"<li>{html.escape(note)}</li>" for note in notes),
+        tables="".join(each.html() for each in tables),
+    )
+    texts = {
+        "tables.md": "\n\n".join(markdown) + "\n",
+        "tables.tex": "\n".join(each.latex() for each in tables) + "\n",
+        "tables.html": page,
+    }
+    for name, text in texts.items():
+        with whole_file(folder / name) as beside:
+            beside.write_text(text, encoding="utf-8")

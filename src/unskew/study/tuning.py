@@ -15,8 +15,8 @@ import numpy as np
 
 from unskew.errors import TrainingError
 from unskew.study.cells import CellStore
-from unskew.study.grid_entries import TuneTable
-from unskew.study.stacks import Stack
+from unskew.study.grid import TuneTable
+from unskew.study.trained import Stack
 
 SUPPLEMENT = {
     "backbone__dim": [16, 32, 64, 128, 256],

@@ -1,12 +1,11 @@
 """What the methods are, as a table; and the tables on the pages of the documentation, made again.
 
-``python -m unskew.study.catalogue docs/methods/index.md`` writes a page's tables anew; a test compares.
+``python docs/make_tables.py`` writes the tables of docs/methods/index.md anew; a test compares.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,6 +48,8 @@ def show_methods() -> Shown:
     )
 
 
+PAGE = Path(__file__).parent / "methods" / "index.md"
+
 TABLES: dict[str, Callable[[], Shown]] = {
     "methods": show_methods,
     "unbiasedness": lambda: show_unbiasedness(unbiasedness_study()),
@@ -72,6 +73,5 @@ def with_tables(page: str) -> str:
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        path = Path(argument)
-        path.write_text(with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"written: {PAGE.name}")

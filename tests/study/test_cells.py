@@ -10,8 +10,7 @@ import pytest
 import unskew as us
 from unskew.cli.own_code import load_own_code
 from unskew.debias import METHODS
-from unskew.study.cells import told
-from unskew.study.own_sources import source_hash
+from unskew.study.cells import source_hash, told
 
 FILES = {
     "my_method.py": """

@@ -1,4 +1,7 @@
-"""One method, several sets of propensities, several seeds: trained as one stack and evaluated."""
+"""What cells of a study hold: propensities, trained once and calibrated in every way, and stacks of models.
+
+How they are trained is told by :mod:`unskew.run.training`; here they are kept, and read back.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,120 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.calibration import Calibrator
 from unskew.datasets import Dataset
 from unskew.debias import Debiaser
 from unskew.debias.fit import Observed, validation_loss
-from unskew.errors import TrainingError
+from unskew.errors import ParameterError, TrainingError
 from unskew.evaluation import Evaluated, evaluate_users
-from unskew.log import Log
+from unskew.log import Log, Schema
+from unskew.metrics.clip import Clip
 from unskew.metrics.user_bootstrap import RESAMPLES
 from unskew.progress import Progress
+from unskew.propensity import Propensity, load_propensity
 from unskew.propensity.given import given_propensities
+from unskew.propensity.storage import save_propensity
+from unskew.run.training import given_everywhere, read_off, train_methods
 from unskew.study.cells import CellStore, cell_key, told
-from unskew.study.collapsed import collapsed_values
-from unskew.study.propensities import Given
+from unskew.study.table import collapsed_values
+from unskew.training.saved import SavedFolder
+
+
+@dataclass(frozen=True)
+class Given:
+    """One set of propensities as methods take it: a cell of rows and, where needed, one of all pairs."""
+
+    propensity: str
+    calibrator: str
+    seeds: tuple[int, ...]
+    key: str
+    matrix_key: str
+    raw_key: str
+    """The cell of the trained model; empty where nothing was trained."""
+
+
+def train_raw(
+    store: CellStore, key: str, propensity: Propensity, log: Log, progress: Progress, **fit: Any
+) -> None:
+    """Train, and keep the networks as a cell."""
+    start = time.perf_counter()
+    propensity.fit(log, progress=progress, **fit)
+    seconds = time.perf_counter() - start
+    store.remove(key)
+    epochs = len(propensity.history_.validation) or propensity.epochs
+    timing = {"train_seconds": seconds, "epochs": epochs}
+    save_propensity(propensity, store.subfolder(key), timing=timing)
+
+
+def check(propensity: Propensity) -> None:
+    """Refuse, before any training, parameters that could not be trained."""
+    propensity._check()
+    propensity.split_design()
+    propensity.method().check_network(propensity.trained_backbone().build(Schema.of_ids(2, 2), [0]))
+
+
+def trained(store: CellStore, key: str, log: Log, device: str) -> Propensity:
+    """The propensity of such a cell, ready to be calibrated and judged on its log."""
+    propensity = load_propensity(store.subfolder(key), device=device)
+    assert propensity is not None
+    propensity.use_log(log)
+    return propensity
+
+
+def raw_timing(folder: Path) -> dict[str, float]:
+    """How long the training of such a cell took."""
+    timing: dict[str, float] = SavedFolder(folder).config["timing"]
+    return timing
+
+
+def calibrate(
+    store: CellStore, key: str, propensity: Propensity, calibrator: Calibrator | None, log: Log, p_min: Clip
+) -> None:
+    """Calibrate a trained propensity anew; keep the propensities of the log's rows and their figures."""
+    start = time.perf_counter()
+    calibrated = propensity.reread(calibrator=calibrator)
+    fitted = time.perf_counter() - start
+    found = read_off(calibrated, log, p_min)
+    collapsed = collapsed_values(calibrated.collapsed_, calibrated.seeds_)
+    timing = {"calibrate_seconds": fitted, "predict_seconds": found.seconds}
+    facts = {"figures": {**found.figures["per_seed"], **collapsed}, "timing": timing}
+    store.write(key, facts, {"rows": found.rows})
+
+
+def calibrate_everywhere(
+    store: CellStore, key: str, propensity: Propensity, calibrator: Calibrator | None
+) -> None:
+    """Keep the propensities of every pair of D."""
+    matrix = propensity.reread(calibrator=calibrator).predict_matrix_each()
+    store.write(key, {}, {"matrix": matrix.astype(np.float32)})
+
+
+def check_given(name: str, data: Dataset) -> None:
+    """Refuse the true propensities of data that have none."""
+    if name == "true" and data.truth is None:
+        raise ParameterError(
+            f"{data.name} has no true propensities", remedy="leave 'true' out, or use synthetic data"
+        )
+
+
+def keep_given(store: CellStore, key: str, name: str, data: Dataset, seeds: int, p_min: Clip) -> None:
+    """Keep a propensity that is known without training: the share of clicks, or the truth."""
+    log, arrays = data.train, {}
+    if name == "true":
+        assert data.truth is not None
+        arrays["matrix"] = data.truth.propensity[None]
+        found = given_everywhere(log, data.truth.propensity.ravel(), p_min, seeds)
+    else:
+        found = given_everywhere(log, log.density, p_min, seeds)
+    facts = {"figures": found.figures["per_seed"], "timing": {}}
+    store.write(key, facts, {"rows": found.rows, **arrays})
+
 
 Values = dict[str, list[float]]
 """By metric, one value per seed."""
@@ -39,6 +139,7 @@ class Stack:
 
     data: Dataset
     data_hash: str
+    validation: Log | None
     method: Debiaser
     given: tuple[Given | None, ...]
     seeds: tuple[int, ...]
@@ -153,11 +254,12 @@ def _fitted(
         str(number): None if each is None else _read(store, each, everywhere, seeds)
         for number, each in enumerate(given)
     }
-    models = stack.method.fit_many(
-        stack.data.train,
-        propensities=sets,
+    models = train_methods(
+        stack.method,
+        stack.data,
+        sets,
+        validation=stack.validation,
         seeds=seeds,
-        validation=stack.data.validation,
         device=stack.device,
         progress=progress,
         label=label,
@@ -169,7 +271,7 @@ def _validation_loss(stack: Stack, model: Debiaser, propensity: Any) -> list[flo
     """A model's own; in a search under the judge's weights, since 1/max(p, p_min) differ between trials."""
     log, judge = stack.data.train, stack.judge
     own = model.validation_loss_
-    if judge is None or propensity is None or own is None or stack.data.validation is not None:
+    if judge is None or propensity is None or own is None or stack.validation is not None:
         return own
     given = given_propensities(log, propensity, model.seeds_, judge.p_min)
     data = Observed(log, given, model.seeds_, model.device_)

@@ -1,0 +1,296 @@
+"""docs/results.md: what ``unskew reproduce`` found, put into the page's marked sections; prose stays.
+
+``python docs/make_results.py FOLDER…`` reads the folders that ``unskew reproduce`` wrote. A section lies
+between ``<!-- results: NAME -->`` and ``<!-- end of results -->``. What stands outside is a person's and is
+never touched. What the numbers say is told in sentences made from them; judgement beyond that is a person's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from unskew.io.files import whole_file
+from unskew.metrics.registry import RANKING
+from unskew.study.shown import Shown
+from unskew.study.table import read_tables
+
+PAGE = Path(__file__).with_name("results.md")
+END = "<!-- end of results -->"
+NOT_YET = "*Not run yet: the command is told in the introduction.*"
+NEEDS_DATA = (
+    "*Needs KuaiRand-Pure, which cannot be shipped:"
+    " `unskew reproduce table-kuairand --data kuairand --root FOLDER` makes what fills it.*"
+)
+FIGURES = "figures"
+
+BOTH = (
+    "table-ips",
+    "table-dr",
+    "table-sota",
+    "table-grid",
+    "table-kuairand",
+    "table-efficiency",
+    "fig-reliability",
+    "fig-histogram",
+    "fig-ece-vs-performance",
+)
+ORDER = {"paper": ("table-ece", "table-switches", *BOTH), "honest": ("table-ece", *BOTH)}
+"""The sections of each protocol."""
+
+HEADS = {
+    "paper": "The paper protocol: what the published code gives",
+    "honest": "The honest protocol: what holds",
+}
+
+SKELETON = """# Results: the paper's tables, and the truth about them
+
+Every number below was made by a command; the sections between marks are written by it
+(`python docs/make_results.py FOLDER…`) and are never edited by hand. ± is the standard deviation
+over seeds (ddof 1); \\* differs from raw (in the table of later methods: from ESCM²-DR) at 5 % by a paired
+t-test with Holm's correction over the whole table; ‡ is the paper's own mark; "off, in its s.d." is how many
+of the paper's standard deviations our mean is away from its mean. To make it again:
+
+```
+for protocol in paper honest; do
+  unskew reproduce all table-grid --data coat --root DATA/coat --protocol $protocol --seeds 10 \\
+    --out runs/$protocol
+done
+python docs/make_results.py runs/paper runs/honest
+```
+
+## In short
+
+{reading_paper}
+
+{reading_honest}
+
+## Which method should I use?
+
+Begin with the naive model and with `unskew audit`. Weight only by propensities that are calibrated on cells
+which trained nothing, and look at the effective sample size first: where it is a small part of the clicks,
+prefer SNIPS or a doubly robust method with clipped propensities. Choose on a validation split of your own
+clicks (`unskew run`), never on a test set; where the tables below show no mark, the methods cannot be told
+apart on data of this size, and the simplest is the best.
+
+{sections}
+"""
+
+
+def section(name: str, text: str) -> str:
+    """A marked section."""
+    return f"<!-- results: {name} -->\n\n{text}\n\n{END}"
+
+
+def skeleton() -> str:
+    """The page before anything was run."""
+    sections = []
+    for protocol, presets in ORDER.items():
+        sections.append(f"## {HEADS[protocol]}\n\n{section(f'{protocol} facts', NOT_YET)}")
+        for preset in presets:
+            text = NEEDS_DATA if preset == "table-kuairand" else NOT_YET
+            sections.append(f"### {preset}\n\n{section(f'{protocol} {preset}', text)}")
+    return SKELETON.format(
+        reading_paper=section("paper reading", NOT_YET),
+        reading_honest=section("honest reading", NOT_YET),
+        sections="\n\n".join(sections),
+    )
+
+
+def write_page(path: Path, folder: Path) -> None:
+    """Put a reproduction's folder into a page's sections; the page is begun where there is none. Figures lie
+    beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    page = path.read_text(encoding="utf-8") if path.is_file() else skeleton()
+    result = json.loads((folder / "reproduction.json").read_text(encoding="utf-8"))
+    protocol = result["protocol"]
+    texts = {f"{protocol} facts": _facts(result)}
+    if result["tables"]:
+        lines = readings(result, read_tables(folder))
+        texts[f"{protocol} reading"] = "\n".join(f"- {line}" for line in lines)
+    for name, tables in result["tables"].items():
+        texts[f"{protocol} {name}"] = "\n\n".join(map(_shown, tables))
+    for svg in sorted(folder.glob("fig-*.svg")):
+        (path.parent / FIGURES).mkdir(parents=True, exist_ok=True)
+        file = f"{protocol}-{svg.name}"
+        with whole_file(path.parent / FIGURES / file) as beside:
+            beside.write_bytes(svg.read_bytes())
+        picture, key = f"![{svg.stem}, {protocol} protocol]({FIGURES}/{file})", f"{protocol} {svg.stem}"
+        texts[key] = f"{picture}\n\n{texts[key]}" if key in texts else picture
+    with whole_file(path) as beside:
+        beside.write_text(with_sections(page, texts), encoding="utf-8")
+
+
+def _shown(table: dict[str, Any]) -> str:
+    columns, rows = tuple(table.pop("columns")), tuple(map(tuple, table.pop("rows")))
+    shown = Shown(columns=columns, rows=rows, **table)
+    return f"{shown.markdown()}\n\n*{shown.caption}*"
+
+
+def with_sections(page: str, texts: dict[str, str]) -> str:
+    """A page with some sections' content replaced; sections that it does not have are added at its end."""
+    for name, text in texts.items():
+        mark = re.compile(rf"<!-- results: {re.escape(name)} -->.*?{re.escape(END)}", re.DOTALL)
+        made = section(name, text)
+        if mark.search(page):
+            page = mark.sub(lambda _, made=made: made, page)  # type: ignore[misc]
+        else:
+            page = f"{page.rstrip()}\n\n{made}\n"
+    return page
+
+
+def _facts(result: dict[str, Any]) -> str:
+    lines = [f"- {name}: `{value}`" for name, value in result["facts"].items()]
+    lines += [f"- data: {result['dataset']}, {result['seeds']} seeds"]
+    return "\n".join([*lines, *(f"- {line}" for line in (*result["labels"], *result["notes"]))])
+
+
+CLOSE = 3.0
+"""Published standard deviations within which a mean counts as reproduced."""
+NEAR_FLOOR = 1.3
+"""Times the noise floor up to which a propensity counts as calibrated."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A number of ours beside the paper's, as ``reproduction.json`` tells it."""
+
+    method: str
+    source: str
+    metric: str
+    mean: float
+    std: float | None
+    is_significant: bool
+    paper_mean: float | None
+    deviation: float | None
+
+    @classmethod
+    def read(cls, told: dict[str, Any]) -> Compared:
+        """From its record."""
+        return cls(**{name: told[name] for name in cls.__dataclass_fields__})
+
+
+def readings(result: dict[str, Any], table: pa.Table) -> list[str]:
+    """Sentences about what reproduces, what calibration did, and what the leak does."""
+    lines = []
+    compared = {name: [Compared.read(each) for each in of] for name, of in result["comparisons"].items()}
+    ece = {each.source: each for each in compared.get("table-ece", []) if each.metric == "ece"}
+    if ece:
+        lines += _about_ece(result["protocol"], compared["table-ece"], ece)
+    for name, comparisons in compared.items():
+        if name == "table-grid":
+            lines += _about_grid(name, comparisons)
+        elif name != "table-ece":
+            lines += _about_methods(name, comparisons)
+    lines += _about_leak(table)
+    raw, partial = ([c for c in result["correlations"] if c["partial"] == of] for of in (False, True))
+    if raw:
+        lines.append(
+            "fig-ece-vs-performance: ECE is correlated with performance beyond chance (interval without 0)"
+            f" for {_beyond_chance(raw)} of {len(raw)} metrics, and for"
+            f" {_beyond_chance(partial)} after mean weight and effective sample size are"
+            " partialled out."
+        )
+    return lines
+
+
+def _beyond_chance(correlations: list[dict[str, Any]]) -> int:
+    return sum((c["low"] or 0.0) * (c["high"] or 0.0) > 0 for c in correlations)
+
+
+def _about_ece(protocol: str, table: list[Compared], ece: dict[str, Compared]) -> list[str]:
+    lines = []
+    raw, platt = ece["raw"], ece["platt"]
+    paper = "" if raw.paper_mean is None else f" (the paper prints {raw.paper_mean:.4f})"
+    lines.append(
+        f"table-ece: raw ECE is {raw.mean:.4f} ± {raw.std or math.nan:.4f}{paper}; Platt scaling's is"
+        f" {platt.mean:.4f}, {platt.mean / raw.mean:.2f} of it."
+    )
+    figures = {(each.source, each.metric): each.mean for each in table}
+    everywhere = figures.get(("platt", "ece_all_of_d"))
+    if protocol == "paper" and everywhere is not None:
+        lines.append(
+            f"Measured over all of D, the population that the weights are used for, Platt scaling's ECE is"
+            f" {everywhere:.4f}."
+        )
+    if "constant" in ece:
+        trained = {source: each for source, each in ece.items() if source != "constant"}
+        best = min(trained.values(), key=lambda each: each.mean)
+        floor = figures[best.source, "ece_floor"]
+        verdict = "within" if best.mean <= NEAR_FLOOR * floor else "beyond"
+        lines.append(
+            f"The best calibrated row is {best.source} with {best.mean:.4f},"
+            f" {best.mean / floor:.2f} times its noise floor ({verdict} {NEAR_FLOOR}); the constant"
+            f" share of clicks, which debiases nothing, has {ece['constant'].mean:.4f}: ECE alone would"
+            " choose it."
+        )
+    return lines
+
+
+def _about_methods(name: str, comparisons: list[Compared]) -> list[str]:
+    lines = []
+    with_paper = [each for each in comparisons if each.deviation is not None]
+    if with_paper:
+        close = sum(abs(each.deviation or 0.0) <= CLOSE for each in with_paper)
+        lines.append(
+            f"{name}: {close} of {len(with_paper)} means are within {CLOSE:g} of the paper's standard"
+            " deviations of its means."
+        )
+    for method in dict.fromkeys(each.method for each in comparisons):
+        of = {(each.source, each.metric): each for each in comparisons if each.method == method}
+        if ("raw", "auc") not in of or ("platt", "auc") not in of:
+            continue
+        better = sum(of["platt", m].mean > of["raw", m].mean for m in RANKING)
+        sure = sum(of["platt", m].is_significant and of["platt", m].mean > of["raw", m].mean for m in RANKING)
+        lines.append(
+            f"{name}: {method} with Platt scaling is above raw on {better} of {len(RANKING)} metrics,"
+            f" significantly (Holm) on {sure}; the paper says all."
+        )
+    return lines
+
+
+def _about_grid(name: str, comparisons: list[Compared]) -> list[str]:
+    """Over all methods with given propensities: what Platt scaling, and no information at all, did to AUC."""
+    auc: dict[str, dict[str, Compared]] = {}
+    for each in comparisons:
+        if each.metric == "auc" and each.source:
+            auc.setdefault(each.method, {})[each.source] = each
+    if not auc:
+        return []
+    above = [m for m, of in auc.items() if of["platt"].mean > of["raw"].mean]
+    sure = [m for m in above if auc[m]["platt"].is_significant]
+    best = [max(of.values(), key=lambda each: each.mean).source for of in auc.values()]
+    lines = [
+        f"{name}: of {len(auc)} methods with given propensities, Platt scaling's AUC is above raw's for"
+        f" {len(above)}, significantly (Holm over the whole table) for {len(sure)}."
+    ]
+    if "constant" in best:
+        lines.append(
+            f"{name}: the constant propensity has the best AUC of all rows for {best.count('constant')} of"
+            f" {len(auc)} methods."
+        )
+    return lines
+
+
+def _about_leak(table: pa.Table) -> list[str]:
+    means: dict[str, list[float]] = {}
+    for line in table.drop_columns(["users"]).to_pylist():
+        if line["part"] == "method" and line["method"] == "naive" and line["metric"] == "dcg@2":
+            means.setdefault(line["dataset"], []).append(line["value"])
+    if len(means) != 2:
+        return []
+    told = [f"{name} {sum(values) / len(values):.4f}" for name, values in means.items()]
+    return [f"What the leak does: DCG@2 of the naive model is {' and '.join(told)}."]
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        write_page(PAGE, Path(argument))
+    print(f"written: {PAGE.name}")
