@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from unskew.calibration import CALIBRATORS, make_calibrator
 from unskew.errors import DataError
 from unskew.log import Log
-from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip
 from unskew.metrics.registry import SHOWN_PROPENSITY
 from unskew.progress import SILENT, Progress
 from unskew.propensity import Propensity
 from unskew.propensity.classic import ClassicPropensity
-from unskew.propensity.diagnosis import average, propensity_figures
+from unskew.run.training import given_everywhere
 from unskew.study.shown import Shown
 
 FOLDS = 5
@@ -26,9 +25,6 @@ FOLDS = 5
 
 CONSTANT = "constant"
 """The row that gives every pair the share of clicks: calibrated, and useless."""
-
-CHUNK_CELLS = 1 << 22
-"""Cells of D that are sketched at once."""
 
 SHOWN = tuple(each for each in SHOWN_PROPENSITY if each.name not in ("brier", "clipped_mass"))
 """Figures of the table to read."""
@@ -114,13 +110,4 @@ def _figures_of_given(log: Log, name: str, values: NDArray[Any], p_min: Clip) ->
             f"{name} has {len(score):,} propensities for the {log.population_size:,} cells of D",
             remedy="give a matrix [users, items] (or one per row, in the space 'impressions')",
         )
-    matrix = log.space == "matrix"
-    click = np.zeros(len(score), dtype=np.uint8)
-    clicked = log.cell[log.clicked] if matrix else log.clicked
-    click[clicked] = 1
-    sketch = CalibrationSketch()
-    for start in range(0, len(score), CHUNK_CELLS):
-        part = slice(start, start + CHUNK_CELLS)
-        sketch.update(score[part], click[part])
-    figures = propensity_figures(sketch, score[clicked], p_min=p_min, population_size=log.population_size)
-    return average([figures])
+    return dict(given_everywhere(log, score, p_min).figures)
