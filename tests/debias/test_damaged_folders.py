@@ -295,7 +295,7 @@ def halves(tensors, name):
 
 @pytest.mark.parametrize(
     ("file", "name"),
-    [("model.safetensors", "ips/prediction/user.weight"), ("propensity.safetensors", "network/user.weight")],
+    [("model.safetensors", "ips/prediction/user.weight"), ("propensity.safetensors", "model/user.weight")],
 )
 @pytest.mark.parametrize(
     ("change", "fault"),

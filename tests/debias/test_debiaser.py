@@ -9,6 +9,7 @@ import torch
 import unskew as us
 from contracts.debiaser_contract import BRIEFLY, CLIP, SEEDS, TRAINING, WORLD
 from unskew.errors import DataError, NotFittedError, ParameterError
+from unskew.reproduce.legacy_propensity import LegacyPropensity
 
 
 def make(kind: type[us.Debiaser] = us.IPS, **params: object) -> us.Debiaser:
@@ -80,7 +81,7 @@ def test_a_propensity_that_is_nan_is_an_error_that_names_the_row(kind):
 
 
 def test_a_sum_over_all_pairs_refuses_the_propensity_of_a_sample():
-    sampled = us.Propensity(backbone=us.MF(dim=2), crossfit=2, epochs=1, negatives=1, population="sampled")
+    sampled = LegacyPropensity(backbone=us.MF(dim=2), crossfit=2, epochs=1, negatives=1, population="sampled")
     sampled.fit(WORLD.train)
     with pytest.raises(ParameterError, match=r"of a sampled population.*population='D'"):
         make(us.DR).fit(WORLD.train, propensity=sampled)

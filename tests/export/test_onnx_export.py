@@ -19,6 +19,7 @@ from unskew.export import export_run
 from unskew.export.networks import FORMS
 from unskew.log import Schema
 from unskew.propensity.storage import save_propensity
+from unskew.reproduce.legacy_propensity import DualFocalOnProbabilities, LegacyPropensity
 from unskew.training.inference import logits
 
 onnx = pytest.importorskip("onnx")
@@ -93,8 +94,8 @@ def every_pair(model):
 
 def fold_scores(propensity) -> np.ndarray:
     """Raw propensities ``[seeds · folds, n]`` of all pairs."""
-    cells = torch.arange(propensity.population_.size)[None]
-    logit = logits(propensity.network_, propensity.population_.rows(cells))
+    population = propensity.cells_.population
+    logit = logits(propensity.network_, population.rows(torch.arange(population.size)[None]))
     return torch.sigmoid(logit.double() + propensity.offset_).numpy()
 
 
@@ -206,7 +207,7 @@ class TestPropensity:
             us.DualFocal(),
             us.DualFocal(gamma=1.0),
             us.DualFocal(link="none"),
-            us.DualFocal(link="none", legacy_probabilities=True),
+            DualFocalOnProbabilities(),
         ],
         ids=str,
     )
@@ -247,7 +248,7 @@ class TestPropensity:
         ).fit(log)
         with pytest.raises(UnskewError, match=r"MC dropout.*reread\(uncertainty=None\)"):
             us.export_onnx(noisy, tmp_path / "p.onnx")
-        paper = us.Propensity(backbone=WIDE["neumf"], calibrator_dropout=True, crossfit=None, **QUICK).fit(
+        paper = LegacyPropensity(backbone=WIDE["neumf"], calibrator_dropout=True, crossfit=None, **QUICK).fit(
             log
         )
         with pytest.raises(UnskewError, match=r"dropout noise.*reread\(calibrator_dropout=False\)"):

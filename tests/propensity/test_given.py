@@ -8,6 +8,7 @@ import pytest
 import unskew as us
 from unskew.errors import DataError, NotFittedError, ParameterError
 from unskew.propensity.given import given_propensities
+from unskew.reproduce.legacy_propensity import LegacyPropensity
 
 SEEDS = (3, 8)
 CLIP = 0.05
@@ -141,7 +142,7 @@ def test_an_estimator_that_is_not_fitted_is_told(log):
 
 
 def test_sums_over_all_pairs_refuse_the_propensity_of_a_sample(log):
-    sampled = us.Propensity(
+    sampled = LegacyPropensity(
         backbone=us.MF(dim=2), crossfit=2, epochs=1, negatives=1, population="sampled"
     ).fit(log)
     with pytest.raises(ParameterError, match=r"1:k negatives without the logit offset.*population='D'"):

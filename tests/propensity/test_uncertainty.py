@@ -15,9 +15,7 @@ from unskew.errors import ParameterError
 from unskew.log import Rows, Schema
 from unskew.progress import SILENT
 from unskew.propensity import UNCERTAINTIES, make_uncertainty
-from unskew.propensity.design import STOP
-from unskew.propensity.fitting import Fitting
-from unskew.propensity.storage import save_propensity
+from unskew.propensity.crossfit import STOP
 from unskew.training import Draw, Pass, Schedule, Step, train
 
 SMALL = NeuMF(dim=6, layers=(8, 4), dropout=0.3, init_std=0.1)
@@ -55,7 +53,15 @@ def dual_focal(log):
 
 
 def all_pairs(propensity):
-    return propensity.population_.rows(torch.arange(propensity.population_.size)[None])
+    population = propensity.cells_.population
+    return population.rows(torch.arange(population.size)[None])
+
+
+def sampler(propensity):
+    """What draws the training cells of all networks."""
+    members = propensity.method().stacked_members()
+    replicas = [replica for replica in range(propensity.replicas_) for _ in range(members)]
+    return propensity._sampler(replicas, propensity._seeds("propensity order"))
 
 
 def raw(propensity):
@@ -136,7 +142,7 @@ class TestMCDropout:
         monkeypatch.setattr(network, "forward", watched)
         probability_moments(network, all_pairs(dropped), passes=5, budget=1000)
         assert max(sizes) <= 1000
-        assert sum(sizes) == len(SEEDS) * 5 * dropped.population_.size
+        assert sum(sizes) == len(SEEDS) * 5 * dropped.cells_.population.size
 
     @pytest.mark.parametrize(
         ("backbone", "layers", "message"),
@@ -174,13 +180,13 @@ class TestDeepEnsemble:
 
     def test_members_have_weights_and_data_orders_of_their_own(self, ensemble):
         p = self.members(ensemble)
-        (block,) = Fitting(ensemble)._sampler(slice(None)).epoch(0)
+        (block,) = sampler(ensemble).epoch(0)
         for one in range(3):
             for other in range(one):
                 assert np.abs(p[:, one] - p[:, other]).max() > 0.01
                 assert not torch.equal(block.cells[one], block.cells[other])
         # An epoch is the share of D that trains in expectation; a few cells may have to wait for the next.
-        epochs = [next(Fitting(ensemble)._sampler(slice(None)).epoch(number)).cells for number in range(4)]
+        epochs = [next(sampler(ensemble).epoch(number)).cells for number in range(4)]
         trained_on = [torch.cat([cells[row].flatten() for cells in epochs]).unique() for row in range(3)]
         assert all(torch.equal(each, trained_on[0]) for each in trained_on), "members share their split"
 
@@ -191,9 +197,11 @@ class TestDeepEnsemble:
             torch.testing.assert_close(own, weight, rtol=0, atol=1e-5)
 
     def test_the_calibrator_is_fitted_on_the_mean(self, ensemble):
-        cells = torch.arange(ensemble.population_.size)
-        slots = ensemble.population_.slots(ensemble.split_seeds(), ensemble.design_.slots).of(cells[None])
-        click = ensemble.population_.click(cells).numpy()
+        cells = torch.arange(ensemble.cells_.population.size)
+        slots = ensemble.cells_.population.slots(ensemble.folds_.split_seeds, ensemble.design_.slots).of(
+            cells[None]
+        )
+        click = ensemble.cells_.population.click(cells).numpy()
         grid = np.linspace(0.05, 0.5, 10)
         for seed in range(len(SEEDS)):
             held_out = (ensemble.design_.roles[0, slots[seed]] == STOP).numpy()
@@ -212,8 +220,8 @@ class TestDeepEnsemble:
 
     def test_sampled_negatives_are_each_members_own(self, log):
         propensity = quick(us.DeepEnsemble(members=2), negatives=1, epochs=1).fit(log)
-        (block,) = Fitting(propensity)._sampler(slice(None)).epoch(0)
-        clicked = propensity.population_.click(block.cells) == 1
+        (block,) = sampler(propensity).epoch(0)
+        clicked = propensity.cells_.population.click(block.cells) == 1
         first, second = (set(row[~on].tolist()) for row, on in zip(block.cells, clicked, strict=True))
         assert len(first & second) < 0.3 * len(first)
 
@@ -428,19 +436,11 @@ class TestDualFocal:
         expected = -np.where(click == 1, np.log(p), np.log1p(-p))
         np.testing.assert_allclose(method.held_out_loss(click, z, -0.7), expected, rtol=1e-6)
 
-    def test_probabilities_taken_for_logits_keep_to_a_narrow_range(self):
-        method = us.DualFocal(link="none", legacy_probabilities=True)
-        z = torch.tensor([-30.0, -1.0, 0.3, 30.0], dtype=torch.float64)
-        both = torch.stack((1 - torch.sigmoid(z), torch.sigmoid(z)), dim=-1)
-        for target in (torch.zeros(4), torch.ones(4)):
-            torch.testing.assert_close(method.loss(target.double(), z), general_dual_focal(target, both, 2.0))
-
     @pytest.mark.parametrize(
         ("options", "message"),
         [
             ({"gamma": 0.0}, "gamma must be positive"),
             ({"link": "logit"}, "link must be 'inverse' or 'none'"),
-            ({"legacy_probabilities": True}, "inverse link is not that of legacy_probabilities"),
         ],
     )
     def test_parameters_that_cannot_be_are_told(self, log, options, message):
@@ -461,7 +461,7 @@ class TestSpread:
 @pytest.mark.parametrize("name", ["dropped", "ensemble", "batch_ensemble", "dual_focal"])
 def test_a_saved_propensity_predicts_the_same(name, request, log, tmp_path):
     propensity = request.getfixturevalue(name)
-    save_propensity(propensity, tmp_path / "saved")
+    propensity.save(tmp_path / "saved")
     loaded = us.load_propensity(tmp_path / "saved")
     assert loaded.uncertainty == propensity.uncertainty
     for calibrated in (False, True):
@@ -503,17 +503,3 @@ def test_an_unknown_method_is_told_with_those_there_are():
 def test_parameters_out_of_range_are_told(log, uncertainty, message):
     with pytest.raises(ParameterError, match=message):
         quick(uncertainty).fit(log)
-
-
-def test_a_propensity_saves_itself_and_asks_before_it_replaces(tmp_path):
-    log = us.load("synthetic", n_users=30, n_items=20, density=0.3).train
-    propensity = us.Propensity(backbone=us.MF(dim=2), crossfit=2, epochs=1).fit(log, seeds=2)
-    propensity.save(tmp_path / "p")
-    again = us.load_propensity(tmp_path / "p")
-    np.testing.assert_array_equal(
-        again.predict_pairs_each(log.users.ids[:3], log.items.ids[:3]),
-        propensity.predict_pairs_each(log.users.ids[:3], log.items.ids[:3]),
-    )
-    with pytest.raises(us.errors.UnskewError, match="already"):
-        propensity.save(tmp_path / "p")
-    propensity.save(tmp_path / "p", overwrite=True)

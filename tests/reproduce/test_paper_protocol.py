@@ -9,7 +9,8 @@ import unskew as us
 from unskew.backbones import MF, NeuMF
 from unskew.errors import ParameterError
 from unskew.propensity import DualFocal, MCDropout
-from unskew.propensity.design import TRAIN
+from unskew.propensity.crossfit import OUT, TRAIN
+from unskew.reproduce.legacy_propensity import DualFocalOnProbabilities
 from unskew.reproduce.paper_protocol import Paper, PaperProtocol, switch_names
 
 PAPER = PaperProtocol()
@@ -86,7 +87,7 @@ def test_the_published_network_drops_embeddings_and_other_backbones_stay():
     assert PAPER.method_backbone(NeuMF(dim=8)) == NeuMF(dim=8)
     assert PAPER.backbone(MF()) == MF()
     assert PAPER.uncertainty("mc-dropout") == MCDropout(layers="embedding")
-    assert PAPER.uncertainty("dual-focal") == DualFocal(link="none", legacy_probabilities=True)
+    assert PAPER.uncertainty("dual-focal") == DualFocalOnProbabilities()
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +125,9 @@ def test_reading_off_does_not_train(log, fitted):
     read = fitted.reread(uncertainty=MCDropout(samples=3), calibrator=None)
     assert read.network_ is fitted.network_
     assert not np.allclose(read.predict_each(log), fitted.predict_each(log, calibrated=False))
-    with pytest.raises(ParameterError, match="epochs changes how the networks are trained"):
+    with pytest.raises(ParameterError, match="epochs changes how it is trained"):
         fitted.reread(epochs=7)
-    with pytest.raises(ParameterError, match="uncertainty or hold-out changes how"):
+    with pytest.raises(ParameterError, match="uncertainty changes how"):
         fitted.reread(uncertainty=DualFocal())
 
 
@@ -152,11 +153,11 @@ def test_dual_focal_on_probabilities_is_the_loss_of_the_squeezed_logit():
     import torch
 
     logit, target = torch.linspace(-3, 3, 7), torch.tensor([0.0, 1, 0, 1, 0, 1, 0])
-    legacy = DualFocal(link="none", legacy_probabilities=True).loss(target, logit)
+    legacy = DualFocalOnProbabilities().loss(target, logit)
     squeezed = DualFocal(link="none").loss(target, 2 * torch.sigmoid(logit) - 1)
     assert torch.allclose(legacy, squeezed)
     with pytest.raises(ParameterError, match="use link='none'"):
-        DualFocal(legacy_probabilities=True).check()
+        DualFocalOnProbabilities(link="inverse").check()
 
 
 def test_both_terms_of_a_click_see_the_same_noise_of_the_imputer(log):
@@ -181,15 +182,13 @@ def test_both_terms_of_a_click_see_the_same_noise_of_the_imputer(log):
 
 def test_members_of_an_ensemble_are_judged_on_the_same_cells(log):
     from unskew.propensity import DeepEnsemble
-    from unskew.propensity.fitting import Fitting
 
     propensity = PAPER.propensity(MF(dim=2), None, data="coat", epochs=1)
     propensity.set_params(uncertainty=DeepEnsemble(members=3)).fit(log, seeds=2, device="cpu")
-    cells, _ = Fitting(propensity).training_cells()
-    first, second = cells[:3], cells[3:]
-    assert bool((first == first[0]).all())
-    assert bool((second == second[0]).all())
-    assert not bool((first[0] == second[0]).all())
+    first, second = propensity._held_out(OUT, range(2)).rows.user
+    assert not bool((first == second).all())
+    mean = propensity.predict_matrix_each(calibrated=False).mean()
+    assert propensity.held_out_sketches(calibrated=False)[0].mean_score == pytest.approx(mean, rel=0.2)
 
 
 def test_no_negative_comes_twice_unless_there_are_too_few(log):

@@ -90,7 +90,7 @@ def test_what_cannot_be_compared_is_told(log):
     popularity = us.PopularityPropensity(crossfit=2).fit(log)
     with pytest.raises(DataError, match="half has 2,400 propensities for the 4,800 cells"):
         compare_calibrators(log, popularity, calibrators=(), beside={"half": np.full((80, 30), 0.1)})
-    with pytest.raises(ParameterError, match="penalty changes how the models are fitted"):
+    with pytest.raises(ParameterError, match="penalty changes how it is trained"):
         us.LogisticPropensity(crossfit=2).fit(log).reread(penalty=3.0)
 
 

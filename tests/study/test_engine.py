@@ -359,14 +359,6 @@ class TestTuning:
         assert seen == ["naive", "ips", "stable-dr"]
 
 
-def test_a_sampled_population_and_a_sum_over_D_are_refused(tmp_path):
-    sampled = {"key": "p", "params": {"population": "sampled", "negatives": 1.0}}
-    with pytest.raises(
-        ParameterError, match="'p' is of a sampled population, and stable-dr sums over all of D"
-    ):
-        run_study(grid(propensities=[sampled]), tmp_path / "s", device="cpu")
-
-
 def test_a_method_of_ones_own_takes_part(tmp_path):
     @register
     @dataclass(kw_only=True)

@@ -13,6 +13,7 @@ from unskew.export.graph import OPSET, require_onnx, serialised
 from unskew.export.predictions import conversion_graph, propensity_graph, schema_of
 from unskew.io.files import NewFile, check_new_file, whole_file
 from unskew.propensity import Propensity, load_propensity
+from unskew.propensity.propensity import BasePropensity
 
 What = Literal["conversion", "propensity"]
 
@@ -56,7 +57,7 @@ def export_onnx(model: Debiaser | Propensity, path: str | Path, *, overwrite: bo
     return _export(model, check_new_file(Path(path), overwrite=overwrite))
 
 
-def _export(model: Debiaser | Propensity, target: NewFile) -> dict[str, Any]:
+def _export(model: Debiaser | BasePropensity, target: NewFile) -> dict[str, Any]:
     if isinstance(model, Debiaser):
         _require_fitted(model, "networks_")
         what: What = "conversion"

@@ -112,7 +112,7 @@ def _refuse_noise(propensity: Propensity) -> None:
             remedy="export propensity.reread(uncertainty=None) before it is saved,"
             " or train with --uncertainty deep-ensemble",
         )
-    if propensity.calibrator_noise():
+    if getattr(propensity, "calibrator_dropout", False) and propensity.calibrator is not None:
         raise UnskewError(
             "this calibrator maps scores with dropout noise in them (calibrator_dropout, the paper's"
             " protocol), which an exported graph cannot repeat",

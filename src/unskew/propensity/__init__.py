@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from unskew.propensity.estimator import Propensity
+from unskew.propensity.crossfit import logit_offset
 from unskew.propensity.in_sample import InSampleWarning
 from unskew.propensity.logistic import LogisticPropensity
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
-from unskew.propensity.negatives import logit_offset
+from unskew.propensity.network import Propensity
 from unskew.propensity.popularity import PopularityPropensity
 from unskew.propensity.sklearn_classifier import SklearnPropensity
 from unskew.propensity.storage import load_propensity

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,12 +11,15 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.special import expit
+from torch.nn import Module
 
 from unskew.errors import DataError, TrainingError
 from unskew.estimator import require
-from unskew.log import Features, Log
-from unskew.propensity.cells import BLOCK, Cells, Codes, Floats, Pairs, Replica, Scorer
-from unskew.propensity.classic import ClassicPropensity
+from unskew.log import Features, Schema
+from unskew.progress import Progress
+from unskew.propensity.crossfit import Codes, Floats, Scorer
+from unskew.propensity.per_replica import BLOCK, MOST_CELLS, PerReplica, Replica, TrainingCells, room_for
+from unskew.propensity.propensity import BasePropensity
 
 GRID_CELLS = 1 << 24
 """Matrices of up to so many pairs are computed whole, by BLAS, and then looked up."""
@@ -31,7 +35,7 @@ MOST_STEPS = 2000
 
 
 @dataclass(kw_only=True)
-class LogisticPropensity(ClassicPropensity):
+class LogisticPropensity(BasePropensity):
     r"""p̂(u, i) = σ(c + a_u + b_i + x_uᵀ W y_i), at the least penalised cross-entropy over training cells.
 
     .. math:: \min \sum_{D_{\text{train}}} \mathrm{CE}(o, \hat p)
@@ -48,6 +52,8 @@ class LogisticPropensity(ClassicPropensity):
 
     Parameters
     ----------
+    calibrator, crossfit, fold_by, negatives
+        As every propensity has them; ``"auto"`` samples negatives above five million cells of D.
     ids, features, interactions
         What enters; features where the log has them.
     penalty
@@ -63,6 +69,8 @@ class LogisticPropensity(ClassicPropensity):
     """
 
     name: ClassVar[str] = "logistic"
+    most_cells: ClassVar[int] = MOST_CELLS
+    facts: ClassVar[Mapping[str, type]] = {"columns_": int}
     ids: bool = True
     features: bool = True
     interactions: bool = True
@@ -75,40 +83,68 @@ class LogisticPropensity(ClassicPropensity):
             self.ids or self.features, "ids and features cannot both be left out", "give one of them as True"
         )
 
-    def _use(self, log: Log) -> None:
+    def _train(self, progress: Progress) -> Scorer:
+        log = self.log_
+        assert log is not None
         given = (log.user_features, log.item_features) if self.features else (None, None)
         if not self.ids and given == (None, None):
             raise DataError(
                 "the log has no features of users or items, and ids are left out",
                 remedy="give the log user_features= or item_features=, or use ids=True",
             )
-        self._left = _scaled(given[0], log.n_users)
-        self._right = _scaled(given[1], log.n_items)
-        free = np.ones((self._left.shape[1], self._right.shape[1]), dtype=bool)
+        left, right = _scaled(given[0], log.n_users), _scaled(given[1], log.n_items)
+        free = np.ones((left.shape[1], right.shape[1]), dtype=bool)
         free[0, 0] = False
         if not self.interactions:
             free[1:, 1:] = False
-        self._free = free
 
-    def _fit_replica(self, replica: Replica) -> Scorer:
-        cells = self.cells_.training(replica, self.ratio_)
-        c, a, b, w = _Likelihood(
-            cells, self._left, self._right, self._free, ids=self.ids, penalty=self.penalty
-        ).optimum()
-        left = np.column_stack([self._left @ w, a, np.ones_like(a)])
-        right = np.column_stack([self._right, np.ones_like(b), b])
+        def fit_one(replica: Replica) -> LogitModel:
+            cells = replica.training(self.ratio_)
+            c, a, b, w = _Likelihood(cells, left, right, free, ids=self.ids, penalty=self.penalty).optimum()
+            return LogitModel(
+                intercept=c,
+                left=np.column_stack([left @ w, a, np.ones_like(a)]),
+                right=np.column_stack([right, np.ones_like(b), b]),
+            )
 
-        def score(rows: Pairs) -> Floats:
-            return np.asarray(expit(c + _products(left, right, rows.user, rows.item)))
+        self.columns_ = right.shape[1] + 2
+        return PerReplica.fit(fit_one, self.cells_, self.name, progress, ratio=self.ratio_)
 
-        return score
+    def _untrained(self, schema: Schema) -> Module:
+        left, right = (schema.user.size, self.columns_), (schema.item.size, self.columns_)
+        return room_for(self.replicas_, intercept=(), left=left, right=right)
+
+    def _scorer_of(self, trained: Module) -> Scorer:
+        return PerReplica.of(trained, LogitModel)
+
+
+@dataclass(frozen=True, eq=False)
+class LogitModel:
+    """p̂(u, i) = σ(c + left_u · right_i)."""
+
+    intercept: float
+    left: Floats
+    """``[users, columns]``."""
+    right: Floats
+    """``[items, columns]``."""
+
+    def __call__(self, user: Codes, item: Codes, conversion: Floats | None) -> Floats:
+        """Of pairs."""
+        return np.asarray(expit(self.intercept + _products(self.left, self.right, user, item)))
 
 
 class _Likelihood:
     """The penalised cross-entropy of cells in θ = (c, a, b, the free entries of W), and its derivatives."""
 
     def __init__(
-        self, cells: Cells, left: Floats, right: Floats, free: NDArray[np.bool_], *, ids: bool, penalty: float
+        self,
+        cells: TrainingCells,
+        left: Floats,
+        right: Floats,
+        free: NDArray[np.bool_],
+        *,
+        ids: bool,
+        penalty: float,
     ) -> None:
         # In order of (user, item), so that residuals are the values of a sparse matrix made once.
         order = np.lexsort((cells.item, cells.user))

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
+import torch
+from torch.nn import Module
 
-from unskew.errors import DataError, ParameterError
+from unskew.errors import DataError, NotFittedError, ParameterError
 from unskew.estimator import require
-from unskew.log import Log
+from unskew.log import Log, Rows, Schema
 from unskew.progress import SILENT, Progress
-from unskew.propensity.cells import Codes, Floats, HeldOut, Pairs, Replica, Scorer
-from unskew.propensity.classic import ClassicPropensity
+from unskew.propensity.crossfit import TRAIN, Codes, Floats, Scorer
+from unskew.propensity.per_replica import MOST_CELLS, PerReplica, Replica, room_for
+from unskew.propensity.propensity import BasePropensity, HeldOut, Predicted
 from unskew.seeds import stream
 
 
 @dataclass(kw_only=True)
-class NaiveBayesPropensity(ClassicPropensity):
+class NaiveBayesPropensity(BasePropensity):
     r"""p̂ = P(o = 1 | r): how likely a pair with conversion r was to be clicked.
 
     .. math:: P(o{=}1 \mid r) = \frac{d \, P(r \mid o{=}1)}
@@ -36,6 +39,8 @@ class NaiveBayesPropensity(ClassicPropensity):
 
     Parameters
     ----------
+    calibrator, crossfit, fold_by
+        As every propensity has them. ``negatives`` changes nothing: what is known is counted whole.
     sample_share
         Share of ``random_sample`` that may be looked at.
     smoothing
@@ -44,7 +49,8 @@ class NaiveBayesPropensity(ClassicPropensity):
     Attributes
     ----------
     unseen_
-        The rows of the random sample that were not looked at; None if there are none.
+        The rows of the random sample that were not looked at; None if there are none. A saved propensity
+        does not keep them.
     message_
         What was looked at, in words.
 
@@ -60,6 +66,8 @@ class NaiveBayesPropensity(ClassicPropensity):
     """
 
     name: ClassVar[str] = "naive_bayes"
+    most_cells: ClassVar[int] = MOST_CELLS
+    facts: ClassVar[Mapping[str, type]] = {"message_": str}
     sample_share: float = 1.0
     smoothing: float = 1.0
 
@@ -79,6 +87,18 @@ class NaiveBayesPropensity(ClassicPropensity):
         random_sample
             Pairs shown at random with their conversions, such as ``data.test``.
         """
+        self._sample = random_sample
+        return super().fit(log, seeds=seeds, device=device, progress=progress)
+
+    def predict_both_matrix_each(self) -> Predicted:
+        """Refused: the propensity of a pair depends on its conversion, which only clicks tell."""
+        raise ParameterError(
+            "naive Bayes knows propensities of pairs whose conversion is known, not of all of D",
+            remedy="use LogisticPropensity or Propensity for methods that need them on every pair",
+        )
+
+    def _check(self) -> None:
+        super()._check()
         require(
             0 < self.sample_share <= 1,
             f"sample_share must be in (0, 1], not {self.sample_share}",
@@ -87,38 +107,18 @@ class NaiveBayesPropensity(ClassicPropensity):
         require(
             self.smoothing > 0, f"smoothing must be above 0, not {self.smoothing}", "give a number above 0"
         )
-        self._sample = self._checked_sample(log, random_sample)
-        return super().fit(log, seeds=seeds, device=device, progress=progress)
 
-    def predict_matrix_each(self, *, calibrated: bool = True) -> Floats:
-        """Refused: the propensity of a pair depends on its conversion, which only clicks tell."""
-        raise ParameterError(
-            "naive Bayes knows propensities of pairs whose conversion is known, not of all of D",
-            remedy="use LogisticPropensity or Propensity for methods that need them on every pair",
+    def _train(self, progress: Progress) -> Scorer:
+        log = self.log_
+        assert log is not None
+        self._cells = self._seen(log, _checked_sample(log, self._sample))
+        # All its cells are counted, whatever ``negatives`` says, so that no offset is to be undone.
+        return PerReplica.fit(
+            lambda replica: self._fit_one(replica, log.density), self.cells_, self.name, progress
         )
 
-    def _checked_sample(self, log: Log, sample: Log | None) -> Log:
-        if sample is None:
-            raise ParameterError(
-                "naive Bayes needs pairs shown at random, with their conversions",
-                remedy="give fit(…, random_sample=data.test), and leave what it saw out of the test",
-            )
-        if log.space != "matrix":
-            raise ParameterError(
-                "naive Bayes needs the space 'matrix', in which unclicked pairs can have a conversion",
-                remedy="give another propensity, or a log with space='matrix'",
-            )
-        if not (sample.users.same_as(log.users) and sample.items.same_as(log.items)):
-            raise DataError(
-                "the random sample has other users or items than the log",
-                remedy="build it with users=log.users and items=log.items",
-            )
-        log.known_conversion()
-        sample.known_conversion()
-        return sample.take(sample.clicked)
-
-    def _use(self, log: Log) -> None:
-        sample = self._sample
+    def _seen(self, log: Log, sample: Log) -> SeenCells:
+        """The population as it can be seen: every click, and unclicked pairs that stand for the rest."""
         random = np.random.default_rng(stream(self.seeds_[0], "random sample"))
         order = random.permutation(len(sample))
         count = max(1, round(self.sample_share * len(sample)))
@@ -129,43 +129,108 @@ class NaiveBayesPropensity(ClassicPropensity):
             " leave them out of every test"
         )
         unclicked = seen.take(~np.isin(seen.cell, log.cell[log.clicked]))
-        # The population as naive Bayes can see it: every click, and unclicked pairs that stand for the rest.
         clicks = log.take(log.clicked)
-        self._cell: Codes = np.concatenate([clicks.cell, unclicked.cell])
-        conversions = (clicks.known_conversion(), unclicked.known_conversion())
-        self._conversion: Floats = np.concatenate(conversions).astype(np.float64)
-        self._click: Floats = np.repeat([1.0, 0.0], [len(clicks), len(unclicked)])
+        click = np.repeat([1.0, 0.0], [len(clicks), len(unclicked)])
         stands_for = (log.population_size - log.n_clicks) / max(len(unclicked), 1)
-        self._weight: Floats = np.where(self._click == 1, 1.0, stands_for)
+        return SeenCells(
+            cell=np.concatenate([clicks.cell, unclicked.cell]),
+            conversion=np.concatenate([each.known_conversion() for each in (clicks, unclicked)]).astype(
+                np.float64
+            ),
+            click=click,
+            weight=np.where(click == 1, 1.0, stands_for),
+        )
 
-    def _fit_replica(self, replica: Replica) -> Scorer:
-        trains = replica.trains[self.cells_.slot(replica.seed, self._cell)]
-        self.cells_.require_clicks(float(self._click[trains].sum()))
-        density = self.log_.density
+    def _fit_one(self, replica: Replica, density: float) -> BayesModel:
+        seen = self._cells
+        trains = replica.role(seen.cell) == TRAIN
         likelihood = np.empty((2, 2))
         for click in (0, 1):
-            chosen = trains & (self._click == click)
+            chosen = trains & (seen.click == click)
             if not chosen.any():
                 raise DataError(
                     "the random sample has no unclicked pair to train on",
                     remedy="give a larger sample, or fewer folds (crossfit)",
                 )
-            counts = np.bincount(self._conversion[chosen].astype(np.int64), minlength=2) + self.smoothing
+            counts = np.bincount(seen.conversion[chosen].astype(np.int64), minlength=2) + self.smoothing
             likelihood[click] = counts / counts.sum()
         clicked = density * likelihood[1]
-        by_conversion = clicked / (clicked + (1 - density) * likelihood[0])
+        return BayesModel(density, clicked / (clicked + (1 - density) * likelihood[0]))
 
-        def score(rows: Pairs) -> Floats:
-            if rows.conversion is None:
-                return np.full(len(rows.user), density)
-            known = ~np.isnan(rows.conversion)
-            place = np.where(known, rows.conversion, 0).astype(np.int64)
-            return np.where(known, by_conversion[place], density)
+    def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOut:
+        (number,) = replicas
+        self.cells_.require_clicks(role)
+        seen = self._cells
+        mine = Replica(self.cells_, number, self.name).role(seen.cell) == role
+        user, item = np.divmod(seen.cell[mine], len(self.items_))
+        lines = (user, item, seen.conversion[mine], seen.click[mine], seen.weight[mine])
+        users, items, conversion, click, weight = (torch.as_tensor(line)[None] for line in lines)
+        return HeldOut(Rows(user=users, item=items, conversion=conversion), click, weight)
 
-        return score
+    def _rows_of(self, log: Log) -> Rows:
+        rows = super()._rows_of(log)
+        if log.conversion is None:
+            return rows
+        conversion = torch.as_tensor(log.conversion.astype(np.float64))[None]
+        return Rows(user=rows.user, item=rows.item, conversion=conversion)
 
-    def _held_out(self, number: int, role: int) -> HeldOut:
-        mine = self.cells_.role(number, self._cell) == role
-        self.cells_.require_held_out(number, role, float(self._click[mine].sum()))
-        user, item = np.divmod(self._cell[mine], len(self.items_))
-        return HeldOut(Pairs(user, item, self._conversion[mine]), self._click[mine], self._weight[mine])
+    def use_log(self, log: Log) -> None:
+        """Of a loaded one refused: a folder does not keep what was seen of the random sample."""
+        if not hasattr(self, "_sample"):
+            raise NotFittedError(
+                "a loaded naive Bayes has no random sample to be calibrated on", remedy="fit it again"
+            )
+        super().use_log(log)
+
+    def _untrained(self, schema: Schema) -> Module:
+        return room_for(self.replicas_, density=(), by_conversion=(2,))
+
+    def _scorer_of(self, trained: Module) -> Scorer:
+        return PerReplica.of(trained, BayesModel)
+
+
+@dataclass(frozen=True, eq=False)
+class BayesModel:
+    """P(o = 1 | r) where r is known, and the density d elsewhere."""
+
+    density: float
+    by_conversion: Floats
+    """``[2]``."""
+
+    def __call__(self, user: Codes, item: Codes, conversion: Floats | None) -> Floats:
+        """Of pairs with their conversions."""
+        if conversion is None:
+            return np.full(len(user), self.density)
+        known = ~np.isnan(conversion)
+        place = np.where(known, conversion, 0).astype(np.int64)
+        return np.where(known, self.by_conversion[place], self.density)
+
+
+class SeenCells(NamedTuple):
+    """Cells of D whose conversion is known, and how many each stands for."""
+
+    cell: Codes
+    conversion: Floats
+    click: Floats
+    weight: Floats
+
+
+def _checked_sample(log: Log, sample: Log | None) -> Log:
+    if sample is None:
+        raise ParameterError(
+            "naive Bayes needs pairs shown at random, with their conversions",
+            remedy="give fit(…, random_sample=data.test), and leave what it saw out of the test",
+        )
+    if log.space != "matrix":
+        raise ParameterError(
+            "naive Bayes needs the space 'matrix', in which unclicked pairs can have a conversion",
+            remedy="give another propensity, or a log with space='matrix'",
+        )
+    if not (sample.users.same_as(log.users) and sample.items.same_as(log.items)):
+        raise DataError(
+            "the random sample has other users or items than the log",
+            remedy="build it with users=log.users and items=log.items",
+        )
+    log.known_conversion()
+    sample.known_conversion()
+    return sample.take(sample.clicked)

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from torch.nn import Module
 
 from unskew.estimator import require
-from unskew.propensity.cells import Cells, Codes, Floats, Pairs, Replica, Scorer
-from unskew.propensity.classic import ClassicPropensity
+from unskew.log import Schema
+from unskew.progress import Progress
+from unskew.propensity.crossfit import Codes, Floats, Scorer
+from unskew.propensity.per_replica import MOST_CELLS, PerReplica, Replica, TrainingCells, room_for
+from unskew.propensity.propensity import BasePropensity
 
 LARGEST = 1 - 1e-6
 """Products of rates are no probabilities; those above are cut here."""
@@ -38,7 +42,7 @@ class ClickRates:
 
     @classmethod
     def of(
-        cls, blocks: Iterable[Cells], *, users: int, items: int, smoothing: float, parts: int = 1
+        cls, blocks: Iterable[TrainingCells], *, users: int, items: int, smoothing: float, parts: int = 1
     ) -> ClickRates:
         """Count the training cells, slot by slot into ``parts``."""
         sizes = (users, items)
@@ -78,7 +82,7 @@ class ClickRates:
 
 
 @dataclass(kw_only=True)
-class PopularityPropensity(ClassicPropensity):
+class PopularityPropensity(BasePropensity):
     r"""p̂(u, i) = c · f_u^a · f_i^b, with f how much more than the average a user clicks, an item is clicked.
 
     .. math:: f_u = \frac{n_u + s}{\bar n_u + s}, \qquad f_i = \frac{n_i + s}{\bar n_i + s}, \qquad
@@ -94,6 +98,10 @@ class PopularityPropensity(ClassicPropensity):
 
     Parameters
     ----------
+    calibrator, crossfit, fold_by
+        As every propensity has them. ``negatives`` changes nothing: all training cells are counted.
+    user_power, item_power
+        a and b.
     smoothing
         Pseudo-clicks; without them, users who click nothing in training get 0 and an infinite weight.
 
@@ -107,6 +115,7 @@ class PopularityPropensity(ClassicPropensity):
     """
 
     name: ClassVar[str] = "popularity"
+    most_cells: ClassVar[int] = MOST_CELLS
     user_power: float = 1.0
     item_power: float = 1.0
     smoothing: float = 1.0
@@ -117,23 +126,38 @@ class PopularityPropensity(ClassicPropensity):
             self.smoothing > 0, f"smoothing must be above 0, not {self.smoothing}", "give a number above 0"
         )
 
-    def _fit_replica(self, replica: Replica) -> Scorer:
-        rates = ClickRates.of(
-            self.cells_.blocks(replica),
-            users=len(self.users_),
-            items=len(self.items_),
-            smoothing=self.smoothing,
-        )
-        self.cells_.require_clicks(float(rates.clicks[0].sum()))
-        user = rates.users(np.arange(len(self.users_))) ** self.user_power
-        item = rates.items(np.arange(len(self.items_))) ** self.item_power
+    def _train(self, progress: Progress) -> Scorer:
+        # All training cells are counted, whatever ``negatives`` says, so that no offset is to be undone.
+        return PerReplica.fit(self._fit_one, self.cells_, self.name, progress)
+
+    def _fit_one(self, replica: Replica) -> ProductModel:
+        users, items = len(self.users_), len(self.items_)
+        rates = ClickRates.of(replica.blocks(), users=users, items=items, smoothing=self.smoothing)
+        user = rates.users(np.arange(users)) ** self.user_power
+        item = rates.items(np.arange(items)) ** self.item_power
         if self.space_ == "matrix":
             mean = float(user.mean() * item.mean())
         else:
+            assert self.log_ is not None
             mean = float((user[self.log_.user] * item[self.log_.item]).mean())
-        constant = rates.density / mean
+        return ProductModel(rates.density / mean, user, item)
 
-        def score(rows: Pairs) -> Floats:
-            return np.minimum(constant * user[rows.user] * item[rows.item], LARGEST)
+    def _untrained(self, schema: Schema) -> Module:
+        return room_for(self.replicas_, constant=(), user=(schema.user.size,), item=(schema.item.size,))
 
-        return score
+    def _scorer_of(self, trained: Module) -> Scorer:
+        return PerReplica.of(trained, ProductModel)
+
+
+@dataclass(frozen=True, eq=False)
+class ProductModel:
+    """p̂(u, i) = c · f_u^a · f_i^b."""
+
+    constant: float
+    user: Floats
+    """f_u^a, ``[users]``."""
+    item: Floats
+
+    def __call__(self, user: Codes, item: Codes, conversion: Floats | None) -> Floats:
+        """Of pairs."""
+        return np.minimum(self.constant * self.user[user] * self.item[item], LARGEST)

@@ -7,13 +7,16 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy.special import expit
+from torch.nn import Module
 
-from unskew.errors import DataError, ParameterError
+from unskew.errors import DataError, ParameterError, UnskewError
 from unskew.estimator import require
-from unskew.log import Log
-from unskew.propensity.cells import Codes, Floats, Pairs, Replica, Scorer
-from unskew.propensity.classic import ClassicPropensity
+from unskew.log import Schema
+from unskew.progress import Progress
+from unskew.propensity.crossfit import Codes, Floats, Scorer
+from unskew.propensity.per_replica import MOST_CELLS, Model, PerReplica, Replica
 from unskew.propensity.popularity import PARTS, ClickRates
+from unskew.propensity.propensity import BasePropensity
 
 Input = Literal["popularity", "features", "ids"]
 
@@ -22,7 +25,7 @@ RATE_SMOOTHING = 1.0
 
 
 @dataclass(kw_only=True)
-class SklearnPropensity(ClassicPropensity):
+class SklearnPropensity(BasePropensity):
     r"""p̂(u, i) = ``estimator``.predict_proba(φ(u, i)), for any scikit-learn classifier.
 
     .. math:: \varphi(u, i) = (\log f_u,\ \log f_i,\ x_u,\ y_i)
@@ -32,11 +35,15 @@ class SklearnPropensity(ClassicPropensity):
     click tells on itself. A classifier that is sure after n rows is taken to be sure but for half a row in
     n: no score is 0. One without ``predict_proba`` gives σ(decision), which the calibrator puts right.
 
+    It cannot be saved: only a pickle holds any classifier, and a pickle runs what it is told to when read.
+
     Use it for boosted trees on features, and to bring a classifier you trust. Not for large vocabularies of
     ids alone: factorise them (:class:`unskew.Propensity`).
 
     Parameters
     ----------
+    calibrator, crossfit, fold_by, negatives
+        As every propensity has them; ``"auto"`` samples negatives above five million cells of D.
     estimator
         Unfitted; each fold fits a clone. Where its ``random_state`` is None each has a seed of its own.
     inputs
@@ -54,6 +61,7 @@ class SklearnPropensity(ClassicPropensity):
     """
 
     name: ClassVar[str] = "sklearn"
+    most_cells: ClassVar[int] = MOST_CELLS
     estimator: Any = None
     inputs: tuple[Input, ...] = ("popularity", "features")
 
@@ -72,7 +80,9 @@ class SklearnPropensity(ClassicPropensity):
             "give a list of these",
         )
 
-    def _use(self, log: Log) -> None:
+    def _train(self, progress: Progress) -> Scorer:
+        log = self.log_
+        assert log is not None
         self._features = [
             np.empty((size, 0), dtype=np.float32) if features is None else features.values
             for features, size in ((log.user_features, log.n_users), (log.item_features, log.n_items))
@@ -82,29 +92,35 @@ class SklearnPropensity(ClassicPropensity):
                 "the log has no features of users or items",
                 remedy="give the log user_features= or item_features=, or add 'popularity' to inputs",
             )
+        return PerReplica.fit(self._fit_one, self.cells_, self.name, progress, ratio=self.ratio_)
 
-    def _fit_replica(self, replica: Replica) -> Scorer:
+    def _fit_one(self, replica: Replica) -> Model:
         from sklearn.base import clone
 
+        users, items = len(self.users_), len(self.items_)
         rates = ClickRates.of(
-            self.cells_.blocks(replica),
-            users=len(self.users_),
-            items=len(self.items_),
-            smoothing=RATE_SMOOTHING,
-            parts=PARTS,
+            replica.blocks(), users=users, items=items, smoothing=RATE_SMOOTHING, parts=PARTS
         )
-        cells = self.cells_.training(replica, self.ratio_)
+        cells = replica.training(self.ratio_)
         model = clone(self.estimator)
         if model.get_params().get("random_state", 0) is None:
-            model.set_params(random_state=replica.random % (1 << 32))
+            model.set_params(random_state=replica.seed % (1 << 32))
         model.fit(self._inputs(rates, cells.user, cells.item, cells.slot), cells.click.astype(np.int64))
         certain = 0.5 / len(cells.click)
 
-        def score(rows: Pairs) -> Floats:
-            inputs = self._inputs(rates, rows.user, rows.item, None)
-            return np.clip(_probability(model, inputs), certain, 1 - certain)
+        def score(user: Codes, item: Codes, conversion: Floats | None) -> Floats:
+            return np.clip(_probability(model, self._inputs(rates, user, item, None)), certain, 1 - certain)
 
         return score
+
+    def _untrained(self, schema: Schema) -> Module:
+        raise UnskewError(
+            "a SklearnPropensity cannot be saved: only a pickle holds any classifier, and unskew writes none",
+            remedy="save what predict_each gives, or use LogisticPropensity or Propensity",
+        )
+
+    def _scorer_of(self, trained: Module) -> Scorer:
+        raise NotImplementedError
 
     def _inputs(self, rates: ClickRates, user: Codes, item: Codes, slot: Codes | None) -> Any:
         columns: list[Any] = []
@@ -118,9 +134,11 @@ class SklearnPropensity(ClassicPropensity):
         from scipy.sparse import csr_array, hstack
 
         rows, width = len(user), len(self.users_) + len(self.items_)
-        place = np.column_stack([user, item + len(self.users_)]).ravel()
+        # 32 bits, which is what trees take.
+        place = np.column_stack([user, item + len(self.users_)]).ravel().astype(np.int32)
         one_hot = csr_array(
-            (np.ones(2 * rows, np.float32), place, np.arange(0, 2 * rows + 1, 2)), (rows, width)
+            (np.ones(2 * rows, np.float32), place, np.arange(0, 2 * rows + 1, 2, dtype=np.int32)),
+            (rows, width),
         )
         return one_hot if dense is None else hstack([one_hot, csr_array(dense)], format="csr")
 

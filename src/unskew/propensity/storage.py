@@ -1,21 +1,23 @@
-"""Propensities as plain files, beside the models that used them."""
+"""Propensities of every kind as plain files, beside the models that used them."""
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any, cast, get_args
 
 from safetensors.torch import save
 
-from unskew.backbones import Network
 from unskew.calibration import Calibrator, calibrator_from_dict
 from unskew.errors import UnskewError
 from unskew.io.files import CONFIG
 from unskew.log import Schema, Space
-from unskew.propensity.estimator import Propensity
-from unskew.propensity.uncertainty import make_uncertainty
-from unskew.training import resolve_device
+from unskew.propensity.logistic import LogisticPropensity
+from unskew.propensity.naive_bayes import NaiveBayesPropensity
+from unskew.propensity.network import Propensity
+from unskew.propensity.popularity import PopularityPropensity
+from unskew.propensity.propensity import BasePropensity
 from unskew.training.saved import (
     SavedFolder,
     named,
@@ -27,10 +29,20 @@ from unskew.training.saved import (
 
 WEIGHTS = "propensity.safetensors"
 CALIBRATORS = "calibrator.json"
+PREFIX = "model/"
+"""Of the names of tensors in the file of weights."""
+
+KINDS: dict[str, type[BasePropensity]] = {
+    kind.name: kind for kind in (Propensity, LogisticPropensity, PopularityPropensity, NaiveBayesPropensity)
+}
+"""Kinds that can be read back, by name."""
+
+ELSEWHERE = {"legacy-propensity": "unskew.reproduce.legacy_propensity:LegacyPropensity"}
+"""Kinds that are defined above this package, and where; loaded when a folder asks for one."""
 
 
 def save_propensity(
-    propensity: Propensity, folder: str | Path, *, overwrite: bool = False, **further: Any
+    propensity: BasePropensity, folder: str | Path, *, overwrite: bool = False, **further: Any
 ) -> None:
     """Write a fitted propensity as a folder of plain files; :func:`load_propensity` reads it back.
 
@@ -39,56 +51,65 @@ def save_propensity(
     further
         What else belongs into its ``config.toml``.
     """
-    propensity._require_fitted("network_")
+    propensity._require_fitted("scorer_")
+    propensity._untrained(
+        Schema.of_ids(1, 1)
+    )  # Refuses a kind that no file can hold, before anything is written.
     with sealed_folder(Path(folder), overwrite=overwrite) as beside:
         write_vocabularies(beside, propensity.users_, propensity.items_)
         write_config(beside, {**write_propensity(beside, propensity), **further})
 
 
-def write_propensity(folder: Path, propensity: Propensity) -> dict[str, Any]:
+def write_propensity(folder: Path, propensity: BasePropensity) -> dict[str, Any]:
     """Weights and calibrators into a folder; what belongs into its config is returned."""
-    weights = named(propensity.network_.state_dict(), "network/")
     # Not save_file, which keeps all but its owner from reading what it wrote.
-    (folder / WEIGHTS).write_bytes(save(weights))
+    (folder / WEIGHTS).write_bytes(save(named(propensity.scorer_.tensors(), PREFIX)))
     calibrators = [None if each is None else each.to_dict() for each in propensity.calibrators_]
     (folder / CALIBRATORS).write_text(json.dumps(calibrators, indent=1) + "\n", encoding="utf-8")
     return {
         "propensity": {
+            "kind": propensity.name,
             "seeds": list(propensity.seeds_),
             "space": propensity.space_,
-            "offset": propensity.offset_,
+            **{name.rstrip("_"): getattr(propensity, name) for name in propensity.facts},
             "params": params_table(propensity),
         }
     }
 
 
-def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -> Propensity | None:
-    """The propensity of a run folder, ready to predict; None if the folder has none."""
+def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -> BasePropensity | None:
+    """The propensity of a run folder, or of one that ``save`` wrote, of whatever kind; None if there is none.
+
+    It predicts what it predicted, out of fold, to the last bit. It keeps no data to be diagnosed on.
+    """
     saved = SavedFolder.of(folder)
     if "propensity" not in saved.config:
         return None
-    propensity = saved.restored(Propensity, "propensity", "params", uncertainty=make_uncertainty)
-    propensity.seeds_ = saved.seeds("propensity", "seeds")
-    propensity.space_ = _space(saved)
-    propensity.offset_ = saved.told("propensity", "offset", kind=float)
-    propensity.device_ = resolve_device(device)
-    propensity.design_ = propensity.split_design()
-
-    def build(schema: Schema) -> Network:
-        return propensity.trained_backbone().build(schema, propensity.replica_seeds("propensity"))
-
-    saved.check_shapes(lambda schema: {"network/": build(schema)}, WEIGHTS)
-    propensity.users_, propensity.items_ = saved.vocabulary("users"), saved.vocabulary("items")
-    network = build(saved.schema())
-    saved.fill(network, WEIGHTS, "network/")
-    propensity.network_ = network.to_device(propensity.device_)
+    kind = _kind(saved)
+    propensity = saved.restored(kind, "propensity", "params", **kind.makers)
+    for name, of in kind.facts.items():
+        setattr(propensity, name, saved.told("propensity", name.rstrip("_"), kind=of))
+    seeds, space = saved.seeds("propensity", "seeds"), _space(saved)
+    propensity.seeds_, propensity.design_ = seeds, propensity._design()
+    saved.check_shapes(lambda schema: {PREFIX: propensity._untrained(schema)}, WEIGHTS)
+    propensity._place(seeds, saved.vocabulary("users"), saved.vocabulary("items"), space, device)
+    models = propensity._untrained(saved.schema())
+    saved.fill(models, WEIGHTS, PREFIX)
+    propensity.scorer_ = propensity._scorer_of(models)
     propensity.calibrators_ = _calibrators(
-        saved,
-        len(propensity.seeds_) * propensity.design_.replicas,
-        calibrated=propensity.calibrator is not None,
+        saved, propensity.replicas_, calibrated=propensity.calibrator is not None
     )
-    propensity.log_ = None
     return propensity
+
+
+def _kind(saved: SavedFolder) -> type[BasePropensity]:
+    name = saved.told("propensity", "kind", kind=str)
+    if name in ELSEWHERE:
+        module, _, kind = ELSEWHERE[name].partition(":")
+        return cast("type[BasePropensity]", getattr(importlib.import_module(module), kind))
+    if name not in KINDS:
+        raise saved.damaged(CONFIG, f"propensity.kind is {name!r}")
+    return KINDS[name]
 
 
 def _space(saved: SavedFolder) -> Space:

@@ -162,15 +162,11 @@ class DualFocal(Uncertainty):
         γ, 2 in the paper.
     link
         ``"inverse"``, or ``"none"`` for the paper's form, whose output is a score and no probability.
-    legacy_probabilities
-        Takes the two probabilities for logits, as the paper's code does: p_y is then σ(±(2p̂ − 1)), which
-        stays in [0.27, 0.73].
     """
 
     name: ClassVar[str] = "dual-focal"
     gamma: float = 2.0
     link: Literal["inverse", "none"] = "inverse"
-    legacy_probabilities: bool = False
 
     def check(self) -> None:
         """Raise for parameters that cannot be."""
@@ -180,16 +176,9 @@ class DualFocal(Uncertainty):
             f"link must be 'inverse' or 'none', not {self.link!r}",
             "give one of these",
         )
-        require(
-            self.link == "none" or not self.legacy_probabilities,
-            "the inverse link is not that of legacy_probabilities",
-            "use link='none'",
-        )
 
     def loss(self, target: Tensor, logit: Tensor) -> Tensor:
         """The binary closed form on logits; targets between 0 and 1 mix the two classes."""
-        if self.legacy_probabilities:
-            logit = 2.0 * torch.sigmoid(logit) - 1.0
         return target * self._of_class(logit) + (1.0 - target) * self._of_class(-logit)
 
     def _of_class(self, logit: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from unskew.errors import ParameterError
 from unskew.metrics.clip import Clip
 from unskew.propensity import DualFocal, MCDropout, Propensity, Uncertainty, make_uncertainty
 from unskew.reproduce import legacy
+from unskew.reproduce.legacy_propensity import DualFocalOnProbabilities, LegacyPropensity
 from unskew.run.protocol import Protocol, ProtocolName
 
 BATCH = 1024
@@ -129,7 +130,7 @@ class PaperProtocol:
         if name == MCDropout.name and self.embedding_dropout:
             return MCDropout(layers="embedding")
         if name == DualFocal.name and self.dual_focal_on_probabilities:
-            return DualFocal(link="none", legacy_probabilities=True)
+            return DualFocalOnProbabilities()
         return make_uncertainty(name)
 
     def propensity(
@@ -140,17 +141,17 @@ class PaperProtocol:
         if self.sampled_negatives:
             options |= {
                 "negatives": 1.0,
-                "resample_negatives": not self.negatives_once,
+                "negatives_once": self.negatives_once,
                 "population": "sampled" if self.no_offset else "D",
             }
         if self.propensity_epochs_fixed:
             options |= {"epochs": epochs or PROPENSITY_EPOCHS[data in LARGE], "patience": None}
-        return Propensity(
+        return LegacyPropensity(
             backbone=self.backbone(backbone),
             calibrator=calibrator,
             crossfit=None,
-            calibrate_on="training" if self.platt_in_sample else "held-out",
-            judge_on="training" if self.ece_in_sample else "held-out",
+            calibrate_in_sample=self.platt_in_sample,
+            judge_in_sample=self.ece_in_sample,
             spare_tenth=self.spare_tenth,
             calibrator_dropout=self.platt_dropout,
             **options,

@@ -18,7 +18,7 @@ from unskew.estimator import require
 from unskew.metrics.clip import Clip, require_clip, resolve_clip
 from unskew.progress import SILENT, Progress
 from unskew.propensity import InSampleWarning, make_uncertainty
-from unskew.propensity.design import MOST_FOLDS
+from unskew.propensity.crossfit import MOST_FOLDS
 from unskew.propensity.in_sample import warn_if_in_sample
 from unskew.run.figures import (
     BASELINE,

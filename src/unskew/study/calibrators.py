@@ -16,7 +16,7 @@ from unskew.metrics.clip import Clip
 from unskew.metrics.registry import SHOWN_PROPENSITY
 from unskew.progress import SILENT, Progress
 from unskew.propensity import Propensity
-from unskew.propensity.classic import ClassicPropensity
+from unskew.propensity.propensity import BasePropensity
 from unskew.run.training import given_everywhere
 from unskew.study.shown import Shown
 
@@ -32,7 +32,7 @@ SHOWN = tuple(each for each in SHOWN_PROPENSITY if each.name not in ("brier", "c
 
 def compare_calibrators(
     log: Log,
-    propensity: Propensity | ClassicPropensity | None = None,
+    propensity: BasePropensity | None = None,
     *,
     calibrators: Sequence[str] = tuple(CALIBRATORS),
     beside: Mapping[str, NDArray[Any]] | None = None,
@@ -74,7 +74,7 @@ def compare_calibrators(
     ['none', 'platt', 'constant']
     """
     CALIBRATORS.require(*calibrators)
-    fitted = Propensity(calibrator=None, crossfit=FOLDS) if propensity is None else propensity
+    fitted: BasePropensity = propensity or Propensity(calibrator=None, crossfit=FOLDS)
     if not hasattr(fitted, "calibrators_"):
         fitted.fit(log, seeds=seeds, device=device, progress=progress)
     rows = []

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from unskew.datasets import Dataset
 from unskew.debias import Debiaser
-from unskew.errors import ParameterError, RunFolderError
+from unskew.errors import RunFolderError
 from unskew.io.files import whole_file
 from unskew.log import Schema
 from unskew.progress import SILENT, Progress, Tracker
@@ -54,17 +54,6 @@ def read_data(entry: DatasetEntry, grid: Grid) -> StudyData:
     dataset = entry.load(grid.protocol)
     if grid.methods:
         dataset.train.known_conversion()
-    sampled = [
-        each.key
-        for each in grid.propensities
-        if each.is_trained and each.params.get("population") == "sampled"
-    ]
-    full = [each.label for each in grid.methods if each.needs_full_space and each.takes_propensity]
-    if grid.protocol == "honest" and sampled and full:
-        raise ParameterError(
-            f"propensity {sampled[0]!r} is of a sampled population, and {full[0]} sums over all of D",
-            remedy="leave population at 'D', which adds the logit offset",
-        )
     return StudyData(entry, dataset, dataset_hash(dataset))
 
 

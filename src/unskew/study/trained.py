@@ -64,14 +64,13 @@ def train_raw(
 def check(propensity: Propensity) -> None:
     """Refuse, before any training, parameters that could not be trained."""
     propensity._check()
-    propensity.split_design()
     propensity.method().check_network(propensity.trained_backbone().build(Schema.of_ids(2, 2), [0]))
 
 
 def trained(store: CellStore, key: str, log: Log, device: str) -> Propensity:
     """The propensity of such a cell, ready to be calibrated and judged on its log."""
     propensity = load_propensity(store.subfolder(key), device=device)
-    assert propensity is not None
+    assert isinstance(propensity, Propensity)
     propensity.use_log(log)
     return propensity
 

@@ -1,12 +1,14 @@
-"""Which cells train, stop and judge: every role is there, and no cell has two."""
+"""Which cells train, stop and judge; and the logit offset that undoes sampled negatives."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from unskew.errors import ParameterError
-from unskew.propensity.design import OUT, STOP, TRAIN, SplitDesign
+from unskew.propensity import logit_offset
+from unskew.propensity.crossfit import AUTO_RATIO, OUT, STOP, TRAIN, SplitDesign, resolve_ratio
 
 
 def shares(roles):
@@ -64,14 +66,48 @@ def test_parts_without_a_click_get_one_that_would_have_trained_and_folds_stay(fo
             assert (roles[(roles != planned)] != TRAIN).all()
 
 
-def test_nothing_need_be_held_out():
-    design = SplitDesign.of(None, hold_out=False)
-    assert shares(design.roles) == [1.0, 0.0, 0.0]
-    with pytest.raises(ParameterError, match="exclude each other"):
-        SplitDesign.of(5, hold_out=False)
+@pytest.mark.parametrize("folds", [2, 5])
+def test_where_nothing_is_stopped_early_all_other_folds_train(folds):
+    stopped, design = SplitDesign.of(folds), SplitDesign.of(folds, stops=False)
+    assert torch.equal(design.roles == OUT, stopped.roles == OUT)
+    assert ((design.roles == TRAIN) == (stopped.roles != OUT)).all()
 
 
 @pytest.mark.parametrize("folds", [1, 0, -3])
 def test_fewer_than_two_folds_are_refused(folds):
     with pytest.raises(ParameterError, match=f"from 2 to 100 folds, not {folds}"):
         SplitDesign.of(folds)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "clicks", "cells", "offset"),
+    [
+        (1, 6_960, 87_000, -2.442),
+        (4, 6_960, 87_000, -1.056),
+        (1, 311_704, 15_400_000, -3.880),
+        (1, 1_436_609, 27_285 * 7_583, -4.963),
+    ],
+)
+def test_offsets_are_those_of_the_datasets(ratio, clicks, cells, offset):
+    assert logit_offset(ratio, clicks, cells) == pytest.approx(offset, abs=6e-4)
+
+
+def test_the_offset_turns_the_odds_of_the_sample_into_those_of_the_population():
+    clicks, cells, ratio = 300, 5000, 2.5
+    sample_odds = 1 / ratio
+    assert sample_odds * np.exp(logit_offset(ratio, clicks, cells)) == pytest.approx(
+        clicks / (cells - clicks)
+    )
+
+
+def test_auto_samples_only_a_huge_population():
+    assert resolve_ratio("auto", 100, most_cells=100) is None
+    assert resolve_ratio("auto", 101, most_cells=100) == AUTO_RATIO
+    assert resolve_ratio(None, 10**12, most_cells=100) is None
+    assert resolve_ratio(2, 10, most_cells=100) == 2.0
+
+
+@pytest.mark.parametrize("wrong", [0, -1.0, float("nan"), "many"])
+def test_a_ratio_that_is_none_is_told(wrong):
+    with pytest.raises(ParameterError, match="negatives must be None, 'auto' or a positive ratio"):
+        resolve_ratio(wrong, 100, most_cells=100)

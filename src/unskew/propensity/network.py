@@ -1,0 +1,311 @@
+"""Propensities from networks, all replicas in one stack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from scipy.special import expit, logit
+from torch import Tensor
+from torch.nn import Module
+
+from unskew.backbones import Backbone, Network, NeuMF
+from unskew.estimator import require, require_schedule, require_types
+from unskew.log import Log, Rows, Schema
+from unskew.metrics.collapse import warn_of_collapse
+from unskew.progress import SILENT, Progress
+from unskew.propensity.crossfit import (
+    STOP,
+    TRAIN,
+    Floats,
+    Scorer,
+    Scores,
+    SplitDesign,
+    logit_offset,
+)
+from unskew.propensity.propensity import BasePropensity
+from unskew.propensity.uncertainty import DualFocal, Uncertainty, make_uncertainty
+from unskew.seeds import stream
+from unskew.training import (
+    ClicksAndNegatives,
+    Draw,
+    EveryCell,
+    History,
+    LookedUp,
+    Pass,
+    Sampler,
+    Schedule,
+    Step,
+    in_groups,
+    join_histories,
+    resolve_device,
+    train,
+)
+from unskew.training.inference import logits, probability_moments
+from unskew.training.memory import parameters_of, replicas_at_once
+
+HELD_OUT_BUDGET = 1 << 24
+"""Held-out cells kept over all networks; beyond it the unclicked are thinned and weighted."""
+
+
+@dataclass(frozen=True)
+class NetworkStack:
+    """The scorer of networks of all seeds, folds and members, which answer together."""
+
+    network: Network
+    method: Uncertainty
+    offset: float
+    """Added to logits that were learned from sampled negatives."""
+    noisy: bool = False
+    """One pass with dropout on, where the method makes none."""
+
+    def groups(self) -> Sequence[Sequence[int]]:
+        """All at once."""
+        return [range(self.network.replicas // self.method.stacked_members())]
+
+    def score(self, rows: Rows, replicas: Sequence[int]) -> Scores:
+        """Mean and variance of the raw probabilities over members and passes."""
+        method, members = self.method, self.method.stacked_members()
+        corrected = isinstance(method, DualFocal)
+        mean, variance = probability_moments(
+            self.network,
+            rows if len(rows.user) == 1 else rows.map(lambda each: each.repeat_interleave(members, dim=0)),
+            offset=0.0 if corrected else self.offset,
+            passes=method.passes() or int(self.noisy),
+            layers=method.dropout_layers(),
+            stacked=members,
+        )
+        score: Floats = mean.cpu().numpy()
+        if corrected:
+            # The offset is one of odds, so it comes after the link has made a probability of the score.
+            score = expit(logit(method.probability(score)) + self.offset)
+        return Scores(score, variance.cpu().numpy())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The weights."""
+        return self.network.state_dict()
+
+
+@dataclass(kw_only=True)
+class Propensity(BasePropensity):
+    """p̃(u, i) = q(σ(g_φ(u, i))): how likely each pair of the population was to be clicked.
+
+    g_φ is ``backbone``, trained by L_g = −mean_D [o·log p̂ + (1 − o)·log(1 − p̂)] over the cells of D; q is
+    ``calibrator``, fitted on cells that trained nothing. The networks of all seeds, folds and members train
+    in one stacked loop; each stops early on held-out cells of its own.
+
+    Use it by default. Where features tell who sees what, or the log is small, compare it with
+    :class:`unskew.LogisticPropensity`.
+
+    Parameters
+    ----------
+    calibrator, crossfit, fold_by, negatives
+        As every propensity has them: the map to honest probabilities (Platt, None for raw scores), the number
+        of folds (None for one 80/10/10 split), what a fold holds together, and negatives per click (None for
+        all of D; ``"auto"`` samples above 50 million cells). Sampled negatives are new in each epoch, and
+        their logit offset is undone.
+    backbone
+        The network.
+    uncertainty
+        :class:`MCDropout`, :class:`DeepEnsemble`, :class:`BatchEnsembleMembers` or :class:`DualFocal`; its
+        mean is the score that is calibrated, its spread is :meth:`predict_spread_each`.
+    label_smoothing
+        Moves training targets so far toward ½ (0 in the paper's text, 0.1 in part of its code).
+    epochs, batch_size, learning_rate, weight_decay, patience
+        Training; early stopping is on the negative log-likelihood of held-out cells at the true base rate.
+        ``patience=None`` trains all epochs, and overfits. Weight decay is 0 as in the published code: at the
+        paper's 10⁻⁴ NeuMF stays on a plateau of popularity for some 20 epochs of Coat.
+
+    Attributes
+    ----------
+    offset_
+        Added to logits that were learned from sampled negatives.
+    history_
+        Losses by epoch; not kept by a saved propensity.
+    """
+
+    name: ClassVar[str] = "propensity"
+    most_cells: ClassVar[int] = 50_000_000
+    read_off: ClassVar[tuple[str, ...]] = ("calibrator", "uncertainty")
+    makers: ClassVar[Mapping[str, Callable[..., Any]]] = {"uncertainty": make_uncertainty}
+    facts: ClassVar[Mapping[str, type]] = {"offset_": float}
+
+    backbone: Backbone = field(default_factory=NeuMF)
+    uncertainty: Uncertainty | None = None
+    label_smoothing: float = 0.0
+    epochs: int = 50
+    batch_size: int = 1024
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    patience: int | None = 5
+
+    def fit(
+        self,
+        log: Log,
+        *,
+        seeds: int | Sequence[int] = 1,
+        device: str = "auto",
+        progress: Progress = SILENT,
+    ) -> Self:
+        """Train one network per seed, fold and member, all in one stacked loop, and calibrate them.
+
+        Parameters
+        ----------
+        seeds
+            How many independent propensities, or their seeds; debiasers pair them with their own seeds.
+        """
+        super().fit(log, seeds=seeds, device=device, progress=progress)
+        warn_of_collapse("propensity", self.collapsed_, len(self.seeds_))
+        return self
+
+    def predict_spread_each(self, log: Log) -> Floats:
+        """Standard deviation ``[seeds, n]`` of the raw probability over members or passes, by row."""
+        spread = self.predict_both_each(log).spread
+        return np.zeros((len(self.seeds_), len(log))) if spread is None else spread
+
+    def method(self) -> Uncertainty:
+        """The uncertainty method; one that changes nothing if there is none."""
+        return self.uncertainty or Uncertainty()
+
+    def trained_backbone(self) -> Backbone:
+        """The backbone as the uncertainty method has it."""
+        return self.method().backbone(self.backbone)
+
+    @property
+    def network_(self) -> Network:
+        """The stack of networks: seeds × folds × members."""
+        return self._stack().network
+
+    def _stack(self) -> NetworkStack:
+        assert isinstance(self.scorer_, NetworkStack)
+        return self.scorer_
+
+    def _check(self) -> None:
+        super()._check()
+        require_types(self)
+        self.method().check()
+        require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}", "give 1 or more")
+        require(
+            self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}", "give 1 or more"
+        )
+        require_schedule(self.learning_rate, self.weight_decay, self.patience)
+        require(
+            0.0 <= self.label_smoothing < 1.0,
+            f"label_smoothing must be in [0, 1), not {self.label_smoothing}",
+            "give a number between 0 and 1, such as 0.1",
+        )
+
+    def _design(self) -> SplitDesign:
+        return SplitDesign.of(self.crossfit)
+
+    def _device(self, device: str) -> torch.device:
+        return resolve_device(device)
+
+    def _most_held_out(self) -> int:
+        return max(1, HELD_OUT_BUDGET // (self.replicas_ * self.method().stacked_members()))
+
+    def _seeds(self, purpose: str) -> list[int]:
+        """Seeds of one purpose, one per network."""
+        folds, members = range(self.design_.replicas), range(self.method().stacked_members())
+        return [stream(s, purpose, k, m) for s in self.seeds_ for k in folds for m in members]
+
+    def _untrained(self, schema: Schema) -> Network:
+        return self.trained_backbone().build(schema, self._seeds("propensity"))
+
+    def _scorer_of(self, trained: Module) -> NetworkStack:
+        assert isinstance(trained, Network)
+        return NetworkStack(trained.to_device(self.device_), self.method(), self.offset_)
+
+    def _read_off(self, trained: Self) -> None:
+        require(
+            trained.method().same_training(self.method()),
+            "this uncertainty changes how it is trained",
+            f"fit another {type(self).__name__}",
+        )
+        self.method().check_network(trained.network_)
+        self.scorer_ = NetworkStack(trained.network_, self.method(), self.offset_)
+
+    def _train(self, progress: Progress) -> Scorer:
+        """Train all networks, in one go if they fit into memory; each keeps its best epoch."""
+        self.offset_ = self._offset()
+        schema, seeds = Schema.of_ids(len(self.users_), len(self.items_)), self._seeds("propensity")
+        backbone = self.trained_backbone()
+        parameters = parameters_of(lambda tiny: [backbone.build(tiny, seeds[:1])], schema)
+        size = replicas_at_once(len(seeds), parameters, self.device_)
+        whole = self._untrained(schema)
+        self.method().check_network(whole)
+        whole.to_device(self.device_)
+
+        def train_some(networks: slice) -> History:
+            if networks == slice(0, len(seeds)):
+                return self._train_stack(whole, networks, progress)
+            part = backbone.build(schema, seeds[networks]).to_device(self.device_)
+            history = self._train_stack(part, networks, progress)
+            state = whole.state_dict()
+            for name, trained in part.state_dict().items():
+                state[name][networks] = trained
+            return history
+
+        self.history_ = join_histories(in_groups(len(seeds), train_some, size))
+        return NetworkStack(whole, self.method(), self.offset_)
+
+    def _offset(self) -> float:
+        """log w of sampled negatives; 0 where training is over all of D."""
+        population = self.cells_.population
+        if self.ratio_ is None:
+            return 0.0
+        return logit_offset(self.ratio_, population.n_clicks, population.size)
+
+    def _train_stack(self, network: Network, networks: slice, progress: Progress) -> History:
+        """Train some of the networks, as they would be among all: they do not depend on one another."""
+        method, smoothing = self.method(), self.label_smoothing
+        members = method.stacked_members()
+        replicas = [number // members for number in range(self.replicas_ * members)[networks]]
+
+        def loss(draw: Draw) -> Tensor:
+            assert draw.click is not None
+            target = draw.click * (1.0 - smoothing) + 0.5 * smoothing if smoothing else draw.click
+            return method.loss(target, network(draw.rows)).mean(-1)
+
+        sampler = self._sampler(replicas, self._seeds("propensity order")[networks])
+        return train(
+            {"propensity": network},
+            [
+                Pass(
+                    LookedUp(sampler, self.cells_.population),
+                    (Step("propensity", loss, trains=("propensity",)),),
+                )
+            ],
+            Schedule(self.epochs, self.learning_rate, self.weight_decay, self.patience),
+            replicas=network.replicas,
+            validate=self._validation(network, replicas),
+            tracker=progress.task("propensity", self.epochs),
+        )
+
+    def _sampler(self, replicas: Sequence[int], seeds: Sequence[int]) -> Sampler:
+        """Training cells of networks that belong to some replicas, in orders of their own."""
+        self.cells_.require_clicks(TRAIN)
+        cells, slots = self.cells_, self.cells_.slots(replicas)
+        given = (cells.population, seeds, self.batch_size, slots, cells.admitted(TRAIN, replicas))
+        if self.ratio_ is None:
+            return EveryCell(*given)
+        return ClicksAndNegatives(*given, self.ratio_, self._resamples())
+
+    def _resamples(self) -> bool:
+        """Whether negatives are drawn anew in each epoch."""
+        return True
+
+    def _validation(self, network: Network, replicas: Sequence[int]) -> Callable[[], Tensor] | None:
+        """The loss ``[networks]`` of held-out cells, on which each network stops."""
+        population, method, offset = self.cells_.population, self.method(), self.offset_
+        cells, weight = self.cells_.held_out(STOP, replicas, self._most_held_out())
+        rows, click = population.rows(cells), population.click(cells)
+
+        def weighted_mean() -> Tensor:
+            each = method.held_out_loss(click, logits(network, rows), offset)
+            return (each * weight).sum(1) / weight.sum(1)
+
+        return weighted_mean

@@ -1,0 +1,205 @@
+"""Models without a network, one after another: the cells that each is fitted on, and how all are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+from torch import Tensor
+from torch.nn import Module
+
+from unskew.log import Rows
+from unskew.progress import Progress
+from unskew.propensity.crossfit import (
+    OUT,
+    STOP,
+    TRAIN,
+    Codes,
+    DealtCells,
+    Floats,
+    Scores,
+    logit_offset,
+)
+from unskew.seeds import stream
+from unskew.training import ClicksAndNegatives
+
+BLOCK = 1 << 18
+"""Cells looked at, or pairs scored, at once: bounds the memory of a model's inputs."""
+
+MOST_CELLS = 5_000_000
+"""Above so many cells of D, ``negatives="auto"`` samples: a fit holds its rows in memory."""
+
+SMALLEST_SCORE = 1e-12
+"""Scores are read no closer than this to 0 and 1 where an offset is added to their logit."""
+
+
+class Model(Protocol):
+    """A fitted model."""
+
+    def __call__(self, user: Codes, item: Codes, conversion: Floats | None) -> Floats:
+        """Probabilities in [0, 1] of pairs, over the cells it was fitted on."""
+        ...
+
+
+class TrainingCells(NamedTuple):
+    """Cells of D with the slot of the partition that each is in."""
+
+    user: Codes
+    item: Codes
+    click: Floats
+    slot: Codes
+
+
+class Replica:
+    """One model to fit: the cells that it may see, and a seed for what it draws.
+
+    Parameters
+    ----------
+    number
+        Its place among the replicas of all seeds.
+    purpose
+        What its seed is for: a kind's name.
+    """
+
+    def __init__(self, dealt: DealtCells, number: int, purpose: str) -> None:
+        seed, fold = divmod(number, dealt.folds.design.replicas)
+        self.number = number
+        self.seed = stream(dealt.folds.seeds[seed], purpose, fold)
+        self.population = dealt.population
+        self._dealt = dealt
+        self._slots = dealt.slots([number])
+        self._roles: Codes = dealt.roles[number].numpy()
+
+    def slot(self, cell: Codes) -> Codes:
+        """Slots of cells."""
+        return np.asarray(self._slots.of(torch.as_tensor(cell).unsqueeze(0))[0].numpy())
+
+    def role(self, cell: Codes) -> Codes:
+        """What cells are to the replica: training, calibration or evaluation."""
+        return np.asarray(self._roles[self.slot(cell)])
+
+    def blocks(self) -> Iterator[TrainingCells]:
+        """All its training cells, in blocks."""
+        for start in range(0, self.population.size, BLOCK):
+            cells = self._looked_up(np.arange(start, min(start + BLOCK, self.population.size)))
+            kept = self._roles[cells.slot] == TRAIN
+            yield TrainingCells(*(each[kept] for each in cells))
+
+    def training(self, ratio: float | None) -> TrainingCells:
+        """All its training cells; with ``ratio``, the clicks among them and so many negatives per click."""
+        if ratio is None:
+            return TrainingCells(*(np.concatenate(part) for part in zip(*self.blocks(), strict=True)))
+        admitted = self._dealt.admitted(TRAIN, [self.number])
+        seeds = [stream(self.seed, "negatives")]
+        sampler = ClicksAndNegatives(
+            self.population, seeds, self.population.size, self._slots, admitted, ratio
+        )
+        (block,) = sampler.epoch(0)
+        assert block.cells is not None
+        return self._looked_up(block.cells.flatten().numpy())
+
+    def offset(self, ratio: float | None) -> float:
+        """log w of the negatives that it samples; 0 where it trains on all its cells."""
+        if ratio is None:
+            return 0.0
+        clicks = int((self.role(self.population.observed.numpy()) == TRAIN).sum())
+        return logit_offset(ratio, clicks, round(self.population.size * self._training_share()))
+
+    def _looked_up(self, cell: Codes) -> TrainingCells:
+        numbers = torch.as_tensor(cell)
+        rows, click = self.population.rows(numbers), self.population.click(numbers)
+        return TrainingCells(
+            rows.user.numpy(), rows.item.numpy(), click.numpy().astype(np.float64), self.slot(cell)
+        )
+
+    def _training_share(self) -> float:
+        """Share of D that it trains on; folds of rows, users or items differ in size."""
+        size, width, by = self.population.size, self.population.n_items, self._dealt.folds.by
+        if self.population.space == "impressions":
+            probe = np.arange(size)
+        elif by == "cell":
+            return float((self._roles == TRAIN).mean())
+        else:
+            probe = np.arange(0, size, width) if by == "user" else np.arange(width)
+        return float((self.role(probe) == TRAIN).mean())
+
+
+@dataclass(frozen=True)
+class PerReplica:
+    """The scorer of models that are fitted and asked one after another."""
+
+    models: Sequence[Model]
+    offsets: Sequence[float]
+    """Added to logits that were learned from sampled negatives."""
+
+    @classmethod
+    def fit(
+        cls,
+        fit_one: Callable[[Replica], Model],
+        dealt: DealtCells,
+        name: str,
+        progress: Progress,
+        *,
+        ratio: float | None = None,
+    ) -> Self:
+        """Fit one model for each replica, and find the offset of what it samples."""
+        for role in (TRAIN, OUT) if dealt.folds.design.folds else (TRAIN, STOP, OUT):
+            dealt.require_clicks(role)
+        tracker = progress.task(name, dealt.folds.replicas)
+        models, offsets = [], []
+        for number in range(dealt.folds.replicas):
+            replica = Replica(dealt, number, name)
+            offsets.append(replica.offset(ratio))
+            models.append(fit_one(replica))
+            tracker.advance()
+        tracker.finish()
+        return cls(models, offsets)
+
+    def groups(self) -> Sequence[Sequence[int]]:
+        """One after another."""
+        return [[number] for number in range(len(self.models))]
+
+    def score(self, rows: Rows, replicas: Sequence[int]) -> Scores:
+        """Raw propensities over D, in blocks."""
+        user, item = rows.user[0].numpy(), rows.item[0].numpy()
+        conversion = rows["conversion"][0].numpy() if "conversion" in rows else None
+        scores = np.empty((len(replicas), len(user)))
+        for line, number in zip(scores, replicas, strict=True):
+            model, offset = self.models[number], self.offsets[number]
+            for start in range(0, len(line), BLOCK):
+                at = slice(start, start + BLOCK)
+                p = model(user[at], item[at], None if conversion is None else conversion[at])
+                line[at] = (
+                    expit(logit(np.clip(p, SMALLEST_SCORE, 1 - SMALLEST_SCORE)) + offset) if offset else p
+                )
+        return Scores(scores)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The numbers of all models, replica by replica."""
+        first: Any = self.models[0]
+        stacked: dict[str, NDArray[Any]] = {
+            each.name: np.stack([np.asarray(getattr(model, each.name)) for model in self.models])
+            for each in fields(first)
+        }
+        stacked["offset"] = np.asarray(self.offsets)
+        return {name: torch.as_tensor(values) for name, values in stacked.items()}
+
+    @classmethod
+    def of(cls, module: Module, make: Callable[..., Model]) -> Self:
+        """From such tensors."""
+        stacked = {name: value.numpy() for name, value in module.state_dict().items()}
+        offsets = stacked.pop("offset").tolist()
+        return cls([make(*each) for each in zip(*stacked.values(), strict=True)], offsets)
+
+
+def room_for(replicas: int, **shapes: tuple[int, ...]) -> Module:
+    """Tensors to be filled with the numbers of so many models, each of these shapes."""
+    module = Module()
+    for name, shape in {**shapes, "offset": ()}.items():
+        module.register_buffer(name, torch.empty((replicas, *shape), dtype=torch.float64))
+    return module

@@ -1,0 +1,442 @@
+"""What every propensity is asked and answers; how its models are made is each kind's own.
+
+Which replica never saw a pair follows from the pair's ids (:class:`unskew.training.Slots`), so it does not
+matter where the pair comes from: the training log, a copy, a part of it, a file that is read again.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import Module
+
+from unskew.calibration import Calibrator, Platt
+from unskew.errors import NotFittedError
+from unskew.estimator import Estimator, require, require_types
+from unskew.io.columns import require_same_length
+from unskew.io.vocabulary import UNSEEN_CODE, Unseen, Vocabulary
+from unskew.log import Log, Rows, Schema, Space, require_log
+from unskew.log.shown import require_unknown_propensities
+from unskew.metrics import CalibrationSketch
+from unskew.metrics.clip import Clip
+from unskew.metrics.collapse import Collapsed
+from unskew.progress import SILENT, Progress
+from unskew.propensity.crossfit import (
+    DEFAULT_FOLDS,
+    OUT,
+    STOP,
+    Codes,
+    DealtCells,
+    Floats,
+    Folds,
+    Judged,
+    Negatives,
+    Scorer,
+    SplitDesign,
+    apply,
+    collapsed_replicas,
+    cross_calibrators,
+    judging_sketches,
+    resolve_ratio,
+)
+from unskew.propensity.diagnosis import average as average_figures
+from unskew.propensity.diagnosis import propensity_figures
+from unskew.seeds import as_seeds
+from unskew.training import IdHashes, Population, rows_of
+from unskew.training.population import FoldBy
+
+
+class Predicted(NamedTuple):
+    """Propensities of rows from one pass over them, ``[seeds, n]`` each."""
+
+    raw: Floats
+    calibrated: Floats
+    spread: Floats | None
+    """Standard deviation of the raw propensity over members or passes; None for kinds that have neither."""
+
+    def one(self, *, calibrated: bool) -> Floats:
+        """The raw or the calibrated."""
+        return self.calibrated if calibrated else self.raw
+
+
+class HeldOut(NamedTuple):
+    """Cells that replicas never saw, ``[replicas, n]``; weighted sums estimate those over D."""
+
+    rows: Rows
+    click: Tensor
+    weight: Tensor
+    """0 is padding."""
+
+
+@dataclass(kw_only=True)
+class BasePropensity(Estimator, ABC):
+    """p̃(u, i) = q(g(u, i)): g is a kind's model of P(click), q the calibrator, each fitted fold by fold.
+
+    With ``crossfit=K`` every pair's propensity comes from a model and a calibrator that never saw it. Which
+    of the K that is follows from a hash of the pair's ids and the seed, so that a copy or a part of the log,
+    another order of its rows, a file that is read again and a propensity that was saved and loaded give the
+    same numbers; all rows of a pair share a fold. With ``crossfit=None`` the propensities of training cells
+    are in-sample: fine for a look, not for weights.
+
+    A kind says how its replicas are trained (:meth:`_train`), and what their models are made of in a file
+    (:meth:`_untrained`, :meth:`_scorer_of`); the rest is here.
+
+    Parameters
+    ----------
+    calibrator
+        Maps scores to honest probabilities, fitted on cells that trained nothing; None leaves the raw scores.
+    crossfit
+        Number of folds; None for one 80/10/10 split into training, calibration and evaluation cells.
+    fold_by
+        What a fold holds together: pairs (``"cell"``), or all pairs of a user or an item.
+    negatives
+        None trains over all of D; k on the clicks and k unclicked cells per click, with the logit offset
+        that undoes it (:func:`unskew.propensity.logit_offset`); ``"auto"`` samples where D is huge.
+
+    Attributes
+    ----------
+    scorer_
+        The fitted models of all seeds and folds.
+    calibrators_
+        One per seed and fold.
+    collapsed_
+        Models that learned nothing, by seed and fold; not kept by a saved propensity.
+    log_, cells_
+        What it was fitted on; a loaded propensity has neither (``log_`` is None).
+    ratio_
+        Negatives per click; None where it was trained over all of D.
+    """
+
+    calibrator: Calibrator | None = field(default_factory=Platt)
+    crossfit: int | None = DEFAULT_FOLDS
+    fold_by: FoldBy = "cell"
+    negatives: Negatives = "auto"
+
+    most_cells: ClassVar[int]
+    """Above so many cells of D, ``negatives="auto"`` samples."""
+    read_off: ClassVar[tuple[str, ...]] = ("calibrator",)
+    """Parameters that matter after training alone."""
+    makers: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+    """What makes parameters that have parameters of their own, from a name: for :func:`load_propensity`."""
+    facts: ClassVar[Mapping[str, type]] = {}
+    """Learned attributes that are no tensors and that a saved folder keeps, and their types."""
+
+    @abstractmethod
+    def _train(self, progress: Progress) -> Scorer:
+        """Fit the models of all replicas on their training cells (``cells_``)."""
+
+    @abstractmethod
+    def _untrained(self, schema: Schema) -> Module:
+        """Room for the tensors of the models of all replicas."""
+
+    @abstractmethod
+    def _scorer_of(self, trained: Module) -> Scorer:
+        """The models from such tensors, filled with those of a saved folder."""
+
+    def fit(
+        self,
+        log: Log,
+        *,
+        seeds: int | Sequence[int] = 1,
+        device: str = "auto",
+        progress: Progress = SILENT,
+    ) -> Self:
+        """Fit one model per seed and fold, and calibrate them.
+
+        Parameters
+        ----------
+        seeds
+            How many independent propensities, or their seeds; each has folds and negatives of its own, and
+            debiasers pair them with their own seeds.
+        device
+            Where networks are trained; all other models run on the CPU.
+        """
+        self._check()
+        require_log(log)
+        require_unknown_propensities(log.known_propensity)
+        fitted = copy.copy(self)
+        fitted._place(as_seeds(seeds), log.users, log.items, log.space, device)
+        fitted.use_log(log)
+        fitted.scorer_ = fitted._train(progress)
+        fitted._calibrate()
+        # Of a fit that fails nothing is kept.
+        vars(self).update(vars(fitted))
+        return self
+
+    def reread(self, **params: Any) -> Self:
+        """The same fitted models, calibrated (or, by kind, read off) in another way.
+
+        Parameters
+        ----------
+        params
+            Those that do not change training, such as ``calibrator``.
+        """
+        self._require_fitted("scorer_")
+        other = copy.copy(self).set_params(**params)
+        other._check()
+        before, after = self.get_params(deep=False), other.get_params(deep=False)
+        fixed = [name for name in after if name not in self.read_off and after[name] != before[name]]
+        require(
+            not fixed, f"{', '.join(fixed)} changes how it is trained", f"fit another {type(self).__name__}"
+        )
+        other._read_off(self)
+        other._calibrate()
+        return other
+
+    def use_log(self, log: Log) -> None:
+        """Take a log as the one to be fitted, or (after loading) as the one that was: for :meth:`reread`."""
+        self.log_: Log | None = log
+        self.cells_ = DealtCells(Population(log, self.device_), self.folds_)
+        self.ratio_ = resolve_ratio(self.negatives, self.cells_.population.size, self.most_cells)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write a folder of plain files that :func:`unskew.load_propensity` reads."""
+        from unskew.propensity.storage import save_propensity
+
+        save_propensity(self, folder, overwrite=overwrite)
+
+    def predict(self, log: Log, *, calibrated: bool = True, average: bool = False) -> Floats:
+        """Propensities of the rows of a log ``[n]``, averaged over seeds; out of fold where cross-fitted.
+
+        Parameters
+        ----------
+        average
+            The mean over folds instead of the one fold that never saw the pair. It is a little less noisy
+            for pairs that came after training, and in-sample for those that were trained on: not for weights.
+        """
+        return np.asarray(self.predict_each(log, calibrated=calibrated, average=average).mean(axis=0))
+
+    def predict_each(self, log: Log, *, calibrated: bool = True, average: bool = False) -> Floats:
+        """Propensities ``[seeds, n]`` of a log's rows, a line per seed; ``average`` as in :meth:`predict`."""
+        return self.predict_both_each(log, average=average).one(calibrated=calibrated)
+
+    def predict_both_each(self, log: Log, *, average: bool = False) -> Predicted:
+        """Raw and calibrated propensities of a log's rows, and their spread, from one pass."""
+        self._require_fitted("scorer_")
+        return self._predict(self._rows_of(log), average)
+
+    def predict_pairs_each(
+        self,
+        user: Any,
+        item: Any,
+        *,
+        unseen: Unseen = "error",
+        calibrated: bool = True,
+        average: bool = False,
+    ) -> Floats:
+        """Propensities ``[seeds, n]`` of pairs of ids; unknown ids are an error, or NaN."""
+        self._require_fitted("scorer_")
+        rows, known = self._rows_of_ids(user, item, unseen)
+        result = np.full((len(self.seeds_), len(known)), np.nan)
+        result[:, known] = self._predict(_taken(rows, np.flatnonzero(known)), average).one(
+            calibrated=calibrated
+        )
+        return result
+
+    def predict_matrix_each(self, *, calibrated: bool = True) -> Floats:
+        """Propensities ``[seeds, users, items]`` of all of D, for small matrices; out of fold."""
+        return self.predict_both_matrix_each().one(calibrated=calibrated)
+
+    def predict_both_matrix_each(self) -> Predicted:
+        """Raw and calibrated propensities ``[seeds, users, items]`` of all of D, and their spread."""
+        self._require_fitted("scorer_")
+        require(
+            self.space_ == "matrix",
+            "only the space 'matrix' has a propensity for every pair",
+            "ask for those of the log's rows with predict(log)",
+        )
+        shape = (len(self.seeds_), len(self.users_), len(self.items_))
+        rows = rows_of(*np.divmod(np.arange(shape[1] * shape[2]), shape[2]), self.device_)
+        return Predicted(*(each if each is None else each.reshape(shape) for each in self._predict(rows)))  # type: ignore[arg-type]
+
+    def fold_of_pairs_each(self, user: Any, item: Any) -> Codes:
+        """The fold ``[seeds, n]`` of pairs of ids: the number of the model that never saw them; 0 without
+        cross-fitting."""
+        self._require_fitted("scorer_")
+        return self.folds_.of(self._rows_of_ids(user, item, "error")[0])
+
+    def diagnose(
+        self, log: Log | None = None, *, p_min: Clip = "auto", predicted: Predicted | None = None
+    ) -> dict[str, Any]:
+        """Figures of the raw and the calibrated propensities on held-out cells, means over seeds.
+
+        Parameters
+        ----------
+        log
+            Whose clicked rows' weights to check; by default the training log's.
+        p_min
+            The clip of the weights; ``"auto"`` is the one with the least error.
+        predicted
+            What :meth:`predict_both_each` gave for that log, so that it is not scored again.
+
+        Returns
+        -------
+        dict
+            ``{"raw": {"ece", "ece_floor", "wce", "nll", "brier", "auc", …}, "calibrated": {…}}``;
+            ``"collapsed"`` is the number of seeds with a model (of a fold) that learned nothing.
+        """
+        raw_and_calibrated = self._sketches()
+        rows = log or self.log_
+        assert rows is not None
+        if predicted is None:
+            on_clicks = self.predict_both_each(rows.take(rows.clicked))[:2]
+        else:
+            on_clicks = predicted.raw[:, rows.clicked], predicted.calibrated[:, rows.clicked]
+        return {
+            kind: average_figures(
+                [
+                    propensity_figures(sketch, p, p_min=p_min, population_size=rows.population_size)
+                    for sketch, p in zip(sketches, lines, strict=True)
+                ]
+            )
+            | {"collapsed": len({each.seed for each in self.collapsed_})}
+            for kind, sketches, lines in zip(
+                ("raw", "calibrated"), raw_and_calibrated, on_clicks, strict=True
+            )
+        }
+
+    def held_out_sketches(self, *, calibrated: bool) -> list[CalibrationSketch]:
+        """One sketch per seed of held-out scores against clicks: what :meth:`diagnose` measures.
+
+        With cross-fitting these are all cells of D, each scored out of fold; otherwise the 10 %
+        evaluation cells.
+        """
+        return self._sketches()[int(calibrated)]
+
+    def _sketches(self) -> tuple[list[CalibrationSketch], list[CalibrationSketch]]:
+        self._require_fitted("scorer_")
+        if self.sketches_ is None:
+            raise NotFittedError("a loaded propensity keeps no data to diagnose", remedy="fit it again")
+        return self.sketches_
+
+    def _check(self) -> None:
+        """Raise a ParameterError for a parameter out of range."""
+        require_types(self, choices=False)
+        require(
+            self.fold_by in ("cell", "user", "item"),
+            f"fold_by must be 'cell', 'user' or 'item', not {self.fold_by!r}",
+            "give one of these",
+        )
+        resolve_ratio(self.negatives, 1, self.most_cells)
+        self._design()
+
+    def _design(self) -> SplitDesign:
+        """Which cells have which role: nothing is stopped early."""
+        return SplitDesign.of(self.crossfit, stops=False)
+
+    def _device(self, device: str) -> torch.device:
+        """Where the models are."""
+        return torch.device("cpu")
+
+    def _place(
+        self, seeds: tuple[int, ...], users: Vocabulary, items: Vocabulary, space: Space, device: str
+    ) -> None:
+        """What there is before any model: seeds, ids and folds."""
+        self.seeds_, self.users_, self.items_, self.space_ = seeds, users, items, space
+        self.device_, self.design_ = self._device(device), self._design()
+        self.folds_ = Folds(self.design_, seeds, self.fold_by, IdHashes.of(users, items, self.device_))
+        self.log_ = None
+        self.sketches_: tuple[list[CalibrationSketch], list[CalibrationSketch]] | None = None
+        self.collapsed_: tuple[Collapsed, ...] = ()
+        self.scorer_: Scorer
+
+    @property
+    def replicas_(self) -> int:
+        """Models: seeds × folds."""
+        return len(self.seeds_) * self.design_.replicas
+
+    def _calibrate(self) -> None:
+        """Fit the calibrators, and sketch the cells they are judged on, raw and calibrated."""
+        folds, crossfitted = self.design_.replicas, self.design_.folds is not None
+        judged = self._judged(OUT)
+        fit_on = judged if crossfitted or self.calibrator is None else self._judged(STOP)
+        self.calibrators_ = cross_calibrators(self.calibrator, fit_on, folds, crossfitted=crossfitted)
+        self.sketches_ = judging_sketches(judged, self.calibrators_, folds)
+        self.collapsed_ = collapsed_replicas(judged, self.seeds_, folds)
+
+    def _judged(self, role: int) -> list[Judged]:
+        """The cells that have a role for each replica, scored; padding removed."""
+        found = []
+        for group in self.scorer_.groups():
+            cells = self._held_out(role, group)
+            raw = self.scorer_.score(cells.rows, group).mean
+            to_map = self._to_map(raw, cells.rows, group)
+            outcome, weight = (each.double().cpu().numpy() for each in (cells.click, cells.weight))
+            found += [
+                Judged(*(line[w > 0] for line in (r, m, o, w)))
+                for r, m, o, w in zip(raw, to_map, outcome, weight, strict=True)
+            ]
+        return found
+
+    def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOut:
+        """The cells that have a role for each of some replicas."""
+        population = self.cells_.population
+        cells, weight = self.cells_.held_out(role, replicas, self._most_held_out())
+        return HeldOut(population.rows(cells), population.click(cells), weight)
+
+    def _most_held_out(self) -> int:
+        """Held-out cells scored per replica; beyond it the unclicked are thinned and weighted."""
+        return 1 << 22
+
+    def _to_map(self, raw: Floats, rows: Rows, replicas: Sequence[int]) -> Floats:
+        """The scores that calibrators are fitted on and map."""
+        return raw
+
+    def _read_off(self, trained: Self) -> None:
+        """Take the models of a trained propensity; an error where they do not serve these parameters."""
+
+    def _predict(self, rows: Rows, average: bool = False) -> Predicted:
+        """Of rows ``[1, n]``: by the fold that never saw a pair, or the mean over folds."""
+        folds, n = self.design_.replicas, rows.shape[1]
+        fold = None if average or self.design_.folds is None else self.folds_.of(rows)
+        raw, calibrated, variance = (np.zeros((len(self.seeds_), n)) for _ in range(3))
+        spreads = False
+        for group in self.scorer_.groups():
+            asked = np.ones((len(group), n), dtype=bool)
+            if fold is not None:
+                asked = np.stack([fold[replica // folds] == replica % folds for replica in group])
+            places = np.flatnonzero(asked.any(axis=0))
+            if not len(places):
+                continue
+            some = rows if len(places) == n else _taken(rows, places)
+            scores = self.scorer_.score(some, group)
+            to_map = self._to_map(scores.mean, some, group)
+            for line, replica in enumerate(group):
+                mine = asked[line, places]
+                seed, at = replica // folds, places[mine]
+                raw[seed, at] += scores.mean[line, mine]
+                calibrated[seed, at] += apply(self.calibrators_[replica], to_map[line, mine])
+                if scores.variance is not None:
+                    spreads = True
+                    variance[seed, at] += scores.variance[line, mine]
+        if fold is None:
+            raw, calibrated, variance = (each / folds for each in (raw, calibrated, variance))
+        return Predicted(raw, calibrated, np.sqrt(variance) if spreads else None)
+
+    def _rows_of(self, log: Log) -> Rows:
+        """The rows of a log, by their ids."""
+        require_log(log, "what to predict", "give a Log, such as data.test, or ids to predict_pairs_each")
+        user, item = self.users_.recode(log.user, log.users), self.items_.recode(log.item, log.items)
+        return rows_of(user, item, self.device_)
+
+    def _rows_of_ids(self, user: Any, item: Any, unseen: Unseen) -> tuple[Rows, NDArray[np.bool_]]:
+        """Rows of pairs of ids, and which of them are known."""
+        codes = self.users_.encode(user, unseen=unseen), self.items_.encode(item, unseen=unseen)
+        require_same_length(len(codes[0]), len(codes[1]), self.items_.name)
+        known = (codes[0] != UNSEEN_CODE) & (codes[1] != UNSEEN_CODE)
+        return rows_of(*codes, self.device_), known
+
+
+def _taken(rows: Rows, places: NDArray[np.intp]) -> Rows:
+    """Some of the rows, by their places."""
+    at = torch.as_tensor(places, device=rows.device)
+    return rows.map(lambda values: values[:, at])
