@@ -35,7 +35,7 @@ from unskew.study.table import (
     write_tables,
 )
 from unskew.study.trained import Given, Stack, run_stack
-from unskew.study.tuning import Search, chosen_params, search_rows, searches, tried_values
+from unskew.study.tuning import Trial, chosen_params, combinations, search_rows
 from unskew.training import resolve_device
 
 
@@ -212,8 +212,10 @@ class Engine:
                     kept.check(given.make(protocol, self.grid.backbone))
                 else:
                     kept.check_given(given.key, data.dataset)
+            tune = self.grid.tune
             for entry in self.grid.methods:
-                for params in ({}, *tried_values(self.grid.tune, entry.label)):
+                tried = tune.single_values() if tune is not None and tune.tunes(entry.label) else []
+                for params in ({}, *tried):
                     _check_method(self._method(data, entry, params))
 
     def run(self, progress: Progress) -> None:
@@ -334,23 +336,20 @@ class Engine:
 
         return Task(stack.key, label, stack.work, run)
 
-    def _searches(self, data: StudyData) -> Iterator[tuple[MethodEntry, Search]]:
-        for entry in self.grid.methods:
-            yield from (
-                (entry, search)
-                for search in searches(
-                    self.grid.tune,
-                    entry.label,
-                    self.seeds,
-                    lambda params, seeds, entry=entry: self._stacks(  # type: ignore[misc]
-                        data, entry, self._method(data, entry, params), seeds, judge=self._method(data, entry)
-                    ),
-                )
-            )
+    def _trials(self, data: StudyData, entry: MethodEntry) -> list[Trial]:
+        """The search of a method; none where it is not tuned."""
+        tune, judge = self.grid.tune, self._method(data, entry)
+        if tune is None or not tune.tunes(entry.label):
+            return []
+        seeds = self.seeds[: tune.seeds]
+        return [
+            Trial(params, self._stacks(data, entry, self._method(data, entry, params), seeds, judge))
+            for params in combinations(tune.values, tune.trials, tune.draw)
+        ]
 
     def _search_tasks(self, data: StudyData) -> Iterator[Task]:
-        for entry, search in self._searches(data):
-            for trial in search.trials:
+        for entry in self.grid.methods:
+            for trial in self._trials(data, entry):
                 for stack in trial.stacks:
                     yield self._stack_task(stack, f"{entry.label} {trial.label}")
 
@@ -361,9 +360,9 @@ class Engine:
     def _method_stacks(
         self, data: StudyData, guess: bool = False
     ) -> Iterator[tuple[MethodEntry, list[Stack]]]:
-        found = {} if guess else {entry.label: search for entry, search in self._searches(data)}
         for entry in self.grid.methods:
-            params = chosen_params(found[entry.label], self.store) if entry.label in found else {}
+            trials = [] if guess else self._trials(data, entry)
+            params = chosen_params(trials, self.store) if trials else {}
             yield entry, self._stacks(data, entry, self._method(data, entry, params), self.seeds)
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -371,8 +370,10 @@ class Engine:
         for data in self.data:
             base = {"dataset": data.entry.label, "protocol": self.grid.protocol}
             yield from ({**base, **row} for row in propensity_rows(self.store, data.given, self.seeds))
-            for entry, search in self._searches(data):
-                yield from ({**base, "method": entry.label, **row} for row in search_rows(search, self.store))
+            for entry in self.grid.methods:
+                if trials := self._trials(data, entry):
+                    found = search_rows(trials, self.store)
+                    yield from ({**base, "method": entry.label, **row} for row in found)
             for entry, stacks in self._method_stacks(data):
                 for stack in stacks:
                     yield from ({**base, "method": entry.label, **row} for row in stack.rows(self.store))

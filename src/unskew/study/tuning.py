@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ import numpy as np
 
 from unskew.errors import TrainingError
 from unskew.study.cells import CellStore
-from unskew.study.grid import TuneTable
 from unskew.study.trained import Stack
 
 SUPPLEMENT = {
@@ -40,13 +39,6 @@ class Trial:
         return ", ".join(f"{name}={value}" for name, value in self.params.items())
 
 
-@dataclass(frozen=True)
-class Search:
-    """The trials of one method on one dataset."""
-
-    trials: tuple[Trial, ...]
-
-
 def combinations(values: Mapping[str, Sequence[Any]], trials: int | None, draw: int) -> list[dict[str, Any]]:
     """All combinations of values, or so many of them, drawn without repetition.
 
@@ -66,58 +58,35 @@ def combinations(values: Mapping[str, Sequence[Any]], trials: int | None, draw: 
     return [everything[number] for number in sorted(chosen)]
 
 
-def tried_values(tune: TuneTable | None, label: str) -> list[dict[str, Any]]:
-    """Every value that the search of a method tries, by itself."""
-    return tune.single_values() if tune is not None and tune.tunes(label) else []
-
-
-def searches(
-    tune: TuneTable | None,
-    label: str,
-    seeds: list[int],
-    stacks: Callable[[Mapping[str, Any], list[int]], list[Stack]],
-) -> Iterator[Search]:
-    """The search of a method, if it is tuned."""
-    if tune is None or not tune.tunes(label):
-        return
-    tried = seeds[: tune.seeds]
-    yield Search(
-        tuple(
-            Trial(params, stacks(params, tried))
-            for params in combinations(tune.values, tune.trials, tune.draw)
-        )
-    )
-
-
-def chosen_params(search: Search, store: CellStore) -> Mapping[str, Any]:
+def chosen_params(trials: Sequence[Trial], store: CellStore) -> Mapping[str, Any]:
     """The combination with the lowest mean validation loss over propensities and seeds.
 
     One choice serves all propensities of a method, so that they stay comparable and one stack. All trials
     weigh their validation loss by the clip and selection that the method has before it is tuned, so that
     losses can be compared also where these are tried. A trial with a seed that diverged is not chosen.
     """
-    losses = [_mean_loss(trial, store) for trial in search.trials]
+    losses = [_mean_loss(trial, store) for trial in trials]
     best = min(range(len(losses)), key=losses.__getitem__)
     if not math.isfinite(losses[best]):
         raise TrainingError(
             "every trial of the search diverged", remedy="give smaller values of learning_rate"
         )
-    return search.trials[best].params
+    return trials[best].params
 
 
-def search_rows(search: Search, store: CellStore) -> Iterator[dict[str, Any]]:
+def search_rows(trials: Sequence[Trial], store: CellStore) -> Iterator[dict[str, Any]]:
     """The whole search: ``validation_loss[…]`` by propensity and seed, and ``chosen[name]`` with its value.
 
     A chosen value that is no number is told by its place in the list of values.
     """
-    for trial in search.trials:
+    for trial in trials:
         for stack in trial.stacks:
             for row in stack.rows(store):
                 if row["metric"] in ("validation_loss", "diverged") and row["part"] == "method":
                     yield {**row, "metric": f"{row['metric']}[{trial.label}]", "part": "search"}
-    for name, value in chosen_params(search, store).items():
+    for name, value in chosen_params(trials, store).items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        values = list(dict.fromkeys(str(trial.params[name]) for trial in search.trials))
+        values = list(dict.fromkeys(str(trial.params[name]) for trial in trials))
         told = float(value) if is_number else float(values.index(str(value)))
         names = {"propensity": "", "calibrator": "", "seed": None, "part": "search"}
         yield {**names, "metric": f"chosen[{name}]", "value": told}
