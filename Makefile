@@ -67,8 +67,9 @@ bench: $(VENV)/.installed-test  ## the benchmarks a CPU can run
 bench-gpu: $(VENV)/.installed-test  ## the benchmarks of speed and memory, on a GPU
 	$(BIN)/python -m benchmarks --device cuda
 
-docs: $(VENV)/.installed  ## write what follows from the code: names of registered classes, docs/api.md, tables
+docs: $(VENV)/.installed  ## write what follows from the code: exported names, API page, drawing, tables
 	$(BIN)/python docs/make_registered.py
+	$(BIN)/python docs/make_architecture.py
 	$(BIN)/python docs/make_api.py
 	$(BIN)/python docs/make_tables.py
 

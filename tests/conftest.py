@@ -11,7 +11,8 @@ import pytest
 TESTS = Path(__file__).parent
 
 # Contract suites are imported as `contracts.…`; importlib mode puts no test folder on the path by itself.
-sys.path.insert(0, str(TESTS))
+# What makes the pages of the documentation is tested too.
+sys.path[:0] = [str(TESTS), str(TESTS.parent / "docs")]
 pytest.register_assert_rewrite("contracts")
 
 pytest_plugins = ["measured"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
 from pathlib import Path
 
+import make_api
 import pytest
 
 import unskew as us
@@ -14,15 +15,7 @@ from unskew.cli.app import app
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-@pytest.fixture(scope="module")
-def make_api():
-    spec = importlib.util.spec_from_file_location("make_api", DOCS / "make_api.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_every_public_name_says_what_it_is(make_api):
+def test_every_public_name_says_what_it_is():
     silent = [
         f"{module}.{name}"
         for module in make_api.SECTIONS
@@ -43,11 +36,11 @@ def test_every_verb_is_on_the_page():
         assert f"| `unskew {verb.name or verb.callback.__name__}" in page
 
 
-def test_the_page_is_that_of_the_code(make_api):
+def test_the_page_is_that_of_the_code():
     written = (DOCS / "api.md").read_text(encoding="utf-8")
     assert written == make_api.page(), "write it again: python docs/make_api.py"
 
 
-def test_a_name_without_a_docstring_would_be_found(make_api, monkeypatch):
+def test_a_name_without_a_docstring_would_be_found(monkeypatch):
     monkeypatch.setattr(us.evaluate, "__doc__", None)
     assert make_api.described("unskew", "evaluate") == ""

@@ -15,7 +15,7 @@ class UnskewError(ValueError):
     where
         The file, column and row, as far as known: ``"column 'clicked', row 3"``.
     remedy
-        What to do about it, as an imperative: ``"encode clicks as 0 and 1"``. Always told.
+        What to do about it, as an imperative: ``"encode clicks as 0 and 1"``. Always given.
 
     Notes
     -----

@@ -112,9 +112,9 @@ def require_types(estimator: Estimator, *, choices: bool = True) -> None:
     for field in dataclasses.fields(estimator):  # type: ignore[arg-type]
         value, wanted = getattr(estimator, field.name), annotations.get(field.name, Any)
         if not _fits(value, wanted, choices):
-            told = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
+            given = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
             raise ParameterError(
-                f"{field.name} must be {_in_words(wanted)}, not {told}",
+                f"{field.name} must be {_in_words(wanted)}, not {given}",
                 where=kind.__name__,
                 remedy=_remedy(value, wanted, field),
             )
@@ -150,8 +150,10 @@ def _fits(value: Any, wanted: Any, choices: bool) -> bool:
     if wanted is float:
         return not isinstance(value, bool) and isinstance(value, Real) and value == value
     # Neither Any nor a protocol can be asked for its objects.
-    told = isinstance(wanted, type) and origin is None and not getattr(wanted, "_is_protocol", wanted is Any)
-    return isinstance(value, wanted) if told else True
+    can_be_checked = (
+        isinstance(wanted, type) and origin is None and not getattr(wanted, "_is_protocol", wanted is Any)
+    )
+    return isinstance(value, wanted) if can_be_checked else True
 
 
 _WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", type(None): "None"}

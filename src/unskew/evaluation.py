@@ -191,11 +191,11 @@ def level_limits(
     groups = int(group.max()) + 1
     if seeds < 2 or groups < 2:
         return math.nan, math.nan
-    kept = outcome.astype(np.float64)
-    levels = score.mean(axis=1) / kept.mean()
+    actual = outcome.astype(np.float64)
+    levels = score.mean(axis=1) / actual.mean()
     level = float(levels.mean())
-    gap = np.bincount(group, weights=score.mean(axis=0) - level * kept)
-    of_users = math.sqrt(groups / (groups - 1) * float(gap @ gap)) / float(kept.sum())
+    gap = np.bincount(group, weights=score.mean(axis=0) - level * actual)
+    of_users = math.sqrt(groups / (groups - 1) * float(gap @ gap)) / float(actual.sum())
     of_seeds = float(levels.std(ddof=1)) / math.sqrt(seeds)
     half = math.hypot(float(stdtrit(seeds - 1, 0.975)) * of_seeds, 1.96 * of_users)
     return level - half, level + half

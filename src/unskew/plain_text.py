@@ -31,15 +31,15 @@ def plain(text: object, longest: int = LONGEST) -> str:
     >>> plain("x" * 100, longest=9)
     'xxxx…xxxx'
     """
-    told = str(text)
-    if len(told) > 4 * longest:
+    shown = str(text)
+    if len(shown) > 4 * longest:
         # Before the work on every character: a value may be as large as its file.
-        told = told[: 2 * longest] + told[-2 * longest :]
-    told = _UNSEEN.sub(_code, _BLANK.sub(" ", told))
-    if len(told) <= longest:
-        return told
+        shown = shown[: 2 * longest] + shown[-2 * longest :]
+    shown = _UNSEEN.sub(_code, _BLANK.sub(" ", shown))
+    if len(shown) <= longest:
+        return shown
     half = (longest - 1) // 2
-    return f"{told[:half]}…{told[-half:]}"
+    return f"{shown[:half]}…{shown[-half:]}"
 
 
 def listed(names: Iterable[object], most: int = MOST_LISTED) -> str:
@@ -50,9 +50,9 @@ def listed(names: Iterable[object], most: int = MOST_LISTED) -> str:
     >>> listed("abcde", most=3)
     'a, b, c and 2 more'
     """
-    told = [plain(name, longest=60) for name in names]
-    more = f" and {len(told) - most:,} more" if len(told) > most else ""
-    return ", ".join(told[:most]) + more
+    shown = [plain(name, longest=60) for name in names]
+    more = f" and {len(shown) - most:,} more" if len(shown) > most else ""
+    return ", ".join(shown[:most]) + more
 
 
 def _code(character: re.Match[str]) -> str:

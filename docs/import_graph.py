@@ -1,0 +1,103 @@
+"""Which module of the library imports which, read from the source; the drawing and the tests stand on it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "unskew"
+
+LAYERS = (
+    ("errors", "plain_text", "registry", "estimator", "seeds", "progress", "compiled", "io", "log"),
+    ("metrics", "calibration", "theory", "datasets"),
+    ("backbones",),
+    ("training",),
+    ("propensity", "debias"),
+    ("audit", "evaluation", "export", "offpolicy", "report"),
+    ("run",),
+    ("study",),
+    ("reproduce",),
+    ("cli",),
+)
+"""From the bottom up; each may import its own layer and those below."""
+
+
+def modules() -> list[Path]:
+    """Every module but the package's own ``__init__``, which loads names lazily, and ``__main__``."""
+    return [path for path in sorted(SOURCE.rglob("*.py")) if path.relative_to(SOURCE).parts[0][:2] != "__"]
+
+
+def home_of(path: Path) -> str:
+    """The package, or the single file, that a module is in."""
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path, *, inside_functions: bool) -> Iterator[tuple[str, int]]:
+    """Names of imported modules and their lines; those for type checking alone are left out."""
+    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            yield node.module or "", node.lineno
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting += node.orelse
+        elif inside_functions or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            waiting += ast.iter_child_nodes(node)
+
+
+def imported_files(path: Path) -> set[Path]:
+    """Files of the library that a module's names come from, through whatever exports them."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found: set[Path] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "unskew":
+            for alias in node.names:
+                found |= _origins(str(node.module), alias.name)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "us":
+            found |= _origins("unskew", node.attr)
+    return found - {path}
+
+
+def _origins(module: str, name: str) -> set[Path]:
+    place = SOURCE.joinpath(*module.split(".")[1:])
+    if place.with_suffix(".py").is_file():
+        return {place.with_suffix(".py")}
+    exports = place / ("__init__.py" if module != "unskew" else "__init__.pyi")
+    tree = ast.parse(exports.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return {exports}
+        if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
+            return _origins(str(node.module), name)
+    if (place / f"{name}.py").is_file():
+        return {place / f"{name}.py"}
+    # A package under its own name: whatever it exports.
+    inner = place / name / "__init__.py"
+    return {
+        origin
+        for node in ast.walk(ast.parse(inner.read_text(encoding="utf-8")))
+        if inner.is_file() and isinstance(node, ast.ImportFrom) and str(node.module).startswith("unskew.")
+        for alias in node.names
+        for origin in _origins(str(node.module), alias.name)
+    }
+
+
+def packages() -> dict[str, set[str]]:
+    """Every package and single file, with those that it imports anywhere."""
+    needs: dict[str, set[str]] = {name: set() for layer in LAYERS for name in layer}
+    for path in modules():
+        names = (name for name, _ in imported(path, inside_functions=True))
+        needs[home_of(path)] |= {name.split(".")[1] for name in names if name.startswith("unskew.")}
+    return {name: others - {name} for name, others in needs.items()}
+
+
+def lines() -> dict[str, int]:
+    """Lines of source of every package and single file."""
+    counted = dict.fromkeys(packages(), 0)
+    for path in modules():
+        counted[home_of(path)] += len(path.read_text(encoding="utf-8").splitlines())
+    return counted

@@ -1,0 +1,45 @@
+"""Words that the glossary gave up are not in the source, its messages or the documentation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+GLOSSARY = ROOT / "docs" / "glossary.md"
+AVOIDED = re.findall(r'^\| "(.+?)" \| "', GLOSSARY.read_text(encoding="utf-8"), re.MULTILINE)
+FILES = [
+    path
+    for folder in ("src", "docs", "examples")
+    for path in sorted((ROOT / folder).rglob("*"))
+    if path.suffix in (".py", ".md", ".html", ".css", ".js", ".svg") and path != GLOSSARY
+] + [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+
+
+def test_the_glossary_lists_phrases_to_avoid():
+    assert "Promised ÷ kept" in AVOIDED
+
+
+@pytest.mark.parametrize("phrase", AVOIDED)
+def test_a_phrase_to_avoid_is_nowhere(phrase):
+    pattern = re.compile(rf"\b{re.escape(phrase)}\b", re.IGNORECASE)
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in FILES
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if pattern.search(line)
+    ]
+    assert found == []
+
+
+def test_no_word_of_the_glossary_is_explained_twice():
+    words = [
+        word
+        for row in re.findall(r"^\| ([^|\"]+?) \|", GLOSSARY.read_text(encoding="utf-8"), re.MULTILINE)
+        for word in row.split(", ")
+        if row not in ("word", "not") and not set(row) <= set("-")
+    ]
+    assert len(words) > 60
+    assert sorted(words) == sorted(set(words))
