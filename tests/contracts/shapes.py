@@ -12,10 +12,12 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, get_args, get_origin, get_type_hints
 
-import jaxtyping
+import pytest
 import torch
 
 from unskew.log import Rows
+
+jaxtyping = pytest.importorskip("jaxtyping")
 
 CALLED = ("Float[", "Float64[", "Int[", "Bool[")
 

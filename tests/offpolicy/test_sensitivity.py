@@ -15,7 +15,7 @@ from unskew.offpolicy.covariates import ACTIVITY, POPULARITY, PREDICTION
 from unskew.offpolicy.sensitivity import Line, least_value, tipping_point
 from unskew.offpolicy.weighing import Contribution, Weighted, normalised, plain
 
-SIMULATION = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "offpolicy_coverage.py"))
+SIMULATION = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "offpolicy_coverage.py"))
 SCENARIOS = {each.name: each for each in SIMULATION["SCENARIOS"]}
 
 
