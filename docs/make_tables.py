@@ -1,19 +1,30 @@
-"""What the methods are, as a table; and the tables on the pages of the documentation, made again.
-
-``python docs/make_tables.py`` writes the tables of docs/methods/index.md anew; a test compares.
-"""
+"""Tables and lists of pages that follow from the code: ``python docs/make_tables.py``; a test compares."""
 
 from __future__ import annotations
 
+import inspect
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from unskew.debias import METHODS, Debiaser
+import numpy as np
+
+from unskew.calibration import Calibrator
+from unskew.debias import Debiaser
 from unskew.errors import DataError
+from unskew.registry import BACKBONES, CALIBRATORS, DATASETS, METHODS
 from unskew.study.estimators import estimator_study, show_estimators
 from unskew.study.shown import Shown
 from unskew.study.unbiasedness import show_unbiasedness, unbiasedness_study
+
+DOCS = Path(__file__).parent
+PAGES = [
+    DOCS / "methods" / "index.md",
+    DOCS / "calibrators" / "index.md",
+    DOCS / "datasets.md",
+    DOCS.parent / "README.md",
+]
 
 
 def needs(method: type[Debiaser]) -> str:
@@ -41,27 +52,83 @@ def show_methods() -> Shown:
                 method.imputation or "–",
                 method.when,
             )
-            for name, method in METHODS.items()
-            if method.__module__.startswith("unskew.")
+            for name, method in METHODS.built_in.items()
         ),
         text_columns=6,
     )
 
 
-PAGE = Path(__file__).parent / "methods" / "index.md"
+def show_calibrators() -> Shown:
+    """Every calibrator: what its page calls it, whether it keeps the order of scores and the base rate."""
+    pages = DOCS / "calibrators"
+    return Shown(
+        title="Calibrators",
+        columns=("name", "class", "what it is", "monotone", "mean prediction = base rate"),
+        rows=tuple(
+            (
+                f"[`{name}`]({name}.md)",
+                f"`{kind.__name__}`",
+                (pages / f"{name}.md").read_text(encoding="utf-8").split("\n")[0].partition(" — ")[2],
+                "yes" if kind.monotone else "no",
+                "yes" if keeps_base_rate(kind()) else "no",
+            )
+            for name, kind in CALIBRATORS.built_in.items()
+        ),
+        text_columns=5,
+    )
+
+
+def keeps_base_rate(calibrator: Calibrator) -> bool:
+    """Whether its mean prediction on the rows that it was fitted on is their share of positives."""
+    random = np.random.default_rng(0)
+    score = random.beta(1, 8, 20_000)
+    outcome = random.random(20_000) < score**1.5
+    return bool(abs(calibrator.fit(score, outcome).predict(score).mean() - outcome.mean()) < 1e-6)
+
+
+def show_datasets() -> Shown:
+    """Every dataset: the first line of its file, and its options."""
+    return Shown(
+        title="Datasets",
+        columns=("name", "what it is", "options"),
+        rows=tuple(
+            (
+                f"`{name}`",
+                str(sys.modules[loader.__module__].__doc__).split("\n")[0].rstrip("."),
+                ", ".join(f"`{each}`" for each in inspect.signature(loader).parameters if each not in SHARED),
+            )
+            for name, loader in DATASETS.built_in.items()
+        ),
+        text_columns=3,
+    )
+
+
+SHARED = ("root", "protocol")
+"""Options that every dataset has."""
 
 TABLES: dict[str, Callable[[], Shown]] = {
     "methods": show_methods,
+    "calibrators": show_calibrators,
+    "datasets": show_datasets,
     "unbiasedness": lambda: show_unbiasedness(unbiasedness_study()),
     "estimators": lambda: show_estimators(estimator_study()),
 }
 """Tables by the name in a page's marks, ``<!-- table: NAME -->`` and ``<!-- end of table -->``."""
 
+NAMES = {
+    "methods": [kind.__name__ for kind in METHODS.built_in.values()],
+    "calibrators": [kind.__name__ for kind in CALIBRATORS.built_in.values()],
+    "backbones": [kind.__name__ for kind in BACKBONES.built_in.values()],
+    "datasets": list(DATASETS.built_in),
+}
+"""Lists by the name in a page's marks, ``<!-- names: NAME -->`` and ``<!-- end of names -->``."""
+
 _MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+_LISTED = re.compile(r"(<!-- names: (\w+) -->).*?(<!-- end of names -->)")
 
 
 def with_tables(page: str) -> str:
-    """A page's text with every marked table made again."""
+    """A page's text with every marked table and list made again."""
 
     def made(found: re.Match[str]) -> str:
         opening, name, closing = found.groups()
@@ -69,9 +136,14 @@ def with_tables(page: str) -> str:
             raise DataError(f"there is no table {name!r}", remedy=f"use one of {', '.join(TABLES)}")
         return f"{opening}\n{TABLES[name]().markdown()}\n\n{closing}"
 
-    return _MARKED.sub(made, page)
+    def listed(found: re.Match[str]) -> str:
+        opening, name, closing = found.groups()
+        return opening + ", ".join(f"`{each}`" for each in NAMES[name]) + closing
+
+    return _MARKED.sub(made, _LISTED.sub(listed, page))
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    print(f"written: {PAGE.name}")
+    for path in PAGES:
+        path.write_text(with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")
+        print(f"written: {path.relative_to(DOCS.parent)}")

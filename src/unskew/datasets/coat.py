@@ -1,4 +1,4 @@
-"""Coat: 290 people rated 24 coats of their choice and 16 random ones. Reads the official folder."""
+"""Coat: 290 people rated 24 of 300 coats by choice (6,960 ratings) and 16 random ones (4,640, 366 leaked)."""
 
 from __future__ import annotations
 

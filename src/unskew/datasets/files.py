@@ -1,4 +1,4 @@
-"""Your own files as logs and as a dataset. Reading tables is left to `tables`, validation to the Log."""
+"""Your own CSV or Parquet files, as logs and as a dataset."""
 
 from __future__ import annotations
 

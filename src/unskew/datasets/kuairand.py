@@ -1,4 +1,4 @@
-"""KuaiRand-Pure: videos shown by a recommender, and at random. Reads the official CSV files."""
+"""KuaiRand-Pure: 27,285 people, 7,583 videos; 1,436,609 rows by a recommender, 1,186,059 at random."""
 
 from __future__ import annotations
 

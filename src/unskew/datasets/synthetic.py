@@ -1,4 +1,4 @@
-"""The synthetic world: true propensities and conversions are known for every pair. Estimates nothing."""
+"""A synthetic world, 300 × 200 by default: true propensities and conversions are known for every pair."""
 
 from __future__ import annotations
 

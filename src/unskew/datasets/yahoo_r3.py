@@ -1,4 +1,4 @@
-"""Yahoo! R3: songs rated by choice, and ten random ones. Reads the official files and the common copy."""
+"""Yahoo! R3: 15,400 people rated some of 1,000 songs by choice (311,704 ratings); random songs (54,000)."""
 
 from __future__ import annotations
 
