@@ -343,6 +343,8 @@ class PropensityContract:
                     np.testing.assert_array_equal(mine, theirs)
         with pytest.raises(NotFittedError, match="keeps no data to diagnose"):
             loaded.diagnose(log)
+        with pytest.raises(NotFittedError, match="keeps no data to calibrate on"):
+            loaded.reread(calibrator=None)
 
     def test_a_folder_is_replaced_on_request_and_a_damaged_one_is_told(self, fitted, tmp_path):
         with pytest.raises(NotFittedError, match="call fit first"):

@@ -375,6 +375,18 @@ def test_coat_with_two_seeds_is_at_the_known_scale(coat_root):
     assert 0.735 <= metrics["methods"]["naive"]["auc"]["mean"] <= 0.765
 
 
+def test_rows_and_pairs_are_scored_once_for_raw_calibrated_figures_and_spread(monkeypatch):
+    scored, inner = [], us.Propensity._predict
+    monkeypatch.setattr(
+        us.Propensity,
+        "_predict",
+        lambda self, rows, average=False: scored.append(rows.shape[1]) or inner(self, rows, average),
+    )
+    config = us.RunConfig(**{**SMALL, "uncertainty": "deep-ensemble"}, seeds=1, propensity_epochs=1)
+    data = us.run(config).dataset.train
+    assert scored == [len(data), data.population_size]
+
+
 @pytest.mark.parametrize(("uncertainty", "spreads"), [("deep-ensemble", True), ("dual-focal", False)])
 def test_members_have_a_spread_by_propensity_and_a_single_network_has_none(uncertainty, spreads):
     config = us.RunConfig(**{**SMALL, "uncertainty": uncertainty}, seeds=1, propensity_epochs=2)

@@ -15,8 +15,7 @@ from torch.nn import Module
 from unskew.backbones import Backbone, Network, NeuMF
 from unskew.estimator import require, require_schedule, require_types
 from unskew.log import Log, Rows, Schema
-from unskew.metrics.collapse import warn_of_collapse
-from unskew.progress import SILENT, Progress
+from unskew.progress import Progress
 from unskew.propensity.crossfit import (
     STOP,
     TRAIN,
@@ -130,6 +129,7 @@ class Propensity(BasePropensity):
     name: ClassVar[str] = "propensity"
     most_cells: ClassVar[int] = 50_000_000
     read_off: ClassVar[tuple[str, ...]] = ("calibrator", "uncertainty")
+    may_collapse: ClassVar[bool] = True
     makers: ClassVar[Mapping[str, Callable[..., Any]]] = {"uncertainty": make_uncertainty}
     facts: ClassVar[Mapping[str, type]] = {"offset_": float}
 
@@ -141,25 +141,6 @@ class Propensity(BasePropensity):
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     patience: int | None = 5
-
-    def fit(
-        self,
-        log: Log,
-        *,
-        seeds: int | Sequence[int] = 1,
-        device: str = "auto",
-        progress: Progress = SILENT,
-    ) -> Self:
-        """Train one network per seed, fold and member, all in one stacked loop, and calibrate them.
-
-        Parameters
-        ----------
-        seeds
-            How many independent propensities, or their seeds; debiasers pair them with their own seeds.
-        """
-        super().fit(log, seeds=seeds, device=device, progress=progress)
-        warn_of_collapse("propensity", self.collapsed_, len(self.seeds_))
-        return self
 
     def predict_spread_each(self, log: Log) -> Floats:
         """Standard deviation ``[seeds, n]`` of the raw probability over members or passes, by row."""

@@ -28,7 +28,7 @@ from unskew.log import Log, Rows, Schema, Space, require_log
 from unskew.log.shown import require_unknown_propensities
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip
-from unskew.metrics.collapse import Collapsed
+from unskew.metrics.collapse import Collapsed, warn_of_collapse
 from unskew.progress import SILENT, Progress
 from unskew.propensity.crossfit import (
     DEFAULT_FOLDS,
@@ -125,6 +125,8 @@ class BasePropensity(Estimator, ABC):
     """Above so many cells of D, ``negatives="auto"`` samples."""
     read_off: ClassVar[tuple[str, ...]] = ("calibrator",)
     """Parameters that matter after training alone."""
+    may_collapse: ClassVar[bool] = False
+    """Whether a model that learned nothing is warned of: training may have failed."""
     makers: ClassVar[Mapping[str, Callable[..., Any]]] = {}
     """What makes parameters that have parameters of their own, from a name: for :func:`load_propensity`."""
     facts: ClassVar[Mapping[str, type]] = {}
@@ -150,7 +152,7 @@ class BasePropensity(Estimator, ABC):
         device: str = "auto",
         progress: Progress = SILENT,
     ) -> Self:
-        """Fit one model per seed and fold, and calibrate them.
+        """Fit one model per seed and fold (networks in one stacked loop), and calibrate them.
 
         Parameters
         ----------
@@ -170,6 +172,7 @@ class BasePropensity(Estimator, ABC):
         fitted._calibrate()
         # Of a fit that fails nothing is kept.
         vars(self).update(vars(fitted))
+        warn_of_collapse("propensity", self.collapsed_ if self.may_collapse else (), len(self.seeds_))
         return self
 
     def reread(self, **params: Any) -> Self:
@@ -181,6 +184,8 @@ class BasePropensity(Estimator, ABC):
             Those that do not change training, such as ``calibrator``.
         """
         self._require_fitted("scorer_")
+        if self.log_ is None:
+            raise NotFittedError("a loaded propensity keeps no data to calibrate on", remedy="fit it again")
         other = copy.copy(self).set_params(**params)
         other._check()
         before, after = self.get_params(deep=False), other.get_params(deep=False)

@@ -144,7 +144,7 @@ class Reproduction:
             found = given_everywhere(log, log.density, clip, seeds)
         else:
             propensity = self.read_off(family, source)
-            found = read_off(propensity, log, clip)
+            found = read_off(propensity, log, clip)["calibrated"]
             small = log.space == "matrix" and log.population_size <= MOST_CELLS
             if self.protocol.name == "paper" and small:
                 further = _over_all_of_d(propensity, log)

@@ -80,12 +80,11 @@ def collapsed_counts(trained: Mapping[str, Any]) -> dict[str, list[dict[str, Any
     }
 
 
-def spread_figures(propensity: Propensity, log: Log, score: NDArray[np.float64]) -> dict[str, Any] | None:
+def spread_figures(
+    propensity: Propensity, score: NDArray[np.float64], spread: NDArray[np.float64] | None
+) -> dict[str, Any] | None:
     """How far members or passes disagree on the raw propensities ``score`` of the log's rows."""
-    if propensity.uncertainty is None:
-        return None
-    spread = propensity.predict_spread_each(log)
-    if not spread.any():
+    if propensity.uncertainty is None or spread is None or not spread.any():
         return None
     shares = np.quantile(spread, (0.5, 0.9))
     return {
@@ -183,8 +182,9 @@ def truth_figures(dataset: Dataset, propensity: Propensity, p_min: Clip) -> dict
     click = np.zeros(log.population_size)
     click[log.cell[log.clicked]] = 1.0
 
-    def clipped(*, calibrated: bool) -> NDArray[np.float64]:
-        p = propensity.predict_matrix_each(calibrated=calibrated)[0]
+    everywhere = propensity.predict_both_matrix_each()
+
+    def clipped(p: NDArray[np.float64]) -> NDArray[np.float64]:
         least = resolve_clip(p_min, propensity=p.ravel()[log.cell[log.clicked]])
         return np.asarray(np.maximum(p, least))
 
@@ -193,8 +193,8 @@ def truth_figures(dataset: Dataset, propensity: Propensity, p_min: Clip) -> dict
         error=error,
         click=click.reshape(error.shape),
         propensities={
-            "ips_raw": clipped(calibrated=False),
-            "ips": clipped(calibrated=True),
+            "ips_raw": clipped(everywhere.raw[0]),
+            "ips": clipped(everywhere.calibrated[0]),
             "ips_true": truth.propensity,
             "ips_constant": np.full(error.shape, log.density),
         },

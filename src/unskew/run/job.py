@@ -141,10 +141,7 @@ def _run_with_trained(
     calibrator = None if config.calibrator == "none" else make_calibrator(config.calibrator)
     propensity = protocol.propensity(make_backbone(config.backbone), calibrator, config.uncertainty)
     propensity.fit(log, seeds=config.seed_list, device=config.device, progress=progress)
-    found = {
-        kind: read_off(propensity, log, protocol.clip, calibrated=kind == "calibrated")
-        for kind in ("raw", "calibrated")
-    }
+    found = read_off(propensity, log, protocol.clip)
     if protocol.name == "honest" and config.method != BASELINE:
         warn_if_in_sample(propensity, log)
     given: dict[str, Any] = {kind: each.rows for kind, each in found.items()}
@@ -161,7 +158,7 @@ def _run_with_trained(
     metrics: dict[str, Any] = {
         "data": data_facts(dataset),
         "propensity": {kind: each.figures for kind, each in found.items()},
-        "spread": spread_figures(propensity, log, found["raw"].rows),
+        "spread": spread_figures(propensity, found["raw"].rows, found["raw"].spread),
         "methods": {},
         "collapsed": collapsed_counts({"propensity": propensity, **models}),
         "protocol": protocol.name,

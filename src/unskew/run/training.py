@@ -35,20 +35,26 @@ class Estimated:
     """Scores against clicks of the first seed, on the cells where they are judged."""
     seconds: float = 0.0
     """What the rows took."""
+    spread: NDArray[np.float64] | None = None
+    """How far members or passes disagree on the raw propensities of the rows."""
 
 
-def read_off(propensity: Propensity, log: Log, p_min: Clip, *, calibrated: bool = True) -> Estimated:
-    """What a trained propensity gives for the rows of its log: scored once."""
+def read_off(propensity: Propensity, log: Log, p_min: Clip) -> dict[str, Estimated]:
+    """What a trained propensity gives for its log, ``"raw"`` and ``"calibrated"``: scored once."""
     start = time.perf_counter()
-    rows = propensity.predict_each(log, calibrated=calibrated)
+    predicted = propensity.predict_both_each(log)
     seconds = time.perf_counter() - start
-    sketches = propensity.held_out_sketches(calibrated=calibrated)
-    figures = [
-        propensity_figures(sketch, line[log.clicked], p_min=p_min, population_size=log.population_size)
-        for sketch, line in zip(sketches, rows, strict=True)
-    ]
-    collapsed = len({each.seed for each in propensity.collapsed_})
-    return Estimated(rows, {**average(figures), "collapsed": collapsed}, sketches[0], seconds)
+    figures = propensity.diagnose(log, p_min=p_min, predicted=predicted)
+    return {
+        kind: Estimated(
+            rows=predicted.one(calibrated=calibrated),
+            figures=figures[kind],
+            sketch=propensity.held_out_sketches(calibrated=calibrated)[0],
+            seconds=seconds,
+            spread=None if calibrated else predicted.spread,
+        )
+        for kind, calibrated in (("raw", False), ("calibrated", True))
+    }
 
 
 def given_everywhere(log: Log, scores: NDArray[np.float64] | float, p_min: Clip, seeds: int = 1) -> Estimated:

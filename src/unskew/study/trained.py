@@ -88,7 +88,7 @@ def calibrate(
     start = time.perf_counter()
     calibrated = propensity.reread(calibrator=calibrator)
     fitted = time.perf_counter() - start
-    found = read_off(calibrated, log, p_min)
+    found = read_off(calibrated, log, p_min)["calibrated"]
     collapsed = collapsed_values(calibrated.collapsed_, calibrated.seeds_)
     timing = {"calibrate_seconds": fitted, "predict_seconds": found.seconds}
     facts = {"figures": {**found.figures["per_seed"], **collapsed}, "timing": timing}
