@@ -2,7 +2,7 @@
 
 ``python docs/make_results.py FOLDER…`` reads the folders that ``unskew reproduce`` wrote. A section lies
 between ``<!-- results: NAME -->`` and ``<!-- end of results -->``. What stands outside is a person's and is
-never touched. What the numbers say is told in sentences made from them; judgement beyond that is a person's.
+never touched. What the numbers say is in sentences made from them; judgement beyond that is a person's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from unskew.study.table import read_tables
 
 PAGE = Path(__file__).with_name("results.md")
 END = "<!-- end of results -->"
-NOT_YET = "*Not run yet: the command is told in the introduction.*"
+NOT_YET = "*Not run yet: the command is in the introduction.*"
 NEEDS_DATA = (
     "*Needs KuaiRand-Pure, which cannot be shipped:"
     " `unskew reproduce table-kuairand --data kuairand --root FOLDER` makes what fills it.*"

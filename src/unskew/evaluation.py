@@ -73,7 +73,7 @@ def evaluate_users(
     """The metrics of :func:`evaluate`, and how they move when the test users are resampled.
 
     Seeds tell how training varies; the test set is the same for all of them. What another sample of users
-    would show is told by ``resampled`` (:func:`unskew.metrics.significance.user_interval` makes intervals
+    would show is in ``resampled`` (:func:`unskew.metrics.significance.user_interval` makes intervals
     of it). All metrics are ratios of sums by user and exact; the pooled AUC is exact to first order.
     """
     measured, users = _measured(model, test, ks, seed)

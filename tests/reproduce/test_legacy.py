@@ -7,7 +7,7 @@ import pytest
 
 import unskew as us
 from unskew.reproduce.legacy import AveragedTogether, NoisyImputer, OfficialV2, UnclickedOnce, as_published
-from unskew.study.cells import told
+from unskew.study.cells import described
 
 BRIEFLY = {
     "backbone": us.NeuMF(dim=4, layers=(4,), dropout=0.5),
@@ -33,7 +33,12 @@ def test_name_and_parameters_are_those_of_the_method_and_its_key_is_not():
     assert isinstance(published, us.MRDR)
     assert published.name == "mrdr"
     assert published.get_params() == method.get_params()
-    assert told(published) != told(method) != told(as_published(method, NoisyImputer)) != told(published)
+    assert (
+        described(published)
+        != described(method)
+        != described(as_published(method, NoisyImputer))
+        != described(published)
+    )
 
 
 @pytest.mark.parametrize("deviation", [AveragedTogether, UnclickedOnce, NoisyImputer])

@@ -10,7 +10,7 @@ import pytest
 import unskew as us
 from unskew.cli.own_code import load_own_code
 from unskew.debias import METHODS
-from unskew.study.cells import source_hash, told
+from unskew.study.cells import described, source_hash
 
 FILES = {
     "my_method.py": """
@@ -71,7 +71,7 @@ def key(folder) -> str:
     """As another process would have it."""
     _forget()
     load_own_code(folder / "my_method.py")
-    return told(METHODS["mine-of-tests"]())["source"]
+    return described(METHODS["mine-of-tests"]())["source"]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_the_key_does_not_change_with_what_it_does_not_rest_on(folder):
 
 
 def test_the_packages_own_methods_have_no_source_in_their_key():
-    assert "source" not in told(us.IPS())
+    assert "source" not in described(us.IPS())
 
 
 def test_a_class_without_a_file_is_known_by_its_own_source():

@@ -96,7 +96,7 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
         ({"seeds": 2.0}, r"seeds: 2\.0 is no count"),
         ({"seeds": 10**20}, "seeds: 100000000000000000000 is no count"),
         ({"calibrators": []}, "calibrators: List should have at least 1 item"),
-        ({"datasets": [{"name": "synthetic", "options": {"name": "x"}}]}, "name is told elsewhere in a grid"),
+        ({"datasets": [{"name": "synthetic", "options": {"name": "x"}}]}, "name is set elsewhere in a grid"),
         ({"propensities": [{"key": "p", "uncertainty_params": {"members": 3}}]}, "are of no uncertainty"),
         ({"metrics": ["zzz"]}, "no metric is called 'zzz'. To fix: use one of auc, user_auc, mean_over_rate"),
         ({"metrics": []}, "metrics: List should have at least 1 item"),
@@ -107,7 +107,7 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
         ({"propensities": [{"key": ""}]}, r"propensities\[0\]\.key: String should have at least 1 char"),
         (
             {"datasets": [{"name": "synthetic", "options": {"protocol": "paper"}}]},
-            r"datasets\[0\]: protocol is told elsewhere in a grid. To fix: write protocol",
+            r"datasets\[0\]: protocol is set elsewhere in a grid. To fix: write protocol",
         ),
         (
             {"backbone": {"name": "mf", "params": {"dim": "a"}}},
@@ -120,8 +120,8 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
         ({"calibrators": [{"name": "histogram", "params": {"bins": 0}}]}, r"calibrators\[0\]: bins must be"),
         ({"propensities": [{"key": "p", "params": {"epochs": "a"}}]}, "epochs must be a whole number"),
         ({"propensities": [{"key": "p", "params": {"calibrator": "platt"}}]}, "write calibrators ="),
-        ({"propensities": [{"key": "p", "params": {"backbone": "mf"}}]}, "backbone is told elsewhere"),
-        ({"propensities": [{"key": "p", "params": {"uncertainty": "mc-dropout"}}]}, "uncertainty is told"),
+        ({"propensities": [{"key": "p", "params": {"backbone": "mf"}}]}, "backbone is set elsewhere"),
+        ({"propensities": [{"key": "p", "params": {"uncertainty": "mc-dropout"}}]}, "uncertainty is set"),
         (
             {
                 "propensities": [

@@ -39,7 +39,7 @@ from unskew.metrics.sketch import load_pass
 from unskew.progress import SILENT, Progress
 
 DEFAULT_P_MIN: Clip = "auto"
-"""The clip of which the cost is told, as in training."""
+"""The clip whose cost is reported, as in training."""
 
 FOLDS = 5
 
@@ -95,7 +95,7 @@ def audit(
     significance
         Level of the tests, of the whole and (corrected for their number) of the segments.
     p_min
-        The clip of which the cost is told.
+        The clip whose cost is reported.
     calibrators
         Names of those to compare, the simplest first.
 

@@ -1,7 +1,7 @@
 """Cross-fitting of a stream: rows dealt to folds by their number, one sketch of each fold, and calibrators
 judged on rows that they were not fitted on, from these sketches alone.
 
-A table of scores has no ids, so a row is told by its place in the files: in another order of rows the folds
+A table of scores has no ids, so a row is known by its place in the files: in another order of rows the folds
 are others. What is cross-fitted is a calibrator of few parameters; a propensity that is trained from users
 and items has folds by ids (:func:`unskew.audit.weights.train_weights`).
 

@@ -13,7 +13,7 @@ from unskew.io.stream import Roles
 from unskew.metrics import CalibrationSketch, WeightTest
 from unskew.metrics.judgement import WeightJudgement
 
-SEGMENTS_TOLD = 100
+SEGMENTS_LISTED = 100
 """Worst segments in :meth:`AuditResult.to_dict`."""
 
 
@@ -130,7 +130,7 @@ class AuditResult:
             "beyond_chance": None if self.judgement.chance is None else self.judgement.chance._asdict(),
             "tolerance": self.tolerance,
             "significance": self.significance,
-            "segments": [vars(segment) for segment in self.segments[:SEGMENTS_TOLD]],
+            "segments": [vars(segment) for segment in self.segments[:SEGMENTS_LISTED]],
             "segment_count": len(self.segments),
             "calibrators": [
                 {

@@ -20,7 +20,7 @@ from unskew.metrics._limits import SMALLEST
 Array = NDArray[np.float64]
 
 MOST_SEGMENTS = 10_000
-"""Values of a column that get a table of their own, the first to be met; the rest is told together."""
+"""Values of a column that get a table of their own, the first to be met; the rest is one group."""
 
 OTHERS = "(all others)"
 MISSING = "(missing)"

@@ -13,12 +13,12 @@ from unskew.metrics.judgement import WeightJudgement
 from unskew.plain_text import plain
 
 MAIN_PART = 0.25
-"""A region that makes up this share of the error of all regions is told."""
+"""A region that makes up this share of the error of all regions is named."""
 
 MOST_REGIONS = 2
 
 NOISY = 0.5
-"""The noise in what a remedy leaves is told where it is more than this share of it."""
+"""The noise in what a remedy leaves is stated where it is more than this share of it."""
 
 CALIBRATOR_WORDS = {
     "temperature": "Temperature scaling",

@@ -7,7 +7,7 @@ import numpy as np
 from unskew.calibration._grouping import Grouped, Vector, regroup
 
 COARSE_ABOVE = 4_000
-"""More groups than a sketch has are told in its cells for a choice; the fit that follows is exact."""
+"""More groups than a sketch has are merged into its cells for a choice; the fit that follows is exact."""
 
 _CELL_SHIFT = 45
 """Float64 bits that a cell of the sketch leaves out: it keeps 7 of 52 mantissa bits."""

@@ -20,7 +20,7 @@ ROUNDING_OF_A_MEAN = 1e-12
 
 
 class Grouped(NamedTuple):
-    """Rows of one score told together; scores ascend and are distinct.
+    """Rows of one score merged; scores ascend and are distinct.
 
     ``score`` s_j, ``total`` Σw, ``positive`` Σw·o, ``rows`` n and ``positive_rows`` Σo of each group.
     """

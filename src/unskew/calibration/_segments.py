@@ -37,7 +37,7 @@ class SegmentFit(NamedTuple):
 
 
 def by_cell(code: NDArray[np.intp], score: Vector, weight: Vector, outcome: Vector) -> SegmentRows:
-    """Rows of one segment and one cell of the sketch told together; a chunk of them at a time."""
+    """Rows of one segment and one cell of the sketch merged; a chunk of them at a time."""
     parts = []
     for start in range(0, len(code), ROWS_AT_A_TIME):
         rows = slice(start, start + ROWS_AT_A_TIME)

@@ -135,7 +135,7 @@ class _Basis:
     def cubics(self) -> Vector:
         """∫ B_k from the first knot on, ``[power from 3 to 0, piece, k]``, in the distance from its break.
 
-        A quadratic is told by its values at both ends and the middle of a piece.
+        A quadratic is fixed by its values at both ends and the middle of a piece.
         """
         left, width = self.breaks[:-1], np.diff(self.breaks)
         at_left, at_middle, at_right = (self._values(left + share * width) for share in (0.0, 0.5, 1.0))

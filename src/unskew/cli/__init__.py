@@ -54,10 +54,10 @@ def interrupted(message: str) -> NoReturn:
 
 
 def _guarded(arguments: list[str]) -> int:
-    """Run; what was not foreseen is told in one line as well, and never with an exit code of a verb."""
+    """Run; an unforeseen error is one line as well, and never with an exit code of a verb."""
     try:
         code = _run(arguments)
-        # Now, while it can be told, and not when Python ends; without any output it is None.
+        # Now, while it can be reported, and not when Python ends; without any output it is None.
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
@@ -67,8 +67,8 @@ def _guarded(arguments: list[str]) -> int:
         last_resort.show_traceback(error)
         if last_resort.is_of_the_machine(error):
             last_resort.settle_output()
-            return _fail(last_resort.told_of_the_machine(error))
-        return _fail(last_resort.told_of_a_defect(error), EXIT_DEFECT)
+            return _fail(last_resort.machine_message(error))
+        return _fail(last_resort.defect_message(error), EXIT_DEFECT)
 
 
 def _run(arguments: list[str]) -> int:

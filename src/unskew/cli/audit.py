@@ -45,7 +45,7 @@ def audit(
         float, typer.Option(help="Chance of blaming honest scores for their noise.")
     ] = 0.01,
     p_min: Annotated[
-        str, typer.Option(help="The clip of which the cost is told: auto (the least error) or a number.")
+        str, typer.Option(help="The clip whose cost is reported: auto (the least error) or a number.")
     ] = "auto",
     out: Annotated[
         Path | None, typer.Option(help="The folder to write [audits/FILE, with a number if it exists].")

@@ -46,7 +46,7 @@ def compare(
     from unskew.io.files import whole_file, write_json
     from unskew.offpolicy import compare_run
 
-    told = compare_run(
+    comparison = compare_run(
         run,
         models=tuple(model or ()),
         metrics=metric,
@@ -60,17 +60,17 @@ def compare(
         device=device,
     )
     if json is not None:
-        write_json(json, told.to_dict())
+        write_json(json, comparison.to_dict())
     if markdown is not None:
         with whole_file(markdown) as beside:
-            beside.write_text(told.to_markdown() + "\n", encoding="utf-8")
+            beside.write_text(comparison.to_markdown() + "\n", encoding="utf-8")
     from unskew.cli.console import plain_console
 
     console = plain_console()
-    console.print(told.rich())
-    if told.balance:
-        console.print(told.rich_balance())
-    for verdict in told.verdicts():
+    console.print(comparison.rich())
+    if comparison.balance:
+        console.print(comparison.rich_balance())
+    for verdict in comparison.verdicts():
         console.print(f"· {verdict}")
-    for note in told.notes:
+    for note in comparison.notes:
         console.print(f"Note: {note}", style="dim")

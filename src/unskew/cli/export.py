@@ -34,14 +34,16 @@ def export(
 
     from unskew.export import export_run
 
-    told = export_run(run, out, what=what, method=method, overwrite=overwrite)  # type: ignore[arg-type]
+    exported = export_run(run, out, what=what, method=method, overwrite=overwrite)  # type: ignore[arg-type]
     if json is not None:
         from unskew.io.files import write_json
 
-        write_json(json, told)
-    inside = f"calibrated by {', '.join(told['calibrators'])}" if what == "propensity" else told["method"]
-    seeds = f"{len(told['seeds'])} seed{'s' if len(told['seeds']) > 1 else ''}"
-    print(f"{what} ({inside}, mean of {seeds}) as ONNX, {told['bytes']:,} bytes: {plain(out)}")
-    if told.get("folds", 1) > 1 and told["space"] == "matrix":
-        folds = f"the mean over {told['folds']} folds"
+        write_json(json, exported)
+    inside = (
+        f"calibrated by {', '.join(exported['calibrators'])}" if what == "propensity" else exported["method"]
+    )
+    seeds = f"{len(exported['seeds'])} seed{'s' if len(exported['seeds']) > 1 else ''}"
+    print(f"{what} ({inside}, mean of {seeds}) as ONNX, {exported['bytes']:,} bytes: {plain(out)}")
+    if exported.get("folds", 1) > 1 and exported["space"] == "matrix":
+        folds = f"the mean over {exported['folds']} folds"
         print(f"A pair gets {folds} here, and that of its own fold from unskew score.")

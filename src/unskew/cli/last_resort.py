@@ -35,7 +35,7 @@ def is_of_the_machine(error: Exception) -> bool:
     return isinstance(error, (OSError, UnicodeError)) or _is_memory(error) or _is_nul(error)
 
 
-def told_of_the_machine(error: Exception) -> str:
+def machine_message(error: Exception) -> str:
     """Such an error as a problem with its place and remedy."""
     from unskew.errors import UnskewError
 
@@ -53,7 +53,7 @@ def told_of_the_machine(error: Exception) -> str:
     return str(UnskewError(f"{type(error).__name__}: {error}", remedy="check the paths and the disk"))
 
 
-def told_of_a_defect(error: Exception) -> str:
+def defect_message(error: Exception) -> str:
     """Any other error, as what it is: not the user's fault."""
     from unskew.errors import UnskewError
 
@@ -84,8 +84,8 @@ def settle_output() -> None:
 
 
 def _is_memory(error: Exception) -> bool:
-    told = isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
-    return told or isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    by_words = isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
+    return by_words or isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
 def _is_nul(error: Exception) -> bool:

@@ -59,12 +59,12 @@ def print_run(metrics: Mapping[str, Any], findings: Sequence[Finding] = ()) -> N
 def _test_rows(data: Mapping[str, Any]) -> str:
     if not data["test_rows"]:
         return "no test set"
-    told = f"{data['test_rows']:,} test rows"
+    counts = f"{data['test_rows']:,} test rows"
     if data["test_rows_judged"] < data["test_rows"]:
-        told += f" ({data['test_rows_judged']:,} are clicked, and judged by)"
+        counts += f" ({data['test_rows_judged']:,} are clicked, and judged by)"
     if data.get("unseen_rows_dropped"):
-        told += f", {data['unseen_rows_dropped']:,} of unseen users or items dropped"
-    return f"{told}, {data['leaked_cells_dropped']:,} leaked cells dropped"
+        counts += f", {data['unseen_rows_dropped']:,} of unseen users or items dropped"
+    return f"{counts}, {data['leaked_cells_dropped']:,} leaked cells dropped"
 
 
 def _number(value: Any, digits: int = 4) -> str:
@@ -109,9 +109,11 @@ def _method_table(metrics: Mapping[str, Any]) -> Table:
         cells, over_users = [], []
         for key, of in methods.items():
             mark = "*" if differs(comparison.get(key, {}).get(name, {})) else " "
-            told = of.get(name)
-            cells.append(f"{_number(told['mean'])} ±{_number(told['std'], 3)}{mark}" if told else "– ")
-            over_users.append(_users(told))
+            figures = of.get(name)
+            cells.append(
+                f"{_number(figures['mean'])} ±{_number(figures['std'], 3)}{mark}" if figures else "– "
+            )
+            over_users.append(_users(figures))
         rails = (_number(rail.get(name), 3) for rail in metrics["rails"].values())
         table.add_row(name, *cells, *rails)
         if any(over_users):
@@ -124,8 +126,8 @@ def _method_table(metrics: Mapping[str, Any]) -> Table:
     return table
 
 
-def _users(told: Mapping[str, Any] | None) -> str:
-    users = (told or {}).get("users") or {}
+def _users(figures: Mapping[str, Any] | None) -> str:
+    users = (figures or {}).get("users") or {}
     if users.get("low") is None:
         return ""
     return f"{_number(users['low'], 3)} to {_number(users['high'], 3)} "

@@ -31,7 +31,7 @@ class CDR(JointLearning):
     host
         ``"mrdr"``, ``"dr-jl"`` or ``"dr-bias"``: how the imputer is trained.
     copy
-        As the host has it (``"host"``), or as told.
+        As the host has it (``"host"``), or the value given.
     threshold
         η; the paper searches 0.1, 0.5, 1, 3, 5, 7, 10, 50. On Coat 0.1 trusts about half of the pairs with
         NeuMF, 1 nearly all, so the smallest is the default.
@@ -56,7 +56,7 @@ class CDR(JointLearning):
         return HOSTS[self.host].weight(propensity)
 
     def copying(self) -> Copy:
-        """As the host, or as told."""
+        """As the host has it, or as given."""
         return HOSTS[self.host].copy if self.copy == "host" else self.copy
 
     def imputed_error(self, setting: Setting, batch: Batch, logit: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """How a method is trained on a log: rows, split, passes, validation; one replica per seed, all in a stack.
 
-What is trained is told by the method (:mod:`unskew.debias.method`), how by :mod:`unskew.training`.
+What is trained is decided by the method (:mod:`unskew.debias.method`), how by :mod:`unskew.training`.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def _train_at_once(
             for network in networks.values():
                 network.noise.restart()
         epochs = method.epochs if stage.epochs is None else stage.epochs
-        told = train(
+        trained = train(
             networks,
             _passes(stage, setting, data, training, method.batch_size),
             Schedule(epochs, rates, decays, stage.patience or method.patience if stage.selects else None),
@@ -239,7 +239,7 @@ def _train_at_once(
             validate=validate if stage.validate is None else partial(stage.validate, setting),
             tracker=job.progress.task(job.label, epochs),
         )
-        history = history + (told if stage.validate is None else _with_its_own_validation(told, stage))
+        history = history + (trained if stage.validate is None else _with_its_own_validation(trained, stage))
     return Trained(
         networks=networks,
         setting=setting,
@@ -266,7 +266,7 @@ def _passes(
 
 
 def _with_its_own_validation(history: History, stage: Stage) -> History:
-    """A stage that stops on another loss than that of conversions: told apart from it."""
+    """The history of a stage that stops on another loss than that of conversions, under a name of its own."""
     names = ", ".join(step.name for each in stage.passes for step in each.steps)
     return History({**history.train, f"{names}, held out": history.validation}, [], history.best_epoch)
 

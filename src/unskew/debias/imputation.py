@@ -24,7 +24,7 @@ FAR_TARGET = 20.0
 """An effective target beyond this many times |D|/|O|, the mean of 1/p, is far. METHODS §5D has ±20 for any
 density, which on a log with 1 % clicks nearly every honest weight exceeds."""
 FAR_SHARE = 0.01
-"""Share of far targets in a batch of O above which training is told to be at risk (METHODS §5D)."""
+"""Share of far targets in a batch of O above which a warning says that training is at risk (METHODS §5D)."""
 
 Numbers = TypeVar("Numbers", Tensor, NDArray[np.float64])
 

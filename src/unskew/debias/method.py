@@ -1,6 +1,6 @@
 """What a debiaser is: its parameters, its networks and losses and when they train; fit, predict, save.
 
-How it is trained is told in :mod:`unskew.debias.fit`, once for all methods.
+How it is trained is in :mod:`unskew.debias.fit`, once for all methods.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Debiaser(Estimator):
     Notes
     -----
     After ``fit``, ``collapsed_`` lists the networks and seeds that learned nothing (the rule is that of
-    :func:`unskew.metrics.collapse.learned`), and a :class:`unskew.errors.CollapseWarning` told of them.
+    :func:`unskew.metrics.collapse.learned`), and a :class:`unskew.errors.CollapseWarning` named them.
     """
 
     paper: ClassVar[str] = ""
@@ -149,10 +149,10 @@ class Debiaser(Estimator):
         return {name: "population" for name, towers in self.networks().items() if "click" in towers}
 
     def decay_of(self, network: str, *, clicks: int, population: int) -> float:
-        """Weight decay of a network: as told, or λ over the rows that its loss is a mean of."""
-        told = self.weight_decays().get(network, self.weight_decay)
-        if told != "auto":
-            return float(told)
+        """Weight decay of a network: as given, or λ over the rows that its loss is a mean of."""
+        decay = self.weight_decays().get(network, self.weight_decay)
+        if decay != "auto":
+            return float(decay)
         rows = population if self.learns_from().get(network) == "population" else clicks
         return self.regularisation / max(rows, 1)
 

@@ -70,7 +70,7 @@ def load_model(
     >>> model.predict_pairs_each(["u1"], ["i7"])               # doctest: +SKIP
     """
     saved = SavedFolder.of(folder)
-    methods = saved.told("methods", kind=dict) if "methods" in saved.config else {}
+    methods = saved.entry("methods", kind=dict) if "methods" in saved.config else {}
     key = str(saved.config.get("main")) if method is None else method
     if not methods:
         raise RunFolderError("holds no conversion model", where=str(saved.folder), remedy="give a run folder")
@@ -101,7 +101,7 @@ def load_model(
 
 def _restored(saved: SavedFolder, *at: str) -> Debiaser:
     """The untrained method that the config tells of."""
-    name = saved.told(*at, "method", kind=str)
+    name = saved.entry(*at, "method", kind=str)
     if name not in METHODS:
         raise RunFolderError(
             f"its method {name!r} is none of unskew's",
@@ -112,12 +112,12 @@ def _restored(saved: SavedFolder, *at: str) -> Debiaser:
 
 
 def _collapsed(saved: SavedFolder, *at: str) -> tuple[Collapsed, ...]:
-    told = saved.told(*at, "collapsed", kind=list)
-    for each in told:
+    records = saved.entry(*at, "collapsed", kind=list)
+    for each in records:
         kinds = [type(value) for value in each] if isinstance(each, list) else []
         if kinds != [str, int, str] or each[2] not in REMEDIES:
-            raise saved.damaged(CONFIG, f"{'.'.join(at)}.collapsed is {told!r}")
-    return tuple(Collapsed(*each) for each in told)
+            raise saved.damaged(CONFIG, f"{'.'.join(at)}.collapsed is {records!r}")
+    return tuple(Collapsed(*each) for each in records)
 
 
 def _split_table(split: Split) -> dict[str, Any]:
@@ -125,8 +125,8 @@ def _split_table(split: Split) -> dict[str, Any]:
 
 
 def _split(saved: SavedFolder, *at: str) -> Split:
-    held_out = saved.told(*at, "split", "held_out", kind=int)
-    thresholds = saved.told(*at, "split", "thresholds", kind=list)
+    held_out = saved.entry(*at, "split", "held_out", kind=int)
+    thresholds = saved.entry(*at, "split", "thresholds", kind=list)
     wanted = len(saved.seeds(*at, "seeds")) if held_out else 0
     if len(thresholds) != wanted or not all(type(each) is int for each in thresholds):
         raise saved.damaged(CONFIG, f"{'.'.join(at)}.split.thresholds is {thresholds!r}")

@@ -39,7 +39,7 @@ class TDR(JointLearning):
     host
         ``"dr-jl"`` or ``"mrdr"``: how the imputer is trained.
     copy
-        As the host has it (``"host"``), or as told.
+        As the host has it (``"host"``), or the value given.
     """
 
     name: ClassVar[str] = "tdr"
@@ -55,7 +55,7 @@ class TDR(JointLearning):
         return HOSTS[self.host].weight(propensity)
 
     def copying(self) -> Copy:
-        """As the host, or as told."""
+        """As the host has it, or as given."""
         return HOSTS[self.host].copy if self.copy == "host" else self.copy
 
     def before_imputation(self, setting: Setting) -> None:

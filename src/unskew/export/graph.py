@@ -1,4 +1,4 @@
-"""An ONNX graph written as arithmetic on values. What is computed is told elsewhere; no torch, no onnx yet.
+"""An ONNX graph written as arithmetic on values. It computes nothing; no torch, no onnx yet.
 
 Operators are NumPy's, with its broadcasting, so that a formula reads here as it does in its docstring. The
 package ``onnx`` is asked for only when the graph is written.
@@ -58,7 +58,7 @@ class Graph:
         return Value(self, name, array.dtype)
 
     def apply(self, kind: str, *operands: Value, dtype: Any = None, **attributes: Any) -> Value:
-        """An operation; its result has the type of the first operand unless told."""
+        """An operation; its result has the type of the first operand unless given."""
         output = f"{kind.lower()}_{len(self.nodes)}"
         self.nodes.append(Node(kind, tuple(each.name for each in operands), output, attributes))
         return Value(self, output, operands[0].dtype if dtype is None else np.dtype(dtype))

@@ -61,12 +61,12 @@ def _export(model: Debiaser | BasePropensity, target: NewFile) -> dict[str, Any]
     if isinstance(model, Debiaser):
         _require_fitted(model, "networks_")
         what: What = "conversion"
-        told = {"method": model.name, "backbone": model.backbone.name, "seeds": list(model.seeds_)}
+        facts = {"method": model.name, "backbone": model.backbone.name, "seeds": list(model.seeds_)}
         graph, answer = conversion_graph(model)
     elif isinstance(model, Propensity):
         _require_fitted(model, "network_")
         what = "propensity"
-        told = _told_of(model)
+        facts = _facts(model)
         graph, answer = propensity_graph(model)
     else:
         raise ParameterError(
@@ -78,7 +78,7 @@ def _export(model: Debiaser | BasePropensity, target: NewFile) -> dict[str, Any]
         "unskew": __version__,
         "what": what,
         "schema": json.dumps(schema.to_dict()),
-        **{key: value if isinstance(value, str) else json.dumps(value) for key, value in told.items()},
+        **{key: value if isinstance(value, str) else json.dumps(value) for key, value in facts.items()},
         "user_column": model.users_.name,
         "item_column": model.items_.name,
         "users": json.dumps(model.users_.ids.tolist(), ensure_ascii=False),
@@ -97,7 +97,7 @@ def _export(model: Debiaser | BasePropensity, target: NewFile) -> dict[str, Any]
         "outputs": [what],
         "users": len(model.users_),
         "items": len(model.items_),
-        **told,
+        **facts,
     }
 
 
@@ -127,7 +127,7 @@ def _require_fitted(model: Debiaser | Propensity, learned: str) -> None:
         raise NotFittedError(f"this {type(model).__name__} is not fitted yet", remedy="call fit first")
 
 
-def _told_of(propensity: Propensity) -> dict[str, Any]:
+def _facts(propensity: Propensity) -> dict[str, Any]:
     names = [
         "none" if each is None else getattr(each, "choice_", each).name for each in propensity.calibrators_
     ]

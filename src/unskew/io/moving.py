@@ -1,6 +1,6 @@
 """What the system offers to put files in place: moves that lose nothing, locks of folders, open descriptors.
 
-What is written where, and what may be replaced, is told by :mod:`unskew.io.files`.
+What is written where, and what may be replaced, is decided in :mod:`unskew.io.files`.
 """
 
 from __future__ import annotations

@@ -108,10 +108,10 @@ class Schema:
         return {"fields": [asdict(field) for field in self.fields]}
 
     @classmethod
-    def from_dict(cls, told: Any) -> Schema:
+    def from_dict(cls, record: Any) -> Schema:
         """From what :meth:`to_dict` gave; a :class:`DataError` where it is something else."""
         names = {each.name for each in fields(Field)}
-        found = told.get("fields") if isinstance(told, Mapping) else None
+        found = record.get("fields") if isinstance(record, Mapping) else None
         if not isinstance(found, list) or not all(
             isinstance(e, Mapping) and e.keys() == names for e in found
         ):

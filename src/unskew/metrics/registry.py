@@ -147,7 +147,7 @@ _PROPENSITY = (
         "auc",
         "AUC of clicks",
         "higher",
-        "how well clicked pairs are told apart; no calibrator adds to it",
+        "how well clicked pairs are separated; no calibrator adds to it",
         head="AUC",
         ideal="higher",
     ),

@@ -25,7 +25,7 @@ USE_NUMBA = True
 """Use the compiled pass; False takes the NumPy one, which gives the same cells."""
 
 FORMAT_VERSION = 2
-"""Of files; 1 had cells spaced in the score at the upper end too, which cannot be told apart afterwards."""
+"""Of files; 1 had cells spaced in the score at the upper end too, which cannot be separated afterwards."""
 
 DEFAULT_BINS = 100
 """Equal-width bins of ECE, as in the paper."""

@@ -45,7 +45,7 @@ def smooth_ece(
     φ_σ is the normal density with standard deviation ``bandwidth``. Without one, the self-consistent σ*
     is taken, at which the error is as large as the smoothing that reveals it. It has no bins to choose,
     changes continuously with the scores, and on the logit scale treats 0.001 and 0.002 as being as far
-    apart as 0.3 and 0.46. From a sketch, scores of one cell (0.4 to 0.8 % wide) are not told apart.
+    apart as 0.3 and 0.46. From a sketch, scores of one cell (0.4 to 0.8 % wide) count as one.
 
     Examples
     --------

@@ -27,7 +27,7 @@ CLICKS_PER_STRATUM = 100
 ROWS_PER_STRATUM = 25
 """Held-out clicks that a stratum has at least: its weight is then known to 20 % or better."""
 MOST_FEATURES = 6
-"""Features that weights are balanced by: those furthest off. The others are only told."""
+"""Features that weights are balanced by: those furthest off. The others are only reported."""
 
 
 @dataclass(frozen=True)

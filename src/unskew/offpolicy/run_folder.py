@@ -26,7 +26,7 @@ def compare_run(
     """Compare the models of a run on the clicks that they held out.
 
     ``propensities.parquet`` is the training log with its calibrated propensities, out of fold and averaged
-    over seeds; which of its rows were held out is told by the models' seeds. The run's clip is used. Known
+    over seeds; which of its rows were held out follows from the models' seeds. The run's clip is used. Known
     probabilities of showing (``run --known-propensity``) are used as they are.
 
     Parameters
@@ -41,7 +41,7 @@ def compare_run(
     >>> print(compare_run("runs/demo", metrics=["nll"]))  # doctest: +SKIP
     """
     saved = SavedFolder(folder)
-    known = tuple(saved.told("methods", kind=dict)) if "methods" in saved.config else ()
+    known = tuple(saved.entry("methods", kind=dict)) if "methods" in saved.config else ()
     for name in models:
         if name not in known:
             raise ParameterError(f"this run has no model {name!r}", remedy=f"use one of {', '.join(known)}")

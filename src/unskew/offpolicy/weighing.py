@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 RIDGE = 1e-3
-"""Of the tilt, in shares of a stratum's mass: strata of several covariates can be told apart, and a balance
+"""Of the tilt, in shares of a stratum's mass: strata of several covariates stay distinct, and a balance
 that no weights reach is approached. At this size it costs no more than a thousandth of an imbalance."""
 STEPS = 50
 CLOSE = 1e-8

@@ -35,7 +35,7 @@ class SklearnPropensity(BasePropensity):
     click tells on itself. A classifier that is sure after n rows is taken to be sure but for half a row in
     n: no score is 0. One without ``predict_proba`` gives σ(decision), which the calibrator puts right.
 
-    It cannot be saved: only a pickle holds any classifier, and a pickle runs what it is told to when read.
+    It cannot be saved: only a pickle holds any classifier, and reading a pickle runs the code inside it.
 
     Use it for boosted trees on features, and to bring a classifier you trust. Not for large vocabularies of
     ids alone: factorise them (:class:`unskew.Propensity`).

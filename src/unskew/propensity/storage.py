@@ -88,7 +88,7 @@ def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -
     kind = _kind(saved)
     propensity = saved.restored(kind, "propensity", "params", **kind.makers)
     for name, of in kind.facts.items():
-        setattr(propensity, name, saved.told("propensity", name.rstrip("_"), kind=of))
+        setattr(propensity, name, saved.entry("propensity", name.rstrip("_"), kind=of))
     seeds, space = saved.seeds("propensity", "seeds"), _space(saved)
     propensity.seeds_, propensity.design_ = seeds, propensity._design()
     saved.check_shapes(lambda schema: {PREFIX: propensity._untrained(schema)}, WEIGHTS)
@@ -103,7 +103,7 @@ def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -
 
 
 def _kind(saved: SavedFolder) -> type[BasePropensity]:
-    name = saved.told("propensity", "kind", kind=str)
+    name = saved.entry("propensity", "kind", kind=str)
     if name in ELSEWHERE:
         module, _, kind = ELSEWHERE[name].partition(":")
         return cast("type[BasePropensity]", getattr(importlib.import_module(module), kind))
@@ -113,20 +113,20 @@ def _kind(saved: SavedFolder) -> type[BasePropensity]:
 
 
 def _space(saved: SavedFolder) -> Space:
-    told = saved.told("propensity", "space", kind=str)
-    if told not in get_args(Space):
-        raise saved.damaged(CONFIG, f"propensity.space is {told!r}")
-    return cast(Space, told)
+    space = saved.entry("propensity", "space", kind=str)
+    if space not in get_args(Space):
+        raise saved.damaged(CONFIG, f"propensity.space is {space!r}")
+    return cast(Space, space)
 
 
 def _calibrators(saved: SavedFolder, wanted: int, *, calibrated: bool) -> list[Calibrator | None]:
     """One per seed and fold; None each where the scores are left raw."""
-    told = saved.json(CALIBRATORS)
-    if not isinstance(told, list) or len(told) != wanted:
+    records = saved.json(CALIBRATORS)
+    if not isinstance(records, list) or len(records) != wanted:
         raise saved.damaged(CALIBRATORS, f"it is not a list of {wanted}")
-    if any((each is None) == calibrated for each in told):
+    if any((each is None) == calibrated for each in records):
         raise saved.damaged(CALIBRATORS, f"{CONFIG} says otherwise of which scores are calibrated")
     try:
-        return [None if each is None else calibrator_from_dict(each) for each in told]
+        return [None if each is None else calibrator_from_dict(each) for each in records]
     except UnskewError as error:
         raise saved.damaged(CALIBRATORS, error.problem) from error

@@ -190,7 +190,7 @@ def _figures(result: AuditResult) -> Table:
         ),
         plain("NLL", result.nll, "", "negative log-likelihood of the clicks"),
         plain("Brier", result.brier, "", "mean squared error of the clicks"),
-        plain("AUC", result.auc, "", "how well clicked rows are told apart; no calibrator adds to it"),
+        plain("AUC", result.auc, "", "how well clicked rows are separated; no calibrator adds to it"),
     ]
     if result.weights is not None:
         weights = result.weights

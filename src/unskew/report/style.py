@@ -60,7 +60,7 @@ COLOURS = (INK, MUTED, LINE, SURFACE, BEFORE, AFTER, PLAIN, TRUE, CONSTANT)
 
 @dataclass(frozen=True)
 class Series:
-    """One kind of data: told apart by colour, by lightness, by marker and by line."""
+    """One kind of data: distinct by colour, by lightness, by marker and by line."""
 
     colour: Colour
     marker: str
@@ -84,7 +84,7 @@ SERIES: Mapping[str, Series] = {
     "true": Series(TRUE, "^", "-."),
     "constant": Series(CONSTANT, "v", (0, (6.0, 1.5, 1.0, 1.5))),
 }
-"""Okabe and Ito's colours, safe for colour-blind readers. In grey, raw, calibrated and naive are told apart
+"""Okabe and Ito's colours, safe for colour-blind readers. In grey, raw, calibrated and naive differ
 by lightness (L* 71, 46 and 32 on a light page; 71, 57 and 86 on a dark one), the others by their markers."""
 
 _SETTINGS: dict[Any, Any] = {
@@ -94,7 +94,7 @@ _SETTINGS: dict[Any, Any] = {
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.titlepad": 8.0,
-    # Where matplotlib would put it, told so that it does not search: a sixth of the time of a figure.
+    # Where matplotlib would put it, set so that it does not search: a sixth of the time of a figure.
     "axes.titley": 1.0,
     "axes.titlecolor": INK.light,
     "axes.labelsize": 8.5,

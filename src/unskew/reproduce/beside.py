@@ -13,7 +13,7 @@ from unskew.reproduce.presets import ALONE, PAPER_NAMES, SOURCES, Preset, Source
 from unskew.reproduce.published import Published, published_row
 from unskew.run.protocol import ProtocolName
 from unskew.study.shown import Shown
-from unskew.study.table import Figure, Row, StudySummary, summary, users_told
+from unskew.study.table import Figure, Row, StudySummary, summary, users_text
 
 PAPER_PROPENSITY = (
     "ece",
@@ -133,9 +133,8 @@ def beside(found: StudySummary, preset: Preset, *, note: str = "", with_paper: b
 
     Rows that the paper does not have are one line.
     """
-    told = comparisons(found, preset)
     by_row: dict[tuple[str, str], list[Comparison]] = {}
-    for each in told:
+    for each in comparisons(found, preset):
         by_row.setdefault((each.method, each.source), []).append(each)
     methods = {method for method, _ in by_row}
     lines: list[tuple[str, ...]] = []
@@ -173,7 +172,7 @@ def _ours(cell: Comparison | None) -> str:
         return "–"
     places = 4 if abs(cell.ours.mean) < 100 else 0
     spread = "" if math.isnan(cell.ours.std) else f" ± {cell.ours.std:.{places}f}"
-    users = "" if cell.ours.users is None else users_told(cell.ours.users, places)
+    users = "" if cell.ours.users is None else users_text(cell.ours.users, places)
     return f"{cell.ours.mean:.{places}f}{spread}{users}{'*' if cell.ours.is_significant else ''}"
 
 

@@ -14,7 +14,7 @@ from unskew.reproduce.reproduction import Reproduction
 from unskew.study.shown import Shown
 
 REPEATS = 5
-"""The shortest of so many timings of inference is told."""
+"""The shortest of so many timings of inference is reported."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ def show_efficiency(found: Sequence[Timing], title: str, machine: str) -> Shown:
         cells = [each.source.title]
         for what in ("training", "inference"):
             seconds, base = getattr(each, what), getattr(raw, what)
-            told, first = paper[each.source.key, what], paper["raw", what]
+            printed, first = paper[each.source.key, what], paper["raw", what]
             cells += [
                 f"{seconds:.3g}",
                 f"{seconds / base:.2f}",
-                f"{told.mean / first.mean:.2f}" if told and first else "–",
+                f"{printed.mean / first.mean:.2f}" if printed and first else "–",
             ]
         rows.append(tuple(cells))
     return Shown(

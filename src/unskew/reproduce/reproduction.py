@@ -1,7 +1,7 @@
 """Trains what the paper's tables need, once each: propensities read off in every way, methods stacked.
 
 What was finished is kept as cells, so that a killed reproduction goes on where it was. How the numbers look
-beside the paper's is told in :mod:`unskew.reproduce.beside`.
+beside the paper's is in :mod:`unskew.reproduce.beside`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from unskew.reproduce.chosen_on_test import SWITCH, chosen_on_test
 from unskew.reproduce.presets import ALONE, NOISY, SOURCES, Source
 from unskew.run.protocol import Protocol, ProtocolName
 from unskew.run.training import Estimated, given_everywhere, read_off, train_methods
-from unskew.study.cells import Cell, CellStore, cell_key, dataset_hash, told
+from unskew.study.cells import Cell, CellStore, cell_key, dataset_hash, described
 
 MOST_CELLS = 1 << 21
 """Pairs of D up to which the ECE over all of them is measured too."""
@@ -125,7 +125,7 @@ class Reproduction:
             "reproduced propensity",
             data=self._data_hash,
             source=vars(source),
-            propensity=None if source.trained == "constant" else told(self.propensity(source.trained)),
+            propensity=None if source.trained == "constant" else described(self.propensity(source.trained)),
             read=repr(self._reader(source)),
             seeds=self.seeds,
             p_min=self.protocol.clip,
@@ -206,7 +206,7 @@ class Reproduction:
         return cell_key(
             f"reproduced method, {SWITCH}" if on_test else "reproduced method",
             data=self._data_hash,
-            method=told(self.method(name)),
+            method=described(self.method(name)),
             seeds=self.seeds,
             rows=None if rows is None else cell_key("rows", values=rows.tobytes().hex()),
         )

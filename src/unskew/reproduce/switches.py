@@ -44,8 +44,8 @@ def switch_table(
         rows.append(
             (
                 f"without {name}" if name else "as it is",
-                _told(raw),
-                _told(platt),
+                _text(raw),
+                _text(platt),
                 f"{platt.mean() / raw.mean():.2f}",
                 f"{np.mean(found['platt'].figures['auc']):.3f}",
                 f"{np.mean(found['platt'].figures['weight_check']):.3g}",
@@ -71,8 +71,8 @@ def chosen_on_test_table(work: Reproduction) -> Shown:
             rows.append(
                 (
                     f"{name} {SOURCES[key].title}",
-                    _told(before),
-                    _told(after),
+                    _text(before),
+                    _text(after),
                     "–" if paper is None else f"{paper.mean:.4f} ± {paper.std:.4f}",
                     *("–" if paper is None else f"{paper.deviation(x.mean()):+.1f}" for x in (before, after)),
                 )
@@ -86,6 +86,6 @@ def chosen_on_test_table(work: Reproduction) -> Shown:
     )
 
 
-def _told(values: NDArray[np.float64]) -> str:
+def _text(values: NDArray[np.float64]) -> str:
     spread = f" ± {values.std(ddof=1):.4f}" if len(values) > 1 else ""
     return f"{values.mean():.4f}{spread}"

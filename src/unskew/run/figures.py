@@ -53,9 +53,9 @@ def data_facts(dataset: Dataset) -> dict[str, Any]:
 
 def known_figures(log: Log, p: NDArray[np.float64], p_min: float) -> dict[str, Any]:
     """What the weights of known propensities look like; there is nothing to hold them against but N."""
-    told = weight_diagnostics(propensity=p, p_min=p_min, population_size=log.population_size)
+    found = weight_diagnostics(propensity=p, p_min=p_min, population_size=log.population_size)
     names = ("weight_check", "effective_sample_size", "clipped", "clipped_mass")
-    return {name: getattr(told, name) for name in names}
+    return {name: getattr(found, name) for name in names}
 
 
 def known_labels(column: str, p_min: float, *, tested: bool) -> list[str]:
@@ -124,10 +124,10 @@ def metrics_on_test(models: Mapping[str, Debiaser], dataset: Dataset) -> dict[st
         for key, of in found.items()
     }
     rows, outcome = test.take(test.clicked), test.known_conversion()
-    for key, told in summaries.items():
-        if "mean_over_rate" in told:
+    for key, figures in summaries.items():
+        if "mean_over_rate" in figures:
             low, high = level_limits(models[key].predict_each(rows), outcome, rows.user)
-            told["mean_over_rate"] |= {"low": low, "high": high}
+            figures["mean_over_rate"] |= {"low": low, "high": high}
     return {
         "methods": summaries,
         "comparison": _comparison(found),
@@ -207,10 +207,10 @@ def truth_figures(dataset: Dataset, propensity: Propensity, p_min: Clip) -> dict
     }
 
 
-def _estimate_dict(told: Mapping[str, Any]) -> dict[str, Any]:
+def _estimate_dict(record: Mapping[str, Any]) -> dict[str, Any]:
     parts = {
         "calibration": "calibration_part",
         "refinement": "refinement_part",
         "discretisation": "discretisation_part",
     }
-    return {parts.get(name, name): value for name, value in told.items()}
+    return {parts.get(name, name): value for name, value in record.items()}

@@ -152,7 +152,7 @@ def _run_with_trained(
         wanted[f"{config.method}_raw"] = config.method, given["raw"]
         wanted[config.method] = config.method, given["calibrated"]
     with warnings.catch_warnings():
-        # Told once, above; the paper's protocol is in-sample on purpose, and says so in its labels.
+        # Warned of once, above; the paper's protocol is in-sample on purpose, and says so in its labels.
         warnings.simplefilter("ignore", InSampleWarning)
         models = _trained(config, protocol, dataset, wanted, progress)
     metrics: dict[str, Any] = {

@@ -63,7 +63,7 @@ def given_everywhere(log: Log, scores: NDArray[np.float64] | float, p_min: Clip,
     Parameters
     ----------
     seeds
-        How often the figures, which are the same for every seed, are told.
+        How often the figures, which are the same for every seed, are repeated.
     """
     clicked = np.sort(log.cell[log.clicked]) if log.space == "matrix" else log.clicked
     sketch = CalibrationSketch()

@@ -85,8 +85,8 @@ def compare_calibrators(
     rows += [(name, _figures_of_given(log, name, values, p_min)) for name, values in given.items()]
     return pa.Table.from_pylist(
         [
-            {"calibrator": name, **{key: value for key, value in told.items() if key != "per_seed"}}
-            for name, told in rows
+            {"calibrator": name, **{key: value for key, value in figures.items() if key != "per_seed"}}
+            for name, figures in rows
         ]
     )
 

@@ -134,7 +134,7 @@ def _holds_model(folder: Path) -> bool:
 
     try:
         saved = SavedFolder(folder)
-        timing = saved.told("timing", kind=dict)
+        timing = saved.entry("timing", kind=dict)
         return load_propensity(saved, device="cpu") is not None and all(
             isinstance(value, int | float) for value in timing.values()
         )
@@ -150,8 +150,8 @@ def cell_key(kind: str, **inputs: Any) -> str:
     >>> cell_key("toy", seeds=[0, 1]) == cell_key("toy", seeds=(0, 1)) != cell_key("toy", seeds=[0])
     True
     """
-    told = json.dumps({"kind": kind, "code": code_version(), **inputs}, sort_keys=True, default=_plain)
-    return hashlib.sha256(told.encode()).hexdigest()[:32]
+    text = json.dumps({"kind": kind, "code": code_version(), **inputs}, sort_keys=True, default=_plain)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @cache
@@ -180,7 +180,7 @@ def dataset_hash(dataset: Dataset) -> str:
     return digest.hexdigest()
 
 
-def told(estimator: Estimator) -> dict[str, Any]:
+def described(estimator: Estimator) -> dict[str, Any]:
     """An estimator as plain values; with a hash of its source, where the package does not have it."""
     params = estimator.get_params(deep=False)
     plain: dict[str, Any] = {"name": type(estimator).name, "class": type(estimator).__qualname__}
@@ -188,7 +188,7 @@ def told(estimator: Estimator) -> dict[str, Any]:
         # mypy takes the hash of a class for that of its objects.
         plain["source"] = source_hash(type(estimator))  # type: ignore[arg-type]
     for name, value in params.items():
-        plain[name] = told(value) if isinstance(value, Estimator) else value
+        plain[name] = described(value) if isinstance(value, Estimator) else value
     return plain
 
 
@@ -287,7 +287,7 @@ def _imported(file: Path, package: str) -> Iterator[str]:
     """Names of what a file imports, at its top or in a function; a name may be a module's or of one in it."""
     try:
         tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):  # It is not imported, or it would have been told.
+    except (SyntaxError, ValueError):  # It is not imported, or importing it would have failed.
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

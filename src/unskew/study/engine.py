@@ -22,7 +22,7 @@ from unskew.log import Schema
 from unskew.progress import SILENT, Progress, Tracker
 from unskew.report.words import COLLAPSED_MARK
 from unskew.study import trained as kept
-from unskew.study.cells import LOCK, CellStore, cell_key, dataset_hash, told
+from unskew.study.cells import LOCK, CellStore, cell_key, dataset_hash, described
 from unskew.study.grid import DatasetEntry, Grid, MethodEntry, PropensityEntry
 from unskew.study.shown import write_pages
 from unskew.study.table import (
@@ -252,7 +252,7 @@ class Engine:
         raw_key = cell_key(
             "propensity",
             data=data.hash,
-            propensity=told(propensity),
+            propensity=described(propensity),
             seeds=self.seeds,
             device=self.device_type,
         )
@@ -265,8 +265,10 @@ class Engine:
         yield Task(raw_key, entry.key, networks * log.population_size * propensity.epochs // 2, train)
         for calibrator_entry in self.grid.calibrators:
             calibrator = calibrator_entry.make()
-            key = cell_key("calibrated", raw=raw_key, calibrator=calibrator and told(calibrator), p_min=clip)
-            matrix_key = cell_key("matrix", raw=raw_key, calibrator=calibrator and told(calibrator))
+            key = cell_key(
+                "calibrated", raw=raw_key, calibrator=calibrator and described(calibrator), p_min=clip
+            )
+            matrix_key = cell_key("matrix", raw=raw_key, calibrator=calibrator and described(calibrator))
             data.given.append(
                 Given(entry.key, calibrator_entry.label, tuple(self.seeds), key, matrix_key, raw_key)
             )
@@ -381,7 +383,7 @@ class Engine:
 
 def _check_method(method: Debiaser) -> None:
     with warnings.catch_warnings():
-        # What it warns of is told when it is trained.
+        # It warns when it is trained.
         warnings.simplefilter("ignore")
         method._check()
     method.untrained(Schema.of_ids(2, 2), (0,))
@@ -390,7 +392,7 @@ def _check_method(method: Debiaser) -> None:
 def propensity_rows(
     store: CellStore, propensities: Sequence[Given], seeds: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    """Figures of each set of propensities, and what it took to make it; training is told once."""
+    """Figures of each set of propensities, and what it took to make it; training is listed once."""
     timed: set[str] = set()
     for given in propensities:
         cell = store.read(given.key)

@@ -46,8 +46,8 @@ def require_known(name: str, names: Any, what: str) -> None:
         raise ValueError(f"no {what} is called {name!r}; use one of {', '.join(names)}")
 
 
-def made_or_told(make: Any, name: str) -> Any:
-    """What ``make`` makes; an error of ours as one that pydantic tells the place of."""
+def made_or_refused(make: Any, name: str) -> Any:
+    """What ``make`` makes; our errors as a ValueError, to which pydantic adds the place."""
     try:
         return make()
     except UnskewError as error:
@@ -65,10 +65,10 @@ def of_right_types(estimator: Estimator, **params: Any) -> Estimator:
 
 
 def refuse_keys(params: dict[str, Any], places: dict[str, str]) -> None:
-    """Refuse parameters that a grid tells elsewhere."""
+    """Refuse parameters that a grid sets elsewhere."""
     for name, place in places.items():
         if name in params:
-            raise ValueError(f"{name} is told elsewhere in a grid; {place}")
+            raise ValueError(f"{name} is set elsewhere in a grid; {place}")
 
 
 class Table(BaseModel):
@@ -87,7 +87,7 @@ class DatasetEntry(Table):
 
     @model_validator(mode="after")
     def _check(self) -> DatasetEntry:
-        made_or_told(lambda: DATASETS.require(self.name), self.name)
+        made_or_refused(lambda: DATASETS.require(self.name), self.name)
         refuse_keys(
             self.options,
             {
@@ -117,12 +117,12 @@ class BackboneEntry(Table):
 
     @model_validator(mode="after")
     def _check(self) -> BackboneEntry:
-        made_or_told(lambda: require_types(self.make()), self.name)
+        made_or_refused(lambda: require_types(self.make()), self.name)
         return self
 
     def make(self) -> Backbone:
         """The backbone."""
-        made: Backbone = made_or_told(lambda: make_backbone(self.name, **self.params), self.name)
+        made: Backbone = made_or_refused(lambda: make_backbone(self.name, **self.params), self.name)
         return made
 
 
@@ -144,8 +144,8 @@ class PropensityEntry(Table):
         beside = "write it beside params, by its name"
         calibrators = "write calibrators = […] at the top"
         refuse_keys(self.params, {"backbone": beside, "uncertainty": beside, "calibrator": calibrators})
-        made_or_told(self._typed_uncertainty, self.uncertainty)
-        made_or_told(lambda: of_right_types(Propensity(), **self.params), self.key)
+        made_or_refused(self._typed_uncertainty, self.uncertainty)
+        made_or_refused(lambda: of_right_types(Propensity(), **self.params), self.key)
         return self
 
     def _typed_uncertainty(self) -> None:
@@ -178,7 +178,7 @@ class CalibratorEntry(Table):
 
     @model_validator(mode="after")
     def _check(self) -> CalibratorEntry:
-        made_or_told(lambda: make_calibrator(self.name, **self.params)._check_parameters(), self.name)
+        made_or_refused(lambda: make_calibrator(self.name, **self.params)._check_parameters(), self.name)
         return self
 
     @property
@@ -188,7 +188,7 @@ class CalibratorEntry(Table):
 
     def make(self) -> Calibrator | None:
         """The calibrator; None for ``"none"``."""
-        made = made_or_told(lambda: make_calibrator(self.name, **self.params), self.name)
+        made = made_or_refused(lambda: make_calibrator(self.name, **self.params), self.name)
         return None if self.name == "none" else made
 
 
@@ -203,9 +203,9 @@ class MethodEntry(Table):
 
     @model_validator(mode="after")
     def _check(self) -> MethodEntry:
-        made_or_told(lambda: METHODS.require(self.method), self.method)
+        made_or_refused(lambda: METHODS.require(self.method), self.method)
         refuse_keys(self.params, {"backbone": "write it beside params, by its name"})
-        made = made_or_told(lambda: of_right_types(make_method(self.method), **self.params), self.method)
+        made = made_or_refused(lambda: of_right_types(make_method(self.method), **self.params), self.method)
         if made.needs_propensity and not self.propensity:
             raise ValueError(f"{self.method} cannot do without propensities; name some")
         return self
@@ -284,26 +284,26 @@ LONGEST_NAME = 100
 """Of a study, which is a folder's too."""
 
 
-def _clip(told: Any) -> Any:
-    if told is not None:
-        made_or_told(lambda: require_clip(told), "p_min")
-    return told
+def _clip(value: Any) -> Any:
+    if value is not None:
+        made_or_refused(lambda: require_clip(value), "p_min")
+    return value
 
 
-def _name(told: Any) -> Any:
-    if isinstance(told, str) and re.fullmatch(r"\w[\w.\- ]*", told) and len(told) <= LONGEST_NAME:
-        return told
+def _name(value: Any) -> Any:
+    if isinstance(value, str) and re.fullmatch(r"\w[\w.\- ]*", value) and len(value) <= LONGEST_NAME:
+        return value
     raise ValueError(
-        f"{told!r} cannot be a study's name, which is a folder's too; use up to {LONGEST_NAME} letters,"
+        f"{value!r} cannot be a study's name, which is a folder's too; use up to {LONGEST_NAME} letters,"
         " digits, '_', '-', '.' and spaces, and begin with a letter or digit"
     )
 
 
-def _seeds(told: Any) -> Any:
-    numbers = told if isinstance(told, list | tuple) else [told]
+def _seeds(value: Any) -> Any:
+    numbers = value if isinstance(value, list | tuple) else [value]
     if all(isinstance(each, int) and not isinstance(each, bool) and each < MOST_SEEDS for each in numbers):
-        return told
-    raise ValueError(f"{told!r} is no count and no list of seeds; give seeds = 10 or seeds = [0, 1, 2]")
+        return value
+    raise ValueError(f"{value!r} is no count and no list of seeds; give seeds = 10 or seeds = [0, 1, 2]")
 
 
 class Grid(Table):
@@ -337,7 +337,7 @@ class Grid(Table):
 
     @model_validator(mode="after")
     def _check(self) -> Grid:
-        made_or_told(lambda: as_seeds(self.seeds), "seeds")
+        made_or_refused(lambda: as_seeds(self.seeds), "seeds")
         for name, entries in (
             ("datasets", [each.label for each in self.datasets]),
             ("propensities", [each.key for each in self.propensities]),
@@ -365,7 +365,7 @@ class Grid(Table):
             for params in tune.single_values() if tune.tunes(entry.label) else ():
                 backbone = (entry.backbone or self.backbone).make()
                 method = make_method(entry.method, backbone=backbone).set_params(**entry.params)
-                made_or_told(lambda method=method, params=params: of_right_types(method, **params), "tune")
+                made_or_refused(lambda method=method, params=params: of_right_types(method, **params), "tune")
 
     @property
     def seed_list(self) -> tuple[int, ...]:
@@ -393,11 +393,11 @@ def read_grid(source: str | Path | Mapping[str, Any], **changes: Any) -> Grid:
     """
     where = "the grid"
     if isinstance(source, Mapping):
-        told = dict(source)
+        tables = dict(source)
     else:
         where = str(source)
         try:
-            told = tomllib.loads(Path(source).read_text(encoding="utf-8"))
+            tables = tomllib.loads(Path(source).read_text(encoding="utf-8"))
         except OSError as error:
             raise ParameterError(
                 "there is no such file" if isinstance(error, FileNotFoundError) else f"{error.strerror}",
@@ -408,9 +408,9 @@ def read_grid(source: str | Path | Mapping[str, Any], **changes: Any) -> Grid:
             raise ParameterError(
                 f"is not TOML: {error}", where=where, remedy="mend the line; strings need quotes"
             ) from error
-        told.setdefault("name", Path(source).stem)
+        tables.setdefault("name", Path(source).stem)
     try:
-        return Grid.model_validate({**told, **changes})
+        return Grid.model_validate({**tables, **changes})
     except ValidationError as error:
         raise _one_line(error, where) from error
 
@@ -424,8 +424,8 @@ def _one_line(error: ValidationError, where: str) -> ParameterError:
         return ParameterError("no such key", where=f"{where}, {place}", remedy=_allowed(first["loc"]))
     if first["type"] == "missing":
         return ParameterError("the key is missing", where=f"{where}, {place}", remedy="add it to the file")
-    told = first["msg"].removeprefix("Value error, ")
-    problem, _, remedy = told.partition(". To fix: " if ". To fix: " in told else "; ")
+    message = first["msg"].removeprefix("Value error, ")
+    problem, _, remedy = message.partition(". To fix: " if ". To fix: " in message else "; ")
     return ParameterError(
         problem,
         where=f"{where}, {place}" if place else where,

@@ -89,11 +89,11 @@ def named_grid(name: str, data: str, root: str | None, **changes: Any) -> Grid:
     >>> [method.label for method in named_grid("small", "synthetic", None, seeds=2).methods]
     ['naive', 'ips', 'snips', 'dr-jl', 'mrdr']
     """
-    told = NAMED[name].grid if name in NAMED else None
-    if told is None:
+    make = NAMED[name].grid if name in NAMED else None
+    if make is None:
         raise ParameterError(f"no grid is called {name!r}", remedy=f"use one of {', '.join(grids())}")
     datasets = [{"name": data, "root": root}]
-    return read_grid({"name": f"{name}-{data}", "datasets": datasets, **told(), **changes})
+    return read_grid({"name": f"{name}-{data}", "datasets": datasets, **make(), **changes})
 
 
 def grids() -> list[str]:

@@ -1,6 +1,6 @@
 """The long table of a study, one row per number; its summary with intervals and paired tests; both as files.
 
-How a summary looks is told by :class:`unskew.study.shown.Shown`.
+How a summary looks is decided by :class:`unskew.study.shown.Shown`.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class StudySummary:
             rows=tuple(
                 (
                     *self._words(row, names),
-                    *(_told(figures.get(metric), digits) for metric in self.metrics),
+                    *(_figure_text(figures.get(metric), digits) for metric in self.metrics),
                 )
                 for row, figures in self.rows.items()
             ),
@@ -187,12 +187,12 @@ class StudySummary:
     def _footnote(self, names: Sequence[str]) -> list[str]:
         if not self.collapsed:
             return []
-        told = (
+        places = (
             f"{' '.join(filter(None, (getattr(row, name) for name in names)))} ({network})"
             for row, networks in self.collapsed.items()
             for network in networks
         )
-        return [f"{COLLAPSED_MARK} a network learned nothing: {', '.join(told)}"]
+        return [f"{COLLAPSED_MARK} a network learned nothing: {', '.join(places)}"]
 
     def to_dict(self) -> list[dict[str, Any]]:
         """One plain record per figure, for JSON."""
@@ -388,22 +388,22 @@ def _figure(by_seed: Mapping[int, float], resampled: NDArray[np.float64] | None,
     )
 
 
-def _told(figure: Figure | None, digits: int) -> str:
+def _figure_text(figure: Figure | None, digits: int) -> str:
     if figure is None or not np.isfinite(figure.mean):
         return "–"
     # Four digits after the point suit rates; counts of rows need none.
     places = digits if abs(figure.mean) < 100 else 0
     spread = "" if np.isnan(figure.std) else f" ± {figure.std:.{places}f}"
-    users = "" if figure.users is None else users_told(figure.users, places)
+    users = "" if figure.users is None else users_text(figure.users, places)
     return f"{figure.mean:.{places}f}{spread}{users}{'*' if figure.is_significant else ''}"
 
 
-def users_told(interval: UserInterval, places: int = 4) -> str:
+def users_text(interval: UserInterval, places: int = 4) -> str:
     """An interval over test users, to stand behind a mean; empty if undefined.
 
     Examples
     --------
-    >>> users_told({"low": 0.71204, "high": 0.7688})
+    >>> users_text({"low": 0.71204, "high": 0.7688})
     ' [0.712, 0.769]'
     """
     low, high = interval["low"], interval["high"]

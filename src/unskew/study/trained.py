@@ -1,6 +1,6 @@
 """What cells of a study hold: propensities, trained once and calibrated in every way, and stacks of models.
 
-How they are trained is told by :mod:`unskew.run.training`; here they are kept, and read back.
+How they are trained is in :mod:`unskew.run.training`; here they are kept, and read back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from unskew.propensity import Propensity, load_propensity
 from unskew.propensity.given import given_propensities
 from unskew.propensity.storage import save_propensity
 from unskew.run.training import given_everywhere, read_off, train_methods
-from unskew.study.cells import CellStore, cell_key, told
+from unskew.study.cells import CellStore, cell_key, described
 from unskew.study.table import collapsed_values
 from unskew.training.saved import SavedFolder
 
@@ -154,11 +154,11 @@ class Stack:
         return cell_key(
             "method",
             data=self.data_hash,
-            method=told(self.method),
+            method=described(self.method),
             given=[None if each is None else each.key for each in self.given],
             seeds=self.seeds,
             device=self.device_type,
-            judge=self.judge and told(self.judge),
+            judge=self.judge and described(self.judge),
         )
 
     @property
@@ -301,5 +301,5 @@ def _evaluated(model: Debiaser, loss: list[float] | None, test: Log | None) -> t
     values["best_epoch"] = [float(epoch) for epoch in model.history_.best_epoch]
     values["diverged"] = [0.0] * seeds
     values |= collapsed_values(model.collapsed_, model.seeds_)
-    told = {name: [float(np.float64(value)) for value in line] for name, line in values.items()}
-    return told, dict(found.resampled)
+    numbers = {name: [float(np.float64(value)) for value in line] for name, line in values.items()}
+    return numbers, dict(found.resampled)

@@ -77,7 +77,7 @@ def chosen_params(trials: Sequence[Trial], store: CellStore) -> Mapping[str, Any
 def search_rows(trials: Sequence[Trial], store: CellStore) -> Iterator[dict[str, Any]]:
     """The whole search: ``validation_loss[…]`` by propensity and seed, and ``chosen[name]`` with its value.
 
-    A chosen value that is no number is told by its place in the list of values.
+    A chosen value that is no number is given as its place in the list of values.
     """
     for trial in trials:
         for stack in trial.stacks:
@@ -87,9 +87,9 @@ def search_rows(trials: Sequence[Trial], store: CellStore) -> Iterator[dict[str,
     for name, value in chosen_params(trials, store).items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         values = list(dict.fromkeys(str(trial.params[name]) for trial in trials))
-        told = float(value) if is_number else float(values.index(str(value)))
+        number = float(value) if is_number else float(values.index(str(value)))
         names = {"propensity": "", "calibrator": "", "seed": None, "part": "search"}
-        yield {**names, "metric": f"chosen[{name}]", "value": told}
+        yield {**names, "metric": f"chosen[{name}]", "value": number}
 
 
 def _mean_loss(trial: Trial, store: CellStore) -> float:

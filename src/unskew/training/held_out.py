@@ -1,4 +1,4 @@
-"""What is held out from training, told by ids and seeds: clicks of O, and cells of D for click towers."""
+"""What is held out from training, by ids and seeds: clicks of O, and cells of D for click towers."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Split:
 
         The log may be the training log, in any order, or a part of it: a pair below the threshold trained
         nothing, wherever it comes from. Where a part has more such rows of one seed than of another, those
-        with the least keys are told.
+        with the least keys are given.
         """
         clicked = log.clicked
         if not self.held_out:

@@ -98,17 +98,17 @@ def replicas_at_once(replicas: int, parameters: int, device: torch.device, *, ke
     if everything <= room:
         return replicas
     size = int((room - each * kept * replicas) // (each * TRAINING_COPIES))
-    told = f"{replicas} networks of {parameters:,} parameters take about {_told(everything)} to train at once"
+    need = f"{replicas} networks of {parameters:,} parameters take about {_gb(everything)} to train at once"
     if size < 1:
-        one_by_one = f" and {_told(each * (kept * replicas + TRAINING_COPIES))} one by one" * (replicas > 1)
+        one_by_one = f" and {_gb(each * (kept * replicas + TRAINING_COPIES))} one by one" * (replicas > 1)
         raise TrainingError(
-            f"{told}{one_by_one}, but {_told(room)} of memory can be used",
+            f"{need}{one_by_one}, but {_gb(room)} of memory can be used",
             remedy="take fewer seeds or folds (crossfit), a smaller dim of the backbone, or more memory",
         )
     # As even as possible: the last group should not be a small rest.
     size = -(-replicas // -(-replicas // size))
     warnings.warn(
-        f"{told}, but {_told(room)} of memory can be used; training goes on with {size} at a time",
+        f"{need}, but {_gb(room)} of memory can be used; training goes on with {size} at a time",
         stacklevel=4,
     )
     return size
@@ -196,7 +196,7 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def _told(size: float) -> str:
+def _gb(size: float) -> str:
     return f"{size / 1e9:.3g} GB"
 
 

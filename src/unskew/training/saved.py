@@ -1,6 +1,6 @@
 """Folders of plain files: TOML for what a thing is, safetensors for weights, Parquet for ids, no pickle.
 
-What goes into them is told by :mod:`unskew.debias.storage` and :mod:`unskew.propensity.storage`.
+What goes into them is in :mod:`unskew.debias.storage` and :mod:`unskew.propensity.storage`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ IDS_BUFFER_BYTES = 1 << 20
 FORMAT = 3
 """Raised when a folder of an earlier version can no longer be read."""
 
-Told = TypeVar("Told")
+Entry = TypeVar("Entry")
 Restored = TypeVar("Restored", bound=Estimator)
 
 NONE = "none"
@@ -88,10 +88,10 @@ class SavedFolder:
 
     def damaged(self, name: str, what: object) -> RunFolderError:
         """The error that a file is damaged, and how, in one line."""
-        told = " ".join(str(what).split()).rstrip(".")
-        return RunFolderError(f"{name} is damaged ({told})", where=str(self.folder), remedy=REMEDY)
+        reason = " ".join(str(what).split()).rstrip(".")
+        return RunFolderError(f"{name} is damaged ({reason})", where=str(self.folder), remedy=REMEDY)
 
-    def told(self, *path: str, kind: type[Told]) -> Told:
+    def entry(self, *path: str, kind: type[Entry]) -> Entry:
         """What the config has under a path of keys; an error if it is not there, or of another kind."""
         found: Any = self.config
         for number, key in enumerate(path, start=1):
@@ -106,7 +106,7 @@ class SavedFolder:
 
     def seeds(self, *path: str) -> tuple[int, ...]:
         """Seeds in the config."""
-        found = self.told(*path, kind=list)
+        found = self.entry(*path, kind=list)
         whole = [seed for seed in found if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0]
         if not found or len(set(whole)) < len(found):
             raise self.damaged(CONFIG, f"{'.'.join(path)} is {found!r}")
@@ -114,7 +114,7 @@ class SavedFolder:
 
     def restored(self, make: Callable[..., Restored], *path: str, **makers: Callable[..., Any]) -> Restored:
         """What ``make`` makes of the parameters under a path of keys (:func:`restored_params`)."""
-        table = self.told(*path, kind=dict)
+        table = self.entry(*path, kind=dict)
         try:
             made = make(**restored_params(table, **makers))
             require_types(made)
@@ -153,9 +153,9 @@ class SavedFolder:
 
     def schema(self) -> Schema:
         """The fields that the networks read; an error where the vocabularies are of other sizes."""
-        told = self.json(SCHEMA)
+        record = self.json(SCHEMA)
         try:
-            schema = Schema.from_dict(told)
+            schema = Schema.from_dict(record)
         except DataError as error:
             raise self.damaged(SCHEMA, error.problem) from error
         for field in (schema.user, schema.item):
@@ -175,8 +175,8 @@ class SavedFolder:
             with torch.device("meta"):
                 networks = build(schema)
         except (RuntimeError, OverflowError, TypeError) as error:  # A TypeError: beyond 64 bits.
-            told = str(error).splitlines()[0]
-            raise self.damaged(CONFIG, f"no network is of such sizes: {told}") from error
+            reason = str(error).splitlines()[0]
+            raise self.damaged(CONFIG, f"no network is of such sizes: {reason}") from error
         try:
             with safe_open(self._path(name), "pt") as file:
                 found = {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
