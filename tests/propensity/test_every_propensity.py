@@ -66,7 +66,6 @@ class TestSklearn(PropensityContract):
         return us.SklearnPropensity(estimator=GaussianNB(), **options)
 
     test_saved_and_loaded_it_is_the_same_to_the_last_bit = None
-    test_a_folder_is_replaced_on_request_and_a_damaged_one_is_told = None
 
     def test_saving_is_refused_in_one_line_with_a_remedy(self, fitted, tmp_path):
         with pytest.raises(UnskewError, match=r"cannot be saved: only a pickle.*To fix: save what"):
