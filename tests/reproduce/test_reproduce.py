@@ -157,7 +157,7 @@ class TestTables:
 
         monkeypatch.setattr(us.Propensity, "fit", counted)
         reproduce(ReproduceConfig(presets=("table-ece",), out=tmp_path, protocol="paper", **SMALL))
-        assert sorted(trained) == ["deep-ensemble", "dual-focal", "plain"]
+        assert sorted(trained) == ["deep-ensemble", "dual-focal-on-probabilities", "plain"]
 
 
 class TestFigures:

@@ -278,7 +278,7 @@ def test_a_propensity_whose_folds_do_not_fit_at_once_is_the_same(log, gigabytes,
 
     monkeypatch.setattr(loop, "_train", train)
     parameters = sum(p.numel() for p in us.MF(dim=4).build(log.schema, [0]).parameters())
-    networks = at_once.network_replicas()
+    networks = at_once.network_.replicas
     gigabytes(4 * parameters * (networks + 5 * 3) / 1e9)
     with pytest.warns(UserWarning, match="3 at a time"):
         in_parts = us.Propensity(**PROPENSITY, **options).fit(log, seeds=2)
