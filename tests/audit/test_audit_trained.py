@@ -50,7 +50,7 @@ def test_impressions_are_their_own_population(tmp_path: Path) -> None:
     p = pq.read_table(tmp_path / "out.parquet")["propensity_calibrated"].to_numpy()
     assert result.raw.rows == len(p) == USERS * ITEMS
     assert abs(p.mean() - click.mean()) < 0.1
-    assert 0 < auc(score=p, outcome=click) < 1
+    assert auc(score=p, outcome=click) > 0.6
 
 
 def test_folds_follow_from_ids_in_any_order_of_rows_and_all_rows_of_a_pair_share_one(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_who_clicks_often_says_nothing_about_who_converts_to_the_biases_of_mf():
         assert bool((click != 0).any(dim=1).all())
     for parts in (network.offset, network.scale):
         assert parts["prediction"].grad is None
-        assert parts["click"].grad is not None
+        assert bool(parts["click"].grad.any())
 
 
 def test_a_seed_gives_mf_the_same_embeddings_whatever_its_towers():

@@ -95,7 +95,6 @@ def test_the_base_rate_is_kept_whatever_the_scores(name, rows):
     calibrator = named(name)
     probability = calibrator.fit(score, outcome).predict(score)
     assert probability.mean() == pytest.approx(outcome.mean(), abs=1e-6)
-    assert 0 < probability.min() <= probability.max() < 1
     assert np.diff(calibrator.predict(np.sort(score))).min() >= -1e-12
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 import unskew as us
@@ -117,35 +116,25 @@ class DebiaserContract:
 
     def test_impressions_work_as_well(self, make):
         log = impressions()
-        model = make(epochs=1).fit(log, propensity="p" if make().needs_propensity else None)
-        prediction = model.predict(log)
-        assert np.isfinite(prediction).all()
-        assert ((prediction > 0) & (prediction < 1)).all()
+        model = make(backbone=us.MF(dim=2), epochs=15, patience=None, learning_rate=0.05)
+        prediction = model.fit(log, propensity="p" if model.needs_propensity else None).predict(log)
+        assert roc_auc_score(log.item % 3 == 0, prediction) > 0.7
 
     def test_propensities_of_one_are_no_harm(self, make):
-        model = make(epochs=1).fit(WORLD.train, propensity=1.0)
-        assert np.isfinite(model.predict(WORLD.test)).all()
+        at_one, near_one = (
+            make(epochs=1).fit(WORLD.train, propensity=p).predict(WORLD.test) for p in (1.0, 1 - 1e-6)
+        )
+        # Weights of the imputation such as (1 − p) / p² are 0 at 1, and scaled to a mean of 1 anywhere else.
+        np.testing.assert_allclose(at_one, near_one, atol=0.01)
 
-    def test_without_propensities_it_works_or_says_that_it_needs_them(self, make):
-        model = make(epochs=1)
-        if model.needs_propensity:
+    def test_without_propensities_it_has_no_weights_or_says_that_it_needs_them(self, make, fitted):
+        if fitted.needs_propensity:
             with pytest.raises(
-                ParameterError, match=rf"{model.name} needs propensities.*fit\(…, propensity="
+                ParameterError, match=rf"{fitted.name} needs propensities.*fit\(…, propensity="
             ):
-                model.fit(WORLD.train)
+                make().fit(WORLD.train)
         else:
-            assert np.isfinite(model.fit(WORLD.train).predict(WORLD.test)).all()
-            assert model.clipping_ is None
-
-    def test_parameters_are_kept_read_set_and_cloned(self, make):
-        model = make()
-        copy = clone(model)
-        assert copy == model
-        copy.set_params(backbone__dim=9, p_min=0.2)
-        assert (copy.backbone.dim, copy.p_min) == (9, 0.2)
-        assert (model.backbone.dim, model.p_min) == (4, CLIP)
-        with pytest.raises(ParameterError, match="has no parameter 'clip'"):
-            model.set_params(clip=0.1)
+            assert fitted.clipping_ is None
 
     def test_fitting_leaves_parameters_as_they_were(self, make, fitted):
         assert fitted.get_params() == make().get_params()
@@ -206,7 +195,7 @@ def impressions() -> us.Log:
         user=user,
         item=item,
         click=click,
-        conversion=np.where(click == 1, (item + user) % 3 == 0, np.nan),
+        conversion=np.where(click == 1, item % 3 == 0, np.nan),
         space="impressions",
         columns={"p": p},
     )

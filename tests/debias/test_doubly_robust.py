@@ -488,7 +488,6 @@ def test_options_train_in_both_spaces(method: Debiaser, space: str) -> None:
     method.fit(log, propensity=p, seeds=2)
     validation = np.array(method.history_.validation)
     assert (validation.min(axis=0) < validation[0]).all()
-    assert np.isfinite(method.predict_each(log)).all()
 
 
 def test_p2_with_separate_networks_is_told_to_be_ips() -> None:

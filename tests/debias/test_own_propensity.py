@@ -125,8 +125,7 @@ def test_impressions_with_a_column_of_propensities_work(cls, backbone):
         columns={"p": p},
     )
     model = cls(backbone=backbone, epochs=2, batch_size=64).fit(log, propensity="p", seeds=SEEDS)
-    assert np.isfinite(model.history_.train[cls.name]).all()
-    assert np.isfinite(model.click_propensity_["raw"]["nll"])
+    assert model.click_propensity_["raw"]["nll"] < np.log(2), "no better than a coin"
 
 
 @pytest.mark.parametrize(

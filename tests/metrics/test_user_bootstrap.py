@@ -49,10 +49,16 @@ def world():
     return shown(label), scores, label
 
 
+def drawn_counts():
+    """How often each of 150 users is in each resample: what the ratio of its own indicator to all is."""
+    shares = UserBootstrap.of(np.arange(150)).ratios(np.eye(150), np.ones((150, 150)))
+    return np.rint(150 * shares).T
+
+
 def test_a_resample_is_what_evaluate_says_of_the_resampled_users(world):
     log, scores, label = world
     found = evaluate_users(Lines(scores), log)
-    counts = bootstrap._counts(150)
+    counts = drawn_counts()
     assert {name: line.shape for name, line in found.resampled.items()} == dict.fromkeys(
         found.values, (2, RESAMPLES)
     )
@@ -74,7 +80,7 @@ def test_the_auc_s_parts_by_user_add_up_to_nothing_and_give_the_spread_of_a_true
     assert top.sum() == pytest.approx(value)
     linear = users.ratios(top[None], bottom[None])[0]
     exact = []
-    for count in bootstrap._counts(150):
+    for count in drawn_counts():
         weight = count[log.user]
         kept = weight > 0
         exact.append(auc(score=score[kept], outcome=outcome[kept], weight=weight[kept]))

@@ -148,4 +148,7 @@ def test_sums_over_all_pairs_refuse_the_propensity_of_a_sample(log):
     with pytest.raises(ParameterError, match=r"1:k negatives without the logit offset.*population='D'"):
         given(log, sampled, full_space=True)
     corrected = us.Propensity(backbone=us.MF(dim=2), crossfit=2, epochs=1, negatives=1).fit(log)
-    assert np.isfinite(given(log, corrected, full_space=True).clicked).all()
+    expected = np.maximum(corrected.predict_each(log)[:, log.clicked], CLIP)
+    np.testing.assert_allclose(
+        given(log, corrected, full_space=True).clicked, np.repeat(expected, len(SEEDS), axis=0), rtol=1e-6
+    )

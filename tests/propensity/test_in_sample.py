@@ -102,7 +102,11 @@ def test_arrays_and_own_estimators_are_not_judged(data):
             return np.full((1, len(log)), 0.2)
 
     for propensity in (Own(), np.full(len(data.train), 0.2)):
-        model().fit(data.train, propensity=propensity)
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            fitted = model().fit(data.train, propensity=propensity)
+        assert InSampleWarning not in [each.category for each in seen]
+        assert [each.largest for each in fitted.clipping_] == pytest.approx([5.0])
 
 
 def test_what_is_warned_of_clicks_that_are_noise_look_likely_to_the_model_that_saw_them():

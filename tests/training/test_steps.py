@@ -157,7 +157,6 @@ class TestOnAGPU:
 
         with pytest.warns(UserWarning, match="cannot be captured"):
             _, losses = trained(matrix_log, CapturedSteps, "cuda", loss=asks)
-        assert losses.isfinite().all()
         assert (losses[-1] < losses[0]).all()
         # The device is fit for another capture afterwards.
         trained(matrix_log, CapturedSteps, "cuda")
