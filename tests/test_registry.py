@@ -17,7 +17,8 @@ from unskew.registry import BACKBONES, CALIBRATORS, DATASETS, METHODS, REGISTRIE
 ORDER = (
     (METHODS, "naive ips snips eib dr dr-jl mrdr gpl cdr ips-v2 dr-v2 esmm escm2-ips escm2-dr dr-bias dr-mse"
               " stable-dr tdr multi-ipw multi-dr ddpo att kb-ips kb-dr"),
-    (CALIBRATORS, "none platt temperature beta spline isotonic histogram venn_abers scaling_binning ic_ipw auto"),
+    (CALIBRATORS, "none platt temperature beta spline isotonic histogram venn_abers scaling_binning ic_ipw"
+                  " auto"),
     (BACKBONES, "neumf mf"),
     (DATASETS, "synthetic coat yahoo_r3 kuairand files"),
 )  # fmt: skip

@@ -92,5 +92,5 @@ def test_mistakes_are_told():
         CalibratedClassifier(GaussianNB()).fit(features, np.arange(90) % 3)
     with pytest.raises(ParameterError, match="ensemble"):
         CalibratedClassifier(GaussianNB(), ensemble="some").fit(features, target)
-    with pytest.raises(ParameterError, match="no calibrator 'sigmoid'"):
+    with pytest.raises(ParameterError, match="unknown calibrator 'sigmoid'"):
         CalibratedClassifier(GaussianNB(), calibrator="sigmoid").fit(features, target)

@@ -12,11 +12,10 @@ import pytest
 import torch
 
 import unskew as us
-from unskew.backbones import BACKBONES, BatchEnsemble, Intercept
+from unskew.backbones import BatchEnsemble, Intercept
 from unskew.calibration import make_calibrator
 from unskew.errors import NotFittedError, ParameterError, RunFolderError, UnskewError
 from unskew.export import export_run
-from unskew.export.networks import FORMS
 from unskew.log import Schema
 from unskew.propensity.storage import save_propensity
 from unskew.reproduce.legacy_propensity import DualFocalOnProbabilities, LegacyPropensity
@@ -394,10 +393,6 @@ def test_a_saved_propensity_is_exported_to_the_same_bytes(log, tmp_path):
     us.export_onnx(p, tmp_path / "one.onnx")
     export_run(tmp_path / "run", tmp_path / "two.onnx", what="propensity")
     assert (tmp_path / "one.onnx").read_bytes() == (tmp_path / "two.onnx").read_bytes()
-
-
-def test_every_backbone_of_the_table_has_a_form():
-    assert {kind for kind in BACKBONES.values() if kind.__module__.startswith("unskew.")} <= set(FORMS)
 
 
 def test_the_ten_lines_of_the_page_serve_a_model(log, tmp_path, monkeypatch):
