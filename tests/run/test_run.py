@@ -113,9 +113,11 @@ class TestMetrics:
     def test_propensities_are_judged_raw_and_calibrated(self, result):
         told = result.metrics["propensity"]
         assert set(told) == {"raw", "calibrated"}
-        for figures in told.values():
+        again = result.propensity.diagnose(result.dataset.train)
+        for kind, figures in told.items():
             assert set(figures) >= PROPENSITY
-            assert np.isfinite([figures[name] for name in PROPENSITY]).all()
+            for name in PROPENSITY:
+                assert figures[name] == pytest.approx(again[kind][name], rel=1e-5), name
 
     def test_methods_have_every_metric_with_mean_deviation_and_seeds(self, result):
         methods = result.metrics["methods"]
