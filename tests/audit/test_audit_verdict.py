@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from unskew.audit.figures import Figure, Region
+from unskew.audit.figures import ErrorFigure, Region
 from unskew.audit.segments import Segment
 from unskew.audit.verdict import CALIBRATOR_WORDS, Remedy, headline, place, verdict
 from unskew.calibration import CALIBRATORS
@@ -31,7 +31,7 @@ def told(**changes: Any) -> str:
     figures: dict[str, Any] = {
         "judgement": judged(),
         "tolerance": 0.05,
-        "wce": Figure(0.46, 0.44, 0.48, 0.01),
+        "wce": ErrorFigure(0.46, 0.44, 0.48, 0.01),
         "p_value": 0.0,
         "significance": 0.01,
         "rows": 90_000,
@@ -104,7 +104,7 @@ def test_places_are_told_in_two_digits() -> None:
 
 
 def test_a_healthy_propensity_is_praised_for_the_right_reason() -> None:
-    noise = Figure(0.012, 0.0, 0.02, 0.011)
+    noise = ErrorFigure(0.012, 0.0, 0.02, 0.011)
 
     def healthy(debiased: float, **changes: Any) -> str:
         judgement = judged(level="good", reason="honest", wce_debiased=debiased)
@@ -116,8 +116,8 @@ def test_a_healthy_propensity_is_praised_for_the_right_reason() -> None:
     )
     small = healthy(0.02, wce=noise, p_value=1e-9)
     assert "off by 2 %, which is more than noise but not more than 5 %" in small
-    few = healthy(0.2, wce=Figure(0.3, 0.0, 0.5, 0.25), p_value=0.2, clicks=40)
-    unclear = healthy(0.2, wce=Figure(0.3, 0.0, 0.5, 0.25), p_value=0.001)
+    few = healthy(0.2, wce=ErrorFigure(0.3, 0.0, 0.5, 0.25), p_value=0.2, clicks=40)
+    unclear = healthy(0.2, wce=ErrorFigure(0.3, 0.0, 0.5, 0.25), p_value=0.001)
     assert unclear.startswith("Not shown to be off by more than 5 %: the weights look 30 % off, but with")
     assert few.startswith(
         "Not distinguishable from honest: the weights look 30 % off, but with 40 clicks noise"
@@ -126,7 +126,7 @@ def test_a_healthy_propensity_is_praised_for_the_right_reason() -> None:
 
 def test_few_rows_are_neither_praised_nor_blamed() -> None:
     open_ = judged(level="undecided", reason="too few rows", power=0.14, rows_needed=46_211)
-    text = told(judgement=open_, wce=Figure(0.23, 0.0, 0.4, 0.25), rows=1_200, clicks=1, regions=[])
+    text = told(judgement=open_, wce=ErrorFigure(0.23, 0.0, 0.4, 0.25), rows=1_200, clicks=1, regions=[])
     assert text == (
         "With 1 click on 1,200 rows, weights that are off by a factor 1.2 would be found with a chance of"
         " 14 %; some 47,000 rows like these would tell. So far they look 23 % off, where noise alone"
@@ -162,7 +162,7 @@ def test_one_score_for_all_rows_is_said_to_be_that() -> None:
 
 
 def test_infinite_weights_come_first() -> None:
-    text = told(infinite=12, wce=Figure(float("inf"), None, None, 0.01), regions=[])
+    text = told(infinite=12, wce=ErrorFigure(float("inf"), None, None, 0.01), regions=[])
     assert text == (
         "12 clicks have a score of 0: their weights are infinite."
         " Platt on logits, cross-fitted, would bring WCE to 0.02."

@@ -7,7 +7,7 @@ import pytest
 
 import unskew as us
 from unskew.reproduce.legacy import AveragedTogether, NoisyImputer, OfficialV2, UnclickedOnce, as_published
-from unskew.study.cells import described
+from unskew.study.results import described
 
 BRIEFLY = {
     "backbone": us.NeuMF(dim=4, layers=(4,), dropout=0.5),

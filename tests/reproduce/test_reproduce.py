@@ -23,7 +23,7 @@ from unskew.reproduce.paper_protocol import Paper, PaperProtocol
 from unskew.reproduce.presets import PAPER_SOURCES, PRESETS, SOURCES, chosen_presets
 from unskew.reproduce.reproduce import ReproduceConfig, found_data, reproduce
 from unskew.reproduce.switches import chosen_on_test_table
-from unskew.study.cells import CellStore
+from unskew.study.results import ResultStore
 from unskew.study.table import Row, long_table, read_tables, summary
 
 WORLD = {"n_users": 40, "n_items": 30, "density": 0.2, "seed": 4}
@@ -262,7 +262,7 @@ class TestEpochChosenOnTest:
     @classmethod
     def work(cls, tmp_path_factory):
         settings = Paper(propensity_epochs=2)
-        store = CellStore(tmp_path_factory.mktemp("cells"))
+        store = ResultStore(tmp_path_factory.mktemp("cells"))
         with store.opened():
             yield reproduction.Reproduction(
                 "synthetic",
@@ -378,7 +378,7 @@ def test_the_command_is_one_line_and_code_2_where_it_cannot_be(capsys, tmp_path)
 @pytest.mark.coat
 def test_the_published_ece_of_raw_and_platt_comes_out_on_coat(coat_root, tmp_path):
     settings = Paper()
-    with CellStore(tmp_path).opened() as store:
+    with ResultStore(tmp_path).opened() as store:
         work = reproduction.Reproduction("coat", coat_root, settings, store, seeds=[0], device="cpu")
         found = work.estimated(["raw", "platt"])
     raw, platt = (found[key].figures["ece"][0] for key in ("raw", "platt"))

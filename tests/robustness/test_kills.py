@@ -330,9 +330,9 @@ def test_closed_descriptors_end_nothing_and_get_into_no_file(here, closed):
 def test_a_study_that_is_refused_leaves_no_lock_and_no_grid(tmp_path, monkeypatch, cells):
     """Refused in the middle: of the first cell nothing is left, later ones go on where they were."""
     from unskew.errors import TrainingError
-    from unskew.study.cells import CellStore
     from unskew.study.engine import Engine, run_study
     from unskew.study.grid import Grid
+    from unskew.study.results import ResultStore
 
     grid = Grid(name="g", datasets=["synthetic"], propensities=["constant"], methods=[], seeds=1)
 
@@ -345,7 +345,7 @@ def test_a_study_that_is_refused_leaves_no_lock_and_no_grid(tmp_path, monkeypatc
     with pytest.raises(TrainingError):
         run_study(grid, tmp_path / "studies" / "g", device="cpu")
     if cells:
-        assert CellStore(tmp_path / "studies" / "g" / "cells").has("finished")
+        assert ResultStore(tmp_path / "studies" / "g" / "cells").has("finished")
         assert (tmp_path / "studies" / "g" / "grid.json").is_file()
     else:
         assert not list(tmp_path.iterdir())

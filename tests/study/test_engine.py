@@ -24,9 +24,9 @@ from unskew.datasets import Dataset
 from unskew.debias import METHODS, register
 from unskew.errors import CollapseWarning, ParameterError, RunFolderError, TrainingError, UnskewError
 from unskew.study import engine, trained
-from unskew.study.cells import CellStore, cell_key, dataset_hash
 from unskew.study.engine import run_study
 from unskew.study.grid import read_grid
+from unskew.study.results import ResultStore, dataset_hash, result_key
 from unskew.study.table import read_tables
 
 TINY = {
@@ -150,7 +150,7 @@ class TestCells:
             )
 
     def test_a_damaged_cell_counts_as_missing(self, tmp_path):
-        with CellStore(tmp_path / "cells").opened() as store:
+        with ResultStore(tmp_path / "cells").opened() as store:
             store.write("k", {"x": 1.5, "nan": float("nan")}, {"a": np.arange(3)})
             cell = store.read("k")
             assert cell.facts["x"] == 1.5
@@ -162,7 +162,7 @@ class TestCells:
             assert not store.has("k")
 
     def test_what_a_killed_process_left_is_removed_and_two_at_once_are_refused(self, tmp_path):
-        store = CellStore(tmp_path / "cells")
+        store = ResultStore(tmp_path / "cells")
         with store.opened():
             (tmp_path / "cells" / ".k.npz.partial-7").write_bytes(b"half")
             (tmp_path / "cells" / ".m.partial-7").mkdir()
@@ -175,7 +175,7 @@ class TestCells:
         first, second = (us.load("synthetic", n_users=30, n_items=20, seed=seed) for seed in (0, 1))
         assert dataset_hash(first) == dataset_hash(us.load("synthetic", n_users=30, n_items=20, seed=0))
         assert dataset_hash(first) != dataset_hash(second)
-        assert cell_key("a", x=1) != cell_key("a", x=2) != cell_key("b", x=2)
+        assert result_key("a", x=1) != result_key("a", x=2) != result_key("b", x=2)
 
     def test_a_folder_with_other_things_is_left_alone(self, tmp_path):
         (tmp_path / "mine.txt").write_text("x", encoding="utf-8")
@@ -200,7 +200,7 @@ class TestCells:
         np.testing.assert_array_equal(figures(after), figures(before))
 
     def test_a_study_killed_as_it_began_goes_on(self, tmp_path):
-        with CellStore(tmp_path / "s" / "cells").opened():
+        with ResultStore(tmp_path / "s" / "cells").opened():
             pass
         assert run_study(grid(propensities=["constant"], methods=[]), tmp_path / "s", device="cpu").table
 
@@ -433,7 +433,7 @@ def test_the_hash_of_a_dataset_is_that_of_its_text_ids_and_not_of_their_place_in
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without named pipes")
 def test_pipes_in_the_place_of_a_lock_or_a_cell_are_not_waited_for(tmp_path):
-    store = CellStore(tmp_path / "cells")
+    store = ResultStore(tmp_path / "cells")
     with store.opened():
         os.mkfifo(store.path("key"))
         assert store.read("key") is None

@@ -31,7 +31,7 @@ RESAMPLES = 500
 
 
 @dataclass(frozen=True)
-class Figure:
+class ErrorFigure:
     """A calibration error, its interval, and what a perfect score would show on as many rows.
 
     ``low`` and ``high`` are None where there is no interval: outcomes at a score of 0.
@@ -91,17 +91,17 @@ class WeightFigures:
     clipped_mass: float
 
 
-def errors(sketch: CalibrationSketch, *, seed: int = 0) -> dict[str, Figure]:
+def errors(sketch: CalibrationSketch, *, seed: int = 0) -> dict[str, ErrorFigure]:
     """ECE and WCE, each with interval and floor."""
     infinite = has_infinite_weight(sketch)
     found = {}
     for name, value in (("ece", ece(sketch=sketch)), ("wce", wce(sketch=sketch))):
         floor = noise_floor(sketch=sketch, metric=name, seed=seed)  # type: ignore[arg-type]
         if infinite and name == "wce":
-            found[name] = Figure(value, None, None, floor)
+            found[name] = ErrorFigure(value, None, None, floor)
             continue
         limits = interval(metric=name, sketch=sketch, resamples=RESAMPLES, seed=seed)  # type: ignore[arg-type]
-        found[name] = Figure(value, limits.low, limits.high, floor)
+        found[name] = ErrorFigure(value, limits.low, limits.high, floor)
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unskew.audit.crossfit import CalibratorScore
-from unskew.audit.figures import Figure, Region, WeightFigures
+from unskew.audit.figures import ErrorFigure, Region, WeightFigures
 from unskew.audit.segments import Segment
 from unskew.io.stream import Roles
 from unskew.metrics import CalibrationSketch, WeightTest
@@ -56,8 +56,8 @@ class AuditResult:
     clicks: int
     base_rate: float
     mean_score: float
-    ece: Figure
-    wce: Figure
+    ece: ErrorFigure
+    wce: ErrorFigure
     judgement: WeightJudgement
     test: WeightTest
     nll: float

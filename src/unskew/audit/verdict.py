@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unskew.audit.figures import Figure, Region
+from unskew.audit.figures import ErrorFigure, Region
 from unskew.audit.segments import Segment
 from unskew.metrics import ChanceTest
 from unskew.metrics.judgement import WeightJudgement
@@ -52,7 +52,7 @@ def verdict(
     *,
     judgement: WeightJudgement,
     tolerance: float,
-    wce: Figure,
+    wce: ErrorFigure,
     p_value: float,
     significance: float,
     rows: int,
@@ -82,7 +82,7 @@ def verdict(
     >>> low = Region(low=None, high=0.01, share=0.8, ratio=0.5556, part=0.36)
     >>> chance = ChanceTest(0.7, 0.01, 0.0, True)
     >>> off = WeightJudgement("bad", "off", 0.46, 0.0, 1.2, 1.0, 90_000, chance)
-    >>> text = verdict(judgement=off, tolerance=0.05, wce=Figure(0.46, 0.45, 0.47, 0.01), p_value=0.0,
+    >>> text = verdict(judgement=off, tolerance=0.05, wce=ErrorFigure(0.46, 0.45, 0.47, 0.01), p_value=0.0,
     ...                significance=0.01, rows=90_000, clicks=9000, infinite=0, regions=[low],
     ...                remedy=Remedy("platt", 0.02, 0.004, True), segment=None)
     >>> for sentence in text.split(". "):
@@ -196,7 +196,7 @@ def _factor(factor: float) -> str:
 
 
 def _praise(
-    tolerance: float, wce: Figure, wce_debiased: float, p_value: float, significance: float, clicks: int
+    tolerance: float, wce: ErrorFigure, wce_debiased: float, p_value: float, significance: float, clicks: int
 ) -> str:
     off = percent(wce_debiased)
     if wce_debiased <= tolerance and p_value < significance:
@@ -220,7 +220,7 @@ def _praise(
     )
 
 
-def _undecided(judgement: WeightJudgement, wce: Figure, rows: int, clicks: int) -> str:
+def _undecided(judgement: WeightJudgement, wce: ErrorFigure, rows: int, clicks: int) -> str:
     some = (
         ""
         if judgement.rows_needed is None
@@ -300,7 +300,7 @@ def _infinite(rows: int) -> str:
     return f"{rows:,} clicks have a score of 0: their weights are infinite."
 
 
-def _where_off(regions: Sequence[Region], wce: Figure, tolerance: float, infinite: int) -> list[str]:
+def _where_off(regions: Sequence[Region], wce: ErrorFigure, tolerance: float, infinite: int) -> list[str]:
     finite = [region for region in regions if math.isfinite(region.ratio)]
     if not finite:
         if infinite:
@@ -321,7 +321,7 @@ def _where_off(regions: Sequence[Region], wce: Figure, tolerance: float, infinit
     return [f"{_capital('; '.join(parts))}."]
 
 
-def _remedy(remedy: Remedy | None, wce: Figure, clicks: int) -> str:
+def _remedy(remedy: Remedy | None, wce: ErrorFigure, clicks: int) -> str:
     if remedy is None:
         if clicks == 0:
             return "Without a click no calibrator can be fitted."

@@ -23,7 +23,7 @@ TILE = 1024
 """Rows a prediction works on at once: its activations stay in a core's second-level cache."""
 
 
-class Task(NamedTuple):
+class RowBlock(NamedTuple):
     """Some rows of one replica's batch."""
 
     replica: int
@@ -39,7 +39,7 @@ class Dropout:
     call: int
     rate: float
 
-    def of(self, task: Task, layer: int) -> tuple[int, int, np.int32, np.float32]:
+    def of(self, task: RowBlock, layer: int) -> tuple[int, int, np.int32, np.float32]:
         """Seed, call, threshold and scale as the compiled loops take them."""
         threshold = np.int32(round(self.rate * 65536) - 32768)
         return int(self.seeds[task.replica]), self.call + layer, threshold, self.scale
@@ -77,12 +77,12 @@ def predict(user: Tensor, item: Tensor, dropout: Dropout, parameters: tuple[Tens
     tower = Tower.of(parameters)
     logit = torch.empty(user.shape)
     tasks = [
-        Task(replica, slice(start, start + TILE), 0)
+        RowBlock(replica, slice(start, start + TILE), 0)
         for replica in range(len(user))
         for start in range(0, user.shape[1], TILE)
     ]
 
-    def work(task: Task) -> None:
+    def work(task: RowBlock) -> None:
         rows = len(user[task.replica, task.rows])
         kept = [torch.empty(rows, width) for width in _widths(tower)]
         _forward(task, user, item, dropout, tower, kept, logit[task.replica, task.rows])
@@ -99,7 +99,7 @@ def forward(
     logit = torch.empty(user.shape)
     kept = [torch.empty(*user.shape, width) for width in _widths(tower)]
 
-    def work(task: Task) -> None:
+    def work(task: RowBlock) -> None:
         own = [each[task.replica, task.rows] for each in kept]
         _forward(task, user, item, dropout, tower, own, logit[task.replica, task.rows])
 
@@ -122,7 +122,7 @@ def backward(
     buffer = torch.zeros(parts, sum(each.numel() for each in parameters))
     grads = [Tower.of(_views(row, parameters)) for row in buffer]
 
-    def work(task: Task) -> None:
+    def work(task: RowBlock) -> None:
         own = [each[task.replica, task.rows] for each in kept]
         _backward(task, grad, user, item, dropout, tower, own, grads[task.part])
 
@@ -136,12 +136,12 @@ def _views(flat: Tensor, parameters: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tuple(part.view(each.shape) for part, each in zip(cut, parameters, strict=True))
 
 
-def _tasks(user: Tensor) -> list[Task]:
+def _tasks(user: Tensor) -> list[RowBlock]:
     replicas, batch = user.shape
     parts = max(1, min(threads.count() // replicas, batch // SMALLEST_PART))
     edges = [batch * part // parts for part in range(parts + 1)]
     return [
-        Task(replica, slice(edges[part], edges[part + 1]), part)
+        RowBlock(replica, slice(edges[part], edges[part + 1]), part)
         for replica in range(replicas)
         for part in range(parts)
     ]
@@ -152,7 +152,13 @@ def _widths(tower: Tower) -> list[int]:
 
 
 def _forward(
-    task: Task, user: Tensor, item: Tensor, dropout: Dropout, tower: Tower, kept: list[Tensor], logit: Tensor
+    task: RowBlock,
+    user: Tensor,
+    item: Tensor,
+    dropout: Dropout,
+    tower: Tower,
+    kept: list[Tensor],
+    logit: Tensor,
 ) -> None:
     r, start = task.replica, task.rows.start
     head = tower.head[r, :, 0].numpy()
@@ -171,7 +177,7 @@ def _forward(
 
 
 def _backward(
-    task: Task,
+    task: RowBlock,
     grad: Tensor,
     user: Tensor,
     item: Tensor,

@@ -36,7 +36,7 @@ _EXPONENT_BIAS = 1023
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class SketchGrid:
     """Where scores fall.
 
     ``left_bin`` and ``right_bin`` give the equal-width bin of each id; ``lower`` and ``unit``, for each
@@ -87,7 +87,7 @@ def bin_edges(bins: int) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=16)
-def grid(bins: int, mantissa_bits: int) -> Grid:
+def grid(bins: int, mantissa_bits: int) -> SketchGrid:
     """The grid for a number of bins and of mantissa bits."""
     bins = check_bins(bins)
     if not isinstance(mantissa_bits, int) or not 0 <= mantissa_bits <= MOST_MANTISSA_BITS:
@@ -115,7 +115,7 @@ def grid(bins: int, mantissa_bits: int) -> Grid:
     upper = cell > half
     bottom[identity] = np.where(upper, 1.0 - near, near)
     step[identity] = np.where(upper, -1.0, 1.0) * np.spacing(near) * 2.0 ** (shift - OFFSET_BITS)
-    return Grid(
+    return SketchGrid(
         bins, mantissa_bits, edges, shift, base, size, left, right, np.repeat(bottom, 2), np.repeat(step, 2)
     )
 

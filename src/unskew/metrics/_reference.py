@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.metrics._grid import Grid, Rule, ids, width_bin
+from unskew.metrics._grid import Rule, SketchGrid, ids, width_bin
 from unskew.metrics._limits import LIKELIHOOD_FLOOR, SMALLEST
 
 Array = NDArray[np.float64]
@@ -38,7 +38,7 @@ def fill_cells(
     score: Any,
     outcome: Any,
     weight: Any,
-    grid: Grid,
+    grid: SketchGrid,
     rows: NDArray[np.int64],
     weight_sum: Array,
     score_sum: Array,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from unskew.errors import DataError, ParameterError
 from unskew.io.files import whole_file
 from unskew.metrics import _reference
-from unskew.metrics._grid import Grid, grid
+from unskew.metrics._grid import SketchGrid, grid
 from unskew.metrics._inputs import Chunk, Names, chunks, reject
 from unskew.metrics._sums import CellSums, both
 
@@ -78,7 +78,7 @@ class CalibrationSketch:
     """
 
     def __init__(self, *, bins: int = DEFAULT_BINS, mantissa_bits: int = DEFAULT_MANTISSA_BITS) -> None:
-        self.grid: Grid = grid(bins, mantissa_bits)
+        self.grid: SketchGrid = grid(bins, mantissa_bits)
         self.sums = CellSums.empty(self.grid.size)
 
     @classmethod
@@ -258,7 +258,7 @@ def load_pass() -> None:
         import unskew.metrics._kernel  # noqa: F401
 
 
-def _fill(grid: Grid, chunk: Chunk, sums: CellSums) -> int:
+def _fill(grid: SketchGrid, chunk: Chunk, sums: CellSums) -> int:
     """Add a chunk to sums; −1, or a row of the block that was refused."""
     rows, score = sums.rows.reshape(-1), sums.score.reshape(-1)
     weight, square = sums.weight.reshape(-1), sums.square.reshape(-1)

@@ -22,7 +22,7 @@ from unskew.metrics.judgement import (
 )
 from unskew.metrics.significance import holm
 from unskew.offpolicy.covariates import PREDICTION, Balance
-from unskew.offpolicy.estimates import DEFAULT_SLATE, Judged, OffPolicyEstimate, judge
+from unskew.offpolicy.estimates import DEFAULT_SLATE, OffPolicyEstimate, PairedEstimates, judge
 from unskew.offpolicy.inputs import (
     DEFAULT_METRICS,
     METRICS_OF_SHOWN_ROWS,
@@ -287,7 +287,7 @@ def _metrics(models: Mapping[str, Any], log: Log, metrics: Sequence[str] | None)
     return metrics
 
 
-def _notes(judged: Judged, estimator: Estimator, log: Log) -> tuple[str, ...]:
+def _notes(judged: PairedEstimates, estimator: Estimator, log: Log) -> tuple[str, ...]:
     any_estimate = next(iter(next(iter(judged.estimates.values())).values()))
     notes = []
     if log.known_propensity is not None:
@@ -325,7 +325,9 @@ def _notes(judged: Judged, estimator: Estimator, log: Log) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _differences(judged: Judged, pairs: Sequence[tuple[str, str]], level: float) -> tuple[Difference, ...]:
+def _differences(
+    judged: PairedEstimates, pairs: Sequence[tuple[str, str]], level: float
+) -> tuple[Difference, ...]:
     """Of each pair of models in each metric, from the same resamples, with Holm's correction over all."""
     metrics = [OffPolicyMetric.of(name) for name in next(iter(judged.estimates.values()))]
     found: list[tuple[OffPolicyMetric, str, str, float, NDArray[np.float64]]] = []
@@ -376,7 +378,7 @@ def _differences(judged: Judged, pairs: Sequence[tuple[str, str]], level: float)
     return tuple(result)
 
 
-def _lines(judged: Judged, metric: OffPolicyMetric, better: str, worse: str) -> list[Line]:
+def _lines(judged: PairedEstimates, metric: OffPolicyMetric, better: str, worse: str) -> list[Line]:
     """The advantage of one model over another, seed by seed."""
     mine, theirs = (judged.parts[name, metric.name] for name in (better, worse))
     return [

@@ -88,7 +88,7 @@ class OffPolicyEstimate:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class PairedEstimates:
     """Estimates of several models on the same rows, and their resamples ``[resamples]``, paired.
 
     ``parts`` has, for each model and metric, the weighted clicks of each seed and what they add to it.
@@ -214,7 +214,7 @@ def judge(
     resamples: int,
     level: float,
     seed: int,
-) -> Judged:
+) -> PairedEstimates:
     """Estimates of every model on the same rows, candidates, imputation and resamples."""
     check_options(estimator=estimator, slate=slate, resamples=resamples, level=level, gamma=gamma)
     wanted = metrics_of(metrics)
@@ -272,7 +272,7 @@ def judge(
             )
     draws = resampled(list(statistics.values()), groups=evidence.groups, resamples=resamples, seed=seed)
     by_key = dict(zip(statistics, draws, strict=True))
-    return Judged(
+    return PairedEstimates(
         seeds=seeds,
         estimates={
             name: {

@@ -236,7 +236,7 @@ class DealtCells:
             )
 
 
-class Judged(NamedTuple):
+class ScoredCells(NamedTuple):
     """The cells that one replica is calibrated or judged on, scored."""
 
     raw: Floats
@@ -247,7 +247,7 @@ class Judged(NamedTuple):
 
 
 def cross_calibrators(
-    calibrator: Calibrator | None, fit_on: Sequence[Judged], folds: int, *, crossfitted: bool
+    calibrator: Calibrator | None, fit_on: Sequence[ScoredCells], folds: int, *, crossfitted: bool
 ) -> list[Calibrator | None]:
     """One fitted calibrator per replica.
 
@@ -269,7 +269,7 @@ def cross_calibrators(
 
 
 def judging_sketches(
-    judged: Sequence[Judged], calibrators: Sequence[Calibrator | None], folds: int
+    judged: Sequence[ScoredCells], calibrators: Sequence[Calibrator | None], folds: int
 ) -> tuple[list[CalibrationSketch], list[CalibrationSketch]]:
     """Sketches of the cells to judge on, one per seed: raw, and calibrated."""
     raw = [CalibrationSketch() for _ in range(0, len(judged), folds)]
@@ -280,7 +280,9 @@ def judging_sketches(
     return raw, calibrated
 
 
-def collapsed_replicas(judged: Sequence[Judged], seeds: Sequence[int], folds: int) -> tuple[Collapsed, ...]:
+def collapsed_replicas(
+    judged: Sequence[ScoredCells], seeds: Sequence[int], folds: int
+) -> tuple[Collapsed, ...]:
     """The seeds and folds whose model learned nothing, by its raw scores of cells that it never saw."""
     found = []
     for replica, (raw, _, outcome, weight) in enumerate(judged):

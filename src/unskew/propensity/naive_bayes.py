@@ -16,7 +16,7 @@ from unskew.log import Log, Rows, Schema
 from unskew.progress import SILENT, Progress
 from unskew.propensity.crossfit import TRAIN, Codes, Floats, Scorer
 from unskew.propensity.per_replica import MOST_CELLS, PerReplica, Replica, room_for
-from unskew.propensity.propensity import BasePropensity, HeldOut, Predicted
+from unskew.propensity.propensity import BasePropensity, HeldOutCells, Predicted
 from unskew.seeds import stream
 
 
@@ -157,7 +157,7 @@ class NaiveBayesPropensity(BasePropensity):
         clicked = density * likelihood[1]
         return BayesModel(density, clicked / (clicked + (1 - density) * likelihood[0]))
 
-    def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOut:
+    def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOutCells:
         (number,) = replicas
         self.cells_.require_clicks(role)
         seen = self._cells
@@ -165,7 +165,7 @@ class NaiveBayesPropensity(BasePropensity):
         user, item = np.divmod(seen.cell[mine], len(self.items_))
         lines = (user, item, seen.conversion[mine], seen.click[mine], seen.weight[mine])
         users, items, conversion, click, weight = (torch.as_tensor(line)[None] for line in lines)
-        return HeldOut(Rows(user=users, item=items, conversion=conversion), click, weight)
+        return HeldOutCells(Rows(user=users, item=items, conversion=conversion), click, weight)
 
     def _rows_of(self, log: Log) -> Rows:
         rows = super()._rows_of(log)

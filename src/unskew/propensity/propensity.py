@@ -38,8 +38,8 @@ from unskew.propensity.crossfit import (
     DealtCells,
     Floats,
     Folds,
-    Judged,
     Negatives,
+    ScoredCells,
     Scorer,
     SplitDesign,
     apply,
@@ -68,7 +68,7 @@ class Predicted(NamedTuple):
         return self.calibrated if calibrated else self.raw
 
 
-class HeldOut(NamedTuple):
+class HeldOutCells(NamedTuple):
     """Cells that replicas never saw, ``[replicas, n]``; weighted sums estimate those over D."""
 
     rows: Rows
@@ -368,7 +368,7 @@ class BasePropensity(Estimator, ABC):
         self.sketches_ = judging_sketches(judged, self.calibrators_, folds)
         self.collapsed_ = collapsed_replicas(judged, self.seeds_, folds)
 
-    def _judged(self, role: int) -> list[Judged]:
+    def _judged(self, role: int) -> list[ScoredCells]:
         """The cells that have a role for each replica, scored; padding removed."""
         found = []
         for group in self.scorer_.groups():
@@ -377,16 +377,16 @@ class BasePropensity(Estimator, ABC):
             to_map = self._to_map(raw, cells.rows, group)
             outcome, weight = (each.double().cpu().numpy() for each in (cells.click, cells.weight))
             found += [
-                Judged(*(line[w > 0] for line in (r, m, o, w)))
+                ScoredCells(*(line[w > 0] for line in (r, m, o, w)))
                 for r, m, o, w in zip(raw, to_map, outcome, weight, strict=True)
             ]
         return found
 
-    def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOut:
+    def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOutCells:
         """The cells that have a role for each of some replicas."""
         population = self.cells_.population
         cells, weight = self.cells_.held_out(role, replicas, self._most_held_out())
-        return HeldOut(population.rows(cells), population.click(cells), weight)
+        return HeldOutCells(population.rows(cells), population.click(cells), weight)
 
     def _most_held_out(self) -> int:
         """Held-out cells scored per replica; beyond it the unclicked are thinned and weighted."""

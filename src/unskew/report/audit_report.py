@@ -9,7 +9,7 @@ from unskew.metrics import CalibrationSketch, reliability_curve
 from unskew.metrics.judgement import LEAST_POWER, is_off_by_chance
 from unskew.metrics.registry import MISSING
 from unskew.plain_text import plain
-from unskew.report.html_tables import Cell, Row, Table
+from unskew.report.html_tables import HtmlCell, HtmlRow, HtmlTable
 from unskew.report.page import Picture, picture, render
 from unskew.report.plots.audit import SEGMENTS_DRAWN, score_histogram_figure, segments_figure
 from unskew.report.plots.reliability import CURVE_BINS, reliability_figure
@@ -17,7 +17,7 @@ from unskew.report.plots.weights import weight_calibration_figure
 from unskew.report.words import brief, counted, listed, number, p_value, percent
 
 if TYPE_CHECKING:
-    from unskew.audit.figures import Figure
+    from unskew.audit.figures import ErrorFigure
     from unskew.audit.result import AuditResult
     from unskew.audit.segments import Segment
 
@@ -163,18 +163,18 @@ def _histogram_caption(result: AuditResult) -> str:
     )
 
 
-def _figures(result: AuditResult) -> Table:
-    def error(name: str, figure: Figure, note: str) -> Row:
+def _figures(result: AuditResult) -> HtmlTable:
+    def error(name: str, figure: ErrorFigure, note: str) -> HtmlRow:
         limits = MISSING if figure.low is None else f"{number(figure.low)} to {number(figure.high)}"
         cells = (
-            Cell(number(figure.value), figure.value),
-            Cell(limits),
-            Cell(number(figure.floor), figure.floor),
+            HtmlCell(number(figure.value), figure.value),
+            HtmlCell(limits),
+            HtmlCell(number(figure.floor), figure.floor),
         )
-        return Row(name, cells, note)
+        return HtmlRow(name, cells, note)
 
-    def plain(name: str, value: float | None, ideal: str, note: str, decimals: int = 4) -> Row:
-        return Row(name, (Cell(number(value, decimals), value), Cell(""), Cell(ideal)), note)
+    def plain(name: str, value: float | None, ideal: str, note: str, decimals: int = 4) -> HtmlRow:
+        return HtmlRow(name, (HtmlCell(number(value, decimals), value), HtmlCell(""), HtmlCell(ideal)), note)
 
     rows = [
         error("WCE", result.wce, "mean error of the weights, relative: follows the bias of IPS"),
@@ -204,39 +204,39 @@ def _figures(result: AuditResult) -> Table:
                 0,
             ),
         ]
-    return Table(("value", "without noise, 95 %", "if honest"), tuple(rows))
+    return HtmlTable(("value", "without noise, 95 %", "if honest"), tuple(rows))
 
 
-def _segments(result: AuditResult) -> Table:
+def _segments(result: AuditResult) -> HtmlTable:
     rows = []
     for segment in result.judged_segments[:SEGMENTS_LISTED]:
         ratio = segment.mean_outcome_over_score
         limits = f"{number(segment.low, 2)} to {number(segment.high, 2)}" if math.isfinite(ratio) else ""
         rows.append(
-            Row(
+            HtmlRow(
                 plain(f"{segment.column} = {segment.value}"),
                 (
-                    Cell(number(segment.rows, 0), segment.rows),
-                    Cell(brief(segment.mean_score), segment.mean_score),
-                    Cell(brief(segment.base_rate), segment.base_rate),
-                    Cell(number(ratio, 3), ratio, limits),
-                    Cell(percent(segment.wce_debiased), segment.wce_debiased),
-                    Cell(p_value(segment.q_value).removeprefix("= "), segment.q_value),
+                    HtmlCell(number(segment.rows, 0), segment.rows),
+                    HtmlCell(brief(segment.mean_score), segment.mean_score),
+                    HtmlCell(brief(segment.base_rate), segment.base_rate),
+                    HtmlCell(number(ratio, 3), ratio, limits),
+                    HtmlCell(percent(segment.wce_debiased), segment.wce_debiased),
+                    HtmlCell(p_value(segment.q_value).removeprefix("= "), segment.q_value),
                 ),
             )
         )
-    return Table(("rows", "mean score", "clicked", "mean o/p", "WCE without noise", "q"), tuple(rows))
+    return HtmlTable(("rows", "mean score", "clicked", "mean o/p", "WCE without noise", "q"), tuple(rows))
 
 
-def _calibrators(result: AuditResult) -> Table:
+def _calibrators(result: AuditResult) -> HtmlTable:
     rows = []
     for score in result.calibrators:
         cells = (
-            Cell(number(score.nll, 6), score.nll),
-            Cell(number(score.wce), score.wce),
-            Cell(number(score.ece, 5), score.ece),
-            Cell(number(score.mean_outcome_over_score, 3), score.mean_outcome_over_score),
+            HtmlCell(number(score.nll, 6), score.nll),
+            HtmlCell(number(score.wce), score.wce),
+            HtmlCell(number(score.ece, 5), score.ece),
+            HtmlCell(number(score.mean_outcome_over_score, 3), score.mean_outcome_over_score),
         )
         name = "none (as given)" if score.name == "none" else score.name.replace("_", " ")
-        rows.append(Row(name, cells, "recommended" if score.name == result.recommended else ""))
-    return Table(("NLL", "WCE", "ECE", "mean o/p"), tuple(rows))
+        rows.append(HtmlRow(name, cells, "recommended" if score.name == result.recommended else ""))
+    return HtmlTable(("NLL", "WCE", "ECE", "mean o/p"), tuple(rows))

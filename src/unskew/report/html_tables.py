@@ -23,7 +23,7 @@ from unskew.report.words import (
 
 
 @dataclass(frozen=True)
-class Cell:
+class HtmlCell:
     """What is shown, the exact value behind it, what stands small beside it, and a mark."""
 
     text: str
@@ -33,23 +33,23 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class HtmlRow:
     """One line of a table: its name, its cells, and what it tells."""
 
     name: str
-    cells: tuple[Cell, ...]
+    cells: tuple[HtmlCell, ...]
     note: str = ""
 
 
 @dataclass(frozen=True)
-class Table:
+class HtmlTable:
     """Column heads (without the first) and rows."""
 
     heads: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[HtmlRow, ...]
 
 
-def propensity_table(figures: Mapping[str, Any]) -> Table:
+def propensity_table(figures: Mapping[str, Any]) -> HtmlTable:
     """Every figure of the raw and the calibrated propensities side by side, with the spread over seeds."""
     kinds = list(figures)
     rows = []
@@ -57,14 +57,16 @@ def propensity_table(figures: Mapping[str, Any]) -> Table:
         if all(figures[kind].get(figure.name) is None for kind in kinds):
             continue
         cells = [_figure_cell(figures[kind], figure) for kind in kinds]
-        rows.append(Row(figure.label, (*cells, Cell(figure.ideal)), figure.note))
-    return Table((*kinds, "ideal"), tuple(rows))
+        rows.append(HtmlRow(figure.label, (*cells, HtmlCell(figure.ideal)), figure.note))
+    return HtmlTable((*kinds, "ideal"), tuple(rows))
 
 
-def _figure_cell(figures: Mapping[str, Any], figure: Metric) -> Cell:
+def _figure_cell(figures: Mapping[str, Any], figure: Metric) -> HtmlCell:
     value = real(figures.get(figure.name))
     spread = _spread(figures.get("per_seed", {}).get(figure.name, []))
-    return Cell(_text(figure, value), value, f"± {_text(figure, spread)}" if math.isfinite(spread) else "")
+    return HtmlCell(
+        _text(figure, value), value, f"± {_text(figure, spread)}" if math.isfinite(spread) else ""
+    )
 
 
 def _text(figure: Metric, value: float) -> str:
@@ -86,7 +88,7 @@ def methods_table(
     comparison: Mapping[str, Any],
     rails: Mapping[str, Mapping[str, float]],
     collapsed: Mapping[str, Any] | None = None,
-) -> Table:
+) -> HtmlTable:
     """Every metric of every method between its rails, with marks for what is beyond noise, and beside the
     names of models with a network that learned nothing."""
     marked = [
@@ -98,22 +100,22 @@ def methods_table(
     for name in names:
         about = metric(name)
         known = about.rails(rails)
-        cells = [Cell(brief(known.get("random")), known.get("random"))]
+        cells = [HtmlCell(brief(known.get("random")), known.get("random"))]
         for key, of in methods.items():
             summary = of.get(name, {})
             judged = judge_difference(name, comparison.get(key, {}).get(name, {}))
             std = real(summary.get("std"))
             cells.append(
-                Cell(
+                HtmlCell(
                     number(summary.get("mean")),
                     summary.get("mean"),
                     _asides(std, summary.get("users")),
                     {"good": "▲", "bad": "▼"}.get(judged.level, ""),
                 )
             )
-        cells.append(Cell(brief(known.get("oracle")), known.get("oracle")))
-        rows.append(Row(about.label + (f" ({about.advice})" if about.advice else ""), tuple(cells)))
-    return Table(("random", *marked, "oracle"), tuple(rows))
+        cells.append(HtmlCell(brief(known.get("oracle")), known.get("oracle")))
+        rows.append(HtmlRow(about.label + (f" ({about.advice})" if about.advice else ""), tuple(cells)))
+    return HtmlTable(("random", *marked, "oracle"), tuple(rows))
 
 
 def _asides(std: float, users: Mapping[str, Any] | None) -> str:
@@ -125,22 +127,22 @@ def _asides(std: float, users: Mapping[str, Any] | None) -> str:
     return " ".join(spread)
 
 
-def truth_table(truth: Mapping[str, Any]) -> Table:
+def truth_table(truth: Mapping[str, Any]) -> HtmlTable:
     """Every estimate: its value, how far it is off on average, and the two parts."""
     rows = []
     for key, of in truth.get("estimates", {}).items():
         error = real(of.get("standard_error"))
         off = deviation(of)
-        cells = [Cell(number(of.get("estimate")), of.get("estimate"), f"± {number(error)}")]
+        cells = [HtmlCell(number(of.get("estimate")), of.get("estimate"), f"± {number(error)}")]
         for name in ("bias", "calibration_part", "refinement_part"):
             part = deviation(of, name)
-            cells.append(Cell(signed_fixed(part), part))
+            cells.append(HtmlCell(signed_fixed(part), part))
         cells.append(
-            Cell(
+            HtmlCell(
                 brief(abs(off) / error, 2) if error > 0 else number(None), abs(off) / error if error else None
             )
         )
-        rows.append(Row(method_name(key), tuple(cells)))
+        rows.append(HtmlRow(method_name(key), tuple(cells)))
     heads = (
         "estimate ± standard error",
         "off on average",
@@ -148,7 +150,7 @@ def truth_table(truth: Mapping[str, Any]) -> Table:
         "refinement part",
         "in standard errors",
     )
-    return Table(heads, tuple(rows))
+    return HtmlTable(heads, tuple(rows))
 
 
 def settings_rows(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

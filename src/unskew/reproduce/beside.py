@@ -42,7 +42,7 @@ PAPER_MARK = "‡"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PaperComparison:
     """One number of ours beside the paper's."""
 
     dataset: str
@@ -91,7 +91,7 @@ def _pair(key: str) -> tuple[str, str]:
     return SOURCES[key].propensity, SOURCES[key].calibrator
 
 
-def comparisons(found: StudySummary, preset: Preset) -> list[Comparison]:
+def comparisons(found: StudySummary, preset: Preset) -> list[PaperComparison]:
     """Every number of a summary with the paper's, where it prints one."""
     result = []
     for row, figures in found.rows.items():
@@ -99,7 +99,7 @@ def comparisons(found: StudySummary, preset: Preset) -> list[Comparison]:
         for metric, ours in figures.items():
             paper = _printed(preset, row, source, metric) if preset.published else None
             result.append(
-                Comparison(row.dataset, row.method, source.key if source else "", metric, ours, paper)
+                PaperComparison(row.dataset, row.method, source.key if source else "", metric, ours, paper)
             )
     return result
 
@@ -133,19 +133,19 @@ def beside(found: StudySummary, preset: Preset, *, note: str = "", with_paper: b
 
     Rows that the paper does not have are one line.
     """
-    by_row: dict[tuple[str, str], list[Comparison]] = {}
+    by_row: dict[tuple[str, str], list[PaperComparison]] = {}
     for each in comparisons(found, preset):
         by_row.setdefault((each.method, each.source), []).append(each)
     methods = {method for method, _ in by_row}
     lines: list[tuple[str, ...]] = []
-    for (method, source), cells in by_row.items():
-        of = {cell.metric: cell for cell in cells}
+    for (method, source), numbers in by_row.items():
+        of = {each.metric: each for each in numbers}
         name = SOURCES[source].title if source else "–"
         first = f"{method} {name}" if len(methods) > 1 and source else name if source else method
         lines.append((first, *(_ours(of.get(metric)) for metric in found.metrics)))
-        if with_paper and any(cell.paper for cell in cells):
+        if with_paper and any(each.paper for each in numbers):
             lines.append(("  paper", *(_paper(of.get(metric)) for metric in found.metrics)))
-            if any(cell.deviation is not None for cell in cells):
+            if any(each.deviation is not None for each in numbers):
                 lines.append(("  off, in its s.d.", *(_off(of.get(metric)) for metric in found.metrics)))
     against = "ESCM²-DR" if preset.name == "table-sota" else "raw"
     measured = re.sub("differs from .*? at 5 %", f"differs from {against} at 5 %", found.caption)
@@ -167,22 +167,22 @@ def _head(metric: str) -> str:
     return about.head or about.label
 
 
-def _ours(cell: Comparison | None) -> str:
-    if cell is None or not math.isfinite(cell.ours.mean):
+def _ours(number: PaperComparison | None) -> str:
+    if number is None or not math.isfinite(number.ours.mean):
         return "–"
-    places = 4 if abs(cell.ours.mean) < 100 else 0
-    spread = "" if math.isnan(cell.ours.std) else f" ± {cell.ours.std:.{places}f}"
-    users = "" if cell.ours.users is None else users_text(cell.ours.users, places)
-    return f"{cell.ours.mean:.{places}f}{spread}{users}{'*' if cell.ours.is_significant else ''}"
+    places = 4 if abs(number.ours.mean) < 100 else 0
+    spread = "" if math.isnan(number.ours.std) else f" ± {number.ours.std:.{places}f}"
+    users = "" if number.ours.users is None else users_text(number.ours.users, places)
+    return f"{number.ours.mean:.{places}f}{spread}{users}{'*' if number.ours.is_significant else ''}"
 
 
-def _paper(cell: Comparison | None) -> str:
-    if cell is None or cell.paper is None:
+def _paper(number: PaperComparison | None) -> str:
+    if number is None or number.paper is None:
         return ""
-    spread = "" if cell.paper.std is None else f" ± {cell.paper.std:.4f}"
-    return f"{cell.paper.mean:.4f}{spread}{PAPER_MARK if cell.paper.significant else ''}"
+    spread = "" if number.paper.std is None else f" ± {number.paper.std:.4f}"
+    return f"{number.paper.mean:.4f}{spread}{PAPER_MARK if number.paper.significant else ''}"
 
 
-def _off(cell: Comparison | None) -> str:
-    deviation = None if cell is None else cell.deviation
+def _off(number: PaperComparison | None) -> str:
+    deviation = None if number is None else number.deviation
     return "" if deviation is None else f"{deviation:+.1f}"

@@ -17,7 +17,7 @@ from unskew.estimator import require
 from unskew.log import Rows
 from unskew.propensity import DualFocal, Propensity, Uncertainty, make_uncertainty
 from unskew.propensity.crossfit import OUT, STOP, TRAIN, Floats, SplitDesign
-from unskew.propensity.propensity import HeldOut
+from unskew.propensity.propensity import HeldOutCells
 from unskew.training import ClicksAndNegatives
 
 SPARED = 3
@@ -122,11 +122,11 @@ class LegacyPropensity(Propensity):
     def _validation(self, network: Network, replicas: Sequence[int]) -> Callable[[], Tensor] | None:
         return super()._validation(network, replicas) if self.holds_out() else None
 
-    def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOut:
+    def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOutCells:
         in_sample = {OUT: self.judge_in_sample, STOP: self.calibrate_in_sample}[role]
         return self._training_cells(replicas) if in_sample else super()._held_out(role, replicas)
 
-    def _training_cells(self, replicas: Sequence[int]) -> HeldOut:
+    def _training_cells(self, replicas: Sequence[int]) -> HeldOutCells:
         """The training clicks and as many fresh negatives per click as it is trained on."""
         cells = self.cells_
         admitted = cells.admitted(TRAIN, replicas) | cells.admitted(SPARED, replicas)
@@ -139,7 +139,7 @@ class LegacyPropensity(Propensity):
         assert block.cells is not None
         chosen = block.cells.flatten(1)
         weight = torch.ones(chosen.shape)
-        return HeldOut(cells.population.rows(chosen), cells.population.click(chosen), weight)
+        return HeldOutCells(cells.population.rows(chosen), cells.population.click(chosen), weight)
 
     def _to_map(self, raw: Floats, rows: Rows, replicas: Sequence[int]) -> Floats:
         if not self.is_noisy():

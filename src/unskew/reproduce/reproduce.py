@@ -21,7 +21,7 @@ from unskew.errors import ParameterError, RunFolderError
 from unskew.estimator import require
 from unskew.io.files import check_place, whole_file, write_json
 from unskew.progress import SILENT, Progress
-from unskew.reproduce.beside import Comparison, beside, comparisons, summarised
+from unskew.reproduce.beside import PaperComparison, beside, comparisons, summarised
 from unskew.reproduce.correlation import ece_against_performance
 from unskew.reproduce.efficiency import show_efficiency, timings
 from unskew.reproduce.paper_protocol import Paper, PaperProtocol
@@ -30,8 +30,8 @@ from unskew.reproduce.reproduction import OTHER_TEST, Reproduction, method_rows,
 from unskew.reproduce.switches import chosen_on_test_table, switch_table
 from unskew.run.protocol import Protocol, ProtocolName
 from unskew.seeds import require_count
-from unskew.study.cells import LOCK, CellStore
 from unskew.study.engine import GRID
+from unskew.study.results import LOCK, ResultStore
 from unskew.study.shown import Shown
 from unskew.study.table import long_table, write_tables
 
@@ -138,7 +138,7 @@ class Reproduced:
     tables: dict[str, list[Shown]] = field(default_factory=dict)
     figures: dict[str, str] = field(default_factory=dict)
     """SVG by preset."""
-    comparisons: dict[str, list[Comparison]] = field(default_factory=dict)
+    comparisons: dict[str, list[PaperComparison]] = field(default_factory=dict)
     correlations: list[Any] = field(default_factory=list)
     table: pa.Table | None = None
 
@@ -154,7 +154,7 @@ def reproduce(config: ReproduceConfig, progress: Progress = SILENT) -> Reproduce
     settings = _settings(config, data, PaperProtocol().reversed(*config.reversed))
     _check_folder(config.out)
     require(config.seed >= 0, f"seed must be 0 or more, not {config.seed}", "give a seed from 0 on")
-    store = CellStore(config.out / CELLS)
+    store = ResultStore(config.out / CELLS)
 
     def work_with(chosen: Protocol) -> Reproduction:
         return Reproduction(

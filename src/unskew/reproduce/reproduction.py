@@ -1,6 +1,6 @@
 """Trains what the paper's tables need, once each: propensities read off in every way, methods stacked.
 
-What was finished is kept as cells, so that a killed reproduction goes on where it was. How the numbers look
+What was finished is kept as results, so that a killed reproduction resumes. How the numbers look
 beside the paper's is in :mod:`unskew.reproduce.beside`.
 """
 
@@ -28,7 +28,7 @@ from unskew.reproduce.chosen_on_test import SWITCH, chosen_on_test
 from unskew.reproduce.presets import ALONE, NOISY, SOURCES, Source
 from unskew.run.protocol import Protocol, ProtocolName
 from unskew.run.training import Estimated, given_everywhere, read_off, train_methods
-from unskew.study.cells import Cell, CellStore, cell_key, dataset_hash, described
+from unskew.study.results import Result, ResultStore, dataset_hash, described, result_key
 
 MOST_CELLS = 1 << 21
 """Pairs of D up to which the ECE over all of them is measured too."""
@@ -47,7 +47,7 @@ class Reproduction:
     protocol
         What it decides.
     store
-        Where cells are kept.
+        Where results are kept.
     backbone
         The network; the paper's by default.
     """
@@ -57,7 +57,7 @@ class Reproduction:
         data: str,
         root: Path | None,
         protocol: Protocol,
-        store: CellStore,
+        store: ResultStore,
         *,
         seeds: Sequence[int],
         options: Mapping[str, Any] | None = None,
@@ -89,12 +89,12 @@ class Reproduction:
         for trained in dict.fromkeys(source.trained for source in missing):
             family: Propensity | None = None
             for source in (each for each in missing if each.trained == trained):
-                cell = self._propensity_key(source)
-                if self._kept(cell) is None:
+                key = self._propensity_key(source)
+                if self._kept(key) is None:
                     if trained != "constant" and family is None:
                         family = self.trained(trained)
-                    self._keep(cell, source, family)
-                found = self._kept(cell)
+                    self._keep(key, source, family)
+                found = self._kept(key)
                 assert found is not None
                 self._estimated[source.key] = found
         return {key: self._estimated[key] for key in keys}
@@ -121,7 +121,7 @@ class Reproduction:
         return MCDropout(samples=1) if source is NOISY else self.protocol.uncertainty(source.read)
 
     def _propensity_key(self, source: Source) -> str:
-        return cell_key(
+        return result_key(
             "reproduced propensity",
             data=self._data_hash,
             source=vars(source),
@@ -132,10 +132,10 @@ class Reproduction:
         )
 
     def _kept(self, key: str) -> Estimated | None:
-        cell, sketch = self.store.read(key), self.store.folder / f"{key}.sketch"
-        if cell is None or not sketch.is_file():
+        result, sketch = self.store.read(key), self.store.folder / f"{key}.sketch"
+        if result is None or not sketch.is_file():
             return None
-        return Estimated(cell.arrays["rows"], cell.facts["figures"], CalibrationSketch.load(sketch))
+        return Estimated(result.arrays["rows"], result.facts["figures"], CalibrationSketch.load(sketch))
 
     def _keep(self, key: str, source: Source, family: Propensity | None) -> None:
         log, clip, seeds = self.dataset.train, self.protocol.clip, len(self.seeds)
@@ -159,7 +159,7 @@ class Reproduction:
 
     def scores(
         self, name: str, keys: Sequence[str], *, epoch_chosen_on_test: bool = False
-    ) -> dict[str, Cell]:
+    ) -> dict[str, Result]:
         """Metrics of a method for each row (``ALONE``: without given propensities): facts by test set.
 
         Parameters
@@ -178,11 +178,11 @@ class Reproduction:
         given: Mapping[str, NDArray[np.float64] | None],
         *,
         epoch_chosen_on_test: bool = False,
-    ) -> dict[str, Cell]:
+    ) -> dict[str, Result]:
         """The same with propensities of the caller's own, ``[seeds, n]`` each."""
         on_test = epoch_chosen_on_test
-        cells = {key: self._method_key(name, rows, on_test) for key, rows in given.items()}
-        missing = {key: rows for key, rows in given.items() if self.store.read(cells[key]) is None}
+        keys_of = {key: self._method_key(name, rows, on_test) for key, rows in given.items()}
+        missing = {key: rows for key, rows in given.items() if self.store.read(keys_of[key]) is None}
         start = time.perf_counter()
         for key, model in self._models(name, missing, on_test):
             judged = {test: evaluate_users(model, log) for test, log in self.tests.items() if log is not None}
@@ -198,17 +198,17 @@ class Reproduction:
                 for test, each in judged.items()
                 for metric, draws in each.resampled.items()
             }
-            self.store.write(cells[key], facts, users)
-        found = {key: self.store.read(cell) for key, cell in cells.items()}
-        return {key: cell for key, cell in found.items() if cell is not None}
+            self.store.write(keys_of[key], facts, users)
+        found = {key: self.store.read(place) for key, place in keys_of.items()}
+        return {key: result for key, result in found.items() if result is not None}
 
     def _method_key(self, name: str, rows: NDArray[np.float64] | None, on_test: bool) -> str:
-        return cell_key(
+        return result_key(
             f"reproduced method, {SWITCH}" if on_test else "reproduced method",
             data=self._data_hash,
             method=described(self.method(name)),
             seeds=self.seeds,
-            rows=None if rows is None else cell_key("rows", values=rows.tobytes().hex()),
+            rows=None if rows is None else result_key("rows", values=rows.tobytes().hex()),
         )
 
     def _models(
@@ -262,16 +262,16 @@ def propensity_rows(work: Reproduction, keys: Sequence[str]) -> Iterator[dict[st
 
 def method_rows(work: Reproduction, name: str, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
     """About a method, on each of the test sets."""
-    for key, cell in work.scores(name, keys).items():
+    for key, result in work.scores(name, keys).items():
         source = None if key == ALONE else SOURCES[key]
-        for test, metrics in cell.facts["metrics"].items():
+        for test, metrics in result.facts["metrics"].items():
             dataset = f"{work.dataset.name} ({test})" if test else work.dataset.name
             for metric, values in metrics.items():
                 yield from _long(work, "method", dataset, source, name, metric, values)
                 yield {
                     **_names(work, dataset, source, name),
                     "metric": metric,
-                    "users": cell.arrays[f"users {metric} {test}"],
+                    "users": result.arrays[f"users {metric} {test}"],
                     "part": "users",
                 }
 

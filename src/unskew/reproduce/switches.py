@@ -66,7 +66,9 @@ def chosen_on_test_table(work: Reproduction) -> Shown:
         found = (work.scores(name, ROWS, epoch_chosen_on_test=on_test) for on_test in (False, True))
         last, chosen = found
         for key in ROWS:
-            before, after = (np.asarray(cells[key].facts["metrics"][""]["auc"]) for cells in (last, chosen))
+            before, after = (
+                np.asarray(results[key].facts["metrics"][""]["auc"]) for results in (last, chosen)
+            )
             paper = published_row("dr", work.dataset.name, PAPER_NAMES[name], key, "auc")
             rows.append(
                 (

@@ -1,4 +1,4 @@
-"""Propensities → methods, for whoever trains: a run, the cells of a study, a reproduction."""
+"""Propensities → methods, for whoever trains: a run, a study, a reproduction."""
 
 from __future__ import annotations
 

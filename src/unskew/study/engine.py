@@ -1,6 +1,6 @@
-"""Runs a grid: propensities, calibrators, then every method in stacks of replicas; goes on where it was.
+"""Runs a grid: propensities, calibrators, then every method in stacks of replicas; resumes a killed one.
 
-What was finished is in :mod:`unskew.study.cells`; what came out is one long table.
+What was finished is in :mod:`unskew.study.results`; what came out is one long table.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from unskew.log import Schema
 from unskew.progress import SILENT, Progress, Tracker
 from unskew.report.words import COLLAPSED_MARK
 from unskew.study import trained as kept
-from unskew.study.cells import LOCK, CellStore, cell_key, dataset_hash, described
 from unskew.study.grid import DatasetEntry, Grid, MethodEntry, PropensityEntry
+from unskew.study.results import LOCK, ResultStore, dataset_hash, described, result_key
 from unskew.study.shown import write_pages
 from unskew.study.table import (
     PREFIX,
@@ -59,7 +59,7 @@ def read_data(entry: DatasetEntry, grid: Grid) -> StudyData:
 
 @dataclass(frozen=True)
 class Task:
-    """One cell to make; ``work`` is its expected share of the time, in networks × rows."""
+    """One result to make; ``work`` is its expected share of the time, in networks × rows."""
 
     key: str
     label: str
@@ -67,13 +67,13 @@ class Task:
     run: Callable[[Progress], None]
 
 
-def missing_work(tasks: Sequence[Task], store: CellStore) -> int:
-    """The work of the tasks whose cells are not there."""
+def missing_work(tasks: Sequence[Task], store: ResultStore) -> int:
+    """The work of the tasks whose results are not there."""
     return sum(task.work for task in tasks if not store.has(task.key))
 
 
-def make_missing(tasks: Sequence[Task], store: CellStore, bar: Tracker) -> None:
-    """Run the tasks whose cells are not there, in order."""
+def make_missing(tasks: Sequence[Task], store: ResultStore, bar: Tracker) -> None:
+    """Run the tasks whose results are not there, in order."""
     for number, task in enumerate(tasks, start=1):
         if not store.has(task.key):
             bar.say(f"{number} of {len(tasks)}: {task.label}")
@@ -157,8 +157,8 @@ class StudyResult:
 def run_study(grid: Grid, out: Path, *, device: str = "auto", progress: Progress = SILENT) -> StudyResult:
     """Run what is missing of a study, and write its tables.
 
-    Cells that are finished, under equal inputs and equal code, are taken as they are; a killed study goes on
-    with the cell that it was in, and its table is the same to the last digit (on a CPU).
+    Results that are finished, under equal inputs and equal code, are taken as they are; a killed one resumes
+    with the task that it was in, and its table is the same to the last digit (on a CPU).
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def run_study(grid: Grid, out: Path, *, device: str = "auto", progress: Progress
     """
     if out.exists() and not (out.is_dir() and ((out / GRID).is_file() or _nothing_in(out))):
         raise RunFolderError("holds other things than a study", where=str(out), remedy="choose another --out")
-    engine = Engine(grid, CellStore(out / CELLS), device)
+    engine = Engine(grid, ResultStore(out / CELLS), device)
     engine.check()
     # Nothing is written before data, device and parameters are known to be good.
     is_new = not (out / GRID).exists()
@@ -193,9 +193,9 @@ def _nothing_in(out: Path) -> bool:
 
 
 class Engine:
-    """A grid, its data and its cells."""
+    """A grid, its data and its results."""
 
-    def __init__(self, grid: Grid, store: CellStore, device: str) -> None:
+    def __init__(self, grid: Grid, store: ResultStore, device: str) -> None:
         self.grid, self.store, self.device = grid, store, device
         self.device_type = resolve_device(device).type
         self.seeds = list(grid.seed_list)
@@ -219,10 +219,10 @@ class Engine:
                     _check_method(self._method(data, entry, params))
 
     def run(self, progress: Progress) -> None:
-        """Make every cell that is missing."""
+        """Make every result that is missing."""
         first = [task for tasks in self._before.values() for task in tasks]
         first += [task for data in self.data for task in self._search_tasks(data)]
-        # Which cells the methods of a tuned grid need is known after the search; until then, guess all.
+        # Which results the methods of a tuned grid need is known after the search; until then, guess all.
         later = [task for data in self.data for task in self._method_tasks(data, guess=True)]
         bar = progress.task(f"study {self.grid.name}", missing_work(first + later, self.store))
         make_missing(first, self.store, bar)
@@ -238,7 +238,7 @@ class Engine:
 
     def _given_task(self, data: StudyData, entry: PropensityEntry) -> Task:
         clip, seeds = self.grid.protocol_for(data.entry.name).clip, len(self.seeds)
-        key = cell_key("given", data=data.hash, name=entry.key, seeds=seeds, p_min=clip)
+        key = result_key("given", data=data.hash, name=entry.key, seeds=seeds, p_min=clip)
         data.given.append(Given(entry.key, "none", tuple(self.seeds), key, key, ""))
 
         def run(_: Progress) -> None:
@@ -249,7 +249,7 @@ class Engine:
     def _trained_tasks(self, data: StudyData, entry: PropensityEntry) -> Iterator[Task]:
         log, store, protocol = data.dataset.train, self.store, self.grid.protocol_for(data.entry.name)
         clip, propensity = protocol.clip, entry.make(protocol, self.grid.backbone)
-        raw_key = cell_key(
+        raw_key = result_key(
             "propensity",
             data=data.hash,
             propensity=described(propensity),
@@ -265,10 +265,10 @@ class Engine:
         yield Task(raw_key, entry.key, networks * log.population_size * propensity.epochs // 2, train)
         for calibrator_entry in self.grid.calibrators:
             calibrator = calibrator_entry.make()
-            key = cell_key(
+            key = result_key(
                 "calibrated", raw=raw_key, calibrator=calibrator and described(calibrator), p_min=clip
             )
-            matrix_key = cell_key("matrix", raw=raw_key, calibrator=calibrator and described(calibrator))
+            matrix_key = result_key("matrix", raw=raw_key, calibrator=calibrator and described(calibrator))
             data.given.append(
                 Given(entry.key, calibrator_entry.label, tuple(self.seeds), key, matrix_key, raw_key)
             )
@@ -292,7 +292,7 @@ class Engine:
         return wanted and data.dataset.train.space == "matrix"
 
     def _trained(self, raw_key: str, data: StudyData) -> Any:
-        """The propensity of a cell; the last one is kept in memory for its other calibrators."""
+        """A trained propensity; the last one is kept in memory for its other calibrators."""
         if self._raw[0] != raw_key:
             self._raw = raw_key, kept.trained(self.store, raw_key, data.dataset.train, self.device)
         return self._raw[1]
@@ -368,7 +368,7 @@ class Engine:
             yield entry, self._stacks(data, entry, self._method(data, entry, params), self.seeds)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """The long table, row by row, from the cells alone."""
+        """The long table, row by row, from the results alone."""
         for data in self.data:
             base = {"dataset": data.entry.label, "protocol": self.grid.protocol}
             yield from ({**base, **row} for row in propensity_rows(self.store, data.given, self.seeds))
@@ -390,18 +390,18 @@ def _check_method(method: Debiaser) -> None:
 
 
 def propensity_rows(
-    store: CellStore, propensities: Sequence[Given], seeds: Sequence[int]
+    store: ResultStore, propensities: Sequence[Given], seeds: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
     """Figures of each set of propensities, and what it took to make it; training is listed once."""
     timed: set[str] = set()
     for given in propensities:
-        cell = store.read(given.key)
-        assert cell is not None
+        result = store.read(given.key)
+        assert result is not None
         names = {"propensity": given.propensity, "calibrator": given.calibrator, "method": ""}
-        for metric, values in cell.facts["figures"].items():
+        for metric, values in result.facts["figures"].items():
             for seed, value in zip(seeds, values, strict=True):
                 yield {**names, "seed": seed, "metric": metric, "value": value, "part": "propensity"}
-        timing = dict(cell.facts["timing"])
+        timing = dict(result.facts["timing"])
         if given.raw_key and given.raw_key not in timed:
             timed.add(given.raw_key)
             yield from _timing({**names, "calibrator": ""}, kept.raw_timing(store.subfolder(given.raw_key)))

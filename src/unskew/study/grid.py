@@ -71,13 +71,13 @@ def refuse_keys(params: dict[str, Any], places: dict[str, str]) -> None:
             raise ValueError(f"{name} is set elsewhere in a grid; {place}")
 
 
-class Table(BaseModel):
+class GridTable(BaseModel):
     """A table of the file: no other keys than its own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class DatasetEntry(Table):
+class DatasetEntry(GridTable):
     """A dataset: its name, the folder of its files, options of its loader; ``key`` is its name in tables."""
 
     name: str
@@ -109,7 +109,7 @@ class DatasetEntry(Table):
         return load(self.name, root, protocol=protocol, **self.options)
 
 
-class BackboneEntry(Table):
+class BackboneEntry(GridTable):
     """A network by name, with its parameters."""
 
     name: str = "neumf"
@@ -126,7 +126,7 @@ class BackboneEntry(Table):
         return made
 
 
-class PropensityEntry(Table):
+class PropensityEntry(GridTable):
     """A propensity model.
 
     ``key = "constant"`` gives every pair the share of clicks, ``key = "true"`` the true propensity of a
@@ -169,7 +169,7 @@ class PropensityEntry(Table):
         return made.set_params(**self.params)
 
 
-class CalibratorEntry(Table):
+class CalibratorEntry(GridTable):
     """A calibrator by name, with its parameters; ``"none"`` leaves the scores."""
 
     name: str
@@ -192,7 +192,7 @@ class CalibratorEntry(Table):
         return None if self.name == "none" else made
 
 
-class MethodEntry(Table):
+class MethodEntry(GridTable):
     """A debiaser by name, with its parameters; ``propensity = false`` runs it without given propensities."""
 
     method: str
@@ -235,7 +235,7 @@ class MethodEntry(Table):
         return made.set_params(**self.params)
 
 
-class TuneTable(Table):
+class TuneTable(GridTable):
     """Hyper-parameters to choose for each method on validation loss.
 
     Parameters
@@ -306,7 +306,7 @@ def _seeds(value: Any) -> Any:
     raise ValueError(f"{value!r} is no count and no list of seeds; give seeds = 10 or seeds = [0, 1, 2]")
 
 
-class Grid(Table):
+class Grid(GridTable):
     """A study: every propensity × calibrator × method × seed on every dataset.
 
     Examples
@@ -436,7 +436,7 @@ def _one_line(error: ValidationError, where: str) -> ParameterError:
 _BRANCHES = ("int", "list[int]")
 """What pydantic calls the branches of a union, which are no keys."""
 
-_TABLES: dict[str, type[Table]] = {
+_TABLES: dict[str, type[GridTable]] = {
     "datasets": DatasetEntry,
     "propensities": PropensityEntry,
     "calibrators": CalibratorEntry,
@@ -447,7 +447,7 @@ _TABLES: dict[str, type[Table]] = {
 
 
 def _allowed(place: tuple[int | str, ...]) -> str:
-    table: type[Table] = Grid
+    table: type[GridTable] = Grid
     for part in place[:-1]:
         table = _TABLES.get(str(part), table)
     return f"use one of {', '.join(table.model_fields)}"

@@ -1,4 +1,4 @@
-"""What cells of a study hold: propensities, trained once and calibrated in every way, and stacks of models.
+"""What results of a study hold: propensities, trained once and calibrated in every way, and stacks of models.
 
 How they are trained is in :mod:`unskew.run.training`; here they are kept, and read back.
 """
@@ -30,14 +30,14 @@ from unskew.propensity import Propensity, load_propensity
 from unskew.propensity.given import given_propensities
 from unskew.propensity.storage import save_propensity
 from unskew.run.training import given_everywhere, read_off, train_methods
-from unskew.study.cells import CellStore, cell_key, described
+from unskew.study.results import ResultStore, described, result_key
 from unskew.study.table import collapsed_values
 from unskew.training.saved import SavedFolder
 
 
 @dataclass(frozen=True)
 class Given:
-    """One set of propensities as methods take it: a cell of rows and, where needed, one of all pairs."""
+    """One set of propensities as methods take it: a result with rows and, where needed, one of all pairs."""
 
     propensity: str
     calibrator: str
@@ -45,13 +45,13 @@ class Given:
     key: str
     matrix_key: str
     raw_key: str
-    """The cell of the trained model; empty where nothing was trained."""
+    """The result with the trained model; empty where nothing was trained."""
 
 
 def train_raw(
-    store: CellStore, key: str, propensity: Propensity, log: Log, progress: Progress, **fit: Any
+    store: ResultStore, key: str, propensity: Propensity, log: Log, progress: Progress, **fit: Any
 ) -> None:
-    """Train, and keep the networks as a cell."""
+    """Train, and keep the networks as a result."""
     start = time.perf_counter()
     propensity.fit(log, progress=progress, **fit)
     seconds = time.perf_counter() - start
@@ -67,8 +67,8 @@ def check(propensity: Propensity) -> None:
     propensity.method().check_network(propensity.trained_backbone().build(Schema.of_ids(2, 2), [0]))
 
 
-def trained(store: CellStore, key: str, log: Log, device: str) -> Propensity:
-    """The propensity of such a cell, ready to be calibrated and judged on its log."""
+def trained(store: ResultStore, key: str, log: Log, device: str) -> Propensity:
+    """The propensity of such a result, ready to be calibrated and judged on its log."""
     propensity = load_propensity(store.subfolder(key), device=device)
     assert isinstance(propensity, Propensity)
     propensity.use_log(log)
@@ -76,13 +76,13 @@ def trained(store: CellStore, key: str, log: Log, device: str) -> Propensity:
 
 
 def raw_timing(folder: Path) -> dict[str, float]:
-    """How long the training of such a cell took."""
+    """How long the training of such a result took."""
     timing: dict[str, float] = SavedFolder(folder).config["timing"]
     return timing
 
 
 def calibrate(
-    store: CellStore, key: str, propensity: Propensity, calibrator: Calibrator | None, log: Log, p_min: Clip
+    store: ResultStore, key: str, propensity: Propensity, calibrator: Calibrator | None, log: Log, p_min: Clip
 ) -> None:
     """Calibrate a trained propensity anew; keep the propensities of the log's rows and their figures."""
     start = time.perf_counter()
@@ -96,7 +96,7 @@ def calibrate(
 
 
 def calibrate_everywhere(
-    store: CellStore, key: str, propensity: Propensity, calibrator: Calibrator | None
+    store: ResultStore, key: str, propensity: Propensity, calibrator: Calibrator | None
 ) -> None:
     """Keep the propensities of every pair of D."""
     matrix = propensity.reread(calibrator=calibrator).predict_matrix_each()
@@ -111,7 +111,7 @@ def check_given(name: str, data: Dataset) -> None:
         )
 
 
-def keep_given(store: CellStore, key: str, name: str, data: Dataset, seeds: int, p_min: Clip) -> None:
+def keep_given(store: ResultStore, key: str, name: str, data: Dataset, seeds: int, p_min: Clip) -> None:
     """Keep a propensity that is known without training: the share of clicks, or the truth."""
     log, arrays = data.train, {}
     if name == "true":
@@ -129,7 +129,7 @@ Values = dict[str, list[float]]
 OverUsers = dict[str, NDArray[np.float64]]
 """By metric, the same on resamples of the test users ``[seeds, resamples]``."""
 USERS = "users"
-"""Array of a cell: those resamples, averaged over seeds ``[sets of propensities, metrics, resamples]``."""
+"""Array of a result: those resamples, averaged over seeds ``[sets of propensities, metrics, resamples]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,8 +150,8 @@ class Stack:
 
     @cached_property
     def key(self) -> str:
-        """Of its cell."""
-        return cell_key(
+        """Of its result."""
+        return result_key(
             "method",
             data=self.data_hash,
             method=described(self.method),
@@ -168,11 +168,11 @@ class Stack:
         networks = len(self.given) * len(self.seeds) * len(self.method.networks())
         return max(1, networks * rows * self.method.epochs // 4)
 
-    def rows(self, store: CellStore) -> Iterator[dict[str, Any]]:
-        """What the cell says, as rows of the long table without dataset and method."""
-        cell = store.read(self.key)
-        assert cell is not None
-        for number, (given, values) in enumerate(zip(self.given, cell.facts["values"], strict=True)):
+    def rows(self, store: ResultStore) -> Iterator[dict[str, Any]]:
+        """What the result says, as rows of the long table without dataset and method."""
+        result = store.read(self.key)
+        assert result is not None
+        for number, (given, values) in enumerate(zip(self.given, result.facts["values"], strict=True)):
             names = {
                 "propensity": "" if given is None else given.propensity,
                 "calibrator": "" if given is None else given.calibrator,
@@ -180,16 +180,16 @@ class Stack:
             for metric, line in values.items():
                 for seed, value in zip(self.seeds, line, strict=True):
                     yield {**names, "seed": seed, "metric": metric, "value": value, "part": "method"}
-            for line, metric in enumerate(cell.facts[USERS]):
-                draws = cell.arrays[USERS][number, line]
+            for line, metric in enumerate(result.facts[USERS]):
+                draws = result.arrays[USERS][number, line]
                 if np.isfinite(draws).any():
                     yield {**names, "seed": None, "metric": metric, "users": draws, "part": "users"}
-            for metric, seconds in cell.facts["timing"].items():
+            for metric, seconds in result.facts["timing"].items():
                 yield {**names, "seed": None, "metric": metric, "value": seconds, "part": "timing"}
 
 
-def run_stack(stack: Stack, store: CellStore, progress: Progress, label: str) -> None:
-    """Train, evaluate and keep the numbers of a stack as a cell."""
+def run_stack(stack: Stack, store: ResultStore, progress: Progress, label: str) -> None:
+    """Train, evaluate and keep the numbers of a stack as a result."""
     start = time.perf_counter()
     measured = _measured(stack, store, list(stack.given), stack.seeds, progress, label)
     seconds = (time.perf_counter() - start) / len(stack.given)
@@ -210,7 +210,7 @@ def _averaged(users: OverUsers, names: Sequence[str]) -> NDArray[np.float64]:
 
 def _measured(
     stack: Stack,
-    store: CellStore,
+    store: ResultStore,
     given: list[Given | None],
     seeds: tuple[int, ...],
     progress: Progress,
@@ -241,7 +241,7 @@ def _measured(
 
 def _fitted(
     stack: Stack,
-    store: CellStore,
+    store: ResultStore,
     given: list[Given | None],
     seeds: tuple[int, ...],
     progress: Progress,
@@ -282,13 +282,13 @@ def _validation_loss(stack: Stack, model: Debiaser, propensity: Any) -> list[flo
     return [float(each) for each in loss()]
 
 
-def _read(store: CellStore, given: Given, everywhere: bool, seeds: tuple[int, ...]) -> Any:
-    """The propensities of some seeds, read back from their cell: the same numbers whenever it was made."""
-    cell = store.read(given.matrix_key if everywhere else given.key)
-    assert cell is not None
-    if everywhere and "matrix" not in cell.arrays:
-        return float(cell.arrays["rows"][0, 0])
-    lines = cell.arrays["matrix" if everywhere else "rows"]
+def _read(store: ResultStore, given: Given, everywhere: bool, seeds: tuple[int, ...]) -> Any:
+    """The propensities of some seeds, read back from their result: the same numbers whenever it was made."""
+    result = store.read(given.matrix_key if everywhere else given.key)
+    assert result is not None
+    if everywhere and "matrix" not in result.arrays:
+        return float(result.arrays["rows"][0, 0])
+    lines = result.arrays["matrix" if everywhere else "rows"]
     return lines if len(lines) == 1 else lines[[given.seeds.index(seed) for seed in seeds]]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from unskew.errors import TrainingError
-from unskew.study.cells import CellStore
+from unskew.study.results import ResultStore
 from unskew.study.trained import Stack
 
 SUPPLEMENT = {
@@ -58,7 +58,7 @@ def combinations(values: Mapping[str, Sequence[Any]], trials: int | None, draw: 
     return [everything[number] for number in sorted(chosen)]
 
 
-def chosen_params(trials: Sequence[Trial], store: CellStore) -> Mapping[str, Any]:
+def chosen_params(trials: Sequence[Trial], store: ResultStore) -> Mapping[str, Any]:
     """The combination with the lowest mean validation loss over propensities and seeds.
 
     One choice serves all propensities of a method, so that they stay comparable and one stack. All trials
@@ -74,7 +74,7 @@ def chosen_params(trials: Sequence[Trial], store: CellStore) -> Mapping[str, Any
     return trials[best].params
 
 
-def search_rows(trials: Sequence[Trial], store: CellStore) -> Iterator[dict[str, Any]]:
+def search_rows(trials: Sequence[Trial], store: ResultStore) -> Iterator[dict[str, Any]]:
     """The whole search: ``validation_loss[…]`` by propensity and seed, and ``chosen[name]`` with its value.
 
     A chosen value that is no number is given as its place in the list of values.
@@ -92,7 +92,7 @@ def search_rows(trials: Sequence[Trial], store: CellStore) -> Iterator[dict[str,
         yield {**names, "metric": f"chosen[{name}]", "value": number}
 
 
-def _mean_loss(trial: Trial, store: CellStore) -> float:
+def _mean_loss(trial: Trial, store: ResultStore) -> float:
     rows = [row for stack in trial.stacks for row in stack.rows(store)]
     if any(row["value"] for row in rows if row["metric"] == "diverged"):
         return math.inf

@@ -10,7 +10,7 @@ import pytest
 import unskew as us
 from unskew.cli.own_code import load_own_code
 from unskew.debias import METHODS
-from unskew.study.cells import described, source_hash
+from unskew.study.results import described, source_hash
 
 FILES = {
     "my_method.py": """

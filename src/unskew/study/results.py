@@ -31,22 +31,22 @@ from unskew.io.vocabulary import TEXT
 from unskew.log import Log
 
 WITHOUT_NUMBERS = ("cli", "report", "audit")
-"""Packages that no number of a study depends on: changing them leaves its cells as they are."""
+"""Packages that no number of a study depends on: changing them leaves its results as they are."""
 
 FACTS = "facts"
 LOCK = ".lock"
 
 
 @dataclass(frozen=True)
-class Cell:
-    """What a cell holds: plain facts and arrays."""
+class Result:
+    """What a task leaves: plain facts and arrays."""
 
     facts: Mapping[str, Any]
     arrays: Mapping[str, NDArray[Any]]
 
 
-class CellStore:
-    """The cells in a folder, a file each, written beside and moved into place.
+class ResultStore:
+    """The results in a folder, a file each, written beside and moved into place.
 
     A process that is killed leaves at most a file that nobody reads, and the next one removes it.
     """
@@ -55,10 +55,10 @@ class CellStore:
         self.folder = folder
 
     @contextmanager
-    def opened(self) -> Iterator[CellStore]:
+    def opened(self) -> Iterator[ResultStore]:
         """The store for this process alone: two studies at once in a folder are refused.
 
-        Of a failure before any cell was finished nothing is left: no lock, no folder that was made for it.
+        Of a failure before any result was finished nothing is left: no lock, no folder that was made for it.
         """
         made = [each for each in (self.folder, *self.folder.parents) if not each.exists()]
         try:
@@ -87,42 +87,42 @@ class CellStore:
                 raise
 
     def is_empty(self) -> bool:
-        """Whether no cell was ever finished."""
+        """Whether no result was ever finished."""
         return all(each.name.startswith(".") for each in self.folder.iterdir())
 
     def path(self, key: str) -> Path:
-        """The file of a cell."""
+        """The file of a result."""
         return self.folder / f"{key}.npz"
 
     def subfolder(self, key: str) -> Path:
-        """The folder of a cell that holds a model."""
+        """The folder of a result that holds a model."""
         return self.folder / key
 
     def has(self, key: str) -> bool:
-        """Whether a cell is finished, and whole."""
+        """Whether a result is finished, and whole."""
         return _holds_model(self.subfolder(key)) or self.read(key) is not None
 
     def remove(self, key: str) -> None:
-        """Make room for a cell whose folder is damaged."""
+        """Make room for a result whose folder is damaged."""
         if self.subfolder(key).is_dir():
             shutil.rmtree(self.subfolder(key))
 
-    def read(self, key: str) -> Cell | None:
-        """A cell; None where it is not finished, or damaged."""
+    def read(self, key: str) -> Result | None:
+        """A result; None where it is not finished, or damaged."""
         if not self.path(key).is_file():
             return None
         try:
             # np.load leaves a damaged file open unless it is opened for it.
             with open(self.path(key), "rb") as opened, np.load(opened, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
-            return Cell(facts=json.loads(str(arrays.pop(FACTS))), arrays=arrays)
+            return Result(facts=json.loads(str(arrays.pop(FACTS))), arrays=arrays)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None
 
     def write(
         self, key: str, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None
     ) -> None:
-        """Keep a cell."""
+        """Keep a result."""
         with whole_file(self.path(key)) as beside, open(beside, "wb") as file:
             np.savez(file, allow_pickle=False, **{FACTS: np.array(json.dumps(facts)), **(arrays or {})})
 
@@ -142,12 +142,12 @@ def _holds_model(folder: Path) -> bool:
         return False
 
 
-def cell_key(kind: str, **inputs: Any) -> str:
-    """A hash of what goes into a cell; equal inputs and equal code give equal keys.
+def result_key(kind: str, **inputs: Any) -> str:
+    """A hash of what goes into a result; equal inputs and equal code give equal keys.
 
     Examples
     --------
-    >>> cell_key("toy", seeds=[0, 1]) == cell_key("toy", seeds=(0, 1)) != cell_key("toy", seeds=[0])
+    >>> result_key("toy", seeds=[0, 1]) == result_key("toy", seeds=(0, 1)) != result_key("toy", seeds=[0])
     True
     """
     text = json.dumps({"kind": kind, "code": code_version(), **inputs}, sort_keys=True, default=_plain)
