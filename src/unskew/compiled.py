@@ -1,4 +1,4 @@
-"""Functions compiled by numba, and kept between processes wherever there is a place to keep them."""
+"""Functions compiled by numba, and cached on disk where a cache can be written."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class NotFittedError(UnskewError, AttributeError):
 
 
 class TrainingError(UnskewError):
-    """Training could not go on: a loss became NaN, the data cannot be split, a device is missing."""
+    """Training failed: a loss became NaN, the data cannot be split, a device is missing."""
 
 
 class CollapseWarning(UserWarning):
@@ -58,4 +58,4 @@ class CollapseWarning(UserWarning):
 
 
 class RunFolderError(UnskewError):
-    """A run folder is missing, incomplete, in the way, or of another version."""
+    """A run folder is missing, incomplete, already there, or of another version."""

@@ -188,7 +188,7 @@ def test_an_interrupt_of_reproduce_tells_where_the_finished_parts_are(monkeypatc
     monkeypatch.setattr("unskew.reproduce.reproduce.reproduce", stop)
     with pytest.raises(SystemExit, match="130"):
         main(["reproduce", "table-ece", "--data", "synthetic", "--out", "out"])
-    assert "interrupted; what was finished is in out. Give the same command" in capsys.readouterr().err
+    assert "interrupted; what was finished is in out. Re-run to resume" in capsys.readouterr().err
 
 
 def test_an_interrupt_before_anything_is_written_says_so(monkeypatch, capsys):

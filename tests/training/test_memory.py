@@ -43,8 +43,8 @@ class TestInGroups:
         with pytest.warns(UserWarning, match="at a time") as told:
             in_groups(10, limited_to(3))
         assert [str(each.message) for each in told] == [
-            "the GPU ran out of memory with 10 replicas; training goes on with 5 at a time",
-            "the GPU ran out of memory with 5 replicas; training goes on with 3 at a time",
+            "the GPU ran out of memory with 10 replicas; training continues with 5 at a time",
+            "the GPU ran out of memory with 5 replicas; training continues with 3 at a time",
         ]
 
     def test_memory_that_runs_out_later_keeps_what_is_done(self):

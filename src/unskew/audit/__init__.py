@@ -1,4 +1,4 @@
-"""Anybody's propensities, audited and made into weights: files of any size, one sketch, no torch."""
+"""Audits of any propensity column, and weights from it: files of any size, one sketch, no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logistic regression on grouped points by damped Newton steps; what Platt, beta and their kin share."""
+"""Logistic regression on grouped points by damped Newton steps; shared by Platt, beta and similar maps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our calibrators around anybody's classifier: what ``CalibratedClassifierCV`` is to scikit-learn's own.
+"""Our calibrators for any scikit-learn classifier, as ``CalibratedClassifierCV`` has scikit-learn's own.
 
 The only module of the package that imports scikit-learn; ``unskew.calibration`` loads it on demand.
 """

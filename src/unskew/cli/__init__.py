@@ -42,13 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _placed() -> list[Path]:
-    """What was written so far; the module that knows is loaded by whoever writes."""
+    """What was written so far; the module that knows is loaded when something is written."""
     files = sys.modules.get("unskew.io.files")
     return [] if files is None else cast("list[Path]", files.PLACED)
 
 
 def interrupted(message: str) -> NoReturn:
-    """End after an interrupt with another word than that nothing was written."""
+    """Replace the message of an interrupt, which says that nothing was written."""
     say(f"unskew: {signals.what_happened()}; {message}")
     sys.exit(signals.exit_code())
 
@@ -105,7 +105,7 @@ def _fail(message: str, code: int = EXIT_BAD_INPUT) -> int:
 
 
 def say(line: str) -> None:
-    """A line on standard error, if there is one that takes it."""
+    """A line on standard error, if it can be written."""
     if sys.stderr is not None:
         with suppress(OSError):
             print(line, file=sys.stderr, flush=True)
@@ -119,7 +119,7 @@ def say_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """A warning of unskew's as one line; those of libraries, meant for those who write code, as none."""
+    """A warning of unskew's as one line; warnings of libraries are not shown."""
     from unskew.plain_text import plain
 
     if category.__module__.startswith("unskew"):

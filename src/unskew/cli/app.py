@@ -43,7 +43,7 @@ def _common(
         typer.Option(
             "--with",
             metavar="FILE.py",
-            help="Run this first: what it registers (a method, calibrator, backbone, dataset) is known.",
+            help="Run this file first, to register your own method, calibrator, backbone or dataset.",
         ),
     ] = None,
 ) -> None:

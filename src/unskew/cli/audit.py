@@ -22,27 +22,25 @@ def audit(
         list[str], typer.Argument(metavar="FILE...", help="CSV or Parquet: files, folders or globs.")
     ],
     score: Annotated[str, typer.Option(help="The column of the propensity, a probability in [0, 1].")],
-    outcome: Annotated[
-        str | None, typer.Option(help="The column that says whether it happened, 0 or 1.")
-    ] = None,
+    outcome: Annotated[str | None, typer.Option(help="The column of outcomes (clicks), 0 or 1.")] = None,
     actions: Annotated[
         int | None,
         typer.Option(
-            help="In the place of --outcome, for a bandit log: --score is the probability of the action that"
+            help="Instead of --outcome, for a bandit log: --score is the probability of the action that"
             " was shown among so many, and mean(1/p) must be their number."
         ),
     ] = None,
     weight: Annotated[
-        str | None, typer.Option(help="A column that says how many rows of the population a row stands for.")
+        str | None, typer.Option(help="The column of sample weights: how many rows each row stands for.")
     ] = None,
     segment: Annotated[
         list[str] | None, typer.Option(help="Audit each value of this column too; may be repeated.")
     ] = None,
     tolerance: Annotated[
-        float, typer.Option(help="Relative error of the weights that passes as healthy.")
+        float, typer.Option(help="Largest relative error of the weights that counts as healthy.")
     ] = 0.05,
     significance: Annotated[
-        float, typer.Option(help="Chance of blaming honest scores for their noise.")
+        float, typer.Option(help="Probability that honest scores are called miscalibrated by chance.")
     ] = 0.01,
     p_min: Annotated[
         str, typer.Option(help="The clip whose cost is reported: auto (the least error) or a number.")
@@ -52,12 +50,12 @@ def audit(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier audit.")] = False,
     no_report: Annotated[
-        bool, typer.Option("--no-report", help="Print alone, in half the time: no figures, no folder.")
+        bool, typer.Option("--no-report", help="Only print, in half the time: write no report and no folder.")
     ] = False,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the folds and of the resampling.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the folds and of the resampling.")] = 0,
 ) -> int:
-    """Tell whether a propensity column is honest, what it costs and what would mend it; write report.html.
+    """Check whether a propensity column is honest, what its error costs and what fixes it; write report.html.
 
     Exit code 0: healthy, or undecided (which the first word says). 1: miscalibrated beyond the tolerance.
     2: bad input.

@@ -12,6 +12,7 @@ from unskew.audit.result import AuditResult
 from unskew.audit.weights import WeightsResult
 from unskew.cli.console import plain_console
 from unskew.metrics import mean_outcome_over_score, wce
+from unskew.metrics.registry import PROPENSITY_METRICS
 from unskew.plain_text import plain
 
 SEGMENTS_SHOWN = 10
@@ -67,7 +68,7 @@ def print_weights(result: WeightsResult, out: str) -> None:
     for title in ("", "as given", "calibrated"):
         table.add_column(title, justify="right" if title else "left")
     both = (result.raw, result.calibrated)
-    table.add_row("WCE", *(_number(wce(sketch=sketch)) for sketch in both))
+    table.add_row(_name("wce"), *(_number(wce(sketch=sketch)) for sketch in both))
     table.add_row("mean o/p̂", *(_number(mean_outcome_over_score(sketch=sketch), 3) for sketch in both))
     after = result.weights
     if after is not None:
@@ -82,6 +83,10 @@ def print_weights(result: WeightsResult, out: str) -> None:
     console.print(f"{result.rows:,} rows in {result.folds} folds, calibrated by {names}: {out}")
 
 
+def _name(metric: str) -> str:
+    return PROPENSITY_METRICS[metric].heading
+
+
 def _number(value: float | None, digits: int = 4) -> str:
     return "–" if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
@@ -90,15 +95,15 @@ def _figures(result: AuditResult) -> Table:
     table = Table(title="Figures", title_justify="left")
     for title in ("", "value", "without noise, 95 %", "noise alone"):
         table.add_column(title, justify="right" if title else "left")
-    for name, figure in (("ECE", result.ece), ("WCE", result.wce)):
+    for name, figure in (("ece", result.ece), ("wce", result.wce)):
         limits = "–" if figure.low is None else f"{_number(figure.low)} to {_number(figure.high)}"
-        table.add_row(name, _number(figure.value), limits, _number(figure.floor))
+        table.add_row(_name(name), _number(figure.value), limits, _number(figure.floor))
     table.add_row(
         "WCE without noise", _number(result.wce_debiased), f"p {_p_value(result.test.p_value)}", "0"
     )
     table.add_row("mean o/p̂", _number(result.mean_outcome_over_score), "", "1")
-    for name, value in (("NLL", result.nll), ("Brier", result.brier), ("AUC", result.auc)):
-        table.add_row(name, _number(value), "", "")
+    for name, value in (("nll", result.nll), ("brier", result.brier), ("auc", result.auc)):
+        table.add_row(_name(name), _number(value), "", "")
     weights = result.weights
     if weights is not None:
         table.add_row("largest 1/p̂", f"{weights.largest:,.1f}", "", "")
@@ -130,7 +135,7 @@ def _segments(result: AuditResult) -> Table:
 def _calibrators(result: AuditResult) -> Table:
     table = Table(title="Calibrators, cross-fitted", title_justify="left")
     table.add_column("")
-    for title in ("NLL", "WCE", "ECE", "mean o/p̂"):
+    for title in (*map(_name, ("nll", "wce", "ece")), "mean o/p̂"):
         table.add_column(title, justify="right")
     for score in result.calibrators:
         chosen = score.name == result.recommended

@@ -22,19 +22,19 @@ def compare(
     baseline: Annotated[
         str | None, typer.Option(help="Compare every model with this one [every pair].")
     ] = None,
-    slate: Annotated[int, typer.Option(help="Items that the imagined test set shows to each user.")] = 16,
+    slate: Annotated[int, typer.Option(help="Items per user in the random test set that is estimated.")] = 16,
     gamma: Annotated[
         float | None,
-        typer.Option(help="How far the odds of a click may be from the propensities' [measured]."),
+        typer.Option(help="Γ: the factor by which the odds of a click may be off [measured]."),
     ] = None,
-    resamples: Annotated[int, typer.Option(help="Of the bootstrap over users.")] = 2000,
-    level: Annotated[float, typer.Option(help="Confidence of intervals and verdicts.")] = 0.95,
-    seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
+    resamples: Annotated[int, typer.Option(help="Resamples of the bootstrap over users.")] = 2000,
+    level: Annotated[float, typer.Option(help="Confidence level of intervals and verdicts.")] = 0.95,
+    seed: Annotated[int, typer.Option(help="Seed of the resampling.")] = 0,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write a table in Markdown to this file.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
-    """Say which model of a run is better, by how much and how surely, from the clicks that it held out."""
+    """Compare the models of a run on held-out clicks: which is better, by how much and how surely."""
     from unskew.cli.options import refuse
     from unskew.cli.places import check_outputs, check_seed, run_files
 

@@ -1,4 +1,4 @@
-"""The terminal: it shows words as they are, whatever brackets and colons a user's names have."""
+"""The console: text is printed as it is, without markup or emoji in a user's names."""
 
 from __future__ import annotations
 

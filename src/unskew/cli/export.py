@@ -19,7 +19,7 @@ def export(
     ] = "conversion",
     method: Annotated[str | None, typer.Option(help="Which of the run's models [its main one].")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write what the file holds to this file too.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write a description of it to this file too.")] = None,
 ) -> None:
     """Write a model as ONNX: codes of users and items in, probabilities out, ids in its metadata."""
     if what not in ("conversion", "propensity"):

@@ -1,4 +1,4 @@
-"""What no verb foresaw, in one line: a full disk, a full memory, a defect of unskew."""
+"""Unforeseen errors in one line: a full disk, no memory left, a defect of unskew."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def is_of_the_machine(error: Exception) -> bool:
-    """Whether files, memory or encodings failed, which a user can mend, and not the code."""
+    """Whether files, memory or encodings failed, which a user can fix, and not the code."""
     # torch has an error of its own for a device's memory, and is not loaded here to name it.
     return isinstance(error, (OSError, UnicodeError)) or _is_memory(error) or _is_nul(error)
 
@@ -68,7 +68,7 @@ def defect_message(error: Exception) -> str:
 
 
 def show_traceback(error: Exception) -> None:
-    """The whole story, for those who asked."""
+    """The traceback, if the environment asks for it."""
     if os.environ.get(DEBUG, "0") not in ("", "0"):
         traceback.print_exception(error)
 

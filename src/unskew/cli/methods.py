@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def methods() -> None:
-    """List the debiasing methods: what each needs and when to use it; and what else is chosen by name."""
+    """List debiasing methods (what each needs, when to use it), calibrators, backbones and datasets."""
     from rich.table import Table
 
     from unskew.cli.console import plain_console

@@ -1,4 +1,4 @@
-"""``--with FILE.py``: a file of the user's own, run before the verb, which then knows what it registers."""
+"""``--with FILE.py``: a user's file that is run before the verb, to register methods and the like."""
 
 from __future__ import annotations
 

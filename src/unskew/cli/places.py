@@ -1,4 +1,4 @@
-"""What a command writes is checked before its work: a place that can be, and nothing that it reads."""
+"""Checks of output paths before any work: writable, distinct, and not among the inputs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_outputs(
         for other, taken in written[number + 1 :]:
             if _within(path, taken) or _within(taken, path):
                 raise ParameterError(
-                    f"{flag} {path} and {other} {taken} are in each other's way",
+                    f"{flag} {path} and {other} {taken} overlap",
                     remedy=f"give another {flag}",
                 )
 
@@ -69,7 +69,7 @@ def table_files(given: Iterable[str]) -> list[Path]:
 
 
 def run_files(run: Path) -> list[Path]:
-    """A run folder as something that is read; of another folder its reader tells what is missing."""
+    """A run folder as something that is read; for another folder, reading it says what is missing."""
     from unskew.io.files import CONFIG
 
     return [run] if (run / CONFIG).exists() else []

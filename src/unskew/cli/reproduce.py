@@ -9,7 +9,7 @@ import typer
 
 from unskew.cli import interrupted
 
-GO_ON = "Give the same command to go on."
+RESUME = "Re-run to resume."
 
 LEAST_WIDTH = 140
 """Columns of the widest table; a narrower terminal wraps its lines."""
@@ -34,11 +34,11 @@ def reproduce(
     seed: Annotated[int, typer.Option(help="Number of the first repetition.")] = 0,
     reverse: Annotated[
         list[str] | None,
-        typer.Option(help="With --protocol paper: a switch to turn over; may be given several times."),
+        typer.Option(help="With --protocol paper: a switch to reverse; may be repeated."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="The folder [runs/reproduce-PROTOCOL]; finished parts of it are not run again."),
+        typer.Option(help="The folder [runs/reproduce-PROTOCOL]; finished parts are reused."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     json: Annotated[Path | None, typer.Option(help="Write the comparisons to this file too.")] = None,
@@ -73,7 +73,7 @@ def reproduce(
     except KeyboardInterrupt:
         if not config.out.exists():
             raise
-        interrupted(f"what was finished is in {config.out}. {GO_ON}")
+        interrupted(f"what was finished is in {config.out}. {RESUME}")
     console = plain_console(LEAST_WIDTH)
     for line in (*result.facts.values(), *result.labels, *result.notes):
         console.print(f"  · {line}", style="dim")

@@ -37,7 +37,7 @@ def run(
     root: Annotated[str | None, typer.Option(help="The folder of the dataset's files.")] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", help="KEY=VALUE for the dataset's loader, e.g. n_users=200; repeatable."),
+        typer.Option("--option", help="KEY=VALUE for the dataset's loader, as n_users=200; may be repeated."),
     ] = None,
     test: Annotated[
         str | None, typer.Option(help="With a file: a file of pairs with their conversions to test on.")
@@ -73,21 +73,21 @@ def run(
     ] = None,
     actions: Annotated[
         int | None,
-        typer.Option(help="With --known-propensity: how many items there were to choose from [all listed]."),
+        typer.Option(help="With --known-propensity: how many items the policy chose from [all listed]."),
     ] = None,
     duplicates: Annotated[
         str, typer.Option(help="With a file: a pair listed twice is an error, or kept once (max).")
     ] = "error",
-    backbone: Annotated[str, typer.Option(help="The network; unskew methods lists them.")] = "neumf",
+    backbone: Annotated[str, typer.Option(help="The network; unskew methods lists the choices.")] = "neumf",
     calibrator: Annotated[
         str,
-        typer.Option(help="What makes propensities honest; unskew methods lists them, none leaves them."),
+        typer.Option(help="The calibrator, or none; unskew methods lists the choices."),
     ] = "platt",
     uncertainty: Annotated[
         str,
         typer.Option(help="none, mc-dropout, deep-ensemble, batch-ensemble or dual-focal."),
     ] = "none",
-    method: Annotated[str, typer.Option(help="The debiaser; unskew methods lists them.")] = "ips",
+    method: Annotated[str, typer.Option(help="The debiaser; unskew methods lists the choices.")] = "ips",
     seeds: Annotated[int, typer.Option(help="Repetitions, trained together.")] = 10,
     seed: Annotated[int, typer.Option(help="Number of the first repetition.")] = 0,
     protocol: Annotated[str, typer.Option(help="honest, or paper (what the published code did).")] = "honest",
@@ -96,10 +96,10 @@ def run(
     ] = 5,
     propensity_epochs: Annotated[
         int | None,
-        typer.Option(help="Train the propensity for exactly so many epochs instead of stopping early."),
+        typer.Option(help="Train the propensity for exactly this many epochs, without early stopping."),
     ] = None,
     p_min: Annotated[
-        str, typer.Option(help="Propensities below are raised to it: auto (the least error) or a number.")
+        str, typer.Option(help="The clip, to which lower propensities are raised: auto or a number.")
     ] = "auto",
     out: Annotated[Path | None, typer.Option(help="The run folder [runs/DATA-METHOD].")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,

@@ -21,7 +21,7 @@ def score(
     item: Annotated[str | None, typer.Option(help="The column of item ids [as in training].")] = None,
     method: Annotated[str | None, typer.Option(help="Which of the run's models [its main one].")] = None,
     unseen: Annotated[
-        str, typer.Option(help="An id that was not seen in training is an error, or gets nan.")
+        str, typer.Option(help="For an id that was not seen in training: error, or nan.")
     ] = "error",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",

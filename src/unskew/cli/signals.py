@@ -1,4 +1,4 @@
-"""What comes from outside: signals that end a command, closed descriptors, and readers that leave.
+"""Signals that end a command, closed descriptors, and pipes whose reader leaves.
 
 SIGTERM and SIGHUP end it like an interrupt from the keyboard: partial files are removed, one line says what
 was written, and the exit code is 128 + the signal's number. A reader that leaves (``| head -1``) changes

@@ -1,4 +1,4 @@
-"""``unskew study``: any grid of datasets × propensities × calibrators × debiasers × seeds."""
+"""``unskew study``: a grid of datasets × propensities × calibrators × debiasers × seeds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from unskew.study.engine import StudyResult
     from unskew.study.grid import Grid
 
-GO_ON = "Give the same command to go on."
+RESUME = "Re-run to resume."
 
 OF_GRIDS = ("data", "root", "out", "seeds", "protocol", "device")
 """Options of the studies that train."""
@@ -24,9 +24,9 @@ OF_GRIDS = ("data", "root", "out", "seeds", "protocol", "device")
 def study(
     context: typer.Context,
     what: Annotated[
-        str | None, typer.Argument(metavar="FILE.toml | NAME", help="A grid, or a study of --list.")
+        str | None, typer.Argument(metavar="FILE.toml | NAME", help="A grid, or a name from --list.")
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="List the studies that have a name.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the named studies.")] = False,
     data: Annotated[str | None, typer.Option(help="With a name: the dataset [synthetic].")] = None,
     root: Annotated[str | None, typer.Option(help="With a name: the folder of the dataset's files.")] = None,
     out: Annotated[Path | None, typer.Option(help="The study's folder [studies/NAME].")] = None,
@@ -35,7 +35,7 @@ def study(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     json: Annotated[Path | None, typer.Option(help="Write the summaries to this file too.")] = None,
 ) -> None:
-    """Run a grid, or go on with it where it was; write one long table and its renderings."""
+    """Run a grid, or resume it; write one long table of all numbers, and summaries of it."""
     from unskew.cli.options import refuse
     from unskew.study.named import NAMED, named_grid, show_studies
 
@@ -81,7 +81,7 @@ def _run(grid: Grid, out: Path, device: str, json: Path | None) -> None:
     except KeyboardInterrupt:
         if not out.exists():
             raise
-        interrupted(f"what was finished is in {out}. {GO_ON}")
+        interrupted(f"what was finished is in {out}. {RESUME}")
     made = result.summaries()
     result.write_pages()
     if json is not None:

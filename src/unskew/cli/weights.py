@@ -27,16 +27,16 @@ def weights(
     user: Annotated[str | None, typer.Option(help="Without --score: the column of user ids.")] = None,
     item: Annotated[str | None, typer.Option(help="Without --score: the column of item ids.")] = None,
     sample_weight: Annotated[
-        str | None, typer.Option(help="A column that says how many rows of the population a row stands for.")
+        str | None, typer.Option(help="The column of sample weights: how many rows each row stands for.")
     ] = None,
-    calibrator: Annotated[str, typer.Option(help="What makes propensities honest; auto chooses.")] = "platt",
-    folds: Annotated[int, typer.Option(help="Each row is calibrated without its fold.")] = 5,
+    calibrator: Annotated[str, typer.Option(help="The calibrator; auto chooses one.")] = "platt",
+    folds: Annotated[int, typer.Option(help="Each row is calibrated without the rows of its fold.")] = 5,
     p_min: Annotated[
-        str, typer.Option(help="Propensities below are raised to it: auto (the least error) or a number.")
+        str, typer.Option(help="The clip, to which lower propensities are raised: auto or a number.")
     ] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the folds, and of training.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the folds and of training.")] = 0,
     device: Annotated[str, typer.Option(help="Without --score: auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
     """Add propensity_calibrated, weight, fold and clipped to every row; other columns stay as they are."""

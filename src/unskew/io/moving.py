@@ -24,7 +24,7 @@ UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errn
 IN_THE_WAY = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
 
 LOCK_SECONDS = 2.0
-"""How long to wait for a folder's lock, which is held for a few system calls; then go on without it."""
+"""How long to wait for a folder's lock, which is held for a few system calls; then continue without it."""
 
 
 def move_new(source: Path, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""A column of anybody's numbers as NumPy arrays: NumPy (masked too), Arrow, torch, pandas, polars."""
+"""A column of numbers of any library as NumPy arrays: NumPy (masked too), Arrow, torch, pandas, polars."""
 
 from __future__ import annotations
 

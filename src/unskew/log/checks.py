@@ -1,4 +1,4 @@
-"""What the rows of a log must be together: each pair once, and more than one class."""
+"""Checks of a log as a whole: each pair once, and more than one class."""
 
 from __future__ import annotations
 

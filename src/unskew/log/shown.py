@@ -1,4 +1,4 @@
-"""Logs of what a policy showed, with the probability of showing it: what they must be."""
+"""Checks of logs with known propensities: what a policy showed, and with which probability."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers on which the compiled passes and all beside them must agree; they can be read without numba."""
+"""Constants shared by the compiled and the NumPy passes; importable without numba."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noise of sums over bins when outcomes are drawn cell by cell: what floors and intervals are made of."""
+"""Noise of sums over bins when outcomes are drawn cell by cell: used for floors and intervals."""
 
 from __future__ import annotations
 

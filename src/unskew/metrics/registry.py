@@ -61,6 +61,11 @@ class Metric:
     random: float | None = None
     oracle: float | None = None
 
+    @property
+    def heading(self) -> str:
+        """The head of its column."""
+        return self.head or self.label
+
     def text(self, value: float | None) -> str:
         """A value as tables show it.
 

@@ -1,4 +1,4 @@
-"""What weighted clicks and the unseen pairs can be compared by: users, items, features, predictions."""
+"""Covariates of the balance between weighted clicks and unseen pairs: users, items, features, predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A comparison in words and tables; the numbers are made elsewhere."""
+"""A comparison in words and tables; it computes no numbers."""
 
 from __future__ import annotations
 

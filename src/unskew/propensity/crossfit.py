@@ -1,4 +1,4 @@
-"""Cross-fitting, once for every kind of propensity: who sees which cells of D, and what follows from it.
+"""Cross-fitting for every kind of propensity: which model sees which cells of D, and the calibrators.
 
 A replica is one model of one fold of one seed; those of a seed stand side by side. A kind of propensity
 trains its replicas and gives a :class:`Scorer`; folds, calibrators and the sketches that judge are here.

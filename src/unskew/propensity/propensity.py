@@ -1,4 +1,4 @@
-"""What every propensity is asked and answers; how its models are made is each kind's own.
+"""The interface of every propensity; each kind makes its own models.
 
 Which replica never saw a pair follows from the pair's ids (:class:`unskew.training.Slots`), so it does not
 matter where the pair comes from: the training log, a copy, a part of it, a file that is read again.

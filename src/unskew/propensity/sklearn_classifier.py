@@ -1,4 +1,4 @@
-"""Propensities from anybody's classifier with scikit-learn's face; builds its inputs, not the classifier."""
+"""Propensities from any scikit-learn classifier: builds its inputs, not the classifier."""
 
 from __future__ import annotations
 

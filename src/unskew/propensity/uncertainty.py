@@ -1,4 +1,4 @@
-"""How a propensity model tells its uncertainty: MC dropout, deep ensembles, BatchEnsemble, dual focal loss.
+"""Uncertainty of a propensity model: MC dropout, deep ensembles, BatchEnsemble, dual focal loss.
 
 Each is an option of :class:`unskew.Propensity` and can be combined with any backbone and any calibrator.
 """

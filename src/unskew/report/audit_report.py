@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from unskew.metrics import CalibrationSketch, reliability_curve
 from unskew.metrics.judgement import LEAST_POWER, is_off_by_chance
-from unskew.metrics.registry import MISSING
+from unskew.metrics.registry import MISSING, PROPENSITY_METRICS
 from unskew.plain_text import plain
 from unskew.report.html_tables import HtmlCell, HtmlRow, HtmlTable
 from unskew.report.page import Picture, picture, render
@@ -164,45 +164,38 @@ def _histogram_caption(result: AuditResult) -> str:
 
 
 def _figures(result: AuditResult) -> HtmlTable:
-    def error(name: str, figure: ErrorFigure, note: str) -> HtmlRow:
+    def error(name: str, figure: ErrorFigure) -> HtmlRow:
+        about = PROPENSITY_METRICS[name]
         limits = MISSING if figure.low is None else f"{number(figure.low)} to {number(figure.high)}"
         cells = (
             HtmlCell(number(figure.value), figure.value),
             HtmlCell(limits),
             HtmlCell(number(figure.floor), figure.floor),
         )
-        return HtmlRow(name, cells, note)
+        return HtmlRow(about.label, cells, about.note)
 
     def plain(name: str, value: float | None, ideal: str, note: str, decimals: int = 4) -> HtmlRow:
         return HtmlRow(name, (HtmlCell(number(value, decimals), value), HtmlCell(""), HtmlCell(ideal)), note)
 
+    def known(name: str, value: float | None, ideal: str = "") -> HtmlRow:
+        about = PROPENSITY_METRICS[name]
+        return plain(about.label, value, ideal, about.note, about.decimals)
+
     rows = [
-        error("WCE", result.wce, "mean error of the weights, relative: follows the bias of IPS"),
+        error("wce", result.wce),
         plain("WCE without noise", result.wce_debiased, "0", "the same, less what noise adds"),
-        error("ECE", result.ece, "mean gap between score and clicks, 100 bins"),
+        error("ece", result.ece),
         plain("Mean o/p", result.mean_outcome_over_score, "1", "sum of the weights ÷ rows", 3),
-        plain(
-            "Mean ÷ base rate",
-            result.mean_score / result.base_rate if result.base_rate else None,
-            "1",
-            "right on average?",
-            3,
-        ),
-        plain("NLL", result.nll, "", "negative log-likelihood of the clicks"),
-        plain("Brier", result.brier, "", "mean squared error of the clicks"),
-        plain("AUC", result.auc, "", "how well clicked rows are separated; no calibrator adds to it"),
+        known("mean_over_base_rate", result.mean_score / result.base_rate if result.base_rate else None, "1"),
+        known("nll", result.nll),
+        known("brier", result.brier),
+        known("auc", result.auc),
     ]
     if result.weights is not None:
         weights = result.weights
         rows += [
             plain("Largest weight", weights.largest, "", "1/p of the clicked row with the smallest score", 1),
-            plain(
-                "Effective sample size",
-                weights.effective_sample_size,
-                number(weights.rows, 0),
-                "equal rows that carry the same information",
-                0,
-            ),
+            known("effective_sample_size", weights.effective_sample_size, number(weights.rows, 0)),
         ]
     return HtmlTable(("value", "without noise, 95 %", "if honest"), tuple(rows))
 
@@ -239,4 +232,6 @@ def _calibrators(result: AuditResult) -> HtmlTable:
         )
         name = "none (as given)" if score.name == "none" else score.name.replace("_", " ")
         rows.append(HtmlRow(name, cells, "recommended" if score.name == result.recommended else ""))
-    return HtmlTable(("NLL", "WCE", "ECE", "mean o/p"), tuple(rows))
+    return HtmlTable(
+        (*(PROPENSITY_METRICS[name].heading for name in ("nll", "wce", "ece")), "mean o/p"), tuple(rows)
+    )

@@ -1,4 +1,4 @@
-"""Templates into one HTML file that needs nothing else; what it says is in the modules that call it."""
+"""Renders a template into one self-contained HTML file; callers supply its content."""
 
 from __future__ import annotations
 

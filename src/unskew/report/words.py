@@ -1,4 +1,4 @@
-"""Numbers and names as people read them; what is said with them is in ``verdict`` and ``captions``."""
+"""Numbers and names formatted for readers; the sentences are in ``findings`` and ``run_report``."""
 
 from __future__ import annotations
 

@@ -155,16 +155,14 @@ def beside(found: StudySummary, preset: Preset, *, note: str = "", with_paper: b
         title=preset.title,
         columns=(
             "",
-            *(_head(metric) if not preset.methods else metric for metric in found.metrics),
+            *(
+                PROPENSITY_METRICS[metric].heading if not preset.methods else metric
+                for metric in found.metrics
+            ),
         ),
         rows=tuple(lines),
         caption=caption,
     )
-
-
-def _head(metric: str) -> str:
-    about = PROPENSITY_METRICS[metric]
-    return about.head or about.label
 
 
 def _ours(number: PaperComparison | None) -> str:

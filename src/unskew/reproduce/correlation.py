@@ -1,4 +1,4 @@
-"""Does ECE tell how good the model will be? Along Platt's optimisation (paper), or over rows × seeds."""
+"""Does ECE predict how good the model will be? Along Platt's optimisation (paper), or over rows × seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Propensities → methods, for whoever trains: a run, a study, a reproduction."""
+"""Propensities → trained methods: shared by runs, studies and reproductions."""
 
 from __future__ import annotations
 

@@ -406,7 +406,7 @@ def read_grid(source: str | Path | Mapping[str, Any], **changes: Any) -> Grid:
             ) from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ParameterError(
-                f"is not TOML: {error}", where=where, remedy="mend the line; strings need quotes"
+                f"is not TOML: {error}", where=where, remedy="fix the line; strings need quotes"
             ) from error
         tables.setdefault("name", Path(source).stem)
     try:
@@ -429,7 +429,7 @@ def _one_line(error: ValidationError, where: str) -> ParameterError:
     return ParameterError(
         problem,
         where=f"{where}, {place}" if place else where,
-        remedy=remedy or "mend this key of the grid; docs/studies.md tells what it may be",
+        remedy=remedy or "fix this key of the grid; docs/studies.md lists the keys and their values",
     )
 
 

@@ -65,7 +65,7 @@ def in_groups(replicas: int, work: Callable[[slice], Result], size: int | None =
         torch.cuda.empty_cache()
         smaller = -(-size // 2)
         warnings.warn(
-            f"the GPU ran out of memory with {size} replicas; training goes on with {smaller} at a time",
+            f"the GPU ran out of memory with {size} replicas; training continues with {smaller} at a time",
             stacklevel=3,
         )
         size = smaller
@@ -108,7 +108,7 @@ def replicas_at_once(replicas: int, parameters: int, device: torch.device, *, ke
     # As even as possible: the last group should not be a small rest.
     size = -(-replicas // -(-replicas // size))
     warnings.warn(
-        f"{need}, but {_gb(room)} of memory can be used; training goes on with {size} at a time",
+        f"{need}, but {_gb(room)} of memory can be used; training continues with {size} at a time",
         stacklevel=4,
     )
     return size

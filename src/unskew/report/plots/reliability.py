@@ -1,4 +1,4 @@
-"""The reliability diagram: what was said against what happened, on linear and logit axes."""
+"""The reliability diagram: predicted against actual rates, on linear and logit axes."""
 
 from __future__ import annotations
 
