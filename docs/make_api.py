@@ -127,8 +127,8 @@ def _verbs() -> str:
         ]
         called = " ".join([f"unskew {verb.name or verb.callback.__name__}", *arguments])
         rows.append(f"| `{_cell(called)}` | {_cell(first)} |")
-    told = "`unskew VERB --help` lists the options."
-    return "\n".join(["## Command line", "", told, "", "| verb | what it does |", "|---|---|", *rows, ""])
+    intro = "`unskew VERB --help` lists the options."
+    return "\n".join(["## Command line", "", intro, "", "| verb | what it does |", "|---|---|", *rows, ""])
 
 
 def _metavar(name: str, parameter: inspect.Parameter) -> str:

@@ -77,8 +77,8 @@ python docs/make_results.py runs/paper runs/honest
 Begin with the naive model and with `unskew audit`. Weight only by propensities that are calibrated on cells
 which trained nothing, and look at the effective sample size first: where it is a small part of the clicks,
 prefer SNIPS or a doubly robust method with clipped propensities. Choose on a validation split of your own
-clicks (`unskew run`), never on a test set; where the tables below show no mark, the methods cannot be told
-apart on data of this size, and the simplest is the best.
+clicks (`unskew run`), never on a test set; where the tables below show no mark, the methods cannot be
+separated on data of this size, and the simplest is the best.
 
 {sections}
 """
@@ -172,9 +172,9 @@ class Compared:
     deviation: float | None
 
     @classmethod
-    def read(cls, told: dict[str, Any]) -> Compared:
+    def read(cls, record: dict[str, Any]) -> Compared:
         """From its record."""
-        return cls(**{name: told[name] for name in cls.__dataclass_fields__})
+        return cls(**{name: record[name] for name in cls.__dataclass_fields__})
 
 
 def readings(result: dict[str, Any], table: pa.Table) -> list[str]:
@@ -286,8 +286,8 @@ def _about_leak(table: pa.Table) -> list[str]:
             means.setdefault(line["dataset"], []).append(line["value"])
     if len(means) != 2:
         return []
-    told = [f"{name} {sum(values) / len(values):.4f}" for name, values in means.items()]
-    return [f"What the leak does: DCG@2 of the naive model is {' and '.join(told)}."]
+    levels = [f"{name} {sum(values) / len(values):.4f}" for name, values in means.items()]
+    return [f"What the leak does: DCG@2 of the naive model is {' and '.join(levels)}."]
 
 
 if __name__ == "__main__":

@@ -173,7 +173,7 @@ class TestRun:
         ]
         line = fails(arguments, capsys, code=130)
         assert "interrupted; nothing was written" in line
-        assert "Re-run to resume" in line
+        assert "Re-run to start again" in line
         assert tree(tmp_path) == []
 
     def test_a_failure_in_the_middle_leaves_no_folder(self, files, tmp_path, monkeypatch, no_report, capsys):

@@ -16,7 +16,7 @@ from unskew.cli import signals
 EXIT_BAD_INPUT = 2
 EXIT_DEFECT = 70
 EXIT_INTERRUPTED = 130
-START_AGAIN = "Give the same command to start again."
+START_AGAIN = "Re-run to start again."
 
 LONGEST_MESSAGE = 2000
 """Characters of the one line that an error is."""
