@@ -172,7 +172,7 @@ def test_a_signal_is_one_line_and_leaves_nothing(here, verb, name):
     process = started(here, arguments(verb), step=".place", action=f"signal.raise_signal({int(number)})")
     code, said = ended(process)
     how = "interrupted" if name == "SIGINT" else f"ended by {name}"
-    assert said == f"unskew: {how}; nothing was written. Give the same command to start again.\n"
+    assert said == f"unskew: {how}; nothing was written. Re-run to start again.\n"
     assert code == 128 + number
     assert not list((here / "out").iterdir())
 
