@@ -1,4 +1,7 @@
-"""The losses that everything else is made of: cross-entropy on logits and the stratified estimator."""
+"""The losses that everything else is made of: cross-entropy on logits and the stratified estimator.
+
+Means are over the last dimension; between replicas and rows there may be several batches.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ def cross_entropy(
 
 def stratified(
     *,
-    observed: Float[Tensor, "R O"] | None = None,
-    full: Float[Tensor, "R D"] | None = None,
+    observed: Float[Tensor, "R *batches O"] | None = None,
+    full: Float[Tensor, "R *batches D"] | None = None,
     density: float,
-) -> Float[Tensor, " R"]:
+) -> Float[Tensor, " R *batches"]:
     """L̂ = mean_{B_D} f + (|O| / |D|) · mean_{B_O} g, the exact stratified estimator of METHODS §1.3.
 
     It is unbiased for (1/|D|) Σ_D f + (1/|D|) Σ_O g whatever the two batch sizes.
@@ -51,7 +54,9 @@ def stratified(
     return total
 
 
-def halves(values: Float[Tensor, "R B"]) -> tuple[Float[Tensor, "R first"], Float[Tensor, "R second"]]:
+def halves(
+    values: Float[Tensor, "R *batches B"],
+) -> tuple[Float[Tensor, "R *batches first"], Float[Tensor, "R *batches second"]]:
     """The two halves of a batch ``[R, B]``, by place; a batch of one row is both.
 
     E[A·B] = (E m)² for the means A and B of independent halves, while E[m²] = (E m)² + Var m for the mean m
@@ -64,11 +69,11 @@ def halves(values: Float[Tensor, "R B"]) -> tuple[Float[Tensor, "R first"], Floa
 
 def over_population(
     *,
-    clicked: Float[Tensor, "R O"],
-    unclicked_observed: Float[Tensor, "R O"],
-    unclicked_full: Float[Tensor, "R D"],
+    clicked: Float[Tensor, "R *batches O"],
+    unclicked_observed: Float[Tensor, "R *batches O"],
+    unclicked_full: Float[Tensor, "R *batches D"],
     density: float,
-) -> Float[Tensor, " R"]:
+) -> Float[Tensor, " R *batches"]:
     """(1/|D|) Σ_D [o·a + (1 − o)·b] = mean_{B_D} b + (|O|/|D|) · mean_{B_O} (a − b).
 
     The mean over D of a quantity that is a where clicked and b where not, without looking up which cells
