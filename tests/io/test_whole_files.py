@@ -22,7 +22,9 @@ from unskew.io.files import (
     AUDIT,
     RUN,
     Found,
+    check_file,
     check_new_file,
+    check_place,
     check_target,
     whole_file,
     whole_folder,
@@ -420,3 +422,22 @@ def test_a_pipe_named_as_what_marks_a_folder_is_not_waited_for(tmp_path, kind):
     os.mkfifo(tmp_path / kind.marker)
     with pytest.raises(RunFolderError, match="is a folder with other things in it"):
         check_target(tmp_path, overwrite=True, kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("~", r"~: '~' was not expanded by the shell\. To fix: write \$HOME in its place"),
+        ("~/out", r"~/out: '~' was not expanded by the shell"),
+        ("--json=x", "--json=x: looks like an option, not like a file"),
+    ],
+)
+def test_an_output_that_nobody_means_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for check in (check_file, check_place):
+        with pytest.raises(RunFolderError, match=message):
+            check(Path(name))
+    assert list(tmp_path.iterdir()) == []
+    check_file(tmp_path / "~")

@@ -480,6 +480,7 @@ class TestBadInput:
             ({"estimator": "magic"}, "estimator must be 'balanced', 'snips', 'ips' or 'dr'"),
             ({"gamma": 0.5}, "gamma must be 1 or more"),
             ({"slate": 0}, "slate must be at least 1"),
+            ({"slate": 2**63}, "slate must be at most 2,147,483,647"),
             ({"resamples": 1}, "resamples must be from 2 to 1,000,000, not 1"),
             ({"level": 1.0}, "level must lie between 0 and 1"),
             ({"held_out": "some"}, "held_out must be 'validation', 'all' or row numbers"),

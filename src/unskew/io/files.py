@@ -149,6 +149,7 @@ def real(path: Path) -> Path:
 
 def check_place(folder: Path) -> None:
     """An error if no folder could be made there, or if a file is there."""
+    _require_meant(folder, str(folder))
     parent = real(folder).parent
     existing = next(path for path in (parent, *parent.parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
@@ -269,6 +270,21 @@ def heal(folder: Path) -> None:
             os.rename(max(aside, key=lambda path: path.stat().st_mtime_ns), target)
 
 
+def _require_meant(path: Path, where: str) -> None:
+    """An error for an output that nobody wants under this name: a home that no shell expanded, an option."""
+    first = path.parts[0] if path.parts else ""
+    if first.startswith("~"):
+        raise RunFolderError(
+            f"{first!r} was not expanded by the shell", where=where, remedy="write $HOME in its place"
+        )
+    if first.startswith("--"):
+        raise RunFolderError(
+            "looks like an option, not like a file",
+            where=where,
+            remedy="give the name of the output before it",
+        )
+
+
 def check_file(path: Path, where: str | None = None) -> None:
     """An error, which calls the file ``where``, if none could be put there; call it before the long work."""
     where = where or str(path)
@@ -277,6 +293,7 @@ def check_file(path: Path, where: str | None = None) -> None:
         if not is_writable(descriptor):
             raise RunFolderError("is not open for writing", where=where, remedy="give the name of a file")
         return
+    _require_meant(path, where)
     target = real(path)
     if path.is_dir():
         raise RunFolderError("is a folder", where=where, remedy="give the name of a file")

@@ -86,6 +86,10 @@ def estimator_for(log: Log, estimator: Estimator, metrics: Sequence[OffPolicyMet
     return "snips" if estimator == "balanced" else estimator
 
 
+MOST_ITEMS = 2**31 - 1
+"""Items of a slate at most: as many as a log can have."""
+
+
 def check_options(*, estimator: str, slate: int, resamples: int, level: float, gamma: float | None) -> None:
     """The options that have a range."""
     if estimator not in get_args(Estimator):
@@ -95,6 +99,10 @@ def check_options(*, estimator: str, slate: int, resamples: int, level: float, g
         )
     if slate < 1:
         raise ParameterError(f"slate must be at least 1, not {slate}", remedy="give 1 or more")
+    if slate > MOST_ITEMS:
+        raise ParameterError(
+            f"slate must be at most {MOST_ITEMS:,}, not {slate}", remedy="give the items that a user is shown"
+        )
     if not 2 <= resamples <= MOST_RESAMPLES:
         raise ParameterError(
             f"resamples must be from 2 to {MOST_RESAMPLES:,}, not {resamples}", remedy="give for example 1000"
