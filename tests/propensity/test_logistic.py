@@ -12,24 +12,6 @@ from unskew.errors import DataError, ParameterError
 from unskew.propensity import logistic
 
 
-@pytest.fixture(scope="module")
-def data():
-    return us.load("synthetic", n_users=80, n_items=60, density=0.12, seed=1)
-
-
-@pytest.fixture(scope="module")
-def log(data):
-    return data.train
-
-
-@pytest.fixture(scope="module")
-def impressions():
-    random = np.random.default_rng(0)
-    user, item = random.integers(50, size=4000), random.integers(20, size=4000)
-    click = (random.random(4000) < 0.05 + 0.4 * (user < 20)).astype(int)
-    return us.Log.from_arrays(user=user, item=item, click=click, space="impressions")
-
-
 def folds_of_cells(propensity, cells):
     """Of the first seed."""
     return propensity.fold_of_pairs_each(*np.divmod(cells, len(propensity.items_)))[0]

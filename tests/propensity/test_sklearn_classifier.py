@@ -17,24 +17,6 @@ from unskew.propensity.per_replica import Replica
 from unskew.propensity.popularity import ClickRates
 
 
-@pytest.fixture(scope="module")
-def data():
-    return us.load("synthetic", n_users=80, n_items=60, density=0.12, seed=1)
-
-
-@pytest.fixture(scope="module")
-def log(data):
-    return data.train
-
-
-@pytest.fixture(scope="module")
-def impressions():
-    random = np.random.default_rng(0)
-    user, item = random.integers(50, size=4000), random.integers(20, size=4000)
-    click = (random.random(4000) < 0.05 + 0.4 * (user < 20)).astype(int)
-    return us.Log.from_arrays(user=user, item=item, click=click, space="impressions")
-
-
 def clicks_of(log):
     clicks = np.zeros(log.population_size)
     clicks[log.cell[log.clicked]] = 1
