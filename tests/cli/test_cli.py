@@ -269,7 +269,7 @@ class TestBadArguments:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            (["--data", "nowhere.csv"], ["nowhere.csv", "there is no such file"]),
+            (["--data", "nowhere.csv"], ["nowhere.csv", "no such file"]),
             (["--data", "movielens"], ["unknown dataset 'movielens'", "synthetic, coat"]),
             (["--data", "coat"], ["the dataset 'coat' needs the folder of its files", "--root"]),
             (["--data", "coat", "--root", "."], ["train.ascii", "expected", "found"]),
@@ -407,9 +407,9 @@ class TestScore:
         assert tree(tmp_path) == before
 
     def test_a_column_that_would_be_added_twice_is_told(self, run, tmp_path, capsys):
-        (tmp_path / "pairs.csv").write_text("user,item,propensity\n0,0,0.5\n")
+        (tmp_path / "pairs.csv").write_text("user,item,propensity,given_propensity\n0,0,0.5,0.5\n")
         line = fails(["score", run, tmp_path / "pairs.csv", "-o", tmp_path / "o.parquet"], capsys)
-        assert "column 'propensity' is there already" in line
+        assert "column 'given_propensity' is there already" in line
 
     def test_a_damaged_run_is_told(self, run, pairs, tmp_path, capsys):
         copy = shutil.copytree(run, tmp_path / "copy")

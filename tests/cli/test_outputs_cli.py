@@ -26,6 +26,7 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "grid.toml").write_text("mine")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.toml").write_text(RUN_CONFIG)
+    (tmp_path / "run" / "items.parquet").write_text("read")
     (tmp_path / "busy").mkdir()
     (tmp_path / "busy" / "config.toml").write_text("x = 1")
     (tmp_path / "busy" / "notes.txt").write_text("precious")
@@ -61,7 +62,7 @@ def content(folder: Path) -> dict[str, str]:
         ("run --data a.csv --test pairs.csv --json pairs.csv", "--json pairs.csv would change pairs.csv"),
         ("run --data a.csv --out busy --overwrite", "busy: is a folder with other things in it"),
         ("run --data a.csv --test ", "--test is empty"),
-        ("run --data run/p.csv --out run --overwrite", "--out run would change run/p.csv, which is read"),
+        ("run --data run/items.parquet --out run --overwrite", "would change run/items.parquet, which is"),
         ("score run pairs.parquet -o pairs.parquet --overwrite", "would change pairs.parquet"),
         ("score run pairs.csv -o run/scored.parquet", "run/scored.parquet would change run, which is read"),
         ("score run pairs.csv -o scored.csv", "scored.csv must end in .parquet"),

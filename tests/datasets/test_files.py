@@ -147,7 +147,11 @@ def test_a_problem_without_a_row_names_the_files(tmp_path):
         ("text.parquet", b"uid,iid\n1,2\n", r"text\.parquet: cannot be read as Parquet: .*fix: check"),
         ("broken.csv", b"uid,iid\n1,2\n3\n", r"broken\.csv: cannot be read as CSV: .*Expected 2 columns"),
         ("header.csv", b"uid,iid,clicked,bought\n", r"header\.csv: the log is empty"),
-        ("clicks.xlsx", b"PK", r"clicks\.xlsx: is neither CSV nor Parquet by its name\. To fix: .*\.parquet"),
+        (
+            "clicks.xlsx",
+            b"PK",
+            r"clicks\.xlsx: is neither CSV, Parquet nor Arrow by its name\. To fix: .*\.parquet",
+        ),
         (
             "few.csv",
             b"uid,iid,clicked\n1,2,1\n",
@@ -199,7 +203,7 @@ def test_missing_files_and_folders_without_tables_are_named(tmp_path):
         read_log(tmp_path / "nowhere.csv")
     with pytest.raises(DataError, match=r"nothing-\*\.csv: no such file"):
         read_log(tmp_path / "nothing-*.csv")
-    with pytest.raises(DataError, match="the folder has no CSV or Parquet files"):
+    with pytest.raises(DataError, match="the folder has no CSV, Parquet or Arrow files"):
         read_log(tmp_path)
 
 

@@ -29,8 +29,8 @@ from unskew.io.stream import (
     ArrowSchema,
     FileBatch,
     Roles,
+    has_types,
     holds_numbers,
-    is_parquet,
     number_columns,
     schema_of,
     stream,
@@ -379,7 +379,7 @@ def common_schema(files: Sequence[Path], *, numbers: Sequence[str], outcome: str
         for place, field in enumerate(common):
             if found[field.name] == field.type:
                 continue
-            if is_parquet(file) or is_parquet(files[0]):
+            if has_types(file) or has_types(files[0]):
                 raise DataError(
                     f"column '{field.name}' is {found[field.name]} here and {field.type} in {files[0]}",
                     where=str(file),

@@ -19,7 +19,7 @@ EXIT_MISCALIBRATED = 1
 def audit(
     context: typer.Context,
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="CSV or Parquet: files, folders or globs.")
+        list[str], typer.Argument(metavar="FILE...", help="CSV, Parquet or Arrow: files, folders or globs.")
     ],
     score: Annotated[str, typer.Option(help="The column of the propensity, a probability in [0, 1].")],
     outcome: Annotated[str | None, typer.Option(help="The column of outcomes (clicks), 0 or 1.")] = None,
@@ -154,7 +154,9 @@ def _audit_actions(
 
 def _free_folder(first: str) -> Path:
     """``audits/NAME``, or with the first number from 2 on that is free."""
-    name = Path(first).name.split(".")[0].strip("*?[]") or "audit"
+    from unskew.cli.places import name_of_tables
+
+    name = name_of_tables(first, "audit")
     wanted = Path("audits") / name
     number = 2
     target = wanted

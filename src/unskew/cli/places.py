@@ -68,6 +68,17 @@ def table_files(given: Iterable[str]) -> list[Path]:
     return expand_paths(names)
 
 
+def name_of_tables(given: str, otherwise: str) -> str:
+    """What outputs of some files are called after: the file, or the last folder with a name."""
+    from unskew.io.tables import GLOB_MARKS
+
+    for part in reversed(Path(given).parts):
+        name = part.split(".")[0] if part == Path(given).name else part
+        if name.strip("./") and GLOB_MARKS.isdisjoint(name):
+            return name
+    return otherwise
+
+
 def run_files(run: Path) -> list[Path]:
     """A run folder as something that is read; for another folder, reading it says what is missing."""
     from unskew.io.files import CONFIG

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unskew.errors import CollapseWarning, DataError, ParameterError
+from unskew.errors import CollapseWarning, ParameterError
 from unskew.plain_text import plain
 
 OF_FILES = (
@@ -32,7 +32,10 @@ OF_TRAINED = ("calibrator", "uncertainty", "crossfit", "propensity_epochs")
 def run(
     context: typer.Context,
     data: Annotated[
-        str, typer.Option(help="A dataset (unskew methods lists them) or a CSV/Parquet file.")
+        str,
+        typer.Option(
+            help="A dataset (unskew methods lists them), or files: CSV, Parquet or Arrow, a folder or a glob."
+        ),
     ] = "synthetic",
     root: Annotated[str | None, typer.Option(help="The folder of the dataset's files.")] = None,
     option: Annotated[
@@ -40,7 +43,10 @@ def run(
         typer.Option("--option", help="KEY=VALUE for the dataset's loader, as n_users=200; may be repeated."),
     ] = None,
     test: Annotated[
-        str | None, typer.Option(help="With a file: a file of pairs with their conversions to test on.")
+        str | None,
+        typer.Option(
+            help="With files: those of pairs with their conversions to test on; a folder or a glob."
+        ),
     ] = None,
     test_is: Annotated[
         str | None,
@@ -49,25 +55,25 @@ def run(
             " is) [logged]."
         ),
     ] = None,
-    user: Annotated[str, typer.Option(help="With a file: the column of user ids.")] = "user",
-    item: Annotated[str, typer.Option(help="With a file: the column of item ids.")] = "item",
+    user: Annotated[str, typer.Option(help="With files: the column of user ids.")] = "user",
+    item: Annotated[str, typer.Option(help="With files: the column of item ids.")] = "item",
     click: Annotated[
         str | None,
         typer.Option(
-            help="With a file: the click column [click, if it is there; else every listed pair was clicked]."
+            help="With files: the click column [click, if it is there; else every listed pair was clicked]."
         ),
     ] = None,
-    conversion: Annotated[str, typer.Option(help="With a file: the conversion column.")] = "conversion",
+    conversion: Annotated[str, typer.Option(help="With files: the conversion column.")] = "conversion",
     space: Annotated[
         str | None,
         typer.Option(
-            help="With a file: the population, matrix (all pairs) or impressions (the rows) [matrix]."
+            help="With files: the population, matrix (all pairs) or impressions (the rows) [matrix]."
         ),
     ] = None,
     known_propensity: Annotated[
         str | None,
         typer.Option(
-            help="With a file of shown rows (a bandit log): the column with the probability that each was"
+            help="With files of shown rows (a bandit log): the column with the probability that each was"
             " shown. Its outcome is --conversion; no propensity is trained."
         ),
     ] = None,
@@ -76,7 +82,7 @@ def run(
         typer.Option(help="With --known-propensity: how many items the policy chose from [all listed]."),
     ] = None,
     duplicates: Annotated[
-        str, typer.Option(help="With a file: a pair listed twice is an error, or kept once (max).")
+        str, typer.Option(help="With files: a pair listed twice is an error, or kept once (max).")
     ] = "error",
     backbone: Annotated[str, typer.Option(help="The network; unskew methods lists the choices.")] = "neumf",
     calibrator: Annotated[
@@ -108,14 +114,14 @@ def run(
 ) -> None:
     """Train, calibrate, debias and evaluate; write a run folder with report.html."""
     from unskew.cli.options import FLAGS, clip, loader_options, refuse
-    from unskew.cli.places import check_outputs, check_seed, plain_name
+    from unskew.cli.places import check_outputs, check_seed, name_of_tables, plain_name, table_files
     from unskew.datasets import DATASETS
     from unskew.io.files import check_target, write_json
-    from unskew.io.tables import SUFFIXES
+    from unskew.io.tables import is_place
 
-    is_file = data.lower().endswith(SUFFIXES)
+    is_file = data not in DATASETS and (is_place(data) or (Path(root or "") / data).exists())
     if not is_file:
-        refuse(context, OF_FILES, f"with --data {data}", "leave it out, or give a file as --data")
+        refuse(context, OF_FILES, f"with --data {data}", "leave it out, or give files as --data")
     if known_propensity is None:
         refuse(context, ("actions",), "without --known-propensity")
     else:
@@ -123,12 +129,13 @@ def run(
     if protocol == "paper":
         refuse(context, ("crossfit", "p_min"), "with --protocol paper, which sets it as the paper did")
     check_seed(seed)
-    target = out or Path("runs") / plain_name(f"{Path(data).stem}-{method}", "the dataset and the method,")
+    called = name_of_tables(data, "files") if is_file else data
+    target = out or Path("runs") / plain_name(f"{called}-{method}", "the dataset and the method,")
     found = check_target(target, overwrite=overwrite)
-    read = [Path(root or "") / each for each in (data, test) if each] if is_file else []
+    if test == "":
+        raise ParameterError("--test is empty", remedy="name a file, or leave it out")
+    read = table_files(str(Path(root or "") / each) for each in (data, test) if each) if is_file else []
     check_outputs({"--json": json}, folders={"--out": target}, read=read)
-    if is_file and not (Path(root or "") / data).exists():
-        raise DataError("there is no such file", where=data, remedy="give --data an existing file")
     columns = {
         "train": data,
         "test": test,
@@ -151,8 +158,6 @@ def run(
         options = loader_options(option or (), DATASETS[name], flags)
     if is_file:
         options |= columns
-        if test == "":
-            raise ParameterError("--test is empty", remedy="name a file, or leave it out")
     if test_is is not None and test is None:
         raise ParameterError("--test-is has no effect without --test", remedy="leave it out, or give --test")
     if test_is not in (None, "random", "logged"):

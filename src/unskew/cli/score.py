@@ -15,7 +15,12 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 
 def score(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    pairs: Annotated[str, typer.Argument(help="A CSV or Parquet file with a user and an item column.")],
+    pairs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...", help="CSV, Parquet or Arrow with users and items: files, folders or globs."
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The Parquet file to write.")],
     user: Annotated[str | None, typer.Option(help="The column of user ids [as in training].")] = None,
     item: Annotated[str | None, typer.Option(help="The column of item ids [as in training].")] = None,
@@ -26,7 +31,10 @@ def score(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
-    """Add conversion (mean over seeds), its standard deviation, and the propensity to each pair."""
+    """Add conversion (mean over seeds), its standard deviation, and the propensity to each pair.
+
+    Other columns are carried along; one that is called as an added one becomes given_NAME.
+    """
     if unseen not in ("error", "nan"):
         raise ParameterError(f"--unseen must be error or nan, not {unseen!r}", remedy="give one of these")
     if out.suffix not in PARQUET_SUFFIXES:
@@ -35,14 +43,14 @@ def score(
     from unskew.cli.places import check_outputs, run_files, table_files
     from unskew.io.files import check_new_file
 
-    check_outputs({"--out": out}, read=[*run_files(run), *table_files([pairs])])
+    check_outputs({"--out": out}, read=[*run_files(run), *table_files(pairs)])
     new = check_new_file(out, overwrite=overwrite)
 
     from unskew.run.scoring import score_pairs
 
     rows = score_pairs(
         run,
-        Path(pairs),
+        pairs,
         new,
         user=user,
         item=item,

@@ -14,7 +14,7 @@ from unskew.errors import ParameterError
 def weights(
     context: typer.Context,
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="CSV or Parquet: files, folders or globs.")
+        list[str], typer.Argument(metavar="FILE...", help="CSV, Parquet or Arrow: files, folders or globs.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The Parquet file to write.")],
     score: Annotated[

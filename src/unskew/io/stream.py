@@ -1,4 +1,4 @@
-"""Rows of CSV and Parquet files as batches of the columns that are asked for: in order, in bounded memory.
+"""Rows of files as batches of the columns that are asked for: in order, in bounded memory.
 
 It knows files, columns and types; what the values mean is left to those who take the batches.
 """
@@ -23,7 +23,17 @@ from numpy.typing import NDArray
 from unskew.errors import DataError
 from unskew.io import tables
 from unskew.io.numbers import parts_of
-from unskew.io.tables import SHOWN_BYTES, empty_as_null, name_undecodable, open_csv, reading, require_columns
+from unskew.io.tables import (
+    SHOWN_BYTES,
+    empty_as_null,
+    is_arrow,
+    name_undecodable,
+    open_arrow,
+    open_csv,
+    reading,
+    require_columns,
+    typed_schema,
+)
 from unskew.progress import Progress
 
 RecordBatch = Any
@@ -161,7 +171,7 @@ def schema_of(file: Path, *, numbers: Sequence[str] = (), guessed: Collection[st
     """
     with reading(file) as delimiter:
         if delimiter is None:
-            return pa.parquet.read_schema(file)
+            return typed_schema(file)
         with open_csv(file, delimiter, None, {}) as reader:
             schema = reader.schema
     return pa.schema([field.with_type(_csv_type(field, numbers, guessed)) for field in schema])
@@ -173,8 +183,8 @@ def _csv_type(field: Any, numbers: Collection[str], guessed: Collection[str]) ->
     return pa.float64() if field.name in numbers else pa.string()
 
 
-def is_parquet(file: Path) -> bool:
-    """Whether a file is Parquet by its name; a file that is neither that nor CSV is an error."""
+def has_types(file: Path) -> bool:
+    """Whether a file tells the types of its columns (CSV does not); one of another kind is an error."""
     with reading(file) as delimiter:
         return delimiter is None
 
@@ -224,27 +234,41 @@ def _batches(
         if delimiter is not None:
             yield from _csv_batches(file, delimiter, columns, numbers, text)
             return
-        yield from _parquet_batches(file, columns, wanted, numbers, text)
+        schema = typed_schema(file)
+        require_columns(wanted, schema.names, file)
+        _require_numbers(schema, numbers, file)
+        _require_single_values(schema, text, file)
+        named = None if columns is None else wanted
+        if is_arrow(file):
+            yield from _arrow_batches(file, named)
+        else:
+            yield from _parquet_batches(file, named, schema)
+
+
+def _arrow_batches(file: Path, columns: Sequence[str] | None) -> Iterator[tuple[RecordBatch, float]]:
+    with open_arrow(file, columns) as reader:
+        count, read = reader.num_record_batches, 0
+
+        def pieces() -> Iterator[RecordBatch]:
+            nonlocal read
+            for number in range(count):
+                whole = reader.get_batch(number)
+                for start in range(0, whole.num_rows, PIECE_ROWS):
+                    yield whole.slice(start, PIECE_ROWS)
+                read += 1
+
+        for record in joined(pieces()):
+            yield record, read / count
 
 
 def _parquet_batches(
-    file: Path,
-    columns: Sequence[str] | None,
-    wanted: list[str],
-    numbers: Sequence[str],
-    text: Sequence[str],
+    file: Path, columns: Sequence[str] | None, schema: ArrowSchema
 ) -> Iterator[tuple[RecordBatch, float]]:
-    schema = pa.parquet.read_schema(file)
-    require_columns(wanted, schema.names, file)
-    _require_numbers(schema, numbers, file)
-    _require_single_values(schema, text, file)
-    read = [schema.field(name) for name in wanted] if columns is not None else list(schema)
+    read = list(schema) if columns is None else [schema.field(name) for name in columns]
     buffer = max(min(BUFFER_BYTES, BATCH_BYTES // max(len(read), 1)), 1)
     with pa.parquet.ParquetFile(file, pre_buffer=False, buffer_size=buffer) as source:
         rows, done = source.metadata.num_rows, 0
-        pieces = source.iter_batches(
-            _piece_rows(read, source.metadata), columns=None if columns is None else wanted
-        )
+        pieces = source.iter_batches(_piece_rows(read, source.metadata), columns=columns)
         for record in joined(pieces):
             done += record.num_rows
             yield record, done / rows

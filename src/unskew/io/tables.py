@@ -1,4 +1,4 @@
-"""Tables from CSV and Parquet files: one file, a folder, a glob. What the columns mean is left to others."""
+"""Tables from CSV, Parquet and Arrow files, folders and globs. What the columns mean is left to others."""
 
 from __future__ import annotations
 
@@ -23,8 +23,20 @@ Table = Any
 """A ``pyarrow.Table``; pyarrow ships no types."""
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
-CSV_DELIMITERS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
-SUFFIXES = (*PARQUET_SUFFIXES, *CSV_DELIMITERS)
+ARROW_SUFFIXES = (".feather", ".arrow", ".ipc")
+PACKINGS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4", ".br": "brotli"}
+"""How a CSV file may be packed, by the end of its name."""
+
+CSV_DELIMITERS = {
+    f"{kind}{packed}": delimiter
+    for kind, delimiter in ((".csv", ","), (".tsv", "\t"))
+    for packed in ("", *PACKINGS)
+}
+SUFFIXES = (*PARQUET_SUFFIXES, *ARROW_SUFFIXES, *CSV_DELIMITERS)
+READABLE = f"{', '.join((*PARQUET_SUFFIXES, *ARROW_SUFFIXES))}, .csv or .tsv (packed: {', '.join(PACKINGS)})"
+"""The same in words."""
+
+GLOB_MARKS = frozenset("*?[")
 
 CSV_BLOCK_BYTES = 1 << 21
 """Bytes of a CSV file that are read at a time where it is not read as a whole; no row may have more. Arrow
@@ -72,6 +84,11 @@ def expand_paths(paths: Paths) -> list[Path]:
     return files
 
 
+def is_place(text: str) -> bool:
+    """Whether a text can only be meant for files: by its end, a folder in it, or a mark of a glob."""
+    return text.lower().endswith(SUFFIXES) or not GLOB_MARKS.isdisjoint(text) or Path(text).name != text
+
+
 def _identity(file: Path) -> tuple[int, int]:
     """What a file is, under whatever name."""
     info = file.stat()
@@ -111,9 +128,9 @@ def _files_of_folder(folder: Path) -> list[Path]:
     files = _once(file for file in _walk(folder, set()) if file.name.lower().endswith(SUFFIXES))
     if not files:
         raise DataError(
-            "the folder has no CSV or Parquet files",
+            "the folder has no CSV, Parquet or Arrow files",
             where=str(folder),
-            remedy=f"give a folder with files that end in {', '.join(SUFFIXES)}",
+            remedy=f"give a folder with files that end in {READABLE}",
         )
     return files
 
@@ -141,16 +158,16 @@ def read_table(
     *,
     numbers: Collection[str] = (),
 ) -> Table:
-    """Read CSV and Parquet files into one ``pyarrow.Table``, in the order of :func:`expand_paths`.
+    """Read files into one ``pyarrow.Table``, in the order of :func:`expand_paths`.
 
     A CSV file has no types, so that its columns are text as it stands there (007, 1.10, TRUE, NA), an empty
-    cell alone being null: whatever a guess made of them, two ids could become one. Beside Parquet files they
-    have the types of these.
+    cell alone being null: whatever a guess made of them, two ids could become one. Beside Parquet or Arrow
+    files they have the types of these.
 
     Parameters
     ----------
     columns
-        Columns to read; all by default. A Parquet file's other columns are never touched.
+        Columns to read; all by default. Other columns of Parquet and Arrow files are never touched.
     numbers
         Columns of CSV files that hold numbers (or true and false); NA and null are missing there.
     """
@@ -169,7 +186,7 @@ def read_files(
     for file in files:
         with reading(file) as delimiter:
             if delimiter is None:
-                types = {field.name: field.type for field in pa.parquet.read_schema(file)}
+                types = {field.name: field.type for field in typed_schema(file)}
                 break
     return [read_file(file, columns, numbers=numbers, types=types) for file in files]
 
@@ -179,7 +196,7 @@ def column_names(paths: Paths) -> list[str]:
     file = expand_paths(paths)[0]
     with reading(file) as delimiter:
         if delimiter is None:
-            return list(pa.parquet.read_schema(file).names)
+            return list(typed_schema(file).names)
         return _csv_names(file, delimiter)
 
 
@@ -190,7 +207,41 @@ def _csv_names(file: Path, delimiter: str) -> list[str]:
 
 def csv_source(file: Path) -> Any:
     """What Arrow reads a CSV file from; it knows a packed one by small letters alone."""
-    return pa.input_stream(str(file), compression="gzip") if file.name.lower().endswith(".gz") else file
+    packed = PACKINGS.get(file.suffix.lower())
+    return file if packed is None else pa.input_stream(str(file), compression=packed)
+
+
+def is_arrow(file: Path) -> bool:
+    """Whether a file is an Arrow (Feather) file by its name."""
+    return file.name.lower().endswith(ARROW_SUFFIXES)
+
+
+@contextmanager
+def open_arrow(file: Path, columns: Sequence[str] | None = None) -> Iterator[Any]:
+    """A reader of the batches of an Arrow file, of some of its columns."""
+    with pa.memory_map(str(file)) as source:
+        reader = pa.ipc.open_file(source)
+        if columns is not None:
+            places = [reader.schema.get_field_index(name) for name in columns]
+            reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=places))
+        yield reader
+
+
+def typed_schema(file: Path) -> Any:
+    """The columns of a Parquet or Arrow file and their types."""
+    if not is_arrow(file):
+        return pa.parquet.read_schema(file)
+    with open_arrow(file) as reader:
+        return reader.schema
+
+
+def _read_typed(file: Path, columns: Sequence[str] | None) -> Table:
+    names = None if columns is None else list(columns)
+    if not is_arrow(file):
+        return pa.parquet.read_table(file, columns=names)
+    with open_arrow(file, names) as reader:
+        table = reader.read_all()
+        return table if names is None else table.select(names)
 
 
 def open_csv(file: Path, delimiter: str, columns: Sequence[str] | None, types: Any) -> Any:
@@ -243,8 +294,8 @@ def read_file(
     """
     with reading(file) as delimiter:
         if delimiter is None:
-            require_columns(columns, pa.parquet.read_schema(file).names, file)
-            return pa.parquet.read_table(file, columns=None if columns is None else list(columns))
+            require_columns(columns, typed_schema(file).names, file)
+            return _read_typed(file, columns)
         present = _csv_names(file, delimiter)
         require_columns(columns, present, file)
         wanted = list(present if columns is None else columns)
@@ -288,14 +339,14 @@ def name_undecodable(file: Path, delimiter: str, columns: Sequence[str]) -> None
 
 @contextmanager
 def reading(file: Path) -> Iterator[str | None]:
-    """The delimiter of a CSV file, None for Parquet; what goes wrong inside becomes an error of the file."""
+    """The delimiter of a CSV file, None where it has types; what goes wrong becomes an error of the file."""
     name = file.name.lower()
     delimiter = next((d for suffix, d in CSV_DELIMITERS.items() if name.endswith(suffix)), None)
-    if delimiter is None and not name.endswith(PARQUET_SUFFIXES):
+    if delimiter is None and not name.endswith((*PARQUET_SUFFIXES, *ARROW_SUFFIXES)):
         raise DataError(
-            "is neither CSV nor Parquet by its name",
+            "is neither CSV, Parquet nor Arrow by its name",
             where=str(file),
-            remedy=f"give files that end in {', '.join(SUFFIXES)}",
+            remedy=f"give files that end in {READABLE}",
         )
     try:
         if file.stat().st_size == 0:
@@ -314,7 +365,7 @@ def reading(file: Path) -> Iterator[str | None]:
                 remedy="close the quotes, leave the long text out, or give Parquet",
             ) from error
         raise DataError(
-            f"cannot be read as {'Parquet' if delimiter is None else 'CSV'}: {said}",
+            f"cannot be read as {'CSV' if delimiter else 'Arrow' if is_arrow(file) else 'Parquet'}: {said}",
             where=str(file),
             remedy="check that the file is whole, and write or download it again",
         ) from error

@@ -1,7 +1,8 @@
-"""Predictions of a run for the pairs of a file."""
+"""Predictions of a run for the pairs of files."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +14,19 @@ from unskew.debias import load_model
 from unskew.errors import DataError
 from unskew.io.columns import column_of, frame_of
 from unskew.io.files import NewFile, whole_file
-from unskew.io.tables import read_table
+from unskew.io.tables import Paths, read_table
 from unskew.io.vocabulary import Unseen
 from unskew.propensity import load_propensity
 from unskew.training.saved import SavedFolder
 
 ADDED = ("conversion", "conversion_std", "propensity")
+GIVEN = "given_"
+"""What stands before the name of a column of the files that is called as one of these."""
 
 
 def score_pairs(
     run: Path,
-    pairs: Path,
+    pairs: Paths,
     out: Path | NewFile,
     *,
     user: str | None = None,
@@ -32,23 +35,22 @@ def score_pairs(
     unseen: Unseen = "error",
     device: str = "auto",
 ) -> int:
-    """Write the rows of ``pairs`` with conversion, its spread over seeds and the propensity; count them."""
+    """Write the rows of ``pairs`` with conversion, its spread over seeds and the propensity; count them.
+
+    Other columns are carried along. A log holds conversions that were seen: a column that is called as one of
+    those that are added becomes ``given_conversion``.
+    """
     saved = SavedFolder(run)
     model = load_model(saved, method, device=device)
     propensity = load_propensity(saved, device=device)
     table = read_table(pairs)
-    taken = [name for name in ADDED if name in table.column_names]
-    if taken:
-        raise DataError(
-            f"column '{taken[0]}' is there already",
-            where=str(pairs),
-            remedy="rename it; unskew score adds a column of that name",
-        )
-    with errors_name(pairs):
+    place = str(pairs) if isinstance(pairs, str | Path) else ", ".join(map(str, pairs))
+    with errors_name(place):
         frame = frame_of(table)
         users = column_of(frame, user or model.users_.name)
         items = column_of(frame, item or model.items_.name)
         each = model.predict_pairs_each(users, items, unseen=unseen)
+    table = table.rename_columns(_carried(table.column_names, place))
     spread = each.std(axis=0, ddof=1) if len(each) > 1 else np.full(each.shape[1], np.nan)
     table = table.append_column("conversion", pa.array(each.mean(axis=0)))
     table = table.append_column("conversion_std", pa.array(spread))
@@ -58,3 +60,16 @@ def score_pairs(
     with whole_file(out) as beside:
         pq.write_table(table, beside)
     return len(table)
+
+
+def _carried(names: Sequence[str], place: str) -> list[str]:
+    """What columns of the files are called beside the added ones."""
+    carried = [f"{GIVEN}{name}" if name in ADDED else name for name in names]
+    twice = next((name for name in carried if carried.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(
+            f"column '{twice}' is there already",
+            where=place,
+            remedy=f"rename it, or leave out '{twice.removeprefix(GIVEN)}'",
+        )
+    return carried
