@@ -42,8 +42,8 @@ def test_predict_before_fit_says_so(calibrator: Calibrator):
         ([0.1, 0.2, -3.0], [0, 1, 0], r"row 2: score -3 is outside \[0, 1\].*sigmoid"),
         ([0.1, 0.2], [0, 2], "row 1: outcome is 2, not 0 or 1"),
         ([0.1, 0.2], [0, np.nan], "row 1: outcome is missing"),
-        ([0.1, 0.2], [0], "outcome has 1 rows where score has 2"),
-        ([], [], "no rows to fit on"),
+        ([0.1, 0.2], [0], "'outcome' has 1 rows where 'score' has 2"),
+        ([], [], "no rows with a positive weight"),
         ([[0.1, 0.2]], [0, 1], "one-dimensional"),
         (["a", "b"], [0, 1], "not numbers"),
         ([0.1, 0.2], None, "outcome is missing"),
@@ -57,7 +57,7 @@ def test_bad_rows_are_named(calibrator: Calibrator, score: Any, outcome: Any, me
 def test_bad_weights_are_named(calibrator: Calibrator):
     with pytest.raises(DataError, match="row 1: weight -1"):
         calibrator.fit([0.1, 0.2], [0, 1], [1, -1])
-    with pytest.raises(DataError, match="every row has weight 0"):
+    with pytest.raises(DataError, match="no rows with a positive weight"):
         calibrator.fit([0.1, 0.2], [0, 1], [0, 0])
 
 
@@ -125,5 +125,5 @@ def test_a_sketch_needs_rows_and_no_outcomes(calibrator: Calibrator):
     score, outcome = skewed_rows(500)
     with pytest.raises(DataError, match="already holds its outcomes"):
         calibrator.fit(CalibrationSketch.of(score=score, outcome=outcome), outcome)
-    with pytest.raises(DataError, match="sketch is empty"):
+    with pytest.raises(DataError, match="no rows with a positive weight"):
         calibrator.fit(CalibrationSketch())

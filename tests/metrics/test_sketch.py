@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.metrics import CalibrationSketch, ece
 from unskew.metrics import sketch as sketch_module
+from unskew.metrics._grid import ids, width_bin
 
 EXTREME = [0.0, 1.0, 1e-38, 1e-300, 5e-324, 0.5, 0.57, 0.29, 0.01, 0.1, 0.3, 2.0**-30, 1 - 1e-16]
 EXTREME += [1 - 2.0**-30, 1 - 2.0**-31, 1 - 1e-7, 1 - 1e-4, 0.5 + 2.0**-53, 0.5 + 1e-12, 0.9997]
@@ -27,6 +28,21 @@ def assert_same(a, b):
     np.testing.assert_array_equal(a.sums.rows, b.sums.rows)
     for name, values in a.sums.arrays().items():
         np.testing.assert_allclose(values, getattr(b.sums, name), rtol=2e-12, atol=1e-300, err_msg=name)
+
+
+def numpy_sketch(score, outcome, weight=None, bins=100):
+    """The sketch of rows without the compiled pass: ids and sums by NumPy."""
+    sketch = CalibrationSketch(bins=bins)
+    grid, sums = sketch.grid, sketch.sums
+    p, o = score.astype(np.float64), outcome.astype(np.float64)
+    w = np.ones_like(p) if weight is None else weight
+    cell = ids(p, edges=grid.edges, bins=grid.bins, shift=grid.shift, base=grid.base)
+    for target, values in ((sums.rows, w**0), (sums.weight, w), (sums.score, w * p), (sums.square, w * w)):
+        np.add.at(target, (cell, o.astype(np.int64)), values.astype(target.dtype))
+    np.add.at(sums.inverse, cell, np.where((o == 1) & (p > 0), w / np.maximum(p, 1e-100), 0.0))
+    likelihood = np.maximum(np.where(o == 1, p, 1.0 - p), np.finfo(np.float64).eps)
+    sums.totals[:] = w @ (o - p) ** 2, -(w @ np.log(likelihood))
+    return sketch
 
 
 @given(rows, st.lists(st.integers(0, 80), max_size=4), st.randoms(use_true_random=False))
@@ -62,22 +78,21 @@ def test_numpy_pass_gives_the_same_cells(data, weighted, bins):
     score, outcome = arrays(data)
     weight = 0.5 + np.arange(len(score)) if weighted else None
     compiled = CalibrationSketch.of(score=score, outcome=outcome, weight=weight, bins=bins)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sketch_module, "USE_NUMBA", False)
-        plain = CalibrationSketch.of(score=score, outcome=outcome, weight=weight, bins=bins)
-        plain_ece = ece(score=score, outcome=outcome, weight=weight, bins=bins)
-    assert_same(compiled, plain)
-    assert ece(score=score, outcome=outcome, weight=weight, bins=bins) == pytest.approx(plain_ece, abs=1e-12)
+    assert_same(compiled, numpy_sketch(score, outcome, weight, bins))
+    error = (outcome - score) * (1.0 if weight is None else weight)
+    gap = np.bincount(width_bin(score, bins=bins, rule="paper"), error)
+    total = len(score) if weight is None else weight.sum()
+    expected = np.abs(gap).sum() / total
+    assert ece(score=score, outcome=outcome, weight=weight, bins=bins) == pytest.approx(expected, abs=1e-12)
 
 
-def test_blocks_of_the_compiled_pass_agree_with_numpy(monkeypatch):
+def test_blocks_of_the_compiled_pass_agree_with_numpy():
     generator = np.random.default_rng(0)
     score = np.concatenate([generator.random(2000) ** 4, generator.integers(0, 101, 2000) / 100])
     generator.shuffle(score)
     outcome = generator.random(4000) < score
     compiled = CalibrationSketch.of(score=score, outcome=outcome)
-    monkeypatch.setattr(sketch_module, "USE_NUMBA", False)
-    assert_same(compiled, CalibrationSketch.of(score=score, outcome=outcome))
+    assert_same(compiled, numpy_sketch(score, outcome))
 
 
 @pytest.mark.parametrize("score_type", [np.float32, np.float64, np.float16])
@@ -167,13 +182,12 @@ def test_one_has_a_cell_of_its_own():
 
 
 @pytest.mark.parametrize("bins", [1, 7, 100_000])
-def test_both_passes_agree_at_the_upper_end_whatever_the_bins(bins, monkeypatch):
+def test_both_passes_agree_at_the_upper_end_whatever_the_bins(bins):
     generator = np.random.default_rng(bins)
     score = 1 - np.exp(generator.uniform(np.log(2.0**-45), np.log(0.6), 3_000))
     outcome = generator.random(3_000) < score
     compiled = CalibrationSketch.of(score=score, outcome=outcome, bins=bins)
-    monkeypatch.setattr(sketch_module, "USE_NUMBA", False)
-    assert_same(compiled, CalibrationSketch.of(score=score, outcome=outcome, bins=bins))
+    assert_same(compiled, numpy_sketch(score, outcome, bins=bins))
 
 
 def test_a_sketch_of_an_older_format_is_refused_in_one_line(tmp_path, monkeypatch):
@@ -211,7 +225,6 @@ def test_files_that_are_no_sketch(tmp_path):
         sketch.save(tmp_path / "no" / "folder")
 
 
-@pytest.mark.parametrize("use_numba", [True, False])
 @pytest.mark.parametrize(
     ("score", "outcome", "weight", "message"),
     [
@@ -226,8 +239,7 @@ def test_files_that_are_no_sketch(tmp_path):
         ([0.1, 0.2], [0, 1], [np.inf, 1], "'weight', row 0: weight inf"),
     ],
 )
-def test_a_bad_row_is_named_and_nothing_is_added(monkeypatch, use_numba, score, outcome, weight, message):
-    monkeypatch.setattr(sketch_module, "USE_NUMBA", use_numba)
+def test_a_bad_row_is_named_and_nothing_is_added(score, outcome, weight, message):
     sketch = CalibrationSketch()
     with pytest.raises(DataError, match=message):
         sketch.update(np.array(score), np.array(outcome), weight)

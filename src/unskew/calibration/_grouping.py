@@ -1,4 +1,4 @@
-"""Rows to grouped points, with every check a user's arrays need. Knows nothing of any calibrator."""
+"""Rows to grouped points, checked as metrics check them. Knows nothing of any calibrator."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from numpy.typing import NDArray
 
 from unskew.errors import DataError
 from unskew.io.numbers import array_of
+from unskew.metrics._cells import ScoreCells, cells_of, exact_cells
+from unskew.metrics._inputs import Names, wrong_score
+from unskew.metrics._sums import both
+from unskew.metrics.sketch import CalibrationSketch
 
 Vector = NDArray[np.float64]
 
-SCORE_REMEDY = "give probabilities in [0, 1]; turn logits into probabilities with the sigmoid first"
-
+NAMES = Names(weight="sample_weight")
 
 ROUNDING_OF_A_MEAN = 1e-12
 """Relative error that the mean of ten million equal scores may have gathered."""
@@ -53,45 +56,16 @@ def group(score: Any, outcome: Any, sample_weight: Any, *, exact_below: int) -> 
     """
     if isinstance(score, Grouped):
         return score
-    if hasattr(score, "points"):
+    if isinstance(score, CalibrationSketch):
         return _sketch_points(score, outcome, sample_weight)
     if outcome is None:
         raise DataError("outcome is missing", remedy="give outcome= beside the scores, or fit on a sketch")
     scores = numeric(score, "score")
-    outcomes = numeric(outcome, "outcome")
-    weights = None if sample_weight is None else numeric(sample_weight, "sample_weight")
-    for name, array in (("outcome", outcomes), ("sample_weight", weights)):
-        if array is not None and len(array) != len(scores):
-            raise DataError(
-                f"{name} has {len(array)} rows where score has {len(scores)}",
-                remedy="give one value for each score",
-            )
-    if len(scores) == 0:
-        raise DataError(
-            "there are no rows to fit on", where="score", remedy="give at least a few rows of each class"
-        )
     if len(scores) > exact_below:
-        from unskew.metrics.sketch import CalibrationSketch
-
-        return _sketch_points(
-            CalibrationSketch.of(score=scores, outcome=outcomes, weight=weights), None, None
-        )
-    # −0.0 becomes 0.0: one score with two signs would be an edge that bits cannot place.
-    scores = scores.astype(np.float64) + 0.0
-    outcomes = outcomes.astype(np.float64)
-    check_scores(scores)
-    _check_outcomes(outcomes)
-    weights = np.ones(len(scores)) if weights is None else weights.astype(np.float64)
-    _check_weights(weights)
-    distinct, cell = np.unique(scores, return_inverse=True)
-    points = Grouped(
-        score=distinct,
-        total=sum_by(cell, weights, len(distinct)),
-        positive=sum_by(cell, weights * outcomes, len(distinct)),
-        rows=sum_by(cell, np.ones(len(scores)), len(distinct)),
-        positive_rows=sum_by(cell, outcomes, len(distinct)),
-    )
-    return _with_weight(points)
+        sketch = CalibrationSketch().update(scores, outcome, sample_weight, names=NAMES)
+        return _sketch_points(sketch, None, None)
+    cells = exact_cells(scores, outcome, sample_weight, NAMES)
+    return _of_cells(cells, cells.score)
 
 
 def regroup(parts: list[Grouped]) -> Grouped:
@@ -132,70 +106,22 @@ def check_scores(scores: Vector, *, first_row: int = 0) -> None:
     """An error that names the first row whose score is missing or outside [0, 1]."""
     if len(scores) == 0 or (scores.min() >= 0 and scores.max() <= 1):
         return
-    row = int(np.flatnonzero(~((scores >= 0) & (scores <= 1)))[0])
-    if np.isnan(scores[row]):
-        raise DataError(
-            "score is missing (NaN)",
-            where=f"column 'score', row {first_row + row}",
-            remedy="drop or fill such rows",
-        )
-    raise DataError(
-        f"score {scores[row]:g} is outside [0, 1]",
-        where=f"column 'score', row {first_row + row}",
-        remedy=SCORE_REMEDY,
-    )
+    row = int(np.argmin((scores >= 0) & (scores <= 1)))
+    raise wrong_score(float(scores[row]), f"column 'score', row {first_row + row}")
 
 
-def _check_outcomes(outcomes: Vector) -> None:
-    wrong = np.flatnonzero(~((outcomes == 0) | (outcomes == 1)))
-    if len(wrong):
-        shown = "missing (NaN)" if np.isnan(outcomes[wrong[0]]) else f"{outcomes[wrong[0]]:g}, not 0 or 1"
-        raise DataError(
-            f"outcome is {shown}",
-            where=f"column 'outcome', row {wrong[0]}",
-            remedy="encode outcomes as 0 and 1",
-        )
-
-
-def _check_weights(weights: Vector) -> None:
-    wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-    if len(wrong):
-        raise DataError(
-            f"weight {weights[wrong[0]]:g} is not a finite number of at least 0",
-            where=f"column 'sample_weight', row {wrong[0]}",
-            remedy="give how many rows of the population a row stands for",
-        )
-
-
-def _sketch_points(sketch: Any, outcome: Any, sample_weight: Any) -> Grouped:
+def _sketch_points(sketch: CalibrationSketch, outcome: Any, sample_weight: Any) -> Grouped:
     if outcome is not None or sample_weight is not None:
         raise DataError(
             "a sketch already holds its outcomes and weights", remedy="fit on the sketch alone: fit(sketch)"
         )
-    points = sketch.points()
-    if len(points.score) == 0:
-        raise DataError("the sketch is empty", remedy="update it with rows before fitting on it")
-    total, positive, rows = (
-        np.asarray(column, dtype=np.float64) for column in (points.total, points.positive, points.rows)
-    )
-    score = _on_edges(np.asarray(points.score, dtype=np.float64), sketch.bins)
-    return _with_weight(Grouped(score, total, positive, rows, _positive_rows(total, positive, rows)))
+    cells = cells_of(sketch=sketch)
+    return _of_cells(cells, _on_edges(cells.score, sketch.bins))
 
 
-def _positive_rows(total: Vector, positive: Vector, rows: Vector) -> Vector:
-    """Rows with a positive outcome of each cell; with weights, those that one weight for each class implies.
-
-    n = Σw·o/w₁ + Σw·(1−o)/w₀ holds in every cell where the rows of a class weigh the same, as sampled
-    negatives do: two unknowns, thousands of cells.
-    """
-    if np.array_equal(total, rows):
-        return positive
-    # Here, for it takes longer to load than any fit to make, and only weights need it.
-    from scipy.optimize import nnls
-
-    negative = total - positive
-    (of_positive, _), _ = nnls(np.column_stack([positive, negative]), rows)
-    return np.asarray(np.clip(np.rint(of_positive * positive), positive > 0, rows - (negative > 0)))
+def _of_cells(cells: ScoreCells, score: Vector) -> Grouped:
+    rows = cells.rows.astype(np.float64)
+    return Grouped(score, cells.total, cells.positive, both(rows), rows[:, 1])
 
 
 def _on_edges(score: Vector, bins: int) -> Vector:
@@ -204,12 +130,3 @@ def _on_edges(score: Vector, bins: int) -> Vector:
     moved = np.where(np.abs(score - edge) <= ROUNDING_OF_A_MEAN * edge, edge, score)
     kept = np.diff(moved, prepend=-1.0, append=2.0) > 0
     return np.where(kept[:-1] & kept[1:], moved, score)
-
-
-def _with_weight(points: Grouped) -> Grouped:
-    weighted = points.total > 0
-    if not weighted.any():
-        raise DataError(
-            "every row has weight 0", where="sample_weight", remedy="give some rows a weight above 0"
-        )
-    return points if weighted.all() else points.take(weighted)

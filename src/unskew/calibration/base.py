@@ -6,7 +6,7 @@ import json
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -59,6 +59,15 @@ def sigmoid(logit: Vector) -> Vector:
     np.exp(logit, out=logit)
     logit += 1.0
     return np.reciprocal(logit, out=logit)
+
+
+def checked_chunks(scores: NDArray[Any]) -> Iterator[tuple[slice, Vector]]:
+    """Scores known to be in [0, 1], :data:`CHUNK_ROWS` at a time."""
+    for start in range(0, len(scores), CHUNK_ROWS):
+        rows = slice(start, min(start + CHUNK_ROWS, len(scores)))
+        chunk = scores[rows].astype(np.float64, copy=False)
+        check_scores(chunk, first_row=start)
+        yield rows, chunk
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -114,11 +123,8 @@ class Calibrator(Estimator, ABC):
         self._require_fitted("base_rate_")
         scores = numeric(score, "score")
         probability = np.empty(len(scores))
-        for start in range(0, len(scores), CHUNK_ROWS):
-            stop = min(start + CHUNK_ROWS, len(scores))
-            chunk = scores[start:stop].astype(np.float64, copy=False)
-            check_scores(chunk, first_row=start)
-            inside(self._predict(chunk), out=probability[start:stop])
+        for rows, chunk in checked_chunks(scores):
+            inside(self._predict(chunk), out=probability[rows])
         return probability
 
     def clone(self) -> Self:

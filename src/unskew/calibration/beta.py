@@ -11,7 +11,6 @@ from scipy.special import logit
 from unskew.calibration._grouping import Vector
 from unskew.calibration._logistic import fit_logistic
 from unskew.calibration.base import Calibrator, inside, sigmoid
-from unskew.estimator import require
 from unskew.registry import register
 
 
@@ -45,14 +44,6 @@ class Beta(Calibrator):
     learned: ClassVar[tuple[str, ...]] = ("a_", "b_", "intercept_")
 
     variant: Literal["abm", "am", "ab"] = "abm"
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        require(
-            self.variant in ("abm", "am", "ab"),
-            f"variant must be 'abm', 'am' or 'ab', not {self.variant!r}",
-            "give one of these",
-        )
 
     def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:
         low, high = _ends(score)

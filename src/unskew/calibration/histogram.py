@@ -71,11 +71,6 @@ class Histogram(StepCalibrator):
         super()._check_parameters()
         require(self.bins >= 1, f"bins must be at least 1, not {self.bins!r}", "give 1 or more")
         require(self.smoothing >= 0, f"smoothing must be 0 or more, not {self.smoothing!r}", "give 0 or more")
-        require(
-            self.spacing in ("mass", "width"),
-            f"spacing must be 'mass' or 'width', not {self.spacing!r}",
-            "give one of these",
-        )
 
     def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:
         if self.spacing == "mass":

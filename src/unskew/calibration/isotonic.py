@@ -82,11 +82,6 @@ class Isotonic(StepCalibrator):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         require(self.smoothing >= 0, f"smoothing must be 0 or more, not {self.smoothing!r}", "give 0 or more")
-        require(
-            self.interpolation in ("step", "linear"),
-            f"interpolation must be 'step' or 'linear', not {self.interpolation!r}",
-            "give one of these",
-        )
 
     def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:
         blocks = pool_adjacent_violators(score, total, positive)

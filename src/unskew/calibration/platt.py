@@ -63,11 +63,6 @@ class Platt(Calibrator):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         require(
-            self.input in ("logit", "prob"),
-            f"input must be 'logit' or 'prob', not {self.input!r}",
-            "give one of these",
-        )
-        require(
             self.smallest_slope > 0,
             f"smallest_slope must be above 0, not {self.smallest_slope!r}",
             "give a number above 0",

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.calibration._grouping import Grouped, Vector, check_scores, numeric
+from unskew.calibration._grouping import Grouped, Vector, numeric
 from unskew.calibration._segments import SegmentRows, by_cell, fit_segments
-from unskew.calibration.base import CHUNK_ROWS, Calibrator, inside, logits, sigmoid
+from unskew.calibration.base import Calibrator, checked_chunks, inside, logits, sigmoid
 from unskew.calibration.platt import Platt
 from unskew.errors import DataError
 from unskew.estimator import require
@@ -105,10 +105,7 @@ class Segmented(Calibrator):
             )
         slope, intercept = np.append(self.slopes_, self.slope_), np.append(self.intercepts_, self.intercept_)
         probability = np.empty(len(scores))
-        for start in range(0, len(scores), CHUNK_ROWS):
-            rows = slice(start, min(start + CHUNK_ROWS, len(scores)))
-            chunk = scores[rows].astype(np.float64, copy=False)
-            check_scores(chunk, first_row=start)
+        for rows, chunk in checked_chunks(scores):
             code = np.minimum(np.searchsorted(self.segments_, labels[rows]), len(self.segments_) - 1)
             code[self.segments_[code] != labels[rows]] = len(self.segments_)
             z = logits(chunk)

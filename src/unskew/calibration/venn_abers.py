@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.calibration._grouping import Vector, check_scores, numeric
+from unskew.calibration._grouping import Vector, numeric
 from unskew.calibration._steps import StepCalibrator
-from unskew.calibration.base import CHUNK_ROWS
+from unskew.calibration.base import checked_chunks
 from unskew.registry import register
 
 RAISED = (
@@ -86,11 +86,8 @@ class VennAbers(StepCalibrator):
         scores = numeric(score, "score")
         low, high = np.empty(len(scores)), np.empty(len(scores))
         lookup = self._lookup(self.edges_)
-        for start in range(0, len(scores), CHUNK_ROWS):
-            stop = min(start + CHUNK_ROWS, len(scores))
-            chunk = scores[start:stop].astype(np.float64, copy=False)
-            check_scores(chunk, first_row=start)
+        for rows, chunk in checked_chunks(scores):
             step = lookup.count(chunk)
-            self.lower_.take(step, out=low[start:stop])
-            self.upper_.take(step, out=high[start:stop])
+            self.lower_.take(step, out=low[rows])
+            self.upper_.take(step, out=high[rows])
         return low, high

@@ -5,7 +5,7 @@ Every metric takes ``score=, outcome=, weight=`` or ``sketch=``; :func:`cells_of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from unskew.errors import DataError, ParameterError
 from unskew.io.numbers import parts_of
 from unskew.metrics._grid import Rule, check_bins, width_bin
-from unskew.metrics._inputs import DEFAULT_NAMES, Chunk, chunks, reject
+from unskew.metrics._inputs import DEFAULT_NAMES, Names, chunks, validate
 from unskew.metrics._limits import LIKELIHOOD_FLOOR, SMALLEST
 from unskew.metrics._sums import both
 from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
@@ -29,6 +29,10 @@ WEIGHT_BLOCKS = 20
 
 EXACT_BELOW = 50_000
 """Arrays of at most this many rows are grouped by their unique scores, larger ones by a sketch."""
+
+
+_OF_CELLS = ("score", "rows", "weight", "score_sum", "square_sum", "inverse_sum", "ids")
+"""What a cell has a value of."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,18 +141,8 @@ class ScoreCells:
 
     def take(self, which: NDArray[np.bool_]) -> ScoreCells:
         """Some of the cells."""
-        return ScoreCells(
-            self.score[which],
-            self.rows[which],
-            self.weight[which],
-            self.score_sum[which],
-            self.square_sum[which],
-            self.inverse_sum[which],
-            self.brier_sum,
-            self.log_loss_sum,
-            self.sketch,
-            None if self.ids is None else self.ids[which],
-        )
+        taken = {name: v[which] for name, v in vars(self).items() if name in _OF_CELLS and v is not None}
+        return replace(self, **taken)
 
     def bin_index(
         self, *, bins: int | None, spacing: Spacing = "width", rule: Rule = "paper"
@@ -208,11 +202,9 @@ def cells_of(
         return _cells_of_sketch(sketch)
     require_arrays(score, outcome)
     if sum(len(part) for part in parts_of(score, DEFAULT_NAMES.score)) > EXACT_BELOW:
-        width_bins = DEFAULT_BINS if bins is None else bins
-        return _cells_of_sketch(
-            CalibrationSketch.of(score=score, outcome=outcome, weight=weight, bins=width_bins)
-        )
-    return _exact_cells(list(chunks(score, outcome, weight)))
+        bins = DEFAULT_BINS if bins is None else bins
+        return _cells_of_sketch(CalibrationSketch.of(score=score, outcome=outcome, weight=weight, bins=bins))
+    return exact_cells(score, outcome, weight)
 
 
 def require_arrays(score: Any, outcome: Any) -> None:
@@ -257,20 +249,18 @@ def _cells_of_sketch(sketch: CalibrationSketch) -> ScoreCells:
     )
 
 
-def _exact_cells(parts: list[Chunk]) -> ScoreCells:
-    for part in parts:
-        _validate(part)
-    p, o, w = (
-        np.concatenate([np.asarray(values, dtype=np.float64) for values in column]) if parts else np.empty(0)
-        for column in (
-            [part.score for part in parts],
-            [part.outcome for part in parts],
-            [np.ones(len(part.score)) if part.weight is None else part.weight for part in parts],
-        )
-    )
+def exact_cells(score: Any, outcome: Any, weight: Any = None, names: Names = DEFAULT_NAMES) -> ScoreCells:
+    """Cells of arrays, one for each distinct score."""
+    columns: list[list[Array]] = []
+    for part in chunks(score, outcome, weight, names=names):
+        validate(part, names)
+        given = np.ones(len(part.score)) if part.weight is None else part.weight
+        columns.append([values.astype(np.float64) for values in (part.score, part.outcome, given)])
+    require_rows(sum(float(weights.sum()) for *_, weights in columns))
+    p, o, w = (np.concatenate(column) for column in zip(*columns, strict=True))
     kept = w > 0
-    require_rows(float(w.sum()))
-    p, o, w = p[kept], o[kept], w[kept]
+    # −0.0 becomes 0.0: one score with two signs would be an edge that bits cannot place.
+    p, o, w = p[kept] + 0.0, o[kept], w[kept]
     unique, cell = np.unique(p, return_inverse=True)
     at = 2 * cell + o.astype(np.int64)
     inverse = np.where(p > 0, 1.0 / np.maximum(p, SMALLEST), 0.0)
@@ -291,11 +281,3 @@ def _exact_cells(parts: list[Chunk]) -> ScoreCells:
         brier_sum=float(w @ (o - p) ** 2),
         log_loss_sum=float(-(w @ np.log(likelihood))),
     )
-
-
-def _validate(part: Chunk) -> None:
-    fine = (part.score >= 0) & (part.score <= 1) & ((part.outcome == 0) | (part.outcome == 1))
-    if part.weight is not None:
-        fine &= (part.weight >= 0) & (part.weight < np.inf)
-    if not fine.all():
-        reject(part, DEFAULT_NAMES)

@@ -1,13 +1,13 @@
 """Scores, outcomes and weights as aligned NumPy chunks, without copies where the type allows.
 
 Takes NumPy, Arrow (chunked), torch, pandas and polars; leaves the check of the values to the passes,
-and finds the words for what they reject (:func:`reject`).
+and finds the words for what they reject (:func:`validate`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,39 +92,33 @@ def _kept_type(part: NDArray[Any], kept: _Types) -> NDArray[Any]:
     return part
 
 
-def reject(chunk: Chunk, names: Names) -> NoReturn:
-    """Raise the error for the first bad row of a chunk that a pass has refused."""
-    score = chunk.score.astype(np.float64)
-    outcome = chunk.outcome.astype(np.float64)
-    bad_score = ~((score >= 0) & (score <= 1))
-    bad_outcome = ~((outcome == 0) | (outcome == 1))
-    bad_weight = np.zeros(len(score), dtype=bool)
+def wrong_score(score: float, where: str) -> DataError:
+    """The error for a score that is missing or no probability."""
+    if np.isnan(score):
+        remedy = "drop these rows or fill in the scores"
+        return DataError("score is missing (NaN)", where=where, remedy=remedy)
+    remedy = "give probabilities; the sigmoid, 1 / (1 + exp(-logit)), makes them of logits"
+    return DataError(f"score {score:g} is outside [0, 1]", where=where, remedy=remedy)
+
+
+def validate(chunk: Chunk, names: Names = DEFAULT_NAMES) -> None:
+    """Raise the error for the first row of a chunk that is no probability with an outcome and a weight."""
+    score, outcome = chunk.score, chunk.outcome
+    good_score, good_outcome = (score >= 0) & (score <= 1), (outcome == 0) | (outcome == 1)
+    good = good_score & good_outcome
     if chunk.weight is not None:
-        bad_weight = ~((chunk.weight >= 0) & (chunk.weight < np.inf))
-    at = int(np.flatnonzero(bad_score | bad_outcome | bad_weight)[0])
-    row = chunk.first_row + at
-    if bad_score[at]:
-        if np.isnan(score[at]):
-            raise DataError(
-                "score is missing (NaN)",
-                where=f"column '{names.score}', row {row}",
-                remedy="drop these rows or fill in the scores",
-            )
-        raise DataError(
-            f"score {score[at]:g} is outside [0, 1]",
-            where=f"column '{names.score}', row {row}",
-            remedy="give probabilities; if these are logits, give 1 / (1 + exp(-logit))",
-        )
-    if bad_outcome[at]:
-        shown = "missing (NaN)" if np.isnan(outcome[at]) else f"{outcome[at]:g}, not 0 or 1"
-        raise DataError(
-            f"outcome is {shown}",
-            where=f"column '{names.outcome}', row {row}",
-            remedy="encode outcomes as 0 and 1, without missing values",
-        )
-    assert chunk.weight is not None
-    raise DataError(
-        f"weight {chunk.weight[at]:g} is not a finite number of at least 0",
-        where=f"column '{names.weight}', row {row}",
-        remedy="give finite weights of at least 0",
-    )
+        good &= (chunk.weight >= 0) & (chunk.weight < np.inf)
+    if good.all():
+        return
+    at = int(np.argmin(good))
+    if not good_score[at]:
+        raise wrong_score(float(score[at]), f"column '{names.score}', row {chunk.first_row + at}")
+    if not good_outcome[at]:
+        value, name = float(outcome[at]), names.outcome
+        problem = f"outcome is {'missing (NaN)' if np.isnan(value) else f'{value:g}, not 0 or 1'}"
+        remedy = "encode outcomes as 0 and 1, without missing values"
+    else:
+        assert chunk.weight is not None
+        problem, name = f"weight {chunk.weight[at]:g} is not a finite number of at least 0", names.weight
+        remedy = "give finite weights of at least 0"
+    raise DataError(problem, where=f"column '{name}', row {chunk.first_row + at}", remedy=remedy)

@@ -2,10 +2,10 @@
 
 Rows go through in blocks of :data:`BLOCK`. A first loop over the block is free of branches and of
 memory dependencies, so that the compiler turns it into SIMD; a second one scatters the block into
-the cells. ``unskew.metrics._reference`` does the same in plain NumPy.
+the cells.
 
 Each pass returns a row at or before the first bad one, within a block, or −1; the caller looks at the
-chunk itself to name the row (:func:`unskew.metrics._inputs.reject`). Imported where a pass begins: numba is
+chunk itself to name the row (:func:`unskew.metrics._inputs.validate`). Imported where a pass begins: numba is
 slow to load.
 """
 

@@ -1,4 +1,4 @@
-"""Constants shared by the compiled and the NumPy passes; importable without numba."""
+"""Constants of the compiled passes that others share; importable without numba."""
 
 from __future__ import annotations
 

@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from unskew.errors import ParameterError
-from unskew.metrics import _reference
-from unskew.metrics import sketch as sketch_module
 from unskew.metrics._cells import ScoreCells, Spacing, bin_sums, cells_of, require_arrays, require_rows
 from unskew.metrics._grid import Rule, bin_edges, check_bins, check_rule
-from unskew.metrics._inputs import DEFAULT_NAMES, chunks, reject
+from unskew.metrics._inputs import chunks, validate
 from unskew.metrics._sums import both
 from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
 
@@ -62,8 +60,7 @@ def ece(
     check_rule(rule)
     if sketch is not None:
         cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
-        gap = bin_sums(cells.gap, cells.bin_index(bins=bins, rule=rule))
-        return float(np.abs(gap).sum() / cells.total.sum())
+        return _mean_gap(cells, cells.bin_index(bins=bins, rule=rule))
     require_arrays(score, outcome)
     return _ece_of_arrays(score, outcome, weight, check_bins(DEFAULT_BINS if bins is None else bins), rule)
 
@@ -91,8 +88,7 @@ def adaptive_ece(
     0.24
     """
     cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
-    gap = bin_sums(cells.gap, cells.bin_index(bins=bins, spacing="mass"))
-    return float(np.abs(gap).sum() / cells.total.sum())
+    return _mean_gap(cells, cells.bin_index(bins=bins, spacing="mass"))
 
 
 def mce(
@@ -233,24 +229,25 @@ def folded_normal_mean(mean: Array, variance: Array) -> Array:
     return np.where(deviation > 0, folded, np.abs(mean))
 
 
+def _mean_gap(cells: ScoreCells, index: NDArray[np.int64]) -> float:
+    return float(np.abs(bin_sums(cells.gap, index)).sum() / cells.total.sum())
+
+
 def _ece_of_arrays(score: Any, outcome: Any, weight: Any, bins: int, rule: Rule) -> float:
     """ECE in one pass that fills nothing but Σ(o − p) of each bin."""
-    if sketch_module.USE_NUMBA:
-        from unskew.metrics import _kernel
+    from unskew.metrics import _kernel
+
     edges, right_closed = bin_edges(bins), rule == "paper"
     gap: NDArray[np.float64] = np.zeros((4, bins))
     total = 0.0
     for chunk in chunks(score, outcome, weight):
-        if not sketch_module.USE_NUMBA:
-            bad = _reference.fill_gaps(chunk.score, chunk.outcome, chunk.weight, bins, right_closed, gap)
-        elif chunk.weight is None:
-            bad = _kernel.fill_gaps(chunk.score, chunk.outcome, edges, bins, right_closed, gap)
+        place = (edges, bins, right_closed, gap)
+        if chunk.weight is None:
+            bad = _kernel.fill_gaps(chunk.score, chunk.outcome, *place)
         else:
-            bad = _kernel.fill_weighted_gaps(
-                chunk.score, chunk.outcome, chunk.weight, edges, bins, right_closed, gap
-            )
+            bad = _kernel.fill_weighted_gaps(chunk.score, chunk.outcome, chunk.weight, *place)
         if bad >= 0:
-            reject(chunk, DEFAULT_NAMES)
+            validate(chunk)
         total += len(chunk.score) if chunk.weight is None else float(chunk.weight.sum())
     require_rows(total)
     return float(np.abs(gap.sum(axis=0)).sum() / total)

@@ -205,22 +205,14 @@ def _judged(z: Array, weight: Array, square: Array, spread: float) -> Learned:
 
 
 def _level(z: Array, weight: Array, positives: float) -> float:
-    """The c with Σ w·σ(z + c) = Σ w·o, by Newton's method within a bracket."""
-    rate = positives / weight.sum()
-    aim = math.log(rate / (1 - rate))
-    low, high = aim - float(z.max()), aim - float(z.min())
-    c = aim - float(weight @ z / weight.sum())
-    for _ in range(60):
-        p = expit(z + c)
-        off = float(weight @ p) - positives
-        low, high = (low, c) if off > 0 else (c, high)
-        slope = float(weight @ (p * (1 - p)))
-        step = c - off / slope if slope > 0 else math.inf
-        new = step if low < step < high else (low + high) / 2
-        if abs(new - c) < 1e-10:
-            return new
-        c = new
-    return c
+    """The c with Σ w·σ(z + c) = Σ w·o."""
+    # Here, since few ask: it takes a while to load.
+    from scipy.optimize import brentq
+
+    aim = float(logit(positives / weight.sum()))
+    # With one c each, all would be too low, or too high.
+    bracket = aim - float(z.max()) - 1.0, aim - float(z.min()) + 1.0
+    return float(brentq(lambda c: float(weight @ expit(z + c)) - positives, *bracket, xtol=1e-10))
 
 
 def _deviation(z: Array, weight: Array) -> float:

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from unskew.errors import DataError, ParameterError
-from unskew.metrics._cells import ScoreCells, Spacing, bin_sums, cells_of, require_arrays, require_rows
+from unskew.metrics._cells import Spacing, bin_sums, cells_of, exact_cells, require_arrays, require_rows
 from unskew.metrics._grid import Rule
-from unskew.metrics._inputs import DEFAULT_NAMES, chunks, reject
+from unskew.metrics._inputs import chunks, validate
 from unskew.metrics.sketch import CalibrationSketch
 
 DEFAULT_CHANCE_SIGNIFICANCE = 0.01
@@ -38,8 +38,8 @@ def nll(
     >>> round(nll(score=[0.5, 0.5], outcome=[0, 1]), 6)
     0.693147
     """
-    source = _totals_of(score, outcome, weight, sketch)
-    return source.log_loss_sum / _weight_of(source)
+    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+    return cells.log_loss_sum / float(cells.total.sum())
 
 
 def brier(
@@ -62,8 +62,8 @@ def brier(
     >>> brier(score=[0.5, 1.0], outcome=[0, 1])
     0.125
     """
-    source = _totals_of(score, outcome, weight, sketch)
-    return source.brier_sum / _weight_of(source)
+    cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+    return cells.brier_sum / float(cells.total.sum())
 
 
 class BrierDecomposition(NamedTuple):
@@ -111,7 +111,7 @@ def brier_decomposition(
     reliability = float(share @ (bin_sums(cells.gap, index) / total) ** 2)
     resolution = float(share @ (frequency - base_rate) ** 2)
     uncertainty = base_rate * (1.0 - base_rate)
-    score_of_all = cells.brier_sum / _weight_of(cells)
+    score_of_all = cells.brier_sum / float(cells.total.sum())
     within = score_of_all - (reliability - resolution + uncertainty)
     return BrierDecomposition(score_of_all, reliability, resolution, uncertainty, within)
 
@@ -138,26 +138,16 @@ def auc(
     0.875
     """
     if sketch is not None:
-        return float(
-            auc_of_groups(cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch).weight)
-        )
+        cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
+        return float(auc_of_groups(cells.weight))
     require_arrays(score, outcome)
-    parts = list(chunks(score, outcome, weight))
+    if weight is not None:
+        return float(auc_of_groups(exact_cells(score, outcome, weight).weight))
+    parts = list(chunks(score, outcome))
     require_rows(float(len(parts)))
-    p = np.concatenate([part.score for part in parts])
-    o = np.concatenate([part.outcome for part in parts])
     for part in parts:
-        if not np.all((part.score >= 0) & (part.score <= 1) & ((part.outcome == 0) | (part.outcome == 1))):
-            reject(part, DEFAULT_NAMES)
-    if parts[0].weight is not None:
-        cells = cells_of(score=score, outcome=outcome, weight=weight)
-        if cells.sketch is None:
-            return float(auc_of_groups(cells.weight))
-        w = np.concatenate([part.weight for part in parts if part.weight is not None])
-        unique, group = np.unique(p, return_inverse=True)
-        by_outcome = np.zeros((len(unique), 2))
-        np.add.at(by_outcome, (group, o.astype(np.int64)), w)
-        return float(auc_of_groups(by_outcome))
+        validate(part)
+    p, o = (np.concatenate(column) for column in zip(*(part[:2] for part in parts), strict=True))
     positive, negative = np.sort(p[o == 1]), np.sort(p[o == 0])
     _require_both_classes(float(len(positive)), float(len(negative)))
     fewer, more = (positive, negative) if len(positive) <= len(negative) else (negative, positive)
@@ -238,11 +228,3 @@ def _require_both_classes(positives: float, negatives: float) -> None:
             f"AUC needs both outcomes, but there is no {'positive' if negatives > 0 else 'negative'} row",
             remedy="give rows with outcome 0 and with outcome 1",
         )
-
-
-def _totals_of(score: Any, outcome: Any, weight: Any, sketch: CalibrationSketch | None) -> ScoreCells:
-    return cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
-
-
-def _weight_of(cells: ScoreCells) -> float:
-    return float(cells.total.sum())

@@ -16,13 +16,9 @@ from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
 from unskew.io.files import whole_file
-from unskew.metrics import _reference
 from unskew.metrics._grid import SketchGrid, grid
-from unskew.metrics._inputs import Chunk, Names, chunks, reject
+from unskew.metrics._inputs import Chunk, Names, chunks, validate
 from unskew.metrics._sums import CellSums, both
-
-USE_NUMBA = True
-"""Use the compiled pass; False takes the NumPy one, which gives the same cells."""
 
 FORMAT_VERSION = 2
 """Of files; 1 had cells spaced in the score at the upper end too, which cannot be separated afterwards."""
@@ -112,7 +108,7 @@ class CalibrationSketch:
         fresh = CellSums.empty(self.grid.size)
         for chunk in chunks(score, outcome, weight, first_row=first_row, names=called):
             if _fill(self.grid, chunk, fresh) >= 0:
-                reject(chunk, called)
+                validate(chunk, called)
         # Sums of no rows need not be added to: a quarter of the time of 100,000 rows.
         if self.sums.rows.max() == 0:
             self.sums = fresh
@@ -254,21 +250,18 @@ class CalibrationSketch:
 
 def load_pass() -> None:
     """Load the compiled pass, as the first rows would: for whoever has to wait for them anyway."""
-    if USE_NUMBA:
-        import unskew.metrics._kernel  # noqa: F401
+    import unskew.metrics._kernel  # noqa: F401
 
 
 def _fill(grid: SketchGrid, chunk: Chunk, sums: CellSums) -> int:
     """Add a chunk to sums; −1, or a row of the block that was refused."""
-    rows, score = sums.rows.reshape(-1), sums.score.reshape(-1)
-    weight, square = sums.weight.reshape(-1), sums.square.reshape(-1)
-    targets = (rows, weight, score, square, sums.inverse, sums.totals)
-    place = (grid.edges, grid.bins, grid.shift, grid.base)
-    if not USE_NUMBA:
-        return _reference.fill_cells(chunk.score, chunk.outcome, chunk.weight, grid, *targets)
     from unskew.metrics import _kernel
 
+    rows, score = sums.rows.reshape(-1), sums.score.reshape(-1)
+    weight, square = sums.weight.reshape(-1), sums.square.reshape(-1)
+    place = (grid.edges, grid.bins, grid.shift, grid.base)
     if chunk.weight is not None:
+        targets = (rows, weight, score, square, sums.inverse, sums.totals)
         return int(_kernel.fill_weighted_cells(chunk.score, chunk.outcome, chunk.weight, *place, *targets))
     counted = np.zeros_like(rows)
     bad = _kernel.fill_cells(

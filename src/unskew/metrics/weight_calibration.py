@@ -101,13 +101,10 @@ def wce(
     if squared and not debiased:
         raise ParameterError("squared=True needs debiased=True", remedy="give debiased=True too")
     cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
-    index = cells.bin_index(bins=bins, spacing=spacing)
-    total = bin_sums(cells.total, index)
-    excess = bin_sums(inverse_of(cells), index) / total - 1.0
-    share = total / total.sum()
+    share, excess, variance = errors_of_bins(cells, cells.bin_index(bins=bins, spacing=spacing))
     if not debiased:
         return float(share @ np.abs(excess))
-    square = float(share @ (excess**2 - bin_sums(inverse_variance(cells), index) / total**2))
+    square = float(share @ (excess**2 - variance))
     return square if squared else float(np.sqrt(max(square, 0.0)))
 
 
@@ -165,6 +162,13 @@ def wce_test(
     return WeightTest(statistic, dof, float(chdtrc(dof, statistic)) if dof else float(statistic == 0))
 
 
+def errors_of_bins(cells: ScoreCells, index: NDArray[np.int64]) -> tuple[Array, Array, Array]:
+    """n_b/n, S_b and V_b of each occupied bin, as in :func:`wce`."""
+    total = bin_sums(cells.total, index)
+    excess = bin_sums(inverse_of(cells), index) / total - 1.0
+    return total / total.sum(), excess, bin_sums(inverse_variance(cells), index) / total**2
+
+
 def inverse_variance(cells: ScoreCells) -> Array:
     r"""Variance of Σ w(o/p − 1) of each cell if its scores are true; 0 where p is 0.
 
@@ -219,10 +223,7 @@ def surely_within(sketch: CalibrationSketch, tolerance: float) -> bool:
     """
     cells = cells_of(sketch=sketch)
     index = cells.bin_index(bins=DEFAULT_WEIGHT_BINS, spacing="mass")
-    total = bin_sums(cells.total, index)
-    share = total / total.sum()
-    excess = bin_sums(inverse_of(cells), index) / total - 1
-    variance = bin_sums(inverse_variance(cells), index) / total**2
+    share, excess, variance = errors_of_bins(cells, index)
     square = share @ (excess**2 - variance)
     error = np.sqrt(share**2 @ (2 * variance**2 + 4 * excess**2 * variance))
     return bool(square + 2 * error <= tolerance**2)
@@ -240,10 +241,8 @@ def beyond_tolerance(sketch: CalibrationSketch, tolerance: float) -> float:
     cells = _positive_scores(sketch)
     if not len(cells.score):
         return 1.0
-    index = _bins(cells)
-    total = bin_sums(cells.total, index)
-    variance = bin_sums(inverse_variance(cells), index) / total**2
-    terms = _terms(bin_sums(cells.inverse_sum, index) / total - 1, variance, tolerance)
+    _, excess, variance = errors_of_bins(cells, _bins(cells))
+    terms = _terms(excess, variance, tolerance)
     return float(chdtrc(max(int((variance > 0).sum()), 1), terms.sum()))
 
 
@@ -290,9 +289,7 @@ def rows_needed(
 
 
 def _power(cells: ScoreCells, tolerance: float, significance: float, error: float, times: float) -> float:
-    index = _bins(cells, times)
-    total = bin_sums(cells.total, index)
-    variance = bin_sums(inverse_variance(cells), index) / total**2 / times
+    variance = errors_of_bins(cells, _bins(cells, times))[2] / times
     variance = variance[variance > 0]
     if not len(variance):
         return 0.0
