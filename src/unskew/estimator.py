@@ -7,7 +7,7 @@ import inspect
 import math
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
@@ -67,6 +67,31 @@ def require(holds: bool, problem: str, remedy: str) -> None:
     """Raise :class:`ParameterError` unless a claim about a parameter holds."""
     if not holds:
         raise ParameterError(problem, remedy=remedy)
+
+
+def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Raise :class:`ParameterError` unless a parameter is one of several words.
+
+    Examples
+    --------
+    >>> require_choice("rule", "x", ("paper", "netcal"))
+    Traceback (most recent call last):
+    unskew.errors.ParameterError: rule must be 'paper' or 'netcal', not 'x'. To fix: give one of these.
+    """
+    require(
+        value in choices, f"{name} must be {_joined(map(repr, choices))}, not {value!r}", "give one of these"
+    )
+
+
+def require_share(name: str, value: float, example: str) -> None:
+    """Raise :class:`ParameterError` unless a parameter is between 0 and 1."""
+    remedy = f"give a number between 0 and 1, such as {example}"
+    require(0 < value < 1, f"{name} must be between 0 and 1, not {value!r}", remedy)
+
+
+def require_range(name: str, value: float, low: int, high: int, example: str) -> None:
+    """Raise :class:`ParameterError` unless a parameter is a number of a range."""
+    require(low <= value <= high, f"{name} must be from {low} to {high:,}, not {value!r}", f"give {example}")
 
 
 def require_schedule(learning_rate: float, weight_decay: float, patience: int | None) -> None:
@@ -160,7 +185,11 @@ _WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: 
 
 
 def _in_words(wanted: Any) -> str:
-    *most, last = dict.fromkeys(_choices(wanted))
+    return _joined(_choices(wanted))
+
+
+def _joined(words: Iterable[str]) -> str:
+    *most, last = dict.fromkeys(words)
     return f"{', '.join(most)} or {last}" if most else last
 
 

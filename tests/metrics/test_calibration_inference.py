@@ -32,8 +32,8 @@ from unskew.metrics import (
     wce,
     wce_test,
 )
-from unskew.metrics._noise import drawn_noise
 from unskew.metrics.binned import folded_normal_mean
+from unskew.metrics.floor import drawn_noise
 from unskew.metrics.hypothesis_tests import brownian_range_tail
 
 POINT_METRICS = {

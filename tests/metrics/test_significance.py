@@ -131,7 +131,7 @@ def test_bad_pairs_are_named():
         paired_test([1, np.nan], [1, 2])
     with pytest.raises(ParameterError, match="test must be 't' or 'wilcoxon', not 'z'"):
         paired_test([1, 2], [1, 3], test="z")
-    with pytest.raises(ParameterError, match="level must lie between 0 and 1, not 95"):
+    with pytest.raises(ParameterError, match="level must be between 0 and 1, not 95"):
         paired_test([1, 2], [1, 3], level=95)
 
 

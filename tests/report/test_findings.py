@@ -12,7 +12,10 @@ from pyarrow import csv
 
 from unskew.audit import audit
 from unskew.metrics import CalibrationSketch
-from unskew.report.findings import Finding, findings, honesty, improvement, skew, worst_misstatement
+from unskew.report.finding import Finding
+from unskew.report.findings import findings, skew
+from unskew.report.honesty import honesty, worst_misstatement
+from unskew.report.improvement import improvement
 
 RANDOM = {"test_is": "random"}
 PLATT = {"calibrator": "platt"}

@@ -11,11 +11,11 @@ from rich.table import Table
 from unskew.cli.console import plain_console
 from unskew.metrics.judgement import differs
 from unskew.metrics.registry import SHOWN_METRICS, SHOWN_PROPENSITY
-from unskew.report.findings import collapsed_sentences
+from unskew.report.finding import collapsed_sentences
 from unskew.report.words import COLLAPSED_MARK
 
 if TYPE_CHECKING:
-    from unskew.report.findings import Finding
+    from unskew.report.finding import Finding
 
 MARKS = {"good": "✓", "bad": "✗", "open": "?"}
 

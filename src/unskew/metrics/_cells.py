@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
+from unskew.estimator import require_choice
 from unskew.io.numbers import parts_of
 from unskew.metrics._grid import Rule, check_bins, width_bin
 from unskew.metrics._inputs import DEFAULT_NAMES, Names, chunks, validate
@@ -148,6 +149,7 @@ class ScoreCells:
         self, *, bins: int | None, spacing: Spacing = "width", rule: Rule = "paper"
     ) -> NDArray[np.int64]:
         """The bin of each cell, not decreasing; a cell is never split."""
+        require_choice("spacing", spacing, get_args(Spacing))
         if spacing == "width":
             return self._width_index(bins, rule)
         count = check_bins(DEFAULT_BINS if bins is None else bins)
@@ -155,12 +157,8 @@ class ScoreCells:
             total = self.total
             middle = np.cumsum(total) - total / 2
             return np.asarray(np.minimum((middle / total.sum() * count).astype(np.int64), count - 1))
-        if spacing == "log":
-            edges = self.log_edges(count)
-            return np.searchsorted(edges[1:-1], self.score, side="left").astype(np.int64)
-        raise ParameterError(
-            f"spacing must be 'width', 'mass' or 'log', not {spacing!r}", remedy="give one of these"
-        )
+        edges = self.log_edges(count)
+        return np.searchsorted(edges[1:-1], self.score, side="left").astype(np.int64)
 
     def log_edges(self, bins: int) -> Array:
         """Edges of equal ratio from the lowest positive score to the highest."""

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import ParameterError
+from unskew.estimator import require_choice
 from unskew.metrics._limits import OFFSET_BITS, SMALLEST
 
 Rule = Literal["paper", "netcal"]
@@ -62,8 +63,7 @@ class SketchGrid:
 
 def check_rule(rule: str) -> Rule:
     """The rule, or an error."""
-    if rule not in ("paper", "netcal"):
-        raise ParameterError(f"rule must be 'paper' or 'netcal', not {rule!r}", remedy="give one of these")
+    require_choice("rule", rule, get_args(Rule))
     return rule  # type: ignore[return-value]
 
 

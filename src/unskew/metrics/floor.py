@@ -1,19 +1,31 @@
-"""The noise floor: what a perfect predictor would score on so many rows."""
+"""Noise of sums over bins when outcomes are drawn cell by cell, and the floor that it makes of an error."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
-from unskew.errors import ParameterError
-from unskew.metrics._cells import cells_of
+from unskew.estimator import require_choice, require_range
+from unskew.metrics._cells import bin_sums, cells_of, occupied_bin
 from unskew.metrics._grid import Rule
 from unskew.metrics._limits import MOST_RESAMPLES, SMALLEST
-from unskew.metrics._noise import drawn_noise
 from unskew.metrics.sketch import CalibrationSketch
 from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS
 from unskew.seeds import as_seed
+
+Array = NDArray[np.float64]
+
+FEW_ROWS = 40.0
+"""A sum that is as skewed as a count of this variance, or more, is drawn from its own law; a less skewed one
+from the normal law that it tends to."""
+
+MOST_ROWS = float(2**62)
+"""Rows of a cell that a whole number can count."""
+
+BATCH = 100
+"""Draws at a time: bounds the extra memory."""
 
 FloorMetric = Literal["ece", "adaptive_ece", "wce"]
 
@@ -55,14 +67,8 @@ def noise_floor(
     >>> 0.05 < noise_floor(score=score, outcome=np.arange(1000) % 2) < 0.15
     True
     """
-    if not 1 <= draws <= MOST_RESAMPLES:
-        raise ParameterError(
-            f"draws must be from 1 to {MOST_RESAMPLES:,}, not {draws!r}", remedy="give 100, for example"
-        )
-    if metric not in ("ece", "adaptive_ece", "wce"):
-        raise ParameterError(
-            f"metric must be 'ece', 'adaptive_ece' or 'wce', not {metric!r}", remedy="give one of these"
-        )
+    require_range("draws", draws, 1, MOST_RESAMPLES, "100, for example")
+    require_choice("metric", metric, get_args(FloorMetric))
     cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch, bins=bins)
     if metric == "wce":
         bins = DEFAULT_WEIGHT_BINS if bins is None else bins
@@ -76,3 +82,38 @@ def noise_floor(
     with np.errstate(over="ignore"):
         noise = drawn_noise(index, rows, cells.score, step, draws, generator)
     return float(np.abs(noise).sum(axis=-1).mean() / cells.total.sum())
+
+
+def drawn_noise(
+    index: NDArray[np.int64],
+    rows: Array,
+    rate: Array,
+    step: Array,
+    draws: int,
+    generator: np.random.Generator,
+) -> Array:
+    r"""Noise of Σ step · positives of each occupied bin, ``[draw, bin]``, its mean taken off.
+
+    .. math:: \sum_{j \in b} s_j (Y_j - n_j r_j), \quad Y_j \sim \mathrm{Binomial}(n_j, r_j); \qquad
+              \text{normal if } \sum_j s_j^3 v_j \Big/ \Big(\sum_j s_j^2 v_j\Big)^{3/2} < 40^{-1/2}, \quad
+              v_j = n_j r_j (1 - r_j)
+
+    ``index`` is the bin of each cell, ``rows`` n, ``rate`` r, ``step`` s. Where the skewness of a bin's noise
+    is less than that (40 is :data:`FEW_ROWS`) one normal number is drawn for the bin, else one count for each
+    of its cells: so large data cost no more than small.
+    """
+    count = rows * rate * (1.0 - rate)
+    variance, third = bin_sums(step**2 * count, index), bin_sums(step**3 * count, index)
+    skewed = third**2 * FEW_ROWS >= variance**3
+    noise = generator.standard_normal((draws, len(variance))) * np.sqrt(np.where(skewed, 0.0, variance))
+    place = occupied_bin(index)
+    few = skewed[place]
+    if not few.any():
+        return noise
+    # Weights can make more rows of a row than a whole number holds.
+    size, chance, move = np.minimum(rows[few], MOST_ROWS).astype(np.int64), rate[few], step[few]
+    for start in range(0, draws, BATCH):
+        part = slice(start, min(start + BATCH, draws))
+        drawn = generator.binomial(size, chance, size=(part.stop - start, len(size))) - size * chance
+        noise[part, skewed] = bin_sums(drawn * move, place[few])
+    return noise

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
+from unskew.estimator import require_range, require_share
 from unskew.metrics._cells import ScoreCells, Spacing, bin_sums, cells_of, occupied_bin, require_arrays
 from unskew.metrics._grid import Rule
 from unskew.metrics._limits import LIKELIHOOD_FLOOR, MOST_RESAMPLES, SMALLEST
-from unskew.metrics._noise import BATCH, FEW_ROWS, drawn_noise
 from unskew.metrics._sums import both
 from unskew.metrics.binned import DEFAULT_RELATIVE_BINS
+from unskew.metrics.floor import BATCH, FEW_ROWS, drawn_noise
 from unskew.metrics.proper import auc_of_groups
 from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
 from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS
@@ -100,16 +101,8 @@ def interval(
         raise ParameterError(
             f"there is no interval for the metric {metric!r}", remedy=f"use one of {', '.join(known)}"
         )
-    if not 0 < level < 1:
-        raise ParameterError(
-            f"level must be between 0 and 1, not {level!r}",
-            remedy="give a number between 0 and 1, such as 0.95",
-        )
-    if not 1 <= resamples <= MOST_RESAMPLES:
-        raise ParameterError(
-            f"resamples must be from 1 to {MOST_RESAMPLES:,}, not {resamples!r}",
-            remedy="give 2000, for example",
-        )
+    require_share("level", level, "0.95")
+    require_range("resamples", resamples, 1, MOST_RESAMPLES, "2000, for example")
     cells = _cells(score, outcome, weight, sketch, bins if metric == "ece" else None)
     generator = np.random.default_rng(as_seed(seed))
     tails = ((1 - level) / 2, (1 + level) / 2)
@@ -140,10 +133,8 @@ def _cells(
 ) -> ScoreCells:
     if sketch is None:
         require_arrays(score, outcome)
-        sketch = CalibrationSketch.of(
-            score=score, outcome=outcome, weight=weight, bins=DEFAULT_BINS if bins is None else bins
-        )
-        return cells_of(sketch=sketch)
+        sketch = CalibrationSketch(bins=DEFAULT_BINS if bins is None else bins)
+        return cells_of(sketch=sketch.update(score, outcome, weight))
     return cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from scipy.special import ndtr, ndtri
 
-from unskew.estimator import require
+from unskew.estimator import require, require_share
 from unskew.metrics.proper import ChanceTest, auc_beyond_chance
 from unskew.metrics.registry import metric
 from unskew.metrics.sketch import CalibrationSketch
@@ -123,11 +123,7 @@ def require_limits(tolerance: float, significance: float) -> None:
     require(
         0 < tolerance < math.inf, f"tolerance must be above 0 and finite, not {tolerance!r}", "give 0.05, say"
     )
-    require(
-        0 < significance < 1,
-        f"significance must be between 0 and 1, not {significance!r}",
-        "give a number between 0 and 1, such as 0.01",
-    )
+    require_share("significance", significance, "0.01")
 
 
 def judge_weights(

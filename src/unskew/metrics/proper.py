@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from unskew.errors import DataError, ParameterError
+from unskew.errors import DataError
+from unskew.estimator import require_share
 from unskew.metrics._cells import Spacing, bin_sums, cells_of, exact_cells, require_arrays, require_rows
 from unskew.metrics._grid import Rule
 from unskew.metrics._inputs import chunks, validate
@@ -196,11 +197,7 @@ def auc_beyond_chance(
     >>> auc_beyond_chance(score=np.full(1000, 0.1), outcome=clicked).beyond
     False
     """
-    if not 0 < significance < 1:
-        raise ParameterError(
-            f"significance must be between 0 and 1, not {significance!r}",
-            remedy="give a number between 0 and 1, such as 0.01",
-        )
+    require_share("significance", significance, "0.01")
     cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch)
     found = float(auc_of_groups(cells.weight))
     share = cells.total / cells.total.sum()

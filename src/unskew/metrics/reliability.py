@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from unskew.errors import ParameterError
+from unskew.estimator import require_share
 from unskew.metrics._cells import ScoreCells, Spacing, bin_sums, cells_of, occupied_bin
 from unskew.metrics._grid import Rule
 from unskew.metrics._sums import both
@@ -72,11 +72,7 @@ def reliability_curve(
     >>> curve.frequency, curve.rows
     (array([0. , 0.5]), array([2, 2]))
     """
-    if not 0 < level < 1:
-        raise ParameterError(
-            f"level must be between 0 and 1, not {level!r}",
-            remedy="give a number between 0 and 1, such as 0.95",
-        )
+    require_share("level", level, "0.95")
     wanted = DEFAULT_CURVE_BINS if bins is None and (sketch is None or spacing != "width") else bins
     cells = cells_of(score=score, outcome=outcome, weight=weight, sketch=sketch, bins=wanted)
     index = cells.bin_index(bins=wanted, spacing=spacing, rule=rule)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from unskew.errors import DataError, ParameterError
+from unskew.errors import DataError
+from unskew.estimator import require_choice, require_share
 from unskew.metrics.user_bootstrap import DEFAULT_LEVEL, UserInterval, user_interval
 
 Test = Literal["t", "wilcoxon"]
@@ -117,10 +118,8 @@ def paired_test(a: Any, b: Any, test: Test = "t", *, level: float = DEFAULT_LEVE
     >>> round(result.difference, 3), round(result.p_value, 4)
     (0.015, 0.0138)
     """
-    if test not in ("t", "wilcoxon"):
-        raise ParameterError(f"test must be 't' or 'wilcoxon', not {test!r}", remedy="give one of these")
-    if not 0 < level < 1:
-        raise ParameterError(f"level must lie between 0 and 1, not {level}", remedy="give for example 0.95")
+    require_choice("test", test, get_args(Test))
+    require_share("level", level, "0.95")
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.ndim != 1 or first.shape != second.shape:
         raise DataError(

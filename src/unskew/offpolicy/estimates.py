@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -220,14 +221,8 @@ def judge(
     wanted = metrics_of(metrics)
     estimator = estimator_for(log, estimator, wanted)
     seeds, rows = seeds_and_rows(models, log, held_out)
-    evidence = evidence_of(
-        log,
-        rows,
-        given_propensities(log, propensity, seeds, p_min).clicked,
-        seeds=seeds,
-        slate=slate,
-        seed=seed,
-    )
+    given = given_propensities(log, propensity, seeds, p_min).clicked
+    evidence = evidence_of(log, rows, given, seeds=seeds, slate=slate, seed=seed)
     everywhere = estimator == "dr" or any(metric.ranks for metric in wanted)
     scores = {
         name: scores_of(model, evidence, log, seeds, name, everywhere=everywhere)
@@ -243,53 +238,31 @@ def judge(
         )
     weighing = weigh(log, evidence, np.mean(list(scores.values()), axis=0), estimator, known=gamma == 1.0)
     chosen = weighing.gamma if gamma is None else gamma
-    parts = {
-        (name, metric.name): tuple(
-            (
-                weighted,
-                contribution_of(
-                    metric,
-                    lines[number],
-                    evidence,
-                    number,
-                    weighted,
-                    None if imputed is None else imputed[number],
-                    slate,
-                ),
-            )
+    parts: dict[tuple[str, str], tuple[tuple[Weighted, Contribution], ...]] = {}
+    statistics: dict[tuple[str, str], Statistic] = {}
+    for (name, lines), metric in product(scores.items(), wanted):
+        key = name, metric.name
+        parts[key] = tuple(
+            (weighted, contribution_of(metric, lines, evidence, number, weighted, imputed, slate))
             for number, weighted in enumerate(weighing.weighted_for(metric))
         )
-        for name, lines in scores.items()
-        for metric in wanted
-    }
-    statistics: dict[tuple[str, str], Statistic] = {}
-    for name, lines in scores.items():
-        for metric in wanted:
-            statistics[name, metric.name] = (
-                _linear(parts[name, metric.name])
-                if estimator == "balanced"
-                else statistic_of(metric, lines, evidence, estimator, imputed, slate)
-            )
+        statistics[key] = (
+            _linear(parts[key])
+            if estimator == "balanced"
+            else statistic_of(metric, lines, evidence, estimator, imputed, slate)
+        )
     draws = resampled(list(statistics.values()), groups=evidence.groups, resamples=resamples, seed=seed)
     by_key = dict(zip(statistics, draws, strict=True))
+    estimates: dict[str, dict[str, OffPolicyEstimate]] = {name: {} for name in models}
+    for (name, metric_name), statistic in statistics.items():
+        key = name, metric_name
+        each = statistic.each(np.ones((1, evidence.groups)))[0]
+        estimates[name][metric_name] = _estimate(
+            metric_name, estimator, each, by_key[key], parts[key], chosen, level, evidence
+        )
     return PairedEstimates(
         seeds=seeds,
-        estimates={
-            name: {
-                metric.name: _estimate(
-                    metric.name,
-                    estimator,
-                    statistics[name, metric.name].each(np.ones((1, evidence.groups)))[0],
-                    by_key[name, metric.name],
-                    parts[name, metric.name],
-                    chosen,
-                    level,
-                    evidence,
-                )
-                for metric in wanted
-            }
-            for name in models
-        },
+        estimates=estimates,
         draws=by_key,
         parts=parts,
         balance=weighing.balance,

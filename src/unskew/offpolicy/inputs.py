@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, NotFittedError, ParameterError
+from unskew.estimator import require, require_choice, require_range, require_share
 from unskew.io.numbers import without_mask
 from unskew.log import Log
 from unskew.metrics._limits import MOST_RESAMPLES
@@ -92,27 +93,15 @@ MOST_ITEMS = 2**31 - 1
 
 def check_options(*, estimator: str, slate: int, resamples: int, level: float, gamma: float | None) -> None:
     """The options that have a range."""
-    if estimator not in get_args(Estimator):
-        raise ParameterError(
-            f"estimator must be 'balanced', 'snips', 'ips' or 'dr', not {estimator!r}",
-            remedy="give one of these",
-        )
-    if slate < 1:
-        raise ParameterError(f"slate must be at least 1, not {slate}", remedy="give 1 or more")
-    if slate > MOST_ITEMS:
-        raise ParameterError(
-            f"slate must be at most {MOST_ITEMS:,}, not {slate}", remedy="give the items that a user is shown"
-        )
-    if not 2 <= resamples <= MOST_RESAMPLES:
-        raise ParameterError(
-            f"resamples must be from 2 to {MOST_RESAMPLES:,}, not {resamples}", remedy="give for example 1000"
-        )
-    if not 0.0 < level < 1.0:
-        raise ParameterError(f"level must lie between 0 and 1, not {level}", remedy="give for example 0.95")
-    if gamma is not None and not 1.0 <= gamma < float("inf"):
-        raise ParameterError(
-            f"gamma must be 1 or more, not {gamma}", remedy="give 1 for propensities that are known"
-        )
+    require_choice("estimator", estimator, get_args(Estimator))
+    require_range("slate", slate, 1, MOST_ITEMS, "the items that a user is shown")
+    require_range("resamples", resamples, 2, MOST_RESAMPLES, "for example 1000")
+    require_share("level", level, "0.95")
+    require(
+        gamma is None or 1.0 <= gamma < float("inf"),
+        f"gamma must be 1 or more, not {gamma}",
+        "give 1 for propensities that are known",
+    )
 
 
 def seeds_and_rows(

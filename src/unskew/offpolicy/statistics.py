@@ -185,14 +185,14 @@ def statistic_of(
 
 def contribution_of(
     metric: OffPolicyMetric,
-    score: Floats,
+    scores: Floats,
     evidence: Evidence,
     number: int,
     weighted: Weighted,
     imputed: Floats | None,
     slate: int,
 ) -> Contribution:
-    r"""What each held-out click of a seed adds to a metric, linear in its weight.
+    r"""What each held-out click of the seed with this number adds to a metric, linear in its weight.
 
     A loss or a gain is a mean of what pairs add; the AUC is no mean, and enters with its derivative,
 
@@ -206,8 +206,8 @@ def contribution_of(
     atoms = evidence.seeds[number]
     held = slice(0, evidence.rows)
     size = evidence.by_group(atoms.size)
-    shown = score[atoms.position]
-    guess = None if imputed is None else imputed[atoms.position]
+    shown = scores[number, atoms.position]
+    guess = None if imputed is None else imputed[number, atoms.position]
     if metric.kind == "auc":
         clicked = replace(atoms, weight=np.concatenate([weighted.weight, atoms.weight[evidence.rows :]]))
         if_converted, if_not = _auc_values(shown, *_masses(clicked, guess), float(size.sum()))

@@ -51,24 +51,21 @@ def difference_text(difference: Difference) -> str:
 
 def comparison_table(comparison: Comparison) -> Table:
     """Estimates by metric and model, with their intervals."""
-    from rich.table import Table
-
-    table = Table(title=_title(comparison), title_justify="left")
-    for number, name in enumerate(_columns(comparison)):
-        table.add_column(name, justify="right" if number else "left")
-    for row in _rows(comparison):
-        table.add_row(*row)
-    return table
+    return _table(_title(comparison), _columns(comparison), _rows(comparison))
 
 
 def balance_table(comparison: Comparison) -> Table:
     """How far weighted clicks are from the unseen pairs, covariate by covariate."""
+    return _table(BALANCE_TITLE, BALANCE_COLUMNS, _balance_rows(comparison))
+
+
+def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     from rich.table import Table
 
-    table = Table(title=BALANCE_TITLE, title_justify="left")
-    for number, name in enumerate(BALANCE_COLUMNS):
+    table = Table(title=title, title_justify="left")
+    for number, name in enumerate(columns):
         table.add_column(name, justify="right" if number else "left")
-    for row in _balance_rows(comparison):
+    for row in rows:
         table.add_row(*row)
     return table
 

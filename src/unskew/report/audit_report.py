@@ -5,21 +5,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from unskew.metrics import CalibrationSketch, reliability_curve
+from unskew.metrics import CalibrationSketch
 from unskew.metrics.judgement import LEAST_POWER, is_off_by_chance
 from unskew.metrics.registry import MISSING, PROPENSITY_METRICS
 from unskew.plain_text import plain
-from unskew.report.html_tables import HtmlCell, HtmlRow, HtmlTable
-from unskew.report.page import Picture, picture, render
+from unskew.report.html_tables import HtmlCell, HtmlRow, HtmlTable, number_cell
+from unskew.report.page import Pictures, render
 from unskew.report.plots.audit import SEGMENTS_DRAWN, score_histogram_figure, segments_figure
-from unskew.report.plots.reliability import CURVE_BINS, reliability_figure
+from unskew.report.plots.reliability import reaching, reliability_figure
 from unskew.report.plots.weights import weight_calibration_figure
 from unskew.report.words import brief, counted, listed, number, p_value, percent
 
 if TYPE_CHECKING:
     from unskew.audit.figures import ErrorFigure
     from unskew.audit.result import AuditResult
-    from unskew.audit.segments import Segment
 
 SEGMENTS_LISTED = 50
 
@@ -88,57 +87,40 @@ def _sketches(result: AuditResult) -> dict[str, CalibrationSketch]:
     return shown
 
 
-def _pictures(result: AuditResult) -> dict[str, Picture]:
+def _pictures(result: AuditResult) -> Pictures:
     sketches = _sketches(result)
     p_min = None if result.weights is None else result.weights.p_min
     weights = weight_calibration_figure(sketches)
     weights.axes[0].set_ylabel("sum of weights ÷ rows")
-    made = {
-        "reliability": picture(
-            reliability_figure(sketches),
-            name="reliability",
-            title="Reliability diagram on linear and logit axes, with 95 % intervals",
-            caption=_reliability_caption(sketches, result.recommended),
-        ),
-        "weights": picture(
-            weights,
-            name="weights",
-            title="Sum of the weights relative to the rows, by score",
-            caption=_weights_caption(result),
-        ),
-        "histograms": picture(
-            score_histogram_figure(sketches, p_min=p_min),
-            name="histograms",
-            title="Histograms of scores and of weights",
-            caption=_histogram_caption(result),
-        ),
-    }
+    made = Pictures()
+    made.add(
+        "reliability",
+        reliability_figure(sketches),
+        "Reliability diagram on linear and logit axes, with 95 % intervals",
+        _reliability_caption(sketches, result.recommended),
+    )
+    title = "Sum of the weights relative to the rows, by score"
+    made.add("weights", weights, title, _weights_caption(result))
+    histograms = score_histogram_figure(sketches, p_min=p_min)
+    made.add("histograms", histograms, "Histograms of scores and of weights", _histogram_caption(result))
     if result.judged_segments:
         drawn = result.judged_segments[:SEGMENTS_DRAWN]
-        made["segments"] = picture(
-            segments_figure(drawn, [_is_clear(segment, result) for segment in drawn]),
-            name="segments",
-            title="Mean of outcome over score of the worst segments",
-            caption="The worst segments first, with 95 % intervals; a filled marker is off beyond chance, all"
+        clear = [not is_off_by_chance(segment.q_value, result.significance) for segment in drawn]
+        made.add(
+            "segments",
+            segments_figure(drawn, clear),
+            "Mean of outcome over score of the worst segments",
+            "The worst segments first, with 95 % intervals; a filled marker is off beyond chance, all"
             " segments taken together (Benjamini and Hochberg).",
         )
     return made
 
 
-def _is_clear(segment: Segment, result: AuditResult) -> bool:
-    return not is_off_by_chance(segment.q_value, result.significance)
-
-
 def _reliability_caption(sketches: dict[str, CalibrationSketch], recommended: str | None) -> str:
-    counts = []
-    for name, sketch in sketches.items():
-        curve = reliability_curve(sketch=sketch, bins=CURVE_BINS, spacing="mass")
-        touching = int(((curve.low <= curve.score) & (curve.score <= curve.high)).sum())
-        counts.append(f"{touching} of {len(curve.score)} {name} intervals reach it")
     after = f" Calibrated is {recommended}, each row without its own fold." if len(sketches) > 1 else ""
     return (
         "Each point is a group of rows of equal size, with the 95 % interval of the share that was clicked;"
-        f" on the diagonal a score means what it says. Here {listed(counts)}.{after}"
+        f" on the diagonal a score means what it says. Here {listed(reaching(sketches))}.{after}"
     )
 
 
@@ -167,15 +149,11 @@ def _figures(result: AuditResult) -> HtmlTable:
     def error(name: str, figure: ErrorFigure) -> HtmlRow:
         about = PROPENSITY_METRICS[name]
         limits = MISSING if figure.low is None else f"{number(figure.low)} to {number(figure.high)}"
-        cells = (
-            HtmlCell(number(figure.value), figure.value),
-            HtmlCell(limits),
-            HtmlCell(number(figure.floor), figure.floor),
-        )
+        cells = (number_cell(figure.value), HtmlCell(limits), number_cell(figure.floor))
         return HtmlRow(about.label, cells, about.note)
 
     def plain(name: str, value: float | None, ideal: str, note: str, decimals: int = 4) -> HtmlRow:
-        return HtmlRow(name, (HtmlCell(number(value, decimals), value), HtmlCell(""), HtmlCell(ideal)), note)
+        return HtmlRow(name, (number_cell(value, decimals), HtmlCell(""), HtmlCell(ideal)), note)
 
     def known(name: str, value: float | None, ideal: str = "") -> HtmlRow:
         about = PROPENSITY_METRICS[name]
@@ -205,19 +183,15 @@ def _segments(result: AuditResult) -> HtmlTable:
     for segment in result.judged_segments[:SEGMENTS_LISTED]:
         ratio = segment.mean_outcome_over_score
         limits = f"{number(segment.low, 2)} to {number(segment.high, 2)}" if math.isfinite(ratio) else ""
-        rows.append(
-            HtmlRow(
-                plain(f"{segment.column} = {segment.value}"),
-                (
-                    HtmlCell(number(segment.rows, 0), segment.rows),
-                    HtmlCell(brief(segment.mean_score), segment.mean_score),
-                    HtmlCell(brief(segment.base_rate), segment.base_rate),
-                    HtmlCell(number(ratio, 3), ratio, limits),
-                    HtmlCell(percent(segment.wce_debiased), segment.wce_debiased),
-                    HtmlCell(p_value(segment.q_value).removeprefix("= "), segment.q_value),
-                ),
-            )
+        cells = (
+            number_cell(segment.rows, 0),
+            HtmlCell(brief(segment.mean_score), segment.mean_score),
+            HtmlCell(brief(segment.base_rate), segment.base_rate),
+            number_cell(ratio, 3, limits),
+            HtmlCell(percent(segment.wce_debiased), segment.wce_debiased),
+            HtmlCell(p_value(segment.q_value).removeprefix("= "), segment.q_value),
         )
+        rows.append(HtmlRow(plain(f"{segment.column} = {segment.value}"), cells))
     return HtmlTable(("rows", "mean score", "clicked", "mean o/p", "WCE without noise", "q"), tuple(rows))
 
 
@@ -225,10 +199,10 @@ def _calibrators(result: AuditResult) -> HtmlTable:
     rows = []
     for score in result.calibrators:
         cells = (
-            HtmlCell(number(score.nll, 6), score.nll),
-            HtmlCell(number(score.wce), score.wce),
-            HtmlCell(number(score.ece, 5), score.ece),
-            HtmlCell(number(score.mean_outcome_over_score, 3), score.mean_outcome_over_score),
+            number_cell(score.nll, 6),
+            number_cell(score.wce),
+            number_cell(score.ece, 5),
+            number_cell(score.mean_outcome_over_score, 3),
         )
         name = "none (as given)" if score.name == "none" else score.name.replace("_", " ")
         rows.append(HtmlRow(name, cells, "recommended" if score.name == result.recommended else ""))

@@ -12,14 +12,7 @@ import numpy as np
 from unskew.metrics.judgement import judge_difference
 from unskew.metrics.registry import SHOWN_PROPENSITY, Metric, metric
 from unskew.report.plots.truth import deviation
-from unskew.report.words import (
-    COLLAPSED_MARK,
-    brief,
-    method_name,
-    number,
-    real,
-    signed_fixed,
-)
+from unskew.report.words import COLLAPSED_MARK, brief, method_name, number, real, signed_fixed
 
 
 @dataclass(frozen=True)
@@ -30,6 +23,11 @@ class HtmlCell:
     value: float | None = None
     aside: str = ""
     mark: str = ""
+
+
+def number_cell(value: float | None, decimals: int = 4, aside: str = "") -> HtmlCell:
+    """A cell with a number of so many decimals."""
+    return HtmlCell(number(value, decimals), value, aside)
 
 
 @dataclass(frozen=True)
@@ -133,15 +131,12 @@ def truth_table(truth: Mapping[str, Any]) -> HtmlTable:
     for key, of in truth.get("estimates", {}).items():
         error = real(of.get("standard_error"))
         off = deviation(of)
-        cells = [HtmlCell(number(of.get("estimate")), of.get("estimate"), f"± {number(error)}")]
+        cells = [number_cell(of.get("estimate"), aside=f"± {number(error)}")]
         for name in ("bias", "calibration_part", "refinement_part"):
             part = deviation(of, name)
             cells.append(HtmlCell(signed_fixed(part), part))
-        cells.append(
-            HtmlCell(
-                brief(abs(off) / error, 2) if error > 0 else number(None), abs(off) / error if error else None
-            )
-        )
+        errors = abs(off) / error if error else None
+        cells.append(HtmlCell(brief(errors, 2) if error > 0 else number(None), errors))
         rows.append(HtmlRow(method_name(key), tuple(cells)))
     heads = (
         "estimate ± standard error",
@@ -159,14 +154,16 @@ def settings_rows(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str
     for name, value in values.items():
         if isinstance(value, Mapping):
             rows += settings_rows(value, f"{prefix}{name}.")
-        elif isinstance(value, float):
-            rows.append((f"{prefix}{name}", f"{value:.6g}"))
-        elif isinstance(value, int) and not isinstance(value, bool):
-            rows.append((f"{prefix}{name}", f"{value:,}"))
-        elif value is None:
-            rows.append((f"{prefix}{name}", number(None)))
-        elif isinstance(value, (list, tuple)):
-            rows.append((f"{prefix}{name}", ", ".join(str(each) for each in value)))
         else:
-            rows.append((f"{prefix}{name}", str(value)))
+            rows.append((f"{prefix}{name}", _setting(value)))
     return rows
+
+
+def _setting(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return number(None) if value is None else str(value)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return (
+        f"{value:.6g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    )

@@ -27,11 +27,14 @@ class Picture:
     caption: str
 
 
-def picture(figure: Figure, *, name: str, title: str, caption: str) -> Picture:
-    """A figure made ready for a page."""
-    from markupsafe import Markup
+class Pictures(dict[str, Picture]):
+    """The figures of a page, by name."""
 
-    return Picture(name=name, svg=Markup(svg(figure, name=name, title=title)), caption=caption)
+    def add(self, name: str, figure: Figure, title: str, caption: str) -> None:
+        """A figure made ready for a page; ``title`` is for those who hear it."""
+        from markupsafe import Markup
+
+        self[name] = Picture(name, Markup(svg(figure, name=name, title=title)), caption)
 
 
 def render(template: str, **content: Any) -> str:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.metrics import CalibrationSketch, reliability_curve
+from unskew.metrics import CalibrationSketch
 from unskew.metrics.judgement import judge_difference
 from unskew.metrics.registry import metric, shown_metrics
-from unskew.report.findings import (
-    collapsed_sentences,
-    findings,
-    is_random,
-    level_of,
-    tested_on,
-    worst_misstatement,
-)
+from unskew.report.finding import collapsed_sentences, is_random, level_of, tested_on
+from unskew.report.findings import findings
+from unskew.report.honesty import worst_misstatement
 from unskew.report.html_tables import methods_table, propensity_table, settings_rows, truth_table
-from unskew.report.page import Picture, picture, render
+from unskew.report.page import Pictures, render
 from unskew.report.plots.learning import learning_figure
 from unskew.report.plots.methods import differences_figure, methods_figure
 from unskew.report.plots.overview import TITLE, overview_figure
-from unskew.report.plots.reliability import CURVE_BINS, reliability_figure
+from unskew.report.plots.reliability import reaching, reliability_figure
 from unskew.report.plots.spread import spread_figure
 from unskew.report.plots.truth import deviation, truth_figure
 from unskew.report.plots.weights import histogram_figure, weight_calibration_figure
@@ -106,76 +101,46 @@ def _pictures(
     sketches: Mapping[str, CalibrationSketch],
     clicked: Mapping[str, NDArray[np.float64]],
     histories: Mapping[str, Mapping[str, Any]],
-) -> dict[str, Picture]:
+) -> Pictures:
     """Every figure there is data for, by name."""
     figures = metrics.get("propensity") or {}
     methods, comparison = filled(metrics.get("methods")), filled(metrics.get("comparison"))
     truth = metrics.get("truth") or {}
     limit = real(metrics.get("p_min", config.get("p_min")))
     p_min = limit if np.isfinite(limit) else None
-    made = {
-        "overview": picture(
-            overview_figure(metrics=metrics, sketches=sketches),
-            name="overview",
-            title=TITLE,
-            caption=_overview_caption(metrics),
-        ),
-        "histograms": picture(
-            histogram_figure(sketches, clicked, p_min=p_min),
-            name="histograms",
-            title="Histograms of propensities and of weights",
-            caption=_histograms_caption(figures, metrics.get("data", {}).get("clicks"), p_min),
-        ),
-    }
+    made = Pictures()
+    made.add(
+        "overview", overview_figure(metrics=metrics, sketches=sketches), TITLE, _overview_caption(metrics)
+    )
+    made.add(
+        "histograms",
+        histogram_figure(sketches, clicked, p_min=p_min),
+        "Histograms of propensities and of weights",
+        _histograms_caption(figures, metrics.get("data", {}).get("clicks"), p_min),
+    )
     if sketches or not clicked:
-        made["reliability"] = picture(
-            reliability_figure(sketches),
-            name="reliability",
-            title="Reliability diagram before and after calibration, on linear and logit axes",
-            caption=_reliability_caption(sketches),
-        )
-        made["weights"] = picture(
-            weight_calibration_figure(sketches),
-            name="weights",
-            title="Sum of the weights relative to the pairs, by propensity",
-            caption=_weight_calibration_caption(figures),
-        )
+        title = "Reliability diagram before and after calibration, on linear and logit axes"
+        made.add("reliability", reliability_figure(sketches), title, _reliability_caption(sketches))
+        title = "Sum of the weights relative to the pairs, by propensity"
+        caption = _weight_calibration_caption(figures)
+        made.add("weights", weight_calibration_figure(sketches), title, caption)
     spread = metrics.get("spread") or {}
     if spread.get("curve"):
-        made["spread"] = picture(
-            spread_figure(spread["curve"]),
-            name="spread",
-            title="How far members disagree, by propensity",
-            caption=_spread_caption(spread),
-        )
+        title = "How far members disagree, by propensity"
+        made.add("spread", spread_figure(spread["curve"]), title, _spread_caption(spread))
     if methods:
-        made["methods"] = picture(
-            methods_figure(methods, metrics.get("rails")),
-            name="methods",
-            title="Metrics of each method on the test set, over seeds",
-            caption=_methods_caption(methods),
-        )
+        title = "Metrics of each method on the test set, over seeds"
+        made.add("methods", methods_figure(methods, metrics.get("rails")), title, _methods_caption(methods))
     if methods and comparison:
-        made["differences"] = picture(
-            differences_figure(comparison, methods),
-            name="differences",
-            title="Paired differences of each method from the naive model",
-            caption=_differences_caption(comparison),
-        )
+        title = "Paired differences of each method from the naive model"
+        drawn = differences_figure(comparison, methods)
+        made.add("differences", drawn, title, _differences_caption(comparison))
     if truth.get("estimates"):
-        made["truth"] = picture(
-            truth_figure(truth),
-            name="truth",
-            title="Estimates of the loss beside the true one, and the two parts of their bias",
-            caption=_truth_caption(truth),
-        )
+        title = "Estimates of the loss beside the true one, and the two parts of their bias"
+        made.add("truth", truth_figure(truth), title, _truth_caption(truth))
     if histories:
-        made["learning"] = picture(
-            learning_figure(histories),
-            name="learning",
-            title="Training and validation losses by epoch",
-            caption=_learning_caption(histories),
-        )
+        title = "Training and validation losses by epoch"
+        made.add("learning", learning_figure(histories), title, _learning_caption(histories))
     return made
 
 
@@ -200,7 +165,6 @@ def _data_line(data: Mapping[str, Any]) -> str:
 
 
 def _overview_caption(metrics: Mapping[str, Any]) -> str:
-    """Of the figure at the top."""
     parts = ["Left, honest propensities lie on the diagonal"]
     truth_known, tested = filled(metrics.get("truth")), filled(metrics.get("methods"))
     if truth_known:
@@ -213,36 +177,20 @@ def _overview_caption(metrics: Mapping[str, Any]) -> str:
 
 
 def _reliability_caption(sketches: Mapping[str, CalibrationSketch]) -> str:
-    """Of the reliability diagram."""
-    shown = []
-    for name, sketch in sketches.items():
-        if not sketch.rows:
-            continue
-        curve = reliability_curve(sketch=sketch, bins=CURVE_BINS, spacing="mass")
-        touching = int(((curve.low <= curve.score) & (curve.score <= curve.high)).sum())
-        shown.append(f"{touching} of {len(curve.score)} {name} intervals reach it")
     worst = worst_misstatement(sketches.get("raw"))
     said = (
         f", and where the raw say {percent(worst.said)}, {percent(worst.seen)} were clicked" if worst else ""
     )
     return (
         "Each point is a group of held-out pairs of equal size, with the 95 % interval of the share that was"
-        f" clicked, and on the diagonal a propensity means what it says; here {listed(shown)}{said}."
+        f" clicked, and on the diagonal a propensity means what it says; here"
+        f" {listed(reaching(sketches))}{said}."
     )
 
 
 def _histograms_caption(figures: Mapping[str, Any], clicks: Any, p_min: float | None) -> str:
-    """Of the histograms of propensities and weights."""
-    clipped = [
-        f"{percent(of.get('clipped'))} ({name})"
-        for name, of in figures.items()
-        if of.get("clipped") is not None
-    ]
-    sizes = [
-        f"{number(of.get('effective_sample_size'), 0)} ({name})"
-        for name, of in figures.items()
-        if of.get("effective_sample_size") is not None
-    ]
+    clipped = _of_kinds(figures, "clipped", percent)
+    sizes = _of_kinds(figures, "effective_sample_size", lambda size: number(size, 0))
     shown = []
     if clipped and p_min is not None:
         shown.append(f"the cap raises the propensity of {listed(clipped)} of the clicked pairs")
@@ -257,9 +205,13 @@ def _histograms_caption(figures: Mapping[str, Any], clicks: Any, p_min: float | 
     )
 
 
+def _of_kinds(figures: Mapping[str, Any], name: str, shown: Callable[[Any], str]) -> list[str]:
+    """A figure of each kind of propensities that has it."""
+    return [f"{shown(of[name])} ({kind})" for kind, of in figures.items() if of.get(name) is not None]
+
+
 def _weight_calibration_caption(figures: Mapping[str, Any]) -> str:
-    """Of the weight-calibration curve."""
-    off = [f"{percent(of['wce'])} ({name})" for name, of in figures.items() if of.get("wce") is not None]
+    off = _of_kinds(figures, "wce", percent)
     here = f"; here they are off by {listed(off)} on average (WCE)" if off else ""
     return (
         "Among pairs of one propensity, the weights of the clicked ones should add up to the number of pairs,"
@@ -268,7 +220,6 @@ def _weight_calibration_caption(figures: Mapping[str, Any]) -> str:
 
 
 def _spread_caption(of_spread: Mapping[str, Any]) -> str:
-    """Of the disagreement of members or passes."""
     return (
         f"How far the members ({of_spread.get('method')}) disagree on a pair: where the band reaches the"
         " dotted line, they do not know its propensity at all. It tells what more data could settle, not"
@@ -279,7 +230,6 @@ def _spread_caption(of_spread: Mapping[str, Any]) -> str:
 
 
 def _methods_caption(of_methods: Mapping[str, Any]) -> str:
-    """Of the comparison of methods."""
     seeds = max((len(v.get("seeds", [])) for of in of_methods.values() for v in of.values()), default=0)
     first = shown_metrics(of_methods)[0]
     means = {key: real(of.get(first, {}).get("mean")) for key, of in of_methods.items()}
@@ -302,7 +252,6 @@ def _methods_caption(of_methods: Mapping[str, Any]) -> str:
 
 
 def _differences_caption(comparison: Mapping[str, Any]) -> str:
-    """Of the paired differences."""
     counts = []
     for key, found in comparison.items():
         judged = [judge_difference(name, each).reason for name, each in found.items()]
@@ -316,7 +265,6 @@ def _differences_caption(comparison: Mapping[str, Any]) -> str:
 
 
 def _truth_caption(known: Mapping[str, Any]) -> str:
-    """Of the estimates beside the truth."""
     estimates = known.get("estimates", {})
     off = [
         f"{method_phrase(key)} by {signed_fixed(deviation(of), 3)}"
@@ -332,7 +280,6 @@ def _truth_caption(known: Mapping[str, Any]) -> str:
 
 
 def _learning_caption(histories: Mapping[str, Mapping[str, Any]]) -> str:
-    """Of the learning curves."""
     kept = []
     for name, history in histories.items():
         epochs = [epoch for epoch in history.get("best_epoch") or [] if epoch is not None]

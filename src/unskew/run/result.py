@@ -24,7 +24,7 @@ from unskew.propensity.storage import write_propensity
 from unskew.training.saved import sealed_folder, write_config
 
 if TYPE_CHECKING:
-    from unskew.report.findings import Finding
+    from unskew.report.finding import Finding
     from unskew.run.job import RunConfig
 
 

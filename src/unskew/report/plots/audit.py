@@ -10,19 +10,11 @@ import numpy as np
 from unskew import plain_text
 from unskew.metrics import CalibrationSketch
 from unskew.metrics._cells import cells_of
-from unskew.report.plots.axes import LOWEST_SHOWN, plain, set_log_ticks
-from unskew.report.plots.weights import (
-    RATIO_RANGE,
-    _draw_histogram,
-    _draw_legend,
-    _draw_limit,
-    _log_edges,
-    draw_propensities,
-)
-from unskew.report.style import INK, MUTED, SERIES, new_figure, say_nothing_to_show, styled
+from unskew.report.plots.axes import LOWEST_SHOWN, set_log_ticks
+from unskew.report.plots.weights import RATIO_RANGE, draw_propensities, draw_weights
+from unskew.report.style import INK, MUTED, SERIES, new_figure, styled
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from unskew.audit.segments import Segment
@@ -48,39 +40,15 @@ def score_histogram_figure(
     draw_propensities(left, sketches, p_min=p_min)
     left.set_title("Scores of all rows")
     left.set_ylabel("share of rows")
-    draw_clicked_weights(right, sketches, p_min=p_min)
-    right.set_title("Weights of the clicked rows")
-    return figure
-
-
-def draw_clicked_weights(
-    axes: Axes, sketches: Mapping[str, CalibrationSketch], *, p_min: float | None = None
-) -> None:
-    """Number of rows with outcome 1 by weight 1/p, not clipped, on logarithmic axes."""
-    weights, rows = {}, {}
+    weights = {}
     for name, sketch in sketches.items():
         cells = cells_of(sketch=sketch)
         cells = cells.take((cells.positive > 0) & (cells.score > 0))
-        if len(cells.score):
-            weights[name] = np.minimum(cells.inverse_sum / cells.positive, 1 / LOWEST_SHOWN)
-            rows[name] = cells.rows[:, 1].astype(np.float64)
-    if not weights:
-        say_nothing_to_show(axes, "no clicked rows")
-        return
-    edges = _log_edges(list(weights.values()))
-    for name, weight in weights.items():
-        _draw_histogram(axes, np.histogram(weight, bins=edges, weights=rows[name])[0], edges, name)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(edges[0], edges[-1] * 1.05)
-    axes.set_ylim(0.7, 2.2 * axes.get_ylim()[1])
-    set_log_ticks(axes, "x")
-    set_log_ticks(axes, "y")
-    axes.set_xlabel("weight 1/p (log axis)")
-    axes.set_ylabel("clicked rows (log axis)")
-    _draw_legend(axes)
-    if p_min and edges[0] < 1 / p_min <= edges[-1] * 1.05:
-        _draw_limit(axes, 1 / p_min, f"clip {plain(1 / p_min)}")
+        inverse = np.minimum(cells.inverse_sum / cells.positive, 1 / LOWEST_SHOWN)
+        weights[name] = (inverse, cells.rows[:, 1].astype(np.float64))
+    draw_weights(right, weights, of="clicked rows", limit="clip", p_min=p_min)
+    right.set_title("Weights of the clicked rows")
+    return figure
 
 
 @styled

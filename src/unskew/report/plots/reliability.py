@@ -20,6 +20,17 @@ CURVE_BINS = 20
 """Points of a curve; of equal mass, so that each stands for as many rows."""
 
 
+def reaching(sketches: Mapping[str, CalibrationSketch]) -> list[str]:
+    """How many intervals of each curve reach the diagonal, in words."""
+    counts = []
+    for name, sketch in sketches.items():
+        if sketch.rows:
+            curve = reliability_curve(sketch=sketch, bins=CURVE_BINS, spacing="mass")
+            touching = int(((curve.low <= curve.score) & (curve.score <= curve.high)).sum())
+            counts.append(f"{touching} of {len(curve.score)} {name} intervals reach it")
+    return counts
+
+
 @styled
 def reliability_figure(sketches: Mapping[str, CalibrationSketch], *, bins: int = CURVE_BINS) -> Figure:
     """Reliability of several scores on linear and on logit axes.

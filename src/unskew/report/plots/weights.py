@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -104,7 +104,10 @@ def histogram_figure(
     left, right = figure.subplots(1, 2)
     draw_propensities(left, sketches, p_min=p_min)
     left.set_title("Propensities of all pairs")
-    draw_weights(right, clicked, p_min=p_min)
+    floor = max(p_min or 0.0, LOWEST_SHOWN)
+    inverse = {name: 1.0 / np.maximum(p[np.isfinite(p)], floor) for name, p in clicked.items()}
+    weights = {name: (weight, np.ones(len(weight))) for name, weight in inverse.items()}
+    draw_weights(right, weights, of="clicked pairs", limit="cap", p_min=p_min)
     right.set_title("Weights of the clicked pairs")
     return figure
 
@@ -134,17 +137,17 @@ def draw_propensities(
         _draw_limit(axes, p_min, f"p_min {plain(p_min)}")
 
 
-def draw_weights(axes: Axes, clicked: Mapping[str, Array], *, p_min: float | None = None) -> None:
-    """Number of clicked rows by weight 1/max(p, p_min), on logarithmic axes."""
-    floor = max(p_min or 0.0, LOWEST_SHOWN)
-    weights = {name: 1.0 / np.maximum(p[np.isfinite(p)], floor) for name, p in clicked.items()}
-    weights = {name: w for name, w in weights.items() if len(w)}
+def draw_weights(
+    axes: Axes, weights: Mapping[str, Sequence[Array]], *, of: str, limit: str, p_min: float | None
+) -> None:
+    """Number of rows (``of`` what) by weight, on logarithmic axes; weights, and how many rows have each."""
+    weights = {name: parts for name, parts in weights.items() if len(parts[0])}
     if not weights:
         say_nothing_to_show(axes, "no clicked rows")
         return
-    edges = _log_edges(list(weights.values()))
-    for name, weight in weights.items():
-        _draw_histogram(axes, np.histogram(weight, bins=edges)[0].astype(float), edges, name)
+    edges = _log_edges([parts[0] for parts in weights.values()])
+    for name, (weight, rows) in weights.items():
+        _draw_histogram(axes, np.histogram(weight, bins=edges, weights=rows)[0], edges, name)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(edges[0], edges[-1] * 1.05)
@@ -152,10 +155,10 @@ def draw_weights(axes: Axes, clicked: Mapping[str, Array], *, p_min: float | Non
     set_log_ticks(axes, "x")
     set_log_ticks(axes, "y")
     axes.set_xlabel("weight 1/p (log axis)")
-    axes.set_ylabel("clicked pairs (log axis)")
+    axes.set_ylabel(f"{of} (log axis)")
     _draw_legend(axes)
     if p_min and edges[0] < 1 / p_min <= edges[-1] * 1.05:
-        _draw_limit(axes, 1 / p_min, f"cap {plain(1 / p_min)}")
+        _draw_limit(axes, 1 / p_min, f"{limit} {plain(1 / p_min)}")
 
 
 @styled

@@ -1,0 +1,69 @@
+"""A finding of a report, and the facts about a run that several findings tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from unskew.metrics.collapse import collapse_message
+from unskew.metrics.judgement import Level, tells_apart
+from unskew.report.words import number, real
+
+LEVEL = "mean_over_rate"
+"""The metric of a model's level: mean prediction ÷ conversion rate."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One answer of the report: the question, a few words for the bar at the top, and paragraphs."""
+
+    question: str
+    level: Level
+    short: str
+    paragraphs: tuple[str, ...]
+
+    @property
+    def tone(self) -> str:
+        """How the page marks it: good, bad or open."""
+        return self.level if self.level in ("good", "bad") else "open"
+
+    @property
+    def text(self) -> str:
+        """All of it in one line."""
+        return " ".join(self.paragraphs)
+
+
+def collapsed_sentences(metrics: Mapping[str, Any], *keys: str) -> tuple[str, ...]:
+    """What became of the networks of some models that learned nothing, and the remedy."""
+    found = metrics.get("collapsed") or {}
+    return tuple(
+        collapse_message(key, each["network"], each["reason"], each["seeds"], each["of"])
+        for key in keys or found
+        for each in found.get(key, ())
+    )
+
+
+def is_random(metrics: Mapping[str, Any]) -> bool:
+    """Whether the test pairs were shown at random; a test set of which nothing is said counts as logged."""
+    return bool((metrics.get("data") or {}).get("test_is") == "random")
+
+
+def tested_on(metrics: Mapping[str, Any]) -> str:
+    """What the test set is, in a sentence."""
+    return "the randomly shown test pairs" if is_random(metrics) else "the clicks of the logged test set"
+
+
+def level_of(methods: Mapping[str, Any], key: str) -> float:
+    """A method's mean prediction ÷ the actual rate, on average over seeds; NaN if unknown."""
+    return real((methods.get(key) or {}).get(LEVEL, {}).get("mean"))
+
+
+def times(level: float) -> str:
+    """A level in words."""
+    return f"{number(level, 2)} times"
+
+
+def know_clicks(propensity: Mapping[str, Any]) -> bool:
+    """Whether propensities with these figures tell clicked pairs from others."""
+    return tells_apart(propensity.get("auc"), propensity.get("auc_of_chance"))

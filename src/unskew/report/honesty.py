@@ -1,0 +1,186 @@
+"""Are the propensities honest, before and after calibration? The answer in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unskew.metrics import CalibrationSketch, reliability_curve
+from unskew.metrics.judgement import SAME_AUC, Level, WeightJudgement, judge_clip, judge_weights
+from unskew.report.finding import Finding, collapsed_sentences, know_clicks
+from unskew.report.plots.reliability import CURVE_BINS
+from unskew.report.words import brief, moved, number, percent, real
+
+
+class Misstatement(NamedTuple):
+    """Where a propensity errs most: it says ``said``, and ``seen`` were clicked."""
+
+    said: float
+    seen: float
+
+
+def honesty(
+    metrics: Mapping[str, Any], config: Mapping[str, Any], sketches: Mapping[str, CalibrationSketch]
+) -> Finding:
+    """Whether the propensities mean what they say, before and after calibration: as ``unskew audit`` judges
+    the same held-out scores (:func:`unskew.metrics.judgement.judge_weights`)."""
+    question = "Are the propensities honest?"
+    figures = metrics.get("propensity", {})
+    if "known" in figures:
+        return _known(metrics, figures["known"])
+    kinds = ("raw", "calibrated")
+    if any(figures.get(kind) is None or kind not in sketches or not sketches[kind].rows for kind in kinds):
+        return Finding(question, "undecided", "propensities not judged", ("No propensities were judged.",))
+    calibrator = str(config.get("calibrator", "calibration"))
+    judged = {kind: judge_weights(sketches[kind]) for kind in kinds}
+    main = "raw" if calibrator == "none" else "calibrated"
+    raw, after = (figures[kind] for kind in kinds)
+    paragraphs = (
+        *collapsed_sentences(metrics, "propensity"),
+        _before(raw, judged["raw"], sketches["raw"]),
+        _after(raw, after, judged["calibrated"], calibrator),
+        *_open(figures[main], judged[main]),
+    )
+    clip = _clip(figures[main], metrics.get("p_min", config.get("p_min")))
+    if clip is not None:
+        return Finding(question, "bad", clip[0], (clip[1], *paragraphs))
+    level, short = _headline(figures, judged, calibrator)
+    return Finding(question, level, short, paragraphs)
+
+
+def _known(metrics: Mapping[str, Any], figures: Mapping[str, Any]) -> Finding:
+    """Whether known propensities add up to the number of actions; there is nothing else to check them by."""
+    question = "Are the known propensities right?"
+    audit = metrics.get("known_propensity") or {}
+    paragraphs = (
+        "They are known, so that none was trained or calibrated.",
+        f"{audit.get('headline', 'Undecided')}: {audit.get('verdict', 'they were not audited.')}",
+        "That checks their level alone.",
+    )
+    clip = _clip(figures, metrics.get("p_min"))
+    if clip is not None:
+        return Finding(question, "bad", clip[0], (clip[1], *paragraphs))
+    verdicts: dict[bool | None, tuple[Level, str]] = {
+        True: ("good", "known propensities add up"),
+        False: ("bad", "known propensities do not add up"),
+        None: ("undecided", "too few rows to check the known propensities"),
+    }
+    return Finding(question, *verdicts[audit.get("healthy")], paragraphs)
+
+
+def _clip(figures: Mapping[str, Any], p_min: Any) -> tuple[str, str] | None:
+    """That the clip decides, in short and in words; None where it does not."""
+    if judge_clip(figures.get("clipped_mass")).level != "bad":
+        return None
+    mass = percent(figures.get("clipped_mass"))
+    return f"the clip takes {mass} of the weights", (
+        f"The clip at p_min = {brief(p_min, 2)} takes {mass} of the sum of"
+        f" the weights 1/p ({percent(figures.get('clipped'))} of the clicks are below it): what the methods"
+        " learn is decided by the clip, not by the propensities. Give a lower p_min."
+    )
+
+
+def _state(judged: WeightJudgement) -> str:
+    return {
+        "honest": "honest",
+        "off": f"miscalibrated (weights off by {percent(judged.wce_debiased)}, beyond noise)",
+        "infinite weight": "miscalibrated (clicks at a propensity of 0)",
+        "too few rows": "not shown to be off, by too few clicks to call them honest",
+        "not beyond chance": "right on average, and do not tell clicked pairs from others",
+    }[judged.reason]
+
+
+def _before(raw: Mapping[str, Any], judged: WeightJudgement, sketch: CalibrationSketch) -> str:
+    text = f"The raw propensities are {_state(judged)}: {_figures(raw)}."
+    worst = worst_misstatement(sketch)
+    if worst is not None and judged.level == "bad":
+        text += f" Where they say {percent(worst.said)}, {percent(worst.seen)} were clicked."
+    return text
+
+
+def _after(raw: Mapping[str, Any], after: Mapping[str, Any], judged: WeightJudgement, calibrator: str) -> str:
+    if calibrator == "none":
+        return "No calibrator was used."
+    text = (
+        f"After {_name(calibrator)} they are {_state(judged)}: {_figures(after)}; the NLL"
+        f" {moved(raw.get('nll'), after.get('nll'))}."
+    )
+    if abs(real(after.get("auc")) - real(raw.get("auc"))) < SAME_AUC:
+        text += (
+            f" Their AUC stays at {brief(after.get('auc'))}: calibration changes how sure they are, not which"
+            " pairs they put first."
+        )
+    return text
+
+
+def _open(figures: Mapping[str, Any], judged: WeightJudgement) -> tuple[str, ...]:
+    """Why there is no tick though nothing is shown to be off."""
+    if judged.reason == "too few rows":
+        needed = judged.rows_needed
+        rounded = "" if needed is None else number(float(f"{needed:.2g}"), 0)
+        more = f"; some {rounded} pairs like these would tell" if rounded else ""
+        return (
+            f"Weights that are off by a factor {brief(judged.error, 2)} would be found with a chance of"
+            f" {percent(judged.power)}{more}.",
+        )
+    if judged.level == "bad" or (judged.level == "good" and know_clicks(figures)):
+        return ()
+    chance = real(figures.get("auc_of_chance"))
+    beside = f", and chance alone would reach {brief(chance)} at this size" if math.isfinite(chance) else ""
+    return (
+        f"They hardly know which pairs are clicked (AUC {brief(figures.get('auc'))}{beside}): weights from"
+        " them are nearly constant, and debias next to nothing. Either clicks are nearly random here, or the"
+        " propensity needs features, more data or longer training.",
+    )
+
+
+def _headline(
+    figures: Mapping[str, Any], judged: Mapping[str, WeightJudgement], calibrator: str
+) -> tuple[Level, str]:
+    """The level, and what became of the propensities in a few words."""
+    main = "raw" if calibrator == "none" else "calibrated"
+    level, reason, name = judged[main].level, judged[main].reason, _name(calibrator)
+    if reason == "too few rows":
+        return level, "too few clicks to tell whether the propensities are honest"
+    if level == "undecided":
+        return level, "propensities know next to nothing"
+    if level == "good":
+        if not know_clicks(figures[main]):
+            return "doubtful", "propensities know next to nothing"
+        if calibrator == "none":
+            return level, "raw propensities honest"
+        repaired = judged["raw"].level == "bad"
+        return level, f"propensities repaired by {name}" if repaired else "propensities honest"
+    if calibrator == "none":
+        return level, "raw propensities miscalibrated"
+    if real(figures[main].get("nll")) < real(figures["raw"].get("nll")):
+        return "doubtful", f"{name} helped, not fully"
+    return level, f"{name} did not help"
+
+
+def _name(calibrator: str) -> str:
+    return calibrator.replace("_", " ").capitalize()
+
+
+def _figures(figures: Mapping[str, Any]) -> str:
+    ece, floor = real(figures.get("ece")), real(figures.get("ece_floor"))
+    beside = f" where noise alone would show {brief(floor, 2)}" if math.isfinite(floor) else ""
+    check = real(figures.get("weight_check"))
+    added = f", and their weights add up to {brief(check)} times the population"
+    return f"ECE {brief(ece, 2)}{beside}{added if math.isfinite(check) else ''}"
+
+
+def worst_misstatement(sketch: CalibrationSketch | None) -> Misstatement | None:
+    """The bin that adds most to the error of the weights, if it is off beyond its interval."""
+    if sketch is None or not sketch.rows:
+        return None
+    curve = reliability_curve(sketch=sketch, bins=CURVE_BINS, spacing="mass")
+    off = ((curve.low > curve.score) | (curve.high < curve.score)) & (curve.score > 0)
+    if not off.any():
+        return None
+    error = np.where(off, curve.rows * np.abs(curve.frequency / np.where(off, curve.score, 1.0) - 1), 0.0)
+    at = int(error.argmax())
+    return Misstatement(float(curve.score[at]), float(curve.frequency[at]))
