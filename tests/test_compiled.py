@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import numba
 import pytest
 
@@ -30,3 +33,36 @@ def test_without_a_place_to_keep_it_a_function_is_compiled_anew(monkeypatch):
 @pytest.mark.parametrize("value", [1, 2.5])
 def test_otherwise_it_is_the_same_function(value):
     assert compiled.compiled()(twice)(value) == twice(value)
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """Where Triton would keep kernels, with a home that the test sets."""
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    monkeypatch.delenv("TRITON_HOME", raising=False)
+    removed = []
+    monkeypatch.setattr(compiled.atexit, "register", lambda *what, **how: removed.append(what))
+    yield removed
+    for remove, folder in removed:
+        remove(folder)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes of folders are those of POSIX")
+def test_triton_gets_a_folder_of_the_process_where_the_home_cannot_be_written(monkeypatch, tmp_path, kernels):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(compiled.os, "access", lambda folder, mode: folder != tmp_path)
+    compiled.triton_cache()
+    folder = os.environ["TRITON_CACHE_DIR"]
+    assert os.path.isdir(folder)
+    assert not folder.startswith(str(tmp_path))
+    assert [where for _, where in kernels] == [folder], "and it is removed at the end"
+
+
+def test_triton_is_left_alone_where_it_can_write_or_was_told(monkeypatch, tmp_path, kernels):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    compiled.triton_cache()
+    assert "TRITON_CACHE_DIR" not in os.environ
+    monkeypatch.setenv("TRITON_CACHE_DIR", "elsewhere")
+    compiled.triton_cache()
+    assert os.environ["TRITON_CACHE_DIR"] == "elsewhere"
+    assert not kernels

@@ -1,8 +1,13 @@
-"""Functions compiled by numba, and cached on disk where a cache can be written."""
+"""Functions compiled by numba or Triton, and cached on disk where a cache can be written."""
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from numba import njit
@@ -26,3 +31,20 @@ def compiled(**options: Any) -> Callable[[Function], Function]:
         return result
 
     return decorate
+
+
+def triton_cache() -> None:
+    """See to it that Triton can keep its kernels; called before it compiles the first.
+
+    It keeps them in the user's home, without asking whether that can be written. Where it cannot, they go to
+    a folder of this process, which is removed at its end.
+    """
+    if os.environ.get("TRITON_CACHE_DIR"):
+        return
+    place = Path(os.environ.get("TRITON_HOME") or Path.home()) / ".triton" / "cache"
+    there = next(folder for folder in (place, *place.parents) if folder.exists())
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        return
+    folder = tempfile.mkdtemp(prefix="unskew-triton-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["TRITON_CACHE_DIR"] = folder

@@ -8,6 +8,9 @@ import triton.language as tl
 from torch import Tensor
 
 from unskew.backbones import fused
+from unskew.compiled import triton_cache
+
+triton_cache()
 
 FEW_PAIRS = 4096
 """With fewer pairs, programs are many and small, so that every multiprocessor has one."""

@@ -7,6 +7,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from unskew.compiled import triton_cache
+
+triton_cache()
+
 BLOCK = 1024
 
 
