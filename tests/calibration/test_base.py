@@ -45,7 +45,7 @@ def test_predict_before_fit_says_so(calibrator: Calibrator):
         ([0.1, 0.2], [0], "'outcome' has 1 rows where 'score' has 2"),
         ([], [], "no rows with a positive weight"),
         ([[0.1, 0.2]], [0, 1], "one-dimensional"),
-        (["a", "b"], [0, 1], "not numbers"),
+        (["a", "b"], [0, 1], "'a' is not a number"),
         ([0.1, 0.2], None, "outcome is missing"),
     ],
 )

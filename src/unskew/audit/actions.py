@@ -101,10 +101,7 @@ def audit_actions(
     )
     require_limits(tolerance, significance)
     files = expand_paths(paths)
-    rows, mean, square, smallest = _moments(files, score, progress)
-    if not rows:
-        raise DataError("there are no rows", where=str(files[0]), remedy="give files with rows")
-    moments = Moments(rows, mean, square, smallest)
+    moments = _moments(files, score, progress)
     names = tuple(str(file) for file in files)
     return judged_actions(
         moments, names, score=score, actions=actions, tolerance=tolerance, significance=significance
@@ -159,20 +156,19 @@ def judged_actions(
     )
 
 
-def _moments(files: Sequence[Path], score: str, progress: Progress) -> tuple[int, float, float, float]:
-    """Rows, mean and sum of squares of 1/p, and the smallest p."""
-    rows, total, square, smallest = 0, 0.0, 0.0, math.inf
+def _moments(files: Sequence[Path], score: str, progress: Progress) -> Moments:
+    found = []
     for batch in tracked(stream(files, columns=[score], numbers=[score]), progress, "reading"):
         (column,) = number_columns(batch, [score])
         p = column.astype(np.float64)
         if len(p):
             _require_probabilities(p, score, batch)
-            inverse = 1 / np.maximum(p, SMALLEST)
-            rows += len(p)
-            total += float(inverse.sum())
-            square += float(inverse @ inverse)
-            smallest = min(smallest, float(p.min()))
-    return rows, total / max(rows, 1), square, smallest
+            found.append(Moments.of(p))
+    if not found:
+        raise DataError("there are no rows", where=str(files[0]), remedy="give files with rows")
+    rows = sum(each.rows for each in found)
+    mean = sum(each.mean * each.rows for each in found) / rows
+    return Moments(rows, mean, sum(each.square for each in found), min(each.smallest for each in found))
 
 
 def _require_probabilities(p: Any, score: str, batch: FileBatch) -> None:
@@ -188,14 +184,7 @@ def _require_probabilities(p: Any, score: str, batch: FileBatch) -> None:
             )
 
 
-def _verdict(
-    judged: MeanJudgement,
-    ratio: float,
-    half: float,
-    actions: int,
-    rows: int,
-    score: str,
-) -> str:
+def _verdict(judged: MeanJudgement, ratio: float, half: float, actions: int, rows: int, score: str) -> str:
     found = f"the mean of 1/{score} over {counted(rows, 'row')} is {ratio:.3f} ± {short(half)} of {actions:,}"
     if judged.level == "good":
         return f"As {counted(actions, 'action')} would give: {found}."

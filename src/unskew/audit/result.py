@@ -16,6 +16,9 @@ from unskew.metrics.judgement import WeightJudgement
 SEGMENTS_LISTED = 100
 """Worst segments in :meth:`AuditResult.to_dict`."""
 
+OF_CALIBRATORS = ("name", "nll", "wce", "ece", "wce_debiased", "mean_outcome_over_score")
+"""What it tells of a calibrator."""
+
 
 @dataclass(frozen=True, eq=False)
 class AuditResult:
@@ -133,15 +136,7 @@ class AuditResult:
             "segments": [vars(segment) for segment in self.segments[:SEGMENTS_LISTED]],
             "segment_count": len(self.segments),
             "calibrators": [
-                {
-                    "name": score.name,
-                    "nll": score.nll,
-                    "wce": score.wce,
-                    "ece": score.ece,
-                    "wce_debiased": score.wce_debiased,
-                    "mean_outcome_over_score": score.mean_outcome_over_score,
-                }
-                for score in self.calibrators
+                {name: getattr(each, name) for name in OF_CALIBRATORS} for each in self.calibrators
             ],
             "recommended": self.recommended,
         }

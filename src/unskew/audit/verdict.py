@@ -113,13 +113,7 @@ def verdict(
 
 
 def headline(judgement: WeightJudgement, outcome: str, *, scores_vary: bool = True) -> str:
-    """The verdict in a word or two.
-
-    Examples
-    --------
-    >>> headline(WeightJudgement("undecided", "too few rows", 0.1, 0.5, 1.2, 0.3, 40_000, None), "clicked")
-    'Undecided'
-    """
+    """The verdict in a word or two."""
     if judgement.healthy is None:
         return "Undecided"
     if judgement.healthy:
@@ -131,13 +125,7 @@ def headline(judgement: WeightJudgement, outcome: str, *, scores_vary: bool = Tr
 
 
 def short(value: float) -> str:
-    """Two significant digits, without exponent for what is read often.
-
-    Examples
-    --------
-    >>> short(0.01234), short(1.0), short(123.4), short(0.00000123)
-    ('0.012', '1', '120', '1.2e-06')
-    """
+    """Two significant digits, without exponent for what is read often."""
     if not math.isfinite(value) or value == 0:
         return f"{value:g}"
     rounded = float(f"{value:.2g}")
@@ -145,24 +133,12 @@ def short(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in per cent, two significant digits.
-
-    Examples
-    --------
-    >>> percent(0.444), percent(0.0123), percent(2.5)
-    ('44 %', '1.2 %', '250 %')
-    """
+    """A share in per cent, two significant digits."""
     return f"{short(100 * share)} %"
 
 
 def direction(ratio: float) -> str:
-    """How far scores are off, from the mean of o/p̂.
-
-    Examples
-    --------
-    >>> direction(0.5), direction(1.25)
-    ('overstated by a factor 2', 'understated by a factor 1.2')
-    """
+    """How far scores are off, from the mean of o/p̂."""
     if ratio == 0:
         return "overstated beyond measure (not one click)"
     word, factor = ("overstated", 1 / ratio) if ratio < 1 else ("understated", ratio)
@@ -170,13 +146,7 @@ def direction(ratio: float) -> str:
 
 
 def weights_off(ratio: float) -> str:
-    """What the same means for the weights.
-
-    Examples
-    --------
-    >>> weights_off(0.56), weights_off(1.3)
-    ('44 % too small', '30 % too large')
-    """
+    """What the same means for the weights."""
     return f"{percent(abs(ratio - 1))} too {'small' if ratio < 1 else 'large'}"
 
 
@@ -272,25 +242,13 @@ def _at_chance(chance: ChanceTest) -> str:
 
 
 def round_up(rows: int) -> int:
-    """Two significant digits, rounded up.
-
-    Examples
-    --------
-    >>> round_up(46_211), round_up(7)
-    (47000, 7)
-    """
+    """Two significant digits, rounded up."""
     unit = int(10 ** max(len(str(rows)) - 2, 0))
     return -(-rows // unit) * unit
 
 
 def counted(count: int, noun: str) -> str:
-    """A number and its noun.
-
-    Examples
-    --------
-    >>> counted(1, "row"), counted(2000, "row")
-    ('1 row', '2,000 rows')
-    """
+    """A number and its noun."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
-from unskew.io.numbers import array_of
+from unskew.io.numbers import parts_of
 from unskew.metrics._cells import ScoreCells, cells_of, exact_cells
 from unskew.metrics._inputs import Names, wrong_score
 from unskew.metrics._sums import both
@@ -83,23 +83,8 @@ def sum_by(cell: NDArray[np.intp], values: Vector, cells: int) -> Vector:
 
 def numeric(values: Any, name: str) -> NDArray[Any]:
     """A one-dimensional numeric array of whatever was given, without a copy where there is none to make."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        values = (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
-    array = array_of(values, name)
-    if array.ndim != 1:
-        raise DataError(
-            f"{name} must be one-dimensional, not of shape {array.shape}",
-            remedy="give one value for each row",
-        )
-    if array.dtype.kind in "biuf":
-        return array
-    try:
-        return array.astype(np.float64)
-    except (TypeError, ValueError):
-        raise DataError(
-            f"{name} holds {array.dtype} values, not numbers", where=name, remedy="convert them to numbers"
-        ) from None
+    parts = parts_of(values, name)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def check_scores(scores: Vector, *, first_row: int = 0) -> None:

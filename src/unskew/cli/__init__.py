@@ -17,6 +17,7 @@ EXIT_BAD_INPUT = 2
 EXIT_DEFECT = 70
 EXIT_INTERRUPTED = 130
 START_AGAIN = "Re-run to start again."
+RESUME = "Re-run to resume."
 
 LONGEST_MESSAGE = 2000
 """Characters of the one line that an error is."""

@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unskew.cli import interrupted
-
-RESUME = "Re-run to resume."
+from unskew.cli import RESUME, interrupted
 
 LEAST_WIDTH = 140
 """Columns of the widest table; a narrower terminal wraps its lines."""

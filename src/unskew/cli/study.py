@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unskew.cli import interrupted
+from unskew.cli import RESUME, interrupted
 from unskew.errors import ParameterError
 from unskew.plain_text import plain
 
 if TYPE_CHECKING:
     from unskew.study.engine import StudyResult
     from unskew.study.grid import Grid
-
-RESUME = "Re-run to resume."
 
 OF_GRIDS = ("data", "root", "out", "seeds", "protocol", "device")
 """Options of the studies that train."""

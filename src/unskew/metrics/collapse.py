@@ -60,13 +60,7 @@ REMEDIES: dict[Reason, str] = {
 
 
 def collapse_message(of: str, network: str, reason: Reason, seeds: int, total: int) -> str:
-    """What became of a network, and the remedy, in a sentence or two.
-
-    Examples
-    --------
-    >>> collapse_message("dr-jl", "imputation", "flat", 3, 10).partition(": it")[0]
-    "dr-jl: the network 'imputation' learned nothing in 3 of 10 seeds"
-    """
+    """What became of a network, and the remedy, in a sentence or two."""
     return (
         f"{of}: the network '{network}' learned nothing in {seeds} of {total}"
         f" {'seed' if total == 1 else 'seeds'}: {REASONS[reason]}."
@@ -75,15 +69,7 @@ def collapse_message(of: str, network: str, reason: Reason, seeds: int, total: i
 
 
 def counts(collapsed: Iterable[Collapsed]) -> list[tuple[str, Reason, int]]:
-    """Networks and reasons, each with the number of its seeds; the folds of a seed count as one.
-
-    Examples
-    --------
-    >>> counts([Collapsed("prediction", 0, "flat"), Collapsed("prediction", 3, "flat")])
-    [('prediction', 'flat', 2)]
-    >>> counts(Collapsed(f"propensity, fold {fold}", 0, "flat") for fold in range(5))
-    [('propensity', 'flat', 1)]
-    """
+    """Networks and reasons, each with the number of its seeds; the folds of a seed count as one."""
     seeds: dict[tuple[str, Reason], set[int]] = {}
     for each in collapsed:
         seeds.setdefault((each.network.partition(", ")[0], each.reason), set()).add(each.seed)

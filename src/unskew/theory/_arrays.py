@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,15 @@ from unskew.errors import DataError, ParameterError
 from unskew.io.numbers import without_mask
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a dataclass of numbers has beside them."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        return asdict(self)
 
 
 def numbers(values: Any, name: str) -> Floats:

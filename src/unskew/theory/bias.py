@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from unskew.theory._arrays import Floats, Groups, numbers, same_length, true_propensity, used_propensity
+from unskew.theory._arrays import (
+    Figures,
+    Floats,
+    Groups,
+    numbers,
+    same_length,
+    true_propensity,
+    used_propensity,
+)
 
 DEFAULT_BINS = 100
 """Equal-mass bins that stand for the level sets of continuous propensities."""
 
 
 @dataclass(frozen=True)
-class Bias:
+class Bias(Figures):
     """The expected miss of an estimate.
 
     Attributes
@@ -32,13 +40,9 @@ class Bias:
     absolute: float
     bound: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class BiasSplit:
+class BiasSplit(Figures):
     """The signed bias of IPS in two parts: ``total = calibration + refinement``, exactly.
 
     Attributes
@@ -65,10 +69,6 @@ class BiasSplit:
     discretisation: float
     groups: int
     exact: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON."""
-        return asdict(self)
 
 
 def ips_bias(*, propensity_true: Any, propensity_used: Any, error: Any) -> Bias:

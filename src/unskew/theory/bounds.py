@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from unskew.errors import ParameterError
 from unskew.theory._arrays import (
+    Figures,
     Floats,
     Groups,
     clicks,
@@ -24,7 +25,7 @@ ECE_BINS = 100
 
 
 @dataclass(frozen=True)
-class EceBound:
+class EceBound(Figures):
     """The corrected Corollary 2, term by term; see :func:`ece_bound`.
 
     Attributes
@@ -49,13 +50,9 @@ class EceBound:
     error_max: float
     smallest_propensity: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class GeneralisationBound:
+class GeneralisationBound(Figures):
     """The corrected Theorem 2, term by term; see :func:`generalisation_bound`.
 
     Attributes
@@ -75,13 +72,9 @@ class GeneralisationBound:
     deviation: float
     total: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class EstimableParts:
+class EstimableParts(Figures):
     """What clicks alone say about the bias of IPS; see :func:`estimable_parts`.
 
     Attributes
@@ -104,10 +97,6 @@ class EstimableParts:
     calibration_bound: float
     calibration_noise: float
     groups: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON."""
-        return asdict(self)
 
 
 def ece_bound(

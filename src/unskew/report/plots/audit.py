@@ -27,14 +27,7 @@ LONGEST_LABEL = 40
 def score_histogram_figure(
     sketches: Mapping[str, CalibrationSketch], *, p_min: float | None = None
 ) -> Figure:
-    """Histograms of all scores, and of the weights that the rows with outcome 1 would get.
-
-    Examples
-    --------
-    >>> sketch = CalibrationSketch.of(score=[0.1, 0.2, 0.4, 0.6], outcome=[0, 0, 1, 1])
-    >>> len(score_histogram_figure({"raw": sketch}, p_min=0.01).axes)
-    2
-    """
+    """Histograms of all scores, and of the weights that the rows with outcome 1 would get."""
     figure = new_figure(3.3)
     left, right = figure.subplots(1, 2)
     draw_propensities(left, sketches, p_min=p_min)

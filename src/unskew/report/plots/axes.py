@@ -50,13 +50,7 @@ def linear_limit(*values: Array) -> float:
 
 
 def plain(value: float, _: int | None = None) -> str:
-    """A number on an axis without exponent or trailing zeros.
-
-    Examples
-    --------
-    >>> plain(0.001), plain(1000.0), plain(0.5)
-    ('0.001', '1,000', '0.5')
-    """
+    """A number on an axis without exponent or trailing zeros."""
     if value >= 1000:
         return f"{value:,.0f}"
     return np.format_float_positional(value, precision=3, fractional=False, trim="-")

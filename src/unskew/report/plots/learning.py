@@ -45,13 +45,6 @@ def learning_figure(histories: Mapping[str, Mapping[str, Any]]) -> Figure:
     ----------
     histories
         ``{model: {"train": {step: [[R] per epoch]}, "validation": [[R] per epoch], "best_epoch": [R]}}``.
-
-    Examples
-    --------
-    >>> history = {"train": {"ce": [[0.7, 0.6], [0.5, 0.4]]}, "validation": [[0.8, 0.7], [0.6, 0.6]],
-    ...            "best_epoch": [1, 1]}
-    >>> learning_figure({"propensity": history}).axes[0].get_title(loc="left")
-    'Propensity'
     """
     columns = min(PANELS_A_ROW, max(len(histories), 1))
     rows = max(-(-len(histories) // columns), 1)

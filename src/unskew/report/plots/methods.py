@@ -57,12 +57,6 @@ def methods_figure(
         ``{"random": {metric: …}, "oracle": {metric: …}}``: what chance and hindsight reach.
     metrics
         Which, and in which order; by default those of the registry that are shown.
-
-    Examples
-    --------
-    >>> auc = {"mean": 0.71, "std": 0.01, "seeds": [0.70, 0.72]}
-    >>> methods_figure({"naive": {"auc": auc}}).axes[0].get_title(loc="left")
-    'AUC'
     """
     chosen = list(metrics or shown_metrics(methods))
     columns = min(PANELS_A_ROW, max(len(chosen), 1))
@@ -144,13 +138,6 @@ def differences_figure(
         ``mean_over_rate`` the differences are of its distance from 1.
     methods
         As in :func:`methods_figure`; gives the naive values.
-
-    Examples
-    --------
-    >>> naive = {"naive": {"auc": {"mean": 0.5, "std": 0.1, "seeds": [0.4, 0.6]}}}
-    >>> better = {"ips": {"auc": {"difference": 0.1, "low": 0.05, "high": 0.15, "p_holm": 0.01}}}
-    >>> len(differences_figure(better, naive).axes)
-    1
     """
     chosen = [m for m in metrics or shown_metrics(comparison) if _scale(methods, m)]
     groups = {

@@ -44,12 +44,6 @@ def reliability_figure(sketches: Mapping[str, CalibrationSketch], *, bins: int =
         their own colours.
     bins
         Points of each curve.
-
-    Examples
-    --------
-    >>> sketch = CalibrationSketch.of(score=[0.1, 0.2, 0.4, 0.6], outcome=[0, 0, 1, 1])
-    >>> len(reliability_figure({"raw": sketch}, bins=2).axes)
-    2
     """
     figure = new_figure(4.25)
     linear, logit = figure.subplots(1, 2)

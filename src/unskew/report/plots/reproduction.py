@@ -24,14 +24,7 @@ MARKERS = "osD^vP*XdpH"
 
 @styled
 def reliability_grid(sketches: Mapping[str, CalibrationSketch], *, bins: int = BINS) -> Figure:
-    """One reliability diagram for each row, on common axes, with its ECE.
-
-    Examples
-    --------
-    >>> sketch = CalibrationSketch.of(score=[0.1, 0.2, 0.4, 0.6], outcome=[0, 0, 1, 1])
-    >>> len(reliability_grid({"raw": sketch, "Platt": sketch}, bins=2).axes)
-    2
-    """
+    """One reliability diagram for each row, on common axes, with its ECE."""
     curves = {
         name: reliability_curve(sketch=sketch, bins=bins, spacing="mass") for name, sketch in sketches.items()
     }

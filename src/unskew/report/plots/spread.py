@@ -27,12 +27,6 @@ def spread_figure(curve: Sequence[Mapping[str, float]]) -> Figure:
     curve
         Groups of rows: ``"propensity"`` (their mean), and ``"low"``, ``"middle"``, ``"high"``, the quartiles
         of their spread.
-
-    Examples
-    --------
-    >>> group = {"propensity": 0.1, "low": 0.01, "middle": 0.02, "high": 0.03}
-    >>> len(spread_figure([group, {**group, "propensity": 0.2}]).axes)
-    1
     """
     figure = new_figure(3.0)
     draw_spread(figure.subplots(), curve)

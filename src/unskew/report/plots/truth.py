@@ -35,12 +35,6 @@ def truth_figure(truth: Mapping[str, Any]) -> Figure:
         ``{"ideal_loss", "estimates": {name: {"estimate", "bias", "standard_error", "calibration_part",
         "refinement_part"}}}``; biases are truth − expected estimate, as in :mod:`unskew.theory`, and the
         parts may be missing.
-
-    Examples
-    --------
-    >>> naive = {"estimate": 0.35, "bias": -0.07, "standard_error": 0.01}
-    >>> len(truth_figure({"ideal_loss": 0.28, "estimates": {"naive": naive}}).axes)
-    2
     """
     estimates = truth.get("estimates", {})
     figure = new_figure(1.25 + 0.36 * max(len(estimates), 2))

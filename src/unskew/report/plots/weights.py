@@ -50,12 +50,6 @@ def weight_curve(
 
     ``ratio`` is 1 + S_b: 1 for honest propensities, 1.4 where the weights are 40 % too large in sum. Its
     interval is Wilson's for the frequency of outcomes, in proportion (weights vary little within a bin).
-
-    Examples
-    --------
-    >>> sketch = CalibrationSketch.of(score=[0.5, 0.5, 0.25, 0.25], outcome=[1, 0, 1, 0])
-    >>> weight_curve(sketch, bins=2).ratio
-    array([2., 1.])
     """
     cells = cells_of(sketch=sketch)
     index = cells.bin_index(bins=bins, spacing="mass")
@@ -93,12 +87,6 @@ def histogram_figure(
         Propensities of the clicked rows, not clipped.
     p_min
         Where they are clipped before they become weights.
-
-    Examples
-    --------
-    >>> sketch = CalibrationSketch.of(score=[0.1, 0.2, 0.4, 0.6], outcome=[0, 0, 1, 1])
-    >>> len(histogram_figure({"raw": sketch}, {"raw": np.array([0.4, 0.6])}, p_min=0.01).axes)
-    2
     """
     figure = new_figure(3.3)
     left, right = figure.subplots(1, 2)
@@ -163,14 +151,7 @@ def draw_weights(
 
 @styled
 def weight_calibration_figure(sketches: Mapping[str, CalibrationSketch]) -> Figure:
-    """Whether the weights add up, by propensity: the mean of o/p̂ in each bin, with intervals.
-
-    Examples
-    --------
-    >>> sketch = CalibrationSketch.of(score=[0.1, 0.2, 0.4, 0.6], outcome=[0, 0, 1, 1])
-    >>> len(weight_calibration_figure({"raw": sketch}).axes)
-    1
-    """
+    """Whether the weights add up, by propensity: the mean of o/p̂ in each bin, with intervals."""
     figure = new_figure(3.0)
     draw_weight_calibration(figure.subplots(), sketches)
     return figure
