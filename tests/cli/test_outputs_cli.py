@@ -30,8 +30,8 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "busy").mkdir()
     (tmp_path / "busy" / "config.toml").write_text("x = 1")
     (tmp_path / "busy" / "notes.txt").write_text("precious")
-    (tmp_path / "study" / "cells").mkdir(parents=True)
-    (tmp_path / "study" / "cells" / ".lock").touch()
+    (tmp_path / "study" / "results").mkdir(parents=True)
+    (tmp_path / "study" / "results" / ".lock").touch()
     (tmp_path / "study" / "grid.json").write_text("{}")
     return tmp_path
 

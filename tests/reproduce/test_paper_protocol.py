@@ -11,44 +11,44 @@ from unskew.errors import ParameterError
 from unskew.propensity import DualFocal, MCDropout
 from unskew.propensity.crossfit import OUT, TRAIN
 from unskew.reproduce.legacy_propensity import DualFocalOnProbabilities
-from unskew.reproduce.paper_protocol import Paper, PaperProtocol, switch_names
+from unskew.reproduce.paper_protocol import SWITCHES, Paper
 
-PAPER = PaperProtocol()
+PAPER = Paper()
 PUBLISHED = ("naive", "ips", "snips", "dr-jl", "mrdr")
 
 
-def everything(switches: PaperProtocol, data: str = "coat") -> dict[str, object]:
+def everything(protocol: Paper) -> dict[str, object]:
     """All that a protocol decides, to see whether a switch changes any of it."""
-    propensity = switches.propensity(NeuMF(), us.Platt(), data=data).get_params()
+    propensity = protocol.propensity(NeuMF(), us.Platt()).get_params()
     propensity = {name: repr(value) for name, value in propensity.items()}
-    methods = {name: switches.method_options(name, data=data, density=0.08) for name in PUBLISHED}
+    methods = {name: protocol.method_options(name, density=0.08) for name in PUBLISHED}
     return {
         "propensity": propensity,
         "methods": methods,
-        "deviations": [switches.deviations(name) for name in PUBLISHED],
-        "test": Paper(data=data, switches=switches).test_protocol,
-        "backbone": repr(switches.method_backbone(NeuMF())),
-        "uncertainty": [repr(switches.uncertainty(name)) for name in ("mc-dropout", "dual-focal")],
+        "deviations": [protocol.deviations(name) for name in PUBLISHED],
+        "test": protocol.test_protocol,
+        "backbone": repr(protocol.method("ips", NeuMF(), 0.08).backbone),
+        "uncertainty": [repr(protocol.uncertainty(name)) for name in ("mc-dropout", "dual-focal")],
     }
 
 
 def published(name: str, density: float) -> us.Debiaser:
     """A method as its published code has it."""
-    return Paper(data="coat", switches=PAPER).method(name, NeuMF(), density)
+    return PAPER.method(name, NeuMF(), density)
 
 
-@pytest.mark.parametrize("name", switch_names())
-def test_every_switch_changes_something_is_told_and_can_be_turned_back(name):
-    turned = PAPER.reversed(name)
+@pytest.mark.parametrize("name", SWITCHES)
+def test_every_switch_changes_something_and_is_named(name):
+    turned = Paper(reverse=(name,))
     assert everything(turned) != everything(PAPER)
-    assert turned.reversed(name) == PAPER
-    assert sum("REVERSED" in label for label in turned.labels()) == 1
-    assert sum(f"[{name}]" in label for label in turned.labels()) == 1
+    assert [label for label in turned.labels if "REVERSED" in label] == [
+        label for label in turned.labels if f"[{name}]" in label
+    ]
 
 
 def test_an_unknown_switch_is_told():
     with pytest.raises(ParameterError, match=r"no switch 'offset'\. To fix: use one of sampled"):
-        PAPER.reversed("offset")
+        Paper(reverse=("offset",))
 
 
 def test_all_published_methods_accept_their_options():
@@ -61,31 +61,31 @@ def test_all_published_methods_accept_their_options():
 
 def test_epochs_are_those_of_the_scripts():
     epochs = {
-        (name, data): PAPER.method_options(name, data=data, density=0.1)["epochs"]
+        (name, data): Paper(data=data).method_options(name, density=0.1)["epochs"]
         for name in ("naive", "ips", "mrdr")
         for data in ("coat", "yahoo_r3")
     }
     assert epochs[("mrdr", "coat")] == epochs[("ips", "coat")] == 200
     assert (epochs[("mrdr", "yahoo_r3")], epochs[("ips", "yahoo_r3")]) == (4, 1)
-    assert PAPER.propensity(NeuMF(), None, data="coat").epochs == 100
-    assert PAPER.propensity(NeuMF(), None, data="kuairand").epochs == 20
+    assert PAPER.propensity(NeuMF()).epochs == 100
+    assert Paper(data="kuairand").propensity(NeuMF()).epochs == 20
 
 
 def test_weight_decay_of_a_summed_loss_is_that_of_our_mean():
     # Adam does not see a loss's scale, so that λ beside a sum over B is λ·(our loss ÷ that sum).
     density = 0.08
-    assert PAPER.method_options("ips", data="coat", density=density)["weight_decay"] == pytest.approx(
+    assert PAPER.method_options("ips", density=density)["weight_decay"] == pytest.approx(
         1e-3 * density / 1024
     )
-    mrdr = PAPER.method_options("mrdr", data="coat", density=density)
+    mrdr = PAPER.method_options("mrdr", density=density)
     assert mrdr["weight_decay"] == pytest.approx(1e-2 / 1024)
     assert mrdr["imputation_weight_decay"] == pytest.approx(1e-2 * density / 1024)
 
 
 def test_the_published_network_drops_embeddings_and_other_backbones_stay():
-    assert PAPER.backbone(NeuMF(dim=8)) == NeuMF(dim=8, emb_dropout=0.2)
-    assert PAPER.method_backbone(NeuMF(dim=8)) == NeuMF(dim=8)
-    assert PAPER.backbone(MF()) == MF()
+    assert PAPER.propensity(NeuMF(dim=8)).backbone == NeuMF(dim=8, emb_dropout=0.2)
+    assert PAPER.method("ips", NeuMF(dim=8), 0.1).backbone == NeuMF(dim=8)
+    assert PAPER.propensity(MF()).backbone == MF()
     assert PAPER.uncertainty("mc-dropout") == MCDropout(layers="embedding")
     assert PAPER.uncertainty("dual-focal") == DualFocalOnProbabilities()
 
@@ -97,12 +97,12 @@ def log():
 
 @pytest.fixture(scope="module")
 def fitted(log):
-    propensity = PAPER.propensity(NeuMF(dim=8, layers=(8,)), us.Platt(), data="coat", epochs=5)
+    propensity = Paper(propensity_epochs=5).propensity(NeuMF(dim=8, layers=(8,)), us.Platt())
     return propensity.set_params(batch_size=128).fit(log, seeds=2, device="cpu")
 
 
 def test_a_tenth_is_spared_from_training_and_still_judged(log, fitted):
-    plain = PAPER.reversed("spare_tenth").propensity(NeuMF(dim=8, layers=(8,)), None, data="coat", epochs=1)
+    plain = Paper(reverse=("spare_tenth",), propensity_epochs=1).propensity(NeuMF(dim=8, layers=(8,)))
     everything = plain.fit(log, device="cpu").held_out_sketches(calibrated=False)[0]
     spared = fitted.held_out_sketches(calibrated=False)[0]
     assert spared.positives == everything.positives == log.n_clicks
@@ -183,7 +183,7 @@ def test_both_terms_of_a_click_see_the_same_noise_of_the_imputer(log):
 def test_members_of_an_ensemble_are_judged_on_the_same_cells(log):
     from unskew.propensity import DeepEnsemble
 
-    propensity = PAPER.propensity(MF(dim=2), None, data="coat", epochs=1)
+    propensity = Paper(propensity_epochs=1).propensity(MF(dim=2))
     propensity.set_params(uncertainty=DeepEnsemble(members=3)).fit(log, seeds=2, device="cpu")
     first, second = propensity._held_out(OUT, range(2)).rows.user
     assert not bool((first == second).all())

@@ -16,13 +16,16 @@ import unskew as us
 from unskew.cli import main
 from unskew.errors import ParameterError
 from unskew.metrics import CalibrationSketch, ece
-from unskew.reproduce import reproduction
 from unskew.reproduce.beside import beside, comparisons, summarised
+from unskew.reproduce.chosen_on_test import ChoosingOnTest
 from unskew.reproduce.correlation import platt_path, rank_correlation, scaled, scaled_ece
-from unskew.reproduce.paper_protocol import Paper, PaperProtocol
+from unskew.reproduce.paper_protocol import Paper
 from unskew.reproduce.presets import PAPER_SOURCES, PRESETS, SOURCES, chosen_presets
-from unskew.reproduce.reproduce import ReproduceConfig, found_data, reproduce
+from unskew.reproduce.reproduce import found_data, reproduce
+from unskew.reproduce.reproduction import ReproduceConfig, Reproduction, Values
 from unskew.reproduce.switches import chosen_on_test_table
+from unskew.study import engine, trained
+from unskew.study.engine import Engine
 from unskew.study.results import ResultStore
 from unskew.study.table import Row, long_table, read_tables, summary
 
@@ -142,8 +145,8 @@ class TestTables:
         def refuse(*_, **__):
             raise AssertionError("trained again")
 
-        monkeypatch.setattr(reproduction.Reproduction, "trained", refuse)
-        monkeypatch.setattr(reproduction, "train_methods", refuse)
+        monkeypatch.setattr(trained, "train_raw", refuse)
+        monkeypatch.setattr(engine, "run_stack", refuse)
         again = reproduce(paper.config)
         assert again.table.equals(paper.table)
 
@@ -261,37 +264,30 @@ class TestEpochChosenOnTest:
     @pytest.fixture(scope="class")
     @classmethod
     def work(cls, tmp_path_factory):
-        settings = Paper(propensity_epochs=2)
-        store = ResultStore(tmp_path_factory.mktemp("cells"))
-        with store.opened():
-            yield reproduction.Reproduction(
-                "synthetic",
-                None,
-                settings,
-                store,
-                seeds=[0, 1],
-                options=WORLD,
-                backbone=us.NeuMF(dim=4, layers=(4,)),
-                method_params={"epochs": 12, "learning_rate": 0.1},
-                device="cpu",
-            )
+        out = tmp_path_factory.mktemp("reproduction")
+        longer = {**SMALL, "method_params": {"epochs": 12, "learning_rate": 0.1}}
+        config = ReproduceConfig(presets=(), out=out, protocol="paper", **longer)
+        with ResultStore(out).opened() as store:
+            yield Reproduction(config, "synthetic", None, store)
 
     @pytest.mark.parametrize("name", ["dr-jl", "mrdr"])
     def test_each_seed_keeps_the_epoch_with_the_best_test_auc(self, work, name):
-        rows = {key: each.rows for key, each in work.estimated(["raw", "platt"]).items()}
+        grid = work.grid(["raw", "platt"], {name: ["raw", "platt"]})
+        last, chosen = (Values(work.run(grid, kind), work, "method") for kind in (Engine, ChoosingOnTest))
+        made = work.engine(grid)
+        (data,), (entry,) = made.data, grid.methods
+        rows = {key: given.rows(work.store) for key, given in zip(("raw", "platt"), data.given, strict=True)}
         by_epoch = {key: [] for key in rows}
         for epochs in range(1, 13):
-            stopped = work.method(name).set_params(epochs=epochs)
-            models = stopped.fit_many(work.dataset.train, propensities=rows, seeds=[0, 1], device="cpu")
+            stopped = made.method(data, entry, {"epochs": epochs})
+            models = stopped.fit_many(data.dataset.train, propensities=rows, seeds=[0, 1], device="cpu")
             for key, model in models.items():
-                by_epoch[key].append(us.evaluate(model, work.dataset.test)["auc"])
-        chosen = work.scores(name, list(rows), epoch_chosen_on_test=True)
-        last = work.scores(name, list(rows))
+                by_epoch[key].append(us.evaluate(model, data.dataset.test)["auc"])
         differs = False
         for key, values in by_epoch.items():
             best = np.max(values, axis=0)
-            np.testing.assert_allclose(chosen[key].facts["metrics"][""]["auc"], best, atol=1e-12)
-            np.testing.assert_allclose(last[key].facts["metrics"][""]["auc"], values[-1], atol=1e-12)
+            np.testing.assert_allclose(chosen.of(key, name)["auc"], best, atol=1e-12)
+            np.testing.assert_allclose(last.of(key, name)["auc"], values[-1], atol=1e-12)
             differs |= bool((best > values[-1]).any())
         assert differs, "where the last epoch is always the best, the choice is not tested"
 
@@ -310,7 +306,7 @@ class TestEpochChosenOnTest:
             name for name, kind in us.METHODS.items() if "epoch_chosen_on_test" in kind().get_params()
         ]
         with pytest.raises(ParameterError, match="no switch 'epoch_chosen_on_test'"):
-            PaperProtocol().reversed("epoch_chosen_on_test")
+            Paper(reverse=("epoch_chosen_on_test",))
 
     def test_the_preset_shows_both_tables(self, tmp_path):
         small = {**SMALL, "seeds": 1, "propensity_epochs": 1, "method_params": {"epochs": 1}}
@@ -377,10 +373,10 @@ def test_the_command_is_one_line_and_code_2_where_it_cannot_be(capsys, tmp_path)
 
 @pytest.mark.coat
 def test_the_published_ece_of_raw_and_platt_comes_out_on_coat(coat_root, tmp_path):
-    settings = Paper()
+    config = ReproduceConfig(presets=(), out=tmp_path, protocol="paper", seeds=1, device="cpu")
     with ResultStore(tmp_path).opened() as store:
-        work = reproduction.Reproduction("coat", coat_root, settings, store, seeds=[0], device="cpu")
-        found = work.estimated(["raw", "platt"])
-    raw, platt = (found[key].figures["ece"][0] for key in ("raw", "platt"))
+        work = Reproduction(config, "coat", coat_root, store)
+        found = Values(work.run(work.grid(["raw", "platt"])), work, "propensity")
+    raw, platt = (found.of(key)["ece"][0] for key in ("raw", "platt"))
     assert raw == pytest.approx(0.1458, abs=0.015)
     assert platt < raw / 3

@@ -326,9 +326,9 @@ def test_closed_descriptors_end_nothing_and_get_into_no_file(here, closed):
     assert len(pq.read_table(here / "out" / "place.parquet")) == 400
 
 
-@pytest.mark.parametrize("cells", [False, True])
-def test_a_study_that_is_refused_leaves_no_lock_and_no_grid(tmp_path, monkeypatch, cells):
-    """Refused in the middle: of the first cell nothing is left, later ones go on where they were."""
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_study_that_is_refused_leaves_no_lock_and_no_grid(tmp_path, monkeypatch, finished):
+    """Refused in the middle: of the first task nothing is left, later ones go on where they were."""
     from unskew.errors import TrainingError
     from unskew.study.engine import Engine, run_study
     from unskew.study.grid import Grid
@@ -337,15 +337,15 @@ def test_a_study_that_is_refused_leaves_no_lock_and_no_grid(tmp_path, monkeypatc
     grid = Grid(name="g", datasets=["synthetic"], propensities=["constant"], methods=[], seeds=1)
 
     def refuse(self, progress):
-        if cells:
+        if finished:
             self.store.write("finished", {})
         raise TrainingError("the data cannot be split", remedy="give more")
 
     monkeypatch.setattr(Engine, "run", refuse)
     with pytest.raises(TrainingError):
         run_study(grid, tmp_path / "studies" / "g", device="cpu")
-    if cells:
-        assert ResultStore(tmp_path / "studies" / "g" / "cells").has("finished")
+    if finished:
+        assert ResultStore(tmp_path / "studies" / "g" / "results").has("finished")
         assert (tmp_path / "studies" / "g" / "grid.json").is_file()
     else:
         assert not list(tmp_path.iterdir())

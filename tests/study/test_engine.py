@@ -98,7 +98,7 @@ class TestNumbers:
             found = values(done.table, method=method, propensity="mf", calibrator="platt", metric="auc")
             np.testing.assert_allclose(found, us.evaluate(model, data.test)["auc"], rtol=1e-4)
 
-    def test_the_table_has_every_cell_of_the_grid_once(self, done):
+    def test_the_table_has_every_part_of_the_grid_once(self, done):
         table = done.table.filter(pc.equal(done.table["part"], "method"))
         keys = table.select(["propensity", "calibrator", "method", "seed", "metric"]).to_pylist()
         assert len({tuple(key.values()) for key in keys}) == len(keys)
@@ -124,14 +124,14 @@ class TestNumbers:
         assert values(result.table, metric="auc").min() > 0.6
 
 
-class TestCells:
+class TestResults:
     def test_a_propensity_is_trained_once_for_all_methods_and_stacks_hold_all_propensities(
         self, counted, tmp_path
     ):
         run_study(grid(), tmp_path / "s", device="cpu")
         assert counted == {"propensity": 1, "stack": 3}
 
-    def test_finished_cells_are_not_made_again_and_new_ones_are_added(self, done, counted, tmp_path):
+    def test_finished_results_are_not_made_again_and_new_ones_are_added(self, done, counted, tmp_path):
         folder = shutil.copytree(done.folder, tmp_path / "copy")
         again = run_study(grid(), folder, device="cpu")
         assert again.table.to_pylist() == done.table.to_pylist()
@@ -139,6 +139,50 @@ class TestCells:
         more = [*TINY["methods"], {"method": "snips", "params": {"epochs": 2}}]
         run_study(grid(methods=more), folder, device="cpu")
         assert counted == {"propensity": 0, "stack": 1}
+
+    def test_mc_dropout_is_read_off_the_plain_network(self, counted, tmp_path):
+        neumf = {"name": "neumf", "params": {"dim": 4, "layers": [4]}}
+        read = {"uncertainty": "mc-dropout", "calibrators": ["none"]}
+        both = [{"key": "plain", "params": {"epochs": 3}}, {"key": "mc", "params": {"epochs": 3}, **read}]
+        result = run_study(grid(propensities=both, backbone=neumf, methods=[]), tmp_path / "s", device="cpu")
+        assert counted["propensity"] == 1
+        alone = run_study(
+            grid(propensities=both[1:], backbone=neumf, methods=[]), tmp_path / "t", device="cpu"
+        )
+        mc, of_itself, plain = (
+            values(each.table, propensity=key, calibrator="none", metric="nll")
+            for each, key in ((result, "mc"), (alone, "mc"), (result, "plain"))
+        )
+        np.testing.assert_array_equal(mc, of_itself)
+        assert (mc != plain).all()
+
+    def test_a_method_is_given_the_sets_that_it_names(self, done, tmp_path):
+        methods = [
+            {"method": "ips", "params": {"epochs": 3}, "propensity": ["mf platt"]},
+            {"method": "dr-v2", "params": {"epochs": 2}, "propensity": ["constant none", ""]},
+        ]
+        table = run_study(grid(methods=methods), tmp_path / "s", device="cpu").table
+        of = table.filter(pc.equal(table["part"], "method")).to_pylist()
+        assert {(row["method"], row["propensity"], row["calibrator"]) for row in of} == {
+            ("ips", "mf", "platt"),
+            ("dr-v2", "constant", "none"),
+            ("dr-v2", "", ""),
+        }
+        same = {"method": "ips", "propensity": "mf", "calibrator": "platt", "metric": "auc"}
+        np.testing.assert_allclose(values(table, **same), values(done.table, **same), rtol=1e-4)
+
+    def test_both_test_logs_are_measured_with_one_training(self, done, counted, tmp_path):
+        both = run_study(grid(both_tests=True, propensities=[], methods=TINY["methods"][:1]), tmp_path / "s")
+        assert counted["stack"] == 1
+        naive = {"method": "naive", "metric": "auc"}
+        own, other = (
+            values(both.table, dataset=name, **naive) for name in ("synthetic", "synthetic (as shipped)")
+        )
+        np.testing.assert_array_equal(own, values(done.table, **naive))
+        shipped = us.load("synthetic", n_users=60, n_items=40, density=0.2, protocol="paper").test
+        model = us.Naive(backbone=us.MF(dim=4), epochs=3)
+        model.fit(us.load("synthetic", n_users=60, n_items=40, density=0.2).train, seeds=2, device="cpu")
+        np.testing.assert_allclose(other, us.evaluate(model, shipped)["auc"], rtol=1e-4)
 
     def test_small_stacks_give_the_same_numbers(self, done, tmp_path):
         small = run_study(grid(most_replicas=2), tmp_path / "s", device="cpu")
@@ -149,27 +193,27 @@ class TestCells:
                 rtol=1e-4,
             )
 
-    def test_a_damaged_cell_counts_as_missing(self, tmp_path):
-        with ResultStore(tmp_path / "cells").opened() as store:
+    def test_a_damaged_result_counts_as_missing(self, tmp_path):
+        with ResultStore(tmp_path / "results").opened() as store:
             store.write("k", {"x": 1.5, "nan": float("nan")}, {"a": np.arange(3)})
-            cell = store.read("k")
-            assert cell.facts["x"] == 1.5
-            assert np.isnan(cell.facts["nan"])
-            assert list(cell.arrays["a"]) == [0, 1, 2]
+            result = store.read("k")
+            assert result.facts["x"] == 1.5
+            assert np.isnan(result.facts["nan"])
+            assert list(result.arrays["a"]) == [0, 1, 2]
             whole = store.path("k").read_bytes()
             store.path("k").write_bytes(whole[: len(whole) // 2])
             assert store.read("k") is None
             assert not store.has("k")
 
     def test_what_a_killed_process_left_is_removed_and_two_at_once_are_refused(self, tmp_path):
-        store = ResultStore(tmp_path / "cells")
+        store = ResultStore(tmp_path / "results")
         with store.opened():
-            (tmp_path / "cells" / ".k.npz.partial-7").write_bytes(b"half")
-            (tmp_path / "cells" / ".m.partial-7").mkdir()
+            (tmp_path / "results" / ".k.npz.partial-7").write_bytes(b"half")
+            (tmp_path / "results" / ".m.partial-7").mkdir()
             with pytest.raises(RunFolderError, match="another study is running there"), store.opened():
                 pass
         with store.opened():
-            assert [path.name for path in (tmp_path / "cells").iterdir()] == [".lock"]
+            assert [path.name for path in (tmp_path / "results").iterdir()] == [".lock"]
 
     def test_keys_change_with_inputs_data_and_a_methods_own_source(self):
         first, second = (us.load("synthetic", n_users=30, n_items=20, seed=seed) for seed in (0, 1))
@@ -189,8 +233,8 @@ class TestCells:
     def test_a_damaged_propensity_is_trained_again(self, counted, tmp_path, file):
         small = grid(methods=[], calibrators=["none"])
         before = run_study(small, tmp_path / "s", device="cpu")
-        (cell,) = (path for path in (tmp_path / "s" / "cells").iterdir() if path.is_dir())
-        (cell / file).write_bytes(b"\xffhalf of a fi")
+        (result,) = (path for path in (tmp_path / "s" / "results").iterdir() if path.is_dir())
+        (result / file).write_bytes(b"\xffhalf of a fi")
         after = run_study(small, tmp_path / "s", device="cpu")
         assert counted["propensity"] == 2
 
@@ -200,7 +244,7 @@ class TestCells:
         np.testing.assert_array_equal(figures(after), figures(before))
 
     def test_a_study_killed_as_it_began_goes_on(self, tmp_path):
-        with ResultStore(tmp_path / "s" / "cells").opened():
+        with ResultStore(tmp_path / "s" / "results").opened():
             pass
         assert run_study(grid(propensities=["constant"], methods=[]), tmp_path / "s", device="cpu").table
 
@@ -386,7 +430,7 @@ from unskew.study.grid import read_grid
 torch.set_num_threads(int(sys.argv[3]))
 run_study(read_grid(json.loads(sys.argv[1])), Path(sys.argv[2]), device="cpu")
 """
-CELLS = 9
+RESULTS = 9
 """Of the tiny study: a trained propensity, two calibrators on rows and on D, a constant, three methods."""
 
 
@@ -395,20 +439,24 @@ def start(folder):
     return subprocess.Popen([sys.executable, "-c", SCRIPT, *arguments])
 
 
-def finished_cells(folder):
-    return [path for path in (folder / "cells").glob("*") if not path.name.startswith(".")]
+def finished_results(folder):
+    return [
+        path
+        for path in (folder / "results").glob("*")
+        if path.suffix in ("", ".npz") and not path.name.startswith(".")
+    ]
 
 
 @pytest.mark.slow
 def test_three_kills_at_random_and_the_same_table_to_the_last_digit(tmp_path):
     whole = run_study(grid(), tmp_path / "whole", device="cpu").folder
-    assert len(finished_cells(whole)) == CELLS
+    assert len(finished_results(whole)) == RESULTS
     killed = tmp_path / "killed"
     seed = random.SystemRandom().randrange(1 << 30)
     moments = random.Random(seed)
-    for cells in sorted(moments.sample(range(CELLS - 1), 3)):
+    for finished in sorted(moments.sample(range(RESULTS - 1), 3)):
         process = start(killed)
-        while len(finished_cells(killed)) < cells or not (killed / "cells").is_dir():
+        while len(finished_results(killed)) < finished or not (killed / "results").is_dir():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 pytest.fail(f"the study ended with {process.wait(timeout=0.01)}, before it could be killed")
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -432,14 +480,14 @@ def test_the_hash_of_a_dataset_is_that_of_its_text_ids_and_not_of_their_place_in
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without named pipes")
-def test_pipes_in_the_place_of_a_lock_or_a_cell_are_not_waited_for(tmp_path):
-    store = ResultStore(tmp_path / "cells")
+def test_pipes_in_the_place_of_a_lock_or_a_result_are_not_waited_for(tmp_path):
+    store = ResultStore(tmp_path / "results")
     with store.opened():
         os.mkfifo(store.path("key"))
         assert store.read("key") is None
         with pytest.raises(RunFolderError, match="is a device or a pipe"):
             store.write("key", {})
-    (tmp_path / "cells" / ".lock").unlink(missing_ok=True)
-    os.mkfifo(tmp_path / "cells" / ".lock")
+    (tmp_path / "results" / ".lock").unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "results" / ".lock")
     with pytest.raises(RunFolderError, match="cannot be written"), store.opened():
         raise AssertionError("it was opened")

@@ -143,6 +143,17 @@ def test_without_a_clip_of_the_grid_each_method_keeps_its_own():
             {"tune": {"values": {"validation_share": [0.1, 0.2]}}},
             "validation_share cannot be tuned: trials would be judged on different clicks",
         ),
+        (
+            {"methods": [{"method": "naive", "propensity": ["p platt"]}]},
+            "no propensity of this grid is called 'p platt'",
+        ),
+        (
+            {"propensities": ["p"], "methods": [{"method": "ips", "propensity": ["p none", ""]}]},
+            r"methods\[0\]: ips cannot do without propensities",
+        ),
+        ({"reverse": ["no_clip"]}, "only the paper protocol has switches to reverse. To fix: write protocol"),
+        ({"protocol": "paper", "reverse": ["x"]}, "the paper protocol has no switch 'x'"),
+        ({"propensities": [{"key": "p", "calibrators": ["x"]}]}, r"propensities\[0\]\.calibrators\[0\]"),
         ({"tune": {"values": {}}}, r"tune\.values: Dictionary should have at least 1 item"),
         ({"tune": {"values": {"learning_rate": ["a"]}}}, "Naive: learning_rate must be a number, not 'a'"),
         ({"tune": {"values": {"backbone__dim": [4, "a"]}}}, "NeuMF: dim must be a whole number, not 'a'"),

@@ -47,8 +47,8 @@ def reproduce(
     from unskew.datasets import DATASETS
     from unskew.io.files import whole_file
     from unskew.progress import progress_bars
-    from unskew.reproduce.reproduce import ReproduceConfig
     from unskew.reproduce.reproduce import reproduce as run
+    from unskew.reproduce.reproduction import ReproduceConfig
 
     check_seed(seed)
     if data is not None:

@@ -6,6 +6,7 @@ its numbers are what the test set says of a choice made on it. ``table-switches`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,8 @@ from unskew.debias import Debiaser, Setting
 from unskew.debias.setting import Plan, State
 from unskew.log import Log
 from unskew.metrics import auc
+from unskew.study.engine import Engine, StudyData
+from unskew.study.grid import MethodEntry
 from unskew.training import rows_of
 from unskew.training.inference import logits
 
@@ -81,8 +84,20 @@ def chosen_on_test(method: Debiaser, log: Log, test: Log) -> Debiaser:
                 best.write(**{name: torch.where(chosen, weight, vars(best)[name])})
             best.write(test_auc=torch.where(better, found, best.test_auc))
 
+    # Results are kept under this name: the method may have deviations of its own.
+    ChosenOnTest.__qualname__ = f"{kind.__qualname__}, {SWITCH}"
     chosen: Debiaser = ChosenOnTest(**method.get_params(deep=False))
     return chosen
+
+
+class ChoosingOnTest(Engine):
+    """Runs a grid with every method so."""
+
+    def method(
+        self, data: StudyData, entry: MethodEntry, params: Mapping[str, Any] | None = None
+    ) -> Debiaser:
+        """A method that looks at the test log."""
+        return chosen_on_test(super().method(data, entry, params), data.dataset.train, data.tests[""])
 
 
 def _weights(setting: Setting) -> list[tuple[str, Tensor]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 from scipy.stats import rankdata
@@ -15,10 +16,12 @@ from unskew.errors import DataError
 from unskew.metrics import CalibrationSketch, ece
 from unskew.metrics.registry import RANKING
 from unskew.report.plots.reproduction import Cloud
-from unskew.reproduce.paper_protocol import Paper
 from unskew.reproduce.presets import NOISY, SOURCES, sources_of
-from unskew.reproduce.reproduction import Reproduction
+from unskew.reproduce.reproduction import Reproduction, Values
+from unskew.study.results import result_key
 from unskew.study.shown import Shown
+from unskew.study.table import seeds_of
+from unskew.study.trained import Given
 
 Array = NDArray[np.float64]
 
@@ -191,28 +194,28 @@ class CorrelationStudy:
         return Shown(title=title, columns=heads, rows=tuple(rows), caption=self.about)
 
 
-def ece_against_performance(work: Reproduction) -> CorrelationStudy:
-    """The study of the supplement under ``paper``, and its unconfounded counterpart under ``honest``."""
-    return _along_platt(work) if work.protocol.name == "paper" else _over_rows(work)
+def ece_against_performance(work: Reproduction, table: pa.Table) -> CorrelationStudy:
+    """The study of the supplement under ``paper``, and its unconfounded counterpart under ``honest``, which
+    is in the long table of the preset."""
+    return _along_platt(work) if work.config.protocol == "paper" else _over_rows(work, table)
 
 
 def _along_platt(work: Reproduction) -> CorrelationStudy:
-    assert isinstance(work.protocol, Paper)
-    key = NOISY.key if work.protocol.switches.platt_dropout else "raw"
-    start = work.estimated([key])[key]
-    path = platt_path(start.sketch)
-    given = {
-        f"evaluation {number}": np.repeat(scaled(start.rows[:1], slope, intercept), len(work.seeds), axis=0)
-        for number, slope, intercept in path
-    }
-    found = work.scores_with("ips", given)
-    eces = [scaled_ece(start.sketch, slope, intercept) for _, slope, intercept in path]
-    metrics = {
-        metric: [float(np.mean(found[name].facts["metrics"][""][metric])) for name in given]
-        for metric in RANKING
-    }
-    log = work.dataset.train
-    weights = [1.0 / rows[0, log.clicked] for rows in given.values()]
+    key = NOISY.key if "platt_dropout" not in work.config.reversed else "raw"
+    start = work.engine(work.grid([key]))
+    start.run(work.progress)
+    (given,) = start.data[0].given
+    sketch, rows = given.sketch(work.store), given.rows(work.store)[:1]
+    path = platt_path(sketch)
+    # The methods of a grid take the propensities of its data: here the checkpoints.
+    engine = work.engine(work.grid([key], {"ips": True}))
+    engine.data[0].given = [_checkpoint(work, given, rows, *step) for step in path]
+    by_row = seeds_of(engine.run(work.progress), "method")
+    found = [values for row, values in by_row.items() if row.dataset == work.data]
+    metrics = {metric: [float(np.mean(list(each[metric].values()))) for each in found] for metric in RANKING}
+    eces = [scaled_ece(sketch, slope, intercept) for _, slope, intercept in path]
+    log, seeds = engine.data[0].dataset.train, work.config.seed_list
+    weights = [1.0 / each.rows(work.store)[0, log.clicked] for each in engine.data[0].given]
     controls = {
         "mean weight": [float(w.mean()) for w in weights],
         "ess": [float(w.sum() ** 2 / (w**2).sum()) for w in weights],
@@ -225,21 +228,31 @@ def _along_platt(work: Reproduction) -> CorrelationStudy:
             *rank_correlation(eces, metrics, cluster=cluster, controls=controls),
         ],
         about=(
-            f"one optimisation of Platt scaling on seed {work.seeds[0]}, a checkpoint every 10 evaluations"
-            f" ({len(path)} in all); IPS trained with each, mean of {len(work.seeds)} seeds; 95 % intervals"
+            f"one optimisation of Platt scaling on seed {seeds[0]}, a checkpoint every 10 evaluations"
+            f" ({len(path)} in all); IPS trained with each, mean of {len(seeds)} seeds; 95 % intervals"
             " by a bootstrap over checkpoints, which follow one another and so are too narrow"
         ),
     )
 
 
-def _over_rows(work: Reproduction) -> CorrelationStudy:
-    keys = sources_of(work.protocol.name)
-    estimated, found = work.estimated(keys), work.scores("ips", keys)
+def _checkpoint(
+    work: Reproduction, given: Given, rows: Array, number: int, slope: float, intercept: float
+) -> Given:
+    """The same propensities, those of the first seed for all seeds, so far along Platt's optimisation."""
+    key = result_key("checkpoint", given=given.key, slope=slope, intercept=intercept)
+    if not work.store.has(key):
+        work.store.write(key, {"figures": {}, "timing": {}}, {"rows": scaled(rows, slope, intercept)})
+    return replace(given, calibrator=f"evaluation {number}", key=key, matrix_key=key, raw_key="")
+
+
+def _over_rows(work: Reproduction, table: pa.Table) -> CorrelationStudy:
+    keys = sources_of(work.config.protocol)
+    figures, scores = (Values(table, work, part) for part in ("propensity", "method"))
     clouds = [
         Cloud(
             SOURCES[key].title,
-            list(estimated[key].figures["ece"]),
-            {metric: found[key].facts["metrics"][""][metric] for metric in RANKING},
+            figures.of(key)["ece"],
+            {metric: scores.of(key, "ips")[metric] for metric in RANKING},
         )
         for key in keys
     ]
@@ -249,10 +262,11 @@ def _over_rows(work: Reproduction) -> CorrelationStudy:
         metric: [value for _, cloud in judged for value in cloud.metrics[metric]] for metric in RANKING
     }
     controls = {
-        name: [value for key, _ in judged for value in estimated[key].figures[figure]]
+        name: [value for key, _ in judged for value in figures.of(key)[figure]]
         for name, figure in (("mean weight", "weight_check"), ("ess", "effective_sample_size"))
     }
-    cluster = [seed for _ in judged for seed in work.seeds]
+    seeds = work.config.seed_list
+    cluster = [seed for _ in judged for seed in seeds]
     return CorrelationStudy(
         clouds=clouds,
         correlations=[
@@ -260,7 +274,7 @@ def _over_rows(work: Reproduction) -> CorrelationStudy:
             *rank_correlation(eces, metrics, cluster=cluster, controls=controls),
         ],
         about=(
-            f"{len(judged)} rows × {len(work.seeds)} seeds, without the constant, which has an ECE of 0 by"
+            f"{len(judged)} rows × {len(seeds)} seeds, without the constant, which has an ECE of 0 by"
             " construction; 95 % intervals by a bootstrap over seeds"
         ),
     )

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from unskew.log import Log
 from unskew.propensity import Propensity
 from unskew.reproduce.presets import SOURCES, Source
 from unskew.reproduce.published import published_row
 from unskew.reproduce.reproduction import Reproduction
+from unskew.study.grid import CalibratorEntry
 from unskew.study.shown import Shown
+from unskew.study.trained import as_trained
 
 REPEATS = 5
 """The shortest of so many timings of inference is reported."""
@@ -31,22 +36,29 @@ def timings(work: Reproduction, keys: Sequence[str]) -> list[Timing]:
 
     A first, untimed training of one epoch takes what is paid once: compilation, caches, a GPU's start.
     """
-    log = work.dataset.train
-    family = {}
+    grid = work.grid(keys)
+    protocol = grid.protocol_for(work.data)
+    log = grid.datasets[0].load(protocol.test_protocol).train
+    entries = {entry.key: entry for entry in grid.propensities}
+    family: dict[str, tuple[Propensity, float]] = {}
     result = []
     for source in (SOURCES[key] for key in keys):
-        if source.trained == "constant":
+        entry = entries[source.propensity]
+        if not entry.is_trained:
             continue
-        if source.trained not in family:
-            fit = {"seeds": [work.seeds[0]], "device": work.device}
-            work.propensity(source.trained).set_params(epochs=1).fit(log, **fit)  # type: ignore[arg-type]
-            propensity = work.propensity(source.trained)
+        wanted = entry.make(protocol, grid.backbone)
+        propensity = as_trained(wanted)
+        if repr(propensity) not in family:
+            fit: dict[str, Any] = {"seeds": [work.config.seed], "device": work.config.device}
+            copy.copy(propensity).set_params(epochs=1).fit(log, **fit)
             seconds = _seconds(lambda p=propensity, f=fit: p.fit(log, **f))  # type: ignore[misc]
-            family[source.trained] = propensity, seconds
-        propensity, training = family[source.trained]
-        read = work.read_off(propensity, source)
-        if source.calibrator != "none":
-            training += _seconds(lambda p=propensity, s=source: work.read_off(p, s))  # type: ignore[misc]
+            family[repr(propensity)] = propensity, seconds
+        propensity, training = family[repr(propensity)]
+        calibrator = CalibratorEntry(name=source.calibrator).make()
+        read_off = partial(propensity.reread, calibrator=calibrator, uncertainty=wanted.uncertainty)
+        read = read_off()
+        if calibrator is not None:
+            training += _seconds(read_off)
         inference = min(_seconds(lambda r=read: _predict_all(r, log)) for _ in range(REPEATS))  # type: ignore[misc]
         result.append(Timing(source, training, inference))
     return result

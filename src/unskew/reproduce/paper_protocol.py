@@ -6,14 +6,18 @@ that does is shown by a diagnostic, ``epoch_chosen_on_test`` of ``table-switches
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import numpy as np
 
 from unskew.backbones import Backbone, NeuMF
 from unskew.calibration import Calibrator
 from unskew.datasets import Dataset
 from unskew.debias import Debiaser, make_method
 from unskew.errors import ParameterError
+from unskew.log import Log
+from unskew.metrics import CalibrationSketch, ece
 from unskew.metrics.clip import Clip
 from unskew.propensity import DualFocal, MCDropout, Propensity, Uncertainty, make_uncertainty
 from unskew.reproduce import legacy
@@ -38,10 +42,13 @@ WEIGHT_DECAY = {"ips": 1e-3, "snips": 1e-3, "dr-jl": 1e-3, "mrdr": 1e-2}
 STATED_WEIGHT_DECAY = 1e-4
 """What the paper's supplement states for all methods."""
 
+MOST_CELLS = 1 << 21
+"""Pairs of D up to which the ECE over all of them is measured too."""
+
 NO_CLIP = 1e-12
 """The published IPS clips nothing."""
 
-_DESCRIPTIONS = {
+SWITCHES = {
     "sampled_negatives": "propensities trained on clicks and as many sampled negatives (1:1)",
     "negatives_once": "those negatives drawn once for all epochs",
     "no_offset": "no logit offset, so scores are not propensities over D",
@@ -65,99 +72,117 @@ _DESCRIPTIONS = {
     "mrdr_copy_per_batch": "MRDR's imputer given the prediction's weights before every batch",
     "test_as_shipped": "test set as shipped, with the pairs that were clicked in training",
 }
+"""The deviations of the published code by name, and what each does; reversed, the honest thing is done."""
 
 
 @dataclass(frozen=True)
-class PaperProtocol:
-    """The deviations of the published code, one switch each; ``False`` does the honest thing instead.
+class Paper(Protocol):
+    """The published protocol: its switches decide on cross-fitting, clipping, training and the test set.
+
+    Parameters
+    ----------
+    reverse
+        Names in :data:`SWITCHES` of what is not done as published.
 
     Examples
     --------
-    >>> PaperProtocol().reversed("no_offset").no_offset
+    >>> Paper(reverse=("no_offset",)).does("no_offset")
     False
     """
 
-    sampled_negatives: bool = True
-    negatives_once: bool = True
-    no_offset: bool = True
-    spare_tenth: bool = True
-    propensity_epochs_fixed: bool = True
-    embedding_dropout: bool = True
-    models_of_first_version: bool = True
-    platt_in_sample: bool = True
-    platt_dropout: bool = True
-    ece_in_sample: bool = True
-    dual_focal_on_probabilities: bool = True
-    model_epochs_fixed: bool = True
-    baseline_on_nine_tenths: bool = True
-    no_clip: bool = True
-    sum_reduction: bool = True
-    scripts_weight_decay: bool = True
-    dr_six_to_one: bool = True
-    imputation_by_cross_entropy: bool = True
-    imputer_dropout: bool = True
-    mrdr_clamp: bool = True
-    mrdr_copy_per_batch: bool = True
-    test_as_shipped: bool = True
+    name: ClassVar[ProtocolName] = "paper"
 
-    def reversed(self, *names: str) -> PaperProtocol:
-        """The protocol with some switches turned over."""
-        known = switch_names()
-        for name in names:
-            if name not in known:
+    reverse: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.reverse:
+            if name not in SWITCHES:
                 raise ParameterError(
-                    f"the paper protocol has no switch {name!r}", remedy=f"use one of {', '.join(known)}"
+                    f"the paper protocol has no switch {name!r}", remedy=f"use one of {', '.join(SWITCHES)}"
                 )
-        return replace(self, **{name: not getattr(self, name) for name in names})
 
+    def does(self, switch: str) -> bool:
+        """Whether it is done as published."""
+        assert switch in SWITCHES, switch
+        return switch not in self.reverse
+
+    @property
     def labels(self) -> tuple[str, ...]:
-        """One line for each switch."""
+        """A line for each switch."""
         return tuple(
-            f"paper protocol{'' if getattr(self, name) else ', REVERSED'}: {text} [{name}]"
-            for name, text in _DESCRIPTIONS.items()
+            f"paper protocol{'' if self.does(name) else ', REVERSED'}: {text} [{name}]"
+            for name, text in SWITCHES.items()
         )
 
-    def backbone(self, backbone: Backbone) -> Backbone:
-        """The propensity's backbone as the published code has it; one that is not NeuMF stays as it is."""
-        return _with_embedding_dropout(backbone) if self.embedding_dropout else backbone
+    @property
+    def clip(self) -> Clip:
+        """None at all, as published."""
+        return NO_CLIP if self.does("no_clip") else super().clip
 
-    def method_backbone(self, backbone: Backbone) -> Backbone:
-        """A conversion model's backbone, likewise."""
-        return backbone if self.models_of_first_version else _with_embedding_dropout(backbone)
+    @property
+    def test_protocol(self) -> ProtocolName:
+        """As shipped, unless that is reversed."""
+        return "paper" if self.does("test_as_shipped") else "honest"
 
     def uncertainty(self, name: str) -> Uncertainty | None:
-        """An uncertainty method as the published code has it."""
-        if name == MCDropout.name and self.embedding_dropout:
+        """An uncertainty method as the published code has it; None for ``"none"``."""
+        if name == MCDropout.name and self.does("embedding_dropout"):
             return MCDropout(layers="embedding")
-        if name == DualFocal.name and self.dual_focal_on_probabilities:
+        if name == DualFocal.name and self.does("dual_focal_on_probabilities"):
             return DualFocalOnProbabilities()
         return make_uncertainty(name)
 
     def propensity(
-        self, backbone: Backbone, calibrator: Calibrator | None, *, data: str, epochs: int | None = None
+        self, backbone: Backbone, calibrator: Calibrator | None = None, uncertainty: str = "none"
     ) -> Propensity:
-        """The propensity estimator; ``epochs`` replaces the published number."""
+        """The propensity estimator, untrained; a backbone that is not NeuMF stays as it is."""
         options: dict[str, Any] = {}
-        if self.sampled_negatives:
+        if self.does("sampled_negatives"):
             options |= {
                 "negatives": 1.0,
-                "negatives_once": self.negatives_once,
-                "population": "sampled" if self.no_offset else "D",
+                "negatives_once": self.does("negatives_once"),
+                "population": "sampled" if self.does("no_offset") else "D",
             }
-        if self.propensity_epochs_fixed:
-            options |= {"epochs": epochs or PROPENSITY_EPOCHS[data in LARGE], "patience": None}
+        if self.does("propensity_epochs_fixed"):
+            epochs = self.propensity_epochs or PROPENSITY_EPOCHS[self.data in LARGE]
+            options |= {"epochs": epochs, "patience": None}
         return LegacyPropensity(
-            backbone=self.backbone(backbone),
+            backbone=_with_embedding_dropout(backbone) if self.does("embedding_dropout") else backbone,
             calibrator=calibrator,
+            uncertainty=self.uncertainty(uncertainty),
             crossfit=None,
-            calibrate_in_sample=self.platt_in_sample,
-            judge_in_sample=self.ece_in_sample,
-            spare_tenth=self.spare_tenth,
-            calibrator_dropout=self.platt_dropout,
+            calibrate_in_sample=self.does("platt_in_sample"),
+            judge_in_sample=self.does("ece_in_sample"),
+            spare_tenth=self.does("spare_tenth"),
+            calibrator_dropout=self.does("platt_dropout"),
             **options,
         )
 
-    def method_options(self, method: str, *, data: str, density: float) -> dict[str, Any]:
+    def further_figures(self, propensity: Propensity, log: Log) -> dict[str, list[float]]:
+        """Figures over every pair of a small D at the true rate, whatever the switches measure on."""
+        if log.space != "matrix" or log.population_size > MOST_CELLS:
+            return {}
+        click = np.zeros(log.population_size)
+        click[log.cell[log.clicked]] = 1.0
+        sketches = [
+            CalibrationSketch.of(score=line.ravel(), outcome=click)
+            for line in propensity.predict_matrix_each()
+        ]
+        return {
+            "ece_all_of_d": [ece(sketch=sketch) for sketch in sketches],
+            "mean_over_base_rate_all_of_d": [sketch.mean_score / sketch.base_rate for sketch in sketches],
+        }
+
+    def method(self, name: str, backbone: Backbone, density: float) -> Debiaser:
+        """A debiaser, untrained; one that the published code does not have is as it is."""
+        used = backbone if self.does("models_of_first_version") else _with_embedding_dropout(backbone)
+        made = make_method(name, backbone=used, **self.method_options(name, density=density))
+        return legacy.as_published(made, *self.deviations(name))
+
+    def validation(self, data: Dataset) -> None:
+        """None: what is chosen at all is chosen on clicks."""
+
+    def method_options(self, method: str, *, density: float) -> dict[str, Any]:
         """Parameters of a debiaser; none for methods that the published code does not have.
 
         Parameters
@@ -169,17 +194,17 @@ class PaperProtocol:
         if not baseline and method not in WEIGHT_DECAY:
             return {}
         options: dict[str, Any] = {}
-        large = data in LARGE
-        if self.model_epochs_fixed:
+        large = self.data in LARGE
+        if self.does("model_epochs_fixed"):
             epochs = (IPS_EPOCHS if method in ("naive", "ips", "snips") else MODEL_EPOCHS)[large]
             options |= {"epochs": epochs, "patience": None, "validation_share": 0.0}
-            if baseline and self.baseline_on_nine_tenths:
+            if baseline and self.does("baseline_on_nine_tenths"):
                 options["validation_share"] = 0.1
-        if self.no_clip and not baseline:
+        if self.does("no_clip") and not baseline:
             options["p_min"] = NO_CLIP
         decay = 0.0 if baseline else WEIGHT_DECAY[method]
-        options["weight_decay"] = decay if self.scripts_weight_decay else STATED_WEIGHT_DECAY
-        if not baseline and self.sum_reduction:
+        options["weight_decay"] = decay if self.does("scripts_weight_decay") else STATED_WEIGHT_DECAY
+        if not baseline and self.does("sum_reduction"):
             options["weight_decay"] *= density / BATCH
         if method in ("dr-jl", "mrdr"):
             options |= self._joint_learning(method, density, options["weight_decay"])
@@ -189,25 +214,25 @@ class PaperProtocol:
         """What the published code of a method does that no parameter of it says."""
         found: list[type[Debiaser]] = []
         if method in ("dr-jl", "mrdr"):
-            if self.dr_six_to_one:
+            if self.does("dr_six_to_one"):
                 found += [legacy.AveragedTogether, legacy.UnclickedOnce]
-            if self.imputer_dropout:
+            if self.does("imputer_dropout"):
                 found.append(legacy.NoisyImputer)
         return tuple(found)
 
     def _joint_learning(self, method: str, density: float, decay: float) -> dict[str, Any]:
         options: dict[str, Any] = {"imputation_weight_decay": decay}
-        if self.dr_six_to_one:
+        if self.does("dr_six_to_one"):
             options["ratio"] = NEGATIVES_OF_DR
-            if self.sum_reduction:
+            if self.does("sum_reduction"):
                 # Clicks and unclicked pairs are averaged together here, without the factor |O| / |D|.
                 options["weight_decay"] = decay / density
-        if self.imputation_by_cross_entropy:
+        if self.does("imputation_by_cross_entropy"):
             options |= {"imp_loss": "ce", "normalise_weights": False}
         if method == "mrdr":
             options |= {
-                "weight_clamp": MRDR_CLAMP if self.mrdr_clamp else None,
-                "copy": "batch" if self.mrdr_copy_per_batch else "epoch",
+                "weight_clamp": MRDR_CLAMP if self.does("mrdr_clamp") else None,
+                "copy": "batch" if self.does("mrdr_copy_per_batch") else "epoch",
             }
         return options
 
@@ -216,52 +241,3 @@ def _with_embedding_dropout(backbone: Backbone) -> Backbone:
     if not isinstance(backbone, NeuMF):
         return backbone
     return NeuMF(**{**backbone.get_params(deep=False), "emb_dropout": DROPOUT})
-
-
-def switch_names() -> tuple[str, ...]:
-    """Names of the switches."""
-    return tuple(field.name for field in fields(PaperProtocol))
-
-
-@dataclass(frozen=True)
-class Paper(Protocol):
-    """The published protocol: its switches decide on cross-fitting, clipping, training and the test set."""
-
-    name: ClassVar[ProtocolName] = "paper"
-
-    switches: PaperProtocol = field(default_factory=PaperProtocol)
-
-    @property
-    def clip(self) -> Clip:
-        """None at all, as published."""
-        return NO_CLIP if self.switches.no_clip else super().clip
-
-    @property
-    def test_protocol(self) -> ProtocolName:
-        """As shipped, unless that is reversed."""
-        return "paper" if self.switches.test_as_shipped else "honest"
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """A line for each switch."""
-        return self.switches.labels()
-
-    def propensity(
-        self, backbone: Backbone, calibrator: Calibrator | None = None, uncertainty: str = "none"
-    ) -> Propensity:
-        """The propensity estimator, untrained."""
-        made = self.switches.propensity(backbone, calibrator, data=self.data, epochs=self.propensity_epochs)
-        return made.set_params(uncertainty=self.uncertainty(uncertainty))
-
-    def uncertainty(self, name: str) -> Uncertainty | None:
-        """An uncertainty method as the published code has it; None for ``"none"``."""
-        return self.switches.uncertainty(name)
-
-    def method(self, name: str, backbone: Backbone, density: float) -> Debiaser:
-        """A debiaser, untrained; one that the published code does not have is as it is."""
-        options = self.switches.method_options(name, data=self.data, density=density)
-        made = make_method(name, backbone=self.switches.method_backbone(backbone), **options)
-        return legacy.as_published(made, *self.switches.deviations(name))
-
-    def validation(self, data: Dataset) -> None:
-        """None: what is chosen at all is chosen on clicks."""

@@ -1,14 +1,16 @@
-"""The paper's tables and figures by name: which propensities and methods each needs. Runs nothing."""
+"""The paper's tables and figures by name: the propensities and methods of their grids. Runs nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from unskew.debias import METHODS
 from unskew.errors import ParameterError
+from unskew.propensity import UNCERTAINTIES
 from unskew.run.protocol import ProtocolName
+from unskew.study.grid import NOTHING
 
 Kind = Literal["propensities", "methods", "efficiency", "switches", "figure"]
 
@@ -21,46 +23,63 @@ class Source:
     ----------
     key
         As the paper's tables name it.
-    trained
-        The uncertainty method that is trained (``"none"`` is the plain network), or ``"constant"``.
-    read
-        The uncertainty method that reads a trained plain network off.
+    propensity
+        The name of the model in a grid: ``"neumf"``, an uncertainty method, or ``"constant"``.
     calibrator
         What is fitted on its scores.
     """
 
     key: str
     title: str
-    trained: str = "none"
-    read: str = "none"
+    propensity: str = "neumf"
     calibrator: str = "none"
 
     @property
-    def propensity(self) -> str:
-        """The name of the model in the long table."""
-        model = self.read if self.trained == "none" else self.trained
-        return "neumf" if model == "none" else model
+    def name(self) -> str:
+        """As a method of a grid names the set of propensities."""
+        return f"{self.propensity} {self.calibrator}"
 
 
 SOURCES = {
     source.key: source
     for source in (
         Source("raw", "raw"),
-        Source("mc_dropout", "MC dropout", read="mc-dropout"),
-        Source("deep_ensemble", "deep ensemble", trained="deep-ensemble"),
-        Source("batch_ensemble", "BatchEnsemble", trained="batch-ensemble"),
-        Source("dual_focal", "dual focal loss", trained="dual-focal"),
+        Source("mc_dropout", "MC dropout", "mc-dropout"),
+        Source("deep_ensemble", "deep ensemble", "deep-ensemble"),
+        Source("batch_ensemble", "BatchEnsemble", "batch-ensemble"),
+        Source("dual_focal", "dual focal loss", "dual-focal"),
         Source("platt", "Platt scaling", calibrator="platt"),
         Source("temperature", "temperature", calibrator="temperature"),
         Source("beta", "beta", calibrator="beta"),
         Source("isotonic", "isotonic", calibrator="isotonic"),
         Source("histogram", "histogram", calibrator="histogram"),
-        Source("constant", "constant", trained="constant"),
+        Source("constant", "constant", "constant"),
     )
 }
 
-NOISY = Source("noisy", "raw with dropout on", read="one-pass")
+NOISY = Source("noisy", "raw with dropout on", "noisy")
 """What the published code calibrates: one pass with dropout left on."""
+
+MODELS: Mapping[str, Mapping[str, Any]] = {
+    NOISY.propensity: {"uncertainty": "mc-dropout", "uncertainty_params": {"samples": 1, "layers": "all"}},
+    **{name: {"uncertainty": name} for name in UNCERTAINTIES},
+}
+"""What a grid says of a propensity beside its key; of others nothing."""
+
+
+def propensities_of(sources: Iterable[Source]) -> list[dict[str, Any]]:
+    """The propensities of a grid from which rows are read off, each with the calibrators that they need.
+
+    Examples
+    --------
+    >>> propensities_of([SOURCES["raw"], SOURCES["platt"]])
+    [{'key': 'neumf', 'calibrators': ['none', 'platt']}]
+    """
+    calibrators: dict[str, list[str]] = {}
+    for source in sources:
+        calibrators.setdefault(source.propensity, []).append(source.calibrator)
+    return [{"key": key, **MODELS.get(key, {}), "calibrators": found} for key, found in calibrators.items()]
+
 
 PAPER_SOURCES = ("raw", "mc_dropout", "deep_ensemble", "dual_focal", "platt")
 """The rows of the paper's tables."""
@@ -71,7 +90,7 @@ def sources_of(protocol: ProtocolName) -> tuple[str, ...]:
     return PAPER_SOURCES if protocol == "paper" else tuple(SOURCES)
 
 
-ALONE = ""
+ALONE = NOTHING
 """The row of a method without given propensities."""
 
 PAPER_NAMES = {
@@ -180,6 +199,20 @@ PRESETS = {
     )
 }
 ALL = "all"
+
+
+def wanted(presets: Sequence[Preset], protocol: ProtocolName) -> tuple[list[str], dict[str, list[str]]]:
+    """What the grid of some presets has: sources, and the rows of each method, each once."""
+    kinds = {preset.kind for preset in presets}
+    sources = list(sources_of(protocol)) if kinds & {"propensities", "methods", "figure"} else []
+    methods: dict[str, dict[str, None]] = {}
+    for preset in presets:
+        # Under the paper protocol, the figure has propensities of its own.
+        if preset.kind == "methods" or protocol == "honest":
+            for method in preset.methods:
+                rows = preset.rows_of(method, protocol)
+                methods.setdefault(method, {}).update(dict.fromkeys(rows))
+    return sources, {method: list(rows) for method, rows in methods.items()}
 
 
 def chosen_presets(names: list[str], data: str, protocol: ProtocolName) -> tuple[list[Preset], list[str]]:

@@ -5,32 +5,24 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from unskew import __version__
-from unskew.backbones import NeuMF
-from unskew.datasets import DATASETS
 from unskew.errors import ParameterError, RunFolderError
-from unskew.estimator import require
 from unskew.io.files import check_place, whole_file, write_json
 from unskew.progress import SILENT, Progress
 from unskew.reproduce.beside import PaperComparison, beside, comparisons, summarised
-from unskew.reproduce.correlation import ece_against_performance
+from unskew.reproduce.correlation import Correlation, ece_against_performance
 from unskew.reproduce.efficiency import show_efficiency, timings
-from unskew.reproduce.paper_protocol import Paper, PaperProtocol
-from unskew.reproduce.presets import SOURCES, Preset, chosen_presets, sources_of
-from unskew.reproduce.reproduction import OTHER_TEST, Reproduction, method_rows, propensity_rows
+from unskew.reproduce.presets import SOURCES, Preset, chosen_presets, sources_of, wanted
+from unskew.reproduce.reproduction import ReproduceConfig, Reproduction
 from unskew.reproduce.switches import chosen_on_test_table, switch_table
-from unskew.run.protocol import Protocol, ProtocolName
-from unskew.seeds import require_count
-from unskew.study.engine import GRID
+from unskew.study.engine import GRID, OTHER_TEST, RESULTS, Engine
 from unskew.study.results import LOCK, ResultStore
 from unskew.study.shown import Shown
 from unskew.study.table import long_table, write_tables
@@ -75,56 +67,6 @@ def _folder_of(name: str) -> Path | None:
     return None
 
 
-@dataclass(frozen=True)
-class ReproduceConfig:
-    """What to reproduce.
-
-    Parameters
-    ----------
-    data, root
-        The dataset and its folder; None looks for Coat and else takes the synthetic world.
-    reversed
-        Switches of the paper protocol to turn over.
-    options, backbone_params, propensity_epochs, method_params
-        For small tests: options of the dataset's loader, a smaller NeuMF, shorter training.
-    """
-
-    presets: tuple[str, ...]
-    out: Path
-    data: str | None = None
-    root: Path | None = None
-    protocol: ProtocolName = "honest"
-    seeds: int = 10
-    seed: int = 0
-    device: str = "auto"
-    reversed: tuple[str, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
-    backbone_params: Mapping[str, Any] = field(default_factory=dict)
-    propensity_epochs: int | None = None
-    method_params: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        require_count(self.seeds)
-        require(
-            self.protocol in ("honest", "paper"),
-            f"protocol must be 'honest' or 'paper', not {self.protocol!r}",
-            "give one of these",
-        )
-        require(
-            not self.reversed or self.protocol == "paper",
-            "only the paper protocol has switches to reverse",
-            "give --protocol paper",
-        )
-        if self.data is not None:
-            DATASETS.require(self.data)
-        PaperProtocol().reversed(*self.reversed)
-
-    @property
-    def seed_list(self) -> list[int]:
-        """The seeds."""
-        return list(range(self.seed, self.seed + self.seeds))
-
-
 @dataclass
 class Reproduced:
     """What came out; the folder holds the same."""
@@ -135,60 +77,42 @@ class Reproduced:
     """Command, date, versions, machine."""
     labels: tuple[str, ...]
     notes: list[str]
+    table: pa.Table
     tables: dict[str, list[Shown]] = field(default_factory=dict)
     figures: dict[str, str] = field(default_factory=dict)
     """SVG by preset."""
     comparisons: dict[str, list[PaperComparison]] = field(default_factory=dict)
-    correlations: list[Any] = field(default_factory=list)
-    table: pa.Table | None = None
+    correlations: list[Correlation] = field(default_factory=list)
 
 
-CELLS = "cells"
-HONEST_FOLDS = 5
+JUDGED_ON = {
+    "paper": "paper protocol: ECE where its switches say",
+    "honest": "honest protocol: out-of-fold scores of every pair, at the true rate",
+}
+"""On what propensities are judged."""
 
 
 def reproduce(config: ReproduceConfig, progress: Progress = SILENT) -> Reproduced:
     """Run the presets and write the folder: tables, figures, and the long table they are made from."""
     data, root, notes = found_data(config.data, config.root)
     presets, left_out = chosen_presets(list(config.presets), data, config.protocol)
-    settings = _settings(config, data, PaperProtocol().reversed(*config.reversed))
     _check_folder(config.out)
-    require(config.seed >= 0, f"seed must be 0 or more, not {config.seed}", "give a seed from 0 on")
-    store = ResultStore(config.out / CELLS)
-
-    def work_with(chosen: Protocol) -> Reproduction:
-        return Reproduction(
-            data,
-            root,
-            chosen,
-            store,
-            seeds=config.seed_list,
-            options=config.options,
-            backbone=NeuMF(**config.backbone_params),
-            method_params=config.method_params,
-            device=config.device,
-            progress=progress,
-        )
-
+    work = Reproduction(config, data, root, ResultStore(config.out / RESULTS), progress)
     # Both look at the data and the device: nothing is written before.
-    work, facts = work_with(settings), facts_of(config)
-    result = Reproduced(config, work.dataset.name, facts, settings.labels, notes + left_out)
-    with store.opened():
-        rows = list(_rows(work, presets))
-        result.table = long_table(rows)
+    engine, facts = work.engine(work.grid(*wanted(presets, config.protocol))), facts_of(config)
+    engine.check()
+    labels = engine.grid.protocol_for(data).labels
+    with work.store.opened():
+        result = Reproduced(config, data, facts, labels, notes + left_out, engine.run(progress))
         for preset in presets:
             if preset.kind in ("propensities", "methods"):
-                _add_tables(result, work, preset)
+                _add_tables(result, engine, preset)
             elif preset.kind == "efficiency":
                 _add_efficiency(result, work, preset)
             elif preset.kind == "switches":
-                assert isinstance(settings, Paper)
-                switched = switch_table(
-                    lambda switches: work_with(_settings(config, data, switches)), settings.switches, preset
-                )
-                result.tables[preset.name] = [switched, chosen_on_test_table(work)]
+                result.tables[preset.name] = [switch_table(work, preset), chosen_on_test_table(work)]
             else:
-                _add_figure(result, work, preset)
+                _add_figure(result, work, engine, preset)
     write_folder(result)
     return result
 
@@ -198,74 +122,43 @@ def _check_folder(out: Path) -> None:
     check_place(out)
     if not out.exists() or not any(out.iterdir()):
         return
-    ours = (out / CELLS / LOCK).is_file() or (out / "reproduction.json").is_file()
+    ours = (out / RESULTS / LOCK).is_file() or (out / "reproduction.json").is_file()
     if (out / GRID).exists() or not ours:
         holds = "holds a study" if (out / GRID).exists() else "is a folder with other things in it"
         raise RunFolderError(holds, where=str(out), remedy="choose another --out")
 
 
-def _settings(config: ReproduceConfig, data: str, switches: PaperProtocol) -> Protocol:
-    if config.protocol == "paper":
-        return Paper(propensity_epochs=config.propensity_epochs, data=data, switches=switches)
-    return Protocol(crossfit=HONEST_FOLDS, propensity_epochs=config.propensity_epochs, data=data)
-
-
-def _rows(work: Reproduction, presets: Sequence[Preset]) -> Iterator[dict[str, Any]]:
-    """The long table's rows of all presets, each once."""
-    protocol = work.protocol.name
-    if any(preset.kind in ("propensities", "methods", "figure") for preset in presets):
-        yield from propensity_rows(work, sources_of(protocol))
-    wanted: dict[str, dict[str, None]] = {}
-    for preset in presets:
-        for method in preset.methods if preset.kind == "methods" else ():
-            wanted.setdefault(method, {}).update(dict.fromkeys(preset.rows_of(method, protocol)))
-    for method, chosen in wanted.items():
-        yield from method_rows(work, method, list(chosen))
-
-
-def _add_tables(result: Reproduced, work: Reproduction, preset: Preset) -> None:
-    assert result.table is not None
-    protocol = work.protocol.name
+def _add_tables(result: Reproduced, engine: Engine, preset: Preset) -> None:
+    protocol, (data,) = engine.grid.protocol, engine.data
     part = "propensity" if preset.kind == "propensities" else "method"
-    names = [work.dataset.name]
-    if part == "method":
-        names += [f"{work.dataset.name} ({test})" for test in work.tests if test]
-    for number, name in enumerate(names):
-        found = summarised(result.table, preset, protocol, name, part)
-        if number == 0:
+    for test in data.tests if part == "method" else ("",):
+        found = summarised(result.table, preset, protocol, data.label(test), part)
+        if not test:
             result.comparisons[preset.name] = comparisons(found, preset)
-        measured = _measured_on(work, number) if part == "method" else _judged_on(work)
+        measured = _measured_on(engine, test) if part == "method" else JUDGED_ON[protocol]
         if preset.name == "table-sota" and protocol == "paper":
             measured += "; methods without published code keep their own defaults, the epoch chosen on clicks"
-        with_paper = number == 0 or protocol == "honest"
-        shown = beside(found, preset, note=measured, with_paper=with_paper)
+        shown = beside(found, preset, note=measured, with_paper=not test or protocol == "honest")
         result.tables.setdefault(preset.name, []).append(shown)
 
 
-def _measured_on(work: Reproduction, number: int) -> str:
-    own = work.protocol.test_protocol
-    kind = {"paper": "as shipped", "honest": "leak-free"}[own] if number == 0 else OTHER_TEST[own]
-    return f"{work.protocol.name} protocol, test set {kind}"
-
-
-def _judged_on(work: Reproduction) -> str:
-    if work.protocol.name == "paper":
-        return "paper protocol: ECE where its switches say"
-    return "honest protocol: out-of-fold scores of every pair, at the true rate"
+def _measured_on(engine: Engine, test: str) -> str:
+    own = engine.grid.protocol_for(engine.data[0].entry.name).test_protocol
+    kind = test or OTHER_TEST["honest" if own == "paper" else "paper"]
+    return f"{engine.grid.protocol} protocol, test set {kind}"
 
 
 def _add_efficiency(result: Reproduced, work: Reproduction, preset: Preset) -> None:
-    keys = list(dict.fromkeys((*sources_of(work.protocol.name), "batch_ensemble")))
-    found = timings(work, keys)
-    assert result.table is not None
+    protocol = work.config.protocol
+    found = timings(work, list(dict.fromkeys((*sources_of(protocol), "batch_ensemble"))))
     extra = [
         {
-            "dataset": work.dataset.name,
-            "protocol": work.protocol.name,
+            "dataset": work.data,
+            "protocol": protocol,
             "propensity": each.source.propensity,
             "calibrator": each.source.calibrator,
             "method": "",
-            "seed": work.seeds[0],
+            "seed": work.config.seed,
             "metric": f"{what}_seconds",
             "value": getattr(each, what),
             "part": "timing",
@@ -277,21 +170,21 @@ def _add_efficiency(result: Reproduced, work: Reproduction, preset: Preset) -> N
     result.tables[preset.name] = [show_efficiency(found, preset.title, result.facts["machine"])]
 
 
-def _add_figure(result: Reproduced, work: Reproduction, preset: Preset) -> None:
+def _add_figure(result: Reproduced, work: Reproduction, engine: Engine, preset: Preset) -> None:
     from unskew.report.plots.reproduction import ece_performance_figure, histogram_grid, reliability_grid
     from unskew.report.style import svg
 
-    protocol = work.protocol.name
-    title = f"{preset.title} ({work.dataset.name}, {protocol} protocol)"
+    protocol = work.config.protocol
+    title = f"{preset.title} ({work.data}, {protocol} protocol)"
     if preset.name == "fig-ece-vs-performance":
-        study = ece_against_performance(work)
+        study = ece_against_performance(work, result.table)
         result.correlations = study.correlations
         result.tables[preset.name] = [study.shown(preset.title)]
         figure = ece_performance_figure(study.clouds, study.notes, connected=protocol == "paper")
     else:
-        sketches = {
-            SOURCES[key].title: each.sketch for key, each in work.estimated(sources_of(protocol)).items()
-        }
+        given = {each.name: each for each in engine.data[0].given}
+        sources = [SOURCES[key] for key in sources_of(protocol)]
+        sketches = {source.title: given[source.name].sketch(work.store) for source in sources}
         if preset.name == "fig-reliability":
             figure = reliability_grid(sketches)
         else:
@@ -328,7 +221,6 @@ def facts_of(config: ReproduceConfig) -> dict[str, str]:
 def write_folder(result: Reproduced) -> None:
     """Tables, figures, and the facts and comparisons as JSON."""
     out = result.config.out
-    assert result.table is not None
     write_tables(out, result.table)
     for name, text in result.figures.items():
         with whole_file(out / f"{name}.svg") as beside_:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.reproduce.chosen_on_test import SWITCH
-from unskew.reproduce.paper_protocol import PaperProtocol
+from unskew.reproduce.chosen_on_test import SWITCH, ChoosingOnTest
 from unskew.reproduce.presets import PAPER_NAMES, SOURCES, Preset
 from unskew.reproduce.published import published_row
-from unskew.reproduce.reproduction import Reproduction
+from unskew.reproduce.reproduction import Reproduction, Values
+from unskew.study.engine import Engine
 from unskew.study.shown import Shown
 
 PROPENSITY_SWITCHES = (
@@ -29,26 +27,24 @@ PROPENSITY_SWITCHES = (
 
 DOUBLY_ROBUST = ("dr-jl", "mrdr")
 ROWS = ("raw", "platt")
-"""Methods and propensities whose epoch the diagnostic chooses on the test set."""
+"""Methods whose epoch the diagnostic chooses on the test set, and the propensities of both tables."""
 
 
-def switch_table(
-    work_with: Callable[[PaperProtocol], Reproduction], switches: PaperProtocol, preset: Preset
-) -> Shown:
+def switch_table(work: Reproduction, preset: Preset) -> Shown:
     """ECE of raw and Platt with every switch as it is, and with each one reversed alone."""
     rows = []
     for name in ("", *PROPENSITY_SWITCHES):
-        chosen = switches.reversed(name) if name else switches
-        found = work_with(chosen).estimated(["raw", "platt"])
-        raw, platt = (np.asarray(found[key].figures["ece"]) for key in ("raw", "platt"))
+        reverse = {*work.config.reversed} ^ ({name} if name else set())
+        found = Values(work.run(work.grid(ROWS, reverse=sorted(reverse))), work, "propensity")
+        raw, platt = (np.asarray(found.of(key)["ece"]) for key in ROWS)
         rows.append(
             (
                 f"without {name}" if name else "as it is",
                 _text(raw),
                 _text(platt),
                 f"{platt.mean() / raw.mean():.2f}",
-                f"{np.mean(found['platt'].figures['auc']):.3f}",
-                f"{np.mean(found['platt'].figures['weight_check']):.3g}",
+                f"{np.mean(found.of('platt')['auc']):.3f}",
+                f"{np.mean(found.of('platt')['weight_check']):.3g}",
             )
         )
     return Shown(
@@ -62,14 +58,12 @@ def switch_table(
 def chosen_on_test_table(work: Reproduction) -> Shown:
     """AUC of the doubly robust methods at the last epoch, and at the epoch that the test set chooses."""
     rows = []
+    grid = work.grid(ROWS, {name: list(ROWS) for name in DOUBLY_ROBUST})
+    found = [Values(work.run(grid, kind), work, "method") for kind in (Engine, ChoosingOnTest)]
     for name in DOUBLY_ROBUST:
-        found = (work.scores(name, ROWS, epoch_chosen_on_test=on_test) for on_test in (False, True))
-        last, chosen = found
         for key in ROWS:
-            before, after = (
-                np.asarray(results[key].facts["metrics"][""]["auc"]) for results in (last, chosen)
-            )
-            paper = published_row("dr", work.dataset.name, PAPER_NAMES[name], key, "auc")
+            before, after = (np.asarray(values.of(key, name)["auc"]) for values in found)
+            paper = published_row("dr", work.data, PAPER_NAMES[name], key, "auc")
             rows.append(
                 (
                     f"{name} {SOURCES[key].title}",

@@ -98,6 +98,10 @@ class Protocol:
         """An uncertainty method; None for ``"none"``."""
         return make_uncertainty(name)
 
+    def further_figures(self, propensity: Propensity, log: Log) -> dict[str, list[float]]:
+        """Figures by seed beside those of ``Propensity.diagnose``; here none."""
+        return {}
+
     def method(self, name: str, backbone: Backbone, density: float) -> Debiaser:
         """A debiaser, untrained, for a log with ``density`` = |O| / |D|."""
         options: dict[str, Any] = {} if self.p_min is None else {"p_min": self.p_min}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,11 @@ from unskew.datasets import Dataset
 from unskew.debias import Debiaser
 from unskew.errors import RunFolderError
 from unskew.io.files import whole_file
-from unskew.log import Schema
+from unskew.log import Log, Schema
 from unskew.progress import SILENT, Progress, Tracker
 from unskew.report.words import COLLAPSED_MARK
 from unskew.study import trained as kept
-from unskew.study.grid import DatasetEntry, Grid, MethodEntry, PropensityEntry
+from unskew.study.grid import NOTHING, DatasetEntry, Grid, MethodEntry, PropensityEntry
 from unskew.study.results import LOCK, ResultStore, dataset_hash, described, result_key
 from unskew.study.shown import write_pages
 from unskew.study.table import (
@@ -38,6 +38,9 @@ from unskew.study.trained import Given, Stack, run_stack
 from unskew.study.tuning import Trial, chosen_params, combinations, search_rows
 from unskew.training import resolve_device
 
+OTHER_TEST = {"paper": "leak-free", "honest": "as shipped"}
+"""What the test set is that a protocol does not read."""
+
 
 @dataclass
 class StudyData:
@@ -45,16 +48,27 @@ class StudyData:
 
     entry: DatasetEntry
     dataset: Dataset
+    tests: dict[str, Log]
+    """The test logs: the dataset's own under ``""``, and the other if both are asked for and differ."""
     hash: str
     given: list[Given] = field(default_factory=list)
+
+    def label(self, test: str = "") -> str:
+        """The dataset's name in tables, with that of a test log which is not its own."""
+        return f"{self.entry.label} ({test})" if test else self.entry.label
 
 
 def read_data(entry: DatasetEntry, grid: Grid) -> StudyData:
     """Load a dataset, and refuse what could not be run on it."""
-    dataset = entry.load(grid.protocol)
+    own = grid.protocol_for(entry.name).test_protocol
+    dataset = entry.load(own)
     if grid.methods:
         dataset.train.known_conversion()
-    return StudyData(entry, dataset, dataset_hash(dataset))
+    tests = {"": dataset.test}
+    if grid.both_tests and dataset.facts.get("leaked_cells_found"):
+        tests[OTHER_TEST[own]] = entry.load("honest" if own == "paper" else "paper").test
+    known = {name: test for name, test in tests.items() if test is not None}
+    return StudyData(entry, dataset, known, dataset_hash(dataset, *tests.values()))
 
 
 @dataclass(frozen=True)
@@ -110,7 +124,8 @@ class _Share:
         self._left = 0
 
 
-CELLS = "cells"
+RESULTS = "results"
+"""The folder of a study's results."""
 GRID = "grid.json"
 """What marks the folder of a study."""
 
@@ -163,11 +178,11 @@ def run_study(grid: Grid, out: Path, *, device: str = "auto", progress: Progress
     Parameters
     ----------
     out
-        The folder of the study: ``cells/``, ``grid.json``, ``table.parquet``, ``table.csv`` and timings.
+        The folder of the study: ``results/``, ``grid.json``, ``table.parquet``, ``table.csv`` and timings.
     """
     if out.exists() and not (out.is_dir() and ((out / GRID).is_file() or _nothing_in(out))):
         raise RunFolderError("holds other things than a study", where=str(out), remedy="choose another --out")
-    engine = Engine(grid, ResultStore(out / CELLS), device)
+    engine = Engine(grid, ResultStore(out / RESULTS), device)
     engine.check()
     # Nothing is written before data, device and parameters are known to be good.
     is_new = not (out / GRID).exists()
@@ -175,21 +190,19 @@ def run_study(grid: Grid, out: Path, *, device: str = "auto", progress: Progress
         try:
             with whole_file(out / GRID) as beside:
                 beside.write_text(json.dumps(grid.model_dump(), indent=1) + "\n", encoding="utf-8")
-            engine.run(progress)
-            rows = list(engine.rows())
+            table = engine.run(progress)
         except BaseException:
             if is_new and engine.store.is_empty():
                 (out / GRID).unlink(missing_ok=True)
             raise
-    table = long_table(rows)
     write_tables(out, table)
-    return StudyResult(grid, table, out, tuple(notes(grid, rows)))
+    return StudyResult(grid, table, out, tuple(notes(grid, table)))
 
 
 def _nothing_in(out: Path) -> bool:
     """Whether a folder is empty, but for the lock of a study that was killed as it began."""
     inside = [path.name for path in out.iterdir()]
-    return not inside or (inside == [CELLS] and {path.name for path in (out / CELLS).glob("*")} == {LOCK})
+    return not inside or (inside == [RESULTS] and {path.name for path in (out / RESULTS).glob("*")} == {LOCK})
 
 
 class Engine:
@@ -201,7 +214,10 @@ class Engine:
         self.seeds = list(grid.seed_list)
         self.data = [read_data(entry, grid) for entry in grid.datasets]
         self._raw: tuple[str, Any] = ("", None)
-        self._before = {data.entry.label: list(self._propensity_tasks(data)) for data in self.data}
+        self._before: dict[str, Task] = {}
+        for task in (task for data in self.data for task in self._propensity_tasks(data)):
+            # Propensities that are read off the same networks share their training.
+            self._before.setdefault(task.key, task)
 
     def check(self) -> None:
         """Refuse parameters that could not be run, each value of a search included; writes nothing."""
@@ -216,11 +232,11 @@ class Engine:
             for entry in self.grid.methods:
                 tried = tune.single_values() if tune is not None and tune.tunes(entry.label) else []
                 for params in ({}, *tried):
-                    _check_method(self._method(data, entry, params))
+                    _check_method(self.method(data, entry, params))
 
-    def run(self, progress: Progress) -> None:
-        """Make every result that is missing."""
-        first = [task for tasks in self._before.values() for task in tasks]
+    def run(self, progress: Progress) -> pa.Table:
+        """Make every result that is missing; the long table of all."""
+        first = list(self._before.values())
         first += [task for data in self.data for task in self._search_tasks(data)]
         # Which results the methods of a tuned grid need is known after the search; until then, guess all.
         later = [task for data in self.data for task in self._method_tasks(data, guess=True)]
@@ -228,6 +244,7 @@ class Engine:
         make_missing(first, self.store, bar)
         make_missing([task for data in self.data for task in self._method_tasks(data)], self.store, bar)
         bar.finish()
+        return long_table(self._rows())
 
     def _propensity_tasks(self, data: StudyData) -> Iterator[Task]:
         for entry in self.grid.propensities:
@@ -248,7 +265,8 @@ class Engine:
 
     def _trained_tasks(self, data: StudyData, entry: PropensityEntry) -> Iterator[Task]:
         log, store, protocol = data.dataset.train, self.store, self.grid.protocol_for(data.entry.name)
-        clip, propensity = protocol.clip, entry.make(protocol, self.grid.backbone)
+        wanted = entry.make(protocol, self.grid.backbone)
+        propensity = kept.as_trained(wanted)
         raw_key = result_key(
             "propensity",
             data=data.hash,
@@ -263,21 +281,20 @@ class Engine:
             kept.train_raw(store, raw_key, propensity, log, progress, seeds=self.seeds, device=self.device)
 
         yield Task(raw_key, entry.key, networks * log.population_size * propensity.epochs // 2, train)
-        for calibrator_entry in self.grid.calibrators:
-            calibrator = calibrator_entry.make()
-            key = result_key(
-                "calibrated", raw=raw_key, calibrator=calibrator and described(calibrator), p_min=clip
-            )
-            matrix_key = result_key("matrix", raw=raw_key, calibrator=calibrator and described(calibrator))
+        for calibrator_entry in self.grid.calibrators_of(entry):
+            read = {"calibrator": calibrator_entry.make(), "uncertainty": wanted.uncertainty}
+            inputs = {"raw": raw_key, **{name: each and described(each) for name, each in read.items()}}
+            key = result_key("calibrated", **inputs, p_min=protocol.clip, protocol=protocol.name)
+            matrix_key = result_key("matrix", **inputs)
             data.given.append(
                 Given(entry.key, calibrator_entry.label, tuple(self.seeds), key, matrix_key, raw_key)
             )
 
-            def calibrate(_: Progress, key: str = key, calibrator: Any = calibrator) -> None:
-                kept.calibrate(store, key, self._trained(raw_key, data), calibrator, log, clip)
+            def calibrate(_: Progress, key: str = key, read: Any = read) -> None:
+                kept.calibrate(store, key, self._trained(raw_key, data), read, log, protocol)
 
-            def everywhere(_: Progress, key: str = matrix_key, calibrator: Any = calibrator) -> None:
-                kept.calibrate_everywhere(store, key, self._trained(raw_key, data), calibrator)
+            def everywhere(_: Progress, key: str = matrix_key, read: Any = read) -> None:
+                kept.calibrate_everywhere(store, key, self._trained(raw_key, data).reread(**read))
 
             work = networks * log.population_size // folds
             yield Task(key, f"{entry.key} {calibrator_entry.label}", work, calibrate)
@@ -286,7 +303,7 @@ class Engine:
 
     def _needs_everywhere(self, data: StudyData) -> bool:
         wanted = any(
-            entry.takes_propensity and self._method(data, entry).needs_propensity_everywhere
+            entry.takes_propensity and self.method(data, entry).needs_propensity_everywhere
             for entry in self.grid.methods
         )
         return wanted and data.dataset.train.space == "matrix"
@@ -297,9 +314,10 @@ class Engine:
             self._raw = raw_key, kept.trained(self.store, raw_key, data.dataset.train, self.device)
         return self._raw[1]
 
-    def _method(
+    def method(
         self, data: StudyData, entry: MethodEntry, params: Mapping[str, Any] | None = None
     ) -> Debiaser:
+        """A method of the grid for a dataset, untrained, with other parameters."""
         protocol = self.grid.protocol_for(data.entry.name)
         method = entry.make(protocol, self.grid.backbone, data.dataset.train.density)
         return method.set_params(**(params or {}))
@@ -313,14 +331,12 @@ class Engine:
         judge: Debiaser | None = None,
     ) -> list[Stack]:
         """The stacked runs of a method: all sets of propensities, as many at once as a stack may have."""
-        given: list[Given | None] = list(data.given) if entry.takes_propensity else [None]
-        if not given:
-            given = [None]
         at_once = max(1, (self.grid.most_replicas or STACKED[self.device_type]) // len(seeds))
         return [
             Stack(
                 data=data.dataset,
                 data_hash=data.hash,
+                tests=data.tests if judge is None else {},
                 validation=self.grid.protocol_for(data.entry.name).validation(data.dataset),
                 method=method,
                 given=tuple(given[start : start + at_once]),
@@ -329,6 +345,7 @@ class Engine:
                 device_type=self.device_type,
                 judge=judge,
             )
+            for given in _sets(data, entry)
             for start in range(0, len(given), at_once)
         ]
 
@@ -340,12 +357,12 @@ class Engine:
 
     def _trials(self, data: StudyData, entry: MethodEntry) -> list[Trial]:
         """The search of a method; none where it is not tuned."""
-        tune, judge = self.grid.tune, self._method(data, entry)
+        tune, judge = self.grid.tune, self.method(data, entry)
         if tune is None or not tune.tunes(entry.label):
             return []
         seeds = self.seeds[: tune.seeds]
         return [
-            Trial(params, self._stacks(data, entry, self._method(data, entry, params), seeds, judge))
+            Trial(params, self._stacks(data, entry, self.method(data, entry, params), seeds, judge))
             for params in combinations(tune.values, tune.trials, tune.draw)
         ]
 
@@ -365,12 +382,11 @@ class Engine:
         for entry in self.grid.methods:
             trials = [] if guess else self._trials(data, entry)
             params = chosen_params(trials, self.store) if trials else {}
-            yield entry, self._stacks(data, entry, self._method(data, entry, params), self.seeds)
+            yield entry, self._stacks(data, entry, self.method(data, entry, params), self.seeds)
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """The long table, row by row, from the results alone."""
+    def _rows(self) -> Iterator[dict[str, Any]]:
         for data in self.data:
-            base = {"dataset": data.entry.label, "protocol": self.grid.protocol}
+            base = {"dataset": data.label(), "protocol": self.grid.protocol}
             yield from ({**base, **row} for row in propensity_rows(self.store, data.given, self.seeds))
             for entry in self.grid.methods:
                 if trials := self._trials(data, entry):
@@ -378,7 +394,19 @@ class Engine:
                     yield from ({**base, "method": entry.label, **row} for row in found)
             for entry, stacks in self._method_stacks(data):
                 for stack in stacks:
-                    yield from ({**base, "method": entry.label, **row} for row in stack.rows(self.store))
+                    for row in stack.rows(self.store):
+                        yield {**base, "dataset": data.label(row.pop("test")), "method": entry.label, **row}
+
+
+def _sets(data: StudyData, entry: MethodEntry) -> list[list[Given | None]]:
+    """What a method is given, apart where it cannot be stacked: sets of propensities, and nothing."""
+    if not entry.takes_propensity or not data.given:
+        return [[None]]
+    if not isinstance(entry.propensity, list):
+        return [list(data.given)]
+    known = {given.name: given for given in data.given}
+    named: list[Given | None] = [known[name] for name in entry.propensity if name != NOTHING]
+    return [named, [None]] if entry.runs_alone else [named]
 
 
 def _check_method(method: Debiaser) -> None:
@@ -408,12 +436,12 @@ def propensity_rows(
         yield from _timing(names, timing)
 
 
-def notes(grid: Grid, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def notes(grid: Grid, table: pa.Table) -> Iterator[str]:
     """The protocol's labels, what diverged, and which networks learned nothing."""
     yield from grid.protocol_for(grid.datasets[0].name).labels
     diverged: dict[str, int] = {}
     collapsed: dict[str, dict[str, dict[int, float]]] = {}
-    for row in rows:
+    for row in table.drop_columns(["users"]).to_pylist():
         if row["metric"] == "diverged" and row["part"] == "method" and row["value"]:
             diverged[_name(row)] = diverged.get(_name(row), 0) + 1
         if row["metric"].startswith(PREFIX) and row["part"] in ("method", "propensity"):

@@ -126,11 +126,34 @@ class BackboneEntry(GridTable):
         return made
 
 
+class CalibratorEntry(GridTable):
+    """A calibrator by name, with its parameters; ``"none"`` leaves the scores."""
+
+    name: str
+    key: str = ""
+    params: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> CalibratorEntry:
+        made_or_refused(lambda: make_calibrator(self.name, **self.params)._check_parameters(), self.name)
+        return self
+
+    @property
+    def label(self) -> str:
+        """Its name in tables."""
+        return self.key or self.name
+
+    def make(self) -> Calibrator | None:
+        """The calibrator; None for ``"none"``."""
+        made = made_or_refused(lambda: make_calibrator(self.name, **self.params), self.name)
+        return None if self.name == "none" else made
+
+
 class PropensityEntry(GridTable):
     """A propensity model.
 
     ``key = "constant"`` gives every pair the share of clicks, ``key = "true"`` the true propensity of a
-    synthetic world; neither is trained nor calibrated.
+    synthetic world; neither is trained nor calibrated. ``calibrators`` stand instead of the grid's.
     """
 
     key: str = Field(min_length=1)
@@ -138,11 +161,12 @@ class PropensityEntry(GridTable):
     uncertainty: str = "none"
     uncertainty_params: dict[str, Any] = Field(default_factory=dict)
     params: dict[str, Any] = Field(default_factory=dict)
+    calibrators: list[Annotated[CalibratorEntry, word_for("name")]] | None = Field(default=None, min_length=1)
 
     @model_validator(mode="after")
     def _check(self) -> PropensityEntry:
         beside = "write it beside params, by its name"
-        calibrators = "write calibrators = […] at the top"
+        calibrators = "write calibrators = […] at the top, or beside params"
         refuse_keys(self.params, {"backbone": beside, "uncertainty": beside, "calibrator": calibrators})
         made_or_refused(self._typed_uncertainty, self.uncertainty)
         made_or_refused(lambda: of_right_types(Propensity(), **self.params), self.key)
@@ -169,44 +193,29 @@ class PropensityEntry(GridTable):
         return made.set_params(**self.params)
 
 
-class CalibratorEntry(GridTable):
-    """A calibrator by name, with its parameters; ``"none"`` leaves the scores."""
-
-    name: str
-    key: str = ""
-    params: dict[str, Any] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _check(self) -> CalibratorEntry:
-        made_or_refused(lambda: make_calibrator(self.name, **self.params)._check_parameters(), self.name)
-        return self
-
-    @property
-    def label(self) -> str:
-        """Its name in tables."""
-        return self.key or self.name
-
-    def make(self) -> Calibrator | None:
-        """The calibrator; None for ``"none"``."""
-        made = made_or_refused(lambda: make_calibrator(self.name, **self.params), self.name)
-        return None if self.name == "none" else made
+NOTHING = ""
+"""Among the sets of propensities of a method: a run without any."""
 
 
 class MethodEntry(GridTable):
-    """A debiaser by name, with its parameters; ``propensity = false`` runs it without given propensities."""
+    """A debiaser by name, with its parameters.
+
+    ``propensity = false`` runs it without given propensities; a list names the sets that it is given, such as
+    ``"neumf platt"``, and ``""`` none.
+    """
 
     method: str
     key: str = ""
     backbone: Annotated[BackboneEntry, word_for("name")] | None = None
     params: dict[str, Any] = Field(default_factory=dict)
-    propensity: bool = True
+    propensity: bool | list[str] = True
 
     @model_validator(mode="after")
     def _check(self) -> MethodEntry:
         made_or_refused(lambda: METHODS.require(self.method), self.method)
         refuse_keys(self.params, {"backbone": "write it beside params, by its name"})
         made = made_or_refused(lambda: of_right_types(make_method(self.method), **self.params), self.method)
-        if made.needs_propensity and not self.propensity:
+        if made.needs_propensity and (not self.propensity or self.runs_alone):
             raise ValueError(f"{self.method} cannot do without propensities; name some")
         return self
 
@@ -216,10 +225,15 @@ class MethodEntry(GridTable):
         return self.key or self.method
 
     @property
+    def runs_alone(self) -> bool:
+        """Whether it is also run without given propensities."""
+        return isinstance(self.propensity, list) and NOTHING in self.propensity
+
+    @property
     def takes_propensity(self) -> bool:
         """Whether it is given the grid's propensities: it needs them, or uses them where there are any."""
         kind = METHODS[self.method]
-        if kind.needs_propensity or not self.propensity:
+        if kind.needs_propensity or self.propensity in (False, [], [NOTHING]):
             return kind.needs_propensity
         chosen = self.params.get("calibration", "auto")
         return "external" in getattr(kind, "sources", ()) and chosen in ("auto", "external")
@@ -333,6 +347,8 @@ class Grid(GridTable):
     baseline: str = "naive"
     metrics: list[str] | None = Field(default=None, min_length=1)
     most_replicas: StrictInt | None = Field(default=None, ge=1)
+    both_tests: bool = False
+    reverse: list[str] = Field(default_factory=list)
     tune: TuneTable | None = None
 
     @model_validator(mode="after")
@@ -349,6 +365,12 @@ class Grid(GridTable):
                 raise ValueError(f"{name} has {twice[0]!r} twice; give one of them a key of its own")
         if not self.propensities and any(METHODS[m.method].needs_propensity for m in self.methods):
             raise ValueError("a method needs propensities, and the grid has none; add [[propensities]]")
+        for method in self.methods:
+            for name in method.propensity if isinstance(method.propensity, list) else ():
+                require_known(name, (*self.propensity_sets, NOTHING), "propensity of this grid")
+        if self.reverse and self.protocol != "paper":
+            raise ValueError('only the paper protocol has switches to reverse; write protocol = "paper"')
+        made_or_refused(lambda: self.protocol_for(self.datasets[0].name).labels, "reverse")
         for metric in self.metrics or ():
             require_known(metric, METRICS, "metric")
         known = [each.label for each in self.methods]
@@ -372,10 +394,25 @@ class Grid(GridTable):
         """The seeds."""
         return as_seeds(self.seeds)
 
+    def calibrators_of(self, entry: PropensityEntry) -> list[CalibratorEntry]:
+        """How a propensity is calibrated: its own way, or the grid's; one that is not trained, not at all."""
+        return entry.calibrators or self.calibrators if entry.is_trained else [CalibratorEntry(name="none")]
+
+    @property
+    def propensity_sets(self) -> list[str]:
+        """The sets of propensities that methods are given, each by propensity and calibrator."""
+        return [
+            f"{entry.key} {calibrator.label}"
+            for entry in self.propensities
+            for calibrator in self.calibrators_of(entry)
+        ]
+
     def protocol_for(self, data: str) -> Protocol:
         """What the protocol decides for a dataset."""
+        switches = {"reverse": tuple(self.reverse)} if self.reverse else {}
         return protocol_named(
             self.protocol,
+            **switches,
             crossfit=self.crossfit or None,
             propensity_epochs=self.propensity_epochs,
             p_min=self.p_min,
@@ -433,7 +470,7 @@ def _one_line(error: ValidationError, where: str) -> ParameterError:
     )
 
 
-_BRANCHES = ("int", "list[int]")
+_BRANCHES = ("int", "list[int]", "bool", "list[str]")
 """What pydantic calls the branches of a union, which are no keys."""
 
 _TABLES: dict[str, type[GridTable]] = {

@@ -98,6 +98,10 @@ class ResultStore:
         """The folder of a result that holds a model."""
         return self.folder / key
 
+    def sketch(self, key: str) -> Path:
+        """The file beside a result of propensities: their sketch, written before it."""
+        return self.folder / f"{key}.sketch"
+
     def has(self, key: str) -> bool:
         """Whether a result is finished, and whole."""
         return _holds_model(self.subfolder(key)) or self.read(key) is not None
@@ -170,10 +174,10 @@ def code_version() -> str:
     return digest.hexdigest()
 
 
-def dataset_hash(dataset: Dataset) -> str:
-    """A hash of a dataset's content, wherever its files lie."""
+def dataset_hash(dataset: Dataset, *tests: Log | None) -> str:
+    """A hash of a dataset's content, and of further test logs, wherever their files lie."""
     digest = hashlib.sha256()
-    for log in (dataset.train, dataset.test, dataset.validation):
+    for log in (dataset.train, dataset.test, dataset.validation, *tests):
         _add_log(digest, log)
     if dataset.truth is not None:
         digest.update(np.ascontiguousarray(dataset.truth.propensity).tobytes())

@@ -5,6 +5,7 @@ How they are trained is in :mod:`unskew.run.training`; here they are kept, and r
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,19 +17,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.calibration import Calibrator
 from unskew.datasets import Dataset
 from unskew.debias import Debiaser
 from unskew.debias.fit import Observed, validation_loss
 from unskew.errors import ParameterError, TrainingError
-from unskew.evaluation import Evaluated, evaluate_users
+from unskew.evaluation import evaluate_users
 from unskew.log import Log, Schema
+from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip
 from unskew.metrics.user_bootstrap import RESAMPLES
 from unskew.progress import Progress
-from unskew.propensity import Propensity, load_propensity
+from unskew.propensity import Propensity, Uncertainty, load_propensity
 from unskew.propensity.given import given_propensities
 from unskew.propensity.storage import save_propensity
+from unskew.run.protocol import Protocol
 from unskew.run.training import given_everywhere, read_off, train_methods
 from unskew.study.results import ResultStore, described, result_key
 from unskew.study.table import collapsed_values
@@ -46,6 +48,28 @@ class Given:
     matrix_key: str
     raw_key: str
     """The result with the trained model; empty where nothing was trained."""
+
+    @property
+    def name(self) -> str:
+        """By which a method of a grid names it."""
+        return f"{self.propensity} {self.calibrator}"
+
+    def rows(self, store: ResultStore) -> NDArray[np.float64]:
+        """``[seeds, n]``: of the log's rows; one line where all seeds have the same."""
+        result = store.read(self.key)
+        assert result is not None
+        rows: NDArray[np.float64] = result.arrays["rows"]
+        return rows
+
+    def sketch(self, store: ResultStore) -> CalibrationSketch:
+        """Scores against clicks of the first seed, on the cells where they are judged."""
+        return CalibrationSketch.load(store.sketch(self.key))
+
+
+def as_trained(propensity: Propensity) -> Propensity:
+    """The same without an uncertainty that only reads trained networks off: it is trained alike."""
+    reads_off = propensity.method().same_training(Uncertainty())
+    return copy.copy(propensity).set_params(uncertainty=None) if reads_off else propensity
 
 
 def train_raw(
@@ -82,24 +106,30 @@ def raw_timing(folder: Path) -> dict[str, float]:
 
 
 def calibrate(
-    store: ResultStore, key: str, propensity: Propensity, calibrator: Calibrator | None, log: Log, p_min: Clip
+    store: ResultStore, key: str, trained: Propensity, read: Mapping[str, Any], log: Log, protocol: Protocol
 ) -> None:
-    """Calibrate a trained propensity anew; keep the propensities of the log's rows and their figures."""
+    """Read a trained propensity off anew; keep the propensities of the log's rows and their figures.
+
+    Parameters
+    ----------
+    read
+        The calibrator and the uncertainty.
+    """
     start = time.perf_counter()
-    calibrated = propensity.reread(calibrator=calibrator)
+    propensity = trained.reread(**read)
     fitted = time.perf_counter() - start
-    found = read_off(calibrated, log, p_min)["calibrated"]
-    collapsed = collapsed_values(calibrated.collapsed_, calibrated.seeds_)
+    found = read_off(propensity, log, protocol.clip)["calibrated"]
+    further = protocol.further_figures(propensity, log)
+    collapsed = collapsed_values(propensity.collapsed_, propensity.seeds_)
+    figures = {**found.figures["per_seed"], **further, **collapsed}
     timing = {"calibrate_seconds": fitted, "predict_seconds": found.seconds}
-    facts = {"figures": {**found.figures["per_seed"], **collapsed}, "timing": timing}
-    store.write(key, facts, {"rows": found.rows})
+    found.sketch.save(store.sketch(key))
+    store.write(key, {"figures": figures, "timing": timing}, {"rows": found.rows})
 
 
-def calibrate_everywhere(
-    store: ResultStore, key: str, propensity: Propensity, calibrator: Calibrator | None
-) -> None:
+def calibrate_everywhere(store: ResultStore, key: str, propensity: Propensity) -> None:
     """Keep the propensities of every pair of D."""
-    matrix = propensity.reread(calibrator=calibrator).predict_matrix_each()
+    matrix = propensity.predict_matrix_each()
     store.write(key, {}, {"matrix": matrix.astype(np.float32)})
 
 
@@ -121,6 +151,7 @@ def keep_given(store: ResultStore, key: str, name: str, data: Dataset, seeds: in
     else:
         found = given_everywhere(log, log.density, p_min, seeds)
     facts = {"figures": found.figures["per_seed"], "timing": {}}
+    found.sketch.save(store.sketch(key))
     store.write(key, facts, {"rows": found.rows, **arrays})
 
 
@@ -128,6 +159,8 @@ Values = dict[str, list[float]]
 """By metric, one value per seed."""
 OverUsers = dict[str, NDArray[np.float64]]
 """By metric, the same on resamples of the test users ``[seeds, resamples]``."""
+ON = " on "
+"""Between the name of a metric and that of a test log which is not the dataset's own."""
 USERS = "users"
 """Array of a result: those resamples, averaged over seeds ``[sets of propensities, metrics, resamples]``."""
 
@@ -138,6 +171,8 @@ class Stack:
 
     data: Dataset
     data_hash: str
+    tests: Mapping[str, Log]
+    """On which the models are evaluated, by name; in a search on none."""
     validation: Log | None
     method: Debiaser
     given: tuple[Given | None, ...]
@@ -146,7 +181,7 @@ class Stack:
     device_type: str
     judge: Debiaser | None = None
     """Of a search: the method before it is tuned. Its clip and selection weigh the validation loss of every
-    trial alike, and the models are not evaluated on the test log. None is no search."""
+    trial alike. None is no search."""
 
     @cached_property
     def key(self) -> str:
@@ -169,7 +204,7 @@ class Stack:
         return max(1, networks * rows * self.method.epochs // 4)
 
     def rows(self, store: ResultStore) -> Iterator[dict[str, Any]]:
-        """What the result says, as rows of the long table without dataset and method."""
+        """What the result says, as rows of the long table with the test's name for dataset and method."""
         result = store.read(self.key)
         assert result is not None
         for number, (given, values) in enumerate(zip(self.given, result.facts["values"], strict=True)):
@@ -177,15 +212,20 @@ class Stack:
                 "propensity": "" if given is None else given.propensity,
                 "calibrator": "" if given is None else given.calibrator,
             }
-            for metric, line in values.items():
+            for name, line in values.items():
                 for seed, value in zip(self.seeds, line, strict=True):
-                    yield {**names, "seed": seed, "metric": metric, "value": value, "part": "method"}
-            for line, metric in enumerate(result.facts[USERS]):
+                    yield {**names, **_of_test(name), "seed": seed, "value": value, "part": "method"}
+            for line, name in enumerate(result.facts[USERS]):
                 draws = result.arrays[USERS][number, line]
                 if np.isfinite(draws).any():
-                    yield {**names, "seed": None, "metric": metric, "users": draws, "part": "users"}
-            for metric, seconds in result.facts["timing"].items():
-                yield {**names, "seed": None, "metric": metric, "value": seconds, "part": "timing"}
+                    yield {**names, **_of_test(name), "seed": None, "users": draws, "part": "users"}
+            for name, seconds in result.facts["timing"].items():
+                yield {**names, **_of_test(name), "seed": None, "value": seconds, "part": "timing"}
+
+
+def _of_test(name: str) -> dict[str, str]:
+    metric, _, test = name.partition(ON)
+    return {"metric": metric, "test": test}
 
 
 def run_stack(stack: Stack, store: ResultStore, progress: Progress, label: str) -> None:
@@ -235,8 +275,7 @@ def _measured(
                 )
             ]
         return [({"diverged": [1.0]}, {})]
-    test = stack.data.test if stack.judge is None else None
-    return [_evaluated(model, loss, test) for model, loss in models]
+    return [_evaluated(model, loss, stack.tests) for model, loss in models]
 
 
 def _fitted(
@@ -292,14 +331,19 @@ def _read(store: ResultStore, given: Given, everywhere: bool, seeds: tuple[int, 
     return lines if len(lines) == 1 else lines[[given.seeds.index(seed) for seed in seeds]]
 
 
-def _evaluated(model: Debiaser, loss: list[float] | None, test: Log | None) -> tuple[Values, OverUsers]:
-    seeds = len(model.seeds_)
-    found = Evaluated({}, {}) if test is None else evaluate_users(model, test)
-    values = {name: list(line) for name, line in found.values.items()}
+def _evaluated(
+    model: Debiaser, loss: list[float] | None, tests: Mapping[str, Log]
+) -> tuple[Values, OverUsers]:
+    values: dict[str, list[float]] = {}
+    resampled: OverUsers = {}
+    for test, log in tests.items():
+        found, suffix = evaluate_users(model, log), f"{ON}{test}" if test else ""
+        values |= {f"{name}{suffix}": list(line) for name, line in found.values.items()}
+        resampled |= {f"{name}{suffix}": draws for name, draws in found.resampled.items()}
     if loss is not None:
         values["validation_loss"] = loss
     values["best_epoch"] = [float(epoch) for epoch in model.history_.best_epoch]
-    values["diverged"] = [0.0] * seeds
+    values["diverged"] = [0.0] * len(model.seeds_)
     values |= collapsed_values(model.collapsed_, model.seeds_)
     numbers = {name: [float(np.float64(value)) for value in line] for name, line in values.items()}
-    return numbers, dict(found.resampled)
+    return numbers, resampled

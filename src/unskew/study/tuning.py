@@ -82,6 +82,7 @@ def search_rows(trials: Sequence[Trial], store: ResultStore) -> Iterator[dict[st
     for trial in trials:
         for stack in trial.stacks:
             for row in stack.rows(store):
+                del row["test"]
                 if row["metric"] in ("validation_loss", "diverged") and row["part"] == "method":
                     yield {**row, "metric": f"{row['metric']}[{trial.label}]", "part": "search"}
     for name, value in chosen_params(trials, store).items():
