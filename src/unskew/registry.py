@@ -46,7 +46,7 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
     --------
     >>> from unskew.datasets import DATASETS
     >>> list(DATASETS)
-    ['synthetic', 'coat', 'yahoo_r3', 'kuairand', 'files']
+    ['synthetic', 'coat', 'yahoo_r3', 'kuairand', 'impressions', 'files']
     >>> DATASETS["coats"]
     Traceback (most recent call last):
     unskew.registry.UnknownNameError: unknown dataset 'coats'. To fix: use coat, or one of synthetic, ...

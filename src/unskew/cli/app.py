@@ -11,6 +11,7 @@ from unskew import __version__
 from unskew.cli.audit import audit
 from unskew.cli.compare import compare
 from unskew.cli.export import export
+from unskew.cli.make_data import make_data
 from unskew.cli.methods import methods
 from unskew.cli.reproduce import reproduce
 from unskew.cli.run import run
@@ -62,5 +63,6 @@ app.command()(score)
 app.command()(export)
 app.command()(compare)
 app.command()(methods)
+app.command("make-data")(make_data)
 app.command()(reproduce)
 app.command()(study)

@@ -43,7 +43,10 @@ class Dataset:
         Randomly shown pairs to select on, where the published split has them (KuaiRand); otherwise the
         validation split is cut from ``train``.
     truth
-        The true propensities and conversions, for the synthetic world alone.
+        The true propensities and conversions of all pairs, for the synthetic world alone.
+    row_truth
+        What is true of each row of ``"train"`` and ``"test"``, by name, and no part of the logs: no model may
+        see it. For synthetic impressions alone.
     facts
         Counts and notes on how the data were read, ready for JSON: ``protocol``, ``leaked_cells_found``,
         ``leaked_cells_dropped`` and more.
@@ -58,6 +61,7 @@ class Dataset:
     truth: Truth | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    row_truth: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
     test_is: TestIs = "logged"
 
 

@@ -1,0 +1,132 @@
+"""Synthetic impressions, 100,000 by default: sessions, positions, times, features; the truth is known."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from unskew.datasets.dataset import Dataset, Protocol
+from unskew.datasets.impression_tables import COLUMNS, OUTCOMES, log_table, test_table, truth_table
+from unskew.datasets.impression_world import Chunk, ImpressionWorld
+from unskew.errors import ParameterError
+from unskew.io.vocabulary import Vocabulary
+from unskew.log import Log
+from unskew.registry import register
+
+NOT_KEPT = ("user", "item", "interests", "tags", *OUTCOMES)
+"""Columns with a place of their own, and lists."""
+
+
+@register(order=45)
+def impressions(
+    root: str | Path | None = None,
+    *,
+    protocol: Protocol = "honest",
+    n_rows: int = 100_000,
+    n_users: int = 2_000,
+    n_items: int = 500,
+    test_rows: int = 20_000,
+    positions: int = 8,
+    days: int = 14,
+    click_rate: float = 0.1,
+    conversion_rate: float = 0.1,
+    bias: float = 1.0,
+    position_bias: float = 1.0,
+    confounding: float = 0.0,
+    arriving: float = 0.5,
+    delay_days: float = 1.0,
+    censored: bool = False,
+    seed: int = 0,
+) -> Dataset:
+    """Draw a log of impressions from a world whose truth is known: o = click, r = conversion.
+
+    The model and its parameters are those of :class:`~unskew.datasets.impression_world.ImpressionWorld`. The
+    training log is in the space ``"impressions"``; its further columns are what was shown. The test log holds
+    ``test_rows`` pairs of any user and any item, shown at random on the day after the log, with the
+    conversions that a click would have had; its users may be new. ``row_truth["train"]`` and
+    ``row_truth["test"]`` have the truth of their rows (``true_click``, ``true_conversion``,
+    ``true_examination``, …), and the first ``conversion_time``. ``unskew make-data impressions`` writes the
+    same rows to files, up to 10⁸ and more.
+
+    Examples
+    --------
+    >>> data = impressions(n_rows=2000, n_users=200, n_items=50, test_rows=500)
+    >>> len(data.train), data.train.space, len(data.row_truth["train"]["true_click"])
+    (2000, 'impressions', 2000)
+    """
+    if root is not None:
+        raise ParameterError("the impressions are drawn, not read", remedy="leave out root (--root)")
+    if isinstance(test_rows, bool) or not isinstance(test_rows, int) or test_rows < 1:
+        raise ParameterError(
+            f"test_rows must be a whole number of at least 1, not {test_rows!r}", remedy="give 20000"
+        )
+    world = ImpressionWorld(
+        n_rows=n_rows,
+        n_users=n_users,
+        n_items=n_items,
+        positions=positions,
+        days=days,
+        click_rate=click_rate,
+        conversion_rate=conversion_rate,
+        bias=bias,
+        position_bias=position_bias,
+        confounding=confounding,
+        arriving=arriving,
+        delay_days=delay_days,
+        censored=censored,
+        seed=seed,
+    )
+    shared: dict[str, Any] = {
+        "users": Vocabulary.range(n_users, name="user"),
+        "items": Vocabulary.range(n_items, name="item"),
+    }
+    chunks = [world.chunk(number) for number in range(world.n_chunks)]
+    table = pa.concat_tables([log_table(world, chunk) for chunk in chunks])
+    train = _log(table, click="click", space="impressions", **shared)
+    test_chunk, leak = _test_rows(world, train, test_rows, protocol)
+    # Every listed row is known: a log of pairs. Its rows are impressions none the less.
+    test = replace(_log(test_table(world, test_chunk), **shared), space="impressions")
+    truth = pa.concat_tables([truth_table(chunk) for chunk in chunks])
+    truth = truth.append_column("conversion_time", table.column("conversion_time"))
+    return Dataset(
+        name="impressions",
+        train=train,
+        test=test,
+        test_is="random",
+        facts={
+            **leak,
+            "options": {**asdict(world), "test_rows": test_rows},
+            "users_in_train": len(np.unique(train.user)),
+            "test_rows_of_new_users": int((~np.isin(test.user, train.user)).sum()),
+            "note": "drawn from a known model; no real people",
+        },
+        row_truth={"train": _arrays(truth), "test": _arrays(truth_table(test_chunk))},
+    )
+
+
+def _log(table: Any, **options: Any) -> Log:
+    keep = [name for name in COLUMNS if name in table.column_names and name not in NOT_KEPT]
+    return Log.from_frame(table, conversion="conversion", keep=keep, **options)
+
+
+def _arrays(table: Any) -> dict[str, NDArray[Any]]:
+    return {name: table.column(name).to_numpy() for name in table.column_names}
+
+
+def _test_rows(
+    world: ImpressionWorld, train: Log, rows: int, protocol: Protocol
+) -> tuple[Chunk, dict[str, Any]]:
+    """Pairs shown at random; under the honest protocol without those clicked in training."""
+    chunk = world.random(rows)
+    cell = chunk.shown.user.astype(np.int64) * world.n_items + chunk.shown.item
+    leaked = np.isin(cell, train.cell[train.clicked])
+    return chunk.take(~leaked) if protocol == "honest" else chunk, {
+        "protocol": protocol,
+        "leaked_cells_found": int(leaked.sum()),
+        "leaked_cells_dropped": int(leaked.sum()) if protocol == "honest" else 0,
+    }
