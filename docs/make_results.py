@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from unskew.io.files import whole_file
 from unskew.metrics.registry import RANKING
-from unskew.study.shown import Shown
+from unskew.study.shown_table import Shown
 from unskew.study.table import read_tables
 
 PAGE = Path(__file__).with_name("results.md")

@@ -15,7 +15,7 @@ from unskew.debias import Debiaser
 from unskew.errors import DataError
 from unskew.registry import BACKBONES, CALIBRATORS, DATASETS, METHODS
 from unskew.study.estimators import estimator_study, show_estimators
-from unskew.study.shown import Shown
+from unskew.study.shown_table import Shown
 from unskew.study.unbiasedness import show_unbiasedness, unbiasedness_study
 
 DOCS = Path(__file__).parent

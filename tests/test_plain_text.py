@@ -11,7 +11,7 @@ from unskew import errors
 from unskew.cli import main
 from unskew.errors import DataError
 from unskew.plain_text import LONGEST, listed, plain
-from unskew.study.shown import Shown
+from unskew.study.shown_table import Shown
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x9b2J\u202egnp\r$x$\x00"
 COLUMNS = ["--score", "p", "--outcome", "o"]

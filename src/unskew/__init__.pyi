@@ -2,7 +2,7 @@
 # when it is first used.
 from unskew.backbones import Custom as Custom
 from unskew.calibration import load_calibrator as load_calibrator
-from unskew.calibration.base import Calibrator as Calibrator
+from unskew.calibration.calibrator import Calibrator as Calibrator
 from unskew.datasets import Dataset as Dataset
 from unskew.datasets import load as load
 from unskew.datasets import read_log as read_log
@@ -38,7 +38,7 @@ from unskew.registry import METHODS as METHODS
 from unskew.registry import register as register
 from unskew.run.job import RunConfig as RunConfig
 from unskew.run.job import run as run
-from unskew.run.result import RunResult as RunResult
+from unskew.run.run_result import RunResult as RunResult
 
 __version__: str
 __all__: list[str]

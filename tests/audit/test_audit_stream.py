@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unskew.audit import audit
-from unskew.audit.crossfit import BLOCK_ROWS, FoldSketches, deal, fold_of_rows
+from unskew.audit.fold_sketches import BLOCK_ROWS, FoldSketches, deal, fold_of_rows
 from unskew.errors import DataError, ParameterError
 from unskew.io import stream as stream_module
 from unskew.io import tables

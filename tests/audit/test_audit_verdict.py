@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from unskew.audit.figures import ErrorFigure, Region
+from unskew.audit.audit_figures import ErrorFigure, Region
 from unskew.audit.segments import Segment
 from unskew.audit.verdict import CALIBRATOR_WORDS, Remedy, headline, place, verdict
 from unskew.calibration import CALIBRATORS

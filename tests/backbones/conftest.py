@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from unskew.backbones import base, batch_ensemble, custom, fused, intercept, layers, mf, neumf
+from unskew.backbones import backbone, batch_ensemble, custom, fused, intercept, layers, mf, neumf
 
 # A bare machine (``pytest -m gpu``) may lack jaxtyping.
 if find_spec("jaxtyping"):
     from contracts.shapes import check_shapes
 
-    check_shapes(base, batch_ensemble, custom, fused, intercept, layers, mf, neumf)
+    check_shapes(backbone, batch_ensemble, custom, fused, intercept, layers, mf, neumf)

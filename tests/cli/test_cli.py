@@ -153,7 +153,7 @@ class TestRun:
         assert main([*arguments, "--method", "naive", "--overwrite"]) == 0
         assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
-    @pytest.mark.parametrize("where", ["unskew.run.job.run", "unskew.run.result.write_json"])
+    @pytest.mark.parametrize("where", ["unskew.run.job.run", "unskew.run.run_result.write_json"])
     def test_an_interrupt_leaves_a_message_and_nothing_else(
         self, files, tmp_path, capsys, monkeypatch, no_report, where
     ):
@@ -180,7 +180,7 @@ class TestRun:
         def fail(*arguments):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        monkeypatch.setattr("unskew.run.result.write_json", fail)
+        monkeypatch.setattr("unskew.run.run_result.write_json", fail)
         arguments = ["run", "--data", str(files / "train.csv"), *QUICK, "--method", "naive"]
         line = fails([*arguments, "--out", tmp_path / "run"], capsys)
         assert "run: cannot be written: No space left on device. To fix:" in line

@@ -12,7 +12,7 @@ import pytest
 
 from unskew.cli import main, say_warning
 from unskew.errors import CollapseWarning
-from unskew.study.shown import Shown
+from unskew.study.shown_table import Shown
 
 COLUMNS = ["--score", "p", "--outcome", "o"]
 

@@ -1,6 +1,6 @@
 """What every calibrator must do for itself. A test class inherits this and gives a ``calibrator`` fixture.
 
-What the base class does for all of them is tested once, in ``tests/calibration/test_base.py``.
+What the base class does for all of them is tested once, in ``tests/calibration/test_calibrator.py``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from unskew.calibration import Calibrator, load_calibrator
-from unskew.calibration.base import CHUNK_ROWS
+from unskew.calibration.calibrator import CHUNK_ROWS
 from unskew.metrics import nll
 from unskew.metrics.sketch import CalibrationSketch
 

@@ -17,7 +17,7 @@ from unskew.cli import main
 from unskew.errors import ParameterError, RunFolderError
 from unskew.evaluation import evaluate_users
 from unskew.propensity import InSampleWarning
-from unskew.run import result as run_result
+from unskew.run import run_result
 
 SMALL = {"options": {"n_users": 60, "n_items": 40, "density": 0.15}, "backbone": "mf", "crossfit": 2}
 PROPENSITY = {

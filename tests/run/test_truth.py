@@ -13,7 +13,7 @@ import pytest
 
 import unskew as us
 from unskew.theory import truth_report
-from unskew.theory.truth import Truth
+from unskew.theory.known_truth import TruthReport
 
 SEEDS = range(10)
 P_MIN = 0.01
@@ -21,7 +21,7 @@ P_MIN = 0.01
 
 @dataclass(frozen=True)
 class Judged:
-    report: Truth
+    report: TruthReport
     figures: dict
 
     def off(self, name: str) -> float:

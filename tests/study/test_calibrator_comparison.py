@@ -8,7 +8,7 @@ import pytest
 import unskew as us
 from unskew.calibration import CALIBRATORS
 from unskew.errors import DataError, ParameterError
-from unskew.study.calibrators import compare_calibrators, show_calibrators
+from unskew.study.calibrator_comparison import compare_calibrators, show_calibrators
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from scipy import stats
 
 from unskew.errors import RunFolderError
 from unskew.metrics.significance import holm
-from unskew.study.shown import write_pages
+from unskew.study.shown_table import write_pages
 from unskew.study.table import Row, long_table, read_tables, summary, write_tables
 
 SEEDS = 6

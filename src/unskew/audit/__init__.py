@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unskew.audit.actions import ActionsResult, audit_actions
 from unskew.audit.audit import audit
-from unskew.audit.result import AuditResult
+from unskew.audit.audit_result import AuditResult
 from unskew.audit.weights import WeightsResult, write_weights
 
 __all__ = ["ActionsResult", "AuditResult", "WeightsResult", "audit", "audit_actions", "write_weights"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from unskew.audit.crossfit import COMPARED, CalibratorScore, FoldSketches, can_crossfit, compare
-from unskew.audit.figures import errors, regions, weight_figures
-from unskew.audit.result import AuditResult
+from unskew.audit.audit_figures import errors, regions, weight_figures
+from unskew.audit.audit_result import AuditResult
+from unskew.audit.fold_sketches import COMPARED, CalibratorScore, FoldSketches, can_crossfit, compare
 from unskew.audit.segments import SegmentTable, corrected, worst_first
 from unskew.audit.verdict import Remedy, headline, verdict
 from unskew.errors import DataError
@@ -77,8 +77,8 @@ def audit(
     p is that of a χ² test that the weights 1/p̂ are within the tolerance, the power its chance of finding
     weights that are off by a factor 1.2 (:func:`unskew.metrics.judgement.judge_weights`, which has the whole
     rule): few rows are neither blamed for their noise nor praised for it. Rows are dealt to folds as they
-    pass (:mod:`unskew.audit.crossfit`), so that each calibrator is judged on rows that it was not fitted on,
-    without a second pass.
+    pass (:mod:`unskew.audit.fold_sketches`), so that each calibrator is judged on rows that it was not
+    fitted on, without a second pass.
 
     Use it on rows that did not train the scores: in-sample scores look better than they are.
 

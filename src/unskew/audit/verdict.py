@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unskew.audit.figures import ErrorFigure, Region
+from unskew.audit.audit_figures import ErrorFigure, Region
 from unskew.audit.segments import Segment
 from unskew.metrics import ChanceTest
 from unskew.metrics.judgement import WeightJudgement

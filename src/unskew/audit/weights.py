@@ -18,8 +18,8 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from unskew.audit.audit import DEFAULT_P_MIN, FOLDS, read
-from unskew.audit.crossfit import fit_without_each, fold_of_rows, mapped, merged
-from unskew.audit.figures import WeightFigures, weight_figures
+from unskew.audit.audit_figures import WeightFigures, weight_figures
+from unskew.audit.fold_sketches import fit_without_each, fold_of_rows, mapped, merged
 from unskew.calibration import Calibrator, make_calibrator
 from unskew.calibration.venn_abers import RAISED, is_raised
 from unskew.errors import DataError, ParameterError
@@ -171,8 +171,8 @@ def write_weights(
     calibrator
         A name of the registry, or a calibrator.
     folds, seed
-        How rows are dealt: by their number in the files (:mod:`unskew.audit.crossfit`), since scores have no
-        ids. Rows in another order are in other folds.
+        How rows are dealt: by their number in the files (:mod:`unskew.audit.fold_sketches`), since scores
+        have no ids. Rows in another order are in other folds.
     p_min
         Propensities below are raised to it before they become weights; ``"auto"`` is the clip with the least
         error (:func:`unskew.metrics.least_error_clip`).

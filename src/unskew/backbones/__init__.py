@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unskew.backbones.base import Backbone, Network
+from unskew.backbones.backbone import Backbone, Network
 from unskew.backbones.batch_ensemble import BatchEnsemble
 from unskew.backbones.custom import Custom
 from unskew.backbones.intercept import Intercept

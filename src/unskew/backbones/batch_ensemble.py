@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from unskew.backbones.base import Backbone, Blueprint, Network
+from unskew.backbones.backbone import Backbone, Blueprint, Network
 from unskew.backbones.layers import (
     Initialiser,
     ReplicaEmbedding,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.modules.dropout import _DropoutNd
 
-from unskew.backbones.base import Backbone, Blueprint, Embedded, Network
+from unskew.backbones.backbone import Backbone, Blueprint, Embedded, Network
 from unskew.backbones.noise import Noise
 from unskew.estimator import require
 from unskew.log import Rows

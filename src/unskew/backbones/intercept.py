@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor, nn
 
-from unskew.backbones.base import Backbone, Blueprint, Embedded, Network
+from unskew.backbones.backbone import Backbone, Blueprint, Embedded, Network
 from unskew.backbones.layers import replicated, zeros
 from unskew.log import Rows
 

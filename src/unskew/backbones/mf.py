@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor, nn
 
-from unskew.backbones.base import Backbone, Blueprint, Embedded, Network
+from unskew.backbones.backbone import Backbone, Blueprint, Embedded, Network
 from unskew.backbones.layers import Initialiser, ReplicaEmbedding, normal, ones, replicated, zeros
 from unskew.estimator import require
 from unskew.log import Rows

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from unskew.backbones import fused
-from unskew.backbones.base import Backbone, Blueprint, Embedded, Network
+from unskew.backbones.backbone import Backbone, Blueprint, Embedded, Network
 from unskew.backbones.layers import (
     ReplicaDropout,
     ReplicaEmbedding,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unskew.calibration.base import Calibrator
+from unskew.calibration.calibrator import Calibrator
 from unskew.calibration.segmented import Segmented
 from unskew.errors import RunFolderError
 from unskew.registry import CALIBRATORS

@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from unskew.calibration._grouping import Vector, sum_by
 from unskew.calibration._steps import BUCKETS, bucket_of
-from unskew.calibration.base import logits
+from unskew.calibration.calibrator import logits
 
 SMALLEST_SLOPE = 1e-6
 """A segment whose scores rank backwards is flattened, never reversed."""

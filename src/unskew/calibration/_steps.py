@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.calibration._grouping import Vector
-from unskew.calibration.base import Calibrator
+from unskew.calibration.calibrator import Calibrator
 
 BUCKET_SHIFT = 16
 """A bucket is the top 16 bits of the float32 score, as in the sketch: 16,257 of them cover [0, 1]."""

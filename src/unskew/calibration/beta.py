@@ -10,7 +10,7 @@ from scipy.special import logit
 
 from unskew.calibration._grouping import Vector
 from unskew.calibration._logistic import fit_logistic
-from unskew.calibration.base import Calibrator, inside, sigmoid
+from unskew.calibration.calibrator import Calibrator, inside, sigmoid
 from unskew.registry import register
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from unskew.calibration._grouping import Vector
-from unskew.calibration.base import Calibrator
+from unskew.calibration.calibrator import Calibrator
 from unskew.registry import register
 
 

@@ -11,7 +11,7 @@ from scipy.special import logit
 from unskew.calibration._grouping import Vector
 from unskew.calibration._logistic import fit_logistic
 from unskew.calibration._steps import StepCalibrator, edges_between, smooth_extremes
-from unskew.calibration.base import inside
+from unskew.calibration.calibrator import inside
 from unskew.estimator import require
 from unskew.registry import register
 

@@ -10,7 +10,7 @@ from scipy.special import logit
 
 from unskew.calibration._grouping import Vector
 from unskew.calibration._logistic import LogisticFit, fit_logistic
-from unskew.calibration.base import Calibrator, logits, sigmoid
+from unskew.calibration.calibrator import Calibrator, logits, sigmoid
 from unskew.estimator import require
 from unskew.registry import register
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from unskew.calibration._grouping import Grouped, Vector
 from unskew.calibration._steps import StepCalibrator, edges_between
-from unskew.calibration.base import inside
+from unskew.calibration.calibrator import inside
 from unskew.calibration.histogram import equal_mass_starts
 from unskew.calibration.platt import Platt
 from unskew.estimator import require

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from unskew.calibration._grouping import Grouped, Vector, numeric
 from unskew.calibration._segments import SegmentRows, by_cell, fit_segments
-from unskew.calibration.base import Calibrator, checked_chunks, inside, logits, sigmoid
+from unskew.calibration.calibrator import Calibrator, checked_chunks, inside, logits, sigmoid
 from unskew.calibration.platt import Platt
 from unskew.errors import DataError
 from unskew.estimator import require

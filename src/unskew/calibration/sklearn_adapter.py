@@ -25,7 +25,7 @@ from sklearn.utils.validation import (
 )
 
 from unskew.calibration import make_calibrator
-from unskew.calibration.base import Calibrator
+from unskew.calibration.calibrator import Calibrator
 from unskew.errors import DataError
 from unskew.estimator import require
 

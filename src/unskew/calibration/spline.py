@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from unskew.calibration._folds import both_classes, folds_of, log_loss
 from unskew.calibration._grouping import Grouped, Vector
 from unskew.calibration._logistic import fit_logistic
-from unskew.calibration.base import Calibrator, inside, logits, sigmoid
+from unskew.calibration.calibrator import Calibrator, inside, logits, sigmoid
 from unskew.estimator import require
 from unskew.registry import register
 

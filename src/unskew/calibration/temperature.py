@@ -9,7 +9,7 @@ import numpy as np
 
 from unskew.calibration._grouping import Vector
 from unskew.calibration._logistic import fit_logistic
-from unskew.calibration.base import Calibrator, logits, sigmoid
+from unskew.calibration.calibrator import Calibrator, logits, sigmoid
 from unskew.estimator import require
 from unskew.registry import register
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from unskew.calibration._grouping import Vector, numeric
 from unskew.calibration._steps import StepCalibrator
-from unskew.calibration.base import checked_chunks
+from unskew.calibration.calibrator import checked_chunks
 from unskew.registry import register
 
 RAISED = (

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unskew.audit.actions import ActionsResult
-from unskew.audit.result import AuditResult
+from unskew.audit.audit_result import AuditResult
 from unskew.audit.weights import WeightsResult
 from unskew.cli.console import plain_console
 from unskew.metrics import mean_outcome_over_score, wce

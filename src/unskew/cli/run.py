@@ -164,7 +164,7 @@ def run(
         raise ParameterError(f"--test-is must be random or logged, not {test_is!r}", remedy="give either")
 
     import unskew as us
-    from unskew.cli.tables import print_run
+    from unskew.cli.run_tables import print_run
     from unskew.progress import progress_bars
 
     config = us.RunConfig(

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unskew.backbones.base import Embedded, Network
+from unskew.backbones.backbone import Embedded, Network
 from unskew.debias.imputation import HOSTS, Copy, JointLearning, require_host
 from unskew.debias.setting import Batch, Setting
 from unskew.estimator import require

@@ -23,7 +23,7 @@ from unskew.calibration import (
     Temperature,
     VennAbers,
 )
-from unskew.calibration.base import PROBABILITY_FLOOR
+from unskew.calibration.calibrator import PROBABILITY_FLOOR
 from unskew.errors import UnskewError
 from unskew.export.graph import Value
 

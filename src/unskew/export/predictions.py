@@ -8,7 +8,7 @@ from operator import and_
 import numpy as np
 
 from unskew.backbones import Network
-from unskew.backbones.base import TOWER
+from unskew.backbones.backbone import TOWER
 from unskew.debias import Debiaser
 from unskew.errors import UnskewError
 from unskew.export.calibrators import mean_calibrated

@@ -22,8 +22,8 @@ from unskew.io.columns import (
 from unskew.io.vocabulary import Vocabulary
 from unskew.log.checks import require_both_classes, resolve_duplicates
 from unskew.log.features import Features
+from unskew.log.known_propensity import actions_of, require_shown_rows, shown_probabilities
 from unskew.log.schema import Schema
-from unskew.log.shown import actions_of, require_shown_rows, shown_probabilities
 
 Space = Literal["matrix", "impressions"]
 Duplicates = Literal["error", "max"]

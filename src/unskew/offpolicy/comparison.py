@@ -21,6 +21,13 @@ from unskew.metrics.judgement import (
     judge_estimate,
 )
 from unskew.metrics.significance import holm
+from unskew.offpolicy.comparison_words import (
+    balance_table,
+    comparison_markdown,
+    comparison_table,
+    comparison_text,
+    difference_text,
+)
 from unskew.offpolicy.covariates import PREDICTION, Balance
 from unskew.offpolicy.estimates import DEFAULT_SLATE, OffPolicyEstimate, PairedEstimates, judge
 from unskew.offpolicy.inputs import (
@@ -33,13 +40,6 @@ from unskew.offpolicy.inputs import (
     metrics_of,
 )
 from unskew.offpolicy.sensitivity import Line, least_value, tipping_point
-from unskew.offpolicy.words import (
-    balance_table,
-    comparison_markdown,
-    comparison_table,
-    comparison_text,
-    difference_text,
-)
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -25,7 +25,7 @@ from unskew.estimator import Estimator, require, require_types
 from unskew.io.columns import require_same_length
 from unskew.io.vocabulary import UNSEEN_CODE, Unseen, Vocabulary
 from unskew.log import Log, Rows, Schema, Space, require_log
-from unskew.log.shown import require_unknown_propensities
+from unskew.log.known_propensity import require_unknown_propensities
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip
 from unskew.metrics.collapse import Collapsed, warn_of_collapse

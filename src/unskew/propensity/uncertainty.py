@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew.backbones import Backbone, Network
-from unskew.backbones.base import DropoutLayers
+from unskew.backbones.backbone import DropoutLayers
 from unskew.backbones.batch_ensemble import BatchEnsemble
 from unskew.errors import ParameterError
 from unskew.estimator import Estimator, require

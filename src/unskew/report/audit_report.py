@@ -17,8 +17,8 @@ from unskew.report.plots.weights import weight_calibration_figure
 from unskew.report.words import brief, counted, listed, number, p_value, percent
 
 if TYPE_CHECKING:
-    from unskew.audit.figures import ErrorFigure
-    from unskew.audit.result import AuditResult
+    from unskew.audit.audit_figures import ErrorFigure
+    from unskew.audit.audit_result import AuditResult
 
 SEGMENTS_LISTED = 50
 

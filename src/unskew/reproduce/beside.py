@@ -12,7 +12,7 @@ from unskew.metrics.registry import PROPENSITY_METRICS, RANKING
 from unskew.reproduce.presets import ALONE, PAPER_NAMES, SOURCES, Preset, Source, sources_of
 from unskew.reproduce.published import Published, published_row
 from unskew.run.protocol import ProtocolName
-from unskew.study.shown import Shown
+from unskew.study.shown_table import Shown
 from unskew.study.table import Figure, Row, StudySummary, summary, users_text
 
 PAPER_PROPENSITY = (

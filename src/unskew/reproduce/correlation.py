@@ -19,7 +19,7 @@ from unskew.report.plots.reproduction import Cloud
 from unskew.reproduce.presets import NOISY, SOURCES, sources_of
 from unskew.reproduce.reproduction import Reproduction, Values
 from unskew.study.results import result_key
-from unskew.study.shown import Shown
+from unskew.study.shown_table import Shown
 from unskew.study.table import seeds_of
 from unskew.study.trained import Given
 

@@ -15,7 +15,7 @@ from unskew.reproduce.presets import SOURCES, Source
 from unskew.reproduce.published import published_row
 from unskew.reproduce.reproduction import Reproduction
 from unskew.study.grid import CalibratorEntry
-from unskew.study.shown import Shown
+from unskew.study.shown_table import Shown
 from unskew.study.trained import as_trained
 
 REPEATS = 5

@@ -1,4 +1,4 @@
-"""The numbers that the paper prints, as data; what was measured beside them is in :mod:`reproduction`."""
+"""The numbers that the paper prints, as data; :mod:`unskew.reproduce.beside` sets ours beside them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from unskew.reproduce.reproduction import ReproduceConfig, Reproduction
 from unskew.reproduce.switches import chosen_on_test_table, switch_table
 from unskew.study.engine import GRID, OTHER_TEST, RESULTS, Engine
 from unskew.study.results import LOCK, ResultStore
-from unskew.study.shown import Shown
+from unskew.study.shown_table import Shown
 from unskew.study.table import long_table, write_tables
 
 WHERE = {

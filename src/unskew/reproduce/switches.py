@@ -10,7 +10,7 @@ from unskew.reproduce.presets import PAPER_NAMES, SOURCES, Preset
 from unskew.reproduce.published import published_row
 from unskew.reproduce.reproduction import Reproduction, Values
 from unskew.study.engine import Engine
-from unskew.study.shown import Shown
+from unskew.study.shown_table import Shown
 
 PROPENSITY_SWITCHES = (
     "sampled_negatives",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from unskew.progress import Progress
     from unskew.run.job import RunConfig
-    from unskew.run.result import RunResult
+    from unskew.run.run_result import RunResult
 
 
 class _Run(ModuleType):

@@ -20,7 +20,8 @@ from unskew.progress import SILENT, Progress
 from unskew.propensity import InSampleWarning, make_uncertainty
 from unskew.propensity.crossfit import MOST_FOLDS
 from unskew.propensity.in_sample import warn_if_in_sample
-from unskew.run.figures import (
+from unskew.run.protocol import PROTOCOLS, Protocol, ProtocolName, protocol_named
+from unskew.run.run_figures import (
     BASELINE,
     collapsed_counts,
     data_facts,
@@ -30,8 +31,7 @@ from unskew.run.figures import (
     spread_figures,
     truth_figures,
 )
-from unskew.run.protocol import PROTOCOLS, Protocol, ProtocolName, protocol_named
-from unskew.run.result import RunResult
+from unskew.run.run_result import RunResult
 from unskew.run.training import read_off, train_methods
 from unskew.seeds import require_count
 

@@ -24,7 +24,7 @@ from unskew.report.words import COLLAPSED_MARK
 from unskew.study import trained as kept
 from unskew.study.grid import NOTHING, DatasetEntry, Grid, MethodEntry, PropensityEntry
 from unskew.study.results import LOCK, ResultStore, dataset_hash, described, result_key
-from unskew.study.shown import write_pages
+from unskew.study.shown_table import write_pages
 from unskew.study.table import (
     PREFIX,
     StudySummary,

@@ -22,7 +22,7 @@ from unskew.datasets import load
 from unskew.debias.imputation import bias_weight, inverse_weight, variance_weight
 from unskew.errors import DataError
 from unskew.estimator import require
-from unskew.study.shown import Shown
+from unskew.study.shown_table import Shown
 
 Floats = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from unskew.errors import ParameterError
 from unskew.propensity import UNCERTAINTIES
 from unskew.study.estimators import estimator_study, show_estimators
 from unskew.study.grid import Grid, read_grid
-from unskew.study.shown import Shown
+from unskew.study.shown_table import Shown
 from unskew.study.tuning import SUPPLEMENT
 from unskew.study.unbiasedness import show_unbiasedness, unbiasedness_study
 

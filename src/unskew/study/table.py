@@ -1,6 +1,6 @@
 """The long table of a study, one row per number; its summary with intervals and paired tests; both as files.
 
-How a summary looks is decided by :class:`unskew.study.shown.Shown`.
+How a summary looks is decided by :class:`unskew.study.shown_table.Shown`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from unskew.metrics.registry import SHOWN_METRICS, SHOWN_PROPENSITY
 from unskew.metrics.significance import holm, paired_test
 from unskew.metrics.user_bootstrap import UserInterval, user_interval
 from unskew.report.words import COLLAPSED_MARK
-from unskew.study.shown import Shown
+from unskew.study.shown_table import Shown
 
 PREFIX = "collapsed:"
 """Of the metric ``collapsed:NETWORK:REASON``."""

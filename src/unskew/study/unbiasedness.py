@@ -15,7 +15,7 @@ from scipy.special import expit, logit
 
 from unskew.datasets import Dataset, load
 from unskew.estimator import require
-from unskew.study.shown import Shown
+from unskew.study.shown_table import Shown
 from unskew.theory import ideal_loss
 from unskew.theory.bias import ips_variance, snips_bias, snips_variance
 

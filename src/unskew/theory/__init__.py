@@ -23,8 +23,8 @@ from unskew.theory.bounds import (
     estimable_parts,
     generalisation_bound,
 )
-from unskew.theory.estimates import dr_estimate, ideal_loss, ips_estimate, naive_estimate, snips_estimate
-from unskew.theory.truth import EstimateTruth, Truth, truth_report
+from unskew.theory.known_truth import EstimateTruth, TruthReport, truth_report
+from unskew.theory.loss_estimates import dr_estimate, ideal_loss, ips_estimate, naive_estimate, snips_estimate
 
 __all__ = [
     "Bias",
@@ -33,7 +33,7 @@ __all__ = [
     "EstimableParts",
     "EstimateTruth",
     "GeneralisationBound",
-    "Truth",
+    "TruthReport",
     "dr_bias",
     "dr_estimate",
     "dr_variance",

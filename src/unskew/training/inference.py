@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from unskew.backbones.base import DropoutLayers, Network
+from unskew.backbones.backbone import DropoutLayers, Network
 from unskew.log import Rows
 from unskew.training import hashing
 from unskew.training.loop import evaluating

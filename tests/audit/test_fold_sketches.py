@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unskew.audit.crossfit import (
+from unskew.audit.fold_sketches import (
     COMPARED,
     FoldSketches,
     can_crossfit,

@@ -6,8 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from unskew.audit.crossfit import CalibratorScore
-from unskew.audit.figures import ErrorFigure, Region, WeightFigures
+from unskew.audit.audit_figures import ErrorFigure, Region, WeightFigures
+from unskew.audit.fold_sketches import CalibratorScore
 from unskew.audit.segments import Segment
 from unskew.io.stream import Roles
 from unskew.metrics import CalibrationSketch, WeightTest

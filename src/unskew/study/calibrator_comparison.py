@@ -18,7 +18,7 @@ from unskew.progress import SILENT, Progress
 from unskew.propensity import Propensity
 from unskew.propensity.propensity import BasePropensity
 from unskew.run.training import given_everywhere
-from unskew.study.shown import Shown
+from unskew.study.shown_table import Shown
 
 FOLDS = 5
 """Folds of the propensity that is trained where none is given."""

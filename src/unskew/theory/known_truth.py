@@ -18,7 +18,7 @@ from unskew.theory.bias import (
     snips_variance,
     split_bias,
 )
-from unskew.theory.estimates import ideal_loss, ips_estimate, naive_estimate, snips_estimate
+from unskew.theory.loss_estimates import ideal_loss, ips_estimate, naive_estimate, snips_estimate
 
 _PARTS = ("calibration", "refinement", "discretisation")
 
@@ -61,7 +61,7 @@ class EstimateTruth:
 
 
 @dataclass(frozen=True)
-class Truth:
+class TruthReport:
     """The ideal loss, the naive estimate of it, and IPS with each of several propensities."""
 
     ideal: float
@@ -84,7 +84,7 @@ def truth_report(
     click: Any,
     propensities: Mapping[str, Any],
     bins: int | None = DEFAULT_BINS,
-) -> Truth:
+) -> TruthReport:
     r"""Each estimate of the ideal loss, its bias, the two parts of it, and its standard error.
 
     .. math::
@@ -138,7 +138,7 @@ def truth_report(
             snips=snips_estimate(click=click, propensity=q, error=e),
             split=split,
         )
-    return Truth(ideal=ideal, naive=naive, ips=ips)
+    return TruthReport(ideal=ideal, naive=naive, ips=ips)
 
 
 def _compare(
