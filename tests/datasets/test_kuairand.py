@@ -32,7 +32,7 @@ def event(user, video, date, click, is_rand=0):
     return f"{user},{video},{date},1600,{date}0000,{click},0,0,0,0,0,{click},1500,87433,0,0,0,{is_rand},1"
 
 
-def write(folder):
+def write(folder, version="pure"):
     """Six users, twelve videos; video 11 is never in the standard logs; user 0 saw video 0 three times."""
     first = [event(0, 0, 20220408, 0), event(0, 0, 20220409, 1), event(0, 1, 20220409, 0)]
     first += [event(user, 2 * user % 11, 20220415, user % 2) for user in range(1, N_USERS)]
@@ -65,7 +65,8 @@ def write(folder):
         ("video_features_basic_pure.csv", VIDEO_HEADER, videos),
         ("video_features_statistic_pure.csv", STATISTIC_HEADER, statistics),
     ):
-        (folder / name).write_text("\n".join([header, *lines]) + "\n")
+        place = folder / name.replace("pure", version)
+        place.write_text("\n".join([header, *lines]) + "\n")
     return folder
 
 
@@ -139,6 +140,21 @@ class TestKuaiRand(DatasetContract):
     def test_features_may_be_left_out(self, load, tmp_path):
         (tmp_path / "data" / "user_features_pure.csv").unlink()
         assert load(features=False).train.user_features is None
+
+
+def test_the_version_of_a_thousand_people_is_read_by_its_names(tmp_path):
+    write(tmp_path / "KuaiRand-1K/data", "1k")
+    data = load_by_name("kuairand", tmp_path, version="1k")
+    assert (data.train.n_users, data.facts["version"]) == (N_USERS, "1k")
+    with pytest.raises(DataError, match=rf"{FIRST}, .* missing"):
+        load_by_name("kuairand", tmp_path)
+    with pytest.raises(ParameterError, match="version must be one of pure, 1k, not '27k'"):
+        load_by_name("kuairand", tmp_path, version="27k")
+
+
+def test_what_people_did_after_the_click_is_in_no_log(tmp_path):
+    write(tmp_path)
+    assert list(load_by_name("kuairand", tmp_path).train.columns) == ["time_ms"]
 
 
 @pytest.mark.parametrize("place", [".", "data", "KuaiRand-Pure/data"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -23,16 +23,18 @@ from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
 from unskew.log import Features, Log
 from unskew.registry import register
 
-FIRST_STANDARD = "log_standard_4_08_to_4_21_pure.csv"
-STANDARD = (FIRST_STANDARD, "log_standard_4_22_to_5_08_pure.csv")
-RANDOM = "log_random_4_22_to_5_08_pure.csv"
-USER_FEATURES = "user_features_pure.csv"
-VIDEO_FEATURES = "video_features_basic_pure.csv"
-VIDEO_STATISTICS = "video_features_statistic_pure.csv"
-OFFICIAL_ROWS = (1_436_609, 1_186_059)
+Version = Literal["pure", "1k"]
+
+FIRST_STANDARD = "log_standard_4_08_to_4_21_{}.csv"
+STANDARD = (FIRST_STANDARD, "log_standard_4_22_to_5_08_{}.csv")
+RANDOM = "log_random_4_22_to_5_08_{}.csv"
+USER_FEATURES = "user_features_{}.csv"
+VIDEO_FEATURES = "video_features_basic_{}.csv"
+VIDEO_STATISTICS = "video_features_statistic_{}.csv"
+OFFICIAL_ROWS = {"pure": (1_436_609, 1_186_059), "1k": (11_713_045, 43_028)}
 """Rows of both standard logs together, and of the random log."""
 
-FOLDERS = (".", "data", "KuaiRand-Pure/data")
+FOLDERS = (".", "data", "KuaiRand-Pure/data", "KuaiRand-1K/data")
 LOG_COLUMNS = ("user_id", "video_id", "date", "time_ms", "is_click")
 IDS_AS_FEATURES = ("author_id", "music_id")
 """Numbers that are names: coded by their order, since single precision cannot tell large ids apart."""
@@ -40,7 +42,7 @@ IDS_AS_FEATURES = ("author_id", "music_id")
 MISSING_FEATURE = -1.0
 """Stands for a missing value; the official features have none below 0."""
 
-REMEDY = "download KuaiRand-Pure again from https://kuairand.com and unpack all of it"
+REMEDY = "download KuaiRand-Pure or KuaiRand-1K again from https://kuairand.com and unpack all of it"
 
 
 @register(order=40)
@@ -48,22 +50,27 @@ def kuairand(
     root: str | Path | None = None,
     *,
     protocol: Protocol = "honest",
+    version: Version = "pure",
     standard: Literal["all", "first"] = "all",
     validation_share: float = 0.1,
     features: bool = True,
     statistics: bool = False,
     seed: int = 0,
 ) -> Dataset:
-    """Read KuaiRand-Pure: o = 1[shown by the recommender], r = is_click.
+    """Read KuaiRand: o = 1[shown by the recommender], r = is_click.
 
     The standard logs are the biased training log. The random log is cut by pairs into validation
     (``validation_share``, 10 % as in the paper) and test; both are missing at random, while for Coat and
     Yahoo! R3 a biased validation set is cut from training. A pair that is listed several
     times counts once, clicked if it ever was. The population is every user with every video that occurs in
-    any log; 32 official videos occur in the random log alone.
+    any log; 32 official videos occur in the random log alone. What people did after the click (``is_like``,
+    ``long_view``, ``play_time_ms``, …) gives it away and is not read.
 
     Parameters
     ----------
+    version
+        ``"pure"`` (27,285 people, 7,583 videos) or ``"1k"`` (1,000 people, 4.4 million videos): the end of
+        the names of the files.
     standard
         ``"all"`` trains on both standard logs as in the paper; the second is from the days of the random log.
         ``"first"`` trains on the days before it.
@@ -76,6 +83,11 @@ def kuairand(
     seed
         Of the validation split.
     """
+    if version not in get_args(Version):
+        raise ParameterError(
+            f"version must be one of {', '.join(get_args(Version))}, not {version!r}",
+            remedy="give one of these",
+        )
     if standard not in ("all", "first"):
         raise ParameterError(
             f"standard must be 'all' or 'first', not {standard!r}", remedy="give one of these"
@@ -87,25 +99,34 @@ def kuairand(
         )
     if seed < 0:
         raise ParameterError(f"seed must be at least 0, not {seed}", remedy="give 0 or more")
-    standard_files = STANDARD if standard == "all" else (FIRST_STANDARD,)
-    video_files = (VIDEO_FEATURES, VIDEO_STATISTICS) if statistics else (VIDEO_FEATURES,)
-    feature_files = (USER_FEATURES, *video_files) if features else ()
-    folder = _find(require_root(root, "kuairand"), [*standard_files, RANDOM, *feature_files])
+    standard_files = [name.format(version) for name in (STANDARD if standard == "all" else (FIRST_STANDARD,))]
+    random_file, user_file = RANDOM.format(version), USER_FEATURES.format(version)
+    video_files = [
+        name.format(version)
+        for name in ((VIDEO_FEATURES, VIDEO_STATISTICS) if statistics else (VIDEO_FEATURES,))
+    ]
+    feature_files = (user_file, *video_files) if features else ()
+    folder = _find(require_root(root, "kuairand"), [*standard_files, random_file, *feature_files])
 
     shown = _read_logs([folder / name for name in standard_files])
-    at_random = _read_logs([folder / RANDOM])
+    at_random = _read_logs([folder / random_file])
     users, items = (
         Vocabulary.of(np.concatenate([_column(shown, name), _column(at_random, name)]), name=name)
         for name in ("user_id", "video_id")
     )
     shared: dict[str, Any] = {"users": users, "items": items}
-    facts: dict[str, Any] = {"protocol": protocol, "standard": standard, "seed": seed}
+    facts: dict[str, Any] = {
+        "protocol": protocol,
+        "version": version,
+        "standard": standard,
+        "seed": seed,
+    }
     if features:
-        shared["user_features"], facts["users_without_features"] = _features([folder / USER_FEATURES], users)
+        shared["user_features"], facts["users_without_features"] = _features([folder / user_file], users)
         video_paths = [folder / name for name in video_files]
         shared["item_features"], facts["items_without_features"] = _features(video_paths, items)
     train = _log(shown, " and ".join(standard_files), shared)
-    random_log = _log(at_random, RANDOM, shared)
+    random_log = _log(at_random, random_file, shared)
 
     order = np.random.default_rng(seed).permutation(len(random_log))
     n_validation = max(1, round(validation_share * len(random_log)))
@@ -119,7 +140,7 @@ def kuairand(
         "repeated_rows_train": len(shown) - len(train),
         "repeated_rows_random": len(at_random) - len(random_log),
         "items_never_in_train": int(len(items) - len(np.unique(train.item))),
-        "has_official_size": standard == "all" and (len(shown), len(at_random)) == OFFICIAL_ROWS,
+        "has_official_size": standard == "all" and (len(shown), len(at_random)) == OFFICIAL_ROWS[version],
         **_overlap_in_time(_column(shown, "date"), _column(at_random, "date")),
     }
     return Dataset(

@@ -1,0 +1,157 @@
+"""Open Bandit: 26 million items shown on ZOZOTOWN with the probability of showing each, by two policies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unskew.datasets.dataset import Dataset, Protocol, missing_files, require_root
+from unskew.datasets.events import blocks_with_header, column_names_of, event_logs, require_rows
+from unskew.errors import DataError, ParameterError
+from unskew.io.tables import read_file
+from unskew.io.vocabulary import Vocabulary
+from unskew.registry import register
+
+Campaign = Literal["all", "men", "women"]
+Policy = Literal["bts", "random"]
+
+CONTEXT = "item_context.csv"
+PROPENSITY, OUTCOME, ITEM = "propensity_score", "click", "item_id"
+USER_FEATURES = tuple(f"user_feature_{number}" for number in range(4))
+AFFINITY = "user-item_affinity_"
+TYPES = {
+    "timestamp": pa.timestamp("us", "UTC"),
+    ITEM: pa.int32(),
+    "position": pa.int8(),
+    OUTCOME: pa.int8(),
+    PROPENSITY: pa.float64(),
+    **dict.fromkeys(USER_FEATURES, pa.string()),
+}
+REMEDY = "download the Open Bandit Dataset again (ZOZO Research, Open Bandit Data) and unpack all of it"
+
+
+@register(order=43)
+def open_bandit(
+    root: str | Path | None = None,
+    *,
+    protocol: Protocol = "honest",
+    campaign: Campaign = "all",
+    policy: Policy = "bts",
+    features: bool = True,
+    rows: int | None = None,
+) -> Dataset:
+    """Read the Open Bandit Dataset: every row was shown with a known probability, and r = click.
+
+    Training is the log of one policy, by default of Bernoulli Thompson sampling; the test log is that of the
+    uniformly random policy, so that its rows were shown at random (with ``policy="random"`` there is no test
+    log). The files name no users: people with the same four
+    features count as one. Actions are the items of ``item_context.csv``; the probability is that of the item
+    *at its position*. Read block by block.
+
+    Parameters
+    ----------
+    campaign
+        ``"all"`` (80 items), ``"men"`` (34) or ``"women"`` (46).
+    policy
+        Whose log trains: ``"bts"`` or ``"random"``.
+    features
+        Keep the features of users and items, and ``affinity``, that of the user and the item shown (of the 80
+        columns ``user-item_affinity_*``, which are of all items, one for each row).
+    rows
+        Only the first rows of each log; None reads all.
+    """
+    for name, value, kinds in (("campaign", campaign, Campaign), ("policy", policy, Policy)):
+        if value not in get_args(kinds):
+            raise ParameterError(
+                f"{name} must be one of {', '.join(get_args(kinds))}, not {value!r}",
+                remedy="give one of these",
+            )
+    require_rows(rows)
+    top = require_root(root, "open_bandit")
+    policies = (policy,) if policy == "random" else (policy, "random")
+    names = [f"{each}/{campaign}/{name}" for each in policies for name in (f"{campaign}.csv", CONTEXT)]
+    missing = [name for name in names if not (top / name).is_file()]
+    if missing:
+        raise missing_files(top, names, missing, REMEDY)
+    context = _context(top / policy / campaign / CONTEXT)
+    files = [top / each / campaign / f"{campaign}.csv" for each in policies]
+    tables = [_table(file, context, features, rows) for file in files]
+    items = Vocabulary.of(context.column(ITEM).to_numpy(), name=ITEM)
+    kept = ["time", "position", *(_feature_names(context) if features else [])]
+    train, test, facts = event_logs(
+        (tables[0], tables[-1]),
+        (files[0], files[-1]),
+        keep=kept,
+        user="user",
+        item=ITEM,
+        conversion=OUTCOME,
+        known_propensity=PROPENSITY,
+        actions=len(items),
+        items=items,
+    )
+    return Dataset(
+        name="open_bandit",
+        train=train,
+        test=None if policy == "random" else test,
+        test_is="random",
+        facts={
+            "protocol": protocol,
+            "campaign": campaign,
+            "policy": policy,
+            **facts,
+            "note": "no user ids: people with the same four features are one user; the test log is that of"
+            " the random policy",
+        },
+    )
+
+
+def _context(file: Path) -> Any:
+    """Features of items, a row for each."""
+    table = read_file(file, numbers=None)
+    if ITEM not in table.column_names:
+        raise DataError(f"column '{ITEM}' is missing", where=str(file), remedy=REMEDY)
+    names = [ITEM, *sorted(name for name in table.column_names if name.startswith("item_feature_"))]
+    return table.select(names)
+
+
+def _feature_names(context: Any) -> list[str]:
+    return [*USER_FEATURES, *context.column_names[1:], "affinity"]
+
+
+def _table(file: Path, context: Any, features: bool, rows: int | None) -> Any:
+    """The rows of a log; the features of the item shown, and of the user for it, stand beside it."""
+    affinities = _affinities(file, len(context)) if features else []
+    types = {**TYPES, **dict.fromkeys(affinities, pa.float32())}
+    parts = []
+    for block in blocks_with_header(file, types, REMEDY, rows):
+        at = pc.index_in(block.column(ITEM), value_set=context.column(ITEM).combine_chunks().cast(pa.int32()))
+        if at.null_count:
+            raise DataError(
+                f"item_id {block.column(ITEM)[int(np.flatnonzero(at.is_null())[0])]} is not in {CONTEXT}",
+                where=str(file),
+                remedy=REMEDY,
+            )
+        columns = {name: block.column(name) for name in (ITEM, "position", OUTCOME, PROPENSITY)}
+        columns["time"] = block.column("timestamp")
+        columns["user"] = pc.binary_join_element_wise(*(block.column(name) for name in USER_FEATURES), "|")
+        if features:
+            columns |= {name: block.column(name) for name in USER_FEATURES}
+            columns |= {name: context.column(name).take(at) for name in context.column_names[1:]}
+            every = np.stack([block.column(name).to_numpy() for name in affinities])
+            item = block.column(ITEM).to_numpy()
+            columns["affinity"] = pa.array(every[item, np.arange(len(item))])
+        parts.append(pa.table(columns))
+    return pa.concat_tables(parts)
+
+
+def _affinities(file: Path, items: int) -> list[str]:
+    """The columns of affinities, that of item k at place k."""
+    expected = [f"{AFFINITY}{number}" for number in range(items)]
+    missing = sorted(set(expected) - set(column_names_of(file)))
+    if missing:
+        raise DataError(f"column '{missing[0]}' is missing", where=str(file), remedy=REMEDY)
+    return expected
