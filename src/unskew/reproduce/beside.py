@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from unskew.metrics.registry import PROPENSITY_METRICS, RANKING
-from unskew.reproduce.presets import ALONE, PAPER_NAMES, SOURCES, Preset, Source, sources_of
+from unskew.reproduce.presets import ALONE, PAPER_NAMES, SOURCES, Preset, sources_of
 from unskew.reproduce.published import Published, published_row
 from unskew.run.protocol import ProtocolName
 from unskew.study.shown_table import Shown
@@ -38,6 +39,8 @@ HONEST_PROPENSITY = (
     "effective_sample_size",
 )
 RAW = {"propensity": "neumf", "calibrator": "none"}
+SOURCE_OF = {(source.propensity, source.calibrator): key for key, source in SOURCES.items()}
+"""The source of a row of the long table; a method without propensities has none."""
 PAPER_MARK = "‡"
 
 
@@ -45,7 +48,6 @@ PAPER_MARK = "‡"
 class PaperComparison:
     """One number of ours beside the paper's."""
 
-    dataset: str
     method: str
     source: str
     metric: str
@@ -57,23 +59,35 @@ class PaperComparison:
         """(ours − paper's) ÷ paper's standard deviation."""
         return None if self.paper is None else self.paper.deviation(self.ours.mean)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "method": self.method,
+            "source": self.source,
+            "metric": self.metric,
+            **vars(self.ours),
+            "is_significant": self.ours.is_significant,
+            "paper_mean": self.paper and self.paper.mean,
+            "paper_std": self.paper and self.paper.std,
+            "deviation": self.deviation,
+        }
+
 
 def summarised(
     table: pa.Table, preset: Preset, protocol: ProtocolName, dataset: str, part: str
 ) -> StudySummary:
     """Figures of a preset's rows on one test set; all its tests are one family."""
     if part == "propensity":
-        wanted = [("", *_pair(key)) for key in sources_of(protocol)]
+        wanted = [("", key) for key in sources_of(protocol)]
     else:
-        wanted = [(m, *_pair(key)) for m in preset.methods for key in preset.rows_of(m, protocol)]
-    place = {of_row: number for number, of_row in enumerate(wanted)}
-    found = []
+        wanted = [(method, key) for method in preset.methods for key in preset.rows_of(method, protocol)]
     lines = table.select(["dataset", "part", "method", "propensity", "calibrator"]).to_pylist()
+    rows: dict[tuple[str, str], list[int]] = {}
     for number, line in enumerate(lines):
-        of_row = line["method"], line["propensity"], line["calibrator"]
-        if line["dataset"] == dataset and line["part"] in (part, "users") and of_row in place:
-            found.append((place[of_row], number))
-    chosen = table.take([number for _, number in sorted(found)])
+        if line["dataset"] == dataset and line["part"] in (part, "users"):
+            key = SOURCE_OF.get((line["propensity"], line["calibrator"]), ALONE)
+            rows.setdefault((line["method"], key), []).append(number)
+    chosen = table.take([number for each in wanted for number in rows.get(each, ())])
     metrics = RANKING if part == "method" else PAPER_PROPENSITY if protocol == "paper" else HONEST_PROPENSITY
     against = {"method": "escm2-dr"} if preset.name == "table-sota" else RAW
     return summary(
@@ -85,47 +99,26 @@ def summarised(
     )
 
 
-def _pair(key: str) -> tuple[str, str]:
-    if key == ALONE:
-        return "", ""
-    return SOURCES[key].propensity, SOURCES[key].calibrator
-
-
 def comparisons(found: StudySummary, preset: Preset) -> list[PaperComparison]:
     """Every number of a summary with the paper's, where it prints one."""
     result = []
     for row, figures in found.rows.items():
-        source = source_of(row)
+        source = SOURCE_OF.get((row.propensity, row.calibrator), ALONE)
         for metric, ours in figures.items():
             paper = _printed(preset, row, source, metric) if preset.published else None
-            result.append(
-                PaperComparison(row.dataset, row.method, source.key if source else "", metric, ours, paper)
-            )
+            result.append(PaperComparison(row.method, source, metric, ours, paper))
     return result
 
 
-def _printed(preset: Preset, row: Row, source: Source | None, metric: str) -> Published | None:
+def _printed(preset: Preset, row: Row, source: str, metric: str) -> Published | None:
+    without = source == ALONE or (preset.published == "sota" and row.method != "mrdr")
     return published_row(
         preset.published,
         row.dataset.split(" (")[0],
         PAPER_NAMES.get(row.method, row.method),
-        _paper_source(preset, row, source),
+        "none" if without else source,
         "ece@100" if metric == "ece" else metric,
     )
-
-
-def source_of(row: Row) -> Source | None:
-    """The source of a row of the long table; None for a method without propensities."""
-    for source in SOURCES.values():
-        if (source.propensity, source.calibrator) == (row.propensity, row.calibrator):
-            return source
-    return None
-
-
-def _paper_source(preset: Preset, row: Row, source: Source | None) -> str:
-    if source is None or (preset.published == "sota" and row.method != "mrdr"):
-        return "none"
-    return source.key
 
 
 def beside(found: StudySummary, preset: Preset, *, note: str = "", with_paper: bool = True) -> Shown:

@@ -24,7 +24,7 @@ from unskew.reproduce.reproduction import ReproduceConfig, Reproduction
 from unskew.reproduce.switches import chosen_on_test_table, switch_table
 from unskew.study.engine import GRID, OTHER_TEST, RESULTS, Engine
 from unskew.study.results import LOCK, ResultStore
-from unskew.study.shown_table import Shown
+from unskew.study.shown_table import Shown, write_pages
 from unskew.study.table import long_table, write_tables
 
 WHERE = {
@@ -226,12 +226,8 @@ def write_folder(result: Reproduced) -> None:
         with whole_file(out / f"{name}.svg") as beside_:
             beside_.write_text(text, encoding="utf-8")
     lines = [f"{name}: {value}" for name, value in result.facts.items()]
-    parts = ["\n".join(f"- {line}" for line in [*lines, *result.labels, *result.notes])]
-    for name, tables in result.tables.items():
-        parts += [f"## {name}"]
-        parts += [f"{shown.title}\n\n{shown.markdown()}\n\n{shown.caption}" for shown in tables]
-    with whole_file(out / "tables.md") as beside_:
-        beside_.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    shown = [each for tables in result.tables.values() for each in tables]
+    write_pages(out, "The paper's tables", shown, [*lines, *result.labels, *result.notes])
     write_json(
         out / "reproduction.json",
         {
@@ -242,26 +238,7 @@ def write_folder(result: Reproduced) -> None:
             "notes": result.notes,
             "seeds": result.config.seeds,
             "tables": {name: [asdict(shown) for shown in tables] for name, tables in result.tables.items()},
-            "comparisons": {
-                name: [
-                    {
-                        "method": each.method,
-                        "source": each.source,
-                        "metric": each.metric,
-                        "mean": each.ours.mean,
-                        "std": each.ours.std,
-                        "p_holm": each.ours.p_holm,
-                        "is_significant": each.ours.is_significant,
-                        "users": each.ours.users,
-                        "users_difference": each.ours.users_difference,
-                        "paper_mean": None if each.paper is None else each.paper.mean,
-                        "paper_std": None if each.paper is None else each.paper.std,
-                        "deviation": each.deviation,
-                    }
-                    for each in of
-                ]
-                for name, of in result.comparisons.items()
-            },
+            "comparisons": {name: [each.to_dict() for each in of] for name, of in result.comparisons.items()},
             "correlations": [vars(each) for each in result.correlations],
         },
     )
