@@ -150,6 +150,21 @@ class TestTables:
         again = reproduce(paper.config)
         assert again.table.equals(paper.table)
 
+    def test_one_that_was_stopped_resumes_and_ends_with_the_same_numbers(self, paper, tmp_path, monkeypatch):
+        def stop(*_, **__):
+            raise KeyboardInterrupt
+
+        def refuse(*_, **__):
+            raise AssertionError("trained again")
+
+        config = ReproduceConfig(presets=("table-ips",), out=tmp_path / "out", protocol="paper", **SMALL)
+        with monkeypatch.context() as patched:
+            patched.setattr(engine, "run_stack", stop)
+            with pytest.raises(KeyboardInterrupt):
+                reproduce(config)
+        monkeypatch.setattr(trained, "train_raw", refuse)
+        assert reproduce(config).comparisons["table-ips"] == paper.comparisons["table-ips"]
+
     def test_mc_dropout_and_platt_share_the_raw_network(self, tmp_path, monkeypatch):
         trained = []
         fit = us.Propensity.fit
