@@ -11,16 +11,19 @@ SOURCE = Path(__file__).parents[1] / "src" / "unskew"
 LAYERS = (
     ("errors", "plain_text", "registry", "estimator", "seeds", "progress", "compiled", "io", "log"),
     ("metrics", "calibration", "theory", "datasets"),
-    ("backbones",),
+    ("backbones", "losses"),
     ("training",),
     ("propensity", "debias"),
-    ("audit", "evaluation", "export", "offpolicy", "report"),
+    ("audit", "classifier", "evaluation", "export", "offpolicy", "report"),
     ("run",),
     ("study",),
     ("reproduce",),
     ("cli",),
 )
 """From the bottom up; each may import its own layer and those below."""
+
+
+_HOMES = {name for names in LAYERS for name in names}
 
 
 def modules() -> list[Path]:
@@ -42,7 +45,12 @@ def imported(path: Path, *, inside_functions: bool) -> Iterator[tuple[str, int]]
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: a relative import"
-            yield node.module or "", node.lineno
+            if node.module == "unskew":
+                yield from (
+                    (f"unskew.{each.name}", node.lineno) for each in node.names if each.name in _HOMES
+                )
+            else:
+                yield node.module or "", node.lineno
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             waiting += node.orelse
         elif inside_functions or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -71,7 +79,11 @@ def _origins(module: str, name: str) -> set[Path]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == name:
             return {exports}
-        if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module != module
+            and any(alias.name == name for alias in node.names)
+        ):
             return _origins(str(node.module), name)
     if (place / f"{name}.py").is_file():
         return {place / f"{name}.py"}

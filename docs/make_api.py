@@ -23,6 +23,7 @@ PAGE = Path(__file__).with_name("api.md")
 
 SECTIONS = {
     "unskew": "Everything most people need; `import unskew as us`. Loaded when first used.",
+    "unskew.losses": "Estimators as functions of tensors; [bring your own model](bring-your-own-model.md).",
     "unskew.calibration": "Calibrators, NumPy in and NumPy out; [a page each](calibrators/index.md).",
     "unskew.metrics": "Calibration, ranking, weights, significance; [a page each](metrics/index.md).",
     "unskew.theory": "Bias, its two parts and bounds; [what holds and what does not](theory.md).",
@@ -51,9 +52,9 @@ def page() -> str:
 def described(module: str, name: str) -> str:
     """The first sentence of a name's docstring; empty if it has none."""
     thing = getattr(import_module(module), name)
-    if inspect.ismodule(thing):  # A package that is called, such as unskew.run.
+    if inspect.ismodule(thing) and callable(thing):  # A package that is called, such as unskew.run.
         thing = type(thing).__call__
-    is_code = inspect.isclass(thing) or inspect.isroutine(thing)
+    is_code = inspect.isclass(thing) or inspect.isroutine(thing) or inspect.ismodule(thing)
     text = _own_docstring(thing) if is_code else _said_below(module, name)
     first = " ".join(text.strip().split("\n\n")[0].split())
     return first.partition(". ")[0].rstrip(".")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import unskew as us
-from unskew.training import cross_entropy
+from unskew.losses import cross_entropy
 
 
 @us.register

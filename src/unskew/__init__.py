@@ -25,6 +25,8 @@ __all__ = sorted(_MODULE_OF)
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'unskew' has no attribute {name!r}")
+    if _MODULE_OF[name] == __name__:  # A module of unskew itself.
+        return import_module(f"{__name__}.{name}")
     found = getattr(import_module(_MODULE_OF[name]), name)
     # ``run`` is the package too, which is callable, so that it is the same thing however it is reached.
     return globals().get(name, found)

@@ -1,8 +1,10 @@
 # What `unskew` exports: type checkers read this file, and unskew/__init__.py loads each name from its module
 # when it is first used.
+from unskew import losses as losses
 from unskew.backbones import Custom as Custom
 from unskew.calibration import load_calibrator as load_calibrator
 from unskew.calibration.calibrator import Calibrator as Calibrator
+from unskew.classifier import DebiasedClassifier as DebiasedClassifier
 from unskew.datasets import Dataset as Dataset
 from unskew.datasets import load as load
 from unskew.datasets import read_log as read_log
@@ -15,6 +17,7 @@ from unskew.io.vocabulary import Vocabulary as Vocabulary
 from unskew.log import Features as Features
 from unskew.log import Log as Log
 from unskew.metrics import CalibrationSketch as CalibrationSketch
+from unskew.metrics.sample_weight import sample_weight as sample_weight
 from unskew.offpolicy import Comparison as Comparison
 from unskew.offpolicy import OffPolicyEstimate as OffPolicyEstimate
 from unskew.offpolicy import compare as compare

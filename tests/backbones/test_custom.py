@@ -11,9 +11,10 @@ from unskew.backbones import Custom
 from unskew.backbones.custom import _CustomNetwork
 from unskew.errors import ParameterError
 from unskew.log import Rows, Schema
+from unskew.losses import cross_entropy
 from unskew.progress import SILENT
 from unskew.seeds import stream
-from unskew.training import Pass, Schedule, ShuffledRows, Step, cross_entropy, train
+from unskew.training import Pass, Schedule, ShuffledRows, Step, train
 
 USERS, ITEMS = 12, 9
 SCHEMA = Schema.of_ids(USERS, ITEMS)

@@ -7,7 +7,7 @@ import torch
 
 from unskew.backbones import NeuMF, fused, threads
 from unskew.log import Rows, Schema
-from unskew.training import cross_entropy
+from unskew.losses import cross_entropy
 
 USERS, ITEMS = 23, 19
 

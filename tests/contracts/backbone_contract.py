@@ -7,8 +7,9 @@ import torch
 
 from unskew.backbones import Backbone, Network, make_backbone
 from unskew.log import Rows, Schema
+from unskew.losses import cross_entropy
 from unskew.progress import SILENT
-from unskew.training import Pass, Schedule, ShuffledRows, Step, cross_entropy, train
+from unskew.training import Pass, Schedule, ShuffledRows, Step, train
 
 USERS, ITEMS = 30, 20
 SCHEMA = Schema.of_ids(USERS, ITEMS)

@@ -9,8 +9,9 @@ import torch
 
 import unskew as us
 from contracts.small_setting import WIDE, clicked_batch, full_batch, small_setting, trained_by
+from unskew import losses
 from unskew.debias import DRJL, KBDR, KBIPS, SNIPS, Batch, Setting
-from unskew.debias.kb_ips import embeddings, kernels, relative_weight
+from unskew.debias.kb_ips import embeddings
 from unskew.errors import ParameterError
 
 OBSERVED, FULL = clicked_batch(), full_batch()
@@ -29,16 +30,20 @@ def flatten_weights(setting: Setting) -> None:
             parameter.zero_()
 
 
+def kernels(setting: Setting, observed: Batch, full: Batch, **how) -> tuple[torch.Tensor, torch.Tensor]:
+    return losses.kernels(*(embeddings(setting, batch) for batch in (observed, full)), **how)
+
+
 def gaps(setting: Setting, method: Balancing, observed: Batch, full: Batch) -> torch.Tensor:
     """mean_D K(x, x_j) − mean_O w·K(x, x_j) ``[R, J]``."""
     weight = setting.density / method.balance.weighed(setting, observed).propensity
-    at_observed, at_full = kernels(setting, observed, full, method.anchors, method.kernel)
+    at_observed, at_full = kernels(setting, observed, full, kernel=method.kernel, anchors=method.anchors)
     return at_full.mean(1) - (weight.unsqueeze(-1) * at_observed).mean(1)
 
 
 def test_weights_have_mean_one_and_are_at_most_inverse_propensities_up_to_that_factor():
     logit = torch.randn(2, 20, generator=torch.Generator().manual_seed(0))
-    weight = relative_weight(logit, OBSERVED)
+    weight = losses.balancing_weight(logit, OBSERVED.propensity)
     torch.testing.assert_close(weight.mean(1), torch.ones(2))
     torch.testing.assert_close(
         weight[:, 1:] / weight[:, :1], _ratio(torch.sigmoid(logit) / OBSERVED.propensity)
@@ -84,7 +89,7 @@ def test_the_weight_loss_is_entropy_and_a_hinge_for_each_anchor(kernel: str):
 @pytest.mark.parametrize("kernel", ["gaussian", "exponential"])
 def test_kernels_are_one_at_the_anchor_and_do_not_depend_on_the_scale_of_embeddings(kernel: str):
     _, setting = balancing(kernel=kernel)
-    at_observed, at_full = kernels(setting, OBSERVED, FULL, 3, kernel)
+    at_observed, at_full = kernels(setting, OBSERVED, FULL, kernel=kernel)
     assert at_observed.shape == (2, 20, 3)
     torch.testing.assert_close(torch.diagonal(at_full[:, :3], dim1=1, dim2=2), torch.ones(2, 3))
     assert float(at_full.min()) > 0
@@ -93,7 +98,7 @@ def test_kernels_are_one_at_the_anchor_and_do_not_depend_on_the_scale_of_embeddi
         for table in (setting.networks["prediction"].user, setting.networks["prediction"].item):
             table.weight.mul_(1e-3)
     for scaled, plain in zip(
-        kernels(setting, OBSERVED, FULL, 3, kernel), (at_observed, at_full), strict=True
+        kernels(setting, OBSERVED, FULL, kernel=kernel), (at_observed, at_full), strict=True
     ):
         torch.testing.assert_close(scaled, plain, rtol=1e-4, atol=1e-6)
 
@@ -149,7 +154,9 @@ def test_without_balance_entropy_drives_the_weights_towards_one():
         optimiser.step()
     assert bool((method.balance.loss(setting, OBSERVED, FULL) < 0.4 * before).all())
     weight = setting.density / method.balance.weighed(setting, OBSERVED).propensity
-    assert float(weight.std()) < 0.5 * float(relative_weight(torch.zeros(2, 20), OBSERVED).std())
+    assert float(weight.std()) < 0.5 * float(
+        losses.balancing_weight(torch.zeros(2, 20), OBSERVED.propensity).std()
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ import pytest
 
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log
-from unskew.training import hashing, inference, losses, population, samplers
+from unskew.losses import means
+from unskew.training import hashing, inference, population, samplers
 
 # A bare machine (``pytest -m gpu``) may lack jaxtyping.
 if find_spec("jaxtyping"):
     from contracts.shapes import check_shapes
 
-    check_shapes(hashing, inference, losses, population, samplers)
+    check_shapes(hashing, inference, means, population, samplers)
 
 N_USERS, N_ITEMS = 40, 30
 

@@ -10,6 +10,7 @@ import torch
 
 from unskew.backbones import NeuMF
 from unskew.errors import TrainingError
+from unskew.losses import cross_entropy
 from unskew.training import (
     Draw,
     EveryCell,
@@ -17,7 +18,6 @@ from unskew.training import (
     Population,
     Schedule,
     Step,
-    cross_entropy,
     hashing,
     loop,
     samplers,

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unskew.debias.ips import weighted_loss
+from unskew import losses
 from unskew.debias.method import Counted, Debiaser
 from unskew.debias.setting import (
     Batch,
@@ -23,7 +23,7 @@ from unskew.debias.setting import (
 )
 from unskew.estimator import require
 from unskew.registry import register
-from unskew.training import Pass, Step, cross_entropy
+from unskew.training import Pass, Step
 
 
 @register(order=220)
@@ -85,11 +85,10 @@ class ATT(Debiaser):
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """Σ over the three of the mean of CE(r̂₁, ·) where A₁ and A₂ agree."""
-        first, second = (torch.sigmoid(setting.predicted(full, tower)) for tower in ("first", "second"))
-        agree = ((first - second).abs() <= self.agreement).float()
-        share = agree / agree.sum(-1, keepdim=True).clamp_min(1.0)
+        labels = [setting.predicted(full, tower) for tower in ("first", "second")]
         logits = setting.logits(full, "prediction", "first", "second")
-        total = torch.stack([(share * cross_entropy(first, logit)).sum(-1) for logit in logits]).sum(0)
+        each = [losses.att(logit, *labels, agreement=self.agreement) for logit in logits]
+        total = torch.stack(each).sum(0)
         if self.labelled:
             for tower in ("first", "second"):
                 total = total + self.labelled * self._pretrain(tower)(setting, observed, full)
@@ -99,9 +98,10 @@ class ATT(Debiaser):
         """IPS for A₁ and A₂, the plain mean for A₀."""
 
         def loss(setting: Setting, observed: Batch, full: Batch) -> Tensor:
-            if tower != "prediction":
-                return weighted_loss(setting, observed, tower)
-            return cross_entropy(observed.conversion, setting.logit(observed)).mean(-1)
+            conversion, logit = observed.conversion, setting.logit(observed, tower)
+            if tower == "prediction":
+                return losses.naive(conversion, logit)
+            return losses.ips(conversion, logit, observed.propensity, density=setting.density)
 
         return loss
 

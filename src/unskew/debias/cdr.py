@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from unskew import losses
 from unskew.backbones.backbone import Embedded, Network
 from unskew.debias.imputation import HOSTS, Copy, JointLearning, require_host
 from unskew.debias.setting import Batch, Setting
@@ -65,9 +66,15 @@ class CDR(JointLearning):
 
     def correction(self, setting: Setting, observed: Batch, logit: Tensor) -> Tensor:
         """(e − γ·ê)/p of clicks."""
-        doubly_robust = super().correction(setting, observed, logit)
-        alone = self.form.error(observed.conversion, logit) * self.inverse_propensity(observed)
-        return torch.where(self.trusted(setting, observed, logit), doubly_robust, alone)
+        return losses.cdr_correction(
+            observed.conversion,
+            logit,
+            observed.propensity,
+            self.watched_output(setting, observed, logit),
+            self.trusted(setting, observed, logit),
+            form=self.form,
+            target_clip=self.target_clip,
+        )
 
     @torch.no_grad()
     def trusted(self, setting: Setting, batch: Batch, logit: Tensor) -> Tensor:
@@ -75,9 +82,9 @@ class CDR(JointLearning):
         _, imputer = setting.network_of("imputation")
         with evaluating([imputer]):
             rows = imputer.embed(batch.rows)
-            errors = [self.form.imputed(self._thinned(imputer, rows), logit) for _ in range(self.masks)]
-        deviation, mean = torch.std_mean(torch.stack(errors), dim=0)
-        return deviation < self.threshold * mean
+            outputs = torch.stack([self._thinned(imputer, rows) for _ in range(self.masks)])
+        errors = losses.imputed_error(outputs, logit, form=self.form)
+        return losses.cdr_trusted(errors, threshold=self.threshold)
 
     def _thinned(self, imputer: Network, rows: Embedded) -> Tensor:
         user, item = (

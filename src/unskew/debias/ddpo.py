@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
+from unskew import losses
 from unskew.debias.setting import Batch, Setting
 from unskew.debias.towers import MultiTask, Tasks
 from unskew.registry import register
-from unskew.training import cross_entropy, stratified
-
-FLOOR = 1e-6
-"""Least 1 − p, as published."""
 
 
 @register(order=210)
@@ -50,24 +46,14 @@ class DDPO(MultiTask):
 
     def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
         """λ_r · (L_click + L_non), and λ_c · mean_D [o·CE(r, c)] for c."""
-        conversion = observed.conversion
-        soft, soft_full = (
-            torch.sigmoid(logits["soft_label"]).detach() for logits in (tasks.observed, tasks.full)
+        clicks, soft_label = observed.conversion, tasks.of("soft_label")
+        conversions = losses.ddpo_conversion(
+            clicks,
+            tasks.of("prediction"),
+            (self.tower.propensity(setting, observed), self.tower.propensity(setting, full)),
+            soft_label,
+            soften_clicks=self.soften_clicks,
+            **tasks.space,
         )
-        label = (conversion + soft).clamp(max=1.0) if self.soften_clicks else conversion
-        clicked = weighted_mean(
-            cross_entropy(label, tasks.observed["prediction"]), 1.0 / self.tower.propensity(setting, observed)
-        )
-        unclicked = weighted_mean(
-            cross_entropy(soft_full, tasks.full["prediction"]),
-            tasks.unclicked / (1.0 - self.tower.propensity(setting, full)).clamp(min=FLOOR),
-        )
-        learned = stratified(
-            observed=cross_entropy(conversion, tasks.observed["soft_label"]), density=setting.density
-        )
-        return self.conversion_weight * (clicked + unclicked) + self.soft_label_weight * learned
-
-
-def weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
-    """Σ w·v / Σ w ``[R]``; 0 where all weights are."""
-    return (weight * values).sum(-1) / weight.sum(-1).clamp(min=FLOOR)
+        learned = losses.ddpo_soft_label(clicks, soft_label[0], density=tasks.density)
+        return self.conversion_weight * conversions + self.soft_label_weight * learned

@@ -5,29 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
+from unskew import losses
 from unskew.debias.imputation import (
-    FORMS,
-    correction,
     require_target_clip,
     tell_of_far_targets,
+    watch_for_far_targets,
     watch_targets,
 )
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, State, require_ratio
 from unskew.registry import register
-from unskew.training import Pass, Step, stratified
-
-FORM = FORMS["P1"]
+from unskew.training import Pass, Step
 
 
 class Rate(State):
     """One conversion rate for all pairs."""
 
-    rate: Tensor
-    """r̃ ``[R, 1]``."""
+    logit: Tensor
+    """logit r̃ ``[R, 1]``."""
 
 
 @register(order=50)
@@ -69,24 +66,26 @@ class DR(Debiaser):
         """Find r̃, once."""
         watch_targets(setting)
         if setting.state(Rate).is_empty:
-            weight = 1.0 / setting.clicks.propensity
-            total = weight.sum(-1, keepdim=True)
-            setting.state(Rate).write(rate=(weight * setting.clicks.conversion).sum(-1, keepdim=True) / total)
+            clicks = setting.clicks
+            setting.state(Rate).write(logit=losses.constant_imputation(clicks.conversion, clicks.propensity))
 
     def imputer_output(self, setting: Setting, batch: Batch) -> Tensor:
         """logit r̃."""
-        # A log in which every click converted, or none, has no finite logit.
-        tiny = torch.finfo(torch.float32).eps
-        return torch.logit(setting.state(Rate).rate, eps=tiny).expand(batch.conversion.shape)
+        return setting.state(Rate).logit.expand(batch.conversion.shape)
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """mean_{B_D} ê + (|O|/|D|) · mean_{B_O} (e − ê)/p."""
-        output, logit = self.imputer_output(setting, observed), setting.logit(observed)
-        inverse = 1.0 / observed.propensity
-        return stratified(
-            observed=correction(setting, FORM, observed, output, logit, inverse, self.target_clip),
-            full=FORM.imputed(self.imputer_output(setting, full), setting.logit(full)),
+        logit, everywhere = setting.logit(observed), setting.logit(full)
+        imputed, imputed_everywhere = (self.imputer_output(setting, batch) for batch in (observed, full))
+        if self.target_clip is None:
+            watch_for_far_targets(setting, observed, imputed.sigmoid())
+        return losses.dr(
+            observed.conversion,
+            (logit, everywhere),
+            observed.propensity,
+            (imputed, imputed_everywhere),
             density=setting.density,
+            target_clip=self.target_clip,
         )
 
     def finish(self, setting: Setting) -> None:

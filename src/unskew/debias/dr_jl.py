@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.imputation import JointLearning, inverse_weight
+from unskew.debias.imputation import JointLearning
+from unskew.losses import inverse_weight
 from unskew.registry import register
 
 

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.imputation import JointLearning, bias_weight, variance_weight
+from unskew.debias.imputation import JointLearning
 from unskew.debias.setting import require_share
+from unskew.losses import error_weight
 from unskew.registry import register
 
 
@@ -34,8 +35,7 @@ class DRMSE(JointLearning):
 
     def imputation_weight(self, propensity: Tensor) -> Tensor:
         """w = λ·(1 − p)²/p³ + (1 − λ)·(1 − p)/p²."""
-        share = self.bias_share
-        return share * bias_weight(propensity) + (1.0 - share) * variance_weight(propensity)
+        return error_weight(propensity, bias_share=self.bias_share)
 
     def _check(self) -> None:
         super()._check()

@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from unskew import losses
 from unskew.debias.ips_v2 import IPSV2
 from unskew.debias.setting import Batch, Setting
 from unskew.debias.towers import Tasks
 from unskew.estimator import require
 from unskew.registry import register
-from unskew.training import stratified
 
 
 @register(order=110)
@@ -66,28 +66,30 @@ class DRV2(IPSV2):
 
     def conversion_loss(self, setting: Setting, observed: Batch, tasks: Tasks) -> Tensor:
         """β · L_cvr + κ · L_imp."""
-        form, conversion = self.form, observed.conversion
+        conversion, density = observed.conversion, tasks.density
         p = self.weight_propensity(setting, observed, tasks)
-        logit, output = tasks.observed["prediction"], tasks.observed["imputation"]
-        imputed, imputed_full = output, tasks.full["imputation"]
-        if self.detach_imp_in_cvr:
-            imputed, imputed_full = imputed.detach(), imputed_full.detach()
-        error = stratified(
-            observed=form.deviation(conversion, imputed, logit) / p,
-            full=form.imputed(imputed_full, tasks.full["prediction"]),
-            density=setting.density,
+        error = losses.dr(
+            conversion,
+            tasks.of("prediction"),
+            p,
+            tasks.of("imputation"),
+            density=density,
+            form=losses.FORM_OF_ERRORS[self.errors],
+            detach_propensity=self.detach_p_in_cvr,
+            detach_imputation=self.detach_imp_in_cvr,
         )
-        imputation = stratified(
-            observed=self.imputation_error(conversion, output, logit) / p, density=setting.density
+        imputation = losses.dr_v2_imputation(
+            conversion,
+            tasks.observed["imputation"],
+            tasks.observed["prediction"],
+            p,
+            density=density,
+            loss=self.imp_loss,
+            errors=self.errors,
+            detach_prediction=self.detach_pred_in_imp,
+            detach_propensity=self.detach_p_in_cvr,
         )
         return self.conversion_weight * error + self.imputation_weight * imputation
-
-    def imputation_error(self, conversion: Tensor, output: Tensor, logit: Tensor) -> Tensor:
-        """(r − r̃)² or (e − ê)² of clicks ``[R, B]``."""
-        if self.imp_loss == "residual":
-            return (conversion - self.form.label(output, logit)).square()
-        fixed = logit.detach() if self.detach_pred_in_imp else logit
-        return self.form.deviation(conversion, output, fixed).square()
 
     def _check(self) -> None:
         super()._check()

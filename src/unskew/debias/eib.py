@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -60,9 +60,9 @@ class EIB(JointLearning):
         """w = 1."""
         return torch.ones_like(propensity)
 
-    def inverse_propensity(self, observed: Batch) -> Tensor:
-        """1: the known error stands for its own pair alone."""
-        return torch.ones_like(observed.conversion)
+    def weighed(self, setting: Setting, observed: Batch) -> Batch:
+        """With p = 1: the known error stands for its own pair alone."""
+        return replace(observed, propensity=torch.ones_like(observed.conversion))
 
     def imputer_output(self, setting: Setting, batch: Batch) -> Tensor:
         """b, or the logit of the constant."""

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.imputation import FormName, require_form
-from unskew.debias.multi_dr import doubly_robust_conversions
+from unskew import losses
+from unskew.debias.imputation import require_form
 from unskew.debias.setting import Batch, Setting
 from unskew.debias.towers import MultiTask, Tasks
+from unskew.losses import FormName
 from unskew.registry import register
 
 
@@ -39,9 +40,14 @@ class ESCM2DR(MultiTask):
 
     def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
         """λ_c · (L_err + L_imp)."""
-        p = self.tower.propensity(setting, observed)
-        return self.conversion_weight * doubly_robust_conversions(
-            tasks, observed, p, self.imputation_form, holds_prediction=self.detach_pred_in_imp
+        return self.conversion_weight * losses.dr_with_imputation(
+            observed.conversion,
+            tasks.of("prediction"),
+            self.tower.propensity(setting, observed),
+            tasks.of("imputation"),
+            form=self.imputation_form,
+            detach_prediction=self.detach_pred_in_imp,
+            density=tasks.density,
         )
 
     def _check(self) -> None:

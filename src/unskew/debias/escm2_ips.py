@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.multi_ipw import weighted_conversions
+from unskew import losses
 from unskew.debias.setting import Batch, Setting
 from unskew.debias.towers import MultiTask, Tasks
 from unskew.registry import register
@@ -32,5 +32,5 @@ class ESCM2IPS(MultiTask):
 
     def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
         """λ_c · (1/|D|) Σ_O CE(r, r̂) / sg(p)."""
-        p = self.tower.propensity(setting, observed)
-        return self.conversion_weight * weighted_conversions(tasks, observed, p)
+        p, logit = self.tower.propensity(setting, observed), tasks.observed["prediction"]
+        return self.conversion_weight * losses.ips(observed.conversion, logit, p, density=tasks.density)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from unskew import losses
 from unskew.debias.setting import Batch, Setting
 from unskew.debias.towers import MultiTask, Source, Tasks
 from unskew.registry import register
@@ -39,5 +40,10 @@ class ESMM(MultiTask):
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """Click loss and that of clicks that convert."""
         tasks = Tasks.read(setting, observed, full, "prediction")
-        both = tasks.click_conversion_loss(observed.conversion)
-        return tasks.click_loss() + self.click_conversion_weight * both
+        return losses.esmm(
+            observed.conversion,
+            tasks.of("prediction"),
+            tasks.of("click"),
+            click_conversion_weight=self.click_conversion_weight,
+            **tasks.space,
+        )

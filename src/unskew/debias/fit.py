@@ -19,6 +19,7 @@ from unskew.backbones import Network
 from unskew.debias.setting import Batch, Loss, Setting, Stage
 from unskew.errors import DataError, ParameterError
 from unskew.log import Log, Rows, require_log
+from unskew.losses.means import cross_entropy, weighted_mean
 from unskew.metrics.collapse import Collapsed, Learned, learned
 from unskew.progress import Progress
 from unskew.propensity.given import GivenPropensities
@@ -31,7 +32,6 @@ from unskew.training import (
     Sampler,
     Schedule,
     ShuffledRows,
-    cross_entropy,
     hashing,
     in_groups,
     join_histories,
@@ -365,7 +365,7 @@ class ValidationLoss:
         logit = logits(self.prediction, self.rows, tower="prediction")
         if not self.level:
             logit = logit + _best_shift(self.conversion, logit, self.weight)
-        return (self.weight * cross_entropy(self.conversion, logit)).sum(1) / self.weight.sum(1)
+        return weighted_mean(cross_entropy(self.conversion, logit), self.weight)
 
 
 def validation_loss(

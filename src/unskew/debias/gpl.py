@@ -6,18 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
-from unskew.debias.imputation import Copy, JointLearning, variance_weight
+from unskew import losses
+from unskew.debias.imputation import Copy, JointLearning
 from unskew.debias.setting import Batch, ClicksAndCells, Setting, Stage, require_share
 from unskew.debias.towers import ClickTower, Source, Tasks
 from unskew.estimator import require
+from unskew.losses import variance_weight
 from unskew.registry import register
-from unskew.training import Pass, Step, stratified
-
-FLOOR = 1e-4
-"""Least p in the penalties, as published."""
+from unskew.training import Pass, Step
 
 
 @register(order=80)
@@ -95,12 +93,16 @@ class GPL(JointLearning):
         """L_g."""
         tasks = Tasks.read(setting, observed, full)
         output, logit = setting.predicted(observed, "imputation"), setting.predicted(observed)
-        deviation = self.form.error(observed.conversion, logit) - self.form.imputed(output, logit)
-        bias, variance = mean_penalties(tasks.observed["click"], deviation, setting.density)
+        imputed = losses.imputed_error(output, logit, form=self.form)
         size = setting.clicks.conversion.shape[1] / setting.density
-        count = self.batch_size if self.variance_over == "batch" else size
-        penalty = self.bias_share * bias + (1.0 - self.bias_share) * variance / count
-        return tasks.click_loss() + self.penalty * penalty
+        return losses.gpl_propensity(
+            self.form.error(observed.conversion, logit) - imputed,
+            tasks.of("click"),
+            penalty=self.penalty,
+            bias_share=self.bias_share,
+            count=self.batch_size if self.variance_over == "batch" else size,
+            **tasks.space,
+        )
 
     def imputation_weight(self, propensity: Tensor) -> Tensor:
         """w = (1 − p)/p², as MRDR."""
@@ -123,26 +125,3 @@ class GPL(JointLearning):
         super()._check()
         require(self.penalty >= 0, f"penalty must not be negative, not {self.penalty}", "give 0 or more")
         require_share("bias_share", self.bias_share)
-
-
-def penalties(click: Tensor, propensity: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
-    """(o − p)²·(δ/p)² and o·(δ/p)² of each pair."""
-    ratio = (deviation / propensity).square()
-    return (click - propensity).square() * ratio, click * ratio
-
-
-def mean_penalties(click_logit: Tensor, deviation: Tensor, density: float) -> tuple[Tensor, Tensor]:
-    """Means over D of both penalties ``[R]``; δ is 0 where nothing was clicked, so a batch of O is enough.
-
-    Parameters
-    ----------
-    click_logit, deviation
-        logit p, with its gradient, and δ = e − ê, without one, on a batch of O.
-    density
-        |O| / |D|.
-    """
-    p = torch.sigmoid(click_logit).clamp(min=FLOOR)
-    bias, variance = (
-        stratified(observed=each, density=density) for each in penalties(torch.ones_like(p), p, deviation)
-    )
-    return bias, variance

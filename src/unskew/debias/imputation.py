@@ -5,19 +5,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, TypeVar
+from typing import ClassVar, Literal, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from unskew import losses
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, State, clicks, require_ratio
 from unskew.estimator import require
-from unskew.training import Pass, Step, cross_entropy, stratified
+from unskew.losses import FORMS, FormName, ImputationForm, bias_weight, inverse_weight, variance_weight
+from unskew.training import Pass, Step
 
-FormName = Literal["P1", "P2", "P3"]
 Copy = Literal["epoch", "batch", "none", "host"]
 
 FAR_TARGET = 20.0
@@ -25,111 +24,6 @@ FAR_TARGET = 20.0
 density, which on a log with 1 % clicks nearly every honest weight exceeds."""
 FAR_SHARE = 0.01
 """Share of far targets in a batch of O above which a warning says that training is at risk (METHODS §5D)."""
-
-Numbers = TypeVar("Numbers", Tensor, NDArray[np.float64])
-
-
-class ImputationForm:
-    """What the output b of an imputer says about the error of a prediction with logit a.
-
-    e is the error with the known conversion r, ê the imputed one; r̃ is the conversion that the imputer
-    stands for, where the form has one.
-    """
-
-    has_label: bool = True
-    """Whether there is an r̃, and with it an effective target t = r̃ + (r − r̃)/p."""
-
-    def error(self, conversion: Tensor, logit: Tensor) -> Tensor:
-        """e."""
-        return cross_entropy(conversion, logit)
-
-    def imputed(self, output: Tensor, logit: Tensor) -> Tensor:
-        """ê."""
-        raise NotImplementedError
-
-    def label(self, output: Tensor, logit: Tensor) -> Tensor:
-        """r̃."""
-        raise NotImplementedError
-
-    def deviation(self, conversion: Tensor, output: Tensor, logit: Tensor) -> Tensor:
-        """What the squared imputation loss squares: e − ê."""
-        return self.error(conversion, logit) - self.imputed(output, logit)
-
-    def shifted(self, conversion: Tensor, output: Tensor, logit: Tensor, shift: Tensor) -> Tensor:
-        """(e − ê)·s, written with the shift (r − r̃)·s of the target."""
-        raise NotImplementedError
-
-
-class PseudoLabel(ImputationForm):
-    """P1: r̃ = σ(b), ê = CE(r̃, r̂).
-
-    CE is affine in its target, so e − ê = −(r − r̃)·a exactly: nothing is subtracted that could cancel.
-    """
-
-    def imputed(self, output: Tensor, logit: Tensor) -> Tensor:
-        """CE(σ(b), r̂)."""
-        return cross_entropy(self.label(output, logit), logit)
-
-    def label(self, output: Tensor, logit: Tensor) -> Tensor:
-        """σ(b)."""
-        return torch.sigmoid(output)
-
-    def deviation(self, conversion: Tensor, output: Tensor, logit: Tensor) -> Tensor:
-        """−(r − r̃)·a."""
-        return -(conversion - self.label(output, logit)) * logit
-
-    def shifted(self, conversion: Tensor, output: Tensor, logit: Tensor, shift: Tensor) -> Tensor:
-        """−(r − r̃)·s·a."""
-        return -shift * logit
-
-
-class DirectError(ImputationForm):
-    """P2: ê = softplus(b), which is never negative and, unlike a probability, may exceed 1."""
-
-    has_label = False
-
-    def imputed(self, output: Tensor, logit: Tensor) -> Tensor:
-        """softplus(b)."""
-        return torch.nn.functional.softplus(output)
-
-
-class SquaredErrors(ImputationForm):
-    """Errors are squared: e = (r − r̂)², ê = (r̃ − r̂)²."""
-
-    def error(self, conversion: Tensor, logit: Tensor) -> Tensor:
-        """(r − r̂)²."""
-        return (conversion - torch.sigmoid(logit)).square()
-
-    def imputed(self, output: Tensor, logit: Tensor) -> Tensor:
-        """(r̃ − r̂)²."""
-        return self.error(self.label(output, logit), logit)
-
-
-class Residual(SquaredErrors):
-    """P3: b predicts r − r̂, r̃ = sg(r̂) + b; the value of ê is b², its gradient −2b·∇r̂."""
-
-    def label(self, output: Tensor, logit: Tensor) -> Tensor:
-        """sg(r̂) + b."""
-        return torch.sigmoid(logit).detach() + output
-
-    def deviation(self, conversion: Tensor, output: Tensor, logit: Tensor) -> Tensor:
-        """r − r̂ − b: the residual itself, since e − ê would leave the sign of b open."""
-        return conversion - torch.sigmoid(logit) - output
-
-    def shifted(self, conversion: Tensor, output: Tensor, logit: Tensor, shift: Tensor) -> Tensor:
-        """(r − r̃)·s·(r + r̃ − 2r̂)."""
-        return shift * (conversion + self.label(output, logit) - 2.0 * torch.sigmoid(logit))
-
-
-class SquaredPseudoLabel(SquaredErrors):
-    """P1 with squared errors: r̃ = σ(b) (IPS-V2 and DR-V2 as published)."""
-
-    def label(self, output: Tensor, logit: Tensor) -> Tensor:
-        """σ(b)."""
-        return torch.sigmoid(output)
-
-
-FORMS: dict[FormName, ImputationForm] = {"P1": PseudoLabel(), "P2": DirectError(), "P3": Residual()}
 
 
 def require_form(name: str) -> None:
@@ -154,39 +48,19 @@ def watch_targets(setting: Setting) -> None:
         setting.state(FarTargets).write(share=torch.zeros_like(setting.clicks.conversion[:, 0]).float())
 
 
-def correction(
-    setting: Setting,
-    form: ImputationForm,
-    observed: Batch,
-    output: Tensor,
-    logit: Tensor,
-    inverse: Tensor,
-    clip: float | None,
-) -> Tensor:
-    """(e − ê)/p of clicks ``[R, B]``.
-
-    With a pseudo-label it moves the label to the effective target t = r̃ + (r − r̃)/p: clipped to
-    [−clip, 1 + clip], or, without a clip, watched.
+def watch_for_far_targets(setting: Setting, observed: Batch, label: Tensor) -> None:
+    """Note the share of effective targets of a batch that are far; where a clip holds them there is no need.
 
     Parameters
     ----------
-    output, logit
-        Of the imputer, without gradient, and of the prediction.
-    inverse
-        1/p.
+    label
+        r̃ of clicks ``[R, B]``.
     """
-    conversion = observed.conversion
-    if not form.has_label:
-        return form.deviation(conversion, output, logit) * inverse
-    label = form.label(output, logit)
-    target = label + (conversion - label) * inverse
     far = setting.state(FarTargets)
-    if clip is not None:
-        target = target.clamp(-clip, 1.0 + clip)
-    elif not far.is_empty:
-        share = (target.detach().abs() * setting.density > FAR_TARGET).float().mean(-1)
+    if not far.is_empty:
+        target = losses.effective_target(observed.conversion, observed.propensity, label.detach())
+        share = (target.abs() * setting.density > FAR_TARGET).float().mean(-1)
         far.write(share=torch.maximum(far.share, share))
-    return form.shifted(conversion, output, logit, target - label)
 
 
 def tell_of_far_targets(setting: Setting, method: str) -> None:
@@ -209,21 +83,6 @@ def require_target_clip(clip: float | None, form: FormName) -> None:
         f"target_clip {clip} does not fit imputation {form}",
         "give a number of at least 0 with P1 or P3, or None",
     )
-
-
-def inverse_weight(propensity: Numbers) -> Numbers:
-    """1/p: every pair of D counts the same (DR-JL)."""
-    return 1.0 / propensity
-
-
-def variance_weight(propensity: Numbers) -> Numbers:
-    """(1 − p)/p²: the share of a click in Var_DR, with o in the place of the unknown p (MRDR)."""
-    return (1.0 - propensity) / propensity**2
-
-
-def bias_weight(propensity: Numbers) -> Numbers:
-    """(1 − p)²/p³: the share of a click in the squared bias of DR (DR-BIAS)."""
-    return (1.0 - propensity) ** 2 / propensity**3
 
 
 class Host(NamedTuple):
@@ -361,14 +220,10 @@ class JointLearning(Debiaser):
         """A batch of O with the propensities that become weights: by default the given ones."""
         return observed
 
-    def inverse_propensity(self, observed: Batch) -> Tensor:
-        """1/p of clicks."""
-        return 1.0 / observed.propensity
-
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """mean_{B_D} ê + (|O|/|D|) · mean_{B_O} (e − ê)/p."""
         observed = self.weighed(setting, observed)
-        return stratified(
+        return losses.stratified(
             observed=self.correction(setting, observed, setting.logit(observed)),
             full=self.imputed_error(setting, full, setting.logit(full)),
             density=setting.density,
@@ -380,12 +235,25 @@ class JointLearning(Debiaser):
 
     def imputed_error(self, setting: Setting, batch: Batch, logit: Tensor) -> Tensor:
         """ê of a batch of O or D."""
-        return self.form.imputed(self.imputer_output(setting, batch), logit)
+        return losses.imputed_error(self.imputer_output(setting, batch), logit, form=self.form)
 
     def correction(self, setting: Setting, observed: Batch, logit: Tensor) -> Tensor:
         """(e − ê)/p of clicks, with the effective target clipped and watched."""
-        output, inverse = self.imputer_output(setting, observed), self.inverse_propensity(observed)
-        return correction(setting, self.form, observed, output, logit, inverse, self.target_clip)
+        return losses.dr_correction(
+            observed.conversion,
+            logit,
+            observed.propensity,
+            self.watched_output(setting, observed, logit),
+            form=self.form,
+            target_clip=self.target_clip,
+        )
+
+    def watched_output(self, setting: Setting, observed: Batch, logit: Tensor) -> Tensor:
+        """b of clicks, after a look at the effective targets that it gives."""
+        output = self.imputer_output(setting, observed)
+        if self.form.has_label and self.target_clip is None:
+            watch_for_far_targets(setting, observed, self.form.label(output, logit))
+        return output
 
     def imputation_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """(|O|/|D|) · mean_B w·(e − ê)², or the mean of w·(e − ê)² with weights of mean 1."""
@@ -393,18 +261,22 @@ class JointLearning(Debiaser):
             setting.copy_weights("prediction", "imputation")
         observed = self.weighed(setting, observed)
         output = setting.logit(observed, "imputation")
-        if self.imp_loss == "ce":
-            each = cross_entropy(observed.conversion, output)
-        else:
-            each = self.deviation(setting, observed, output).square()
-        weighted = self.clamped_weight(observed.propensity) * each
-        if self.normalise_weights:
-            return (weighted / setting.state(MeanWeight).mean).mean(-1)
-        return stratified(observed=weighted, density=setting.density)
+        return losses.imputation_loss(
+            observed.conversion,
+            output,
+            # The cross-entropy does not look at the prediction.
+            output if self.imp_loss == "ce" else setting.predicted(observed),
+            self.clamped_weight(observed.propensity),
+            density=setting.density,
+            loss=self.imp_loss,
+            form=self.form,
+            targeting=self.targeting(setting, observed),
+            mean_weight=setting.state(MeanWeight).mean if self.normalise_weights else None,
+        )
 
-    def deviation(self, setting: Setting, observed: Batch, output: Tensor) -> Tensor:
-        """e − ê of clicks, the prediction without dropout and gradient."""
-        return self.form.deviation(observed.conversion, output, setting.predicted(observed))
+    def targeting(self, setting: Setting, observed: Batch) -> Tensor | None:
+        """What imputed errors of clicks are raised by, if anything."""
+        return None
 
     def clamped_weight(self, propensity: Tensor) -> Tensor:
         """w of clicks, at most ``weight_clamp``."""

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from unskew import losses
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, Setting
 from unskew.registry import register
-from unskew.training import cross_entropy, stratified
 
 
 @register(order=20)
@@ -31,10 +31,5 @@ class IPS(Debiaser):
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """(|O|/|D|) · mean_B CE(r, r̂) / p."""
-        return weighted_loss(setting, observed)
-
-
-def weighted_loss(setting: Setting, observed: Batch, tower: str = "prediction") -> Tensor:
-    """(|O|/|D|) · mean_B CE(r, r̂) / p with the p of the batch, r̂ of a tower."""
-    error = cross_entropy(observed.conversion, setting.logit(observed, tower))
-    return stratified(observed=error / observed.propensity, density=setting.density)
+        logit = setting.logit(observed)
+        return losses.ips(observed.conversion, logit, observed.propensity, density=setting.density)

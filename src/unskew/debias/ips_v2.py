@@ -9,13 +9,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from unskew.debias.imputation import FORMS, ImputationForm, SquaredPseudoLabel
+from unskew import losses
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, require_ratio
-from unskew.debias.towers import ClickTower, Source, Tasks, squared_click_losses
+from unskew.debias.towers import ClickTower, Source, Tasks
 from unskew.estimator import require
 from unskew.registry import register
-from unskew.training import Pass, Step, stratified
+from unskew.training import Pass, Step
 
 
 @register(order=100)
@@ -76,21 +76,16 @@ class IPSV2(Debiaser):
         step = Step(self.name, self.loss, tuple(self.networks()))
         return (Pass(ClicksAndCells(self.ratio), (step,), self.tower.recalibrate),)
 
-    @property
-    def form(self) -> ImputationForm:
-        """The arithmetic of errors."""
-        return SquaredPseudoLabel() if self.errors == "squared" else FORMS["P1"]
-
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """The four terms."""
         towers = [tower for towers in self.networks().values() for tower in towers if tower != "click"]
         tasks = Tasks.read(setting, observed, full, *towers)
-        if self.errors == "squared":
-            click, both = squared_click_losses(tasks, observed.conversion)
-        else:
-            click, both = tasks.click_loss(), tasks.click_conversion_loss(observed.conversion)
+        logit, click = tasks.of("prediction"), tasks.of("click")
+        both = losses.click_conversion_loss(
+            observed.conversion, logit, click, errors=self.errors, **tasks.space
+        )
         return (
-            click
+            losses.click_loss(click, errors=self.errors, **tasks.space)
             + self.click_conversion_weight * both
             + self.conversion_loss(setting, observed, tasks)
             + self.balance_weight * self.squared_imbalance(setting, tasks)
@@ -98,9 +93,14 @@ class IPSV2(Debiaser):
 
     def conversion_loss(self, setting: Setting, observed: Batch, tasks: Tasks) -> Tensor:
         """β · L_cvr."""
-        error = self.form.error(observed.conversion, tasks.observed["prediction"])
-        p = self.weight_propensity(setting, observed, tasks)
-        return self.conversion_weight * stratified(observed=error / p, density=setting.density)
+        return self.conversion_weight * losses.ips(
+            observed.conversion,
+            tasks.observed["prediction"],
+            self.weight_propensity(setting, observed, tasks),
+            density=tasks.density,
+            errors=self.errors,
+            detach_propensity=self.detach_p_in_cvr,
+        )
 
     def weight_propensity(self, setting: Setting, observed: Batch, tasks: Tasks) -> Tensor:
         """The p of the conversion loss, with a gradient only if asked for."""
@@ -109,16 +109,9 @@ class IPSV2(Debiaser):
         return torch.sigmoid(tasks.observed["click"]).clamp(min=self.least(setting))
 
     def squared_imbalance(self, setting: Setting, tasks: Tasks) -> Tensor:
-        """The square of :meth:`imbalance`, by the product of two half-batches."""
-        first, second = tasks.halves()
-        return self.imbalance(setting, first) * self.imbalance(setting, second)
-
-    def imbalance(self, setting: Setting, tasks: Tasks) -> Tensor:
-        """mean_D [(o/p − (1 − o)/(1 − p)) · r̂] ``[R]``."""
-        clicked, unclicked = (torch.sigmoid(logits["prediction"]) for logits in (tasks.observed, tasks.full))
-        p = torch.sigmoid(tasks.observed["click"]).clamp(min=self.least(setting))
-        not_p = torch.sigmoid(-tasks.full["click"]).clamp(min=self.least(setting))
-        return tasks.over_cells(clicked=clicked / p, unclicked=-unclicked / not_p)
+        """The square of the imbalance, by the product of two half-batches."""
+        logits = tasks.of("prediction"), tasks.of("click")
+        return losses.squared_imbalance(*logits, p_min=self.least(setting), **tasks.space)
 
     def least(self, setting: Setting) -> Tensor:
         """What p and 1 − p are clipped at ``[R, 1]``."""

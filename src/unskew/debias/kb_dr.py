@@ -7,9 +7,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.imputation import JointLearning, inverse_weight
-from unskew.debias.kb_ips import Kernel, KernelBalance
+from unskew.debias.imputation import JointLearning
+from unskew.debias.kb_ips import KernelBalance
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting
+from unskew.losses import inverse_weight
+from unskew.losses.balance import Kernel
 from unskew.registry import register
 from unskew.training import Pass, Step
 

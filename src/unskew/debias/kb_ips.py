@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from unskew.debias.ips import weighted_loss
+from unskew import losses
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, require_ratio
 from unskew.estimator import require
+from unskew.losses.balance import Kernel
 from unskew.registry import register
 from unskew.training import Pass, Step, evaluating
-
-Kernel = Literal["gaussian", "exponential"]
-
-SMALLEST_SCALE = 1e-12
-"""Keeps a kernel defined where all embeddings coincide."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +37,18 @@ class KernelBalance:
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """Negative entropy of the weights and what is out of balance beyond the tolerance."""
-        weight = relative_weight(setting.logit(observed, "weight"), observed)
-        at_observed, at_full = kernels(setting, observed, full, self.anchors, self.kernel)
-        balanced = (weight.unsqueeze(-1) * at_observed).mean(1)
-        excess = torch.relu((at_full.mean(1) - balanced).abs() - self.tolerance)
-        return (weight * weight.log()).mean(-1) + self.gamma * excess.sum(-1)
+        weight = losses.balancing_weight(setting.logit(observed, "weight"), observed.propensity)
+        at_clicks, at_cells = (embeddings(setting, batch) for batch in (observed, full))
+        kernels = losses.kernels(at_clicks, at_cells, anchors=self.anchors, kernel=self.kernel)
+        return losses.kernel_balance(weight, *kernels, tolerance=self.tolerance, gamma=self.gamma)
+
+    def weight(self, setting: Setting, observed: Batch) -> Tensor:
+        """w of a batch of O, in ``eval`` mode and without gradient."""
+        return losses.balancing_weight(setting.predicted(observed, "weight"), observed.propensity)
 
     def weighed(self, setting: Setting, observed: Batch) -> Batch:
         """A batch of O whose 1/p is w·|D|/|O|, in ``eval`` mode and without gradient."""
-        weight = relative_weight(setting.predicted(observed, "weight"), observed)
-        return replace(observed, propensity=setting.density / weight)
+        return replace(observed, propensity=setting.density / self.weight(setting, observed))
 
     def check(self) -> None:
         """Raise for parameters that cannot work."""
@@ -123,35 +121,13 @@ class KBIPS(Debiaser):
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """mean_B w·CE(r, r̂)."""
-        return weighted_loss(setting, self.balance.weighed(setting, observed))
+        weight = self.balance.weight(setting, observed)
+        return losses.kb_ips(observed.conversion, setting.logit(observed), weight)
 
     def _check(self) -> None:
         super()._check()
         require_ratio(self.ratio)
         self.balance.check()
-
-
-def relative_weight(logit: Tensor, observed: Batch) -> Tensor:
-    """σ(logit) / p, scaled to mean 1 for each replica."""
-    weight = torch.sigmoid(logit) / observed.propensity
-    return weight / weight.mean(-1, keepdim=True)
-
-
-def kernels(
-    setting: Setting, observed: Batch, full: Batch, anchors: int, kernel: Kernel
-) -> tuple[Tensor, Tensor]:
-    """K of the pairs of both batches with each anchor ``[R, B, J]``; the first pairs of D are anchors."""
-    at_observed, at_full = embeddings(setting, observed), embeddings(setting, full)
-    chosen = at_full[:, :anchors]
-    # Embeddings start near zero, where distances by matrix products are rounding errors.
-    exact = "donot_use_mm_for_euclid_dist"
-    distances = [torch.cdist(x, chosen, compute_mode=exact) for x in (at_observed, at_full)]
-    scale = distances[1].square().mean((1, 2), keepdim=True).clamp_min(SMALLEST_SCALE)
-    if kernel == "gaussian":
-        values = [torch.exp(-distance.square() / (2.0 * scale)) for distance in distances]
-    else:
-        values = [torch.exp(-distance / scale.sqrt()) for distance in distances]
-    return values[0], values[1]
 
 
 def embeddings(setting: Setting, batch: Batch) -> Tensor:

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.imputation import Copy, JointLearning, variance_weight
+from unskew.debias.imputation import Copy, JointLearning
+from unskew.losses import variance_weight
 from unskew.registry import register
 
 

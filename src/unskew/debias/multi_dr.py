@@ -7,11 +7,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unskew.debias.imputation import FORMS, FormName, require_form
+from unskew import losses
+from unskew.debias.imputation import require_form
 from unskew.debias.setting import Batch, Setting
 from unskew.debias.towers import MultiTask, Tasks
+from unskew.losses import FormName
 from unskew.registry import register
-from unskew.training import stratified
 
 
 @register(order=200)
@@ -45,33 +46,16 @@ class MultiDR(MultiTask):
 
     def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
         """λ_c · (L_err + L_imp)."""
-        p = self.tower.propensity(setting, observed)
-        return self.conversion_weight * doubly_robust_conversions(
-            tasks, observed, p, self.imputation_form, holds_prediction=self.detach_pred_in_imp
+        return self.conversion_weight * losses.dr_with_imputation(
+            observed.conversion,
+            tasks.of("prediction"),
+            self.tower.propensity(setting, observed),
+            tasks.of("imputation"),
+            form=self.imputation_form,
+            detach_prediction=self.detach_pred_in_imp,
+            density=tasks.density,
         )
 
     def _check(self) -> None:
         super()._check()
         require_form(self.imputation_form)
-
-
-def doubly_robust_conversions(
-    tasks: Tasks, observed: Batch, p: Tensor, name: FormName, *, holds_prediction: bool
-) -> Tensor:
-    """L_err + L_imp, with errors and their imputation from towers of one network.
-
-    Parameters
-    ----------
-    holds_prediction
-        Whether e has no gradient in L_imp.
-    """
-    form = FORMS[name]
-    logit, output = tasks.observed["prediction"], tasks.observed["imputation"]
-    correction = form.error(observed.conversion, logit) - form.imputed(output, logit)
-    fixed = logit.detach() if holds_prediction else logit
-    deviation = form.deviation(observed.conversion, output, fixed)
-    return stratified(
-        observed=(correction + deviation.square()) / p,
-        full=form.imputed(tasks.full["imputation"], tasks.full["prediction"]),
-        density=tasks.density,
-    )

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from unskew import losses
 from unskew.debias.setting import Batch, Setting
 from unskew.debias.towers import MultiTask, Tasks
 from unskew.registry import register
-from unskew.training import cross_entropy, stratified
 
 
 @register(order=190)
@@ -31,11 +31,5 @@ class MultiIPW(MultiTask):
 
     def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
         """λ_c · (1/|D|) Σ_O CE(r, r̂) / sg(p)."""
-        p = self.tower.propensity(setting, observed)
-        return self.conversion_weight * weighted_conversions(tasks, observed, p)
-
-
-def weighted_conversions(tasks: Tasks, observed: Batch, p: Tensor) -> Tensor:
-    """(|O|/|D|) · mean_B CE(r, r̂) / p."""
-    error = cross_entropy(observed.conversion, tasks.observed["prediction"])
-    return stratified(observed=error / p, density=tasks.density)
+        p, logit = self.tower.propensity(setting, observed), tasks.observed["prediction"]
+        return self.conversion_weight * losses.ips(observed.conversion, logit, p, density=tasks.density)

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from unskew import losses
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, Setting
 from unskew.registry import register
-from unskew.training import cross_entropy
 
 
 @register(order=10)
@@ -28,4 +28,4 @@ class Naive(Debiaser):
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """mean_B CE(r, r̂)."""
-        return cross_entropy(observed.conversion, setting.logit(observed)).mean(-1)
+        return losses.naive(observed.conversion, setting.logit(observed))

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from unskew import losses
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, Setting
 from unskew.registry import register
-from unskew.training import cross_entropy
 
 
 @register(order=30)
@@ -31,11 +31,4 @@ class SNIPS(Debiaser):
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """Weighted mean over the batch."""
-        return normalised_loss(setting, observed)
-
-
-def normalised_loss(setting: Setting, observed: Batch) -> Tensor:
-    """Σ_B CE(r, r̂)/p / Σ_B 1/p with the p of the batch."""
-    weight = 1.0 / observed.propensity
-    error = cross_entropy(observed.conversion, setting.logit(observed))
-    return (weight * error).sum(-1) / weight.sum(-1)
+        return losses.snips(observed.conversion, setting.logit(observed), observed.propensity)

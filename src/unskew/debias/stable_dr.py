@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
+from unskew import losses
 from unskew.backbones import Intercept
-from unskew.debias.imputation import FORMS
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, State, require_ratio
-from unskew.debias.snips import normalised_loss
 from unskew.estimator import require
+from unskew.losses.means import weighted_mean
 from unskew.registry import register
-from unskew.training import Pass, Step, halves, over_population, stratified
-
-CERTAIN = 1e-6
-"""A propensity of 1 is taken for 1 minus this, so that it has a logit that can be shifted."""
+from unskew.training import Pass, Step
 
 
 class Centre(State):
@@ -101,62 +97,49 @@ class StableDR(Debiaser):
 
     def imputation_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """(|O|/|D|) · mean_B (e − ê)²/p."""
-        output, logit = setting.logit(observed, "imputation"), setting.predicted(observed)
-        deviation = FORMS["P1"].deviation(observed.conversion, output, logit)
-        weight = 1.0 / self.tilted(setting, observed).propensity
-        return stratified(observed=weight * deviation.square(), density=setting.density)
+        return losses.dr_jl_imputation(
+            observed.conversion,
+            setting.logit(observed, "imputation"),
+            setting.predicted(observed),
+            self.tilted(setting, observed),
+            density=setting.density,
+        )
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """Σ_B CE(r, r̂)/p / Σ_B 1/p."""
-        return normalised_loss(setting, self.tilted(setting, observed))
+        return losses.stable_dr(observed.conversion, setting.logit(observed), self.tilted(setting, observed))
 
     def find_centre(self, setting: Setting) -> None:
         """Σ_O ê/p̃ ÷ Σ_O 1/p̃ for the Ē of the tilt: any constant will do there, s makes up for it."""
-        weight = 1.0 / setting.clicks.propensity
-        mean = (weight * self.imputed(setting, setting.clicks)).sum(-1, keepdim=True) / weight.sum(
-            -1, keepdim=True
-        )
-        setting.state(Centre).write(imputed=mean)
+        mean = weighted_mean(self.imputed(setting, setting.clicks), 1.0 / setting.clicks.propensity)
+        setting.state(Centre).write(imputed=mean.unsqueeze(-1))
 
     def propensity_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """mean_D CE(o, p) + η·C², the square by halves and without gradient in s."""
-        imputed, everywhere = (self.imputed(setting, batch) for batch in (observed, full))
-        at_observed = self.tilted_logit(setting, observed, imputed)
-        at_full = self.tilted_logit(setting, full, everywhere)
-        p = _clipped(setting, self.tilted_logit(setting, observed, imputed, shift_learns=False))
-        likelihood = over_population(
-            clicked=softplus(-at_observed),
-            unclicked_observed=softplus(at_observed),
-            unclicked_full=softplus(at_full),
+        (shift, tilt), (shift_full, tilt_full) = (
+            setting.logits(batch, "shift", "tilt") for batch in (observed, full)
+        )
+        return losses.stable_dr_propensity(
+            (observed.propensity, full.propensity),
+            (self.imputed(setting, observed), self.imputed(setting, full)),
+            (shift, shift_full),
+            (tilt, tilt_full),
+            constraint=self.constraint,
+            centre=setting.state(Centre).imputed,
+            p_min=setting.floor,
             density=setting.density,
         )
-        first, second = (
-            imbalance(*parts, density=setting.density)
-            for parts in zip(*map(halves, (imputed, everywhere, p)), strict=True)
-        )
-        return likelihood + self.constraint * first * second
 
-    def tilted(self, setting: Setting, batch: Batch) -> Batch:
-        """The batch with tilted propensities, clipped again, without gradient."""
-        logit = self.tilted_logit(setting, batch, self.imputed(setting, batch))
-        return replace(batch, propensity=_clipped(setting, logit).detach())
-
-    def tilted_logit(
-        self, setting: Setting, batch: Batch, imputed: Tensor, *, shift_learns: bool = True
-    ) -> Tensor:
-        """logit p̃ + s + t·(ê − Ē)."""
+    def tilted(self, setting: Setting, batch: Batch) -> Tensor:
+        """Tilted propensities of a batch, clipped again, without gradient."""
         shift, tilt = setting.logits(batch, "shift", "tilt")
-        if not shift_learns:
-            shift = shift.detach()
-        return (
-            torch.logit(batch.propensity, eps=CERTAIN)
-            + shift
-            + tilt * (imputed - setting.state(Centre).imputed)
-        )
+        imputed, centre = self.imputed(setting, batch), setting.state(Centre).imputed
+        logit = losses.tilted_logit(batch.propensity, imputed, shift, tilt, centre=centre)
+        return torch.sigmoid(logit).clamp_min(setting.floor).detach()
 
     def imputed(self, setting: Setting, batch: Batch) -> Tensor:
         """ê = CE(r̃, r̂) without gradient and dropout."""
-        return FORMS["P1"].imputed(setting.predicted(batch, "imputation"), setting.predicted(batch))
+        return losses.imputed_error(setting.predicted(batch, "imputation"), setting.predicted(batch))
 
     def _check(self) -> None:
         super()._check()
@@ -166,21 +149,3 @@ class StableDR(Debiaser):
             f"constraint must not be negative, not {self.constraint}",
             "give 0 or more",
         )
-
-
-def _clipped(setting: Setting, logit: Tensor) -> Tensor:
-    return torch.sigmoid(logit).clamp_min(setting.floor)
-
-
-def imbalance(imputed: Tensor, everywhere: Tensor, propensity: Tensor, *, density: float) -> Tensor:
-    """C = (|O|/|D|) · mean_{B_O} (ê − mean_{B_D} ê)/p ``[R]``.
-
-    Parameters
-    ----------
-    imputed, everywhere
-        ê on the batch of O and on the batch of D.
-    propensity
-        p on the batch of O.
-    """
-    centred = imputed - everywhere.mean(-1, keepdim=True)
-    return stratified(observed=centred / propensity, density=density)

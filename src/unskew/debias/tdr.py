@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from unskew import losses
 from unskew.debias.imputation import HOSTS, Copy, JointLearning, require_host
 from unskew.debias.setting import Batch, Setting, State
 from unskew.estimator import require
@@ -68,16 +69,13 @@ class TDR(JointLearning):
         """Target the imputer that was just trained."""
         super().before_prediction(setting)
         output, logit = setting.predicted(setting.clicks, "imputation"), setting.predicted(setting.clicks)
-        deviation = self.form.deviation(setting.clicks.conversion, output, logit)
-        odds = _inverse_odds(setting.clicks)
-        square = odds.square().sum(-1, keepdim=True)
-        epsilon = (deviation * odds).sum(-1, keepdim=True) / torch.where(square > 0, square, 1.0)
+        conversion, propensity = setting.clicks.conversion, setting.clicks.propensity
+        epsilon = losses.tdr_epsilon(conversion, output, logit, propensity, form=self.form)
         setting.state(Targeting).write(epsilon=epsilon)
 
-    def deviation(self, setting: Setting, observed: Batch, output: Tensor) -> Tensor:
-        """e − ê* of clicks."""
-        targeted = setting.state(Targeting).epsilon * _inverse_odds(observed)
-        return super().deviation(setting, observed, output) - targeted
+    def targeting(self, setting: Setting, observed: Batch) -> Tensor:
+        """ε·(1/p − 1)."""
+        return losses.tdr_targeting(setting.state(Targeting).epsilon, observed.propensity)
 
     def _check(self) -> None:
         require_host(self.host, HOSTS_OF_TDR)
@@ -87,8 +85,3 @@ class TDR(JointLearning):
             f"targeting needs e − ê, and imp_loss {self.imp_loss!r} with {self.imputation_form} has none",
             "use imp_loss='sq' with P1 or P2",
         )
-
-
-def _inverse_odds(batch: Batch) -> Tensor:
-    """1/p − 1 of clicks."""
-    return 1.0 / batch.propensity - 1.0

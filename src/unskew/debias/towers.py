@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unskew import losses
 from unskew.calibration import Platt
 from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, State, require_ratio
@@ -22,7 +23,7 @@ from unskew.estimator import require
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import least_error_clip
 from unskew.propensity.diagnosis import average, propensity_figures
-from unskew.training import Pass, Step, cross_entropy, halves
+from unskew.training import Pass, Step
 from unskew.training.held_out import Cells, HeldOut
 
 LEAST_DENSITY = 1e-9
@@ -35,8 +36,6 @@ Source = Literal["external", "in-loop", "report-only"]
 
 Scored = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 """Score, click and weight of one replica's cells."""
-
-logsigmoid = torch.nn.functional.logsigmoid
 
 
 @dataclass(frozen=True)
@@ -60,74 +59,18 @@ class Tasks:
             density=setting.density,
         )
 
-    def over_cells(self, *, clicked: Tensor, unclicked: Tensor) -> Tensor:
-        """(1/|D|) Σ_D [o·a + (1 − o)·b] = (|O|/|D|) · mean_{B_O} a + (1 − |O|/|D|) · mean_{B_D, o = 0} b.
+    @property
+    def space(self) -> dict[str, Any]:
+        """How the batches stand for D, as losses take it."""
+        return {"density": self.density, "unclicked": self.unclicked}
 
-        Clicked and unclicked cells are two strata. The difference form of ``over_population`` would count a
-        click that is held out for validation as o = 0, and lets 1/(1 − p) on clicks cancel only on average.
-
-        Parameters
-        ----------
-        clicked, unclicked
-            a on the batch of O, b on the batch of D.
-        """
-        share = self.unclicked / self.unclicked.sum(-1, keepdim=True).clamp(min=1.0)
-        return self.density * clicked.mean(-1) + (1.0 - self.density) * (share * unclicked).sum(-1)
-
-    def halves(self) -> tuple[Tasks, Tasks]:
-        """Both batches cut in two, for products that estimate a square (:func:`unskew.training.halves`)."""
-        observed, full = (
-            {name: halves(logit) for name, logit in logits.items()} for logits in (self.observed, self.full)
-        )
-        unclicked = halves(self.unclicked)
-        first, second = (
-            Tasks(
-                observed={name: parts[half] for name, parts in observed.items()},
-                full={name: parts[half] for name, parts in full.items()},
-                unclicked=unclicked[half],
-                density=self.density,
-            )
-            for half in (0, 1)
-        )
-        return first, second
+    def of(self, tower: str) -> tuple[Tensor, Tensor]:
+        """A tower's logits on the batch of O and on the batch of D."""
+        return self.observed[tower], self.full[tower]
 
     def click_loss(self) -> Tensor:
         """(1/|D|) Σ_D CE(o, p)."""
-        return self.over_cells(
-            clicked=-logsigmoid(self.observed["click"]), unclicked=-logsigmoid(-self.full["click"])
-        )
-
-    def click_conversion_loss(self, conversion: Tensor) -> Tensor:
-        """(1/|D|) Σ_D CE(o·r, p·r̂), the CTCVR loss.
-
-        Parameters
-        ----------
-        conversion
-            r on the batch of O.
-        """
-        both = logsigmoid(self.observed["click"]) + logsigmoid(self.observed["prediction"])
-        return self.over_cells(
-            clicked=-(conversion * both + (1.0 - conversion) * log_not_both(self.observed)),
-            unclicked=-log_not_both(self.full),
-        )
-
-
-def squared_click_losses(tasks: Tasks, conversion: Tensor) -> tuple[Tensor, Tensor]:
-    """mean_D (p − o)² and mean_D (p·r̂ − o·r)²."""
-    (p, r), (p_full, r_full) = (
-        (torch.sigmoid(logits["click"]), torch.sigmoid(logits["prediction"]))
-        for logits in (tasks.observed, tasks.full)
-    )
-    return (
-        tasks.over_cells(clicked=(1.0 - p).square(), unclicked=p_full.square()),
-        tasks.over_cells(clicked=(p * r - conversion).square(), unclicked=(p_full * r_full).square()),
-    )
-
-
-def log_not_both(logits: Mapping[str, Tensor]) -> Tensor:
-    """log(1 − p·r̂) = log[(1 − p) + p·(1 − r̂)], finite for all logits, also where p·r̂ rounds to 1."""
-    click, conversion = logits["click"], logits["prediction"]
-    return torch.logaddexp(logsigmoid(-click), logsigmoid(click) + logsigmoid(-conversion))
+        return losses.click_loss(self.of("click"), **self.space)
 
 
 def base_logit(setting: Setting) -> float:
@@ -270,7 +213,7 @@ def held_out_click_loss(setting: Setting) -> Tensor:
     """CE(o, p) of the calibration cells, as they weigh in D ``[R]``."""
     cells = held_out(setting).calibration
     logit = setting.predicted(cells, "click") + base_logit(setting)
-    each = cross_entropy(cells.click, logit)
+    each = losses.cross_entropy(cells.click, logit)
     return (each * cells.weight).sum(1) / cells.weight.sum(1)
 
 
@@ -393,10 +336,14 @@ class MultiTask(Debiaser):
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """The weighted sum of the tasks."""
         tasks = Tasks.read(setting, observed, full, *self.towers)
-        loss = tasks.click_loss() + self.conversion_loss(setting, observed, full, tasks)
-        if self.click_conversion_weight:
-            loss = loss + self.click_conversion_weight * tasks.click_conversion_loss(observed.conversion)
-        return loss
+        esmm = losses.esmm(
+            observed.conversion,
+            tasks.of("prediction"),
+            tasks.of("click"),
+            click_conversion_weight=self.click_conversion_weight,
+            **tasks.space,
+        )
+        return esmm + self.conversion_loss(setting, observed, full, tasks)
 
     def conversion_loss(self, setting: Setting, observed: Batch, full: Batch, tasks: Tasks) -> Tensor:
         """L_c."""

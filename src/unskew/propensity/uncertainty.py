@@ -18,7 +18,7 @@ from unskew.backbones.backbone import DropoutLayers
 from unskew.backbones.batch_ensemble import BatchEnsemble
 from unskew.errors import ParameterError
 from unskew.estimator import Estimator, require
-from unskew.training import cross_entropy
+from unskew.losses import cross_entropy
 
 LEAST = 1e-12
 """Outputs nearer to 0 or 1 count as this near, where a link or a logit would be infinite."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
+from unskew import losses
 from unskew.debias import Debiaser
 from unskew.debias.imputation import JointLearning
 from unskew.debias.ips_v2 import IPSV2
@@ -48,7 +49,7 @@ class UnweightedImputation(JointLearning):
         """e/p − ê of clicks."""
         error = self.form.error(observed.conversion, logit)
         imputed = self.form.imputed(self.imputer_output(setting, observed), logit)
-        return error * self.inverse_propensity(observed) - imputed
+        return error / observed.propensity - imputed
 
 
 class AveragedTogether(JointLearning):
@@ -117,7 +118,8 @@ class OfficialV2(IPSV2):
 
     def squared_imbalance(self, setting: Setting, tasks: Tasks) -> Tensor:
         """The square of a batch's imbalance, which counts its noise."""
-        return self.imbalance(setting, tasks).square()
+        logits = tasks.of("prediction"), tasks.of("click")
+        return losses.imbalance(*logits, p_min=self.least(setting), **tasks.space).square()
 
     def least(self, setting: Setting) -> Tensor:
         """Nothing is clipped."""

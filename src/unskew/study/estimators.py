@@ -19,9 +19,9 @@ from scipy.special import logit
 
 from unskew.calibration import make_calibrator
 from unskew.datasets import load
-from unskew.debias.imputation import bias_weight, inverse_weight, variance_weight
 from unskew.errors import DataError
 from unskew.estimator import require
+from unskew.metrics.sample_weight import bias_weight, inverse_weight, variance_weight
 from unskew.study.shown_table import Shown
 
 Floats = NDArray[np.float64]

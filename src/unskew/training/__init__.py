@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from unskew.training.devices import resolve_device
 from unskew.training.loop import History, Pass, Schedule, evaluating, train
-from unskew.training.losses import cross_entropy, halves, over_population, stratified
 from unskew.training.memory import in_groups, join_histories, join_networks
 from unskew.training.population import IdHashes, Population, Slots, rows_of
 from unskew.training.samplers import (
@@ -33,15 +32,11 @@ __all__ = [
     "ShuffledRows",
     "Slots",
     "Step",
-    "cross_entropy",
     "evaluating",
-    "halves",
     "in_groups",
     "join_histories",
     "join_networks",
-    "over_population",
     "resolve_device",
     "rows_of",
-    "stratified",
     "train",
 ]

@@ -1,0 +1,27 @@
+"""A scikit-learn pipeline that is trained on clicks and predicts for all rows: ``us.DebiasedClassifier``."""
+
+import numpy as np
+import pandas as pd
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import unskew as us
+
+data = us.load("synthetic", n_users=200, n_items=150, density=0.1, bias=1.5, dimension=2)
+user, item = np.indices(data.truth.labels.shape).reshape(2, -1)
+features = [data.train.user_features, data.train.item_features]
+columns = [name for each in features for name in each.names]
+shown = pd.DataFrame(np.hstack([features[0].values[user], features[1].values[item]]), columns=columns)
+shown = shown.assign(user=user, item=item)
+click = np.isin(np.arange(len(shown)), data.train.cell)
+bought = np.where(click, data.truth.labels.ravel(), np.nan)  # known on clicks
+
+model = make_pipeline(make_column_transformer((StandardScaler(), columns)), LogisticRegression())
+propensity = us.LogisticPropensity(crossfit=3).fit(data.train)  # or an array, a column, a classifier
+for method in ("naive", "snips"):
+    debiased = us.DebiasedClassifier(model, propensity=propensity, method=method)
+    predicted = debiased.fit(shown, bought, click=click).predict_proba(shown)[:, 1]
+    error = predicted - data.truth.conversion.ravel()
+    print(f"{method:5} predicts {error.mean():+.3f} too much on average, off by {np.abs(error).mean():.3f}")

@@ -1,0 +1,177 @@
+"""Every estimator as a plain function of tensors, for a training loop of your own.
+
+These are the functions that the methods call, by the methods' names. A tensor is ``[B]``, or ``[R, B]`` for
+R models trained side by side; a loss is a number, or ``[R]``. Two kinds of batches will do:
+
+- rows of the population D (impressions) with ``click=`` 1 or 0: conversions and propensities are read on
+  clicks alone and may be NaN elsewhere;
+- a batch of clicks O and, where a loss sums over D, a batch drawn uniformly from D: what is needed on both is
+  given as a pair (on clicks, on D), and ``density=`` is the number of clicks by the size of D.
+
+Propensities are those that you clipped; whatever a method reads without gradient is detached here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from unskew.losses.balance import (
+    balancing_weight,
+    imputed_imbalance,
+    kb_dr,
+    kb_dr_imputation,
+    kb_ips,
+    kernel_balance,
+    kernels,
+    stable_dr_propensity,
+    tilted_logit,
+)
+from unskew.losses.doubly_robust import (
+    cdr,
+    cdr_correction,
+    cdr_trusted,
+    constant_imputation,
+    dr,
+    dr_bias_imputation,
+    dr_correction,
+    dr_jl_imputation,
+    dr_mse_imputation,
+    effective_target,
+    eib,
+    imputation_loss,
+    imputed_error,
+    mrdr_imputation,
+    tdr_epsilon,
+    tdr_targeting,
+)
+from unskew.losses.forms import FORMS, FormName, ImputationForm, SquaredPseudoLabel
+from unskew.losses.means import Space, cross_entropy, halves, squared_error, stratified
+from unskew.losses.tasks import (
+    FORM_OF_ERRORS,
+    click_conversion_loss,
+    click_loss,
+    ddpo,
+    ddpo_conversion,
+    ddpo_soft_label,
+    dr_v2,
+    dr_v2_imputation,
+    dr_with_imputation,
+    escm2_dr,
+    escm2_ips,
+    esmm,
+    gpl_propensity,
+    imbalance,
+    ips_v2,
+    multi_dr,
+    multi_ipw,
+    squared_imbalance,
+)
+from unskew.losses.weighted import att, ips, naive, snips
+from unskew.metrics.sample_weight import bias_weight, error_weight, inverse_weight, variance_weight
+
+dr_jl = mrdr = dr_bias = dr_mse = tdr = gpl = dr
+stable_dr = snips
+
+OF_METHOD: dict[str, dict[str, Callable[..., Any]]] = {
+    "naive": {"prediction": naive},
+    "ips": {"prediction": ips},
+    "snips": {"prediction": snips},
+    "eib": {"prediction": eib, "imputation": imputation_loss},
+    "dr": {"prediction": dr, "imputation": constant_imputation},
+    "dr-jl": {"prediction": dr_jl, "imputation": dr_jl_imputation},
+    "mrdr": {"prediction": mrdr, "imputation": mrdr_imputation},
+    "gpl": {"prediction": gpl, "imputation": mrdr_imputation, "propensity": gpl_propensity},
+    "cdr": {"prediction": cdr, "imputation": mrdr_imputation, "filter": cdr_trusted},
+    "ips-v2": {"prediction": ips_v2},
+    "dr-v2": {"prediction": dr_v2},
+    "esmm": {"prediction": esmm},
+    "escm2-ips": {"prediction": escm2_ips},
+    "escm2-dr": {"prediction": escm2_dr},
+    "dr-bias": {"prediction": dr_bias, "imputation": dr_bias_imputation},
+    "dr-mse": {"prediction": dr_mse, "imputation": dr_mse_imputation},
+    "stable-dr": {
+        "prediction": stable_dr,
+        "imputation": dr_jl_imputation,
+        "propensity": stable_dr_propensity,
+    },
+    "tdr": {"prediction": tdr, "imputation": dr_jl_imputation, "targeting": tdr_epsilon},
+    "multi-ipw": {"prediction": multi_ipw},
+    "multi-dr": {"prediction": multi_dr},
+    "ddpo": {"prediction": ddpo},
+    "att": {"first and second": ips, "start": naive, "prediction": att},
+    "kb-ips": {"prediction": kb_ips, "weight": kernel_balance},
+    "kb-dr": {"prediction": kb_dr, "imputation": kb_dr_imputation, "weight": kernel_balance},
+}
+"""What each method trains, by the name of the method: one function, or several that learn in turn."""
+
+__all__ = [
+    "FORMS",
+    "FORM_OF_ERRORS",
+    "OF_METHOD",
+    "FormName",
+    "ImputationForm",
+    "Space",
+    "SquaredPseudoLabel",
+    "att",
+    "balancing_weight",
+    "bias_weight",
+    "cdr",
+    "cdr_correction",
+    "cdr_trusted",
+    "click_conversion_loss",
+    "click_loss",
+    "constant_imputation",
+    "cross_entropy",
+    "ddpo",
+    "ddpo_conversion",
+    "ddpo_soft_label",
+    "dr",
+    "dr_bias",
+    "dr_bias_imputation",
+    "dr_correction",
+    "dr_jl",
+    "dr_jl_imputation",
+    "dr_mse",
+    "dr_mse_imputation",
+    "dr_v2",
+    "dr_v2_imputation",
+    "dr_with_imputation",
+    "effective_target",
+    "eib",
+    "error_weight",
+    "escm2_dr",
+    "escm2_ips",
+    "esmm",
+    "gpl",
+    "gpl_propensity",
+    "halves",
+    "imbalance",
+    "imputation_loss",
+    "imputed_error",
+    "imputed_imbalance",
+    "inverse_weight",
+    "ips",
+    "ips_v2",
+    "kb_dr",
+    "kb_dr_imputation",
+    "kb_ips",
+    "kernel_balance",
+    "kernels",
+    "mrdr",
+    "mrdr_imputation",
+    "multi_dr",
+    "multi_ipw",
+    "naive",
+    "snips",
+    "squared_error",
+    "squared_imbalance",
+    "stable_dr",
+    "stable_dr_propensity",
+    "stratified",
+    "tdr",
+    "tdr_epsilon",
+    "tdr_targeting",
+    "tilted_logit",
+    "variance_weight",
+]

@@ -1,0 +1,116 @@
+"""Every method has its losses as functions, and trains by them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import unskew as us
+from contracts.click_world import World, deep
+from contracts.small_setting import WIDE, clicked_batch, full_batch, small_setting
+from unskew import losses
+from unskew.debias.towers import Tasks
+
+OBSERVED, FULL = clicked_batch(), full_batch()
+TOWERS = {
+    us.ESMM: (),
+    us.MultiIPW: ("p",),
+    us.ESCM2IPS: ("p",),
+    us.IPSV2: ("p",),
+    us.MultiDR: ("p", "imputation"),
+    us.ESCM2DR: ("p", "imputation"),
+    us.DRV2: ("p", "imputation"),
+    us.DDPO: ("p everywhere", "soft_label"),
+}
+"""What the function of a method takes between the logits of conversions and of clicks."""
+
+
+def function_of(name: str) -> Any:
+    return getattr(losses, name.replace("-", "_"))
+
+
+@pytest.mark.parametrize("name", us.METHODS.built_in)
+def test_every_method_has_a_function_of_its_name(name):
+    functions = losses.OF_METHOD[name].values()
+    assert function_of(name).__name__ in [each.__name__ for each in functions]
+    assert all(each.__doc__.startswith(("L", "ε", "γ", "logit")) for each in functions)
+
+
+def test_the_table_has_no_method_that_is_not_there():
+    assert set(losses.OF_METHOD) == set(us.METHODS.built_in)
+
+
+@pytest.mark.parametrize("cls", TOWERS)
+def test_methods_of_several_tasks_train_by_their_functions(cls):
+    world = World(deep(cls, p_min=1e-3))
+    method, setting, observed, full = world.method, world.setting, world.observed, world.full
+    towers = [tower for towers in method.networks().values() for tower in towers if tower != "click"]
+    tasks = Tasks.read(setting, observed, full, *towers)
+    given = {} if cls is us.ESMM else {"p": method.tower.propensity(setting, observed)}
+    given["p everywhere"] = given.get("p"), method.tower.propensity(setting, full)
+    between = [given[name] if name in given else tasks.of(name) for name in TOWERS[cls]]
+    clip = {"p_min": 1e-3} if cls in (us.IPSV2, us.DRV2) else {}
+    prediction, click = tasks.of("prediction"), tasks.of("click")
+    expected = function_of(cls.name)(observed.conversion, prediction, *between, click, **clip, **tasks.space)
+    torch.testing.assert_close(method.loss(setting, observed, full), expected, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("cls", [us.DRJL, us.MRDR, us.DRBias, us.DRMSE, us.TDR, us.EIB])
+def test_methods_with_an_imputer_train_by_their_functions(cls):
+    method = cls(backbone=WIDE, normalise_weights=False)
+    setting = small_setting(method)
+    method.before_imputation(setting)
+    method.before_prediction(setting)
+    logit, output = (
+        (setting.logit(OBSERVED, tower), setting.logit(FULL, tower)) for tower in ("prediction", "imputation")
+    )
+    weights = () if cls is us.EIB else (OBSERVED.propensity,)
+    prediction = function_of(cls.name)(OBSERVED.conversion, logit, *weights, output, density=setting.density)
+    torch.testing.assert_close(method.loss(setting, OBSERVED, FULL), prediction)
+    options: dict[str, Any] = {"density": setting.density}
+    weight = OBSERVED.propensity
+    if cls is us.EIB:
+        options["loss"], weight = "ce", torch.ones_like(weight)
+    if cls is us.TDR:
+        clicks = setting.clicks
+        at_clicks = (setting.predicted(clicks, "imputation"), setting.predicted(clicks))
+        epsilon = losses.tdr_epsilon(clicks.conversion, *at_clicks, clicks.propensity)
+        assert bool((epsilon != 0).all())
+        options["targeting"] = losses.tdr_targeting(epsilon, weight)
+    imputation = losses.OF_METHOD[cls.name]["imputation"](
+        OBSERVED.conversion, output[0], logit[0], weight, **options
+    )
+    torch.testing.assert_close(method.imputation_loss(setting, OBSERVED, FULL), imputation)
+
+
+def test_kb_dr_trains_by_its_functions():
+    method = us.KBDR(backbone=WIDE, normalise_weights=False)
+    setting = small_setting(method)
+    method.before_epoch(setting)
+    weight = method.balance.weight(setting, OBSERVED)
+    logit, output = (
+        (setting.logit(OBSERVED, tower), setting.logit(FULL, tower)) for tower in ("prediction", "imputation")
+    )
+    torch.testing.assert_close(
+        method.loss(setting, OBSERVED, FULL), losses.kb_dr(OBSERVED.conversion, logit, weight, output)
+    )
+    torch.testing.assert_close(
+        method.imputation_loss(setting, OBSERVED, FULL),
+        losses.kb_dr_imputation(OBSERVED.conversion, output[0], logit[0], weight),
+    )
+
+
+def test_cdr_trains_by_its_function():
+    method = us.CDR(backbone=WIDE, threshold=0.5)
+    setting = small_setting(method)
+    trusted = (OBSERVED.propensity > 0.4, torch.rand_like(FULL.conversion).round() > 0)
+    method.trusted = lambda setting, batch, logit: trusted[batch is FULL]  # type: ignore[method-assign]
+    logit, output = (
+        (setting.logit(OBSERVED, tower), setting.logit(FULL, tower)) for tower in ("prediction", "imputation")
+    )
+    expected = losses.cdr(
+        OBSERVED.conversion, logit, OBSERVED.propensity, output, trusted, density=setting.density
+    )
+    torch.testing.assert_close(method.loss(setting, OBSERVED, FULL), expected)
