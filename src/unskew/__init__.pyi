@@ -25,6 +25,8 @@ from unskew.offpolicy import compare_run as compare_run
 from unskew.offpolicy import off_policy_estimates as off_policy_estimates
 from unskew.progress import progress_bars as progress_bars
 from unskew.propensity import BatchEnsembleMembers as BatchEnsembleMembers
+from unskew.propensity import BoostedPropensity as BoostedPropensity
+from unskew.propensity import ColumnPropensity as ColumnPropensity
 from unskew.propensity import DeepEnsemble as DeepEnsemble
 from unskew.propensity import DualFocal as DualFocal
 from unskew.propensity import LogisticPropensity as LogisticPropensity
@@ -33,11 +35,13 @@ from unskew.propensity import NaiveBayesPropensity as NaiveBayesPropensity
 from unskew.propensity import PopularityPropensity as PopularityPropensity
 from unskew.propensity import Propensity as Propensity
 from unskew.propensity import SklearnPropensity as SklearnPropensity
+from unskew.propensity import choose_propensity as choose_propensity
 from unskew.propensity import load_propensity as load_propensity
 from unskew.registry import BACKBONES as BACKBONES
 from unskew.registry import CALIBRATORS as CALIBRATORS
 from unskew.registry import DATASETS as DATASETS
 from unskew.registry import METHODS as METHODS
+from unskew.registry import PROPENSITIES as PROPENSITIES
 from unskew.registry import register as register
 from unskew.run.job import RunConfig as RunConfig
 from unskew.run.job import run as run

@@ -1,4 +1,4 @@
-"""What can be chosen by name: debiasers, calibrators, backbones and datasets, each added by one decorator."""
+"""What can be chosen by name: debiasers, calibrators, backbones, propensities, datasets; by one decorator."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from unskew.calibration import Calibrator
     from unskew.datasets import Dataset
     from unskew.debias import Debiaser
+    from unskew.propensity.propensity import BasePropensity
 
 Entry = TypeVar("Entry", bound=Callable[..., Any])
 NAME = re.compile(r"[a-z0-9]+([_-][a-z0-9]+)*")
@@ -147,10 +148,13 @@ CALIBRATORS: Registry[type[Calibrator]] = Registry("calibrator", "unskew.calibra
 BACKBONES: Registry[type[Backbone]] = Registry("backbone", "unskew.backbones", "Backbone")
 """Every backbone by the name that ``unskew run --backbone`` knows it by."""
 
+PROPENSITIES: Registry[type[BasePropensity]] = Registry("propensity", "unskew.propensity", "BasePropensity")
+"""Every propensity without a network by its name; a network's is called by its backbone."""
+
 DATASETS: Registry[Callable[..., Dataset]] = Registry("dataset", "unskew.datasets")
 """Every loader by the name that :func:`load` and ``unskew run --data`` know it by."""
 
-REGISTRIES: tuple[Registry[Any], ...] = (METHODS, CALIBRATORS, BACKBONES, DATASETS)
+REGISTRIES: tuple[Registry[Any], ...] = (METHODS, CALIBRATORS, BACKBONES, PROPENSITIES, DATASETS)
 
 
 @overload
@@ -158,12 +162,13 @@ def register(entry: Entry) -> Entry: ...
 @overload
 def register(*, order: float) -> Callable[[Entry], Entry]: ...
 def register(entry: Any = None, *, order: float = float("inf")) -> Any:
-    """Make a debiaser, calibrator, backbone or dataset known by its name; a decorator.
+    """Make a debiaser, calibrator, backbone, propensity or dataset known by its name; a decorator.
 
-    A class is registered by its ``name``: it extends ``Debiaser``, ``Calibrator`` or ``Backbone``, and the
-    decorator stands above ``@dataclass``. A function with the parameters ``root`` and ``protocol`` loads a
-    dataset, and is registered by its own name. Runs, studies, the command line (``unskew --with FILE.py``)
-    and saved folders then know it. Defining the same thing again, in a notebook, replaces it.
+    A class is registered by its ``name``: it extends ``Debiaser``, ``Calibrator``, ``Backbone`` or
+    ``BasePropensity`` (:mod:`unskew.propensity.propensity`), and the decorator stands above ``@dataclass``. A
+    function with the parameters ``root`` and ``protocol`` loads a dataset, and is registered by its own name.
+    Runs, studies, the command line (``unskew --with FILE.py``) and saved folders then know it. Defining the
+    same thing again, in a notebook, replaces it.
 
     Parameters
     ----------
@@ -190,8 +195,8 @@ def _registered(entry: Entry, order: float) -> Entry:
     name = entry.__name__ if registry is DATASETS else getattr(entry, "name", None)
     if registry is None or not isinstance(name, str):
         raise ParameterError(
-            f"{entry!r} is neither a Debiaser, Calibrator or Backbone with a name, nor a function with the"
-            " parameters root and protocol that loads a dataset",
+            f"{entry!r} is neither a Debiaser, Calibrator, Backbone or BasePropensity with a name, nor a"
+            " function with the parameters root and protocol that loads a dataset",
             remedy="extend one of these classes and set name",
         )
     if not NAME.fullmatch(name):

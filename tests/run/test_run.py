@@ -19,7 +19,8 @@ from unskew.evaluation import evaluate_users
 from unskew.propensity import InSampleWarning
 from unskew.run import run_result
 
-SMALL = {"options": {"n_users": 60, "n_items": 40, "density": 0.15}, "backbone": "mf", "crossfit": 2}
+WORLD = {"options": {"n_users": 60, "n_items": 40, "density": 0.15}, "backbone": "mf", "crossfit": 2}
+SMALL = {**WORLD, "propensity": "mf"}
 PROPENSITY = {
     "ece",
     "ece_floor",
@@ -202,6 +203,44 @@ class TestMetrics:
 def test_a_run_can_be_repeated(result):
     again = us.run(us.RunConfig(**SMALL, seeds=2, seed=5))
     assert again.metrics == result.metrics
+
+
+class TestPropensity:
+    def test_the_default_is_chosen_on_held_out_clicks_and_told(self):
+        result = us.run(us.RunConfig(**WORLD, seeds=2))
+        told = result.metrics["propensity_by"]
+        figures = {each["name"]: each["nll"] for each in told["candidates"]}
+        assert told["asked"] == "auto"
+        assert set(figures) == {"logistic", "popularity", "mf"}
+        assert figures[told["chosen"]] == min(figures.values())
+        assert result.metrics["labels"][0] == told["sentence"]
+        assert told["sentence"] in result.report()
+        assert result.propensity.seeds_ == (0, 1)
+
+    def test_what_only_a_network_has_asks_for_one(self):
+        assert us.RunConfig(propensity_epochs=3).needs_network == "propensity_epochs"
+        told = us.run(us.RunConfig(**WORLD, seeds=1, propensity_epochs=1, method="naive")).metrics
+        assert told["propensity_by"]["chosen"] == "mf"
+        assert told["labels"][0] == "propensity by mf, since propensity_epochs is of a network"
+        with pytest.raises(ParameterError, match="'logistic' has no propensity_epochs"):
+            us.RunConfig(propensity="logistic", propensity_epochs=3)
+
+    @pytest.mark.parametrize("name", ["popularity", "gbm", "naive-bayes"])
+    def test_it_may_be_of_any_kind_and_its_folder_is_read(self, name, tmp_path):
+        result = us.run(us.RunConfig(**WORLD, propensity=name, seeds=1))
+        assert result.metrics["propensity_by"]["chosen"] == name
+        assert not any("stopped early" in label for label in result.metrics["labels"])
+        result.save(tmp_path / "run")
+        us.load_model(tmp_path / "run")
+        kept = us.load_propensity(tmp_path / "run")
+        assert (kept is None) == (name == "gbm")
+
+    def test_naive_bayes_is_not_tested_on_what_it_saw(self):
+        result = us.run(us.RunConfig(**WORLD, propensity="naive-bayes", seeds=1, method="naive"))
+        assert result.dataset.test is result.propensity.unseen_
+        assert "truth" not in result.metrics
+        with pytest.raises(ParameterError, match="stable-dr needs propensities of all of D: naive bayes has"):
+            us.run(us.RunConfig(**WORLD, propensity="naive-bayes", seeds=1, method="stable-dr"))
 
 
 def test_the_paper_protocol_labels_every_choice_and_keeps_leaked_cells():

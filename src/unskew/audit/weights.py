@@ -44,7 +44,7 @@ from unskew.progress import SILENT, Progress
 
 if TYPE_CHECKING:
     from unskew.log import Log
-    from unskew.propensity import Propensity
+    from unskew.propensity.propensity import BasePropensity
 
 ADDED = (
     pa.field("propensity_calibrated", pa.float64()),
@@ -70,6 +70,8 @@ class WeightsResult:
         The calibrators, one for each fold, each fitted on the others.
     raw, calibrated
         Sketches of the scores before and after, each row's calibrated without its fold.
+    trained
+        How a propensity that was trained here was chosen, in words.
     """
 
     rows: int
@@ -78,6 +80,7 @@ class WeightsResult:
     raw: CalibrationSketch
     calibrated: CalibrationSketch
     p_min: float
+    trained: str | None = None
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -127,6 +130,7 @@ class WeightsResult:
             "calibrator": self.calibrators[0].name,
             "chosen": list(self.chosen),
             "messages": list(self.messages),
+            "propensity": self.trained,
             **{
                 kind: {
                     "wce": wce(sketch=sketch),
@@ -217,6 +221,7 @@ def train_weights(
     user: str,
     item: str,
     outcome: str | None = None,
+    propensity: str = "auto",
     calibrator: str | Calibrator = "platt",
     folds: int = FOLDS,
     p_min: Clip = DEFAULT_P_MIN,
@@ -238,6 +243,9 @@ def train_weights(
     ----------
     user, item, outcome
         Columns: ids, and whether the row was clicked.
+    propensity
+        ``"auto"`` (:func:`unskew.choose_propensity` among logistic regression, popularity and NeuMF), or a
+        name (:func:`unskew.propensity.make_propensity`).
     device
         ``"auto"``, ``"cpu"`` or ``"cuda"``.
     """
@@ -246,13 +254,20 @@ def train_weights(
     require_columns(named, schema.names, files[0])
     if len(set(named)) < len(named):
         raise ParameterError("user, item and outcome must be different columns", remedy="name three columns")
-    from unskew.propensity import Propensity
+    from unskew.propensity import choose_propensity, make_propensity
 
     log = _log(files, user=user, item=item, outcome=outcome)
     chosen = make_calibrator(calibrator)
-    propensity = Propensity(calibrator=None if chosen.name == "none" else chosen, crossfit=folds)
-    propensity.fit(log, seeds=[seed], device=device, progress=progress)
-    p, fold = _out_of_fold(propensity, files, user, item)
+    shared = {"calibrator": None if chosen.name == "none" else chosen, "crossfit": folds}
+    training: dict[str, Any] = {"device": device, "progress": progress}
+    if propensity == "auto":
+        candidates = {name: make_propensity(name, **shared) for name in ("logistic", "popularity", "neumf")}
+        choice = choose_propensity(log, candidates, seed=seed, **training)
+        fitted_once, sentence = choice.propensity, choice.sentence
+    else:
+        fitted_once, sentence = make_propensity(propensity, **shared), f"propensity by {propensity}"
+        fitted_once.fit(log, seeds=[seed], **training)
+    p, fold = _out_of_fold(fitted_once, files, user, item)
 
     def assign(batch: FileBatch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
         rows = slice(batch.start, batch.start + batch.record.num_rows)
@@ -260,11 +275,11 @@ def train_weights(
 
     # A CSV file gives the outcome as numbers, and Parquet as it is: clicks may be the texts 0 and 1 there.
     numbers = [outcome] if outcome is not None and holds_numbers(schema.field(outcome).type) else []
-    (raw,), (calibrated,) = (propensity.held_out_sketches(calibrated=which) for which in (False, True))
+    (raw,), (calibrated,) = (fitted_once.held_out_sketches(calibrated=which) for which in (False, True))
     clip = _clip_of(calibrated, p_min)
     rows = write_with(files, target, schema, assign, p_min=clip, numbers=numbers, progress=progress)
-    fitted = tuple(c if c is not None else chosen.clone().fit(raw) for c in propensity.calibrators_)
-    return WeightsResult(rows, folds, fitted, raw, calibrated, clip)
+    fitted = tuple(c if c is not None else chosen.clone().fit(raw) for c in fitted_once.calibrators_)
+    return WeightsResult(rows, folds, fitted, raw, calibrated, clip, sentence)
 
 
 def _log(files: list[Path], *, user: str, item: str, outcome: str | None) -> Log:
@@ -281,7 +296,7 @@ def _log(files: list[Path], *, user: str, item: str, outcome: str | None) -> Log
 
 
 def _out_of_fold(
-    propensity: Propensity, files: list[Path], user: str, item: str
+    propensity: BasePropensity, files: list[Path], user: str, item: str
 ) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
     """Propensity and fold of every row of the files, in order."""
     from unskew.io.columns import column_of, frame_of

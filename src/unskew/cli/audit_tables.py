@@ -79,6 +79,8 @@ def print_weights(result: WeightsResult, out: str) -> None:
     console.print(table)
     for message in result.messages:
         console.print(f"{result.calibrators[0].name}: {message}")
+    if result.trained is not None:
+        console.print(f"{result.trained[0].upper()}{result.trained[1:]}.")
     names = ", ".join(dict.fromkeys(result.chosen))
     console.print(f"{result.rows:,} rows in {result.folds} folds, calibrated by {names}: {out}")
 

@@ -28,4 +28,9 @@ def methods() -> None:
     console.print(table)
     for registry in REGISTRIES:
         if registry is not METHODS:
-            console.print(f"{registry.kind.capitalize()}s: {', '.join(registry)}.")
+            plural = (
+                f"{registry.kind.removesuffix('y')}ies"
+                if registry.kind.endswith("y")
+                else f"{registry.kind}s"
+            )
+            console.print(f"{plural.capitalize()}: {', '.join(registry)}.")

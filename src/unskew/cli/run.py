@@ -25,7 +25,7 @@ OF_FILES = (
 )
 """Options that say what the columns of a file are; a dataset with a name knows."""
 
-OF_TRAINED = ("calibrator", "uncertainty", "crossfit", "propensity_epochs")
+OF_TRAINED = ("propensity", "calibrator", "uncertainty", "crossfit", "propensity_epochs")
 """Options of a propensity that is trained."""
 
 
@@ -84,6 +84,13 @@ def run(
     duplicates: Annotated[
         str, typer.Option(help="With files: a pair listed twice is an error, or kept once (max).")
     ] = "error",
+    propensity: Annotated[
+        str,
+        typer.Option(
+            help="auto (the best of logistic, popularity and the backbone on held-out clicks), a backbone,"
+            " logistic, popularity, gbm, naive-bayes, or with files a column."
+        ),
+    ] = "auto",
     backbone: Annotated[str, typer.Option(help="The network; unskew methods lists the choices.")] = "neumf",
     calibrator: Annotated[
         str,
@@ -171,6 +178,7 @@ def run(
         data=name,
         root=root,
         options=options,
+        propensity=propensity,
         backbone=backbone,
         calibrator=calibrator,
         uncertainty=uncertainty,

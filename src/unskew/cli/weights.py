@@ -26,6 +26,13 @@ def weights(
     ] = None,
     user: Annotated[str | None, typer.Option(help="Without --score: the column of user ids.")] = None,
     item: Annotated[str | None, typer.Option(help="Without --score: the column of item ids.")] = None,
+    propensity: Annotated[
+        str,
+        typer.Option(
+            help="Without --score: auto (the best of logistic, popularity and neumf on held-out clicks), a"
+            " backbone, logistic, popularity or gbm."
+        ),
+    ] = "auto",
     sample_weight: Annotated[
         str | None, typer.Option(help="The column of sample weights: how many rows each row stands for.")
     ] = None,
@@ -44,7 +51,9 @@ def weights(
 
     if score is not None:
         refuse(
-            context, ("user", "item", "device"), "with --score, which brings a propensity: none is trained"
+            context,
+            ("user", "item", "propensity", "device"),
+            "with --score, which brings a propensity: none is trained",
         )
         if outcome is None:
             raise ParameterError("--score needs --outcome", remedy="name the column of clicks")
@@ -87,6 +96,7 @@ def weights(
                 user=str(user),
                 item=str(item),
                 outcome=outcome,
+                propensity=propensity,
                 calibrator=calibrator,
                 folds=folds,
                 p_min=clip(p_min),

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from unskew.errors import ParameterError
+from unskew.propensity.boosted import BoostedPropensity
+from unskew.propensity.choice import Choice, Tried, choose_propensity
+from unskew.propensity.column import ColumnPropensity
 from unskew.propensity.crossfit import logit_offset
 from unskew.propensity.in_sample import InSampleWarning
 from unskew.propensity.logistic import LogisticPropensity
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.propensity.network import Propensity
 from unskew.propensity.popularity import PopularityPropensity
+from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.sklearn_classifier import SklearnPropensity
 from unskew.propensity.storage import load_propensity
 from unskew.propensity.uncertainty import (
@@ -19,10 +26,15 @@ from unskew.propensity.uncertainty import (
     Uncertainty,
     make_uncertainty,
 )
+from unskew.registry import BACKBONES, PROPENSITIES
 
 __all__ = [
+    "PROPENSITIES",
     "UNCERTAINTIES",
     "BatchEnsembleMembers",
+    "BoostedPropensity",
+    "Choice",
+    "ColumnPropensity",
     "DeepEnsemble",
     "DualFocal",
     "InSampleWarning",
@@ -32,8 +44,37 @@ __all__ = [
     "PopularityPropensity",
     "Propensity",
     "SklearnPropensity",
+    "Tried",
     "Uncertainty",
+    "choose_propensity",
     "load_propensity",
     "logit_offset",
+    "make_propensity",
     "make_uncertainty",
+    "registered_name",
 ]
+
+
+def registered_name(name: str) -> str | None:
+    """The name of a backbone or of a registered kind, which may be written with - for _; else None."""
+    return next((n for n in (name, name.replace("-", "_")) if n in BACKBONES or n in PROPENSITIES), None)
+
+
+def make_propensity(name: str, **params: Any) -> BasePropensity:
+    """A propensity by name: of a network by that of its backbone (``"neumf"``), or of a registered kind.
+
+    Examples
+    --------
+    >>> make_propensity("popularity", item_power=0.5).item_power, make_propensity("mf").backbone
+    (0.5, MF(dim=32, init_std=0.01))
+    """
+    known = registered_name(name)
+    if known is None:
+        raise ParameterError(
+            f"unknown propensity {name!r}", remedy=f"use one of {', '.join((*BACKBONES, *PROPENSITIES))}"
+        )
+    return (
+        Propensity(backbone=BACKBONES[known](), **params)
+        if known in BACKBONES
+        else PROPENSITIES[known](**params)
+    )

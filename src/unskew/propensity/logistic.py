@@ -20,6 +20,7 @@ from unskew.progress import Progress
 from unskew.propensity.crossfit import Codes, Floats, Scorer
 from unskew.propensity.per_replica import BLOCK, MOST_CELLS, PerReplica, Replica, TrainingCells, room_for
 from unskew.propensity.propensity import BasePropensity
+from unskew.registry import register
 
 GRID_CELLS = 1 << 24
 """Matrices of up to so many pairs are computed whole, by BLAS, and then looked up."""
@@ -34,6 +35,7 @@ GREATEST_GRADIENT = 0.1
 MOST_STEPS = 2000
 
 
+@register(order=10)
 @dataclass(kw_only=True)
 class LogisticPropensity(BasePropensity):
     r"""p̂(u, i) = σ(c + a_u + b_i + x_uᵀ W y_i), at the least penalised cross-entropy over training cells.

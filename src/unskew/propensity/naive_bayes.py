@@ -17,9 +17,11 @@ from unskew.progress import SILENT, Progress
 from unskew.propensity.crossfit import TRAIN, Codes, Floats, Scorer
 from unskew.propensity.per_replica import MOST_CELLS, PerReplica, Replica, room_for
 from unskew.propensity.propensity import BasePropensity, HeldOutCells, Predicted
+from unskew.registry import register
 from unskew.seeds import stream
 
 
+@register(order=40)
 @dataclass(kw_only=True)
 class NaiveBayesPropensity(BasePropensity):
     r"""p̂ = P(o = 1 | r): how likely a pair with conversion r was to be clicked.

@@ -24,6 +24,7 @@ from unskew.propensity.crossfit import (
     Scores,
     SplitDesign,
     logit_offset,
+    resolve_ratio,
 )
 from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.uncertainty import DualFocal, Uncertainty, make_uncertainty
@@ -141,6 +142,22 @@ class Propensity(BasePropensity):
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     patience: int | None = 5
+
+    def work(self, log: Log) -> float:
+        """Rows × parameters of a fit of one seed, at most: epochs · (rows · those of a row + steps · all).
+
+        Every row is multiplied with the parameters that it reads, and every step updates all of them. Early
+        stopping most often needs a fifth of it.
+        """
+        design, ratio = self._design(), resolve_ratio(self.negatives, log.population_size, self.most_cells)
+        cells = log.population_size if ratio is None else round((1 + ratio) * log.n_clicks)
+        rows = cells * float((design.roles == TRAIN).double().mean(1).sum()) * self.method().stacked_members()
+        backbone, schema = self.trained_backbone(), log.schema
+        of_all = parameters_of(lambda tiny: [backbone.build(tiny, [0])], schema)
+        of_row = parameters_of(
+            lambda tiny: [backbone.build(tiny, [0])], schema.resized({f.name: 1 for f in schema if f.size})
+        )
+        return self.epochs * rows * (of_row + of_all / self.batch_size)
 
     def predict_spread_each(self, log: Log) -> Floats:
         """Standard deviation ``[seeds, n]`` of the raw probability over members or passes, by row."""

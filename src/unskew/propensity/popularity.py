@@ -15,6 +15,7 @@ from unskew.progress import Progress
 from unskew.propensity.crossfit import Codes, Floats, Scorer
 from unskew.propensity.per_replica import MOST_CELLS, PerReplica, Replica, TrainingCells, room_for
 from unskew.propensity.propensity import BasePropensity
+from unskew.registry import register
 
 LARGEST = 1 - 1e-6
 """Products of rates are no probabilities; those above are cut here."""
@@ -81,6 +82,7 @@ class ClickRates:
         return np.asarray((clicks + self.smoothing) / (self.density * cells + self.smoothing))
 
 
+@register(order=20)
 @dataclass(kw_only=True)
 class PopularityPropensity(BasePropensity):
     r"""p̂(u, i) = c · f_u^a · f_i^b, with f how much more than the average a user clicks, an item is clicked.

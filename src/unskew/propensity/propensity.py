@@ -125,6 +125,8 @@ class BasePropensity(Estimator, ABC):
     """Above so many cells of D, ``negatives="auto"`` samples."""
     read_off: ClassVar[tuple[str, ...]] = ("calibrator",)
     """Parameters that matter after training alone."""
+    saves: ClassVar[bool] = True
+    """Whether files can hold what it learned."""
     may_collapse: ClassVar[bool] = False
     """Whether a model that learned nothing is warned of: training may have failed."""
     makers: ClassVar[Mapping[str, Callable[..., Any]]] = {}

@@ -61,6 +61,7 @@ class SklearnPropensity(BasePropensity):
     """
 
     name: ClassVar[str] = "sklearn"
+    saves: ClassVar[bool] = False
     most_cells: ClassVar[int] = MOST_CELLS
     estimator: Any = None
     inputs: tuple[Input, ...] = ("popularity", "features")

@@ -13,11 +13,9 @@ from unskew.calibration import Calibrator, calibrator_from_dict
 from unskew.errors import UnskewError
 from unskew.io.files import CONFIG
 from unskew.log import Schema, Space
-from unskew.propensity.logistic import LogisticPropensity
-from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.propensity.network import Propensity
-from unskew.propensity.popularity import PopularityPropensity
 from unskew.propensity.propensity import BasePropensity
+from unskew.registry import PROPENSITIES
 from unskew.training.saved import (
     SavedFolder,
     named,
@@ -31,11 +29,6 @@ WEIGHTS = "propensity.safetensors"
 CALIBRATORS = "calibrator.json"
 PREFIX = "model/"
 """Of the names of tensors in the file of weights."""
-
-KINDS: dict[str, type[BasePropensity]] = {
-    kind.name: kind for kind in (Propensity, LogisticPropensity, PopularityPropensity, NaiveBayesPropensity)
-}
-"""Kinds that can be read back, by name."""
 
 ELSEWHERE = {"legacy-propensity": "unskew.reproduce.legacy_propensity:LegacyPropensity"}
 """Kinds that are defined above this package, and where; loaded when a folder asks for one."""
@@ -107,9 +100,11 @@ def _kind(saved: SavedFolder) -> type[BasePropensity]:
     if name in ELSEWHERE:
         module, _, kind = ELSEWHERE[name].partition(":")
         return cast("type[BasePropensity]", getattr(importlib.import_module(module), kind))
-    if name not in KINDS:
+    if name == Propensity.name:
+        return Propensity
+    if name not in PROPENSITIES or not PROPENSITIES[name].saves:
         raise saved.damaged(CONFIG, f"propensity.kind is {name!r}")
-    return KINDS[name]
+    return PROPENSITIES[name]
 
 
 def _space(saved: SavedFolder) -> Space:

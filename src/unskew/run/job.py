@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from unskew.audit.actions import Moments, judged_actions
-from unskew.backbones import make_backbone
+from unskew.backbones import BACKBONES, make_backbone
 from unskew.calibration import make_calibrator
 from unskew.datasets import Dataset, load
 from unskew.debias import METHODS, Debiaser
 from unskew.debias.method import require_shown_alone
 from unskew.estimator import require
+from unskew.io.tables import column_names
 from unskew.metrics.clip import Clip, require_clip, resolve_clip
 from unskew.progress import SILENT, Progress
-from unskew.propensity import InSampleWarning, make_uncertainty
+from unskew.propensity import (
+    InSampleWarning,
+    NaiveBayesPropensity,
+    make_uncertainty,
+    registered_name,
+)
 from unskew.propensity.crossfit import MOST_FOLDS
 from unskew.propensity.in_sample import warn_if_in_sample
+from unskew.propensity.propensity import BasePropensity
 from unskew.run.protocol import PROTOCOLS, Protocol, ProtocolName, protocol_named
 from unskew.run.run_figures import (
     BASELINE,
@@ -30,6 +37,13 @@ from unskew.run.run_figures import (
     metrics_on_test,
     spread_figures,
     truth_figures,
+)
+from unskew.run.run_propensity import (
+    fitted_propensity,
+    predicts_everywhere,
+    require_everywhere,
+    run_labels,
+    unknown_propensity,
 )
 from unskew.run.run_result import RunResult
 from unskew.run.training import read_off, train_methods
@@ -47,6 +61,10 @@ class RunConfig:
     ----------
     data, root, options
         The dataset's name, its folder, and further options of its loader.
+    propensity
+        ``"auto"`` (:func:`unskew.choose_propensity` among logistic regression, popularity and the backbone;
+        the backbone where an option that only a network has is given), the name of a backbone or of one of
+        ``PROPENSITIES``, or a column of the log.
     method
         The debiaser to compare with the naive model, once with raw and once with calibrated propensities.
     seeds, seed
@@ -62,6 +80,7 @@ class RunConfig:
     data: str = "synthetic"
     root: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    propensity: str = "auto"
     backbone: str = "neumf"
     calibrator: str = "platt"
     uncertainty: str = "none"
@@ -97,11 +116,27 @@ class RunConfig:
         make_calibrator(self.calibrator)
         make_uncertainty(self.uncertainty)
         METHODS.require(self.method)
+        if self.needs_network and self.propensity != "auto":
+            require(
+                registered_name(self.propensity) in BACKBONES,
+                f"the propensity {self.propensity!r} has no {self.needs_network}, which is that of a network",
+                f"leave it out, or use one of {', '.join(BACKBONES)}",
+            )
 
     @property
     def seed_list(self) -> range:
         """The seeds."""
         return range(self.seed, self.seed + self.seeds)
+
+    @property
+    def needs_network(self) -> str | None:
+        """What only a propensity by a network has, where it is asked for."""
+        asked = {
+            "protocol 'paper'": self.protocol == "paper",
+            "propensity_epochs": self.propensity_epochs is not None,
+            "uncertainty": self.uncertainty != "none",
+        }
+        return next((name for name, given in asked.items() if given), None)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
@@ -120,7 +155,7 @@ def run(config: RunConfig, progress: Progress = SILENT) -> RunResult:
     (['naive', 'ips_raw', 'ips'], 'ips')
     """
     root = None if config.root is None else Path(config.root)
-    dataset = load(config.data, root, protocol=config.protocol, **config.options)
+    dataset = load(config.data, root, protocol=config.protocol, **_loader_options(config))
     dataset.train.known_conversion()
     protocol = protocol_named(
         config.protocol,
@@ -138,14 +173,14 @@ def _run_with_trained(
     config: RunConfig, protocol: Protocol, dataset: Dataset, progress: Progress
 ) -> RunResult:
     log = dataset.train
-    calibrator = None if config.calibrator == "none" else make_calibrator(config.calibrator)
-    propensity = protocol.propensity(make_backbone(config.backbone), calibrator, config.uncertainty)
-    propensity.fit(log, seeds=config.seed_list, device=config.device, progress=progress)
+    propensity, choice = fitted_propensity(config, protocol, dataset, progress)
+    dataset = _untouched(dataset, propensity)
     found = read_off(propensity, log, protocol.clip)
     if protocol.name == "honest" and config.method != BASELINE:
         warn_if_in_sample(propensity, log)
     given: dict[str, Any] = {kind: each.rows for kind, each in found.items()}
     if METHODS[config.method].needs_propensity_everywhere:
+        require_everywhere(propensity, config.method)
         given = {"raw": propensity.reread(calibrator=None), "calibrated": propensity}
     wanted: dict[str, tuple[str, Any]] = {BASELINE: (BASELINE, None)}
     if config.method != BASELINE:
@@ -158,16 +193,19 @@ def _run_with_trained(
     metrics: dict[str, Any] = {
         "data": data_facts(dataset),
         "propensity": {kind: each.figures for kind, each in found.items()},
+        "propensity_by": choice,
         "spread": spread_figures(propensity, found["raw"].rows, found["raw"].spread),
         "methods": {},
-        "collapsed": collapsed_counts({"propensity": propensity, **models}),
+        "collapsed": collapsed_counts(
+            ({"propensity": propensity} if propensity.may_collapse else {}) | models
+        ),
         "protocol": protocol.name,
         "p_min": found["calibrated"].figures["p_min"],
-        "labels": [label for label in protocol.labels if dataset.test is not None or "test" not in label],
+        "labels": run_labels(protocol, propensity, choice, tested=dataset.test is not None),
     }
     if dataset.test is not None:
         metrics |= metrics_on_test(models, dataset)
-    if dataset.truth is not None:
+    if dataset.truth is not None and predicts_everywhere(propensity):
         metrics["truth"] = truth_figures(dataset, propensity, protocol.clip)
     return RunResult(
         config=config,
@@ -178,6 +216,25 @@ def _run_with_trained(
         sketches={kind: each.sketch for kind, each in found.items()},
         rows={kind: each.rows for kind, each in found.items()},
     )
+
+
+def _loader_options(config: RunConfig) -> dict[str, Any]:
+    """The options of the loader; a column that holds the propensity is kept, as numbers."""
+    options, column = dict(config.options), config.propensity
+    if config.data == "files" and column != "auto" and registered_name(column) is None:
+        train = options.get("train")
+        if column not in column_names(Path(config.root or "") / str(train or "")):
+            raise unknown_propensity(column)
+        for option in ("keep", "numbers"):
+            options[option] = tuple(dict.fromkeys((*options.get(option, ()), column)))
+    return options
+
+
+def _untouched(dataset: Dataset, propensity: BasePropensity) -> Dataset:
+    """The dataset without the test pairs that naive Bayes looked at."""
+    if not isinstance(propensity, NaiveBayesPropensity):
+        return dataset
+    return replace(dataset, test=propensity.unseen_)
 
 
 def _run_with_known(config: RunConfig, protocol: Protocol, dataset: Dataset, progress: Progress) -> RunResult:

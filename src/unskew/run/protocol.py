@@ -60,24 +60,28 @@ class Protocol:
         return self.name
 
     @property
+    def stopping(self) -> str:
+        """How long the network of a propensity is trained."""
+        if self.propensity_epochs is None:
+            return "propensity stopped early on held-out likelihood"
+        return (
+            f"propensity trained for {self.propensity_epochs} epochs without early stopping, as published"
+            " code does: expect overconfident raw scores"
+        )
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """What was done, a line each."""
         folds = "one 80/10/10 split; weights are in-sample"
         if self.crossfit:
             folds = f"{self.crossfit}-fold cross-fitted"
-        stopping = "propensity stopped early on held-out likelihood"
-        if self.propensity_epochs is not None:
-            stopping = (
-                f"propensity trained for {self.propensity_epochs} epochs without early stopping, as published"
-                " code does: expect overconfident raw scores"
-            )
         clipping = "at each method's own p_min; figures of weights at the clip of least error"
         if self.p_min is not None:
             least = self.p_min == "auto"
             clipping = "where their estimated error is least" if least else f"at p = {self.p_min:g}"
         return (
             "propensities over all of D at the true base rate",
-            stopping,
+            self.stopping,
             f"model and calibrator held out: {folds}",
             f"weights clipped {clipping}",
             "epoch chosen on a validation split of the clicks",

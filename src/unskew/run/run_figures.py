@@ -20,6 +20,7 @@ from unskew.metrics.registry import CUTOFFS, metric
 from unskew.metrics.significance import holm, paired_test, summarise
 from unskew.metrics.user_bootstrap import UserInterval, user_interval
 from unskew.propensity import Propensity
+from unskew.propensity.propensity import BasePropensity
 from unskew.theory import truth_report
 
 BASELINE = "naive"
@@ -81,10 +82,15 @@ def collapsed_counts(trained: Mapping[str, Any]) -> dict[str, list[dict[str, Any
 
 
 def spread_figures(
-    propensity: Propensity, score: NDArray[np.float64], spread: NDArray[np.float64] | None
+    propensity: BasePropensity, score: NDArray[np.float64], spread: NDArray[np.float64] | None
 ) -> dict[str, Any] | None:
     """How far members or passes disagree on the raw propensities ``score`` of the log's rows."""
-    if propensity.uncertainty is None or spread is None or not spread.any():
+    if (
+        not isinstance(propensity, Propensity)
+        or propensity.uncertainty is None
+        or spread is None
+        or not spread.any()
+    ):
         return None
     shares = np.quantile(spread, (0.5, 0.9))
     return {
@@ -169,7 +175,7 @@ def _over_users(name: str, difference: float, of: Evaluated, baseline: Evaluated
     return user_interval(difference, mine - theirs)
 
 
-def truth_figures(dataset: Dataset, propensity: Propensity, p_min: Clip) -> dict[str, Any]:
+def truth_figures(dataset: Dataset, propensity: BasePropensity, p_min: Clip) -> dict[str, Any]:
     """Estimates of the ideal loss of one fixed predictor, beside the truth.
 
     The predictor gives every pair the true overall conversion rate. It was not trained on the clicks, so

@@ -19,7 +19,7 @@ from unskew.debias.storage import write_models
 from unskew.io.files import Found, write_json
 from unskew.io.vocabulary import as_arrow
 from unskew.metrics import CalibrationSketch
-from unskew.propensity import Propensity
+from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.storage import write_propensity
 from unskew.training.saved import sealed_folder, write_config
 
@@ -34,7 +34,7 @@ class RunResult:
 
     config: RunConfig
     dataset: Dataset
-    propensity: Propensity | None
+    propensity: BasePropensity | None
     """None where the propensities of the log are known."""
     models: Mapping[str, Debiaser]
     metrics: Mapping[str, Any]
@@ -52,11 +52,17 @@ class RunResult:
 
     @property
     def histories(self) -> dict[str, dict[str, Any]]:
-        """Learning curves by name."""
+        """Learning curves of networks, by name."""
+        history = getattr(self.propensity, "history_", None)
         return {
-            **({} if self.propensity is None else {"propensity": self.propensity.history_.to_dict()}),
+            **({} if history is None else {"propensity": history.to_dict()}),
             **{key: model.history_.to_dict() for key, model in self.models.items()},
         }
+
+    @property
+    def _saved_propensity(self) -> BasePropensity | None:
+        """The propensity, if files can hold it; otherwise those of the log's rows are all there is."""
+        return None if self.propensity is None or not self.propensity.saves else self.propensity
 
     @cached_property
     def findings(self) -> list[Finding]:
@@ -81,7 +87,8 @@ class RunResult:
     def save(self, folder: str | Path, *, overwrite: bool = False, found: Found | None = None) -> None:
         """Write ``config.toml``, ``model.safetensors``, ``calibrator.json``, ``propensities.parquet``,
         ``metrics.json``, ``report.html``, its first picture as ``overview.svg``, the propensity's weights,
-        the vocabularies, and the manifest of all these.
+        the vocabularies, and the manifest of all these. A propensity that no file can hold (trees, a column)
+        is left out; ``propensities.parquet`` has what it gave.
 
         Parameters
         ----------
@@ -99,7 +106,7 @@ class RunResult:
                 "main": self.main,
                 "run": self.config.to_dict(),
                 **write_models(beside, self.models),
-                **({} if self.propensity is None else write_propensity(beside, self.propensity)),
+                **({} if (saved := self._saved_propensity) is None else write_propensity(beside, saved)),
             }
             write_config(beside, config)
             pq.write_table(self.propensity_table(), beside / "propensities.parquet")

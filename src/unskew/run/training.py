@@ -16,8 +16,8 @@ from unskew.log import Log
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip
 from unskew.progress import SILENT, Progress
-from unskew.propensity import Propensity
 from unskew.propensity.diagnosis import average, propensity_figures
+from unskew.propensity.propensity import BasePropensity
 
 SKETCH_ROWS = 1 << 22
 """Cells of D that are sketched at once where propensities are given, not trained."""
@@ -39,7 +39,7 @@ class Estimated:
     """How far members or passes disagree on the raw propensities of the rows."""
 
 
-def read_off(propensity: Propensity, log: Log, p_min: Clip) -> dict[str, Estimated]:
+def read_off(propensity: BasePropensity, log: Log, p_min: Clip) -> dict[str, Estimated]:
     """What a trained propensity gives for its log, ``"raw"`` and ``"calibrated"``: scored once."""
     start = time.perf_counter()
     predicted = propensity.predict_both_each(log)

@@ -1,0 +1,139 @@
+"""Which propensity a log deserves: by the likelihood of clicks that the candidates did not see."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from unskew.errors import CollapseWarning, ParameterError, TrainingError
+from unskew.log import Log
+from unskew.progress import SILENT, Progress
+from unskew.propensity.logistic import LogisticPropensity
+from unskew.propensity.network import Propensity
+from unskew.propensity.popularity import PopularityPropensity
+from unskew.propensity.propensity import BasePropensity
+from unskew.training import resolve_device
+
+MOST_WORK = {"cpu": 1e12, "cuda": 1e14}
+"""Rows × parameters (:meth:`unskew.Propensity.work`) up to which a network is tried. On two CPU cores that is
+some five minutes at most and, as networks stop early, about one; on a GPU some hundred times as much is done
+in that time. It is counted, not timed: the same log, seed and kind of device give the same choice."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A candidate: its held-out figures, or why it has none."""
+
+    name: str
+    nll: float | None = None
+    auc: float | None = None
+    work: float | None = None
+    """Rows × parameters of a network."""
+    left_out: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The candidate with the least held-out negative log-likelihood.
+
+    Attributes
+    ----------
+    propensity
+        The chosen one, fitted for the one seed that it was chosen with.
+    """
+
+    name: str
+    propensity: BasePropensity
+    tried: tuple[Tried, ...]
+
+    @property
+    def sentence(self) -> str:
+        """What was chosen, and from what."""
+        figures = {each.name: each.nll for each in self.tried if each.nll is not None}
+        others = [f"{name} {nll:.5f}" for name, nll in figures.items() if name != self.name]
+        beside = f" against {', '.join(others)}" if others else ""
+        reasons = "".join(f"; {each.name} {each.left_out}" for each in self.tried if each.left_out)
+        return f"propensity by {self.name}, chosen by held-out NLL: {figures[self.name]:.5f}{beside}{reasons}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"chosen": self.name, "candidates": [asdict(each) for each in self.tried]}
+
+
+def choose_propensity(
+    log: Log,
+    candidates: Mapping[str, BasePropensity] | None = None,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    most_work: float | None = None,
+    progress: Progress = SILENT,
+) -> Choice:
+    """Fit each candidate for one seed, and choose the one whose calibrated held-out NLL is least.
+
+    .. math:: \\arg\\min_g \\; -\\frac{1}{|D|} \\sum_D\\,
+              [o \\log \\tilde p^{(-k)} + (1 - o) \\log(1 - \\tilde p^{(-k)})]
+
+    All candidates hold out the same cells: with cross-fitting every cell of D, each scored by a model and a
+    calibrator that never saw it. Of equals the first is chosen. A network is tried where its
+    :meth:`~unskew.Propensity.work` is at most ``most_work``.
+
+    Parameters
+    ----------
+    candidates
+        By name, unfitted; by default logistic regression, popularity and NeuMF.
+    most_work
+        Rows × parameters; :data:`MOST_WORK` by default.
+
+    Examples
+    --------
+    >>> import unskew as us
+    >>> log = us.load("synthetic", n_users=60, n_items=50, density=0.2).train
+    >>> kinds = {"logistic": us.LogisticPropensity(), "popularity": us.PopularityPropensity()}
+    >>> choice = us.choose_propensity(log, kinds)
+    >>> choice.name, [each.name for each in choice.tried]
+    ('logistic', ['logistic', 'popularity'])
+    """
+    if candidates is None:
+        candidates = {
+            "logistic": LogisticPropensity(),
+            "popularity": PopularityPropensity(),
+            "neumf": Propensity(),
+        }
+    if not candidates:
+        raise ParameterError("there is no candidate", remedy="give at least one propensity")
+    limit = MOST_WORK[resolve_device(device).type] if most_work is None else most_work
+    tried: list[Tried] = []
+    fitted: dict[str, BasePropensity] = {}
+    for name, candidate in candidates.items():
+        work = candidate.work(log) if isinstance(candidate, Propensity) else None
+        if work is not None and work > limit:
+            why = f"was not tried: {work:.1g} rows × parameters are above {limit:.0e}"
+            tried.append(Tried(name, work=work, left_out=why))
+            continue
+        propensity = copy.copy(candidate)
+        try:
+            with warnings.catch_warnings():
+                # A network that learned nothing loses; nobody need hear of it.
+                warnings.simplefilter("ignore", CollapseWarning)
+                propensity.fit(log, seeds=[seed], device=device, progress=progress)
+        except TrainingError as error:
+            tried.append(Tried(name, work=work, left_out=f"failed: {error.problem}"))
+            continue
+        figures = propensity.diagnose()["calibrated"]
+        tried.append(Tried(name, figures["nll"], figures["auc"], work))
+        fitted[name] = propensity
+    return Choice(_best(tried), fitted[_best(tried)], tuple(tried))
+
+
+def _best(tried: Sequence[Tried]) -> str:
+    with_figures = {each.name: each.nll for each in tried if each.nll is not None}
+    if not with_figures:
+        raise TrainingError(
+            f"no propensity could be fitted: {'; '.join(f'{each.name} {each.left_out}' for each in tried)}",
+            remedy="name one (--propensity), or give more data",
+        )
+    return min(with_figures, key=lambda name: with_figures[name])

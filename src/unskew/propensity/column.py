@@ -1,0 +1,125 @@
+"""Propensities that a column of the log holds: calibrated and judged as trained ones are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from unskew.errors import DataError, UnskewError
+from unskew.io.columns import number_column
+from unskew.log import Log, Rows, Schema
+from unskew.plain_text import listed
+from unskew.progress import Progress
+from unskew.propensity.crossfit import Floats, Scorer, Scores
+from unskew.propensity.propensity import BasePropensity, HeldOutCells
+
+SCORE = "score"
+"""The field of ``Rows`` that holds the column."""
+
+
+@dataclass(kw_only=True)
+class ColumnPropensity(BasePropensity):
+    """p̂ as the log's ``column`` has it, calibrated out of fold.
+
+    Use it for propensities that somebody else's model gave to logged impressions. Not in the space
+    ``"matrix"``: a log has no row for most of its pairs, and so no score to calibrate with. It predicts logs
+    with that column, not pairs of ids, and has nothing to save.
+
+    Parameters
+    ----------
+    calibrator, crossfit, fold_by
+        As every propensity has them. ``negatives`` changes nothing: every row has its score.
+    column
+        One of ``log.columns``, with probabilities.
+
+    Examples
+    --------
+    >>> import numpy as np, unskew as us
+    >>> p = np.random.default_rng(0).uniform(0.1, 0.6, 2000)
+    >>> log = us.Log.from_arrays(user=np.arange(2000) % 40, item=np.arange(2000) % 30, space="impressions",
+    ...                          click=np.random.default_rng(1).random(2000) < p / 2, columns={"theirs": p})
+    >>> figures = us.ColumnPropensity(column="theirs").fit(log).diagnose()
+    >>> figures["raw"]["mean_over_base_rate"] > 1.7, 0.9 < figures["calibrated"]["mean_over_base_rate"] < 1.1
+    (True, True)
+    """
+
+    name: ClassVar[str] = "column"
+    saves: ClassVar[bool] = False
+    column: str = "propensity"
+
+    most_cells: ClassVar[int] = 1 << 62
+
+    def _train(self, progress: Progress) -> Scorer:
+        assert self.log_ is not None
+        if self.space_ != "impressions":
+            raise DataError(
+                f"column '{self.column}' tells nothing of pairs that the log does not list",
+                remedy="use the space 'impressions' (--space impressions) if the rows are all that was shown",
+            )
+        self._scores = self._column(self.log_)
+        return _Looked(self.replicas_)
+
+    def _column(self, log: Log) -> Floats:
+        if self.column not in log.columns:
+            raise DataError(
+                f"the log has no column '{self.column}'",
+                remedy=f"keep it when the log is built; it has {listed(list(log.columns)) or 'none'}",
+            )
+        scores = number_column(log.columns[self.column], self.column)
+        wrong = ~((scores >= 0) & (scores <= 1))
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise DataError(
+                f"{scores[row]:g} is not a probability",
+                where=f"column '{self.column}', row {row}",
+                remedy="give P(click = 1), in [0, 1]",
+            )
+        return scores
+
+    def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOutCells:
+        population = self.cells_.population
+        cells, weight = self.cells_.held_out(role, replicas, self._most_held_out())
+        rows = population.rows(cells)
+        score = torch.as_tensor(self._scores)[cells]
+        return HeldOutCells(
+            Rows(user=rows.user, item=rows.item, **{SCORE: score}), population.click(cells), weight
+        )
+
+    def _rows_of(self, log: Log) -> Rows:
+        rows = super()._rows_of(log)
+        score = torch.as_tensor(self._column(log))[None]
+        return Rows(user=rows.user, item=rows.item, **{SCORE: score})
+
+    def _untrained(self, schema: Schema) -> Module:
+        raise UnskewError(
+            "propensities of a column cannot be saved: the column has them", remedy="save the log with it"
+        )
+
+    def _scorer_of(self, trained: Module) -> Scorer:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """Scores that come with the rows."""
+
+    replicas: int
+
+    def groups(self) -> Sequence[Sequence[int]]:
+        """One after another."""
+        return [[number] for number in range(self.replicas)]
+
+    def score(self, rows: Rows, replicas: Sequence[int]) -> Scores:
+        """As the rows have them."""
+        score = rows[SCORE].numpy()
+        return Scores(np.broadcast_to(score, (len(replicas), score.shape[1])))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """None: nothing was learned."""
+        return {}

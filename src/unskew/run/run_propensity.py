@@ -1,0 +1,127 @@
+"""The propensity of a run: the one that was asked for, or the one that was chosen."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any
+
+from unskew.backbones import BACKBONES, make_backbone
+from unskew.calibration import make_calibrator
+from unskew.datasets import Dataset
+from unskew.errors import ParameterError
+from unskew.log import Log
+from unskew.progress import Progress
+from unskew.propensity import (
+    PROPENSITIES,
+    ColumnPropensity,
+    LogisticPropensity,
+    NaiveBayesPropensity,
+    PopularityPropensity,
+    Propensity,
+    choose_propensity,
+    make_propensity,
+    registered_name,
+)
+from unskew.propensity.propensity import BasePropensity
+from unskew.run.protocol import Protocol
+
+if TYPE_CHECKING:
+    from unskew.run.job import RunConfig
+
+BAYES_SHARE = 0.05
+"""Share of the random test set that naive Bayes may look at, as Schnabel et al. let it."""
+
+
+def fitted_propensity(
+    config: RunConfig, protocol: Protocol, dataset: Dataset, progress: Progress
+) -> tuple[BasePropensity, dict[str, Any]]:
+    """The propensity of a run, fitted for all its seeds, and how it came to be this one."""
+    log = dataset.train
+    if config.propensity == "auto" and config.needs_network is None:
+        simple = (LogisticPropensity, PopularityPropensity)
+        candidates: dict[str, BasePropensity] = {
+            kind.name: _made(config, protocol, kind.name, log) for kind in simple
+        }
+        candidates[config.backbone] = _made(config, protocol, config.backbone, log)
+        choice = choose_propensity(log, candidates, seed=config.seed, device=config.device, progress=progress)
+        record = {"asked": "auto", **choice.to_dict(), "sentence": choice.sentence}
+        if config.seeds == 1:
+            return choice.propensity, record
+        propensity = candidates[choice.name]
+    else:
+        name = config.backbone if config.propensity == "auto" else config.propensity
+        because = "" if config.propensity != "auto" else f", since {config.needs_network} is of a network"
+        propensity = _made(config, protocol, name, log)
+        called = f"column '{name}'" if isinstance(propensity, ColumnPropensity) else name
+        record = {"asked": config.propensity, "chosen": name, "sentence": f"propensity by {called}{because}"}
+    options: dict[str, Any] = {}
+    if isinstance(propensity, NaiveBayesPropensity):
+        options["random_sample"] = _random_sample(dataset)
+    propensity.fit(log, seeds=config.seed_list, device=config.device, progress=progress, **options)
+    return propensity, record
+
+
+def _made(config: RunConfig, protocol: Protocol, name: str, log: Log) -> BasePropensity:
+    """A propensity by name, unfitted: of a network as the protocol has it, of another kind, or a column."""
+    calibrator = None if config.calibrator == "none" else make_calibrator(config.calibrator)
+    known = registered_name(name)
+    if known is not None and known in BACKBONES:
+        return protocol.propensity(make_backbone(known), calibrator, config.uncertainty)
+    shared: dict[str, Any] = {"calibrator": calibrator, "crossfit": protocol.crossfit}
+    if known is None:
+        if name not in log.columns:
+            raise unknown_propensity(name)
+        return ColumnPropensity(column=name, **shared)
+    if known == NaiveBayesPropensity.name:
+        shared["sample_share"] = BAYES_SHARE
+    return make_propensity(known, **shared)
+
+
+def unknown_propensity(name: str) -> ParameterError:
+    """The error for a name that is neither a propensity's nor a column's."""
+    names = ("auto", *BACKBONES, *PROPENSITIES)
+    close = "".join(f"{each}, or one of " for each in difflib.get_close_matches(name, names, n=1))
+    return ParameterError(
+        f"unknown propensity {name!r}", remedy=f"use {close}{', '.join(names)}, or a column of your files"
+    )
+
+
+def _random_sample(dataset: Dataset) -> Log:
+    if dataset.test is None or dataset.test_is != "random":
+        raise ParameterError(
+            "naive Bayes needs a test set of pairs shown at random, a part of which it looks at",
+            remedy="give --test FILE --test-is random, or another --propensity",
+        )
+    return dataset.test
+
+
+def predicts_everywhere(propensity: BasePropensity) -> bool:
+    """Whether it has a propensity for every pair of D."""
+    return not isinstance(propensity, NaiveBayesPropensity | ColumnPropensity)
+
+
+def require_everywhere(propensity: BasePropensity, method: str) -> None:
+    """An error for a method that needs propensities where this one has none."""
+    if not predicts_everywhere(propensity):
+        raise ParameterError(
+            f"{method} needs propensities of all of D: {propensity.name.replace('_', ' ')} has those of rows",
+            remedy="give another --propensity, or a method such as ips",
+        )
+
+
+def run_labels(
+    protocol: Protocol, propensity: BasePropensity, record: dict[str, Any], *, tested: bool
+) -> list[str]:
+    """What was done, a line each: how the propensity was chosen, and what the protocol decides."""
+    if protocol.name == "paper":
+        # Every number of the paper's protocol carries its own labels alone.
+        return [label for label in protocol.labels if tested or "test" not in label]
+    labels = [record["sentence"]]
+    if isinstance(propensity, NaiveBayesPropensity):
+        labels.append(f"{propensity.message_}, as this run does")
+    is_network = isinstance(propensity, Propensity)
+    return labels + [
+        label
+        for label in protocol.labels
+        if (is_network or label != protocol.stopping) and (tested or "test" not in label)
+    ]
