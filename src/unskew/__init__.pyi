@@ -14,8 +14,11 @@ from unskew.errors import UnskewError as UnskewError
 from unskew.evaluation import evaluate as evaluate
 from unskew.export import export_onnx as export_onnx
 from unskew.io.vocabulary import Vocabulary as Vocabulary
+from unskew.log import Bag as Bag
+from unskew.log import Category as Category
 from unskew.log import Features as Features
 from unskew.log import Log as Log
+from unskew.log import Number as Number
 from unskew.metrics import CalibrationSketch as CalibrationSketch
 from unskew.metrics.sample_weight import sample_weight as sample_weight
 from unskew.offpolicy import Comparison as Comparison
@@ -51,7 +54,11 @@ __version__: str
 __all__: list[str]
 
 # Registered: written by `make docs`.
+from unskew.backbones.dcn import DCN as DCN
+from unskew.backbones.deepfm import DeepFM as DeepFM
 from unskew.backbones.mf import MF as MF
+from unskew.backbones.mlp import MLP as MLP
+from unskew.backbones.mmoe import MMoE as MMoE
 from unskew.backbones.neumf import NeuMF as NeuMF
 from unskew.calibration.auto import Auto as Auto
 from unskew.calibration.beta import Beta as Beta

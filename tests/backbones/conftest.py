@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from unskew.backbones import backbone, batch_ensemble, custom, fused, intercept, layers, mf, neumf
+from unskew.backbones import (
+    backbone,
+    batch_ensemble,
+    custom,
+    dcn,
+    deepfm,
+    fields,
+    fused,
+    intercept,
+    layers,
+    mf,
+    mlp,
+    mmoe,
+    neumf,
+)
 
 # A bare machine (``pytest -m gpu``) may lack jaxtyping.
 if find_spec("jaxtyping"):
     from contracts.shapes import check_shapes
 
-    check_shapes(backbone, batch_ensemble, custom, fused, intercept, layers, mf, neumf)
+    check_shapes(
+        backbone, batch_ensemble, custom, dcn, deepfm, fields, fused, intercept, layers, mf, mlp, mmoe, neumf
+    )

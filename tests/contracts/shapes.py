@@ -80,7 +80,7 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
 def _require(value: Any, hint: Any, what: str) -> None:
     if isinstance(value, Rows) and len(value.shape) == 2:
         for name in value:
-            _require(value[name], jaxtyping.Shaped[torch.Tensor, "_ B"], f"{what} ({name})")
+            _require(value[name], jaxtyping.Shaped[torch.Tensor, "_ B ..."], f"{what} ({name})")
     elif get_origin(hint) is tuple and isinstance(value, tuple) and Ellipsis not in get_args(hint):
         for number, (part, each) in enumerate(zip(value, get_args(hint), strict=True)):
             _require(part, each, f"{what} ({number})")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -406,7 +407,7 @@ class TestModels:
         for seed in (0, 1):
             conversion = np.array(log.conversion)
             conversion[rows[seed]] = 1 - conversion[rows[seed]]
-            other = Log(**{**log.__dict__, "conversion": conversion})
+            other = replace(log, conversion=conversion)
             again = self.fit(data, log=other, patience=None)
             np.testing.assert_array_equal(again.predict_each(log)[seed], model.predict_each(log)[seed])
             assert not np.array_equal(again.predict_each(log)[1 - seed], model.predict_each(log)[1 - seed])

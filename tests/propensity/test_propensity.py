@@ -125,7 +125,9 @@ class TestBase(PropensityFixtures):
         np.testing.assert_allclose(some[:, 0], fitted.predict_pairs_each(user[:1], item[:1])[:, 0])
         with pytest.raises(DataError, match="column 'item' has 1 rows where the others have 2"):
             fitted.predict_pairs_each(user[:2], item[:1])
-        with pytest.raises(ParameterError, match="unseen must be 'error' or 'nan', not 'x'"):
+        with pytest.raises(
+            ParameterError, match="unseen must be 'error', 'nan', 'other' or 'average', not 'x'"
+        ):
             fitted.predict_pairs_each(user[:1], item[:1], unseen="x")
         with pytest.raises(ParameterError, match="what to predict is a list, not a Log"):
             fitted.predict_each([3])

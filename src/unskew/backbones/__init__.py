@@ -13,11 +13,19 @@ from unskew.registry import BACKBONES
 __all__ = ["BACKBONES", "Backbone", "BatchEnsemble", "Custom", "Intercept", "Network", "make_backbone"]
 
 # Registered: written by `make docs`.
+from unskew.backbones.dcn import DCN
+from unskew.backbones.deepfm import DeepFM
 from unskew.backbones.mf import MF
+from unskew.backbones.mlp import MLP
+from unskew.backbones.mmoe import MMoE
 from unskew.backbones.neumf import NeuMF
 
 __all__ += [
+    "DCN",
     "MF",
+    "MLP",
+    "DeepFM",
+    "MMoE",
     "NeuMF",
 ]
 # End of what is registered.

@@ -18,8 +18,8 @@ from unskew.seeds import stream
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-Embedded = tuple[Tensor, Tensor]
-"""What the user and the item are looked up as, ``[R, B, …]`` each."""
+Embedded = tuple[Tensor, ...]
+"""What rows are looked up as, ``[R, B, F]`` each: what all towers of a network share."""
 
 DropoutLayers = Literal["all", "mlp", "embedding"]
 """Which dropout stays on in a stochastic pass."""
@@ -113,10 +113,16 @@ class Backbone(Estimator):
     """Parameters of a network; :meth:`build` makes R replicas of it."""
 
     name: ClassVar[str]
+    reads_features: ClassVar[bool] = False
+    """Whether its networks read more than the two ids."""
 
     def build(self, schema: Schema, seeds: Sequence[int], towers: Sequence[str] = (TOWER,)) -> Network:
-        """A network of ``len(seeds)`` replicas; the weights of replica k depend on ``seeds[k]`` alone."""
+        """A network of ``len(seeds)`` replicas; the weights of replica k depend on ``seeds[k]`` alone.
+
+        A backbone that reads the ids alone gets no more of the schema than these.
+        """
         require_types(self)
+        schema = schema if self.reads_features else schema.ids
         generators = [torch.Generator().manual_seed(stream(seed, "weights")) for seed in seeds]
         noise = Noise([stream(seed, "dropout") for seed in seeds])
         network = self._network(Blueprint(schema, generators, noise, tuple(towers)))

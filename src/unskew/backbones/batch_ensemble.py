@@ -49,6 +49,11 @@ class BatchEnsemble(Backbone):
     members: int = 10
     init: Literal["signs", "normal"] = "signs"
 
+    @property
+    def reads_features(self) -> bool:  # type: ignore[override]
+        """As its base does."""
+        return self.base.reads_features
+
     def _network(self, plan: Blueprint) -> Network:
         require(self.members >= 1, f"members must be at least 1, not {self.members}", "give 1 or more")
         require(

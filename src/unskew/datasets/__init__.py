@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from unskew.datasets.files import read_log
 from unskew.datasets.synthetic import Truth
 from unskew.errors import ParameterError
 from unskew.io.tables import expand_paths, read_table
+from unskew.log import Bag, Number, Wanted
 from unskew.registry import DATASETS
 
 __all__ = [
@@ -26,7 +28,15 @@ __all__ = [
 
 
 def load(
-    name: str, root: str | Path | None = None, *, protocol: Protocol = "honest", **options: Any
+    name: str,
+    root: str | Path | None = None,
+    *,
+    protocol: Protocol = "honest",
+    features: Wanted | bool | None = None,
+    numeric: Sequence[str] = (),
+    bag: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    **options: Any,
 ) -> Dataset:
     """Load a dataset by its name.
 
@@ -39,6 +49,10 @@ def load(
     protocol
         ``"honest"`` leaves out test cells that were clicked in training; ``"paper"`` keeps them, as the
         published numbers do.
+    features, numeric, bag, ignore
+        What networks read beside the ids, as in :meth:`unskew.Log.with_features`: ``"auto"`` or a list; names
+        of further columns that are numbers and lists, and with ``"auto"`` of those to leave out. True and
+        False say of some datasets whether their files of features are read.
     options
         What the dataset's own loader accepts (its docstring lists it).
 
@@ -57,9 +71,31 @@ def load(
         option for option in inspect.signature(loader).parameters if option not in ("root", "protocol")
     ]
     unknown = sorted(set(options) - set(accepted))
+    if isinstance(features, bool) and "features" not in accepted:
+        unknown.append("features")
     if unknown:
         raise ParameterError(
             f"the dataset '{name}' has no option {', '.join(unknown)}",
             remedy=f"its options are {', '.join(accepted)}",
         )
-    return loader(root, protocol=protocol, **options)
+    wanted = wanted_features(features, numeric, bag)
+    if isinstance(features, bool):
+        options["features"] = features
+    if wanted is None:
+        return loader(root, protocol=protocol, **options)
+    takes = inspect.signature(loader).parameters.get("features")
+    if takes is not None and takes.default is None:
+        return loader(root, protocol=protocol, features=wanted, ignore=ignore, **options)
+    return loader(root, protocol=protocol, **options).with_features(wanted, ignore)
+
+
+def wanted_features(
+    features: Wanted | bool | None, numeric: Sequence[str] = (), bag: Sequence[str] = ()
+) -> Wanted | None:
+    """Features, with further ones by name and kind; None for none."""
+    named = [*(Number(name) for name in numeric), *(Bag(name) for name in bag)]
+    if features is None or isinstance(features, bool):
+        return named or None
+    if not named:
+        return features
+    return [*([features] if isinstance(features, str) else features), *named]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
-from unskew.log import Log
+from unskew.log import Log, Wanted
 from unskew.plain_text import listed
 
 if TYPE_CHECKING:
@@ -64,6 +64,16 @@ class Dataset:
     row_truth: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
     test_is: TestIs = "logged"
 
+    def with_features(self, features: Wanted, ignore: Sequence[str] = ()) -> Dataset:
+        """The same with features in all logs; what the training log makes of ``"auto"`` holds for all."""
+        train = self.train.with_features(features, ignore)
+        assert train.features is not None
+        declared = train.features.declared
+        test, validation = (
+            None if log is None else log.with_features(declared) for log in (self.test, self.validation)
+        )
+        return replace(self, train=train, test=test, validation=validation)
+
 
 def without_leaked_cells(train: Log, test: Log, protocol: Protocol) -> tuple[Log, dict[str, Any]]:
     """Leave out test cells that were clicked in training (honest), or keep them (paper); count them.
@@ -72,7 +82,10 @@ def without_leaked_cells(train: Log, test: Log, protocol: Protocol) -> tuple[Log
     every metric with the leaked cells and lowers every metric without them.
     """
     # Pairs are listed once in the space "matrix"; saying so spares NumPy two passes over a large log.
-    leaked = np.isin(test.cell, train.cell[train.clicked], assume_unique=True)
+    user = train.users.recode(test.user, test.users, unseen="nan").astype(np.int64)
+    item = train.items.recode(test.item, test.items, unseen="nan")
+    cell = np.where((user < 0) | (item < 0), -1 - np.arange(len(test)), user * train.n_items + item)
+    leaked = np.isin(cell, train.cell[train.clicked], assume_unique=True)
     found = int(leaked.sum())
     if protocol == "honest":
         judged = test.click == 1

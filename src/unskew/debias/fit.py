@@ -42,6 +42,7 @@ from unskew.training import (
 from unskew.training.held_out import HeldOut, split_clicks
 from unskew.training.inference import logits
 from unskew.training.memory import parameters_of, replicas_at_once, share_of_history, share_of_network
+from unskew.training.reader import Reader
 
 if TYPE_CHECKING:
     from unskew.debias.method import Debiaser
@@ -158,7 +159,7 @@ def train_replicas(method: Debiaser, job: Job, given: GivenPropensities | None) 
         )
 
     parameters = parameters_of(
-        lambda tiny: list(method.untrained(tiny, job.seeds[:1], job.device).values()), job.log.schema
+        lambda schema: list(method.untrained(schema, job.seeds[:1]).values()), job.log.schema
     )
     size = replicas_at_once(len(job.seeds), parameters, job.device, kept=2)
     parts = in_groups(len(job.seeds), train_some, size)
@@ -311,11 +312,12 @@ class Observed:
 
     def observed(self, rows: Tensor) -> Batch:
         """A batch of O from positions ``[R, B]``."""
+        cell = self.cell[rows]
         return Batch(
-            rows=self.rows.map(lambda values: values[rows]),
+            rows=self.population.filled(self.rows.map(lambda values: values[rows]), cell),
             conversion=self.conversion[rows],
             propensity=_unknown(rows) if self.propensity is None else self.propensity.gather(1, rows),
-            cell=self.cell[rows],
+            cell=cell,
         )
 
     def full(self, cells: Tensor) -> Batch:
@@ -393,8 +395,7 @@ def validation_loss(
     """
     if validation is not None:
         clicks = validation.take(validation.clicked)
-        user = log.users.recode(clicks.user, clicks.users)
-        rows = rows_of(user, log.items.recode(clicks.item, clicks.items), data.device)
+        rows = Reader(log.users, log.items, log.encoders, data.device).of_log(clicks).rows
         conversion = torch.as_tensor(clicks.known_conversion(), device=data.device)[None]
         return ValidationLoss(prediction, rows, conversion, torch.ones_like(conversion), level)
     if held_out.shape[1] == 0:

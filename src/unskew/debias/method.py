@@ -20,18 +20,17 @@ from unskew.debias.fit import Job, Trained, train_replicas, train_sets
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
 from unskew.errors import ParameterError
 from unskew.estimator import Estimator, require, require_schedule, require_types
-from unskew.io.columns import require_same_length
-from unskew.io.vocabulary import UNSEEN_CODE, Unseen
-from unskew.log import Log, Schema, require_log
+from unskew.log import Encoders, Log, Rows, Schema, require_log
 from unskew.metrics import WeightDiagnostics
 from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.collapse import Collapsed, warn_of_collapse
 from unskew.progress import SILENT, Progress
 from unskew.propensity.given import GivenPropensities, given_propensities
 from unskew.seeds import as_seeds, stream
-from unskew.training import Pass, Step, resolve_device, rows_of
+from unskew.training import Pass, Step, resolve_device
 from unskew.training.held_out import Split
 from unskew.training.inference import probability_moments
+from unskew.training.reader import Reader, Unseen
 
 if TYPE_CHECKING:
     from unskew.debias.towers import ClickTower
@@ -205,6 +204,7 @@ class Debiaser(Estimator):
         self._check()
         self._start(seeds, device)
         given = self._given(log, propensity, calibrated)
+        log = self._read_alone(log)
         job = Job(log, self.seeds_, self.device_, validation, progress, label or self.name)
         trained = train_replicas(self, job, given)
         self._keep(log, trained)
@@ -247,6 +247,7 @@ class Debiaser(Estimator):
         for part, propensity in zip(parts, propensities.values(), strict=True):
             part._start(seeds, device)
             given.append(part._given(log, propensity, True))
+        log = self._read_alone(log)
         job = Job(log, parts[0].seeds_, parts[0].device_, validation, progress, label or self.name)
         trained_sets = train_sets(type(self)(**params), job, given)
         for key, part, trained in zip(propensities, parts, trained_sets, strict=True):
@@ -295,8 +296,18 @@ class Debiaser(Estimator):
                 remedy="give fit(…, propensity=) a Propensity, an array or a column, or use 'in-loop'",
             )
 
+    @property
+    def reads_features(self) -> bool:
+        """Whether one of its networks reads more than the two ids."""
+        return any(self.backbones().get(name, self.backbone).reads_features for name in self.networks())
+
+    def _read_alone(self, log: Log) -> Log:
+        """The log without features, where no network reads them."""
+        return log if self.reads_features or log.features is None else log.with_features(None)
+
     def _keep(self, log: Log, trained: Trained) -> None:
         self.users_, self.items_ = log.users, log.items
+        self.encoders_: Encoders | None = log.encoders
         self.networks_ = trained.networks
         self.history_ = trained.history
         self.validation_loss_ = trained.validation_loss
@@ -331,28 +342,55 @@ class Debiaser(Estimator):
 
     # What a trained one can do.
 
-    def predict(self, log: Log) -> NDArray[np.float64]:
+    def predict(self, log: Log, *, unseen: Unseen | None = None) -> NDArray[np.float64]:
         """Conversion probabilities of the rows of a log ``[n]``, averaged over seeds."""
-        return np.asarray(self.predict_each(log).mean(axis=0))
+        return np.asarray(self.predict_each(log, unseen=unseen).mean(axis=0))
 
-    def predict_each(self, log: Log) -> NDArray[np.float64]:
-        """Conversion probabilities ``[seeds, n]`` of the rows of a log."""
-        self._require_fitted("networks_")
-        require_log(log, "what to predict", "give a Log, such as data.test, or ids to predict_pairs_each")
-        return self._predict_codes(
-            self.users_.recode(log.user, log.users), self.items_.recode(log.item, log.items)
-        )
+    def predict_each(self, log: Log, *, unseen: Unseen | None = None) -> NDArray[np.float64]:
+        """Conversion probabilities ``[seeds, n]`` of the rows of a log.
 
-    def predict_pairs_each(self, user: Any, item: Any, *, unseen: Unseen = "error") -> NDArray[np.float64]:
-        """Conversion probabilities ``[seeds, n]`` of pairs of ids; unknown ids are an error, or NaN."""
+        Parameters
+        ----------
+        unseen
+            What becomes of users and items that were not there in training: ``"error"``, ``"nan"``,
+            ``"other"`` (what the features tell of somebody who is not known) or ``"average"`` (the mean over
+            known ones). None is ``"other"`` for a model that reads features, and ``"error"`` for one that
+            reads ids alone, which has no ``"other"``.
+        """
+        reader = self.reader()
+        return reader.predictions(reader.of_log(log, unseen), reader.policy(unseen), self._predict_rows)
+
+    def predict_pairs_each(
+        self, user: Any, item: Any, *, unseen: Unseen | None = None
+    ) -> NDArray[np.float64]:
+        """Conversion probabilities ``[seeds, n]`` of pairs of ids; ``unseen`` as in :meth:`predict_each`.
+
+        Features are those that the users and items had in training.
+        """
+        reader = self.reader()
+        asked = reader.of_pairs(user, item, unseen)
+        return reader.predictions(asked, reader.policy(unseen), self._predict_rows)
+
+    def predict_frame_each(
+        self, frame: Any, *, user: str | None = None, item: str | None = None, unseen: Unseen | None = None
+    ) -> NDArray[np.float64]:
+        """Conversion probabilities ``[seeds, n]`` of the rows of a data frame, with its columns of features.
+
+        Parameters
+        ----------
+        user, item
+            Columns of ids; by default those of training. Other columns are not looked at.
+        unseen
+            As in :meth:`predict_each`.
+        """
+        reader = self.reader()
+        asked = reader.of_frame(frame, user, item, unseen)
+        return reader.predictions(asked, reader.policy(unseen), self._predict_rows)
+
+    def reader(self) -> Reader:
+        """What turns logs, pairs and frames into the rows that the networks read."""
         self._require_fitted("networks_")
-        user_code = self.users_.encode(user, unseen=unseen)
-        item_code = self.items_.encode(item, unseen=unseen)
-        require_same_length(len(user_code), len(item_code), self.items_.name)
-        known = (user_code != UNSEEN_CODE) & (item_code != UNSEEN_CODE)
-        result = np.full((len(self.seeds_), len(known)), np.nan)
-        result[:, known] = self._predict_codes(user_code[known], item_code[known])
-        return result
+        return Reader(self.users_, self.items_, self.encoders_, self.device_)
 
     def validation_rows(self, log: Log) -> NDArray[np.int64]:
         """Numbers ``[seeds, n]`` of a log's rows that each seed held out to choose its epoch.
@@ -374,9 +412,9 @@ class Debiaser(Estimator):
 
         save_model(self, folder, overwrite=overwrite)
 
-    def _predict_codes(self, user: NDArray[np.int32], item: NDArray[np.int32]) -> NDArray[np.float64]:
+    def _predict_rows(self, rows: Rows) -> NDArray[np.float64]:
         # The first tower of the network that predicts; of members that share weights, all of them.
-        mean, _ = probability_moments(self.networks_["prediction"], rows_of(user, item, self.device_))
+        mean, _ = probability_moments(self.networks_["prediction"], rows)
         return np.asarray(mean.cpu().numpy())
 
 

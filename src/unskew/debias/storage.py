@@ -22,7 +22,7 @@ from unskew.training.saved import (
     params_table,
     sealed_folder,
     write_config,
-    write_vocabularies,
+    write_inputs,
 )
 
 WEIGHTS = "model.safetensors"
@@ -43,8 +43,7 @@ def write_models(folder: Path, models: Mapping[str, Debiaser]) -> dict[str, Any]
             weights |= named(network.state_dict(), f"{key}/{name}/")
     # Not save_file, which keeps all but its owner from reading what it wrote.
     (folder / WEIGHTS).write_bytes(save(weights))
-    any_model = next(iter(models.values()))
-    write_vocabularies(folder, any_model.users_, any_model.items_)
+    write_inputs(folder, *models.values())
     return {
         "methods": {
             key: {
@@ -93,6 +92,7 @@ def load_model(
         WEIGHTS,
     )
     model.users_, model.items_ = saved.vocabulary("users"), saved.vocabulary("items")
+    model.encoders_ = saved.encoders() if model.reads_features else None
     model.networks_ = model.untrained(saved.schema(), model.seeds_, model.device_)
     for name, network in model.networks_.items():
         saved.fill(network, WEIGHTS, f"{key}/{name}/")

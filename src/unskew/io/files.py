@@ -39,6 +39,9 @@ CONFIG = "config.toml"
 SCHEMA = "schema.json"
 """What the networks of a run folder read."""
 
+FEATURES = "features.safetensors"
+"""Features of the users and items of a run folder."""
+
 LONGEST_NAME = 160
 """Bytes of a name up to which what lies beside it is called after it; file systems end at 255."""
 
@@ -94,7 +97,15 @@ RUN = FolderKind(
     read=_from_toml,
     keys=frozenset({"unskew", "format"}),
     files=frozenset(
-        {CONFIG, SCHEMA, "model.safetensors", "propensity.safetensors", "calibrator.json", "users.parquet"}
+        {
+            CONFIG,
+            SCHEMA,
+            FEATURES,
+            "model.safetensors",
+            "propensity.safetensors",
+            "calibrator.json",
+            "users.parquet",
+        }
         | {"items.parquet", "propensities.parquet", "metrics.json", "report.html", "overview.svg", MANIFEST}
     ),
 )

@@ -86,7 +86,7 @@ class Vocabulary:
         if len(array) == 0:
             return np.empty(0, dtype=np.int32)
         if TEXT in (self.ids.dtype, array.dtype):
-            position = _positions_of_text(self.ids.astype(TEXT), array.astype(TEXT))
+            position = positions_of_text(self.ids.astype(TEXT), array.astype(TEXT))
             known = position != UNSEEN_CODE
         else:
             position = np.minimum(np.searchsorted(self.ids, array), len(self.ids) - 1)
@@ -115,10 +115,7 @@ class Vocabulary:
         >>> bool(numbers.hashes[0] == text.hashes[0])
         True
         """
-        starts = range(0, len(self.ids), HASHED_AT_ONCE)
-        hashes = np.concatenate(
-            [_hashes_of(_digits(as_arrow(self.ids[start : start + HASHED_AT_ONCE]))) for start in starts]
-        )
+        hashes = text_hashes(self.ids)
         hashes.flags.writeable = False
         return hashes
 
@@ -126,8 +123,10 @@ class Vocabulary:
         """Whether codes mean the same ids in both."""
         return self.ids is other.ids or np.array_equal(self.ids, other.ids)
 
-    def recode(self, codes: NDArray[np.int32], given: Vocabulary) -> NDArray[np.int32]:
-        """Codes here of ids that have their codes in another vocabulary; an unknown id is an error.
+    def recode(
+        self, codes: NDArray[np.int32], given: Vocabulary, *, unseen: Unseen = "error"
+    ) -> NDArray[np.int32]:
+        """Codes here of ids that have their codes in another vocabulary; an unknown id is an error, or −1.
 
         Examples
         --------
@@ -136,7 +135,7 @@ class Vocabulary:
         >>> trained.recode(np.array([0, 1], dtype=np.int32), given)
         array([1, 2], dtype=int32)
         """
-        return codes if given.same_as(self) else self.encode(given.decode(codes))
+        return codes if given.same_as(self) else self.encode(given.decode(codes), unseen=unseen)
 
     def decode(self, codes: NDArray[np.integer[Any]]) -> NDArray[Any]:
         """Ids of codes."""
@@ -151,7 +150,14 @@ def as_arrow(ids: NDArray[Any]) -> Any:
     return pa.array(ids.astype(object), type=pa.large_string()) if ids.dtype == TEXT else pa.array(ids)
 
 
-def _positions_of_text(ids: NDArray[Any], values: NDArray[Any]) -> NDArray[np.int64]:
+def text_hashes(texts: NDArray[Any]) -> NDArray[np.int64]:
+    """A hash of 64 bits of each text, as :attr:`Vocabulary.hashes` has it."""
+    starts = range(0, len(texts), HASHED_AT_ONCE)
+    parts = [_hashes_of(_digits(as_arrow(texts[start : start + HASHED_AT_ONCE]))) for start in starts]
+    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+
+
+def positions_of_text(ids: NDArray[Any], values: NDArray[Any]) -> NDArray[np.int64]:
     """Where each value is among the ids; :data:`UNSEEN_CODE` where it is not.
 
     By Arrow's table of hashes: to search among sorted text takes several times as long.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -21,9 +22,13 @@ from unskew.io.columns import (
 )
 from unskew.io.vocabulary import Vocabulary
 from unskew.log.checks import require_both_classes, resolve_duplicates
+from unskew.log.described import AUTO, Described, Sources, Wanted, described, without_auto
+from unskew.log.encoders import Encoders
 from unskew.log.features import Features
+from unskew.log.kinds import Feature
 from unskew.log.known_propensity import actions_of, require_shown_rows, shown_probabilities
 from unskew.log.schema import Schema
+from unskew.log.values import arrow_of
 
 Space = Literal["matrix", "impressions"]
 Duplicates = Literal["error", "max"]
@@ -55,6 +60,10 @@ class Log:
     actions
         With ``known_propensity``: of how many items each row shows one. Rows × actions is the population,
         whose size Σ 1/p estimates.
+    features
+        What networks read beside the ids (:meth:`with_features`); None for the ids alone.
+    time
+        The one of ``columns`` that says when each row was, if there is one.
     """
 
     user: NDArray[np.int32]
@@ -69,6 +78,8 @@ class Log:
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     known_propensity: str | None = None
     actions: int | None = None
+    features: Described | None = None
+    time: str | None = None
 
     def __post_init__(self) -> None:
         for array in (self.user, self.item, self.click, self.conversion, *self.columns.values()):
@@ -101,6 +112,10 @@ class Log:
         names: Mapping[str, str] | None = None,
         known_propensity: str | None = None,
         actions: int | None = None,
+        features: Wanted | None = None,
+        ignore: Iterable[str] = (),
+        sources: Mapping[str, Any] | None = None,
+        time: str | None = None,
     ) -> Log:
         """Validate arrays and build a log.
 
@@ -123,6 +138,12 @@ class Log:
             which it showed the row's item. The space is ``"impressions"``, without ``click``.
         actions
             With ``known_propensity``: how many items there were to choose from; by default all those listed.
+        features, ignore
+            What networks read beside the ids, as in :meth:`with_features`.
+        sources
+            Columns that features are made of and that are not carried along; by default those of ``columns``.
+        time
+            Which of ``columns`` says when each row was.
 
         Examples
         --------
@@ -173,6 +194,16 @@ class Log:
         if known_propensity is not None:
             extra[known_propensity] = shown_probabilities(extra[known_propensity], known_propensity)
             actions = actions_of(actions, item_code, len(items))
+        found = None
+        if features is not None:
+            of_rows = {**extra, **(sources or {})}
+            for name, values in (sources or {}).items():
+                require_same_length(n, len(values), name)
+            both = (user_features, item_features)
+            codes = (user_code, item_code)
+            found = described(
+                features, Sources(of_rows, *codes, (len(users), len(items)), space, both), {*ignore}
+            )
         log = cls(
             user=user_code,
             item=item_code,
@@ -186,6 +217,8 @@ class Log:
             columns=extra,
             known_propensity=known_propensity,
             actions=actions,
+            features=found,
+            time=time,
         )
         if space == "matrix":
             log = resolve_duplicates(log, duplicates, called)
@@ -203,12 +236,31 @@ class Log:
         conversion: str | None = None,
         keep: Iterable[str] = (),
         known_propensity: str | None = None,
+        features: Wanted | None = None,
+        ignore: Iterable[str] = (),
         **options: Any,
     ) -> Log:
         """Build a log from any data frame (pandas, polars, Arrow, …) and the names of its columns.
 
         ``keep`` names further columns to carry along, ``known_propensity`` is one of them; ``options`` go to
         :meth:`from_arrays`.
+
+        Parameters
+        ----------
+        features
+            What networks read beside the ids: names, :class:`unskew.Category`, :class:`unskew.Number` and
+            :class:`unskew.Bag`, or ``"auto"`` for all other columns, by their types. The first column of
+            times among them is the log's ``time``.
+        ignore
+            With ``"auto"``: columns to leave out.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> columns = {"user": [1, 1, 2], "item": [7, 8, 7], "click": [1, 0, 1], "device": ["tv", "pc", "pc"]}
+        >>> log = Log.from_frame(pa.table(columns), click="click", space="impressions", features="auto")
+        >>> [(field.name, field.kind, field.role) for field in log.schema.features]
+        [('device', 'category', 'row')]
         """
         table = frame_of(frame)
         if user is None or item is None:
@@ -226,9 +278,21 @@ class Log:
             if name is not None
         }
         kept = (*keep, *([] if known_propensity is None else [known_propensity]))
+        taken = {user, item, click, conversion, known_propensity}
+        sources: dict[str, Any] = {}
+        if features is not None:
+            refuse_taken(features, {name for name in taken if name is not None})
+            sources = feature_sources(table, features, taken | {*ignore})
+            ignore = {*ignore, *kept} - set(sources)
+            time = next((name for name, column in sources.items() if is_time(column)), None)
+            if time is not None and options.get("time") is None:
+                options["time"], kept = time, (*dict.fromkeys((*kept, time)),)
         return cls.from_arrays(
             **columns,
             columns={name: column_of(table, name) for name in kept},
+            features=features,
+            ignore=ignore,
+            sources=sources,
             known_propensity=known_propensity,
             names={
                 "user": user,
@@ -250,8 +314,53 @@ class Log:
 
     @property
     def schema(self) -> Schema:
-        """What networks read: the two ids."""
+        """What networks read: the two ids, and the features."""
+        return self.ids_schema if self.encoders is None else self.encoders.schema
+
+    @property
+    def ids_schema(self) -> Schema:
+        """The two ids."""
         return Schema.of_ids(self.n_users, self.n_items)
+
+    @cached_property
+    def encoders(self) -> Encoders | None:
+        """How the features are coded, fitted on this log; None without features."""
+        return None if self.features is None else Encoders.fit(self)
+
+    def with_features(self, features: Wanted | None, ignore: Iterable[str] = ()) -> Log:
+        """The same log with other features.
+
+        Parameters
+        ----------
+        features
+            Names of ``columns``, or of the columns of ``user_features`` and ``item_features``;
+            :class:`unskew.Category`, :class:`unskew.Number` and :class:`unskew.Bag` with such names;
+            ``"auto"`` for all of them; None for the ids alone.
+        ignore
+            With ``"auto"``: columns to leave out.
+        """
+        if features is None:
+            return replace(self, features=None)
+        known = (self.known_propensity, self.time)
+        rows = {name: values for name, values in self.columns.items() if name not in known}
+        sources = Sources(
+            rows,
+            self.user,
+            self.item,
+            (self.n_users, self.n_items),
+            self.space,
+            (self.user_features, self.item_features),
+        )
+        return replace(self, features=described(features, sources, ignore))
+
+    def schema_table(self) -> list[dict[str, Any]]:
+        """A line for each field that networks read: name, kind, role, cardinality, missing, example, note."""
+        ids = [
+            {"name": each.name, "kind": "id", "role": role, "cardinality": len(each), "missing": 0.0}
+            | {"example": str(each.ids[0]), "note": ""}
+            for role, each in (("user", self.users), ("item", self.items))
+        ]
+        return ids + ([] if self.encoders is None else self.encoders.table())
 
     @property
     def n_users(self) -> int:
@@ -305,7 +414,36 @@ class Log:
             click=self.click[rows],
             conversion=None if self.conversion is None else self.conversion[rows],
             columns={name: values[rows] for name, values in self.columns.items()},
+            features=None if self.features is None else self.features.take(rows),
         )
+
+
+def refuse_taken(features: Wanted, taken: set[str]) -> None:
+    """An error for a feature that is an id or an outcome: it would tell what is to be learned."""
+    for each in without_auto(features):
+        name = each.source if isinstance(each, Feature) else each
+        if name in taken:
+            raise ParameterError(
+                f"column '{name}' is an id or an outcome of the log, and no feature",
+                remedy="leave it out of the features",
+            )
+
+
+def feature_sources(table: Any, features: Wanted, taken: set[str | None]) -> dict[str, Any]:
+    """The columns of a frame that features are made of, as Arrow arrays."""
+    named = without_auto(features)
+    names = [each.source if isinstance(each, Feature) else each for each in named]
+    if AUTO in features:
+        names += [name for name in table.columns if name not in taken and name not in names]
+    for name in names:
+        if name not in table.columns:
+            column_of(table, name)  # Raises: the column is missing.
+    return {name: arrow_of(table[name], name) for name in names}
+
+
+def is_time(column: Any) -> bool:
+    """Whether an Arrow array holds times."""
+    return str(column.type).startswith(("timestamp", "date"))
 
 
 FIT_A_LOG = "give data.train of a dataset, or make one with us.read_log or us.Log.from_frame"

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 class Rows:
     """Values of a schema's fields for a batch: tensors ``[R, B]``, or ``[1, B]`` shared by all replicas.
 
-    A block of several batches has ``[R, steps, B]``.
+    A block of several batches has ``[R, steps, B]``. Features come packed, so that one look-up serves all:
+    ``"codes"`` ``[R, B, C]`` has the columns of all categories and bags (−1 where a bag has no more), and
+    ``"numbers"`` ``[R, B, N]`` those of all numbers, each in the order of :attr:`Schema.features`.
 
     Examples
     --------
@@ -49,7 +51,7 @@ class Rows:
 
     @property
     def shape(self) -> torch.Size:
-        """Of every tensor."""
+        """Of every tensor, but for the columns of features."""
         return self.user.shape
 
     @property
@@ -63,15 +65,19 @@ class Rows:
 
     def between(self, start: int, stop: int) -> Rows:
         """Some of the rows, for all replicas."""
-        return self.map(lambda values: values[..., start:stop])
+        return self.map(lambda values: values[:, start:stop])
 
     def expand(self, replicas: int) -> Rows:
         """``[R, B]``, without a copy, where one line was shared."""
-        return self if len(self.user) == replicas else self.map(lambda values: values.expand(replicas, -1))
+        if len(self.user) == replicas:
+            return self
+        return self.map(lambda values: values.expand(replicas, *values.shape[1:]))
 
     def repeat(self, copies: int) -> Rows:
         """``[R, copies · B]``: the whole batch several times over."""
-        return self if copies == 1 else self.map(lambda values: values.repeat(1, copies))
+        if copies == 1:
+            return self
+        return self.map(lambda values: values.repeat(1, copies, *(1,) * (values.dim() - 2)))
 
     def to(self, device: torch.device) -> Rows:
         """The same on a device."""

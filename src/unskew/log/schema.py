@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -15,8 +15,11 @@ Kind = Literal["id", "category", "number", "bag"]
 Role = Literal["user", "item", "row", "time"]
 """What a field tells of: the user, the item, the single row (its context), or when the row was."""
 
-Unknown = Literal["error", "missing"]
-"""What a value that was not there in training is: an error (no prediction), or a value that is not given."""
+Unknown = Literal["error", "other"]
+"""What a value that was not there in training is: an error (no prediction), or one of the code "other"."""
+
+Pool = Literal["mean", "sum", "max"]
+"""How the embeddings of a bag become one."""
 
 ROLES_OF_IDS = ("user", "item")
 
@@ -29,6 +32,15 @@ class Field:
     ----------
     size
         Number of codes, which count from 0; 0 for a number, which has none.
+    unknown
+        ``"other"``: one of the codes, the last of an id and the first of a category or bag, is for values
+        that were not there in training.
+    width
+        Columns that it has in a batch: 1 for a category; as many codes as a row of a bag may have; 1 for a
+        number, and 2 where the second says whether it is missing.
+    dim, share, pool
+        The embedding: its dimension (None as the backbone says), the field whose embeddings it shares, and
+        how those of a bag become one.
     """
 
     name: str
@@ -36,9 +48,13 @@ class Field:
     role: Role
     size: int = 0
     unknown: Unknown = "error"
+    width: int = 1
+    dim: int | None = None
+    share: str | None = None
+    pool: Pool = "mean"
 
     def __post_init__(self) -> None:
-        for name, allowed in (("kind", Kind), ("role", Role), ("unknown", Unknown)):
+        for name, allowed in (("kind", Kind), ("role", Role), ("unknown", Unknown), ("pool", Pool)):
             if getattr(self, name) not in get_args(allowed):
                 raise DataError(
                     f"field {self.name!r}: {name} is {getattr(self, name)!r}",
@@ -49,6 +65,11 @@ class Field:
                 f"field {self.name!r}: the kind {self.kind!r} cannot have the size {self.size!r}",
                 remedy="give the number of its codes, or 0 for a number",
             )
+        for name, value in (("width", self.width), ("dim", 1 if self.dim is None else self.dim)):
+            if type(value) is not int or value < 1:
+                raise DataError(
+                    f"field {self.name!r}: {name} is {value!r}", remedy="give a whole number of at least 1"
+                )
 
 
 @dataclass(frozen=True)
@@ -73,6 +94,13 @@ class Schema:
             raise DataError(
                 f"the ids are {ids}", remedy="give one id 'user' and one id 'item', in this order"
             )
+        sizes = {field.name: field.size for field in self.fields}
+        for field in self.fields:
+            if field.share is not None and sizes.get(field.share) != field.size:
+                raise DataError(
+                    f"field {field.name!r} shares embeddings with {field.share!r}, which has other codes",
+                    remedy="name a field of the same codes",
+                )
 
     @classmethod
     def of_ids(cls, users: int, items: int) -> Schema:
@@ -95,13 +123,21 @@ class Schema:
         """The id of items."""
         return self._by_name["item"]
 
+    @property
+    def ids(self) -> Schema:
+        """The two ids alone, of the users and items that are known."""
+        return Schema.of_ids(*(each.size - (each.unknown == "other") for each in (self.user, self.item)))
+
+    @property
+    def features(self) -> tuple[Field, ...]:
+        """The fields beside the ids: users', items' and rows', in this order, as batches have them."""
+        return tuple(
+            field for role in ("user", "item", "row") for field in self.of_role(role) if field.kind != "id"
+        )
+
     def of_role(self, role: Role) -> tuple[Field, ...]:
         """The fields that tell of one thing, its id among them."""
         return tuple(field for field in self.fields if field.role == role)
-
-    def resized(self, sizes: Mapping[str, int]) -> Schema:
-        """The same fields with other numbers of codes."""
-        return Schema(tuple(replace(each, size=sizes.get(each.name, each.size)) for each in self.fields))
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for files."""

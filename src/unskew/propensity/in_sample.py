@@ -32,10 +32,11 @@ def is_in_sample(propensity: Any, log: Log) -> bool:
         return True
     clicked, seen = log.clicked, trained.clicked
     width = len(trained.items)
-    users = trained.users.recode(log.user[clicked], log.users).astype(np.int64)
-    items = trained.items.recode(log.item[clicked], log.items)
+    users = trained.users.recode(log.user[clicked], log.users, unseen="nan").astype(np.int64)
+    items = trained.items.recode(log.item[clicked], log.items, unseen="nan")
     known = trained.user[seen].astype(np.int64) * width + trained.item[seen]
-    return bool(np.isin(users * width + items, known).mean() > MOSTLY)
+    both_known = (users >= 0) & (items >= 0)
+    return bool((both_known & np.isin(users * width + items, known)).mean() > MOSTLY)
 
 
 def warn_if_in_sample(propensity: Any, log: Log, stacklevel: int = 2) -> None:

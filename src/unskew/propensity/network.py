@@ -177,6 +177,11 @@ class Propensity(BasePropensity):
         """The stack of networks: seeds × folds × members."""
         return self._stack().network
 
+    @property
+    def reads_features(self) -> bool:
+        """As the backbone does."""
+        return self.backbone.reads_features
+
     def _stack(self) -> NetworkStack:
         assert isinstance(self.scorer_, NetworkStack)
         return self.scorer_
@@ -203,7 +208,10 @@ class Propensity(BasePropensity):
         return resolve_device(device)
 
     def _most_held_out(self) -> int:
-        return max(1, HELD_OUT_BUDGET // (self.replicas_ * self.method().stacked_members()))
+        networks = self.replicas_ * self.method().stacked_members()
+        tables = self.cells_.population.tables
+        # Features take more memory than the two ids.
+        return max(1, HELD_OUT_BUDGET // (networks * (1 if tables is None else 1 + tables.columns // 4)))
 
     def _seeds(self, purpose: str) -> list[int]:
         """Seeds of one purpose, one per network."""
@@ -229,7 +237,8 @@ class Propensity(BasePropensity):
     def _train(self, progress: Progress) -> Scorer:
         """Train all networks, in one go if they fit into memory; each keeps its best epoch."""
         self.offset_ = self._offset()
-        schema, seeds = Schema.of_ids(len(self.users_), len(self.items_)), self._seeds("propensity")
+        assert self.log_ is not None
+        schema, seeds = self.log_.schema, self._seeds("propensity")
         backbone = self.trained_backbone()
         parameters = parameters_of(lambda tiny: [backbone.build(tiny, seeds[:1])], schema)
         size = replicas_at_once(len(seeds), parameters, self.device_)
@@ -262,18 +271,21 @@ class Propensity(BasePropensity):
         method, smoothing = self.method(), self.label_smoothing
         members = method.stacked_members()
         replicas = [number // members for number in range(self.replicas_ * members)[networks]]
+        population = self.cells_.population
 
         def loss(draw: Draw) -> Tensor:
+            assert draw.rows is not None
             assert draw.click is not None
+            rows = draw.rows if draw.cells is None else population.filled(draw.rows, draw.cells)
             target = draw.click * (1.0 - smoothing) + 0.5 * smoothing if smoothing else draw.click
-            return method.loss(target, network(draw.rows)).mean(-1)
+            return method.loss(target, network(rows)).mean(-1)
 
         sampler = self._sampler(replicas, self._seeds("propensity order")[networks])
         return train(
             {"propensity": network},
             [
                 Pass(
-                    LookedUp(sampler, self.cells_.population),
+                    LookedUp(sampler, population),
                     (Step("propensity", loss, trains=("propensity",)),),
                 )
             ],

@@ -22,9 +22,8 @@ from torch.nn import Module
 from unskew.calibration import Calibrator, Platt
 from unskew.errors import NotFittedError
 from unskew.estimator import Estimator, require, require_types
-from unskew.io.columns import require_same_length
-from unskew.io.vocabulary import UNSEEN_CODE, Unseen, Vocabulary
-from unskew.log import Log, Rows, Schema, Space, require_log
+from unskew.io.vocabulary import Vocabulary
+from unskew.log import Encoders, Log, Rows, Schema, Space, require_log
 from unskew.log.known_propensity import require_unknown_propensities
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip
@@ -51,8 +50,12 @@ from unskew.propensity.crossfit import (
 from unskew.propensity.diagnosis import average as average_figures
 from unskew.propensity.diagnosis import propensity_figures
 from unskew.seeds import as_seeds
-from unskew.training import IdHashes, Population, rows_of
+from unskew.training import IdHashes, Population
 from unskew.training.population import FoldBy
+from unskew.training.reader import Asked, Reader, Unseen, taken
+
+ANY_FOLD = -1
+"""The fold of pairs that no fold was trained on."""
 
 
 class Predicted(NamedTuple):
@@ -168,6 +171,8 @@ class BasePropensity(Estimator, ABC):
         require_log(log)
         require_unknown_propensities(log.known_propensity)
         fitted = copy.copy(self)
+        log = log if self.reads_features or log.features is None else log.with_features(None)
+        fitted.encoders_ = log.encoders
         fitted._place(as_seeds(seeds), log.users, log.items, log.space, device)
         fitted.use_log(log)
         fitted.scorer_ = fitted._train(progress)
@@ -211,6 +216,15 @@ class BasePropensity(Estimator, ABC):
 
         save_propensity(self, folder, overwrite=overwrite)
 
+    @property
+    def reads_features(self) -> bool:
+        """Whether its models read more than the two ids."""
+        return False
+
+    def reader(self) -> Reader:
+        """What turns logs, pairs and frames into the rows that the models read."""
+        return Reader(self.users_, self.items_, self.encoders_, self.device_)
+
     def predict(self, log: Log, *, calibrated: bool = True, average: bool = False) -> Floats:
         """Propensities of the rows of a log ``[n]``, averaged over seeds; out of fold where cross-fitted.
 
@@ -236,18 +250,51 @@ class BasePropensity(Estimator, ABC):
         user: Any,
         item: Any,
         *,
-        unseen: Unseen = "error",
+        unseen: Unseen | None = None,
         calibrated: bool = True,
         average: bool = False,
     ) -> Floats:
-        """Propensities ``[seeds, n]`` of pairs of ids; unknown ids are an error, or NaN."""
+        """Propensities ``[seeds, n]`` of pairs of ids.
+
+        Parameters
+        ----------
+        unseen
+            What becomes of ids that were not there in training: ``"error"``, ``"nan"``, ``"other"`` or
+            ``"average"``, as in :meth:`unskew.Debiaser.predict_each`.
+        """
         self._require_fitted("scorer_")
-        rows, known = self._rows_of_ids(user, item, unseen)
-        result = np.full((len(self.seeds_), len(known)), np.nan)
-        result[:, known] = self._predict(_taken(rows, np.flatnonzero(known)), average).one(
-            calibrated=calibrated
-        )
-        return result
+        asked = self.reader().of_pairs(user, item, unseen)
+        return self._predicted(asked, unseen, calibrated, average)
+
+    def predict_frame_each(
+        self,
+        frame: Any,
+        *,
+        user: str | None = None,
+        item: str | None = None,
+        unseen: Unseen | None = None,
+        calibrated: bool = True,
+        average: bool = False,
+    ) -> Floats:
+        """Propensities ``[seeds, n]`` of the rows of a data frame, with its columns of features.
+
+        Parameters
+        ----------
+        user, item
+            Columns of ids; by default those of training. Other columns are not looked at.
+        unseen
+            As in :meth:`predict_pairs_each`.
+        """
+        self._require_fitted("scorer_")
+        asked = self.reader().of_frame(frame, user, item, unseen)
+        return self._predicted(asked, unseen, calibrated, average)
+
+    def _predicted(self, asked: Asked, unseen: Unseen | None, calibrated: bool, average: bool) -> Floats:
+        def predict(rows: Rows) -> Floats:
+            return self._predict(rows, average).one(calibrated=calibrated)
+
+        reader = self.reader()
+        return reader.predictions(asked, reader.policy(unseen), predict)
 
     def predict_matrix_each(self, *, calibrated: bool = True) -> Floats:
         """Propensities ``[seeds, users, items]`` of all of D, for small matrices; out of fold."""
@@ -262,14 +309,15 @@ class BasePropensity(Estimator, ABC):
             "ask for those of the log's rows with predict(log)",
         )
         shape = (len(self.seeds_), len(self.users_), len(self.items_))
-        rows = rows_of(*np.divmod(np.arange(shape[1] * shape[2]), shape[2]), self.device_)
+        user, item = np.divmod(np.arange(shape[1] * shape[2]), shape[2])
+        rows = self.reader().of_codes(user, item)
         return Predicted(*(each if each is None else each.reshape(shape) for each in self._predict(rows)))  # type: ignore[arg-type]
 
     def fold_of_pairs_each(self, user: Any, item: Any) -> Codes:
         """The fold ``[seeds, n]`` of pairs of ids: the number of the model that never saw them; 0 without
         cross-fitting."""
         self._require_fitted("scorer_")
-        return self.folds_.of(self._rows_of_ids(user, item, "error")[0])
+        return self.folds_.of(self.reader().of_pairs(user, item, "error").rows)
 
     def diagnose(
         self, log: Log | None = None, *, p_min: Clip = "auto", predicted: Predicted | None = None
@@ -352,6 +400,7 @@ class BasePropensity(Estimator, ABC):
         self.device_, self.design_ = self._device(device), self._design()
         self.folds_ = Folds(self.design_, seeds, self.fold_by, IdHashes.of(users, items, self.device_))
         self.log_ = None
+        self.encoders_: Encoders | None
         self.sketches_: tuple[list[CalibrationSketch], list[CalibrationSketch]] | None = None
         self.collapsed_: tuple[Collapsed, ...] = ()
         self.scorer_: Scorer
@@ -405,16 +454,25 @@ class BasePropensity(Estimator, ABC):
         """Of rows ``[1, n]``: by the fold that never saw a pair, or the mean over folds."""
         folds, n = self.design_.replicas, rows.shape[1]
         fold = None if average or self.design_.folds is None else self.folds_.of(rows)
+        if fold is not None:
+            # Whom no model saw, all may judge.
+            fold[:, self._unknown(rows)] = ANY_FOLD
         raw, calibrated, variance = (np.zeros((len(self.seeds_), n)) for _ in range(3))
         spreads = False
         for group in self.scorer_.groups():
             asked = np.ones((len(group), n), dtype=bool)
             if fold is not None:
-                asked = np.stack([fold[replica // folds] == replica % folds for replica in group])
+                mine_of = [fold[replica // folds] for replica in group]
+                asked = np.stack(
+                    [
+                        (of == replica % folds) | (of == ANY_FOLD)
+                        for of, replica in zip(mine_of, group, strict=True)
+                    ]
+                )
             places = np.flatnonzero(asked.any(axis=0))
             if not len(places):
                 continue
-            some = rows if len(places) == n else _taken(rows, places)
+            some = rows if len(places) == n else taken(rows, places)
             scores = self.scorer_.score(some, group)
             to_map = self._to_map(scores.mean, some, group)
             for line, replica in enumerate(group):
@@ -425,25 +483,15 @@ class BasePropensity(Estimator, ABC):
                 if scores.variance is not None:
                     spreads = True
                     variance[seed, at] += scores.variance[line, mine]
-        if fold is None:
-            raw, calibrated, variance = (each / folds for each in (raw, calibrated, variance))
+        by = folds if fold is None else np.where(fold == ANY_FOLD, folds, 1)
+        raw, calibrated, variance = (each / by for each in (raw, calibrated, variance))
         return Predicted(raw, calibrated, np.sqrt(variance) if spreads else None)
 
     def _rows_of(self, log: Log) -> Rows:
-        """The rows of a log, by their ids."""
-        require_log(log, "what to predict", "give a Log, such as data.test, or ids to predict_pairs_each")
-        user, item = self.users_.recode(log.user, log.users), self.items_.recode(log.item, log.items)
-        return rows_of(user, item, self.device_)
+        """The rows of a log, by their ids and features."""
+        return self.reader().of_log(log).rows
 
-    def _rows_of_ids(self, user: Any, item: Any, unseen: Unseen) -> tuple[Rows, NDArray[np.bool_]]:
-        """Rows of pairs of ids, and which of them are known."""
-        codes = self.users_.encode(user, unseen=unseen), self.items_.encode(item, unseen=unseen)
-        require_same_length(len(codes[0]), len(codes[1]), self.items_.name)
-        known = (codes[0] != UNSEEN_CODE) & (codes[1] != UNSEEN_CODE)
-        return rows_of(*codes, self.device_), known
-
-
-def _taken(rows: Rows, places: NDArray[np.intp]) -> Rows:
-    """Some of the rows, by their places."""
-    at = torch.as_tensor(places, device=rows.device)
-    return rows.map(lambda values: values[:, at])
+    def _unknown(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which rows ``[1, n]`` are of users or items that were not there in training."""
+        unknown = (rows.user[0] == len(self.users_)) | (rows.item[0] == len(self.items_))
+        return np.asarray(unknown.cpu().numpy())

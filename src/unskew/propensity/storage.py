@@ -22,7 +22,7 @@ from unskew.training.saved import (
     params_table,
     sealed_folder,
     write_config,
-    write_vocabularies,
+    write_inputs,
 )
 
 WEIGHTS = "propensity.safetensors"
@@ -49,7 +49,7 @@ def save_propensity(
         Schema.of_ids(1, 1)
     )  # Refuses a kind that no file can hold, before anything is written.
     with sealed_folder(Path(folder), overwrite=overwrite) as beside:
-        write_vocabularies(beside, propensity.users_, propensity.items_)
+        write_inputs(beside, propensity)
         write_config(beside, {**write_propensity(beside, propensity), **further})
 
 
@@ -84,15 +84,21 @@ def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -
         setattr(propensity, name, saved.entry("propensity", name.rstrip("_"), kind=of))
     seeds, space = saved.seeds("propensity", "seeds"), _space(saved)
     propensity.seeds_, propensity.design_ = seeds, propensity._design()
-    saved.check_shapes(lambda schema: {PREFIX: propensity._untrained(schema)}, WEIGHTS)
+    saved.check_shapes(lambda schema: {PREFIX: propensity._untrained(_schema(propensity, schema))}, WEIGHTS)
+    propensity.encoders_ = saved.encoders() if propensity.reads_features else None
     propensity._place(seeds, saved.vocabulary("users"), saved.vocabulary("items"), space, device)
-    models = propensity._untrained(saved.schema())
+    models = propensity._untrained(_schema(propensity, saved.schema()))
     saved.fill(models, WEIGHTS, PREFIX)
     propensity.scorer_ = propensity._scorer_of(models)
     propensity.calibrators_ = _calibrators(
         saved, propensity.replicas_, calibrated=propensity.calibrator is not None
     )
     return propensity
+
+
+def _schema(propensity: BasePropensity, schema: Schema) -> Schema:
+    """What its models read of a schema."""
+    return schema if propensity.reads_features else schema.ids
 
 
 def _kind(saved: SavedFolder) -> type[BasePropensity]:

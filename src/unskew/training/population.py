@@ -13,6 +13,7 @@ from torch import Tensor
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log, Rows, Space
 from unskew.training import hashing
+from unskew.training.reader import Tables
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -26,7 +27,10 @@ tenth of the time of a search; in larger ones clicks are searched."""
 
 
 class IdHashes(NamedTuple):
-    """Hashes of ids by their codes, on a device: ``[n_users]`` and ``[n_items]``."""
+    """Hashes of ids by their codes, on a device: ``[n_users + 1]`` and ``[n_items + 1]``.
+
+    The last is of the code for ids that are not known.
+    """
 
     user: Tensor
     item: Tensor
@@ -34,7 +38,7 @@ class IdHashes(NamedTuple):
     @classmethod
     def of(cls, users: Vocabulary, items: Vocabulary, device: torch.device) -> IdHashes:
         """Those of two vocabularies; a user and an item of one id differ."""
-        user, item = (torch.tensor(each.hashes, device=device) for each in (users, items))
+        user, item = (torch.tensor(np.append(each.hashes, 0), device=device) for each in (users, items))
         return cls(user, hashing.mix(item))
 
 
@@ -65,6 +69,7 @@ class Population:
         self.device = device
         self.hashes = IdHashes.of(log.users, log.items, device)
         self.observed = torch.as_tensor(cells, device=device)
+        self.tables = Tables.of(log, device)
         self._rows: Rows | None = None
         self._click: Tensor | None = None
         if log.space == "impressions":
@@ -81,6 +86,14 @@ class Population:
 
     def rows(self, cell: Int[Tensor, "*n"]) -> Rows:
         """What networks read of cells."""
+        return self.filled(self.ids(cell), cell)
+
+    def filled(self, ids: Rows, cell: Int[Tensor, "*n"]) -> Rows:
+        """The ids of cells with their features, if the log has any."""
+        return ids if self.tables is None else self.tables.added(ids, cell)
+
+    def ids(self, cell: Int[Tensor, "*n"]) -> Rows:
+        """Users and items of cells."""
         if self._rows is not None:
             return self._rows.map(lambda values: values[cell])
         user = torch.div(cell, self.n_items, rounding_mode="trunc")
@@ -135,7 +148,7 @@ class Slots:
     def of(self, cell: Int[Tensor, "_ n"]) -> Int[Tensor, "R n"]:
         """Slots ``[R, n]`` of cells ``[R, n]`` (or ``[1, n]``) of the population."""
         assert self.population is not None
-        return self.of_rows(self.population.rows(cell))
+        return self.of_rows(self.population.ids(cell))
 
     def of_rows(self, rows: Rows) -> Int[Tensor, "R B"]:
         """Slots ``[R, n]`` of rows ``[R, n]`` (or ``[1, n]``)."""

@@ -177,7 +177,10 @@ class EveryCell:
 
 @dataclass
 class LookedUp:
-    """Cells with their rows and clicks: looked up once per block instead of once per step."""
+    """Cells with their ids and clicks: looked up once per block instead of once per step.
+
+    Features, which are many times as large, are looked up once per step (:meth:`Population.filled`).
+    """
 
     sampler: Sampler
     population: Population
@@ -191,7 +194,11 @@ class LookedUp:
         """The sampler's blocks with what their cells are."""
         for block in self.sampler.epoch(number):
             assert block.cells is not None
-            yield Draw(rows=self.population.rows(block.cells), click=self.population.click(block.cells))
+            yield Draw(
+                cells=None if self.population.tables is None else block.cells,
+                rows=self.population.ids(block.cells),
+                click=self.population.click(block.cells),
+            )
 
 
 @dataclass

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 from torch.nn import Module
 
@@ -27,11 +27,12 @@ from unskew.backbones import make_backbone
 from unskew.calibration import make_calibrator
 from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.estimator import Estimator, require, require_types
-from unskew.io.files import CONFIG, RUN, SCHEMA, Found, heal, whole_folder
+from unskew.io.files import CONFIG, FEATURES, RUN, SCHEMA, Found, heal, whole_folder
 from unskew.io.manifest import MANIFEST, faults, write_manifest
 from unskew.io.toml_text import to_toml
 from unskew.io.vocabulary import TEXT, Vocabulary, as_arrow
-from unskew.log import Schema
+from unskew.log import Block, Encoders, Schema
+from unskew.log.schema import Role
 
 IDS_AT_ONCE = 1 << 16
 IDS_BUFFER_BYTES = 1 << 20
@@ -158,11 +159,49 @@ class SavedFolder:
             schema = Schema.from_dict(record)
         except DataError as error:
             raise self.damaged(SCHEMA, error.problem) from error
-        for field in (schema.user, schema.item):
+        for field in schema.ids:
             ids = self._number_of_ids(f"{field.name}s")
             if ids != field.size:
                 raise self.damaged(f"{field.name}s.parquet", f"{ids} ids, where {SCHEMA} says {field.size}")
         return schema
+
+    def encoders(self) -> Encoders | None:
+        """How features are coded, with those of the users and items; None where the models read ids alone."""
+        record = self.json(SCHEMA)
+        if "encoders" not in record:
+            return None
+        tensors = self.tensors(FEATURES)
+        schema = self.schema()
+        try:
+            tables: dict[Role, Block] = {
+                role: Block(*(tensors[f"{role}/{kind}"].numpy() for kind in ("codes", "numbers")))
+                for role in ("user", "item")
+            }
+            users, items = (each.size for each in schema.ids)
+            found = Encoders.from_dict(record["encoders"], users, items, tables)
+        except (KeyError, DataError) as error:
+            raise self.damaged(SCHEMA, error) from error
+        if found.schema != schema:
+            raise self.damaged(SCHEMA, "its encoders are of other fields")
+        self._check_tables(found)
+        return found
+
+    def _check_tables(self, encoders: Encoders) -> None:
+        """An error where the features of users and items are not what the encoders make."""
+        for role in ("user", "item"):
+            fields = [field for field in encoders.schema.features if field.role == role]
+            block, size = encoders.tables[role], encoders.schema[role].size
+            coded = [field for field in fields if field.kind != "number"]
+            for columns, kind, width in (
+                (block.codes, "i", sum(field.width for field in coded)),
+                (block.numbers, "f", sum(field.width for field in fields if field.kind == "number")),
+            ):
+                if columns.shape != (size, width) or columns.dtype.kind != kind:
+                    raise self.damaged(FEATURES, f"{role} features have shape {columns.shape}")
+            most = [field.size for field in coded for _ in range(field.width)]
+            inside = (block.codes >= -1) & (block.codes < np.array(most, dtype=np.int64))
+            if not inside.all() or not np.isfinite(block.numbers).all():
+                raise self.damaged(FEATURES, f"{role} features are out of range")
 
     def check_shapes(self, build: Callable[[Schema], Mapping[str, Module]], name: str) -> None:
         """An error where a file of weights has other shapes than the config and the schema ask for.
@@ -271,10 +310,31 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     (folder / CONFIG).write_text(text, encoding="utf-8")
 
 
-def write_vocabularies(folder: Path, users: Vocabulary, items: Vocabulary) -> None:
-    """``users.parquet`` and ``items.parquet``, and the schema of the two, ``schema.json``."""
-    schema_of_ids = Schema.of_ids(len(users), len(items)).to_dict()
-    (folder / SCHEMA).write_text(json.dumps(schema_of_ids, indent=1) + "\n", encoding="utf-8")
+class Reads(Protocol):
+    """A fitted model, of whatever kind."""
+
+    users_: Vocabulary
+    items_: Vocabulary
+    encoders_: Encoders | None
+
+
+def write_inputs(folder: Path, *models: Reads) -> None:
+    """What models of one log read: ``users.parquet``, ``items.parquet`` and ``schema.json``, which has the
+    fields and how features are coded; with features also ``features.safetensors``, those of the users and
+    items.
+    """
+    users, items = models[0].users_, models[0].items_
+    encoders = next((each.encoders_ for each in models if each.encoders_ is not None), None)
+    record: dict[str, Any] = Schema.of_ids(len(users), len(items)).to_dict()
+    if encoders is not None:
+        record = {**encoders.schema.to_dict(), "encoders": encoders.to_dict()}
+        tables = {
+            f"{role}/{kind}": torch.tensor(getattr(block, kind))
+            for role, block in encoders.tables.items()
+            for kind in ("codes", "numbers")
+        }
+        (folder / FEATURES).write_bytes(save(tables))
+    (folder / SCHEMA).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     for name, vocabulary in (("users", users), ("items", items)):
         ids = as_arrow(vocabulary.ids)
         schema = pa.schema({"id": ids.type}, metadata={"name": vocabulary.name})

@@ -1,0 +1,94 @@
+"""DCN-V2 on replicas: crosses of all fields beside an MLP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from unskew.backbones.backbone import Backbone, Blueprint, Embedded, Network
+from unskew.backbones.fields import DROP, FlatFields, Hidden, head, require_tower
+from unskew.backbones.layers import ReplicaLinear
+from unskew.estimator import require
+from unskew.log import Rows
+from unskew.registry import register
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+@register(order=30)
+@dataclass(kw_only=True)
+class DCN(Backbone):
+    r"""logit = w · [ x_L ; MLP(x₀) ] + b, with x_{l+1} = x₀ ⊙ (x_l W_l + b_l) + x_l.
+
+    x₀ is the embeddings of all fields (ids, categories, bags) and the numbers, side by side; W_l are full
+    matrices. Crosses and MLP are parallel (DCN-V2; Wang et al. 2021), each layer of the MLP is Dropout →
+    Linear → ReLU. Several towers share the embeddings; each has crosses, MLP and head of its own. Use it by
+    default where the log has features.
+
+    Parameters
+    ----------
+    dim
+        Dimension of the embeddings; None is 4·n^¼ for the largest vocabulary n, a multiple of 4 from 8 to 32.
+        A field may have its own.
+    crosses
+        L, the number of cross layers.
+    layers
+        Widths of the MLP.
+    dropout
+        Rate in front of each layer of the MLP.
+    drop
+        Share of the ids and categories that are replaced by "other" in training, so that users, items and
+        values that come later are scored by what is known of them.
+    init_std
+        Standard deviation of the initial embeddings; those of ids start at a tenth of it.
+    """
+
+    name: ClassVar[str] = "dcn"
+    reads_features: ClassVar[bool] = True
+    dim: int | None = None
+    crosses: int = 2
+    layers: tuple[int, ...] = (64, 32)
+    dropout: float = 0.2
+    drop: float = DROP
+    init_std: float = 0.5
+
+    def _network(self, plan: Blueprint) -> Network:
+        require_tower(self.layers, self.dropout, self.dim, self.drop)
+        require(self.crosses >= 1, f"crosses must be at least 1, not {self.crosses}", "give 1 or more")
+        return _DCNNetwork(self, plan)
+
+
+class _DCNNetwork(Network):
+    def __init__(self, spec: DCN, plan: Blueprint):
+        super().__init__()
+        self.noise = plan.noise
+        self.inputs = FlatFields(plan, spec.dim, spec.init_std, spec.drop)
+        self.tower = nn.ModuleDict({name: _Tower(spec, self.inputs.width, plan) for name in plan.towers})
+
+    def embed(self, rows: Rows) -> Embedded:
+        return (self.inputs(rows),)
+
+    def read(self, embedded: Embedded, tower: str) -> Float[Tensor, "R B"]:
+        logit: Tensor = self.tower[tower](*embedded)
+        return logit
+
+
+class _Tower(nn.Module):
+    def __init__(self, spec: DCN, width: int, plan: Blueprint):
+        super().__init__()
+        self.crosses = nn.ModuleList(
+            ReplicaLinear(width, width, plan.generators) for _ in range(spec.crosses)
+        )
+        self.mlp = Hidden((width, *spec.layers), spec.dropout, plan)
+        self.head = head(width + spec.layers[-1], plan)
+
+    def forward(self, x: Tensor) -> Tensor:
+        crossed = x
+        for layer in self.crosses:
+            crossed = torch.addcmul(crossed, x, layer(crossed))
+        logit: Tensor = self.head(torch.cat((crossed, self.mlp(x)), dim=-1))
+        return logit.squeeze(-1)

@@ -1,0 +1,236 @@
+"""What networks with features share: one look-up for all fields, and the layers above it.
+
+The codes of all fields of one embedding width are rows of one table, a field after another; unless fields
+have a ``dim`` of their own there is one width, and one look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from unskew.backbones.backbone import Blueprint
+from unskew.backbones.layers import (
+    Initialiser,
+    ReplicaDropout,
+    ReplicaEmbedding,
+    ReplicaLinear,
+    fan_in_uniform,
+)
+from unskew.backbones.noise import Noise
+from unskew.estimator import require
+from unskew.log import Field, Rows, Schema
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+NARROWEST, WIDEST = 8, 32
+ID_SHARE = 0.1
+"""Standard deviation of the initial embeddings of ids, relative to that of other fields."""
+
+DROP = 0.05
+"""Share of the codes that are replaced by "other" in training, so that it stands for anybody."""
+
+
+def embedding_width(schema: Schema) -> int:
+    """4·n^¼ for the largest vocabulary n, as a multiple of 4 from 8 to 32: 12 for 100 ids, 32 for 10⁴.
+
+    Examples
+    --------
+    >>> embedding_width(Schema.of_ids(290, 300)), embedding_width(Schema.of_ids(10**6, 10**5))
+    (16, 32)
+    """
+    largest = max(field.size for field in schema)
+    return int(min(max(4 * round(largest**0.25), NARROWEST), WIDEST))
+
+
+def require_tower(layers: Sequence[int], dropout: float, dim: int | None, drop: float) -> None:
+    """Raise for parameters that no such network can have."""
+    require(dim is None or dim >= 1, f"dim must be None or at least 1, not {dim}", "give 1 or more")
+    require(
+        bool(layers) and all(width >= 1 for width in layers),
+        f"layers must be widths of at least 1, not {layers}",
+        "give layers=(64, 32)",
+    )
+    for name, rate in (("dropout", dropout), ("drop", drop)):
+        require(0.0 <= rate < 1.0, f"{name} must be in [0, 1), not {rate}", "give a share such as 0.1")
+
+
+class FieldEmbeddings(nn.Module):
+    """Embeddings of all fields with codes, those of one width from one table ``[R, codes, width]``.
+
+    In training a share ``drop`` of the codes is replaced by the field's "other", each on its own, by the
+    replica's own noise; where the schema has no "other" nothing is.
+
+    Parameters
+    ----------
+    dim
+        Width of the fields that have none of their own; None for :func:`embedding_width`.
+    extra
+        Further columns of each code, which start at zero.
+    """
+
+    def __init__(
+        self, plan: Blueprint, dim: int | None, init_std: float, drop: float, extra: int = 0
+    ) -> None:
+        super().__init__()
+        schema = plan.schema
+        self.noise: Noise = plan.noise
+        self.drop = drop if schema.user.unknown == "other" else 0.0
+        fields = [schema.user, schema.item, *(each for each in schema.features if each.kind != "number")]
+        self.dim = dim or embedding_width(schema)
+        widths = {each.name: each.dim or self.dim for each in fields}
+        of = {each.name: each.share or each.name for each in fields}
+        groups = dict.fromkeys(widths[of[each.name]] for each in fields)
+        starts = _starts(fields)
+        self.tables = nn.ModuleList()
+        self.groups: list[tuple[list[Field], bool]] = []
+        for number, width in enumerate(groups):
+            mine = [each for each in fields if widths[of[each.name]] == width]
+            offsets: dict[str, int] = {}
+            total = 0
+            for each in mine:
+                if of[each.name] == each.name:
+                    offsets[each.name], total = total, total + each.size
+            table = Field("fields", "category", "row", total)
+            ids = [
+                slice(offsets[each.name], offsets[each.name] + each.size)
+                for each in mine
+                if each.kind == "id"
+            ]
+            start = embeddings(init_std, ids, extra)
+            self.tables.append(ReplicaEmbedding(table, width + extra, start, plan.generators))
+            self.groups.append((mine, len(mine) == len(fields)))
+            places = [starts[each.name] + slot for each in mine for slot in range(each.width)]
+            self.register_buffer(f"places_{number}", torch.tensor(places), persistent=False)
+            per_slot = [offsets[of[each.name]] for each in mine for _ in range(each.width)]
+            self.register_buffer(f"offsets_{number}", torch.tensor(per_slot), persistent=False)
+        others = [each.size - 1 if each.kind == "id" else 0 for each in fields for _ in range(each.width)]
+        self.register_buffer("others", torch.tensor(others), persistent=False)
+        self.widths = [
+            (width + extra) * len(mine) for width, (mine, _) in zip(groups, self.groups, strict=True)
+        ]
+
+    def codes(self, rows: Rows) -> Int[Tensor, "_ B S"]:
+        """The codes of all fields, ids first; in training some are replaced."""
+        codes = torch.stack((rows.user, rows.item), dim=-1)
+        if "codes" in rows:
+            codes = torch.cat((codes, rows["codes"]), dim=-1)
+        if not self.training or self.drop == 0.0:
+            return codes
+        replicas = len(self.noise.seeds)
+        kept = self.noise.keep_mask((replicas, *codes.shape[1:]), self.drop, torch.float32) > 0
+        return torch.where(kept | (codes < 0), codes, self.get_buffer("others"))
+
+    def forward(self, rows: Rows) -> list[Tensor]:
+        """``[R, B, fields, width]`` for each width, bags pooled."""
+        codes = self.codes(rows)
+        return [self._looked_up(codes, number) for number in range(len(self.tables))]
+
+    def _looked_up(self, codes: Tensor, number: int) -> Tensor:
+        fields, everything = self.groups[number]
+        if not everything:
+            codes = codes.index_select(-1, self.get_buffer(f"places_{number}"))
+        index = codes.clamp(min=0) + self.get_buffer(f"offsets_{number}")
+        found: Tensor = self.tables[number](index.flatten(1))
+        slots = [each.width for each in fields]
+        found = found.view(len(found), -1, sum(slots), found.shape[-1])
+        if max(slots) == 1:
+            return found
+        parts = [
+            part if each.kind != "bag" else pooled(part, code >= 0, each.pool)
+            for each, part, code in zip(
+                fields, torch.split(found, slots, dim=2), torch.split(codes, slots, dim=-1), strict=True
+            )
+        ]
+        return torch.cat(parts, dim=2)
+
+
+def _starts(fields: Sequence[Field]) -> dict[str, int]:
+    """The first column of each field among all codes."""
+    starts, place = {}, 0
+    for each in fields:
+        starts[each.name] = place
+        place += each.width
+    return starts
+
+
+def pooled(values: Float[Tensor, "R B S F"], there: Tensor, pool: str) -> Float[Tensor, "R B 1 F"]:
+    """Mean, sum or maximum over the slots that hold something; a bag holds at least one value."""
+    mask = there.unsqueeze(-1)
+    if pool == "max":
+        return values.masked_fill(~mask, -torch.inf).amax(2, keepdim=True)
+    total = (values * mask).sum(2, keepdim=True)
+    return total if pool == "sum" else total / mask.sum(2, keepdim=True)
+
+
+def embeddings(init_std: float, ids: Sequence[slice], extra: int) -> Initialiser:
+    """N(0, init_std²), the rows of ids at a tenth of it, and the last columns at zero.
+
+    Values of features are seen often and soon have embeddings of their own; an id that is seen a few times
+    keeps much of what it started as, which would be noise to every prediction.
+    """
+
+    def fill(weight: Tensor, generator: torch.Generator) -> None:
+        width = weight.shape[1] - extra
+        drawn = weight.new_empty(len(weight), width)
+        drawn.normal_(0.0, init_std, generator=generator)
+        for rows in ids:
+            drawn[rows] *= ID_SHARE
+        weight[:, :width] = drawn
+        weight[:, width:] = 0.0
+
+    return fill
+
+
+class FlatFields(nn.Module):
+    """x₀ = [embeddings of all fields ; numbers] ``[R, B, width]``."""
+
+    def __init__(self, plan: Blueprint, dim: int | None, init_std: float, drop: float) -> None:
+        super().__init__()
+        self.fields = FieldEmbeddings(plan, dim, init_std, drop)
+        self.numbers = number_columns(plan.schema)
+        self.width = sum(self.fields.widths) + self.numbers
+
+    def forward(self, rows: Rows) -> Float[Tensor, "R B F"]:
+        """Look up and join."""
+        parts = [part.flatten(2) for part in self.fields(rows)]
+        if self.numbers:
+            parts.append(numbers_of(rows, parts[0]))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+
+def number_columns(schema: Schema) -> int:
+    """Columns of numbers, those that say what is missing among them."""
+    return sum(each.width for each in schema.features if each.kind == "number")
+
+
+def numbers_of(rows: Rows, like: Tensor) -> Float[Tensor, "R B N"]:
+    """The numbers of rows, for each replica."""
+    numbers = rows["numbers"]
+    return numbers.to(like.dtype).expand(len(like), *numbers.shape[1:])
+
+
+class Hidden(nn.Module):
+    """Dropout → Linear → ReLU, layer by layer."""
+
+    def __init__(self, widths: Sequence[int], dropout: float, plan: Blueprint) -> None:
+        super().__init__()
+        self.dropouts = nn.ModuleList(ReplicaDropout(dropout, plan.noise) for _ in widths[1:])
+        self.layers = nn.ModuleList(ReplicaLinear(i, o, plan.generators) for i, o in pairwise(widths))
+
+    def forward(self, x: Float[Tensor, "R B F"]) -> Float[Tensor, "R B G"]:
+        """``[R, B, in]`` → ``[R, B, out]``."""
+        for dropout, linear in zip(self.dropouts, self.layers, strict=True):
+            x = torch.relu(linear(dropout(x)))
+        return x
+
+
+def head(fan_in: int, plan: Blueprint) -> ReplicaLinear:
+    """The last layer, to one logit."""
+    default = fan_in_uniform(fan_in)
+    return ReplicaLinear(fan_in, 1, plan.generators, weight=default, bias=default)

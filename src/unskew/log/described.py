@@ -1,0 +1,306 @@
+"""The features of a log: what each is, given or found out from its type, and its values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from unskew.errors import DataError, ParameterError
+from unskew.io.vocabulary import TEXT
+from unskew.log.features import Features
+from unskew.log.kinds import Bag, Category, Coded, Feature, Number, TimePart
+from unskew.log.schema import ROLES_OF_IDS, Role
+from unskew.log.values import MISSING, Numbers, Texts, Values, arrow_of, values_of
+from unskew.plain_text import listed
+
+AUTO = "auto"
+
+Wanted = Sequence[Feature | str] | Literal["auto"]
+"""Features as they are asked for: declared, by name (the type tells the kind), or ``"auto"``, alone or among
+others, for all other columns."""
+
+MOST_CODES = 100
+CODE_SHARE = 0.01
+"""A column of whole numbers is a category, unless it has more than 100 distinct values and these are more
+than 1 % of the rows: then it is a number."""
+
+ONE_HOT = ":"
+"""Columns of 0 and 1 that are named ``group:value``, one of them 1 in each line, are one category."""
+
+
+@dataclass(frozen=True, eq=False)
+class Described:
+    """The features of a log.
+
+    Attributes
+    ----------
+    declared
+        What each is, with its role.
+    values
+        By name: for each user, item or row of the log, as the role says.
+    left_out
+        Columns that ``"auto"`` did not take, and why.
+    """
+
+    declared: tuple[Feature, ...]
+    values: Mapping[str, Values]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    def take(self, rows: NDArray[np.integer[Any]] | NDArray[np.bool_]) -> Described:
+        """Those of some rows; users' and items' are kept whole."""
+        taken = {
+            each.name: self.values[each.name].take(rows) if each.role == "row" else self.values[each.name]
+            for each in self.declared
+        }
+        return Described(self.declared, taken, self.left_out)
+
+    def recoded(self, role: Role, at: NDArray[np.integer[Any]]) -> Described:
+        """The same where users or items have other codes: ``at`` has the present code of each, or −1."""
+        values = {
+            each.name: self.values[each.name].take(at) if each.role == role else self.values[each.name]
+            for each in self.declared
+        }
+        return Described(self.declared, values, self.left_out)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the values of features come from.
+
+    Attributes
+    ----------
+    rows
+        Columns of the rows, by name.
+    user, item
+        Codes of the rows.
+    sizes
+        How many users and items there are.
+    tables
+        Features by user and by item, if the log has such.
+    """
+
+    rows: Mapping[str, Any]
+    user: NDArray[np.int32]
+    item: NDArray[np.int32]
+    sizes: tuple[int, int]
+    space: str
+    tables: tuple[Features | None, Features | None] = (None, None)
+
+
+def described(wanted: Wanted, sources: Sources, ignore: Iterable[str] = ()) -> Described:
+    """The features that are asked for, with kinds and roles where they were left open."""
+    finder = _Finder(sources)
+    named = without_auto(wanted)
+    for each in named:
+        finder.take(each)
+    if AUTO in wanted:
+        finder.take_all(set(ignore))
+    return finder.found()
+
+
+def without_auto(wanted: Wanted) -> list[Feature | str]:
+    """The features that are named; an error for what is none."""
+    if isinstance(wanted, str):
+        if wanted != AUTO:
+            raise ParameterError(
+                f"features must be 'auto' or a list, not {wanted!r}", remedy="give a list of names"
+            )
+        return []
+    for each in wanted:
+        if not isinstance(each, Feature | str):
+            raise ParameterError(
+                f"{each!r} is not a feature",
+                remedy="give a name, or us.Category, us.Number or us.Bag with one",
+            )
+    return [each for each in wanted if each != AUTO]
+
+
+class _Finder:
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+        self.tables = _tables(sources)
+        self.declared: dict[str, Feature] = {}
+        self.values: dict[str, Values] = {}
+        self.left_out: dict[str, str] = {}
+
+    def found(self) -> Described:
+        for each in self.declared.values():
+            share = each.share if isinstance(each, Coded) else None
+            if share is None:
+                continue
+            other = self.declared.get(share)
+            if not isinstance(other, Coded) or other.share is not None:
+                raise ParameterError(
+                    f"feature '{each.name}' shares the codes of '{share}', which has none of its own",
+                    remedy="name a Category or a Bag that shares nothing itself",
+                )
+        return Described(tuple(self.declared.values()), self.values, self.left_out)
+
+    def take_all(self, ignored: set[str]) -> None:
+        for name in [*self.tables, *self.sources.rows]:
+            if name in {each.source for each in self.declared.values()}:
+                continue
+            if name in ignored:
+                self.left_out[name] = "ignored"
+            elif name in self.tables:
+                self.take(name)
+            else:
+                kinds = _kinds_of(arrow_of(self.sources.rows[name], name), name)
+                if not kinds:
+                    self.left_out[name] = "its type is no feature's"
+                for feature in kinds:
+                    self._take_row(feature, refuse=False)
+
+    def take(self, wanted: Feature | str) -> None:
+        name = wanted if isinstance(wanted, str) else wanted.name
+        source = wanted if isinstance(wanted, str) else wanted.source
+        if name in self.declared or name in ROLES_OF_IDS:
+            raise ParameterError(
+                f"feature '{name}' is there twice, or is an id", remedy="name each column once, ids apart"
+            )
+        if source in self.tables:
+            role, values = self.tables[source]
+            kind = Number if isinstance(values, Numbers) else Category
+            feature = kind(name) if isinstance(wanted, str) else wanted
+            if feature.kind != kind.kind:
+                values = _converted(feature, values)
+            self._keep(feature.with_role(role), values)
+        elif source not in self.sources.rows:
+            raise DataError(
+                f"there is no column '{source}'",
+                remedy=f"name some of those that are there: {listed([*self.tables, *self.sources.rows])}",
+            )
+        elif isinstance(wanted, str):
+            kinds = _kinds_of(arrow_of(self.sources.rows[name], name), name)
+            if not kinds:
+                raise DataError(
+                    "its type is no feature's",
+                    where=f"column '{name}'",
+                    remedy="write it as text, numbers, lists or times, or leave it out",
+                )
+            for feature in kinds:
+                self._take_row(feature, refuse=True)
+        else:
+            self._take_row(wanted, refuse=True)
+
+    def _take_row(self, feature: Feature, *, refuse: bool) -> None:
+        """A column of the rows, as it is, or as one value for each user or item."""
+        values = values_of(feature, self.sources.rows[feature.source])
+        role = feature.role or self._role(values)
+        if role == "row" and self.sources.space == "matrix":
+            reason = "it differs within users and within items, and the space 'matrix' has no rows to hold it"
+            if refuse:
+                raise DataError(
+                    f"feature '{feature.name}': {reason}",
+                    remedy="use the space 'impressions', say role='user' or 'item' to take each one's last"
+                    " value, or leave it out (ignore)",
+                )
+            self.left_out[feature.name] = reason
+            return
+        if role != "row":
+            side = ROLES_OF_IDS.index(role)
+            code, size = (self.sources.user, self.sources.item)[side], self.sources.sizes[side]
+            last = np.full(size, MISSING, dtype=np.int64)
+            last[code] = np.arange(len(code))
+            values = values.take(last)
+        self._keep(feature.with_role(role), values)
+
+    def _role(self, values: Values) -> Role:
+        """Whose value it is: the user's or the item's if it never changes within one, else the row's."""
+        keys = values.keys()
+        for role, code in zip(ROLES_OF_IDS, (self.sources.user, self.sources.item), strict=True):
+            first = np.zeros(int(code.max(initial=0)) + 1, dtype=np.int64)
+            first[code[::-1]] = np.arange(len(code))[::-1]
+            at = first[code]
+            # Where nobody is there twice every column would pass.
+            tells = self.sources.space == "matrix" or bool((at != np.arange(len(code))).any())
+            if tells and bool((keys == keys[at]).all()):
+                return role  # type: ignore[return-value]
+        return "row"
+
+    def _keep(self, feature: Feature, values: Values) -> None:
+        self.declared[feature.name] = feature
+        self.values[feature.name] = values
+
+
+def _kinds_of(array: Any, name: str) -> tuple[Feature, ...]:
+    """The rule of ``"auto"``: features from the type of a column; none for a type that is no feature's."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return TimePart.both(name)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return () if pa.types.is_nested(kind.value_type) else (Bag(name),)
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return (Number(name),)
+    if pa.types.is_integer(kind):
+        whole = array.drop_null().to_numpy(zero_copy_only=False)
+        return (Number(name) if _is_number(whole) else Category(name),)
+    if (
+        pa.types.is_boolean(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
+    ):
+        return (Category(name),)
+    return ()
+
+
+def _is_number(whole: NDArray[Any]) -> bool:
+    """Whether whole numbers are more than codes: :data:`MOST_CODES`, :data:`CODE_SHARE`."""
+    distinct = len(np.unique(whole))
+    return distinct > MOST_CODES and distinct > CODE_SHARE * len(whole)
+
+
+def _converted(feature: Feature, values: Values) -> Values:
+    """A table's column as a feature of another kind than its own."""
+    if isinstance(feature, Category) and isinstance(values, Numbers):
+        return values_of(feature, pa.array(values.values, from_pandas=True))
+    raise DataError(
+        f"feature '{feature.name}' is declared as a {feature.kind}, which its values are not",
+        remedy="declare it as a Number or a Category, or give its name alone",
+    )
+
+
+def _tables(sources: Sources) -> dict[str, tuple[Role, Values]]:
+    """Columns of the features of users and items; of two with one name each gets its side's in front."""
+    found: dict[str, dict[str, Values]] = {
+        role: {} if features is None else _columns_of(features)
+        for role, features in zip(ROLES_OF_IDS, sources.tables, strict=True)
+    }
+    twice = found["user"].keys() & found["item"].keys()
+    result: dict[str, tuple[Role, Values]] = {}
+    for role in ROLES_OF_IDS:
+        for name, values in found[role].items():
+            result[f"{role}.{name}" if name in twice else name] = role, values  # type: ignore[assignment]
+    return result
+
+
+def _columns_of(features: Features) -> dict[str, Values]:
+    """Blocks of 0 and 1 as categories, other columns by the rule for whole numbers."""
+    groups: dict[str, list[int]] = {}
+    for place, name in enumerate(features.names):
+        groups.setdefault(name.partition(ONE_HOT)[0] if ONE_HOT in name else name, []).append(place)
+    columns: dict[str, Values] = {}
+    for group, places in groups.items():
+        block = features.values[:, places]
+        names = [features.names[place] for place in places]
+        if all(ONE_HOT in name for name in names) and _is_one_hot(block):
+            texts = np.array([name.partition(ONE_HOT)[2] for name in names], dtype=TEXT)
+            columns[group] = Texts(block.argmax(axis=1).astype(np.int32), texts)
+            continue
+        for name, column in zip(names, block.T.astype(np.float64), strict=True):
+            numbers = Numbers(column)
+            is_code = bool((column == np.floor(column)).all()) and not _is_number(column)
+            columns[name] = _converted(Category(name), numbers) if is_code else numbers
+    return columns
+
+
+def _is_one_hot(block: NDArray[np.float32]) -> bool:
+    return bool(np.isin(block, (0, 1)).all() and (block.sum(axis=1) == 1).all())

@@ -1,0 +1,191 @@
+"""The encoders of all features of a log, and what networks read of its users, items and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.errors import DataError
+from unskew.io.vocabulary import TEXT
+from unskew.log.encoder import CodeEncoder, Encoder, NumberEncoder, encoder_from
+from unskew.log.kinds import Number
+from unskew.log.schema import Field, Role, Schema
+from unskew.log.values import MISSING, Bags, Numbers, Texts, Values
+
+if TYPE_CHECKING:
+    from unskew.log.log import Log
+
+ROLES: tuple[Role, ...] = ("user", "item", "row")
+
+
+class Block(NamedTuple):
+    """The columns of the features of one role, a line for each user, item or row."""
+
+    codes: NDArray[np.int32]
+    numbers: NDArray[np.float32]
+
+    def take(self, at: NDArray[np.integer[Any]]) -> Block:
+        """Some of the lines."""
+        return Block(self.codes[at], self.numbers[at])
+
+
+@dataclass(frozen=True, eq=False)
+class Encoders:
+    """The encoders of all features of a training log, and its users' and items' features, encoded.
+
+    Attributes
+    ----------
+    encoders
+        Those of users' features first, then items', then rows'.
+    users, items
+        How many there are; the code after the last is for those that are not known.
+    tables
+        Features by the code of the user or item; the last line is of one of whom nothing is known.
+    """
+
+    encoders: tuple[Encoder, ...]
+    users: int
+    items: int
+    tables: Mapping[Role, Block] = field(default_factory=dict)
+
+    @classmethod
+    def fit(cls, log: Log) -> Encoders:
+        """From a training log with features."""
+        described = log.features
+        assert described is not None
+        roots = {each.name: getattr(each, "share", None) or each.name for each in described.declared}
+        fitted: dict[str, Encoder] = {}
+        for feature in sorted(described.declared, key=lambda each: ROLES.index(each.role or "row")):
+            values = described.values[feature.name]
+            if isinstance(feature, Number):
+                assert isinstance(values, Numbers)
+                fitted[feature.name] = NumberEncoder.fit(feature, values)
+                continue
+            root = next(each for each in described.declared if each.name == roots[feature.name])
+            sharing = [
+                each
+                for name, each in described.values.items()
+                if roots[name] == root.name and not isinstance(each, Numbers)
+            ]
+            assert not isinstance(values, Numbers)
+            fitted[feature.name] = CodeEncoder.fit(feature, values, sharing, root)
+        whole = cls(tuple(fitted.values()), log.n_users, log.n_items)
+        blocks = whole.encode(log)
+        return cls(
+            whole.encoders,
+            whole.users,
+            whole.items,
+            {role: _with_nobody(blocks[role], whole.of_role(role)) for role in ("user", "item")},
+        )
+
+    @cached_property
+    def schema(self) -> Schema:
+        """What networks read: the ids, with a code for those that are not known, and the features."""
+        return Schema(
+            (
+                Field("user", "id", "user", self.users + 1, "other"),
+                Field("item", "id", "item", self.items + 1, "other"),
+                *(each.field for each in self.encoders),
+            )
+        )
+
+    def of_role(self, role: Role) -> tuple[Encoder, ...]:
+        """The encoders of one role."""
+        return tuple(each for each in self.encoders if each.feature.role == role)
+
+    def encode(self, log: Log) -> dict[Role, Block]:
+        """The features of a log: by its own codes of users and items, and by row."""
+        described = log.features
+        assert described is not None
+        sizes = {"user": log.n_users, "item": log.n_items, "row": len(log)}
+        return {role: self.block(role, sizes[role], described.values) for role in ROLES}
+
+    def block(self, role: Role, size: int, values: Mapping[str, Values | NDArray[Any]]) -> Block:
+        """The columns of one role from values by name, or from what is encoded already."""
+        codes: list[NDArray[Any]] = [np.empty((size, 0), dtype=np.int32)]
+        numbers: list[NDArray[Any]] = [np.empty((size, 0), dtype=np.float32)]
+        for encoder in self.of_role(role):
+            given = values.get(encoder.feature.name)
+            if given is None:
+                raise DataError(
+                    f"column '{encoder.feature.source}' is missing, which the model reads",
+                    remedy="give the column, or train without it",
+                )
+            columns = given if isinstance(given, np.ndarray) else encoder.encode(given)
+            (numbers if encoder.field.kind == "number" else codes).append(columns)
+        return Block(np.hstack(codes), np.hstack(numbers))
+
+    def table_columns(self, role: Role, at: NDArray[np.integer[Any]]) -> dict[str, NDArray[Any]]:
+        """What is known of users or items by their codes: the columns of each feature, by its name."""
+        taken = self.tables[role].take(at)
+        places = {"codes": 0, "numbers": 0}
+        columns: dict[str, NDArray[Any]] = {}
+        for encoder in self.of_role(role):
+            kind = "numbers" if encoder.field.kind == "number" else "codes"
+            start = places[kind]
+            places[kind] += encoder.field.width
+            columns[encoder.feature.name] = getattr(taken, kind)[:, start : places[kind]]
+        return columns
+
+    def design(self, role: Role, block: Block) -> NDArray[np.float32]:
+        """Columns for linear models and trees: one for each code of a category or bag, and the numbers."""
+        places = {"codes": 0, "numbers": 0}
+        columns: list[NDArray[Any]] = [np.empty((len(block.codes), 0), dtype=np.float32)]
+        for encoder in self.of_role(role):
+            kind = "numbers" if encoder.field.kind == "number" else "codes"
+            start = places[kind]
+            places[kind] += encoder.field.width
+            columns.append(encoder.design(getattr(block, kind)[:, start : places[kind]]))
+        return np.hstack(columns)
+
+    def table(self) -> list[dict[str, Any]]:
+        """A line for each feature: name, kind, role, cardinality, missing share, example, and a note."""
+        return [
+            {
+                "name": each.feature.name,
+                "kind": each.field.kind,
+                "role": each.feature.role,
+                "cardinality": each.cardinality,
+                "missing": each.missing,
+                "example": each.example,
+                "note": each.note,
+            }
+            for each in self.encoders
+        ]
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """As plain values, for files; the tables apart."""
+        return [each.to_dict() for each in self.encoders]
+
+    @classmethod
+    def from_dict(
+        cls, record: Any, users: int, items: int, tables: Mapping[Role, Block] | None = None
+    ) -> Encoders:
+        """From what :meth:`to_dict` gave; a :class:`DataError` where it is something else."""
+        if not isinstance(record, list):
+            raise DataError("these are not encoders", remedy="give a list")
+        return cls(tuple(encoder_from(each) for each in record), users, items, tables or {})
+
+
+def _with_nobody(block: Block, encoders: Sequence[Encoder]) -> Block:
+    """A table with one more line, of somebody of whom nothing is known."""
+    nobody: dict[bool, list[NDArray[Any]]] = {True: [], False: []}
+    for encoder in encoders:
+        empty: Values
+        if encoder.field.kind == "number":
+            empty = Numbers(np.array([np.nan]))
+        elif encoder.field.kind == "bag":
+            empty = Bags(np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0, TEXT))
+        else:
+            empty = Texts(np.array([MISSING], np.int32), np.empty(0, TEXT))
+        nobody[encoder.field.kind == "number"].append(encoder.encode(empty))
+    lines = [
+        np.vstack([known, np.hstack([np.empty((1, 0), known.dtype), *nobody[numbers]])])
+        for known, numbers in ((block.codes, False), (block.numbers, True))
+    ]
+    return Block(lines[0], lines[1])

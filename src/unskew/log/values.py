@@ -1,0 +1,249 @@
+"""Values of features as they are in the data: texts, numbers, lists of texts. Codes of networks are later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from unskew.errors import DataError
+from unskew.io.numbers import without_mask
+from unskew.io.vocabulary import TEXT
+from unskew.log.kinds import Feature, TimePart
+from unskew.seeds import splitmix64
+
+Rows = NDArray[np.integer[Any]] | NDArray[np.bool_]
+
+MISSING = -1
+"""The code of a text that is not there, and the number of a row that is not there."""
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """One text for each row: ``texts[codes]``."""
+
+    codes: NDArray[np.int32]
+    """:data:`MISSING` where there is none."""
+    texts: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def take(self, rows: Rows) -> Texts:
+        """Those of some rows; row :data:`MISSING` has none."""
+        if rows.dtype == np.bool_:
+            return Texts(self.codes[rows], self.texts)
+        return Texts(np.where(rows == MISSING, MISSING, self.codes[rows]).astype(np.int32), self.texts)
+
+    def missing(self) -> NDArray[np.bool_]:
+        """Where there is none."""
+        return np.asarray(self.codes == MISSING)
+
+    def keys(self) -> NDArray[np.int64]:
+        """Equal where the values are."""
+        return self.codes.astype(np.int64)
+
+    def counts(self) -> NDArray[np.int64]:
+        """How often each text is there."""
+        return np.bincount(self.codes[self.codes != MISSING], minlength=len(self.texts))
+
+    def example(self) -> str:
+        """The most frequent."""
+        return str(self.texts[int(self.counts().argmax())]) if (self.codes != MISSING).any() else ""
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """One number for each row, NaN where there is none."""
+
+    values: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: Rows) -> Numbers:
+        """Those of some rows; row :data:`MISSING` has none."""
+        taken = self.values[rows]
+        return Numbers(taken if rows.dtype == np.bool_ else np.where(rows == MISSING, np.nan, taken))
+
+    def missing(self) -> NDArray[np.bool_]:
+        """Where there is none."""
+        return np.isnan(self.values)
+
+    def keys(self) -> NDArray[np.int64]:
+        """Equal where the values are."""
+        # −0 is 0, and one NaN is as good as another.
+        plain = np.where(np.isnan(self.values), np.nan, self.values + 0.0)
+        return plain.view(np.int64)
+
+    def example(self) -> str:
+        """The median."""
+        known = self.values[~np.isnan(self.values)]
+        return f"{np.median(known):.4g}" if len(known) else ""
+
+
+@dataclass(frozen=True, eq=False)
+class Bags:
+    """A list of texts for each row: ``texts[codes[starts[row] : starts[row + 1]]]``; missing where empty."""
+
+    starts: NDArray[np.int64]
+    codes: NDArray[np.int32]
+    texts: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Texts of each row."""
+        return np.diff(self.starts)
+
+    def take(self, rows: Rows) -> Bags:
+        """Those of some rows; row :data:`MISSING` has none."""
+        at = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        lengths = np.where(at == MISSING, 0, self.lengths[at])
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        place = np.repeat(self.starts[at] - starts[:-1], lengths) + np.arange(starts[-1])
+        return Bags(starts, self.codes[place], self.texts)
+
+    def missing(self) -> NDArray[np.bool_]:
+        """Where there is none."""
+        return np.asarray(self.lengths == 0)
+
+    def keys(self) -> NDArray[np.int64]:
+        """Equal where the lists are (but for the order, and a chance of 2⁻⁶⁴)."""
+        running = np.concatenate(
+            [np.zeros(1, np.uint64), np.cumsum(splitmix64(self.codes.astype(np.uint64)))]
+        )
+        return np.asarray(running[self.starts[1:]] - running[self.starts[:-1]]).view(np.int64)
+
+    def counts(self) -> NDArray[np.int64]:
+        """How often each text is there."""
+        return np.bincount(self.codes, minlength=len(self.texts))
+
+    def example(self) -> str:
+        """The first list that is not empty, its first three values."""
+        filled = np.flatnonzero(self.lengths)
+        if not len(filled):
+            return ""
+        first = self.codes[self.starts[filled[0]] : self.starts[filled[0] + 1]]
+        return ", ".join(map(str, self.texts[first[:3]])) + (", …" if len(first) > 3 else "")
+
+
+Values = Texts | Numbers | Bags
+
+
+def arrow_of(column: Any, name: str) -> Any:
+    """A column of any library as one ``pyarrow.Array``."""
+    if hasattr(column, "to_arrow"):
+        column = column.to_arrow()
+    if isinstance(column, pa.ChunkedArray):
+        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if isinstance(column, pa.Array):
+        return column
+    values = without_mask(column)
+    try:
+        if isinstance(values, np.ndarray) and values.dtype.kind in "OT":
+            values = values.astype(object)
+        return pa.array(values, from_pandas=True)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise DataError(
+            f"its values are of several types ({str(error).splitlines()[0]})",
+            where=f"column '{name}'",
+            remedy="write the column with one type, or leave it out (ignore)",
+        ) from error
+
+
+def values_of(feature: Feature, column: Any) -> Values:
+    """A column as the values of a feature; a type that the kind cannot be made of is an error."""
+    array = arrow_of(column, feature.source)
+    if isinstance(feature, TimePart):
+        return time_part(array, feature)
+    if feature.kind == "number":
+        return _numbers(array, feature.source)
+    if feature.kind == "bag":
+        return _bags(array, feature.source)
+    return _texts(array, feature.source)
+
+
+def time_part(array: Any, feature: TimePart) -> Texts:
+    """The hour of the day (0 to 23) or the day of the week (0 is Monday)."""
+    import pyarrow.compute as pc
+
+    if not (pa.types.is_timestamp(array.type) or pa.types.is_date(array.type)):
+        raise DataError(
+            f"holds {array.type}, not times",
+            where=f"column '{feature.source}'",
+            remedy="write it as a timestamp, or declare it as a Number or a Category",
+        )
+    if pa.types.is_date(array.type):
+        array = array.cast(pa.timestamp("s"))
+    part = pc.hour(array) if feature.part == "hour" else pc.day_of_week(array)
+    codes = part.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int32)
+    return Texts(codes, np.array([str(each) for each in range(24 if feature.part == "hour" else 7)], TEXT))
+
+
+def _texts(array: Any, name: str) -> Texts:
+    coded = _as_text(array, name).dictionary_encode()
+    codes = coded.indices.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int32)
+    return Texts(codes, np.array(coded.dictionary.to_pylist(), dtype=TEXT))
+
+
+def _as_text(array: Any, name: str) -> Any:
+    """Values as text; whole numbers by their digits, however they are held."""
+    import pyarrow.compute as pc
+
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        array = array.dictionary_decode()
+        kind = array.type
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind):
+        raise DataError(
+            f"holds {kind}, not one value a row",
+            where=f"column '{name}'",
+            remedy="declare a list as a Bag, or leave the column out (ignore)",
+        )
+    if pa.types.is_floating(kind):
+        # pandas holds whole numbers with gaps as fractions.
+        array = pc.if_else(pc.is_finite(array), array, None)
+        whole = pc.all(pc.equal(pc.floor(array), array)).as_py() in (True, None)
+        array = array.cast(pa.int64()) if whole else array
+    return array.cast(pa.large_string())
+
+
+def _numbers(array: Any, name: str) -> Numbers:
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        array = array.dictionary_decode()
+    try:
+        values = array.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowException as error:
+        raise DataError(
+            f"holds {kind} that is no number: {str(error).splitlines()[0]}",
+            where=f"column '{name}'",
+            remedy="declare it as a Category, or leave it out (ignore)",
+        ) from error
+    return Numbers(np.where(np.isfinite(values), values, np.nan).astype(np.float64))
+
+
+def _bags(array: Any, name: str) -> Bags:
+    kind = array.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        raise DataError(
+            f"holds {kind}, not lists",
+            where=f"column '{name}'",
+            remedy="write it as lists (Parquet), or declare it as a Category",
+        )
+    lists = array.cast(pa.large_list(kind.value_type))
+    lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+    inside = _texts(lists.flatten(), name)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    if (inside.codes == MISSING).any():
+        # A missing value inside of a list is none.
+        kept = inside.codes != MISSING
+        running = np.concatenate([[0], np.cumsum(kept)])
+        starts, inside = running[starts], inside.take(kept)
+    return Bags(starts, inside.codes, inside.texts)

@@ -1,0 +1,263 @@
+"""What a fitted model reads of logs, pairs and tables: its own codes of ids, and features by its encoders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unskew.errors import DataError, ParameterError
+from unskew.io.columns import column_of, frame_of, require_same_length
+from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
+from unskew.log import Block, Encoders, Log, Rows, require_log
+from unskew.log.encoders import ROLES
+from unskew.log.schema import Role
+from unskew.log.values import arrow_of, values_of
+
+Unseen = Literal["error", "nan", "other", "average"]
+"""What becomes of a user or item that was not there in training: an error, NaN, what a model with features
+says of somebody whom it does not know, or the mean over those that it knows."""
+
+AVERAGE_OVER = 256
+"""Known users (or items) whose mean stands for one that is not known, with ``unseen="average"``."""
+
+Codes = NDArray[np.int64]
+Predict = Callable[[Rows], NDArray[np.float64]]
+
+
+class Tables:
+    """Features on a device: by user, by item and by row."""
+
+    def __init__(self, blocks: Mapping[Role, Block], device: torch.device) -> None:
+        self._codes, self._numbers = (
+            [torch.as_tensor(getattr(blocks[role], kind), device=device) for role in ROLES]
+            for kind in ("codes", "numbers")
+        )
+
+    @classmethod
+    def of(cls, log: Log, device: torch.device) -> Tables | None:
+        """Those of a training log; None where it has the ids alone."""
+        encoders = log.encoders
+        if encoders is None or log.features is None:
+            return None
+        rows = encoders.block("row", len(log), log.features.values)
+        return cls({**encoders.tables, "row": rows}, device)
+
+    @property
+    def columns(self) -> int:
+        """Of all features."""
+        return sum(each.shape[1] for each in (*self._codes, *self._numbers))
+
+    def added(self, rows: Rows, row: Tensor) -> Rows:
+        """Rows with their features; ``row`` are their numbers in the log, if it has features of rows."""
+        at = (rows.user, rows.item, row)
+        found = {
+            name: [table[index] for table, index in zip(tables, at, strict=True) if table.shape[1]]
+            for name, tables in (("codes", self._codes), ("numbers", self._numbers))
+        }
+        joined = {
+            name: parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+            for name, parts in found.items()
+            if parts
+        }
+        return Rows(user=rows.user, item=rows.item, **joined)
+
+
+class Asked(NamedTuple):
+    """Rows ``[1, n]`` to predict, and which of them are of users and items that the model does not know."""
+
+    rows: Rows
+    unseen_user: NDArray[np.bool_]
+    unseen_item: NDArray[np.bool_]
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Where both are known."""
+        return ~(self.unseen_user | self.unseen_item)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """From ids and features to the rows of a fitted model.
+
+    Parameters
+    ----------
+    encoders
+        None for a model that reads the ids alone.
+    """
+
+    users: Vocabulary
+    items: Vocabulary
+    encoders: Encoders | None
+    device: torch.device
+
+    def policy(self, unseen: Unseen | None) -> Unseen:
+        """What is done with what is not known; None is ``"other"`` with features and ``"error"`` without."""
+        if unseen is None:
+            return "error" if self.encoders is None else "other"
+        if unseen not in ("error", "nan", "other", "average"):
+            raise ParameterError(
+                f"unseen must be 'error', 'nan', 'other' or 'average', not {unseen!r}",
+                remedy="give one of these",
+            )
+        if unseen == "other" and self.encoders is None:
+            raise ParameterError(
+                "unseen='other' is for models that read features; this one reads ids alone",
+                remedy="use unseen='average' or 'nan', or train with features and --backbone dcn",
+            )
+        if unseen == "average" and self.encoders is not None:
+            raise ParameterError(
+                "unseen='average' is for models that read ids alone; this one reads features",
+                remedy="use unseen='other', which says what the features tell",
+            )
+        return unseen
+
+    def of_log(self, log: Log, unseen: Unseen | None = None) -> Asked:
+        """The rows of a log; its features are coded as those of training were."""
+        require_log(log, "what to predict", "give a Log, such as data.test, or ids to predict_pairs_each")
+        policy = self.policy(unseen)
+        strict: Literal["error", "nan"] = "error" if policy == "error" else "nan"
+        user = self.users.recode(log.user, log.users, unseen=strict)
+        item = self.items.recode(log.item, log.items, unseen=strict)
+        blocks = None
+        if self.encoders is not None and log.features is not None:
+            own = self.encoders.encode(log)
+            blocks = {
+                "user": own["user"].take(log.user),
+                "item": own["item"].take(log.item),
+                "row": own["row"],
+            }
+        return self._asked(user, item, policy, blocks)  # type: ignore[arg-type]
+
+    def of_pairs(self, user: Any, item: Any, unseen: Unseen | None = None) -> Asked:
+        """Rows of pairs of ids, with what was known of them in training."""
+        policy = self.policy(unseen)
+        return self._asked(*self._codes(user, item, policy), policy, None)
+
+    def of_codes(self, user: NDArray[Any], item: NDArray[Any]) -> Rows:
+        """Rows of pairs of codes, with what was known of them in training."""
+        return self._asked(user, item, "error", None).rows
+
+    def of_frame(
+        self, frame: Any, user: str | None = None, item: str | None = None, unseen: Unseen | None = None
+    ) -> Asked:
+        """The rows of a data frame, by the names of its id columns (those of training by default).
+
+        Columns of features are read where they are there; what was known of a user or item in training stands
+        in for those that are not. Other columns are not looked at.
+        """
+        policy = self.policy(unseen)
+        table = frame_of(frame)
+        ids = (column_of(table, user or self.users.name), column_of(table, item or self.items.name))
+        codes = self._codes(*ids, policy)
+        if self.encoders is None:
+            return self._asked(*codes, policy, None)
+        blocks = {}
+        for role, code in zip(ROLES, (*codes, None), strict=True):
+            given: dict[str, Any] = {}
+            if code is not None:
+                known = np.where(code == UNSEEN_CODE, len(self.encoders.tables[role].codes) - 1, code)
+                given = dict(self.encoders.table_columns(role, known))
+            for encoder in self.encoders.of_role(role):
+                name = encoder.feature.source
+                if name in table.columns:
+                    given[encoder.feature.name] = values_of(encoder.feature, arrow_of(table[name], name))
+            blocks[role] = self.encoders.block(role, len(codes[0]), given)
+        return self._asked(*codes, policy, blocks)
+
+    def _codes(self, user: Any, item: Any, policy: Unseen) -> tuple[Codes, Codes]:
+        strict: Literal["error", "nan"] = "error" if policy == "error" else "nan"
+        codes = self.users.encode(user, unseen=strict), self.items.encode(item, unseen=strict)
+        require_same_length(len(codes[0]), len(codes[1]), self.items.name)
+        return codes[0].astype(np.int64), codes[1].astype(np.int64)
+
+    def _asked(self, user: Codes, item: Codes, policy: Unseen, blocks: Mapping[Role, Block] | None) -> Asked:
+        """Rows from codes, of which the last is for those that are not known."""
+        unseen_user, unseen_item = user == UNSEEN_CODE, item == UNSEEN_CODE
+        # Without a code of their own they get anybody's, and no prediction from it.
+        stand_in = (len(self.users), len(self.items)) if policy == "other" else (0, 0)
+        user, item = (
+            np.where(code == UNSEEN_CODE, other, code).astype(np.int64)
+            for code, other in zip((user, item), stand_in, strict=True)
+        )
+        rows = {"user": user, "item": item}
+        if self.encoders is not None:
+            rows |= self._features(user, item, blocks)
+        return Asked(
+            Rows(**{name: torch.as_tensor(each, device=self.device)[None] for name, each in rows.items()}),
+            unseen_user,
+            unseen_item,
+        )
+
+    def _features(
+        self, user: Codes, item: Codes, blocks: Mapping[Role, Block] | None
+    ) -> dict[str, NDArray[Any]]:
+        assert self.encoders is not None
+        if blocks is None:
+            of_rows = [each.feature.source for each in self.encoders.of_role("row")]
+            if of_rows:
+                raise DataError(
+                    f"the model reads '{of_rows[0]}' of each row, which pairs of ids do not have",
+                    remedy="give a log with these features, or a data frame to predict_frame_each",
+                )
+            tables = self.encoders.tables
+            blocks = {"user": tables["user"].take(user), "item": tables["item"].take(item)}
+        joined = {
+            kind: np.hstack([getattr(blocks[role], kind) for role in ROLES if role in blocks])
+            for kind in ("codes", "numbers")
+        }
+        return {kind: columns for kind, columns in joined.items() if columns.shape[1]}
+
+    def predictions(self, asked: Asked, policy: Unseen, predict: Predict) -> NDArray[np.float64]:
+        """``[seeds, n]`` by ``predict``, with what the policy says for those that are not known."""
+        if asked.known.all() or policy == "other":
+            return predict(asked.rows)
+        known = np.flatnonzero(asked.known)
+        some = predict(taken(asked.rows, known))
+        result = np.full((len(some), len(asked.known)), np.nan)
+        result[:, known] = some
+        if policy == "average":
+            for missing, by in ((asked.unseen_user, "item"), (asked.unseen_item, "user")):
+                self._fill_averages(result, asked, np.flatnonzero(missing), by, predict)
+        return result
+
+    def _fill_averages(
+        self, result: NDArray[np.float64], asked: Asked, at: NDArray[np.intp], by: str, predict: Predict
+    ) -> None:
+        """The mean over some known users of each item's prediction (``by="item"``), or the reverse."""
+        if not len(at):
+            return
+        both = (asked.unseen_user & asked.unseen_item)[at]
+        code = np.asarray(asked.rows[by][0].cpu().numpy())[at]
+        others = _spread(len(self.users if by == "item" else self.items))
+        distinct, place = np.unique(code, return_inverse=True)
+        mean = np.empty((len(result), len(distinct)))
+        for number, each in enumerate(distinct):
+            mean[:, number] = self._mean(by, np.full(len(others), each), others, predict)
+        result[:, at] = mean[:, place]
+        if both.any():
+            users, items = _spread(len(self.users)), _spread(len(self.items))
+            width = max(len(users), len(items))
+            pairs = np.resize(users, width), np.resize(np.random.default_rng(0).permutation(items), width)
+            result[:, at[both]] = self._mean("item", pairs[1], pairs[0], predict)[:, None]
+
+    def _mean(self, by: str, code: Codes, others: Codes, predict: Predict) -> NDArray[np.float64]:
+        pair = {by: code, "user" if by == "item" else "item": others}
+        rows = {name: torch.as_tensor(pair[name], device=self.device)[None] for name in ("user", "item")}
+        return np.asarray(predict(Rows(**rows)).mean(axis=1))
+
+
+def _spread(size: int) -> Codes:
+    """Codes from the first to the last, at most :data:`AVERAGE_OVER`."""
+    return np.unique(np.linspace(0, size - 1, AVERAGE_OVER).round().astype(np.int64))
+
+
+def taken(rows: Rows, places: NDArray[np.intp]) -> Rows:
+    """Some of the rows, by their places."""
+    at = torch.as_tensor(places, device=rows.device)
+    return rows.map(lambda values: values[:, at])

@@ -1,0 +1,162 @@
+"""Conversion models and propensities that read features: from a table to a prediction for somebody new."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn.metrics import roc_auc_score
+
+import unskew as us
+from contracts.feature_world import FEATURES, log_of, part, table
+from unskew.errors import DataError, ParameterError
+
+DCN = us.DCN(layers=(16,), crosses=1)
+QUICK = {"epochs": 12, "learning_rate": 0.01}
+
+
+@pytest.fixture(scope="module")
+def known():
+    return log_of(part(table(), known=True))
+
+
+@pytest.fixture(scope="module")
+def strangers():
+    return log_of(part(table(), known=False))
+
+
+@pytest.fixture(scope="module")
+def propensity(known):
+    return us.Propensity(backbone=DCN, crossfit=2, **QUICK).fit(known, seeds=2)
+
+
+@pytest.fixture(scope="module")
+def model(known, propensity):
+    return us.IPS(backbone=DCN, **QUICK).fit(known, propensity=propensity, seeds=2)
+
+
+def test_somebody_new_is_ranked_by_what_is_known_of_them(model, strangers):
+    frame = part(table(), known=False)
+    clicked = np.asarray(frame["click"]) == 1
+    outcome = np.asarray(frame["bought"])[clicked]
+    each = model.predict_each(strangers.take(clicked))
+    assert each.shape == (2, int(clicked.sum()))
+    assert np.isfinite(each).all()
+    ours = roc_auc_score(outcome, each.mean(axis=0))
+    rates = part(table(), known=True).to_pandas()
+    rates = rates[rates.click == 1].groupby("item").bought.mean()
+    popularity = frame.to_pandas().item.map(rates).fillna(rates.mean())[clicked]
+    assert ours > roc_auc_score(outcome, popularity) + 0.05
+
+
+def test_ids_alone_know_nothing_of_somebody_new(known, strangers):
+    model = us.Naive(backbone=us.MF(dim=4), epochs=2).fit(known, seeds=2)
+    assert not model.reads_features
+    with pytest.raises(DataError, match="was not seen in training"):
+        model.predict_each(strangers)
+    assert np.isnan(model.predict_each(strangers, unseen="nan")).all()
+    with pytest.raises(ParameterError, match="unseen='other' is for models that read features"):
+        model.predict_each(strangers, unseen="other")
+    average = model.predict_each(strangers, unseen="average")
+    items = strangers.items.ids[strangers.item[:3]]
+    users = known.users.ids
+    for column, item in enumerate(items):
+        mean = model.predict_pairs_each(users, np.full(len(users), item)).mean(axis=1)
+        np.testing.assert_allclose(average[:, column], mean, rtol=1e-6)
+    both = model.predict_pairs_each(["nobody"], [10**6], unseen="average")
+    everything = model.predict_pairs_each(
+        np.repeat(users, known.n_items), np.tile(known.items.ids, len(users))
+    )
+    np.testing.assert_allclose(both[:, 0], everything.mean(axis=1), rtol=0.02)
+
+
+def test_what_is_unseen_is_an_error_or_nan_if_one_asks(model, strangers):
+    with pytest.raises(DataError, match="was not seen in training"):
+        model.predict_each(strangers, unseen="error")
+    assert np.isnan(model.predict_each(strangers, unseen="nan")).all()
+    with pytest.raises(ParameterError, match="unseen='average' is for models that read ids alone"):
+        model.predict_each(strangers, unseen="average")
+
+
+def test_the_propensity_reads_the_position_and_serves_somebody_new(propensity, strangers):
+    p = propensity.predict(strangers)
+    click = strangers.click
+    assert roc_auc_score(click, p) > 0.6
+    assert p.mean() == pytest.approx(click.mean(), rel=0.15)
+    assert propensity.diagnose()["calibrated"]["auc"] > 0.6
+
+
+def test_nobody_is_out_of_fold_alone_for_whom_no_fold_was_trained(propensity, strangers):
+    each = propensity.predict_each(strangers)
+    np.testing.assert_array_equal(each, propensity.predict_each(strangers, average=True))
+
+
+def test_a_frame_a_log_and_another_order_give_the_same(model, propensity, strangers):
+    frame = part(table(), known=False)
+    for fitted in (model, propensity):
+        each = fitted.predict_each(strangers)
+        np.testing.assert_array_equal(fitted.predict_frame_each(frame), each)
+        order = np.random.default_rng(0).permutation(len(frame))
+        shuffled = frame.take(pa.array(order)).drop_columns(["click", "bought"])
+        np.testing.assert_allclose(fitted.predict_frame_each(shuffled), each[:, order], rtol=1e-6)
+        np.testing.assert_allclose(
+            fitted.predict_frame_each(frame.to_pandas(), unseen="other"), each, rtol=1e-6
+        )
+
+
+def test_columns_of_users_that_a_frame_lacks_are_those_of_training(model, known):
+    frame = part(table(), known=True)
+    less = frame.drop_columns(["country", "tags", "price"])
+    np.testing.assert_allclose(model.predict_frame_each(less), model.predict_each(known), rtol=1e-6)
+    with pytest.raises(DataError, match="column 'position' is missing, which the model reads"):
+        model.predict_frame_each(frame.drop_columns(["position"]))
+    with pytest.raises(DataError, match="reads 'position' of each row, which pairs of ids do not have"):
+        model.predict_pairs_each(["u1"], [3])
+
+
+def test_saved_and_loaded_they_predict_the_same_to_the_last_bit(model, propensity, strangers, tmp_path):
+    model.save(tmp_path / "model")
+    propensity.save(tmp_path / "propensity")
+    loaded = us.load_model(tmp_path / "model"), us.load_propensity(tmp_path / "propensity")
+    frame = part(table(), known=False)
+    for before, after in zip((model, propensity), loaded, strict=True):
+        np.testing.assert_array_equal(after.predict_each(strangers), before.predict_each(strangers))
+        np.testing.assert_array_equal(after.predict_frame_each(frame), before.predict_frame_each(frame))
+        assert after.encoders_.schema == before.encoders_.schema
+
+
+def test_a_seed_is_the_same_alone_and_among_others(model, known, propensity, strangers):
+    alone = us.IPS(backbone=DCN, **QUICK).fit(known, propensity=propensity.predict_each(known)[1], seeds=[1])
+    each = model.predict_each(strangers)[1]
+    np.testing.assert_allclose(alone.predict_each(strangers)[0], each, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", ["naive", "snips", "dr", "mrdr", "esmm", "escm2-ips", "multi-dr", "kb-ips"])
+def test_every_family_of_methods_reads_features(name, known, propensity, strangers):
+    from unskew.debias import make_method
+
+    backbone = us.MMoE(experts=2, expert_layers=(8,), layers=(8,))
+    quick = make_method(name, backbone=backbone, epochs=1)
+    given = propensity if quick.needs_propensity else None
+    model = quick.fit(known, propensity=given)
+    assert np.isfinite(model.predict_each(strangers)).all()
+
+
+def test_in_the_matrix_features_of_users_and_items_are_looked_up(known):
+    data = us.load("synthetic", n_users=60, n_items=40, density=0.2, features="auto")
+    assert len(data.train.schema.features) == 20
+    propensity = us.Propensity(backbone=us.MLP(layers=(16,)), crossfit=2, epochs=3).fit(data.train)
+    assert propensity.predict_matrix_each().shape == (1, 60, 40)
+    model = us.DR(backbone=us.MLP(layers=(16,)), epochs=2).fit(data.train, propensity=propensity)
+    each = model.predict_each(data.test)
+    pairs = data.test.users.ids[data.test.user], data.test.items.ids[data.test.item]
+    np.testing.assert_allclose(model.predict_pairs_each(*pairs), each, rtol=1e-6)
+
+
+def test_a_log_without_the_features_of_the_model_is_refused(model):
+    with pytest.raises(DataError, match="reads 'position' of each row"):
+        model.predict_each(log_of(part(table(), known=False), features=None))
+    with pytest.raises(DataError, match="column 'tags' is missing, which the model reads"):
+        model.predict_each(
+            log_of(part(table(), known=False), features=[each for each in FEATURES if each.name != "tags"])
+        )
