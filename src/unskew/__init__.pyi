@@ -36,6 +36,7 @@ from unskew.propensity import LogisticPropensity as LogisticPropensity
 from unskew.propensity import MCDropout as MCDropout
 from unskew.propensity import NaiveBayesPropensity as NaiveBayesPropensity
 from unskew.propensity import PopularityPropensity as PopularityPropensity
+from unskew.propensity import PositionPropensity as PositionPropensity
 from unskew.propensity import Propensity as Propensity
 from unskew.propensity import SklearnPropensity as SklearnPropensity
 from unskew.propensity import choose_propensity as choose_propensity

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 from sklearn.naive_bayes import GaussianNB
 
 import unskew as us
-from contracts.propensity_contract import DATA, PropensityContract
+from contracts.propensity_contract import DATA, LOGS, PropensityContract, rows_in
 from unskew.errors import UnskewError
 
 
@@ -58,6 +60,31 @@ class TestNaiveBayes(PropensityContract):
     def fit(cls, propensity, log, **options):
         sample = DATA.test if log is DATA.train else log
         return propensity.fit(log, random_sample=sample, **options)
+
+
+class TestPosition(PropensityContract):
+    knows_pairs = False
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def space(cls):
+        return "impressions"
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def log(cls, space):
+        rows = len(LOGS[space])
+        return replace(LOGS[space], columns={"position": np.random.default_rng(6).integers(3, size=rows)})
+
+    @classmethod
+    def make(cls, **options):
+        return us.PositionPropensity(**options)
+
+    def test_numbers_follow_from_ids(self, fitted, log):
+        rows = np.random.default_rng(1).permutation(len(log))[::2]
+        columns = {"position": log.columns["position"][rows]}
+        other = us.Log.from_arrays(**rows_in(log, rows), space="impressions", columns=columns)
+        np.testing.assert_allclose(fitted.predict_each(other), fitted.predict_each(log)[:, rows])
 
 
 class TestSklearn(PropensityContract):

@@ -88,7 +88,7 @@ def run(
         str,
         typer.Option(
             help="auto (the best of logistic, popularity and the backbone on held-out clicks), a backbone,"
-            " logistic, popularity, gbm, naive-bayes, or with files a column."
+            " logistic, popularity, gbm, position, naive-bayes, or with files a column."
         ),
     ] = "auto",
     backbone: Annotated[str, typer.Option(help="The network; unskew methods lists the choices.")] = "neumf",

@@ -14,6 +14,7 @@ from unskew.propensity.logistic import LogisticPropensity
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.propensity.network import Propensity
 from unskew.propensity.popularity import PopularityPropensity
+from unskew.propensity.position import PositionPropensity
 from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.sklearn_classifier import SklearnPropensity
 from unskew.propensity.storage import load_propensity
@@ -42,6 +43,7 @@ __all__ = [
     "MCDropout",
     "NaiveBayesPropensity",
     "PopularityPropensity",
+    "PositionPropensity",
     "Propensity",
     "SklearnPropensity",
     "Tried",

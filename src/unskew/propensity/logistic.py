@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +86,17 @@ class LogisticPropensity(BasePropensity):
         )
 
     def _train(self, progress: Progress) -> Scorer:
+        inputs = self._inputs()
+
+        def fit_one(replica: Replica) -> LogitModel:
+            cells = replica.training(self.ratio_)
+            likelihood = Likelihood(cells, inputs, ids=self.ids, penalty=self.penalty)
+            return LogitModel(*likelihood.logit_parts(likelihood.optimum()))
+
+        return PerReplica.fit(fit_one, self.cells_, self.name, progress, ratio=self.ratio_)
+
+    def _inputs(self) -> Inputs:
+        """What the logit is made of."""
         log = self.log_
         assert log is not None
         given = (log.user_features, log.item_features) if self.features else (None, None)
@@ -99,18 +110,8 @@ class LogisticPropensity(BasePropensity):
         free[0, 0] = False
         if not self.interactions:
             free[1:, 1:] = False
-
-        def fit_one(replica: Replica) -> LogitModel:
-            cells = replica.training(self.ratio_)
-            c, a, b, w = _Likelihood(cells, left, right, free, ids=self.ids, penalty=self.penalty).optimum()
-            return LogitModel(
-                intercept=c,
-                left=np.column_stack([left @ w, a, np.ones_like(a)]),
-                right=np.column_stack([right, np.ones_like(b), b]),
-            )
-
         self.columns_ = right.shape[1] + 2
-        return PerReplica.fit(fit_one, self.cells_, self.name, progress, ratio=self.ratio_)
+        return Inputs(left, right, free)
 
     def _untrained(self, schema: Schema) -> Module:
         left, right = (schema.user.size, self.columns_), (schema.item.size, self.columns_)
@@ -130,27 +131,31 @@ class LogitModel:
     right: Floats
     """``[items, columns]``."""
 
-    def __call__(self, user: Codes, item: Codes, conversion: Floats | None) -> Floats:
+    def __call__(self, user: Codes, item: Codes, further: Floats | None) -> Floats:
         """Of pairs."""
         return np.asarray(expit(self.intercept + _products(self.left, self.right, user, item)))
 
 
-class _Likelihood:
+class Inputs(NamedTuple):
+    """What a logit is made of."""
+
+    left: Floats
+    """1 and the features of users ``[users, k]``."""
+    right: Floats
+    """1 and the features of items ``[items, l]``."""
+    free: NDArray[np.bool_]
+    """Which entries of W are learned ``[k, l]``."""
+
+
+class Likelihood:
     """The penalised cross-entropy of cells in θ = (c, a, b, the free entries of W), and its derivatives."""
 
-    def __init__(
-        self,
-        cells: TrainingCells,
-        left: Floats,
-        right: Floats,
-        free: NDArray[np.bool_],
-        *,
-        ids: bool,
-        penalty: float,
-    ) -> None:
+    def __init__(self, cells: TrainingCells, inputs: Inputs, *, ids: bool, penalty: float) -> None:
+        left, right, free = inputs
         # In order of (user, item), so that residuals are the values of a sparse matrix made once.
-        order = np.lexsort((cells.item, cells.user))
-        self.user, self.item, self.click = cells.user[order], cells.item[order], cells.click[order]
+        self.order = np.lexsort((cells.item, cells.user))
+        self.user, self.item = cells.user[self.order], cells.item[self.order]
+        self.click = cells.click[self.order]
         self.left, self.right, self.free = left, right, free
         self.ids = len(left) + len(right) if ids else 0
         starts = np.searchsorted(self.user, np.arange(len(left) + 1))
@@ -165,8 +170,8 @@ class _Likelihood:
         curvature = mean * (1 - mean) * self._by_parameter(np.ones(len(self.click)), 2)
         self.unit = 1 / np.sqrt(curvature + self.shrinkage)
 
-    def optimum(self) -> tuple[float, Floats, Floats, Floats]:
-        """c, a, b and W where the loss is least."""
+    def optimum(self) -> Floats:
+        """θ where the loss is least."""
         found = minimize(
             self.loss,
             self.start / self.unit,
@@ -178,8 +183,7 @@ class _Likelihood:
             raise TrainingError(
                 f"logistic regression did not settle in {MOST_STEPS} steps", remedy="raise penalty"
             )
-        theta = found.x * self.unit
-        return float(theta[0]), *self._parts(theta)
+        return np.asarray(found.x * self.unit)
 
     def loss(self, scaled: Floats) -> tuple[float, Floats]:
         """The loss and its gradient in parameters divided by their units."""
@@ -188,13 +192,24 @@ class _Likelihood:
         z = theta[0] + a[self.user] + b[self.item]
         if w.any():
             z += _products(self.left @ w, self.right, self.user, self.item)
-        value = (np.logaddexp(0.0, z) - self.click * z).sum() + theta @ (self.shrinkage * theta) / 2
-        gradient = self._by_parameter(expit(z) - self.click, 1) + self.shrinkage * theta
-        return float(value), gradient * self.unit
+        value, gradient = self.of_logits(theta, z)
+        penalty = self.shrinkage * theta
+        return float(value + theta @ penalty / 2), (gradient + penalty) * self.unit
+
+    def of_logits(self, theta: Floats, z: Floats) -> tuple[float, Floats]:
+        """The cross-entropy of clicks with logits z, and its derivatives in θ."""
+        value = (np.logaddexp(0.0, z) - self.click * z).sum()
+        return float(value), self._by_parameter(expit(z) - self.click, 1)
+
+    def logit_parts(self, theta: Floats) -> tuple[float, Floats, Floats]:
+        """The logit of a pair as c + left_u · right_i."""
+        a, b, w = self._parts(theta)
+        left = np.column_stack([self.left @ w, a, np.ones_like(a)])
+        return float(theta[0]), left, np.column_stack([self.right, np.ones_like(b), b])
 
     def _parts(self, theta: Floats) -> tuple[Floats, Floats, Floats]:
         w = np.zeros(self.free.shape)
-        w[self.free] = theta[1 + self.ids :]
+        w[self.free] = theta[1 + self.ids : 1 + self.ids + int(self.free.sum())]
         sides = np.zeros(len(self.left) + len(self.right))
         if self.ids:
             sides[:] = theta[1 : 1 + self.ids]

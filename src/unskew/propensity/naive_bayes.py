@@ -116,7 +116,11 @@ class NaiveBayesPropensity(BasePropensity):
         self._cells = self._seen(log, _checked_sample(log, self._sample))
         # All its cells are counted, whatever ``negatives`` says, so that no offset is to be undone.
         return PerReplica.fit(
-            lambda replica: self._fit_one(replica, log.density), self.cells_, self.name, progress
+            lambda replica: self._fit_one(replica, log.density),
+            self.cells_,
+            self.name,
+            progress,
+            reads="conversion",
         )
 
     def _seen(self, log: Log, sample: Log) -> SeenCells:
@@ -188,7 +192,7 @@ class NaiveBayesPropensity(BasePropensity):
         return room_for(self.replicas_, density=(), by_conversion=(2,))
 
     def _scorer_of(self, trained: Module) -> Scorer:
-        return PerReplica.of(trained, BayesModel)
+        return PerReplica.of(trained, BayesModel, reads="conversion")
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,12 +203,12 @@ class BayesModel:
     by_conversion: Floats
     """``[2]``."""
 
-    def __call__(self, user: Codes, item: Codes, conversion: Floats | None) -> Floats:
+    def __call__(self, user: Codes, item: Codes, further: Floats | None) -> Floats:
         """Of pairs with their conversions."""
-        if conversion is None:
+        if further is None:
             return np.full(len(user), self.density)
-        known = ~np.isnan(conversion)
-        place = np.where(known, conversion, 0).astype(np.int64)
+        known = ~np.isnan(further)
+        place = np.where(known, further, 0).astype(np.int64)
         return np.where(known, self.by_conversion[place], self.density)
 
 

@@ -41,8 +41,14 @@ SMALLEST_SCORE = 1e-12
 class Model(Protocol):
     """A fitted model."""
 
-    def __call__(self, user: Codes, item: Codes, conversion: Floats | None) -> Floats:
-        """Probabilities in [0, 1] of pairs, over the cells it was fitted on."""
+    def __call__(self, user: Codes, item: Codes, further: Floats | None) -> Floats:
+        """Probabilities in [0, 1] of pairs, over the cells it was fitted on.
+
+        Parameters
+        ----------
+        further
+            What else the kind reads of a row, where it reads something and the rows have it.
+        """
         ...
 
 
@@ -136,6 +142,8 @@ class PerReplica:
     models: Sequence[Model]
     offsets: Sequence[float]
     """Added to logits that were learned from sampled negatives."""
+    reads: str = ""
+    """The field of rows that models read beside the ids."""
 
     @classmethod
     def fit(
@@ -146,6 +154,7 @@ class PerReplica:
         progress: Progress,
         *,
         ratio: float | None = None,
+        reads: str = "",
     ) -> Self:
         """Fit one model for each replica, and find the offset of what it samples."""
         for role in (TRAIN, OUT) if dealt.folds.design.folds else (TRAIN, STOP, OUT):
@@ -158,7 +167,7 @@ class PerReplica:
             models.append(fit_one(replica))
             tracker.advance()
         tracker.finish()
-        return cls(models, offsets)
+        return cls(models, offsets, reads)
 
     def groups(self) -> Sequence[Sequence[int]]:
         """One after another."""
@@ -167,13 +176,13 @@ class PerReplica:
     def score(self, rows: Rows, replicas: Sequence[int]) -> Scores:
         """Raw propensities over D, in blocks."""
         user, item = rows.user[0].numpy(), rows.item[0].numpy()
-        conversion = rows["conversion"][0].numpy() if "conversion" in rows else None
+        further = rows[self.reads][0].numpy() if self.reads in rows else None
         scores = np.empty((len(replicas), len(user)))
         for line, number in zip(scores, replicas, strict=True):
             model, offset = self.models[number], self.offsets[number]
             for start in range(0, len(line), BLOCK):
                 at = slice(start, start + BLOCK)
-                p = model(user[at], item[at], None if conversion is None else conversion[at])
+                p = model(user[at], item[at], None if further is None else further[at])
                 line[at] = (
                     expit(logit(np.clip(p, SMALLEST_SCORE, 1 - SMALLEST_SCORE)) + offset) if offset else p
                 )
@@ -190,11 +199,11 @@ class PerReplica:
         return {name: torch.as_tensor(values) for name, values in stacked.items()}
 
     @classmethod
-    def of(cls, module: Module, make: Callable[..., Model]) -> Self:
+    def of(cls, module: Module, make: Callable[..., Model], reads: str = "") -> Self:
         """From such tensors."""
         stacked = {name: value.numpy() for name, value in module.state_dict().items()}
         offsets = stacked.pop("offset").tolist()
-        return cls([make(*each) for each in zip(*stacked.values(), strict=True)], offsets)
+        return cls([make(*each) for each in zip(*stacked.values(), strict=True)], offsets, reads)
 
 
 def room_for(replicas: int, **shapes: tuple[int, ...]) -> Module:

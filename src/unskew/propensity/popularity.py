@@ -160,6 +160,6 @@ class ProductModel:
     """f_u^a, ``[users]``."""
     item: Floats
 
-    def __call__(self, user: Codes, item: Codes, conversion: Floats | None) -> Floats:
+    def __call__(self, user: Codes, item: Codes, further: Floats | None) -> Floats:
         """Of pairs."""
         return np.minimum(self.constant * self.user[user] * self.item[item], LARGEST)

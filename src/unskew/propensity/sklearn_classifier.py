@@ -109,7 +109,7 @@ class SklearnPropensity(BasePropensity):
         model.fit(self._inputs(rates, cells.user, cells.item, cells.slot), cells.click.astype(np.int64))
         certain = 0.5 / len(cells.click)
 
-        def score(user: Codes, item: Codes, conversion: Floats | None) -> Floats:
+        def score(user: Codes, item: Codes, further: Floats | None) -> Floats:
             return np.clip(_probability(model, self._inputs(rates, user, item, None)), certain, 1 - certain)
 
         return score

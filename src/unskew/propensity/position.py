@@ -1,0 +1,287 @@
+"""Propensities of impressions by position: how often a place is examined, times how relevant the pair is."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.special import expit, logit
+from torch.nn import Module
+
+from unskew.errors import DataError, ParameterError
+from unskew.io.columns import number_column
+from unskew.log import Log, Rows, Schema
+from unskew.plain_text import listed
+from unskew.progress import Progress
+from unskew.propensity.crossfit import TRAIN, Codes, Floats, Scorer
+from unskew.propensity.logistic import Inputs, Likelihood, LogisticPropensity, LogitModel
+from unskew.propensity.per_replica import PerReplica, Replica, TrainingCells, room_for
+from unskew.propensity.propensity import HeldOutCells
+from unskew.registry import register
+
+FIELD = "position"
+"""The field of rows that holds positions."""
+
+PSEUDO_ROWS = 0.5
+"""Examined, and as many unexamined, rows added to each position: none is then examined never or always."""
+
+
+@register(order=35)
+@dataclass(kw_only=True)
+class PositionPropensity(LogisticPropensity):
+    r"""p̂ = θ_k · γ(u, i): a position k is examined with probability θ_k, and a pair clicked if relevant.
+
+    .. math:: \gamma(u, i) = \sigma(c + a_u + b_i + x_u^\top W y_i), \qquad \theta_{k_1} = 1, \qquad
+              \min -\sum_{D_{\text{train}}} \left[o \log \theta_k \gamma
+              + (1 - o) \log (1 - \theta_k \gamma)\right] + \text{penalty}
+
+    The position-based model of clicks. γ and its penalty are those of :class:`LogisticPropensity`; θ and γ
+    are fitted together, by the gradient of the likelihood. θ is relative to the first (smallest) position,
+    which is taken to be examined at least as often as any other. :meth:`predict` is P(click = 1), out of fold
+    and calibrated, as of every propensity; :attr:`examination_` is the curve θ, and
+    :meth:`predict_examination` θ of rows. 1/p̂ undoes position and relevance, 1/θ the position alone.
+
+    θ is *identified by data* where the same pairs, or at least the same items, are shown at several
+    positions for reasons that say nothing of relevance: positions drawn at random, ties, or several policies
+    whose logs are put together (intervention harvesting). Where a policy sorts by relevance that neither ids
+    nor features show, what is at the top is better than the model knows, and θ falls too steeply: it is then
+    identified *by the model* alone. A position that shares no item with the first is warned of.
+
+    Use it for slates, feeds and search results in the space ``"impressions"``. Not where it depends on what
+    stands above whether a position is examined (a cascade).
+
+    Parameters
+    ----------
+    calibrator, crossfit, fold_by
+        As every propensity has them. ``negatives`` changes nothing: all rows are read, since a sample of
+        unclicked ones would not follow the product.
+    position
+        The column of the log with the positions, numbers of any size; each is a category.
+    ids, features, interactions, penalty
+        Of γ, as in :class:`LogisticPropensity`.
+
+    Attributes
+    ----------
+    positions_, examination_
+        The positions of training in ascending order, and θ of each: means over seeds and folds.
+
+    Examples
+    --------
+    >>> import unskew as us
+    >>> random = np.random.default_rng(0)
+    >>> user, item, place = (random.integers(n, size=20_000) for n in (50, 30, 3))
+    >>> click = random.random(20_000) < np.array([1.0, 0.5, 0.25])[place] * (0.1 + 0.4 * (item % 2))
+    >>> log = us.Log.from_arrays(
+    ...     user=user, item=item, click=click, space="impressions", columns={"position": place}
+    ... )
+    >>> p = us.PositionPropensity(crossfit=2).fit(log)
+    >>> p.examination_.round(1)
+    array([1. , 0.5, 0.3])
+    """
+
+    name: ClassVar[str] = "position"
+    facts: ClassVar[Mapping[str, type]] = {**LogisticPropensity.facts, "places_": int}
+    position: str = "position"
+
+    @property
+    def positions_(self) -> Floats:
+        """The positions of training."""
+        self._require_fitted("scorer_")
+        return self._models()[0].positions
+
+    @property
+    def examination_(self) -> Floats:
+        """θ of each position."""
+        self._require_fitted("scorer_")
+        return np.asarray(np.mean([model.examination for model in self._models()], axis=0))
+
+    def predict_examination(self, log: Log) -> Floats:
+        """θ of the position of each row of a log: how likely it was to be examined, relative to the first."""
+        place = np.searchsorted(self.positions_, self._positions_of(log))
+        return self.examination_[place]
+
+    def predict_pairs_each(self, user: Any, item: Any, **options: Any) -> Floats:
+        """Refused: a pair has no position."""
+        raise ParameterError(
+            "the propensity of a pair depends on its position, and pairs have none",
+            remedy=f"ask with predict(log), for a log with the column '{self.position}'",
+        )
+
+    def _train(self, progress: Progress) -> Scorer:
+        log = self.log_
+        assert log is not None
+        if log.space != "impressions":
+            raise ParameterError(
+                "positions are of impressions, and pairs that were not shown have none",
+                remedy="give a log with space='impressions'",
+            )
+        values = _column(log, self.position)
+        positions, place = np.unique(values, return_inverse=True)
+        self.places_ = len(positions)
+        warn_of_lone_positions(positions, place, log.item.astype(np.int64))
+        inputs = self._inputs()
+
+        def fit_one(replica: Replica) -> PositionModel:
+            rows = np.flatnonzero(replica.role(np.arange(len(log))) == TRAIN)
+            likelihood = PositionLikelihood(
+                _cells(log, rows), inputs, place[rows], len(positions), ids=self.ids, penalty=self.penalty
+            )
+            theta = likelihood.optimum()
+            return PositionModel(*likelihood.logit_parts(theta), likelihood.examination(theta), positions)
+
+        return PerReplica.fit(fit_one, self.cells_, self.name, progress, reads=FIELD)
+
+    def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOutCells:
+        assert self.log_ is not None
+        cells, weight = self.cells_.held_out(role, replicas, self._most_held_out())
+        population = self.cells_.population
+        position = torch.as_tensor(_column(self.log_, self.position))[cells]
+        return HeldOutCells(_with_position(population.rows(cells), position), population.click(cells), weight)
+
+    def _rows_of(self, log: Log) -> Rows:
+        rows = super()._rows_of(log)
+        return _with_position(rows, torch.as_tensor(self._positions_of(log))[None])
+
+    def _positions_of(self, log: Log) -> Floats:
+        """Positions of the rows of a log, all of which were there in training."""
+        values = _column(log, self.position)
+        unknown = np.flatnonzero(~np.isin(values, self.positions_))
+        if len(unknown):
+            raise DataError(
+                f"position {values[unknown[0]]:g} was not there in training",
+                where=f"column '{self.position}', row {unknown[0]}",
+                remedy=f"give positions among {listed(f'{each:g}' for each in self.positions_)}",
+            )
+        return values
+
+    def _models(self) -> Sequence[PositionModel]:
+        assert isinstance(self.scorer_, PerReplica)
+        return self.scorer_.models  # type: ignore[return-value]
+
+    def _untrained(self, schema: Schema) -> Module:
+        left, right = (schema.user.size, self.columns_), (schema.item.size, self.columns_)
+        places = (self.places_,)
+        return room_for(
+            self.replicas_, intercept=(), left=left, right=right, examination=places, positions=places
+        )
+
+    def _scorer_of(self, trained: Module) -> Scorer:
+        return PerReplica.of(trained, PositionModel, reads=FIELD)
+
+
+@dataclass(frozen=True, eq=False)
+class PositionModel:
+    """p̂ = θ_k · σ(c + left_u · right_i)."""
+
+    intercept: float
+    left: Floats
+    """``[users, columns]``."""
+    right: Floats
+    """``[items, columns]``."""
+    examination: Floats
+    """θ ``[positions]``."""
+    positions: Floats
+    """In ascending order."""
+
+    def __call__(self, user: Codes, item: Codes, further: Floats | None) -> Floats:
+        """Of pairs at positions."""
+        assert further is not None
+        relevance = LogitModel(self.intercept, self.left, self.right)(user, item, None)
+        return np.asarray(self.examination[np.searchsorted(self.positions, further)] * relevance)
+
+
+class PositionLikelihood(Likelihood):
+    """The loss of clicks by θ_k·γ, in the parameters of γ and logit θ_k of all positions but the first."""
+
+    def __init__(
+        self,
+        cells: TrainingCells,
+        inputs: Inputs,
+        place: Codes,
+        places: int,
+        *,
+        ids: bool,
+        penalty: float,
+    ) -> None:
+        super().__init__(cells, inputs, ids=ids, penalty=penalty)
+        self.place, self.places = place[self.order], places
+        clicks, rows = (np.bincount(self.place, values, minlength=places) for values in (self.click, None))
+        rate = (clicks + PSEUDO_ROWS) / (rows + 2 * PSEUDO_ROWS)
+        self.start[0] = logit(rate[0])
+        share = np.clip(rate[1:] / rate[0], 0.05, 0.95)
+        self.start = np.concatenate([self.start, logit(share)])
+        self.shrinkage = np.concatenate([self.shrinkage, np.zeros(places - 1)])
+        # About the information of a position's rows, and that of its pseudo-rows.
+        known = (rows[1:] * rate[0] + 2 * PSEUDO_ROWS) * share * (1 - share)
+        self.unit = np.concatenate([self.unit, 1 / np.sqrt(known)])
+
+    def examination(self, theta: Floats) -> Floats:
+        """θ of each position."""
+        return np.concatenate([[1.0], expit(self._place_logits(theta))])
+
+    def _place_logits(self, theta: Floats) -> Floats:
+        """logit θ of all positions but the first."""
+        return theta[len(theta) - self.places + 1 :]
+
+    def of_logits(self, theta: Floats, z: Floats) -> tuple[float, Floats]:
+        """The cross-entropy of clicks by θ_k·σ(z), and its derivatives."""
+        t = self._place_logits(theta)
+        unexamined = np.concatenate([[0.0], expit(-t)])
+        minus_log = np.concatenate([[0.0], np.logaddexp(0.0, -t)])
+        clicked, relevant, e = self.click == 1, expit(z), 1.0 - unexamined[self.place]
+        # 1 − θγ = (1 − γ) + γ·(1 − θ), which stays above 0 where the product rounds to 1.
+        not_both = expit(-z) + relevant * unexamined[self.place]
+        value = np.where(clicked, np.logaddexp(0.0, -z) + minus_log[self.place], -np.log(not_both)).sum()
+        value += PSEUDO_ROWS * (np.logaddexp(0.0, -t) + np.logaddexp(0.0, t)).sum()
+        # What a click, or none, says of log θ; times 1 − γ, of the logit of γ.
+        slope = np.where(clicked, -1.0, e * relevant / not_both)
+        of_places = np.bincount(self.place, slope, minlength=self.places)[1:] * expit(-t)
+        of_places += PSEUDO_ROWS * (expit(t) - expit(-t))
+        return float(value), np.concatenate([self._by_parameter(slope * expit(-z), 1), of_places])
+
+
+def warn_of_lone_positions(positions: Floats, place: Codes, item: Codes) -> None:
+    """A warning for positions that are not connected with the first by items shown at both."""
+    count = len(positions)
+    size = count + int(item.max()) + 1
+    shown = coo_array((np.ones(len(item), dtype=np.int8), (place, count + item)), shape=(size, size))
+    _, part = connected_components(shown.tocsr(), directed=False)
+    lone = np.flatnonzero(part[:count] != part[0])
+    if len(lone):
+        names = listed(f"{positions[each]:g}" for each in lone)
+        warnings.warn(
+            f"positions {names} share no item with position {positions[0]:g}: the model alone separates how"
+            " often they are examined from how relevant their items are",
+            stacklevel=4,
+        )
+
+
+def _cells(log: Log, rows: Codes) -> TrainingCells:
+    user, item = (each[rows].astype(np.int64) for each in (log.user, log.item))
+    return TrainingCells(user, item, log.click[rows].astype(np.float64), np.zeros_like(user))
+
+
+def _column(log: Log, name: str) -> Floats:
+    if name not in log.columns:
+        raise DataError(
+            f"the log has no column '{name}' of positions",
+            remedy=f"keep it when the log is built (keep=), or name another (position=); it has:"
+            f" {listed(log.columns) or 'none'}",
+        )
+    values = number_column(log.columns[name], name)
+    missing = np.flatnonzero(~np.isfinite(values))
+    if len(missing):
+        raise DataError(
+            "a position is missing", where=f"column '{name}', row {missing[0]}", remedy="drop these rows"
+        )
+    return values
+
+
+def _with_position(rows: Rows, position: torch.Tensor) -> Rows:
+    return Rows(**{name: rows[name] for name in rows}, **{FIELD: position})
