@@ -226,7 +226,10 @@ class Debiaser(Estimator):
         """Train one model per set of propensities and seed, all in one stacked loop.
 
         Every set has the same splits, first weights and batch orders, so that what differs between two of
-        them is due to the propensities. A model's replicas are those that :meth:`fit` would have trained.
+        them is due to the propensities. A model's replicas are those that :meth:`fit` would have trained, up
+        to the rounding of sums: batches and dropout masks are the same. Training may amplify rounding, as it
+        amplifies a learning rate that differs in its seventh digit (GPL with a NeuMF by some per cent of the
+        predictions after ten epochs); so does another number of seeds in one :meth:`fit`.
 
         Parameters
         ----------
