@@ -7,6 +7,9 @@ export OMP_NUM_THREADS ?= 2
 # Threads that wait must not spin: on a busy machine spinning costs several times the work itself.
 export OMP_WAIT_POLICY ?= passive
 
+# Tests are compiled once, and not again by each of two processes every time.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Small enough for a minute on two cores; the epochs without early stopping make raw propensities overconfident.
 DEMO_WORLD := $(foreach each,n_users=180 n_items=130 density=0.15 bias=1.2 dimension=2,--option $(each))
 

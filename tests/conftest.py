@@ -11,7 +11,7 @@ import pytest
 
 TESTS = Path(__file__).parent
 
-# Modules and collected tests are objects by the million, and no garbage: to look for it less often saves a tenth.
+# Modules and collected tests are objects by the million, and no garbage: looking for it takes a tenth.
 gc.set_threshold(50_000)
 
 # Contract suites are imported as `contracts.…`; importlib mode puts no test folder on the path by itself.

@@ -118,14 +118,23 @@ class DebiaserContract:
         log = impressions()
         model = make(backbone=us.MF(dim=2), epochs=15, patience=None, learning_rate=0.05)
         prediction = model.fit(log, propensity="p" if model.needs_propensity else None).predict(log)
-        assert roc_auc_score(log.item % 3 == 0, prediction) > 0.7
+        by_item = [prediction[log.item == item].mean() for item in range(log.n_items)]
+        # Five of 15 items convert: who knows nothing draws one of 3,003 orders of the items, and seven of them
+        # have an AUC of .94 or more.
+        assert roc_auc_score(np.arange(log.n_items) % 3 == 0, by_item) >= 0.94
 
     def test_propensities_of_one_are_no_harm(self, make):
         at_one, near_one = (
             make(epochs=1).fit(WORLD.train, propensity=p).predict(WORLD.test) for p in (1.0, 1 - 1e-6)
         )
-        # Weights of the imputation such as (1 − p) / p² are 0 at 1, and scaled to a mean of 1 anywhere else.
-        np.testing.assert_allclose(at_one, near_one, atol=0.01)
+        weight = getattr(make(), "clamped_weight", torch.ones_like)
+        if not weight(torch.ones(1)).any():
+            # (1 − p)/p² and the like leave the imputer alone at 1, and Adam trains it at any weight above 0.
+            assert np.isfinite(at_one).all()
+            return
+        # The loss is continuous in p: weights that differ by 1e-6 move a step of Adam, which is at most the
+        # learning rate (.01), by about 1e-6 of it, and an epoch has five steps.
+        np.testing.assert_allclose(at_one, near_one, atol=1e-6)
 
     def test_without_propensities_it_has_no_weights_or_says_that_it_needs_them(self, make, fitted):
         if fitted.needs_propensity:

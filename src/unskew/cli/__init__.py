@@ -75,14 +75,14 @@ def _guarded(arguments: list[str]) -> int:
 def _run(arguments: list[str]) -> int:
     import typer
 
-    from unskew.cli.app import app
+    from unskew.cli.app import command
     from unskew.errors import UnskewError
 
     # typer carries its own click in newer versions and imports it in older ones: the base of its usage
     # errors is reached the same way in both.
     usage_error: type[Exception] = typer.BadParameter.__mro__[2]
     try:
-        result = app(args=arguments or ["--help"], standalone_mode=False)
+        result = command(args=arguments or ["--help"], standalone_mode=False)
     except typer.Exit as done:
         result = done.exit_code
     except typer.Abort:

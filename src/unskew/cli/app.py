@@ -66,3 +66,6 @@ app.command()(methods)
 app.command("make-data")(make_data)
 app.command()(reproduce)
 app.command()(study)
+
+command = typer.main.get_command(app)
+"""The verbs and their options as they are run: made once, since that takes longer than to read a command."""
