@@ -119,7 +119,7 @@ class DebiaserContract:
         model = make(backbone=us.MF(dim=2), epochs=15, patience=None, learning_rate=0.05)
         prediction = model.fit(log, propensity="p" if model.needs_propensity else None).predict(log)
         by_item = [prediction[log.item == item].mean() for item in range(log.n_items)]
-        # Five of 15 items convert: who knows nothing draws one of 3,003 orders of the items, and seven of them
+        # Five of 15 items convert: who knows nothing draws one of 3,003 orders of the items, seven of which
         # have an AUC of .94 or more.
         assert roc_auc_score(np.arange(log.n_items) % 3 == 0, by_item) >= 0.94
 
