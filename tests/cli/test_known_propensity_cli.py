@@ -125,7 +125,7 @@ def test_compare_weighs_the_held_out_rows_of_a_run_by_the_known_propensities(
             users=model.users_,
             items=model.items_,
             space="impressions",
-            columns={"p": p},
+            columns={"p": p, "timestamp": np.array(table["timestamp"], dtype="datetime64[us]")},
             known_propensity="p",
         )
         losses, ranks = [], []

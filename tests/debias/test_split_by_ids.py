@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import unskew as us
-from unskew.training.held_out import pair_keys, split_clicks
+from unskew.log.splitting import SplitBy
+from unskew.training.held_out import split_clicks
 
 SEEDS = (3, 8)
 
@@ -70,7 +71,7 @@ def test_of_a_part_of_the_log_those_are_told_that_are_in_it(log, model):
     found = model.validation_rows(rebuilt(log, part))
     told = [set(np.flatnonzero(part)[rows]) for rows in found]
     everything = [
-        {row for row in log.clicked[pair_keys(log, seed) <= threshold] if part[row]}
+        {row for row in log.clicked[SplitBy().keys(log, log.clicked, seed) <= threshold] if part[row]}
         for seed, threshold in zip(SEEDS, model.split_.thresholds, strict=True)
     ]
     assert all(mine <= all_ for mine, all_ in zip(told, everything, strict=True))

@@ -114,6 +114,23 @@ def run(
     p_min: Annotated[
         str, typer.Option(help="The clip, to which lower propensities are raised: auto or a number.")
     ] = "auto",
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="Which clicks choose the epoch: time:0.8 (train on the first 80 %), user:0.2, group:COLUMN"
+            " or pair:0.1 [the latest 10 % of impressions with times, else 10 % of the pairs]."
+        ),
+    ] = None,
+    valid_from: Annotated[
+        str | None, typer.Option(help="Choose the epoch on the clicks from this date on, as 2026-01-17.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(help="The column of times [of Parquet: the first whose type says so].")
+    ] = None,
+    maturity: Annotated[
+        str | None,
+        typer.Option(help="Leave out rows younger than this at the last row, as 7d: they may yet convert."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder [runs/DATA-METHOD].")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
@@ -134,7 +151,8 @@ def run(
     else:
         refuse(context, OF_TRAINED, "with --known-propensity: no propensity is trained")
     if protocol == "paper":
-        refuse(context, ("crossfit", "p_min"), "with --protocol paper, which sets it as the paper did")
+        set_by_paper = ("crossfit", "p_min", "split", "valid_from", "time")
+        refuse(context, set_by_paper, "with --protocol paper, which sets it as the paper did")
     check_seed(seed)
     called = name_of_tables(data, "files") if is_file else data
     target = out or Path("runs") / plain_name(f"{called}-{method}", "the dataset and the method,")
@@ -155,6 +173,7 @@ def run(
         "duplicates": duplicates,
         "known_propensity": known_propensity,
         "actions": actions,
+        "time": time,
     }
     name = "files" if is_file else data
     flags = dict(FLAGS)
@@ -190,6 +209,10 @@ def run(
         propensity_epochs=propensity_epochs,
         p_min=clip(p_min),
         device=device,
+        split=split,
+        valid_from=valid_from,
+        time=time,
+        maturity=maturity,
     )
     with progress_bars() as progress, warnings.catch_warnings():
         # Networks that learned nothing are marked in the tables, the verdict and the report.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from unskew.datasets.dataset import Dataset, Protocol, TestIs, errors_name, without_leaked_cells
 from unskew.errors import DataError, ParameterError
-from unskew.io.tables import Paths, column_names, concatenate, expand_paths, read_files
+from unskew.io.tables import Paths, column_names, concatenate, expand_paths, read_files, time_columns
 from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
 from unskew.log import Duplicates, Log, Space
 from unskew.registry import register
@@ -114,6 +115,7 @@ def files(
     test_is: TestIs = "logged",
     known_propensity: str | None = None,
     actions: int | None = None,
+    time: str | None = None,
 ) -> Dataset:
     """Your own files as a dataset, with one mapping of columns.
 
@@ -134,6 +136,10 @@ def files(
     known_propensity, actions
         For bandit logs, training and test alike: the column with the probability that each row was shown, and
         of how many items (all those of the training log, by default).
+    time
+        The column of times of the training log, which is carried along; by default, in the space
+        ``"impressions"``, the first column of a Parquet file whose type is one of times and which has no
+        missing values. Runs hold out the latest rows of such a log.
 
     Notes
     -----
@@ -161,7 +167,7 @@ def files(
     }
     if known_propensity is None:
         click = click or _click_column(_under(root, train))
-    train_log = read_log(_under(root, train), click=click, **columns)
+    train_log = _with_times(_under(root, train), time, click=click, **columns)
     if unseen == "error":
         columns |= {"users": train_log.users, "items": train_log.items}
     facts: dict[str, Any] = {
@@ -201,6 +207,21 @@ def files(
         facts=facts,
         test_is=test_is,
     )
+
+
+def _with_times(path: Paths, time: str | None, **columns: Any) -> Log:
+    """A log with its column of times, if there is one."""
+    found = time
+    if time is None and columns["space"] == "impressions":
+        named = [*columns.values(), *columns["keep"]]
+        found = next((name for name in time_columns(path) if name not in named), None)
+    if found is None:
+        return read_log(path, **columns)
+    log = read_log(path, **{**columns, "keep": tuple(dict.fromkeys((*columns["keep"], found)))})
+    if time is None and log.columns[found].dtype.kind != "M":
+        # Missing values make it another type: the time of a conversion, most likely.
+        return replace(log, columns={name: each for name, each in log.columns.items() if name != found})
+    return replace(log, time=found)
 
 
 def _click_column(path: Paths) -> str | None:

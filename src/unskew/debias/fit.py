@@ -19,6 +19,7 @@ from unskew.backbones import Network
 from unskew.debias.setting import Batch, Loss, Setting, Stage
 from unskew.errors import DataError, ParameterError
 from unskew.log import Log, Rows, require_log
+from unskew.log.splitting import SplitBy
 from unskew.losses.means import cross_entropy, weighted_mean
 from unskew.metrics.collapse import Collapsed, Learned, learned
 from unskew.progress import Progress
@@ -201,7 +202,8 @@ def _train_at_once(
 ) -> Trained:
     log = job.log
     data = Observed(log, given, seeds, job.device)
-    training, held_out = data.split(method.validation_share if job.validation is None else 0.0)
+    share = method.validation_share if job.validation is None else 0.0
+    training, held_out = data.split(share, SplitBy.of(method.validation_by, log))
     networks = job.untrained(method, seeds)
     setting = Setting(
         networks=networks,
@@ -300,13 +302,16 @@ class Observed:
         self.propensity = None if given is None else _on(given.clicked, device)
         self.everywhere = None if given is None or given.everywhere is None else _on(given.everywhere, device)
 
-    def split(self, validation_share: float) -> tuple[Tensor, Tensor]:
-        """Training and validation positions ``[R, n]`` in O, by a hash of the pairs' ids and each seed."""
+    def split(self, validation_share: float, by: SplitBy) -> tuple[Tensor, Tensor]:
+        """Training and validation positions ``[R, n]`` in O, by ids, times and each seed."""
         size = len(self.conversion)
-        held = round(validation_share * size)
+        held = by.count(self._log, self._log.clicked, validation_share)
         if size - held < 1 or (validation_share > 0 and held < 1):
-            raise DataError(f"{size} clicked rows are too few to split", remedy="give more data")
-        parts = [split_clicks(self._log, seed, held) for seed in self.seeds]
+            raise DataError(
+                f"{size} clicked rows are too few to split ({held} would be held out)",
+                remedy="give more data, or hold out others",
+            )
+        parts = [split_clicks(self._log, seed, held, by) for seed in self.seeds]
         training, held_out = (np.stack(each) for each in zip(*parts, strict=True))
         return torch.as_tensor(training, device=self.device), torch.as_tensor(held_out, device=self.device)
 

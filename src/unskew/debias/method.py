@@ -21,6 +21,7 @@ from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, c
 from unskew.errors import ParameterError
 from unskew.estimator import Estimator, require, require_schedule, require_types
 from unskew.log import Encoders, Log, Rows, Schema, require_log
+from unskew.log.splitting import SplitBy
 from unskew.metrics import WeightDiagnostics
 from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.collapse import Collapsed, warn_of_collapse
@@ -65,7 +66,11 @@ class Debiaser(Estimator):
         A fixed coefficient holds for one size and one density alone: what a row of an embedding table
         learns per step falls with the number of users, what decay takes from it does not.
     validation_share
-        Share of O that is held out, by pair, to choose the epoch.
+        Share of O that is held out to choose the epoch.
+    validation_by
+        What is held out together: ``"pair"``, ``"user"``, ``"group:COLUMN"``, or the latest clicks
+        (``"time"``, ``"time:COLUMN"``; ``"from:2026-01-17"`` for those from a date on, however many).
+        ``"auto"`` is by time for impressions with a column of times, and by pair otherwise.
     selection
         Validation loss: ``"snips"`` weights it by the method's own propensities, ``"ce"`` does not.
 
@@ -99,6 +104,7 @@ class Debiaser(Estimator):
     regularisation: float = 5.0
     patience: int | None = 10
     validation_share: float = 0.1
+    validation_by: str = "auto"
     selection: Literal["snips", "ce"] = "snips"
 
     # What a method says of itself.
@@ -314,7 +320,9 @@ class Debiaser(Estimator):
         self.networks_ = trained.networks
         self.history_ = trained.history
         self.validation_loss_ = trained.validation_loss
-        self.split_: Split | None = Split.of(log, self.seeds_, trained.held_out)
+        self.split_: Split | None = Split.of(
+            log, self.seeds_, trained.held_out, SplitBy.of(self.validation_by, log)
+        )
         self.collapsed_: tuple[Collapsed, ...] = trained.collapsed(self.seeds_)
 
     def _check(self) -> None:
@@ -335,6 +343,8 @@ class Debiaser(Estimator):
             f"validation_share must be in [0, 1), not {self.validation_share}",
             "give a number between 0 and 1, such as 0.1",
         )
+        if self.validation_by != "auto":
+            SplitBy.parse(self.validation_by)
         require(
             self.selection in ("snips", "ce"),
             f"selection must be 'snips' or 'ce', not {self.selection!r}",
@@ -398,8 +408,8 @@ class Debiaser(Estimator):
     def validation_rows(self, log: Log) -> NDArray[np.int64]:
         """Numbers ``[seeds, n]`` of a log's rows that each seed held out to choose its epoch.
 
-        Which clicks those are follows from the pairs' ids: the log may be the one of training, in any order,
-        read again, or a part of it.
+        Which clicks those are follows from ids, times and seeds: the log may be the one of training, in any
+        order, read again, or a part of it.
         """
         self._require_fitted("networks_")
         if self.split_ is None:

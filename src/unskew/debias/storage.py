@@ -10,8 +10,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from unskew.debias.method import Debiaser
-from unskew.errors import RunFolderError
+from unskew.errors import ParameterError, RunFolderError
 from unskew.io.files import CONFIG
+from unskew.log.splitting import SplitBy
 from unskew.metrics.collapse import REMEDIES, Collapsed
 from unskew.registry import METHODS
 from unskew.training import resolve_device
@@ -121,7 +122,7 @@ def _collapsed(saved: SavedFolder, *at: str) -> tuple[Collapsed, ...]:
 
 
 def _split_table(split: Split) -> dict[str, Any]:
-    return {"held_out": split.held_out, "thresholds": list(split.thresholds)}
+    return {"held_out": split.held_out, "thresholds": list(split.thresholds), "by": str(split.by)}
 
 
 def _split(saved: SavedFolder, *at: str) -> Split:
@@ -130,4 +131,10 @@ def _split(saved: SavedFolder, *at: str) -> Split:
     wanted = len(saved.seeds(*at, "seeds")) if held_out else 0
     if len(thresholds) != wanted or not all(type(each) is int for each in thresholds):
         raise saved.damaged(CONFIG, f"{'.'.join(at)}.split.thresholds is {thresholds!r}")
-    return Split(held_out=held_out, thresholds=tuple(thresholds))
+    # Folders of earlier versions, which held out pairs, do not say so.
+    known = "by" in saved.entry(*at, "split", kind=dict)
+    by = saved.entry(*at, "split", "by", kind=str) if known else "pair"
+    try:
+        return Split(held_out=held_out, thresholds=tuple(thresholds), by=SplitBy.parse(by))
+    except ParameterError:
+        raise saved.damaged(CONFIG, f"{'.'.join(at)}.split.by is {by!r}") from None

@@ -200,6 +200,16 @@ def column_names(paths: Paths) -> list[str]:
         return _csv_names(file, delimiter)
 
 
+def time_columns(paths: Paths) -> list[str]:
+    """The columns of times of the first file, by their type; a CSV file has none."""
+    file = expand_paths(paths)[0]
+    with reading(file) as delimiter:
+        if delimiter is not None:
+            return []
+        schema = pa.parquet.read_schema(file)
+    return [each.name for each in schema if pa.types.is_timestamp(each.type) or pa.types.is_date(each.type)]
+
+
 def _csv_names(file: Path, delimiter: str) -> list[str]:
     with pa.csv.open_csv(csv_source(file), parse_options=pa.csv.ParseOptions(delimiter=delimiter)) as reader:
         return list(reader.schema.names)

@@ -17,6 +17,8 @@ from unskew.offpolicy.comparison import Comparison, compare
 from unskew.training.saved import SavedFolder
 
 PROPENSITIES = "propensities.parquet"
+WRITTEN = ("click", "conversion", "propensity_raw", "propensity", "weight", "clipped")
+"""Its columns in every run; a further one is what the run's split goes by."""
 METRICS = "metrics.json"
 
 
@@ -92,6 +94,7 @@ def training_log(saved: SavedFolder, space: Space, actions: int | None = None) -
             remedy="give a run folder, whole",
         ) from error
     users, items = saved.vocabulary("users"), saved.vocabulary("items")
+    further = [name for name in frame.columns if name not in (*WRITTEN, users.name, items.name)]
     return Log.from_arrays(
         user=column_of(frame, users.name),
         item=column_of(frame, items.name),
@@ -100,7 +103,7 @@ def training_log(saved: SavedFolder, space: Space, actions: int | None = None) -
         space=space,
         users=users,
         items=items,
-        columns={"propensity": column_of(frame, "propensity")},
+        columns={name: column_of(frame, name) for name in ("propensity", *further)},
         known_propensity=None if actions is None else "propensity",
         actions=actions,
     )

@@ -16,6 +16,7 @@ from unskew.debias import METHODS, Debiaser
 from unskew.debias.method import require_shown_alone
 from unskew.estimator import require
 from unskew.io.tables import column_names
+from unskew.log.splitting import duration
 from unskew.metrics.clip import Clip, require_clip, resolve_clip
 from unskew.progress import SILENT, Progress
 from unskew.propensity import (
@@ -46,6 +47,7 @@ from unskew.run.run_propensity import (
     unknown_propensity,
 )
 from unskew.run.run_result import RunResult
+from unskew.run.run_split import mature_dataset, split_labels, validation_params, with_group_column
 from unskew.run.training import read_off, train_methods
 from unskew.seeds import require_count
 
@@ -75,6 +77,14 @@ class RunConfig:
         Propensities below are raised to it; ``"auto"`` is the clip with the least error.
     propensity_epochs
         Train the propensity for exactly so many epochs, as published code does, instead of stopping early.
+    split, valid_from
+        Which clicks choose the epoch: ``"time:0.8"`` trains on the first 80 %, ``"user:0.2"`` holds out 20 %
+        of the users, ``"group:COLUMN"`` groups; ``valid_from`` the clicks from a date on. By default the
+        latest 10 % of impressions with a column of times, and 10 % of the pairs otherwise.
+    time
+        The column of times; by default the first that holds some.
+    maturity
+        Leave out training rows less than this before the last one (``"7d"``), too young to have converted.
     """
 
     data: str = "synthetic"
@@ -92,6 +102,10 @@ class RunConfig:
     propensity_epochs: int | None = None
     p_min: Clip = "auto"
     device: str = "auto"
+    split: str | None = None
+    valid_from: str | None = None
+    time: str | None = None
+    maturity: str | None = None
 
     def __post_init__(self) -> None:
         require_count(self.seeds)
@@ -122,6 +136,14 @@ class RunConfig:
                 f"the propensity {self.propensity!r} has no {self.needs_network}, which is that of a network",
                 f"leave it out, or use one of {', '.join(BACKBONES)}",
             )
+        held_out = validation_params(self.split, self.valid_from, self.time)
+        require(
+            self.protocol == "honest" or not held_out,
+            "the paper's protocol has a split of its own",
+            "leave split, valid_from and time out",
+        )
+        if self.maturity is not None:
+            duration(self.maturity)
 
     @property
     def seed_list(self) -> range:
@@ -157,6 +179,7 @@ def run(config: RunConfig, progress: Progress = SILENT) -> RunResult:
     root = None if config.root is None else Path(config.root)
     dataset = load(config.data, root, protocol=config.protocol, **_loader_options(config))
     dataset.train.known_conversion()
+    dataset = mature_dataset(dataset, config.maturity, config.time)
     protocol = protocol_named(
         config.protocol,
         crossfit=config.crossfit,
@@ -201,7 +224,9 @@ def _run_with_trained(
         ),
         "protocol": protocol.name,
         "p_min": found["calibrated"].figures["p_min"],
-        "labels": run_labels(protocol, propensity, choice, tested=dataset.test is not None),
+        "labels": split_labels(
+            run_labels(protocol, propensity, choice, tested=dataset.test is not None), models, dataset
+        ),
     }
     if dataset.test is not None:
         metrics |= metrics_on_test(models, dataset)
@@ -220,7 +245,7 @@ def _run_with_trained(
 
 def _loader_options(config: RunConfig) -> dict[str, Any]:
     """The options of the loader; a column that holds the propensity is kept, as numbers."""
-    options, column = dict(config.options), config.propensity
+    options, column = with_group_column(config.options, config), config.propensity
     if config.data == "files" and column != "auto" and registered_name(column) is None:
         train = options.get("train")
         if column not in column_names(Path(config.root or "") / str(train or "")):
@@ -264,7 +289,7 @@ def _run_with_known(config: RunConfig, protocol: Protocol, dataset: Dataset, pro
         "collapsed": collapsed_counts(models),
         "protocol": protocol.name,
         "p_min": clip,
-        "labels": known_labels(column, clip, tested=dataset.test is not None),
+        "labels": split_labels(known_labels(column, clip, tested=dataset.test is not None), models, dataset),
     }
     if dataset.test is not None:
         metrics |= metrics_on_test(models, dataset)
@@ -290,6 +315,7 @@ def _trained(
     models: dict[str, Debiaser] = {}
     for key, (name, propensity) in wanted.items():
         method = protocol.method(name, make_backbone(config.backbone), dataset.train.density)
+        method.set_params(**validation_params(config.split, config.valid_from, config.time))
         models |= train_methods(
             method,
             dataset,

@@ -21,6 +21,7 @@ from unskew.io.vocabulary import as_arrow
 from unskew.metrics import CalibrationSketch
 from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.storage import write_propensity
+from unskew.run.run_split import split_columns
 from unskew.training.saved import sealed_folder, write_config
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class RunResult:
         }
         if log.conversion is not None:
             columns["conversion"] = log.conversion
+        columns = {**split_columns(self.models, log), **columns}
         return pa.table({name: pa.array(values, from_pandas=True) for name, values in columns.items()})
 
     def _settings(self) -> dict[str, Any]:

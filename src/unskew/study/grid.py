@@ -272,9 +272,10 @@ class TuneTable(GridTable):
 
     @model_validator(mode="after")
     def _check(self) -> TuneTable:
-        if "validation_share" in self.values:
+        split = next((name for name in ("validation_share", "validation_by") if name in self.values), None)
+        if split is not None:
             raise ValueError(
-                "values.validation_share cannot be tuned: trials would be judged on different clicks."
+                f"values.{split} cannot be tuned: trials would be judged on different clicks."
                 " To fix: set it in the method's params"
             )
         return self

@@ -23,6 +23,7 @@ from unskew.debias.fit import Observed, validation_loss
 from unskew.errors import ParameterError, TrainingError
 from unskew.evaluation import evaluate_users
 from unskew.log import Log, Schema
+from unskew.log.splitting import SplitBy
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip
 from unskew.metrics.user_bootstrap import RESAMPLES
@@ -313,7 +314,7 @@ def _validation_loss(stack: Stack, model: Debiaser, propensity: Any) -> list[flo
         return own
     given = given_propensities(log, propensity, model.seeds_, judge.p_min)
     data = Observed(log, given, model.seeds_, model.device_)
-    _, held_out = data.split(model.validation_share)
+    _, held_out = data.split(model.validation_share, SplitBy.of(model.validation_by, log))
     loss = validation_loss(
         model.networks_["prediction"], data, held_out, log, None, weighted=judge.selection == "snips"
     )

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from unskew.errors import DataError
 from unskew.log import Log, Rows
-from unskew.seeds import splitmix64, stream
+from unskew.log.splitting import SplitBy
+from unskew.seeds import stream
 from unskew.training.inference import held_out_cells
 from unskew.training.population import Population, Slots
 
@@ -23,6 +24,8 @@ Part = Literal["calibration", "evaluation"]
 SLOTS = 10
 """D is dealt into so many slots: eight train, one calibrates, one evaluates (METHODS §2.4: 80/10/10)."""
 SLOT_OF: dict[Part, int] = {"calibration": 0, "evaluation": 1}
+BY_PAIR = SplitBy()
+NAMES = {"pair": "pairs", "user": "users", "time": "moments", "group": "groups"}
 MOST_CELLS = 1 << 17
 """Held-out cells of a part per replica; beyond it the unclicked are thinned and weighted."""
 
@@ -77,30 +80,22 @@ class HeldOut:
         return Cells(rows=self.population.rows(cell), click=self.population.click(cell), weight=weight)
 
 
-def pair_keys(log: Log, seed: int) -> NDArray[np.int64]:
-    """A hash of 63 bits of each click's user id, item id and the seed: those with the least are held out."""
-    clicked = log.clicked
-    user, item = (ids.hashes.view(np.uint64) for ids in (log.users, log.items))
-    # Mixed once more, so that a user and an item of one id do not cancel.
-    pair = user[log.user[clicked]] + splitmix64(item)[log.item[clicked]]
-    mixed = splitmix64(pair + np.uint64(stream(seed, "validation")))
-    return (mixed >> np.uint64(1)).astype(np.int64)
-
-
-def split_clicks(log: Log, seed: int, held_out: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def split_clicks(
+    log: Log, seed: int, held_out: int, by: SplitBy = BY_PAIR
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Positions in O that train (one order of a seed's own), and those that are held out.
 
-    No pair is in both: where several rows of a pair lie across the border, those on the training side are
-    left out, and others come twice in their place, so that every seed has as many.
+    No pair (user, group, moment) is in both: where several of its rows lie across the border, those on the
+    training side are left out, and others come twice in their place, so that every seed has as many.
     """
-    key = pair_keys(log, seed)
+    key = by.keys(log, log.clicked, seed)
     order = np.argsort(key, kind="stable")
     held, rest = order[:held_out], order[held_out:]
     if held_out:
         rest = rest[key[rest] > key[held[-1]]]
     if not len(rest):
         raise DataError(
-            f"{len(order)} clicked rows are of too few pairs to split",
+            f"{len(order)} clicked rows are of too few {NAMES[by.kind]} to split",
             remedy="give more data, or validation_share=0",
         )
     return np.resize(rest, len(order) - held_out), held
@@ -115,24 +110,28 @@ class Split:
     held_out
         How many for each seed; 0 if every click trained.
     thresholds
-        For each seed the greatest key (:func:`pair_keys`) of a held-out click.
+        For each seed the greatest key (:meth:`~unskew.log.splitting.SplitBy.keys`) of a held-out click.
+    by
+        What was held out together.
     """
 
     held_out: int
     thresholds: tuple[int, ...]
+    by: SplitBy = BY_PAIR
 
     @classmethod
-    def of(cls, log: Log, seeds: Sequence[int], held_out: int) -> Split:
+    def of(cls, log: Log, seeds: Sequence[int], held_out: int, by: SplitBy = BY_PAIR) -> Split:
         """The split of a log."""
         if not held_out:
             return cls(0, ())
-        keys = (pair_keys(log, seed) for seed in seeds)
-        return cls(held_out, tuple(int(np.partition(key, held_out - 1)[held_out - 1]) for key in keys))
+        keys = (by.keys(log, log.clicked, seed) for seed in seeds)
+        thresholds = tuple(int(np.partition(key, held_out - 1)[held_out - 1]) for key in keys)
+        return cls(held_out, thresholds, by)
 
     def rows(self, log: Log, seeds: Sequence[int]) -> NDArray[np.int64]:
         """Numbers ``[seeds, n]`` of a log's clicked rows that trained nothing, n the same for all seeds.
 
-        The log may be the training log, in any order, or a part of it: a pair below the threshold trained
+        The log may be the training log, in any order, or a part of it: what is below the threshold trained
         nothing, wherever it comes from. Where a part has more such rows of one seed than of another, those
         with the least keys are given.
         """
@@ -141,7 +140,7 @@ class Split:
             return np.empty((len(seeds), 0), dtype=np.int64)
         found = []
         for seed, threshold in zip(seeds, self.thresholds, strict=True):
-            key = pair_keys(log, seed)
+            key = self.by.keys(log, clicked, seed)
             order = np.argsort(key, kind="stable")
             found.append(clicked[order[key[order] <= threshold]])
         count = min(len(each) for each in found)

@@ -1,0 +1,257 @@
+"""Which rows are held out, by pair, user, time or group, and which are too young to have converted.
+
+Both are functions of ids, values, times and a seed, never of positions: a copy, a subset and a re-read file
+are split in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.errors import DataError, ParameterError
+from unskew.io.vocabulary import Vocabulary
+from unskew.log.log import Log
+from unskew.plain_text import listed
+from unskew.seeds import splitmix64, stream
+
+Kind = Literal["pair", "user", "time", "group"]
+
+FORMS = "pair, user, time, time:COLUMN, from:DATE or group:COLUMN"
+UNITS = {"d": "D", "h": "h", "m": "m", "s": "s", "w": "W"}
+SIZES = {"s": 1e11, "ms": 1e14, "us": 1e17, "ns": np.inf}
+"""Units of whole numbers since 1970 by their size, which tells them apart for dates up to the year 5000."""
+TICK = "datetime64[us]"
+"""What times are compared as."""
+
+
+@dataclass(frozen=True)
+class SplitBy:
+    """What is held out together.
+
+    Parameters
+    ----------
+    kind
+        ``"pair"``: the rows of a user and an item; ``"user"``; ``"group"``: the rows with one value of
+        ``column``; ``"time"``: the latest rows.
+    column
+        Of groups, or of times (None: the first column of the log that holds times).
+    start
+        With ``"time"``: rows from this moment on are held out, however many; None for a share.
+
+    Examples
+    --------
+    >>> SplitBy.parse("group:session"), SplitBy.parse("from:2026-01-17").start
+    (SplitBy(kind='group', column='session', start=None), '2026-01-17')
+    """
+
+    kind: Kind = "pair"
+    column: str | None = None
+    start: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> SplitBy:
+        """From one of :data:`FORMS`."""
+        name, colon, rest = text.partition(":")
+        if name == "from" and rest:
+            start, _, column = rest.partition("@")
+            _moment(start)
+            return cls("time", column or None, start)
+        if (
+            name not in get_args(Kind)
+            or (name == "group") > bool(rest)
+            or (colon and (not rest or name in ("pair", "user")))
+        ):
+            raise ParameterError(f"{text!r} is not a way to hold out rows", remedy=f"give {FORMS}")
+        return cls(name, rest or None)  # type: ignore[arg-type]
+
+    @classmethod
+    def of(cls, text: str, log: Log) -> SplitBy:
+        """For a log: ``"auto"`` is by time where impressions have a column of times, else by pair."""
+        if text == "auto":
+            column = time_column(log) if log.space == "impressions" else None
+            return cls() if column is None else cls("time", column)
+        by = cls.parse(text)
+        if by.kind == "time":
+            return cls("time", require_time_column(log, by.column), by.start)
+        if by.kind == "group" and by.column not in log.columns:
+            raise _no_column(str(by.column), log)
+        return by
+
+    def __str__(self) -> str:
+        if self.start is not None:
+            return f"from:{self.start}" + (f"@{self.column}" if self.column else "")
+        return self.kind + (f":{self.column}" if self.column else "")
+
+    def keys(self, log: Log, rows: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+        """A number for each of some rows: those with the least are held out, and rows that belong together
+        have the same."""
+        if self.kind == "time":
+            return -times_of(log, self.column)[rows].astype(np.int64)
+        if self.kind == "group":
+            groups = Vocabulary.of(log.columns[str(self.column)], name=str(self.column))
+            hashed = groups.hashes.view(np.uint64)[groups.encode(log.columns[str(self.column)][rows])]
+        else:
+            hashed = log.users.hashes.view(np.uint64)[log.user[rows]]
+        if self.kind == "pair":
+            # Mixed once more, so that a user and an item of one id do not cancel.
+            hashed = hashed + splitmix64(log.items.hashes.view(np.uint64))[log.item[rows]]
+        purpose = "validation" if self.kind == "pair" else f"validation by {self.kind}"
+        mixed = splitmix64(hashed + np.uint64(stream(seed, purpose)))
+        return (mixed >> np.uint64(1)).astype(np.int64)
+
+    def count(self, log: Log, rows: NDArray[np.int64], share: float) -> int:
+        """How many of some rows are held out: a share, or those from ``start`` on."""
+        if self.start is None or not share:
+            return round(share * len(rows))
+        return int((times_of(log, self.column)[rows] >= _moment(self.start)).sum())
+
+
+def time_column(log: Log) -> str | None:
+    """The column of a log that is its time, or else the first that holds times; None without one."""
+    return log.time or next((name for name, values in log.columns.items() if values.dtype.kind == "M"), None)
+
+
+def require_time_column(log: Log, name: str | None = None) -> str:
+    """A column of times that is there: the one that is named, or the first."""
+    if name is None:
+        found = time_column(log)
+        if found is None:
+            raise DataError("the log has no column of times", remedy="name it with time= (--time COLUMN)")
+        return found
+    if name not in log.columns:
+        raise _no_column(name, log)
+    return name
+
+
+def times_of(log: Log, name: str | None = None) -> NDArray[np.datetime64]:
+    """The times of a log's rows; whole numbers are counted from 1970, text is read as ISO dates."""
+    column = require_time_column(log, name)
+    values = log.columns[column]
+    if values.dtype.kind in "iu":
+        times = _from_epoch(values.astype(np.int64))
+    elif values.dtype.kind == "M":
+        times = values.astype(TICK)
+    else:
+        text = [str(value).strip().removesuffix("Z") for value in values]
+        try:
+            whole = all(map(str.isdecimal, text))
+            times = _from_epoch(np.array(text, dtype=np.int64)) if whole else np.array(text, dtype=TICK)
+        except ValueError as error:
+            raise DataError(
+                f"holds no times: {error}",
+                where=f"column '{column}'",
+                remedy="write times as 2026-01-17T12:00:00 or seconds since 1970, or give Parquet",
+            ) from None
+    if np.isnat(times).any():
+        raise DataError(
+            "the time is missing",
+            where=f"column '{column}', row {int(np.flatnonzero(np.isnat(times))[0])}",
+            remedy="drop these rows, or fill in their times",
+        )
+    return times
+
+
+@dataclass(frozen=True)
+class Mature:
+    """What :func:`mature_rows` did."""
+
+    log: Log
+    kept: NDArray[np.bool_]
+    """Which rows of the log stay."""
+    dropped: int
+    """Rows too young."""
+    censored: int
+    """Conversions that came later than the window, and count as none."""
+    until: np.datetime64
+    """Rows before it stay."""
+
+
+def mature_rows(
+    log: Log,
+    maturity: str,
+    *,
+    time: str | None = None,
+    conversion_time: NDArray[Any] | None = None,
+) -> Mature:
+    """Drop rows too young to have converted: less than ``maturity`` before the last row of the log.
+
+    With the times of conversions, those later than ``maturity`` after their row count as none, so that all
+    rows had the same time to convert; without, older rows had longer.
+
+    Parameters
+    ----------
+    maturity
+        Such as ``"7d"``, ``"12h"``, ``"30m"``.
+    time
+        The column of times; None for the first.
+    conversion_time
+        When each row converted, NaT where it did not.
+
+    Examples
+    --------
+    >>> when = np.array(["2026-01-01", "2026-01-02", "2026-01-09", "2026-01-10"], dtype="datetime64[s]")
+    >>> log = Log.from_arrays(
+    ...     user=[1, 2, 1, 2], item=[1, 1, 2, 2], click=[1, 1, 0, 1], conversion=[1, 0, 0, 0],
+    ...     space="impressions", columns={"when": when},
+    ... )
+    >>> found = mature_rows(log, "7d")
+    >>> len(found.log), found.dropped
+    (2, 2)
+    """
+    window = duration(maturity)
+    times = times_of(log, time)
+    until = times.max() - window
+    kept = times <= until
+    taken = log.take(kept)
+    if not taken.n_clicks:
+        raise DataError(
+            f"no click is older than {maturity}: nothing is left to train on",
+            remedy="give a shorter --maturity, or a longer log",
+        )
+    censored = 0
+    if conversion_time is not None and taken.conversion is not None:
+        late = (taken.conversion == 1) & (conversion_time[kept].astype(TICK) - times[kept] > window)
+        censored = int(late.sum())
+        taken = replace(taken, conversion=np.where(late, np.float32(0), taken.conversion))
+    return Mature(taken, kept, int((~kept).sum()), censored, until)
+
+
+def duration(text: str) -> np.timedelta64:
+    """A length of time such as ``"7d"``, ``"12h"``, ``"30m"``, ``"90s"`` or ``"2w"``."""
+    match = re.fullmatch(r"(\d{1,6})([dhmsw])", text.strip()) if isinstance(text, str) else None
+    if match is None or not int(match[1]):
+        raise ParameterError(
+            f"{text!r} is not a length of time", remedy="write for example 7d, 12h, 30m, 90s or 2w"
+        )
+    return np.timedelta64(int(match[1]), UNITS[match[2]])  # type: ignore[call-overload, no-any-return]
+
+
+def _moment(text: str) -> np.datetime64:
+    remedy = "write 2026-01-17 or 2026-01-17T12:00"
+    try:
+        moment = np.datetime64(text.removesuffix("Z"), "us")
+    except ValueError:
+        raise ParameterError(f"{text!r} is not a date", remedy=remedy) from None
+    if np.isnat(moment):
+        raise ParameterError(f"{text!r} is not a date", remedy=remedy)
+    return moment
+
+
+def _from_epoch(values: NDArray[np.int64]) -> NDArray[np.datetime64]:
+    """Seconds, milliseconds, microseconds or nanoseconds since 1970, as their size says."""
+    largest = int(np.abs(values).max()) if len(values) else 0
+    unit = next(unit for unit, most in SIZES.items() if largest < most)
+    return values.astype(f"datetime64[{unit}]").astype(TICK)
+
+
+def _no_column(name: str, log: Log) -> DataError:
+    there = listed(list(log.columns)) or "none"
+    return DataError(
+        f"the log carries no column '{name}'",
+        remedy=f"keep it when the log is read (keep=, --keep); its further columns are {there}",
+    )

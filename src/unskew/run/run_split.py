@@ -1,0 +1,137 @@
+"""How a run holds out rows and leaves out young ones, from its configuration to the words of its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unskew.datasets import Dataset
+from unskew.debias import Debiaser
+from unskew.errors import ParameterError
+from unskew.log import Log
+from unskew.log.splitting import SplitBy, mature_rows, times_of
+from unskew.training.held_out import Split
+
+if TYPE_CHECKING:
+    from unskew.run.job import RunConfig
+
+BY_PAIRS = tuple(f"epoch chosen on a validation split of the {what}" for what in ("clicks", "rows"))
+"""Labels of a split by pairs, which others replace."""
+
+
+def validation_params(split: str | None, valid_from: str | None, time: str | None) -> dict[str, Any]:
+    """Parameters of a debiaser from what ``--split``, ``--valid-from`` and ``--time`` say.
+
+    Examples
+    --------
+    >>> validation_params("time:0.8", None, "when")
+    {'validation_by': 'time:when', 'validation_share': 0.2}
+    >>> validation_params("group:session", None, None)
+    {'validation_by': 'group:session', 'validation_share': 0.2}
+    """
+    if valid_from is not None:
+        if split is not None:
+            raise ParameterError("split and valid_from both say what is held out", remedy="give one of them")
+        by = f"from:{valid_from}" + (f"@{time}" if time else "")
+        SplitBy.parse(by)
+        return {"validation_by": by}
+    if split is None:
+        return {} if time is None else {"validation_by": f"time:{time}"}
+    kind, _, rest = split.partition(":")
+    column, colon, text = rest.rpartition(":") if kind == "group" else ("", "", rest)
+    if kind == "group" and not (colon and _share(text) is not None):
+        column, text = rest, ""
+    share = _share(text) if text else 0.2
+    if kind not in ("time", "user", "group", "pair") or share is None or (kind == "group") > bool(column):
+        raise ParameterError(
+            f"{split!r} is not a split",
+            remedy="give time:0.8 (train on the first 80 %), user:0.2 (hold out 20 % of users), pair:0.1,"
+            " group:COLUMN or group:COLUMN:0.1",
+        )
+    if kind == "time":
+        by = "time" if time is None else f"time:{time}"
+        return {"validation_by": by, "validation_share": round(1.0 - share, 12) if text else share}
+    return {"validation_by": f"group:{column}" if column else kind, "validation_share": share}
+
+
+def _share(text: str) -> float | None:
+    try:
+        share = float(text)
+    except ValueError:
+        return None
+    return share if 0.0 < share < 1.0 else None
+
+
+def with_group_column(options: Mapping[str, Any], config: RunConfig) -> dict[str, Any]:
+    """Options of the loader of files, which keeps the column that groups are split by."""
+    by = validation_params(config.split, None, None).get("validation_by", "")
+    if config.data != "files" or not by.startswith("group:"):
+        return dict(options)
+    column = by.removeprefix("group:")
+    return {**options, "keep": tuple(dict.fromkeys((*options.get("keep", ()), column)))}
+
+
+def mature_dataset(dataset: Dataset, maturity: str | None, time: str | None) -> Dataset:
+    """A dataset without training rows too young to have converted; ``facts`` say how many these were."""
+    if maturity is None:
+        return dataset
+    truth = dict(dataset.row_truth.get("train", {}))
+    found = mature_rows(dataset.train, maturity, time=time, conversion_time=truth.get("conversion_time"))
+    return replace(
+        dataset,
+        train=found.log,
+        row_truth={
+            **dataset.row_truth,
+            **({"train": {name: values[found.kept] for name, values in truth.items()}} if truth else {}),
+        },
+        facts={
+            **dataset.facts,
+            "maturity": maturity,
+            "immature_rows_dropped": found.dropped,
+            "late_conversions_censored": found.censored,
+            "mature_until": str(found.until.astype("datetime64[s]")),
+        },
+    )
+
+
+def split_labels(labels: list[str], models: Mapping[str, Debiaser], dataset: Dataset) -> list[str]:
+    """The labels of a protocol, with what was held out and left out in this run."""
+    split = next(iter(models.values())).split_
+    if split is not None and split.held_out and split.by.kind != "pair":
+        labels = [split_words(split, dataset.train) if each in BY_PAIRS else each for each in labels]
+    if "immature_rows_dropped" in dataset.facts:
+        labels = [*labels, maturity_words(dataset.facts)]
+    return labels
+
+
+def split_words(split: Split, log: Log) -> str:
+    """What a split held out, in words."""
+    share = f"{100 * split.held_out / max(log.n_clicks, 1):.2g} % of the clicks"
+    if split.by.kind == "time":
+        first = np.datetime64(-split.thresholds[0], "us").astype("datetime64[s]")
+        return f"epoch chosen on the latest {share}: by time, from {first} on (column '{split.by.column}')"
+    if split.by.kind == "user":
+        return f"epoch chosen on {share}: by user, none of whom trained"
+    return f"epoch chosen on {share}: by groups of column '{split.by.column}', none of which trained"
+
+
+def maturity_words(facts: Mapping[str, Any]) -> str:
+    """What was left out as too young, in words."""
+    late = facts["late_conversions_censored"]
+    censored = f"; {late:,} conversions that came later than that count as none" if late else ""
+    return (
+        f"{facts['immature_rows_dropped']:,} rows after {facts['mature_until']} dropped: less than"
+        f" {facts['maturity']} to convert{censored}"
+    )
+
+
+def split_columns(models: Mapping[str, Debiaser], log: Log) -> dict[str, Any]:
+    """The column that the split of a run goes by, which tells later what was held out; none without one."""
+    split = next(iter(models.values())).split_
+    if split is None or split.by.column is None:
+        return {}
+    values = times_of(log, split.by.column) if split.by.kind == "time" else log.columns[split.by.column]
+    return {split.by.column: values}
