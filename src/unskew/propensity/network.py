@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -154,9 +154,8 @@ class Propensity(BasePropensity):
         rows = cells * float((design.roles == TRAIN).double().mean(1).sum()) * self.method().stacked_members()
         backbone, schema = self.trained_backbone(), log.schema
         of_all = parameters_of(lambda tiny: [backbone.build(tiny, [0])], schema)
-        of_row = parameters_of(
-            lambda tiny: [backbone.build(tiny, [0])], schema.resized({f.name: 1 for f in schema if f.size})
-        )
+        of_one = Schema(tuple(replace(each, size=1) if each.size else each for each in schema))
+        of_row = parameters_of(lambda tiny: [backbone.build(tiny, [0])], of_one)
         return self.epochs * rows * (of_row + of_all / self.batch_size)
 
     def predict_spread_each(self, log: Log) -> Floats:
