@@ -147,6 +147,12 @@ def require_types(estimator: Estimator, *, choices: bool = True) -> None:
             require_types(value)
 
 
+def fits(estimator: Estimator, name: str, value: Any) -> bool:
+    """Whether a value is what the annotation of a parameter says."""
+    # mypy takes the hash of a class for that of its objects.
+    return _fits(value, _annotations(type(estimator)).get(name, Any), choices=True)  # type: ignore[arg-type]
+
+
 @cache
 def _annotations(kind: type) -> dict[str, Any]:
     """Annotations by field; without those of a class that names types which only its own scope knows."""

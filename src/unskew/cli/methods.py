@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from collections.abc import Iterator
+from functools import reduce
+from typing import Annotated, Any
 
-def methods() -> None:
-    """List debiasing methods (what each needs, when to use it), calibrators, backbones and datasets."""
+import typer
+
+SECTION = re.compile(r"Parameters\n-+\n(.*?)(?:\n\n\S[^\n]*\n-+\n|\Z)", re.DOTALL)
+"""What a docstring says of parameters, up to its next section."""
+
+MARKUP = re.compile(r":\w+:`[~]?(?:unskew\.)?|`")
+
+
+def methods(
+    name: Annotated[
+        str | None, typer.Argument(help="One of them: its parameters, for unskew run --set.")
+    ] = None,
+) -> None:
+    """List debiasing methods (what each needs, when to use it), calibrators, backbones and datasets.
+
+    With a NAME, the parameters of what is called so.
+    """
     from rich.table import Table
 
     from unskew.cli.console import plain_console
+
+    if name is not None:
+        _show_parameters(name)
+        return
     from unskew.registry import METHODS, REGISTRIES
 
     table = Table(title="Debiasing methods", title_justify="left")
@@ -34,3 +58,85 @@ def methods() -> None:
                 else f"{registry.kind}s"
             )
             console.print(f"{plural.capitalize()}: {', '.join(registry)}.")
+
+
+def _show_parameters(name: str) -> None:
+    """A table of parameters for each thing of this name."""
+    from rich.table import Table
+
+    from unskew.cli.console import plain_console
+    from unskew.errors import ParameterError
+
+    found = list(_called(name))
+    if not found:
+        raise ParameterError(f"nothing is called {name!r}", remedy="use one of the names of unskew methods")
+    console = plain_console()
+    for part, kind in found:
+        console.print(f"{name} ({part}): {(inspect.getdoc(kind) or '').partition(chr(10))[0]}")
+        table = Table()
+        table.add_column("--set", overflow="fold", min_width=30)
+        table.add_column("default")
+        table.add_column("what it is")
+        for key, default, about in _parameters(part, kind):
+            table.add_row(key, default, about)
+        console.print(table)
+
+
+def _called(name: str) -> Iterator[tuple[str, Any]]:
+    """The parts of a run, and the datasets, of a name; a backbone is one of a propensity too."""
+    from unskew.propensity import UNCERTAINTIES
+    from unskew.registry import REGISTRIES
+
+    for registry in REGISTRIES:
+        for each in (name, name.replace("-", "_")):
+            if each in registry:
+                yield registry.kind, registry[each]
+                break
+    if name in UNCERTAINTIES:
+        yield "uncertainty", UNCERTAINTIES[name]
+    if name == "propensity":
+        from unskew.propensity import Propensity
+
+        yield "propensity", Propensity
+
+
+def _parameters(part: str, kind: Any) -> Iterator[tuple[str, str, str]]:
+    """Name, default and meaning of each parameter; those with an option of their own by that."""
+    about = _described(kind)
+    if part == "dataset":
+        for name, each in inspect.signature(kind).parameters.items():
+            if name not in ("root", "protocol"):
+                yield f"--option {name}", _plain(each.default), about.get(name, "")
+        return
+    from unskew.run.run_parameters import FLAGS, names_of
+
+    made = kind()
+    for key, flag in FLAGS.items():
+        if key.startswith(f"{part}.") and hasattr(made, key.partition(".")[2]):
+            yield flag, "", about.get(key.partition(".")[2], "")
+    for key in names_of(part, made):
+        path = key.split(".")[1:]
+        owner = reduce(getattr, path[:-1], made)
+        values = owner.get_params(deep=False) if hasattr(owner, "get_params") else vars(owner)
+        yield (
+            key,
+            _plain(values[path[-1]]),
+            about.get(path[0], "") if len(path) == 1 else f"of its {path[-2]}",
+        )
+
+
+def _plain(value: Any) -> str:
+    return "" if value is inspect.Parameter.empty else "none" if value is None else str(value)
+
+
+def _described(kind: Any) -> dict[str, str]:
+    """The first sentence on each parameter, from the docstrings of a class and of those it extends."""
+    found: dict[str, str] = {}
+    for each in reversed(getattr(kind, "__mro__", (kind,))):
+        section = SECTION.search(inspect.getdoc(each) or "")
+        if each is object or section is None:
+            continue
+        for names, text in re.findall(r"^(\S[^\n]*)\n((?:    [^\n]*\n?|\n)+)", section[1], re.MULTILINE):
+            sentence = re.split(r"(?<=[.;])\s", MARKUP.sub("", " ".join(text.split())))[0].rstrip(";.")
+            found |= dict.fromkeys((name.strip() for name in names.split(",")), sentence)
+    return found

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from unskew.cli.config_file import defaults_of_file, options_of_file, parameters
+from unskew.cli.config_file import save_config as write_config
 from unskew.errors import CollapseWarning, ParameterError
 from unskew.plain_text import plain
 
@@ -31,6 +33,15 @@ OF_TRAINED = ("propensity", "calibrator", "uncertainty", "crossfit", "propensity
 
 def run(
     context: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Options from TOML: a file of yours, of --save-config, or a run's config.toml. What is given"
+            " here wins.",
+            is_eager=True,
+            callback=defaults_of_file,
+        ),
+    ] = None,
     data: Annotated[
         str,
         typer.Option(
@@ -111,6 +122,14 @@ def run(
         int | None,
         typer.Option(help="Train the propensity for exactly this many epochs, without early stopping."),
     ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="PART.NAME=VALUE for a parameter of the method, backbone, propensity, calibrator or"
+            " uncertainty, or of training; unskew methods NAME lists them; may be repeated.",
+        ),
+    ] = None,
     p_min: Annotated[
         str, typer.Option(help="The clip, to which lower propensities are raised: auto or a number.")
     ] = "auto",
@@ -135,6 +154,9 @@ def run(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     json: Annotated[Path | None, typer.Option(help="Write the metrics to this file too.")] = None,
+    save_config: Annotated[
+        Path | None, typer.Option(help="Write all options to this TOML file, for --config.")
+    ] = None,
 ) -> None:
     """Train, calibrate, debias and evaluate; write a run folder with report.html."""
     from unskew.cli.options import FLAGS, clip, loader_options, refuse
@@ -160,7 +182,8 @@ def run(
     if test == "":
         raise ParameterError("--test is empty", remedy="name a file, or leave it out")
     read = table_files(str(Path(root or "") / each) for each in (data, test) if each) if is_file else []
-    check_outputs({"--json": json}, folders={"--out": target}, read=read)
+    outputs = {"--json": json, "--save-config": save_config}
+    check_outputs(outputs, folders={"--out": target}, read=[*read, *([] if config is None else [config])])
     columns = {
         "train": data,
         "test": test,
@@ -181,7 +204,7 @@ def run(
         flags |= {key: f"--{key.replace('_', '-')}" for key in columns} | {"train": "--data"}
     options: dict[str, Any] = {}
     if name in DATASETS:
-        options = loader_options(option or (), DATASETS[name], flags)
+        options = options_of_file(context) | loader_options(option or (), DATASETS[name], flags)
     if is_file:
         options |= columns
     if test_is is not None and test is None:
@@ -193,7 +216,7 @@ def run(
     from unskew.cli.run_tables import print_run
     from unskew.progress import progress_bars
 
-    config = us.RunConfig(
+    job = us.RunConfig(
         data=name,
         root=root,
         options=options,
@@ -213,11 +236,14 @@ def run(
         valid_from=valid_from,
         time=time,
         maturity=maturity,
+        parameters=parameters(context, set_ or ()),
     )
+    if save_config is not None:
+        write_config(save_config, job)
     with progress_bars() as progress, warnings.catch_warnings():
         # Networks that learned nothing are marked in the tables, the verdict and the report.
         warnings.simplefilter("ignore", CollapseWarning)
-        result = us.run(config, progress)
+        result = us.run(job, progress)
     result.save(target, overwrite=overwrite, found=found)
     if json is not None:
         write_json(json, result.metrics)

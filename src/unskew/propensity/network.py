@@ -154,8 +154,7 @@ class Propensity(BasePropensity):
         rows = cells * float((design.roles == TRAIN).double().mean(1).sum()) * self.method().stacked_members()
         backbone, schema = self.trained_backbone(), log.schema
         of_all = parameters_of(lambda tiny: [backbone.build(tiny, [0])], schema)
-        of_one = Schema(tuple(replace(each, size=1) if each.size else each for each in schema))
-        of_row = parameters_of(lambda tiny: [backbone.build(tiny, [0])], of_one)
+        of_row = parameters_of(lambda tiny: [backbone.build(tiny, [0])], _of_one_row(schema))
         return self.epochs * rows * (of_row + of_all / self.batch_size)
 
     def predict_spread_each(self, log: Log) -> Floats:
@@ -318,3 +317,11 @@ class Propensity(BasePropensity):
             return (each * weight).sum(1) / weight.sum(1)
 
         return weighted_mean
+
+
+def _of_one_row(schema: Schema) -> Schema:
+    """The same fields with one code each, and one for values that are not known."""
+    codes = {field.name: 1 + (field.unknown == "other") for field in schema}
+    return Schema(
+        tuple(replace(field, size=codes[field.share or field.name] if field.size else 0) for field in schema)
+    )

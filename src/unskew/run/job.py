@@ -39,6 +39,7 @@ from unskew.run.run_figures import (
     spread_figures,
     truth_figures,
 )
+from unskew.run.run_parameters import changed, checked
 from unskew.run.run_propensity import (
     fitted_propensity,
     predicts_everywhere,
@@ -85,6 +86,9 @@ class RunConfig:
         The column of times; by default the first that holds some.
     maturity
         Leave out training rows less than this before the last one (``"7d"``), too young to have converted.
+    parameters
+        Of the method, the backbone, the propensity, the calibrator or the uncertainty, by name:
+        ``{"method.learning_rate": 0.01, "backbone.dim": 16}``; ``training.NAME`` is of method and propensity.
     """
 
     data: str = "synthetic"
@@ -106,6 +110,7 @@ class RunConfig:
     valid_from: str | None = None
     time: str | None = None
     maturity: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_count(self.seeds)
@@ -144,6 +149,7 @@ class RunConfig:
         )
         if self.maturity is not None:
             duration(self.maturity)
+        object.__setattr__(self, "parameters", checked(self))
 
     @property
     def seed_list(self) -> range:
@@ -162,7 +168,7 @@ class RunConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
-        return {**asdict(self), "options": dict(self.options)}
+        return {**asdict(self), "options": dict(self.options), "parameters": dict(self.parameters)}
 
 
 def run(config: RunConfig, progress: Progress = SILENT) -> RunResult:
@@ -224,9 +230,12 @@ def _run_with_trained(
         ),
         "protocol": protocol.name,
         "p_min": found["calibrated"].figures["p_min"],
-        "labels": split_labels(
-            run_labels(protocol, propensity, choice, tested=dataset.test is not None), models, dataset
-        ),
+        "labels": [
+            *split_labels(
+                run_labels(protocol, propensity, choice, tested=dataset.test is not None), models, dataset
+            ),
+            *_set_by_hand(config),
+        ],
     }
     if dataset.test is not None:
         metrics |= metrics_on_test(models, dataset)
@@ -253,6 +262,12 @@ def _loader_options(config: RunConfig) -> dict[str, Any]:
         for option in ("keep", "numbers"):
             options[option] = tuple(dict.fromkeys((*options.get(option, ()), column)))
     return options
+
+
+def _set_by_hand(config: RunConfig) -> list[str]:
+    """Parameters that are not what they are by default."""
+    named = ", ".join(f"{name} = {value}" for name, value in config.parameters.items())
+    return [f"set: {named}"] if named else []
 
 
 def _untouched(dataset: Dataset, propensity: BasePropensity) -> Dataset:
@@ -289,7 +304,10 @@ def _run_with_known(config: RunConfig, protocol: Protocol, dataset: Dataset, pro
         "collapsed": collapsed_counts(models),
         "protocol": protocol.name,
         "p_min": clip,
-        "labels": split_labels(known_labels(column, clip, tested=dataset.test is not None), models, dataset),
+        "labels": [
+            *split_labels(known_labels(column, clip, tested=dataset.test is not None), models, dataset),
+            *_set_by_hand(config),
+        ],
     }
     if dataset.test is not None:
         metrics |= metrics_on_test(models, dataset)
@@ -314,8 +332,10 @@ def _trained(
     """A model for each key: a method by name, and its propensities."""
     models: dict[str, Debiaser] = {}
     for key, (name, propensity) in wanted.items():
-        method = protocol.method(name, make_backbone(config.backbone), dataset.train.density)
+        backbone = changed(make_backbone(config.backbone), "backbone", config.parameters)
+        method = protocol.method(name, backbone, dataset.train.density)
         method.set_params(**validation_params(config.split, config.valid_from, config.time))
+        method = changed(method, "method", config.parameters)
         models |= train_methods(
             method,
             dataset,

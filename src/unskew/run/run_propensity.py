@@ -24,6 +24,7 @@ from unskew.propensity import (
 )
 from unskew.propensity.propensity import BasePropensity
 from unskew.run.protocol import Protocol
+from unskew.run.run_parameters import changed
 
 if TYPE_CHECKING:
     from unskew.run.job import RunConfig
@@ -63,10 +64,16 @@ def fitted_propensity(
 
 def _made(config: RunConfig, protocol: Protocol, name: str, log: Log) -> BasePropensity:
     """A propensity by name, unfitted: of a network as the protocol has it, of another kind, or a column."""
-    calibrator = None if config.calibrator == "none" else make_calibrator(config.calibrator)
+    calibrator = None
+    if config.calibrator != "none":
+        calibrator = changed(make_calibrator(config.calibrator), "calibrator", config.parameters)
     known = registered_name(name)
     if known is not None and known in BACKBONES:
-        return protocol.propensity(make_backbone(known), calibrator, config.uncertainty)
+        backbone = changed(make_backbone(known), "backbone", config.parameters)
+        network = protocol.propensity(backbone, calibrator, config.uncertainty)
+        if network.uncertainty is not None:
+            changed(network.uncertainty, "uncertainty", config.parameters)
+        return changed(network, "propensity", config.parameters)
     shared: dict[str, Any] = {"calibrator": calibrator, "crossfit": protocol.crossfit}
     if known is None:
         if name not in log.columns:
@@ -74,7 +81,7 @@ def _made(config: RunConfig, protocol: Protocol, name: str, log: Log) -> BasePro
         return ColumnPropensity(column=name, **shared)
     if known == NaiveBayesPropensity.name:
         shared["sample_share"] = BAYES_SHARE
-    return make_propensity(known, **shared)
+    return changed(make_propensity(known, **shared), "propensity", config.parameters)
 
 
 def unknown_propensity(name: str) -> ParameterError:
