@@ -87,6 +87,14 @@ def test_work_is_rows_times_parameters():
     assert us.Propensity().work(small) < MOST_WORK["cpu"]
 
 
+def test_features_are_work_for_networks_that_read_them():
+    plain = us.load("impressions", n_rows=2000, n_users=100, n_items=40, test_rows=10).train
+    described = plain.with_features(["country", "price"])
+    ids, features = us.Propensity(backbone=us.MF(dim=4)), us.Propensity(backbone=us.DCN())
+    assert ids.work(described) == ids.work(plain)
+    assert features.work(described) > features.work(plain)
+
+
 def test_nothing_left_to_choose_is_an_error(log):
     network = {"mf": us.Propensity(backbone=us.MF(), crossfit=2)}
     with pytest.raises(TrainingError, match=r"no propensity could be fitted: mf was not tried"):

@@ -152,7 +152,8 @@ class Propensity(BasePropensity):
         design, ratio = self._design(), resolve_ratio(self.negatives, log.population_size, self.most_cells)
         cells = log.population_size if ratio is None else round((1 + ratio) * log.n_clicks)
         rows = cells * float((design.roles == TRAIN).double().mean(1).sum()) * self.method().stacked_members()
-        backbone, schema = self.trained_backbone(), log.schema
+        backbone = self.trained_backbone()
+        schema = log.schema if self.reads_features else log.schema.ids
         of_all = parameters_of(lambda tiny: [backbone.build(tiny, [0])], schema)
         of_row = parameters_of(lambda tiny: [backbone.build(tiny, [0])], _of_one_row(schema))
         return self.epochs * rows * (of_row + of_all / self.batch_size)
