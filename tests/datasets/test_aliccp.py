@@ -8,6 +8,7 @@ import pytest
 from contracts.dataset_contract import DatasetContract
 from unskew.datasets import events
 from unskew.datasets import load as load_by_name
+from unskew.datasets.aliccp import OF_COMMON, OF_SAMPLE
 from unskew.errors import DataError, ParameterError
 
 NAMES = ("sample_skeleton_train.csv", "common_features_train.csv")
@@ -91,6 +92,15 @@ class TestAliCCP(DatasetContract):
     def test_features_may_be_left_out_and_rows_limited(self, load):
         assert dict(load(features=False).train.columns) == {}
         assert len(load(rows=6).train) == 6
+
+    def test_networks_read_the_fields_as_categories(self, load):
+        data = load(features="auto", ignore=["field_301"])
+        kinds = {field.name: field.kind for field in data.train.schema.features}
+        assert kinds.keys() == {f"field_{name}" for name in (*OF_COMMON, *OF_SAMPLE)} - {"field_301"}
+        assert set(kinds.values()) == {"category"}
+        assert data.test.features.declared == data.train.features.declared
+        assert dict(data.train.columns) == {}
+        assert [each.name for each in load(features=["field_206"]).train.schema.features] == ["field_206"]
 
     def test_blocks_make_no_difference(self, load, monkeypatch):
         whole = load().train

@@ -53,6 +53,12 @@ class TestAliExpress(DatasetContract):
         np.testing.assert_allclose(columns["numerical_2"], np.round(np.arange(10) / 2, 4))
         assert dict(load(features=False).train.columns) == {}
 
+    def test_networks_read_codes_as_categories_and_numbers_as_numbers(self, load):
+        data = load(features="auto")
+        kinds = {field.name: field.kind for field in data.train.schema.features}
+        assert kinds == dict.fromkeys(CATEGORIES, "category") | dict.fromkeys(NUMBERS, "number")
+        assert data.test.features.declared == data.train.features.declared
+
     def test_new_searches_are_counted(self, load):
         assert load().facts["test_rows_of_new_users"] == 3
         assert len(load(rows=4).train) == 4

@@ -137,6 +137,20 @@ class TestKuaiRand(DatasetContract):
         column = data.train.item_features.names.index("play_cnt")
         np.testing.assert_array_equal(data.train.item_features.values[:, column], data.train.items.ids + 0.5)
 
+    def test_networks_read_each_feature_as_what_it_is(self, load):
+        data = load(features="auto", ignore=["music_id"])
+        fields = {field.name: (field.kind, field.role) for field in data.train.schema.features}
+        assert fields["user_active_degree"] == fields["onehot_feat4"] == ("category", "user")
+        assert fields["follow_user_num"] == ("number", "user")
+        assert fields["author_id"] == ("category", "item")
+        assert fields["video_duration"] == ("number", "item")
+        assert fields["tag"] == ("bag", "item")
+        assert not {"music_id", "upload_dt", "user_id", "is_click", "show_cnt"} & fields.keys()
+        assert data.train.user_features is None
+        for log in (data.test, data.validation):
+            assert log.features.declared == data.train.features.declared
+        assert "show_cnt" in {field.name for field in load(features="auto", statistics=True).train.schema}
+
     def test_features_may_be_left_out(self, load, tmp_path):
         (tmp_path / "data" / "user_features_pure.csv").unlink()
         assert load(features=False).train.user_features is None

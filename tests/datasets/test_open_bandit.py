@@ -78,6 +78,17 @@ class TestOpenBandit(DatasetContract):
         assert columns["time"][0] == np.datetime64("2019-11-24T00:00:00.843521")
         assert set(load(features=False).train.columns) == {"time", "position", "propensity_score"}
 
+    def test_networks_read_features_of_each_role(self, load):
+        data = load(features="auto")
+        fields = {field.name: (field.kind, field.role) for field in data.train.schema.features}
+        assert fields["user_feature_0"] == ("category", "user")
+        assert fields["item_feature_0"] == ("number", "item")
+        assert fields["item_feature_1"] == ("category", "item")
+        assert fields["affinity"] == ("number", "row")
+        assert fields["position"] == ("category", "row")
+        assert {"time.hour", "time.weekday"} <= fields.keys()
+        assert data.train.time == "time"
+
     def test_the_random_policy_trains_without_a_test_log(self, load):
         data = load(policy="random")
         assert data.test is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unskew.datasets.dataset import Dataset, Protocol, missing_files, require_root
-from unskew.datasets.events import blocks_without_header, event_logs, require_rows
+from unskew.datasets.events import blocks_without_header, event_logs, own_features, require_rows
 from unskew.errors import DataError
+from unskew.log import Category, Wanted
 from unskew.registry import register
 
 SAMPLES, COMMON = "sample_skeleton_{}.csv", "common_features_{}.csv"
@@ -43,7 +44,8 @@ def aliccp(
     root: str | Path | None = None,
     *,
     protocol: Protocol = "honest",
-    features: bool = True,
+    features: Wanted | bool | None = None,
+    ignore: Sequence[str] = (),
     rows: int | None = None,
 ) -> Dataset:
     """Read Ali-CCP: o = click, r = conversion, over the logged impressions; the test log is of later days.
@@ -55,8 +57,10 @@ def aliccp(
 
     Parameters
     ----------
-    features
-        Read the fields with one value a row, as columns ``field_121``, …; a missing value is NaN.
+    features, ignore
+        What networks read beside the ids: ``"auto"`` is every field with one value a row but those in
+        ``ignore``, as categories. Otherwise the fields are columns of the log, ``field_121``, …, with NaN for
+        a missing value; False leaves them out.
     rows
         Only the first rows of each log; None reads all.
     """
@@ -68,9 +72,11 @@ def aliccp(
     if missing:
         raise missing_files(top, names, missing, REMEDY)
     tables = [
-        _table(found[SAMPLES.format(part)], found[COMMON.format(part)], features, rows)
+        _table(found[SAMPLES.format(part)], found[COMMON.format(part)], features is not False, rows)
         for part in ("train", "test")
     ]
+    fields = [name for name in tables[0].column_names if name.startswith("field_")]
+    wanted = own_features(features, [Category(name) for name in fields], ignore)
     sizes = tuple(len(table) for table in tables)
     train, test, facts = event_logs(
         tables,
@@ -79,7 +85,8 @@ def aliccp(
         item="item",
         click="click",
         conversion="conversion",
-        keep=[name for name in tables[0].column_names if name.startswith("field_")],
+        keep=fields if wanted is None else (),
+        features=wanted,
     )
     return Dataset(
         name="aliccp",

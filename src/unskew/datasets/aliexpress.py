@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from unskew.datasets.dataset import Dataset, Protocol, missing_files, require_root
-from unskew.datasets.events import blocks_with_header, column_names_of, event_logs, require_rows
+from unskew.datasets.events import blocks_with_header, column_names_of, event_logs, own_features, require_rows
 from unskew.errors import DataError, ParameterError
+from unskew.log import Category, Feature, Number, Wanted
 from unskew.registry import register
 
 COUNTRIES = ("NL", "ES", "FR", "US")
@@ -26,7 +28,8 @@ def aliexpress(
     *,
     protocol: Protocol = "honest",
     country: str = "NL",
-    features: bool = True,
+    features: Wanted | bool | None = None,
+    ignore: Sequence[str] = (),
     rows: int | None = None,
 ) -> Dataset:
     """Read AliExpress search: o = click, r = conversion, over the rows of result pages.
@@ -40,8 +43,9 @@ def aliexpress(
     country
         ``"NL"``, ``"ES"``, ``"FR"`` or ``"US"``; the files lie in ``root``, in ``root/NL`` or in
         ``root/AliExpress_NL``.
-    features
-        Keep the columns ``categorical_*`` (codes) and ``numerical_*`` (numbers).
+    features, ignore
+        What networks read beside the ids: ``"auto"`` is ``categorical_*`` as categories and ``numerical_*``
+        as numbers, but for those in ``ignore``. Otherwise they are columns of the log; False leaves them out.
     rows
         Only the first rows of each file; None reads all.
     """
@@ -57,7 +61,12 @@ def aliexpress(
     if missing:
         raise missing_files(top, FILES, missing, REMEDY)
     files = [folder / name for name in FILES]
-    types = _types(files, features)
+    types = _types(files, features is not False)
+    kinds: list[Feature] = [
+        *(Category(name) for name in types if name.startswith(CATEGORIES)),
+        *(Number(name) for name in types if name.startswith(NUMBERS)),
+    ]
+    wanted = own_features(features, kinds, ignore)
     tables = [_table(file, types, rows) for file in files]
     train, test, facts = event_logs(
         tables,
@@ -66,7 +75,8 @@ def aliexpress(
         item="place",
         click=CLICK,
         conversion=CONVERSION,
-        keep=[name for name in types if name.startswith((CATEGORIES, NUMBERS))],
+        keep=[each.name for each in kinds] if wanted is None else (),
+        features=wanted,
     )
     return Dataset(
         name="aliexpress",

@@ -15,7 +15,7 @@ from unskew.datasets.dataset import errors_name
 from unskew.errors import DataError, ParameterError
 from unskew.io.tables import csv_source, open_csv, reading, require_columns
 from unskew.io.vocabulary import Vocabulary
-from unskew.log import Log
+from unskew.log import Feature, Log, Wanted
 
 BLOCK_BYTES = 1 << 23
 """Bytes of a file without a header that are parsed at a time; no line may have more."""
@@ -65,8 +65,27 @@ def column_names_of(file: Path) -> list[str]:
         return list(reader.schema.names)
 
 
+def own_features(
+    wanted: Wanted | bool | None, own: Sequence[Feature], ignore: Collection[str] = ()
+) -> list[Feature | str] | None:
+    """Features as they are asked for; ``"auto"`` stands for those that a dataset declares, None for none."""
+    if wanted is None or isinstance(wanted, bool):
+        return None
+    given = [wanted] if isinstance(wanted, str) else list(wanted)
+    named: list[Feature | str] = [each for each in given if each != "auto"]
+    if len(named) == len(given):
+        return named
+    known = {each if isinstance(each, str) else each.source for each in named} | set(ignore)
+    return [*named, *(each for each in own if each.source not in known)]
+
+
 def event_logs(
-    tables: Sequence[Any], files: Sequence[Path], *, keep: Collection[str], **columns: Any
+    tables: Sequence[Any],
+    files: Sequence[Path],
+    *,
+    keep: Collection[str],
+    features: Sequence[Feature | str] | None = None,
+    **columns: Any,
 ) -> tuple[Log, Log, dict[str, Any]]:
     """Training and test log of tables of impressions, whose ids are coded together, and what is new in test.
 
@@ -76,6 +95,8 @@ def event_logs(
     ----------
     tables, files
         Those of both logs; files are for messages.
+    features
+        What networks read beside the ids; the test log is described as the training log is.
     columns
         As in :meth:`unskew.Log.from_frame`: names of ``user``, ``item``, ``click``, ``conversion`` and more.
     """
@@ -85,11 +106,12 @@ def event_logs(
             chunks = [chunk for table in tables for chunk in table.column(columns[role]).chunks]
             ids = pa.chunked_array(chunks).unique().to_numpy(zero_copy_only=False)
             options[f"{role}s"] = Vocabulary.of(ids, name=columns[role])
-    logs = []
-    for table, file in zip(tables, files, strict=True):
-        with errors_name(file):
-            logs.append(Log.from_frame(table, space="impressions", keep=tuple(keep), **options))
-    first, second = logs
+    options |= {"space": "impressions", "keep": tuple(keep)}
+    with errors_name(files[0]):
+        first = Log.from_frame(tables[0], features=features, **options)
+    declared = None if first.features is None else first.features.declared
+    with errors_name(files[1]):
+        second = Log.from_frame(tables[1], features=declared, **options)
     return (
         first,
         second,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from unskew.datasets.dataset import (
@@ -17,10 +20,12 @@ from unskew.datasets.dataset import (
     require_root,
     without_leaked_cells,
 )
+from unskew.datasets.events import own_features
 from unskew.errors import DataError, ParameterError
 from unskew.io.tables import Table, concatenate, read_file
 from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
-from unskew.log import Features, Log
+from unskew.log import Bag, Category, Feature, Features, Log, Number, Wanted
+from unskew.log.schema import Role
 from unskew.registry import register
 
 Version = Literal["pure", "1k"]
@@ -39,6 +44,12 @@ LOG_COLUMNS = ("user_id", "video_id", "date", "time_ms", "is_click")
 IDS_AS_FEATURES = ("author_id", "music_id")
 """Numbers that are names: coded by their order, since single precision cannot tell large ids apart."""
 
+TAGS = "tag"
+LEFT_OUT = ("upload_dt",)
+"""The day of the upload, as text: neither one of few values nor a number."""
+CODES = re.compile(r"_id$|_type$|_status$|^is_|^onehot_feat")
+"""Names of columns whose numbers are codes."""
+
 MISSING_FEATURE = -1.0
 """Stands for a missing value; the official features have none below 0."""
 
@@ -53,7 +64,8 @@ def kuairand(
     version: Version = "pure",
     standard: Literal["all", "first"] = "all",
     validation_share: float = 0.1,
-    features: bool = True,
+    features: Wanted | bool | None = None,
+    ignore: Sequence[str] = (),
     statistics: bool = False,
     seed: int = 0,
 ) -> Dataset:
@@ -74,9 +86,11 @@ def kuairand(
     standard
         ``"all"`` trains on both standard logs as in the paper; the second is from the days of the random log.
         ``"first"`` trains on the days before it.
-    features
-        Read the features of users and videos: numbers as they are, text as the position of its value in
-        alphabetical order, missing as −1.
+    features, ignore
+        What networks read beside the ids: ``"auto"`` is the features of users and videos but for those in
+        ``ignore``, each as what it is (codes and text as categories, counts as numbers, ``tag`` as a bag).
+        Otherwise they are matrices of numbers (``user_features``, ``item_features``): text as the position of
+        its value in alphabetical order, missing as −1; False leaves them out.
     statistics
         Add the monthly statistics of the videos. They were taken over the days of the random log too, and so
         know something of the test set.
@@ -105,7 +119,7 @@ def kuairand(
         name.format(version)
         for name in ((VIDEO_FEATURES, VIDEO_STATISTICS) if statistics else (VIDEO_FEATURES,))
     ]
-    feature_files = (user_file, *video_files) if features else ()
+    feature_files = () if features is False else (user_file, *video_files)
     folder = _find(require_root(root, "kuairand"), [*standard_files, random_file, *feature_files])
 
     shown = _read_logs([folder / name for name in standard_files])
@@ -121,12 +135,17 @@ def kuairand(
         "standard": standard,
         "seed": seed,
     }
-    if features:
-        shared["user_features"], facts["users_without_features"] = _features([folder / user_file], users)
-        video_paths = [folder / name for name in video_files]
-        shared["item_features"], facts["items_without_features"] = _features(video_paths, items)
-    train = _log(shown, " and ".join(standard_files), shared)
-    random_log = _log(at_random, random_file, shared)
+    tables = {"user_id": [folder / user_file], "video_id": [folder / name for name in video_files]}
+    wanted, columns = None, {}
+    if features is not None and not isinstance(features, bool):
+        columns = {name: _column_by_id(tables[name], name) for name in tables}
+        wanted = own_features(features, _declared(columns), ignore)
+    elif features is not False:
+        shared["user_features"], facts["users_without_features"] = _features(tables["user_id"], users)
+        shared["item_features"], facts["items_without_features"] = _features(tables["video_id"], items)
+    train = _log(shown, " and ".join(standard_files), shared, columns, wanted)
+    declared = None if train.features is None else train.features.declared
+    random_log = _log(at_random, random_file, shared, columns, declared)
 
     order = np.random.default_rng(seed).permutation(len(random_log))
     n_validation = max(1, round(validation_share * len(random_log)))
@@ -202,7 +221,21 @@ def _column(table: Table, name: str) -> NDArray[np.int64]:
     return np.asarray(table.column(name).to_numpy())
 
 
-def _log(table: Table, place: str, shared: dict[str, Any]) -> Log:
+def _log(
+    table: Table,
+    place: str,
+    shared: dict[str, Any],
+    columns: Mapping[str, Mapping[str, Any]],
+    features: Sequence[Feature | str] | None,
+) -> Log:
+    """A log; ``columns`` are those of users and of videos by their ids, for the features of its rows."""
+    sources = {
+        name: values.take(at)
+        for role, by_id in columns.items()
+        for at in [pc.index_in(table.column(role).combine_chunks(), value_set=by_id[role])]
+        for name, values in by_id.items()
+        if name != role
+    }
     with errors_name(place):
         return Log.from_arrays(
             user=_column(table, "user_id"),
@@ -211,8 +244,48 @@ def _log(table: Table, place: str, shared: dict[str, Any]) -> Log:
             columns={"time_ms": _column(table, "time_ms")},
             duplicates="max",
             names={"user": "user_id", "item": "video_id", "conversion": "is_click"},
+            features=features,
+            sources=sources,
             **shared,
         )
+
+
+def _column_by_id(files: list[Path], name: str) -> dict[str, Any]:
+    """Columns of files with a row for each id, by the ids of the first; lists of tags as lists."""
+    columns: dict[str, Any] = {}
+    for file in files:
+        table = read_file(file, numbers=None)
+        if name not in table.column_names:
+            raise DataError(f"column '{name}' is missing", where=str(file), remedy=REMEDY)
+        ids = table.column(name).combine_chunks()
+        if len(ids.unique()) < len(ids):
+            raise DataError(f"a {name} is listed twice", where=str(file), remedy=REMEDY)
+        at = pc.index_in(columns.setdefault(name, ids), value_set=ids)
+        for each in table.column_names:
+            if each not in (name, *LEFT_OUT):
+                columns[each] = table.column(each).combine_chunks().take(at)
+    if TAGS in columns:
+        columns[TAGS] = pc.split_pattern(columns[TAGS].cast(pa.string()), ",")
+    return columns
+
+
+def _declared(columns: Mapping[str, Mapping[str, Any]]) -> list[Feature]:
+    """What each column is: a bag, a category (text, codes, ids) or a number."""
+    roles: dict[str, Role] = {"user_id": "user", "video_id": "item"}
+    found: list[Feature] = []
+    for key, by_id in columns.items():
+        for name, values in by_id.items():
+            if name == key:
+                continue
+            if name == TAGS:
+                found.append(Bag(name, role=roles[key]))
+            elif CODES.search(name) or not (
+                pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+            ):
+                found.append(Category(name, role=roles[key]))
+            else:
+                found.append(Number(name, role=roles[key]))
+    return found
 
 
 def _features(files: list[Path], vocabulary: Vocabulary) -> tuple[Features, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -10,10 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unskew.datasets.dataset import Dataset, Protocol, missing_files, require_root
-from unskew.datasets.events import blocks_with_header, column_names_of, event_logs, require_rows
+from unskew.datasets.events import blocks_with_header, column_names_of, event_logs, own_features, require_rows
 from unskew.errors import DataError, ParameterError
 from unskew.io.tables import read_file
 from unskew.io.vocabulary import Vocabulary
+from unskew.log import Category, Feature, Number, Wanted
+from unskew.log.kinds import TimePart
 from unskew.registry import register
 
 Campaign = Literal["all", "men", "women"]
@@ -41,7 +44,8 @@ def open_bandit(
     protocol: Protocol = "honest",
     campaign: Campaign = "all",
     policy: Policy = "bts",
-    features: bool = True,
+    features: Wanted | bool | None = None,
+    ignore: Sequence[str] = (),
     rows: int | None = None,
 ) -> Dataset:
     """Read the Open Bandit Dataset: every row was shown with a known probability, and r = click.
@@ -58,9 +62,11 @@ def open_bandit(
         ``"all"`` (80 items), ``"men"`` (34) or ``"women"`` (46).
     policy
         Whose log trains: ``"bts"`` or ``"random"``.
-    features
-        Keep the features of users and items, and ``affinity``, that of the user and the item shown (of the 80
-        columns ``user-item_affinity_*``, which are of all items, one for each row).
+    features, ignore
+        What networks read beside the ids: ``"auto"`` is position, hour and weekday, the features of users and
+        items, and ``affinity``, that of the user and the item shown (one of the 80 columns
+        ``user-item_affinity_*``), but for those in ``ignore``. Otherwise they are columns of the log; False
+        leaves all but time and position out.
     rows
         Only the first rows of each log; None reads all.
     """
@@ -79,13 +85,16 @@ def open_bandit(
         raise missing_files(top, names, missing, REMEDY)
     context = _context(top / policy / campaign / CONTEXT)
     files = [top / each / campaign / f"{campaign}.csv" for each in policies]
-    tables = [_table(file, context, features, rows) for file in files]
+    tables = [_table(file, context, features is not False, rows) for file in files]
     items = Vocabulary.of(context.column(ITEM).to_numpy(), name=ITEM)
-    kept = ["time", "position", *(_feature_names(context) if features else [])]
+    wanted = own_features(features, _declared(context), ignore)
+    named = [] if features is False or wanted is not None else _feature_names(context)
     train, test, facts = event_logs(
         (tables[0], tables[-1]),
         (files[0], files[-1]),
-        keep=kept,
+        keep=["time", "position", *named],
+        features=wanted,
+        time="time",
         user="user",
         item=ITEM,
         conversion=OUTCOME,
@@ -116,6 +125,20 @@ def _context(file: Path) -> Any:
         raise DataError(f"column '{ITEM}' is missing", where=str(file), remedy=REMEDY)
     names = [ITEM, *sorted(name for name in table.column_names if name.startswith("item_feature_"))]
     return table.select(names)
+
+
+def _declared(context: Any) -> list[Feature]:
+    """What the columns are; of the items' features the first is a number."""
+    return [
+        Category("position", role="row"),
+        *TimePart.both("time"),
+        *(Category(name, role="user") for name in USER_FEATURES),
+        *(
+            (Number if pa.types.is_floating(context.schema.field(name).type) else Category)(name, role="item")
+            for name in context.column_names[1:]
+        ),
+        Number("affinity", role="row"),
+    ]
 
 
 def _feature_names(context: Any) -> list[str]:
