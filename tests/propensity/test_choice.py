@@ -88,7 +88,7 @@ def test_work_is_rows_times_parameters():
 
 
 def test_features_are_work_for_networks_that_read_them():
-    plain = us.load("impressions", n_rows=2000, n_users=100, n_items=40, test_rows=10).train
+    plain = us.load("impressions", n_rows=2000, n_users=100, n_items=40, test_rows=500).train
     described = plain.with_features(["country", "price"])
     ids, features = us.Propensity(backbone=us.MF(dim=4)), us.Propensity(backbone=us.DCN())
     assert ids.work(described) == ids.work(plain)
