@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "unskew"
@@ -98,6 +99,7 @@ def _origins(module: str, name: str) -> set[Path]:
     }
 
 
+@cache
 def packages() -> dict[str, set[str]]:
     """Every package and single file, with those that it imports anywhere."""
     needs: dict[str, set[str]] = {name: set() for layer in LAYERS for name in layer}
