@@ -11,11 +11,11 @@ from benchmarks.plain import plain_epochs
 from unskew.backbones import NeuMF
 from unskew.progress import SILENT
 from unskew.training import (
-    Draw,
     EveryCell,
     LookedUp,
     Pass,
     Population,
+    Sample,
     Schedule,
     Step,
     cross_entropy,
@@ -35,9 +35,9 @@ def stacked(replicas: int, device: str, epochs: int) -> Callable[[], None]:
     def work() -> None:
         network = NeuMF().build(log.schema, seeds).to_device(population.device)
 
-        def loss(draw: Draw) -> torch.Tensor:
-            assert draw.click is not None
-            return cross_entropy(draw.click, network(draw.rows)).mean(-1)
+        def loss(sample: Sample) -> torch.Tensor:
+            assert sample.click is not None
+            return cross_entropy(sample.click, network(sample.rows)).mean(-1)
 
         sampler = LookedUp(EveryCell(population, seeds, BATCH), population)
         train(

@@ -16,7 +16,7 @@ from unskew.log import Rows, Schema
 from unskew.progress import SILENT
 from unskew.propensity import UNCERTAINTIES, make_uncertainty
 from unskew.propensity.crossfit import STOP
-from unskew.training import Draw, Pass, Schedule, Step, train
+from unskew.training import Pass, Sample, Schedule, Step, train
 
 SMALL = NeuMF(dim=6, layers=(8, 4), dropout=0.3, init_std=0.1)
 SEEDS = (4, 7)
@@ -304,7 +304,7 @@ class TestBatchEnsemble:
             steps = 1
 
             def epoch(self, number):
-                yield Draw(observed=pairs.unsqueeze(1))
+                yield Sample(observed=pairs.unsqueeze(1))
 
         train(
             {"network": network},

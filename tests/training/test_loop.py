@@ -8,7 +8,7 @@ from torch import nn
 
 from unskew.errors import ParameterError, TrainingError
 from unskew.progress import SILENT
-from unskew.training import Draw, Pass, Schedule, Step, evaluating, train
+from unskew.training import Pass, Sample, Schedule, Step, evaluating, train
 
 RATE = 0.1
 
@@ -27,7 +27,7 @@ class OneStep:
     steps = 1
 
     def epoch(self, number: int):
-        yield Draw(observed=torch.zeros(1, 1, 1, dtype=torch.int64))
+        yield Sample(observed=torch.zeros(1, 1, 1, dtype=torch.int64))
 
 
 class Recorder:
@@ -56,7 +56,7 @@ def walk(valleys, *, patience=2, epochs=30, loss=upwards, selects=True, tracker=
 
     history = train(
         {"walker": walker},
-        [Pass(OneStep(), (Step("walk", lambda draw: loss(walker.w), ("walker",)),))],
+        [Pass(OneStep(), (Step("walk", lambda sample: loss(walker.w), ("walker",)),))],
         Schedule(epochs=epochs, learning_rate=RATE, weight_decay=0.0, patience=patience),
         replicas=len(valleys),
         validate=validate if selects else None,
@@ -152,7 +152,7 @@ def test_a_replica_may_diverge_after_it_stopped():
 
 def test_a_step_changes_the_networks_it_trains_and_no_others():
     first, second = Walker(2), Walker(2)
-    both = Step("both", lambda draw: -first.w - 5 * second.w, ("first",))
+    both = Step("both", lambda sample: -first.w - 5 * second.w, ("first",))
     train(
         {"first": first, "second": second},
         [Pass(OneStep(), (both,))],
@@ -170,7 +170,7 @@ def test_passes_alternate_by_epoch_and_steps_by_batch():
     seen = []
 
     def step(name, walker):
-        def loss(draw):
+        def loss(sample):
             seen.append(name)
             return -walker.w
 
@@ -180,7 +180,7 @@ def test_passes_alternate_by_epoch_and_steps_by_batch():
         steps = 2
 
         def epoch(self, number):
-            yield Draw(observed=torch.zeros(1, 2, 1, dtype=torch.int64))
+            yield Sample(observed=torch.zeros(1, 2, 1, dtype=torch.int64))
 
     steps = step("first", first), step("second", second)
     for passes, expected in (
@@ -205,7 +205,7 @@ def test_weight_decay_pulls_to_zero():
         walker.w.fill_(1.0)
     train(
         {"walker": walker},
-        [Pass(OneStep(), (Step("still", lambda draw: 0.0 * walker.w, ("walker",)),))],
+        [Pass(OneStep(), (Step("still", lambda sample: 0.0 * walker.w, ("walker",)),))],
         Schedule(epochs=5, learning_rate=RATE, weight_decay=0.1, patience=None),
         replicas=1,
         validate=None,

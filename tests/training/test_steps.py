@@ -12,10 +12,10 @@ from unskew.backbones import NeuMF
 from unskew.errors import TrainingError
 from unskew.losses import cross_entropy
 from unskew.training import (
-    Draw,
     EveryCell,
     LookedUp,
     Population,
+    Sample,
     Schedule,
     Step,
     hashing,
@@ -54,11 +54,11 @@ def trained(log, executor, device="cpu", sampler=None, loss=None, batch_size=64)
     spec = NeuMF(dim=16, layers=(16, 16, 16))
     network = spec.build(log.schema, SEEDS).to_device(population.device)
 
-    def default_loss(draw: Draw):
-        return cross_entropy(draw.click, network(draw.rows)).mean(-1)
+    def default_loss(sample: Sample):
+        return cross_entropy(sample.click, network(sample.rows)).mean(-1)
 
     sampler = sampler or LookedUp(EveryCell(population, SEEDS, batch_size), population)
-    step = Step("fit", (lambda draw: loss(network, draw)) if loss else default_loss, ("network",))
+    step = Step("fit", (lambda sample: loss(network, sample)) if loss else default_loss, ("network",))
     schedule = Schedule(EPOCHS, 0.01, 1e-4, None)
     run = executor(EagerSteps([step], {"network": loop._adam(network, "network", schedule)}))
     losses = [run.run(sampler, epoch)["fit"].clone() for epoch in range(EPOCHS)]
@@ -151,8 +151,8 @@ class TestOnAGPU:
         assert_same(ours, theirs, tolerance=2e-3)
 
     def test_steps_that_ask_the_device_for_a_number_run_one_by_one(self, matrix_log):
-        def asks(network, draw):
-            loss = cross_entropy(draw.click, network(draw.rows)).mean(-1)
+        def asks(network, sample):
+            loss = cross_entropy(sample.click, network(sample.rows)).mean(-1)
             return loss / max(1.0, float(loss.detach().sum()))
 
         with pytest.warns(UserWarning, match="cannot be captured"):
@@ -208,6 +208,6 @@ class TestOnAGPU:
     ("loss", "found"), [(None, "NoneType"), (1.0, "float"), (torch.ones(2), "a tensor without a gradient")]
 )
 def test_a_loss_that_cannot_be_trained_on_is_told(loss, found):
-    step = Step("fit", lambda draw: loss, ("network",))
+    step = Step("fit", lambda sample: loss, ("network",))
     with pytest.raises(TrainingError, match=f"the loss of the step 'fit' is {found}, not a tensor"):
         EagerSteps([step], {}).take(None)

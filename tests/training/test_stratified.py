@@ -1,4 +1,4 @@
-"""Batches of O and D, as samplers draw them, estimate sums over D without bias."""
+"""Batches of O and D, as samplers sample them, estimate sums over D without bias."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def test_batches_of_any_sizes_estimate_the_sums_without_bias(world, batch_size, 
     density = population.n_clicks / population.size
     estimates = torch.stack(
         [
-            stratified(observed=g[draw.observed], full=f[draw.cells], density=density)
+            stratified(observed=g[sample.observed], full=f[sample.cells], density=density)
             for epoch in range(30)
             for block in sampler.epoch(epoch)
-            for draw in block.steps()
+            for sample in block.steps()
         ]
     )
     by_seed = estimates.mean(0)

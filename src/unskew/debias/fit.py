@@ -26,10 +26,10 @@ from unskew.progress import Progress
 from unskew.propensity.given import GivenPropensities
 from unskew.seeds import stream
 from unskew.training import (
-    Draw,
     History,
     Pass,
     Population,
+    Sample,
     Sampler,
     Schedule,
     ShuffledRows,
@@ -334,15 +334,15 @@ class Observed:
             cell=cells,
         )
 
-    def bind(self, loss: Loss, setting: Setting) -> Callable[[Draw], Tensor]:
-        """A method's loss as a function of a draw."""
+    def bind(self, loss: Loss, setting: Setting) -> Callable[[Sample], Tensor]:
+        """A method's loss as a function of a sample."""
 
-        def of_draw(draw: Draw) -> Tensor:
-            assert draw.observed is not None
-            observed = self.observed(draw.observed)
-            return loss(setting, observed, observed if draw.cells is None else self.full(draw.cells))
+        def of_sample(sample: Sample) -> Tensor:
+            assert sample.observed is not None
+            observed = self.observed(sample.observed)
+            return loss(setting, observed, observed if sample.cells is None else self.full(sample.cells))
 
-        return of_draw
+        return of_sample
 
 
 def _unknown(like: Tensor) -> Tensor:

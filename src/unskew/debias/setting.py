@@ -22,7 +22,7 @@ Combine = Callable[[list[Tensor]], Tensor]
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows with what is known of them, ``[R, B]`` each."""
+    """What a loss reads: the rows of one step, of O or of D, with what is known of them, ``[R, B]`` each."""
 
     rows: Rows
     conversion: Tensor

@@ -31,11 +31,11 @@ from unskew.propensity.uncertainty import DualFocal, Uncertainty, make_uncertain
 from unskew.seeds import stream
 from unskew.training import (
     ClicksAndNegatives,
-    Draw,
     EveryCell,
     History,
     LookedUp,
     Pass,
+    Sample,
     Sampler,
     Schedule,
     Step,
@@ -272,11 +272,11 @@ class Propensity(BasePropensity):
         replicas = [number // members for number in range(self.replicas_ * members)[networks]]
         population = self.cells_.population
 
-        def loss(draw: Draw) -> Tensor:
-            assert draw.rows is not None
-            assert draw.click is not None
-            rows = draw.rows if draw.cells is None else population.filled(draw.rows, draw.cells)
-            target = draw.click * (1.0 - smoothing) + 0.5 * smoothing if smoothing else draw.click
+        def loss(sample: Sample) -> Tensor:
+            assert sample.rows is not None
+            assert sample.click is not None
+            rows = sample.rows if sample.cells is None else population.filled(sample.rows, sample.cells)
+            target = sample.click * (1.0 - smoothing) + 0.5 * smoothing if smoothing else sample.click
             return method.loss(target, network(rows)).mean(-1)
 
         sampler = self._sampler(replicas, self._seeds("propensity order")[networks])

@@ -8,10 +8,10 @@ from unskew.training.memory import in_groups, join_histories, join_networks
 from unskew.training.population import IdHashes, Population, Slots, rows_of
 from unskew.training.samplers import (
     ClicksAndNegatives,
-    Draw,
     EveryCell,
     LookedUp,
     ObservedAndFull,
+    Sample,
     Sampler,
     ShuffledRows,
 )
@@ -19,7 +19,6 @@ from unskew.training.steps import Step
 
 __all__ = [
     "ClicksAndNegatives",
-    "Draw",
     "EveryCell",
     "History",
     "IdHashes",
@@ -27,6 +26,7 @@ __all__ = [
     "ObservedAndFull",
     "Pass",
     "Population",
+    "Sample",
     "Sampler",
     "Schedule",
     "ShuffledRows",

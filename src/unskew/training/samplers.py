@@ -25,8 +25,12 @@ BLOCK = 1 << 20
 """Numbers drawn at once per replica at most: bounds the memory of an epoch over D."""
 
 
-class Draw(NamedTuple):
-    """What one step (``[R, B]``) or a block of steps (``[R, steps, B]``) works on."""
+class Sample(NamedTuple):
+    """Numbers that a sampler drew: for one step ``[R, B]``, or for a block of steps ``[R, steps, B]``.
+
+    It says which pairs, not what is known of them: whoever trains looks that up
+    (:class:`unskew.debias.Batch`).
+    """
 
     observed: Tensor | None = None
     """Positions in O."""
@@ -34,7 +38,7 @@ class Draw(NamedTuple):
     """Cells of D."""
     rows: Rows | None = None
     click: Tensor | None = None
-    """What the cells are, looked up for a whole block by :class:`LookedUp`."""
+    """What the cells are, where :class:`LookedUp` has looked it up for a whole block."""
 
     def tensors(self) -> Iterator[Tensor]:
         """All tensors, those of the rows among them."""
@@ -52,18 +56,18 @@ class Draw(NamedTuple):
         """``[R, B]`` or ``[R, steps, B]``."""
         return next(self.tensors()).shape
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> Draw:
+    def map(self, change: Callable[[Tensor], Tensor]) -> Sample:
         """The same with every tensor changed."""
         observed, cells, click = (
             None if part is None else change(part) for part in (self.observed, self.cells, self.click)
         )
-        return Draw(observed, cells, None if self.rows is None else self.rows.map(change), click)
+        return Sample(observed, cells, None if self.rows is None else self.rows.map(change), click)
 
-    def at(self, position: Tensor) -> Draw:
+    def at(self, position: Tensor) -> Sample:
         """The step of a block at a position ``[1]`` that is known only on the device."""
         return self.map(lambda part: part.index_select(1, position).squeeze(1))
 
-    def steps(self) -> Iterator[Draw]:
+    def steps(self) -> Iterator[Sample]:
         """The steps of a block, one after the other."""
         for step in range(self.shape[1]):
             yield self.map(partial(torch.select, dim=1, index=step))
@@ -77,7 +81,7 @@ class Sampler(Protocol):
         """Steps per epoch."""
         ...
 
-    def epoch(self, number: int) -> Iterator[Draw]:
+    def epoch(self, number: int) -> Iterator[Sample]:
         """Blocks of epoch ``number``; their steps add up to ``self.steps``."""
         ...
 
@@ -100,11 +104,11 @@ class ShuffledRows:
         self.steps, self._batch = batches(self.rows.shape[1], self.batch_size)
         self._seeds = torch.tensor(self.seeds, device=self.rows.device)
 
-    def epoch(self, number: int) -> Iterator[Draw]:
+    def epoch(self, number: int) -> Iterator[Sample]:
         """One block with the whole epoch; a few rows come twice to fill the last batch."""
         order = hashing.shuffled(hashing.keys(self._seeds, salt=number), self.rows.shape[1])
         rows = self.rows.gather(1, order)
-        yield Draw(observed=in_batches(rows, self.steps, self._batch))
+        yield Sample(observed=in_batches(rows, self.steps, self._batch))
 
 
 @dataclass
@@ -129,7 +133,7 @@ class EveryCell:
         self._cells = max(1, round(self.population.size * share))
         self.steps, self._batch = batches(self._cells, self.batch_size)
 
-    def epoch(self, number: int) -> Iterator[Draw]:
+    def epoch(self, number: int) -> Iterator[Sample]:
         """Blocks of cells; held-out cells are left out before batches are cut."""
         key = hashing.keys(self._seeds, salt=number)
         bits = hashing.permutation_bits(self.population.size)
@@ -145,12 +149,12 @@ class EveryCell:
             if steps:
                 taken = torch.stack([row[: steps * self._batch] for row in pending])
                 pending = [row[steps * self._batch :] for row in pending]
-                yield Draw(cells=taken.view(len(taken), steps, self._batch))
+                yield Sample(cells=taken.view(len(taken), steps, self._batch))
                 left -= steps
             if left == 0:
                 return
 
-    def _whole(self, key: Tensor, bits: int) -> Draw:
+    def _whole(self, key: Tensor, bits: int) -> Sample:
         """An epoch that fits into one block, without a transfer to the host."""
         cell, inside = self._inside(hashing.permuted_range(0, 1 << bits, key, bits))
         place = inside.cumsum(1)
@@ -159,7 +163,7 @@ class EveryCell:
         front = torch.zeros(len(cell), last + 1, dtype=cell.dtype, device=cell.device)
         front.scatter_(1, torch.where(inside, place - 1, last), cell)
         wanted = torch.arange(self.steps * self._batch, device=cell.device).unsqueeze(0) % count
-        return Draw(cells=front.gather(1, wanted).view(len(cell), self.steps, self._batch))
+        return Sample(cells=front.gather(1, wanted).view(len(cell), self.steps, self._batch))
 
     def _inside(self, cell: Tensor) -> tuple[Tensor, Tensor]:
         """Cells ``[R, n]`` and whether each is a cell of D that the replica may visit."""
@@ -190,11 +194,11 @@ class LookedUp:
         """Steps per epoch."""
         return self.sampler.steps
 
-    def epoch(self, number: int) -> Iterator[Draw]:
+    def epoch(self, number: int) -> Iterator[Sample]:
         """The sampler's blocks with what their cells are."""
         for block in self.sampler.epoch(number):
             assert block.cells is not None
-            yield Draw(
+            yield Sample(
                 cells=None if self.population.tables is None else block.cells,
                 rows=self.population.ids(block.cells),
                 click=self.population.click(block.cells),
@@ -227,14 +231,14 @@ class ObservedAndFull:
         self.steps = self.observed.steps
         self._seeds = torch.tensor(self.observed.seeds, device=self.population.device)
 
-    def epoch(self, number: int) -> Iterator[Draw]:
+    def epoch(self, number: int) -> Iterator[Sample]:
         """One block with the whole epoch."""
         (block,) = self.observed.epoch(number)
         assert block.observed is not None
         _, steps, batch = block.observed.shape
         cells = max(1, round(self.ratio * batch))
         drawn = self._cells(number, steps * cells)
-        yield Draw(observed=block.observed, cells=drawn.view(-1, steps, cells))
+        yield Sample(observed=block.observed, cells=drawn.view(-1, steps, cells))
 
     def _cells(self, number: int, count: int) -> Tensor:
         if self.unclicked_once:
@@ -279,7 +283,7 @@ class ClicksAndNegatives:
         self._sizes = clicks, max(1, round(self.ratio * clicks))
         self.steps, self._batch = batches(sum(self._sizes), self.batch_size)
 
-    def epoch(self, number: int) -> Iterator[Draw]:
+    def epoch(self, number: int) -> Iterator[Sample]:
         """One block: clicks and negatives, shuffled together."""
         n_clicks, n_negatives = self._sizes
         draw = number if self.resample else 0
@@ -287,7 +291,7 @@ class ClicksAndNegatives:
         cells = torch.cat((clicks, self._negatives(draw, n_negatives)), dim=1)
         order = hashing.shuffled(hashing.keys(self._seeds, salt=2 * number), cells.shape[1])
         cells = cells.gather(1, order)
-        yield Draw(cells=in_batches(cells, self.steps, self._batch))
+        yield Sample(cells=in_batches(cells, self.steps, self._batch))
 
     def _clicks_of(self, number: int, count: int) -> list[Tensor]:
         # Slots are even in expectation only: some clicks are left out at random, or come twice.

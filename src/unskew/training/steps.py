@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unskew.errors import TrainingError
-from unskew.training.samplers import Draw, Sampler
+from unskew.training.samplers import Sample, Sampler
 
 WARM_UP = 3
 """Steps that run eagerly before a capture, as PyTorch asks; they are training steps like all others."""
@@ -24,7 +24,7 @@ class Step:
 
     name: str
     loss: Callable[..., Tensor]
-    """The loss ``[R]`` of a :class:`Draw`; before there are data, of what its declarer makes of one."""
+    """The loss ``[R]`` of a :class:`Sample`; before there are data, of what its declarer makes of one."""
     trains: tuple[str, ...]
 
 
@@ -47,16 +47,16 @@ class EagerSteps:
         """Mean losses ``[R]`` by step."""
         sums: dict[str, Tensor] = {}
         for block in sampler.epoch(epoch):
-            for draw in block.steps():
-                for name, loss in self.take(draw).items():
+            for sample in block.steps():
+                for name, loss in self.take(sample).items():
                     sums[name] = sums[name] + loss if name in sums else loss
         return {name: total / sampler.steps for name, total in sums.items()}
 
-    def take(self, draw: Draw) -> dict[str, Tensor]:
+    def take(self, sample: Sample) -> dict[str, Tensor]:
         """One batch: every step in turn; losses without gradient."""
         losses = {}
         for step in self.steps:
-            loss = step.loss(draw)
+            loss = step.loss(sample)
             _require_loss(loss, step.name)
             for optimiser in self.optimisers.values():
                 optimiser.zero_grad(set_to_none=True)
@@ -89,7 +89,7 @@ class CapturedSteps:
         self.eager = eager
         self._replay: Callable[[], None] | None = None
         self._refused = False
-        self._buffer: Draw | None = None
+        self._buffer: Sample | None = None
         self._position: Tensor | None = None
         self._sums: dict[str, Tensor] = {}
 
@@ -103,24 +103,24 @@ class CapturedSteps:
                 self._run(block)
         return {name: total / sampler.steps for name, total in self._sums.items()}
 
-    def _run(self, block: Draw) -> None:
+    def _run(self, block: Sample) -> None:
         steps, done = block.shape[1], 0
         if not self._refused and (self._buffer is None or steps > self._buffer.shape[1]):
             # Blocks may differ by a step; a larger one than any before is captured anew.
             done = self._warm_up_and_capture(block)
         if self._replay is None:
-            for draw in list(block.steps())[done:]:
-                self._add(self.eager.take(draw))
+            for sample in list(block.steps())[done:]:
+                self._add(self.eager.take(sample))
             return
         self._load(block, done)
         for _ in range(steps - done):
             self._replay()
 
-    def _warm_up_and_capture(self, block: Draw) -> int:
-        draws = list(block.steps())[:WARM_UP]
+    def _warm_up_and_capture(self, block: Sample) -> int:
+        samples = list(block.steps())[:WARM_UP]
         with side_stream() as stream:
-            for draw in draws:
-                self._add(self.eager.take(draw))
+            for sample in samples:
+                self._add(self.eager.take(sample))
         buffer = block.map(torch.clone)
         position = torch.zeros(1, dtype=torch.int64, device=block.device)
 
@@ -141,7 +141,7 @@ class CapturedSteps:
                 stacklevel=2,
             )
         self._buffer, self._position = buffer, position
-        return len(draws)
+        return len(samples)
 
     def _add(self, losses: Mapping[str, Tensor]) -> None:
         for name, loss in losses.items():
@@ -150,7 +150,7 @@ class CapturedSteps:
             else:
                 self._sums[name] = loss.clone()
 
-    def _load(self, block: Draw, position: int) -> None:
+    def _load(self, block: Sample, position: int) -> None:
         assert self._buffer is not None
         assert self._position is not None
         for kept, part in zip(self._buffer.tensors(), block.tensors(), strict=True):
