@@ -14,6 +14,8 @@ from unskew.errors import UnskewError as UnskewError
 from unskew.evaluation import evaluate as evaluate
 from unskew.export import export_onnx as export_onnx
 from unskew.io.vocabulary import Vocabulary as Vocabulary
+from unskew.leaks import Leak as Leak
+from unskew.leaks import check_leaks as check_leaks
 from unskew.log import Bag as Bag
 from unskew.log import Category as Category
 from unskew.log import Features as Features

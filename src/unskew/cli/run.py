@@ -102,6 +102,13 @@ def run(
             " logistic, popularity, gbm, position, naive-bayes, or with files a column."
         ),
     ] = "auto",
+    allow_leak: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-leak",
+            help="A feature that may give the outcome away, because it is known before; may be repeated.",
+        ),
+    ] = None,
     backbone: Annotated[str, typer.Option(help="The network; unskew methods lists the choices.")] = "neumf",
     calibrator: Annotated[
         str,
@@ -237,6 +244,7 @@ def run(
         time=time,
         maturity=maturity,
         parameters=parameters(context, set_ or ()),
+        allow_leak=tuple(allow_leak or ()),
     )
     if save_config is not None:
         write_config(save_config, job)

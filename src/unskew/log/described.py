@@ -15,7 +15,7 @@ from unskew.io.vocabulary import TEXT
 from unskew.log.features import Features
 from unskew.log.kinds import Bag, Category, Coded, Feature, Number, TimePart
 from unskew.log.schema import ROLES_OF_IDS, Role
-from unskew.log.values import MISSING, Numbers, Texts, Values, arrow_of, values_of
+from unskew.log.values import MISSING, Numbers, Texts, Values, arrow_of, times_of, values_of
 from unskew.plain_text import listed
 
 AUTO = "auto"
@@ -45,11 +45,14 @@ class Described:
         By name: for each user, item or row of the log, as the role says.
     left_out
         Columns that ``"auto"`` did not take, and why.
+    times
+        Columns of times that features are parts of, whole: one for each row.
     """
 
     declared: tuple[Feature, ...]
     values: Mapping[str, Values]
     left_out: Mapping[str, str] = field(default_factory=dict)
+    times: Mapping[str, NDArray[np.datetime64]] = field(default_factory=dict)
 
     def take(self, rows: NDArray[np.integer[Any]] | NDArray[np.bool_]) -> Described:
         """Those of some rows; users' and items' are kept whole."""
@@ -57,7 +60,8 @@ class Described:
             each.name: self.values[each.name].take(rows) if each.role == "row" else self.values[each.name]
             for each in self.declared
         }
-        return Described(self.declared, taken, self.left_out)
+        times = {name: when[rows] for name, when in self.times.items()}
+        return Described(self.declared, taken, self.left_out, times)
 
     def recoded(self, role: Role, at: NDArray[np.integer[Any]]) -> Described:
         """The same where users or items have other codes: ``at`` has the present code of each, or −1."""
@@ -65,7 +69,7 @@ class Described:
             each.name: self.values[each.name].take(at) if each.role == role else self.values[each.name]
             for each in self.declared
         }
-        return Described(self.declared, values, self.left_out)
+        return Described(self.declared, values, self.left_out, self.times)
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,12 @@ class _Finder:
                     f"feature '{each.name}' shares the codes of '{share}', which has none of its own",
                     remedy="name a Category or a Bag that shares nothing itself",
                 )
-        return Described(tuple(self.declared.values()), self.values, self.left_out)
+        times = {
+            each.source: times_of(self.sources.rows[each.source], each.source)
+            for each in self.declared.values()
+            if isinstance(each, TimePart) and each.source in self.sources.rows
+        }
+        return Described(tuple(self.declared.values()), self.values, self.left_out, times)
 
     def take_all(self, ignored: set[str]) -> None:
         for name in [*self.tables, *self.sources.rows]:

@@ -186,6 +186,16 @@ def time_part(array: Any, feature: TimePart) -> Texts:
     return Texts(codes, np.array([str(each) for each in range(24 if feature.part == "hour" else 7)], TEXT))
 
 
+def times_of(column: Any, name: str) -> NDArray[np.datetime64]:
+    """A column of times, in UTC where it has a zone; NaT where there is none."""
+    import pyarrow.compute as pc
+
+    array = arrow_of(column, name)
+    if pa.types.is_timestamp(array.type) and array.type.tz is not None:
+        array = pc.cast(array, pa.timestamp(array.type.unit))
+    return np.asarray(array.to_numpy(zero_copy_only=False)).astype("datetime64[us]")
+
+
 def _texts(array: Any, name: str) -> Texts:
     coded = _as_text(array, name).dictionary_encode()
     codes = coded.indices.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from unskew.debias import METHODS, Debiaser
 from unskew.debias.method import require_shown_alone
 from unskew.estimator import require
 from unskew.io.tables import column_names
+from unskew.leaks import Leak, require_no_leaks
 from unskew.log.splitting import duration
 from unskew.metrics.clip import Clip, require_clip, resolve_clip
 from unskew.progress import SILENT, Progress
@@ -89,6 +90,8 @@ class RunConfig:
     parameters
         Of the method, the backbone, the propensity, the calibrator or the uncertainty, by name:
         ``{"method.learning_rate": 0.01, "backbone.dim": 16}``; ``training.NAME`` is of method and propensity.
+    allow_leak
+        Columns that may be features though they give an outcome away (:func:`unskew.check_leaks`).
     """
 
     data: str = "synthetic"
@@ -111,6 +114,7 @@ class RunConfig:
     time: str | None = None
     maturity: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    allow_leak: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         require_count(self.seeds)
@@ -193,9 +197,17 @@ def run(config: RunConfig, progress: Progress = SILENT) -> RunResult:
         p_min=config.p_min,
         data=config.data,
     )
-    if dataset.train.known_propensity is not None:
-        return _run_with_known(config, protocol, dataset, progress)
-    return _run_with_trained(config, protocol, dataset, progress)
+    leaks = require_no_leaks(dataset.train, config.allow_leak)
+    job = _run_with_trained if dataset.train.known_propensity is None else _run_with_known
+    result = job(config, protocol, dataset, progress)
+    return result if dataset.train.features is None else _with_leaks(result, leaks)
+
+
+def _with_leaks(result: RunResult, leaks: Sequence[Leak]) -> RunResult:
+    """The result with the leaks that were found and allowed."""
+    found = {"leaks_allowed": [leak.to_dict() for leak in leaks]}
+    labels = [*result.metrics["labels"], *(f"leak allowed: '{leak.column}', {leak.found}" for leak in leaks)]
+    return replace(result, metrics={**result.metrics, **found, "labels": labels})
 
 
 def _run_with_trained(
