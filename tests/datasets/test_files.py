@@ -11,6 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from contracts.dataset_contract import DatasetContract
+from contracts.feature_world import part, table
 from unskew.datasets import expand_paths, read_log, read_table
 from unskew.datasets import load as load_by_name
 from unskew.errors import DataError, ParameterError
@@ -307,7 +308,7 @@ def test_a_test_log_of_strangers_alone_is_refused(tmp_path):
     ("options", "message"),
     [
         ({}, r"needs a training log\. To fix: give train= or root="),
-        ({"train": "a.csv", "unseen": "keep"}, "unseen must be 'error' or 'drop', not 'keep'"),
+        ({"train": "a.csv", "unseen": "x"}, "unseen must be 'error', 'drop' or 'keep', not 'x'"),
     ],
 )
 def test_impossible_options_are_refused(options, message):
@@ -328,3 +329,46 @@ def test_a_test_file_that_is_the_training_file_leaves_nothing_to_test_on(tmp_pat
     file = tmp_path / "train.csv"
     with pytest.raises(DataError, match=r"train.csv: all 4 test pairs were clicked in training"):
         load_by_name("files", train=file, test=file, **NAMES)
+
+
+class TestFeatures:
+    """Test rows of users that are new, with what is known of them."""
+
+    @pytest.fixture
+    def folder(self, tmp_path):
+        rows = table().drop_columns(["match"])
+        for known, name in ((True, "train"), (False, "test")):
+            pyarrow.parquet.write_table(part(rows, known=known), tmp_path / f"{name}.parquet")
+        return tmp_path
+
+    def load(self, folder, **options):
+        given = {"click": "click", "conversion": "bought", "space": "impressions", "features": "auto"}
+        return load_by_name(
+            "files", folder, train="train.parquet", test="test.parquet", **{**given, **options}
+        )
+
+    def test_they_are_kept_and_coded_as_those_of_training(self, folder):
+        data = self.load(folder)
+        assert data.test.n_users == 60
+        assert not set(data.test.users.ids) & set(data.train.users.ids)
+        assert data.test.features.declared == data.train.features.declared
+        roles = {each.name: each.role for each in data.train.features.declared}
+        of_others = {"price": "item", "tags": "item", "position": "row", "noise": "row"}
+        assert roles == {"country": "user"} | of_others
+        codes = data.train.encoders.encode(data.test)["user"].codes
+        assert set(codes.ravel()) == {1, 2, 3, 4}
+
+    def test_without_features_they_are_an_error_and_may_be_dropped(self, folder):
+        with pytest.raises(DataError, match="was not seen in training"):
+            self.load(folder, features=None)
+        mixed = pa.concat_tables(
+            [pyarrow.parquet.read_table(folder / f"{name}.parquet") for name in ("train", "test")]
+        )
+        pyarrow.parquet.write_table(mixed, folder / "test.parquet")
+        kept = self.load(folder, unseen="drop").test
+        train = self.load(folder).train
+        assert kept.n_users == train.n_users
+        countries = [log.features.values["country"] for log in (kept, train)]
+        ours, theirs = (["-" if code < 0 else each.texts[code] for code in each.codes] for each in countries)
+        assert ours == theirs
+        assert len(set(ours)) == 4

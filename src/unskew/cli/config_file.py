@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 OPTIONS, PARAMETERS = "unskew.options", "unskew.parameters"
 """Where a context keeps those of the file, which ``--option`` and ``--set`` add to."""
 
+OF_FEATURES = ("features", "numeric", "bag", "ignore")
+"""Options that are names, parted by commas on the command line; a file may list them."""
+
 NO_VALUE = "none"
 """How TOML says None."""
 
@@ -34,6 +37,9 @@ def defaults_of_file(context: typer.Context, path: Path | None) -> Path | None:
         **_table(table.pop("set", {}), "set", path),
     }
     defaults: dict[str, Any] = {}
+    for name in OF_FEATURES:
+        if (given := table.pop(name, context.meta[OPTIONS].pop(name, None))) is not None:
+            table[name] = ",".join(given) if isinstance(given, list) else given
     files = context.meta[OPTIONS] if table.get("data") in (None, "files") else {}
     if "train" in files:
         table["data"] = files.pop("train")

@@ -47,6 +47,35 @@ def refuse(context: typer.Context, names: Sequence[str], because: str, remedy: s
             raise ParameterError(f"{flags[name]} has no effect {because}", remedy=remedy)
 
 
+def is_default(context: typer.Context, name: str) -> bool:
+    """Whether an option was given nowhere, neither on the command line nor in a file."""
+    source = context.get_parameter_source(name)
+    return source is None or source.name == "DEFAULT"
+
+
+def feature_options(
+    context: typer.Context, features: str | None, numeric: str, bag: str, ignore: str
+) -> dict[str, Any]:
+    """What ``--features``, ``--numeric``, ``--bag`` and ``--ignore`` ask of :func:`unskew.load`."""
+    named = {"numeric": names_in(numeric), "bag": names_in(bag)}
+    if features is None and not any(named.values()):
+        refuse(context, ("ignore",), "without --features auto")
+        return {}
+    asked: dict[str, Any] = {name: each for name, each in named.items() if each}
+    if features is not None:
+        asked["features"] = "auto" if features.strip() == "auto" else names_in(features)
+    if asked.get("features") == "auto":
+        asked["ignore"] = names_in(ignore)
+    else:
+        refuse(context, ("ignore",), "without --features auto")
+    return asked
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Names parted by commas."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
 def loader_options(
     given: Sequence[str], loader: Callable[..., Any], flags: Mapping[str, str] = FLAGS
 ) -> dict[str, Any]:
@@ -85,7 +114,7 @@ def loader_options(
 def _read(name: str, text: str, default: Any) -> Any:
     kind = type(default)
     if kind is tuple:
-        return tuple(part.strip() for part in text.split(",") if part.strip())
+        return names_in(text)
     if kind not in _KINDS:
         return text
     try:

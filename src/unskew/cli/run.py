@@ -102,6 +102,16 @@ def run(
             " logistic, popularity, gbm, position, naive-bayes, or with files a column."
         ),
     ] = "auto",
+    features: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns that the network reads beside the ids, parted by commas, or auto: all others, by"
+            " their types. The network is then dcn unless --backbone says otherwise."
+        ),
+    ] = None,
+    numeric: Annotated[str, typer.Option(help="Columns to read as numbers, parted by commas.")] = "",
+    bag: Annotated[str, typer.Option(help="Columns of lists to read, parted by commas.")] = "",
+    ignore: Annotated[str, typer.Option(help="With --features auto: columns to leave out.")] = "",
     allow_leak: Annotated[
         list[str] | None,
         typer.Option(
@@ -166,7 +176,7 @@ def run(
     ] = None,
 ) -> None:
     """Train, calibrate, debias and evaluate; write a run folder with report.html."""
-    from unskew.cli.options import FLAGS, clip, loader_options, refuse
+    from unskew.cli.options import FLAGS, clip, feature_options, is_default, loader_options, refuse
     from unskew.cli.places import check_outputs, check_seed, name_of_tables, plain_name, table_files
     from unskew.datasets import DATASETS
     from unskew.io.files import check_target, write_json
@@ -214,13 +224,17 @@ def run(
         options = options_of_file(context) | loader_options(option or (), DATASETS[name], flags)
     if is_file:
         options |= columns
+    fields = feature_options(context, features, numeric, bag, ignore)
+    options |= fields
+    if fields and is_default(context, "backbone"):
+        backbone = "dcn"
     if test_is is not None and test is None:
         raise ParameterError("--test-is has no effect without --test", remedy="leave it out, or give --test")
     if test_is not in (None, "random", "logged"):
         raise ParameterError(f"--test-is must be random or logged, not {test_is!r}", remedy="give either")
 
     import unskew as us
-    from unskew.cli.run_tables import print_run
+    from unskew.cli.run_tables import print_run, print_schema
     from unskew.progress import progress_bars
 
     job = us.RunConfig(
@@ -251,7 +265,7 @@ def run(
     with progress_bars() as progress, warnings.catch_warnings():
         # Networks that learned nothing are marked in the tables, the verdict and the report.
         warnings.simplefilter("ignore", CollapseWarning)
-        result = us.run(job, progress)
+        result = us.run(job, progress, print_schema if fields else None)
     result.save(target, overwrite=overwrite, found=found)
     if json is not None:
         write_json(json, result.metrics)

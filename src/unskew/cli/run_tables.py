@@ -11,13 +11,38 @@ from rich.table import Table
 from unskew.cli.console import plain_console
 from unskew.metrics.judgement import differs
 from unskew.metrics.registry import SHOWN_METRICS, SHOWN_PROPENSITY
+from unskew.plain_text import plain
 from unskew.report.finding import collapsed_sentences
 from unskew.report.words import COLLAPSED_MARK
 
 if TYPE_CHECKING:
+    from unskew.datasets import Dataset
     from unskew.report.finding import Finding
 
 MARKS = {"good": "✓", "bad": "✗", "open": "?"}
+
+
+def print_schema(dataset: Dataset) -> None:
+    """What networks read, before they are trained: a line for each field, and what is left out."""
+    table = _table("What the network reads")
+    for name in ("field", "kind", "of", "values", "missing", "example", ""):
+        table.add_column(name, justify="right" if name in ("values", "missing") else "left")
+    for line in dataset.train.schema_table():
+        table.add_row(
+            plain(line["name"]),
+            line["kind"],
+            line["role"],
+            f"{line['cardinality']:,}",
+            f"{line['missing']:.1%}" if line["missing"] else "",
+            plain(line["example"], 40),
+            line["note"],
+        )
+    console = plain_console()
+    console.print(table)
+    left_out = {} if dataset.train.features is None else dataset.train.features.left_out
+    for name, reason in left_out.items():
+        console.print(f"  · {plain(name)} is left out: {reason}", style="dim")
+    console.print()
 
 
 def print_run(metrics: Mapping[str, Any], findings: Sequence[Finding] = ()) -> None:

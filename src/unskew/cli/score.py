@@ -26,8 +26,13 @@ def score(
     item: Annotated[str | None, typer.Option(help="The column of item ids [as in training].")] = None,
     method: Annotated[str | None, typer.Option(help="Which of the run's models [its main one].")] = None,
     unseen: Annotated[
-        str, typer.Option(help="For an id that was not seen in training: error, or nan.")
-    ] = "error",
+        str | None,
+        typer.Option(
+            help="For an id that was not seen in training: error, nan, average (of a model that reads ids"
+            " alone: the mean over known ones) or other (of one that reads features: what these tell) [other"
+            " with features, else error]."
+        ),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
@@ -35,8 +40,10 @@ def score(
 
     Other columns are carried along; one that is called as an added one becomes given_NAME.
     """
-    if unseen not in ("error", "nan"):
-        raise ParameterError(f"--unseen must be error or nan, not {unseen!r}", remedy="give one of these")
+    if unseen not in (None, "error", "nan", "other", "average"):
+        raise ParameterError(
+            f"--unseen must be error, nan, other or average, not {unseen!r}", remedy="give one of these"
+        )
     if out.suffix not in PARQUET_SUFFIXES:
         raise ParameterError(f"{out} must end in .parquet", remedy="give -o FILE.parquet")
 

@@ -14,7 +14,9 @@ from unskew.datasets.dataset import Dataset, Protocol, TestIs, errors_name, with
 from unskew.errors import DataError, ParameterError
 from unskew.io.tables import Paths, column_names, concatenate, expand_paths, read_files, time_columns
 from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
-from unskew.log import Duplicates, Log, Space
+from unskew.log import Category, Described, Duplicates, Feature, Log, Space, Wanted
+from unskew.log.described import AUTO, without_auto
+from unskew.log.kinds import TimePart
 from unskew.registry import register
 
 CLICK = "click"
@@ -36,11 +38,15 @@ def read_log(
     items: Vocabulary | None = None,
     known_propensity: str | None = None,
     actions: int | None = None,
+    features: Wanted | None = None,
+    ignore: Sequence[str] = (),
+    time: str | None = None,
 ) -> Log:
     """Read a log from CSV or Parquet.
 
     CSV has no types: ids and kept columns are text as it stands there (007, 1e3, NA), unless ``numbers``
-    names them. An empty cell is missing.
+    names them. Features are of the type that their values look like, but for declared categories, which are
+    text. An empty cell is missing.
 
     Parameters
     ----------
@@ -57,6 +63,10 @@ def read_log(
         The column with the probability that each row was shown, for a bandit log: all rows count as seen.
     space, duplicates, users, items, actions
         As in :meth:`unskew.Log.from_arrays`.
+    features, ignore
+        What networks read beside the ids, as in :meth:`unskew.Log.from_frame`.
+    time
+        The column that says when each row was, which is carried along.
 
     Examples
     --------
@@ -68,12 +78,15 @@ def read_log(
     """
     if known_propensity is None:
         click = click or _click_column(path)
-    named = [name for name in (user, item, click, conversion, known_propensity, *keep) if name is not None]
+    outcomes = [name for name in (click, conversion, known_propensity) if name is not None]
     files = expand_paths(path)
+    sources = (
+        [] if features is None else _feature_columns(files, features, {user, item, *outcomes, *ignore, *keep})
+    )
     tables = read_files(
         files,
-        list(dict.fromkeys(named)),
-        numbers={*numbers, *(name for name in (click, conversion, known_propensity) if name is not None)},
+        list(dict.fromkeys([user, item, *outcomes, *keep, *([] if time is None else [time]), *sources])),
+        numbers={*numbers, *outcomes, *_typed(sources, features, keep)},
     )
     table = concatenate(files, tables)
     try:
@@ -90,6 +103,9 @@ def read_log(
             items=items,
             known_propensity=known_propensity,
             actions=actions,
+            features=features,
+            ignore=ignore,
+            time=time,
         )
     except DataError as error:
         raise _in_its_file(error, files, [len(part) for part in tables]) from error
@@ -111,11 +127,13 @@ def files(
     duplicates: Duplicates = "error",
     keep: Sequence[str] = (),
     numbers: Sequence[str] = (),
-    unseen: Literal["error", "drop"] = "error",
+    unseen: Literal["error", "drop", "keep"] | None = None,
     test_is: TestIs = "logged",
     known_propensity: str | None = None,
     actions: int | None = None,
     time: str | None = None,
+    features: Wanted | None = None,
+    ignore: Sequence[str] = (),
 ) -> Dataset:
     """Your own files as a dataset, with one mapping of columns.
 
@@ -129,7 +147,8 @@ def files(
         have it, the clicked rows do, since the others have no conversion to judge by.
     unseen
         What to do with test and validation rows of users or items that are not in ``train``: ``"error"``,
-        or ``"drop"`` and count them in ``facts``.
+        ``"drop"`` and count them in ``facts``, or ``"keep"`` for models that read features. None is
+        ``"keep"`` with features and ``"error"`` without.
     test_is
         ``"random"``: the test pairs were shown at random. ``"logged"``: they were seen as the training pairs
         were (a next day's log), so that they are biased in the same way, and reports say so.
@@ -140,14 +159,20 @@ def files(
         The column of times of the training log, which is carried along; by default, in the space
         ``"impressions"``, the first column of a Parquet file whose type is one of times and which has no
         missing values. Runs hold out the latest rows of such a log.
+    features, ignore
+        What networks read beside the ids, as in :meth:`unskew.Log.from_frame`; test and validation are read
+        as the training log is.
 
     Notes
     -----
     In the space ``"matrix"`` test cells that were clicked in training are left out under the honest
     protocol. In the space ``"impressions"`` a row is an event of its own and none is left out.
     """
-    if unseen not in ("error", "drop"):
-        raise ParameterError(f"unseen must be 'error' or 'drop', not {unseen!r}", remedy="give one of these")
+    unseen = unseen or ("error" if features is None else "keep")
+    if unseen not in ("error", "drop", "keep"):
+        raise ParameterError(
+            f"unseen must be 'error', 'drop' or 'keep', not {unseen!r}", remedy="give one of these"
+        )
     if test_is not in get_args(TestIs):
         raise ParameterError(f"test_is must be 'random' or 'logged', not {test_is!r}", remedy="give either")
     if train is None:
@@ -167,7 +192,11 @@ def files(
     }
     if known_propensity is None:
         click = click or _click_column(_under(root, train))
-    train_log = _with_times(_under(root, train), time, click=click, **columns)
+    train_log = _with_times(
+        _under(root, train), time, click=click, features=features, ignore=ignore, **columns
+    )
+    if train_log.features is not None:
+        columns["features"] = train_log.features.declared
     if unseen == "error":
         columns |= {"users": train_log.users, "items": train_log.items}
     facts: dict[str, Any] = {
@@ -217,11 +246,27 @@ def _with_times(path: Paths, time: str | None, **columns: Any) -> Log:
         found = next((name for name in time_columns(path) if name not in named), None)
     if found is None:
         return read_log(path, **columns)
-    log = read_log(path, **{**columns, "keep": tuple(dict.fromkeys((*columns["keep"], found)))})
+    log = read_log(path, time=found, **columns)
     if time is None and log.columns[found].dtype.kind != "M":
         # Missing values make it another type: the time of a conversion, most likely.
-        return replace(log, columns={name: each for name, each in log.columns.items() if name != found})
-    return replace(log, time=found)
+        kept = {name: each for name, each in log.columns.items() if name != found}
+        return replace(log, columns=kept, time=None)
+    return log
+
+
+def _feature_columns(files: list[Path], features: Wanted, taken: set[str]) -> list[str]:
+    """The columns that features are made of."""
+    named = [each.source if isinstance(each, Feature) else each for each in without_auto(features)]
+    if AUTO in features:
+        named += [name for name in column_names(files) if name not in taken and name not in named]
+    return list(dict.fromkeys(named))
+
+
+def _typed(sources: Sequence[str], features: Wanted | None, keep: Sequence[str]) -> set[str]:
+    """Columns of a CSV file whose values tell their type: features but for declared categories."""
+    declared = () if features is None else without_auto(features)
+    text = {each.source for each in declared if isinstance(each, Category | TimePart)}
+    return set(sources) - text - set(keep)
 
 
 def _click_column(path: Paths) -> str | None:
@@ -251,6 +296,16 @@ def _under(root: str | Path | None, paths: Paths) -> Paths:
     return [Path(root) / path for path in paths]
 
 
+def _recoded(kept: Log, log: Log, train: Log) -> Described | None:
+    """Features of some rows of a log, by the codes of the training log."""
+    found = kept.features
+    if found is None:
+        return None
+    for role, ours, theirs in (("user", train.users, log.users), ("item", train.items, log.items)):
+        found = found.recoded(role, theirs.encode(ours.ids, unseen="nan"))  # type: ignore[arg-type]
+    return found
+
+
 def _seen_rows(log: Log, train: Log, place: str) -> tuple[Log, int]:
     """The rows whose user and item are in the training vocabularies, in its codes; and how many are not."""
     user = train.users.encode(log.users.ids, unseen="nan")[log.user]
@@ -274,5 +329,6 @@ def _seen_rows(log: Log, train: Log, place: str) -> tuple[Log, int]:
         columns=kept.columns,
         known_propensity=log.known_propensity,
         actions=log.actions,
+        features=_recoded(kept, log, train),
     )
     return recoded, int(len(log) - seen.sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,12 @@ from unskew.datasets.impression_tables import COLUMNS, OUTCOMES, log_table, test
 from unskew.datasets.impression_world import Chunk, ImpressionWorld
 from unskew.errors import ParameterError
 from unskew.io.vocabulary import Vocabulary
-from unskew.log import Log
+from unskew.log import Log, Wanted
+from unskew.log.described import AUTO, without_auto
 from unskew.registry import register
+
+NO_FEATURES = ("user", "item", "session", *OUTCOMES)
+"""Columns that ``features="auto"`` leaves out."""
 
 NOT_KEPT = ("user", "item", "interests", "tags", *OUTCOMES)
 """Columns with a place of their own, and lists."""
@@ -42,6 +47,8 @@ def impressions(
     delay_days: float = 1.0,
     censored: bool = False,
     seed: int = 0,
+    features: Wanted | None = None,
+    ignore: Sequence[str] = (),
 ) -> Dataset:
     """Draw a log of impressions from a world whose truth is known: o = click, r = conversion.
 
@@ -51,7 +58,8 @@ def impressions(
     conversions that a click would have had; its users may be new. ``row_truth["train"]`` and
     ``row_truth["test"]`` have the truth of their rows (``true_click``, ``true_conversion``,
     ``true_examination``, …), and the first ``conversion_time``. ``unskew make-data impressions`` writes the
-    same rows to files, up to 10⁸ and more.
+    same rows to files, up to 10⁸ and more. With ``features="auto"`` networks read all columns but
+    the session and the time of the conversion.
 
     Examples
     --------
@@ -87,10 +95,12 @@ def impressions(
     }
     chunks = [world.chunk(number) for number in range(world.n_chunks)]
     table = pa.concat_tables([log_table(world, chunk) for chunk in chunks])
-    train = _log(table, click="click", space="impressions", **shared)
+    columns = None if features is None else wanted_columns(features)
+    train = _log(table, columns, click="click", space="impressions", ignore=ignore, **shared)
+    declared = None if train.features is None else train.features.declared
     test_chunk, leak = _test_rows(world, train, test_rows, protocol)
     # Every listed row is known: a log of pairs. Its rows are impressions none the less.
-    test = replace(_log(test_table(world, test_chunk), **shared), space="impressions")
+    test = replace(_log(test_table(world, test_chunk), declared, **shared), space="impressions")
     truth = pa.concat_tables([truth_table(chunk) for chunk in chunks])
     truth = truth.append_column("conversion_time", table.column("conversion_time"))
     return Dataset(
@@ -109,9 +119,18 @@ def impressions(
     )
 
 
-def _log(table: Any, **options: Any) -> Log:
+def _log(table: Any, features: Wanted | None, **options: Any) -> Log:
     keep = [name for name in COLUMNS if name in table.column_names and name not in NOT_KEPT]
-    return Log.from_frame(table, conversion="conversion", keep=keep, **options)
+    return Log.from_frame(table, conversion="conversion", keep=keep, features=features, **options)
+
+
+def wanted_columns(features: Wanted) -> Wanted:
+    """``"auto"`` as the columns that may be read: neither the session nor what comes after a click."""
+    if AUTO not in features:
+        return features
+    named = without_auto(features)
+    known = {each if isinstance(each, str) else each.source for each in named}
+    return [*named, *(name for name in COLUMNS if name not in {*known, *NO_FEATURES})]
 
 
 def _arrays(table: Any) -> dict[str, NDArray[Any]]:

@@ -371,7 +371,7 @@ class Debiaser(Estimator):
             reads ids alone, which has no ``"other"``.
         """
         reader = self.reader()
-        return reader.predictions(reader.of_log(log, unseen), reader.policy(unseen), self._predict_rows)
+        return reader.predictions(reader.of_log(log, unseen), reader.policy(unseen), self.predict_rows)
 
     def predict_pairs_each(
         self, user: Any, item: Any, *, unseen: Unseen | None = None
@@ -382,7 +382,7 @@ class Debiaser(Estimator):
         """
         reader = self.reader()
         asked = reader.of_pairs(user, item, unseen)
-        return reader.predictions(asked, reader.policy(unseen), self._predict_rows)
+        return reader.predictions(asked, reader.policy(unseen), self.predict_rows)
 
     def predict_frame_each(
         self, frame: Any, *, user: str | None = None, item: str | None = None, unseen: Unseen | None = None
@@ -398,7 +398,7 @@ class Debiaser(Estimator):
         """
         reader = self.reader()
         asked = reader.of_frame(frame, user, item, unseen)
-        return reader.predictions(asked, reader.policy(unseen), self._predict_rows)
+        return reader.predictions(asked, reader.policy(unseen), self.predict_rows)
 
     def reader(self) -> Reader:
         """What turns logs, pairs and frames into the rows that the networks read."""
@@ -425,7 +425,8 @@ class Debiaser(Estimator):
 
         save_model(self, folder, overwrite=overwrite)
 
-    def _predict_rows(self, rows: Rows) -> NDArray[np.float64]:
+    def predict_rows(self, rows: Rows) -> NDArray[np.float64]:
+        """Conversion probabilities ``[seeds, n]`` of rows ``[1, n]`` as :meth:`reader` gives them."""
         # The first tower of the network that predicts; of members that share weights, all of them.
         mean, _ = probability_moments(self.networks_["prediction"], rows)
         return np.asarray(mean.cpu().numpy())

@@ -29,6 +29,12 @@ CODE_SHARE = 0.01
 """A column of whole numbers is a category, unless it has more than 100 distinct values and these are more
 than 1 % of the rows: then it is a number."""
 
+NO_ROWS = "most pairs of the space 'matrix' have no row"
+ROWS_REMEDY = (
+    "use the space 'impressions' (--space impressions), say role='user' or 'item' to take each one's last"
+    " value, or leave it out (--ignore)"
+)
+
 ONE_HOT = ":"
 """Columns of 0 and 1 that are named ``group:value``, one of them 1 in each line, are one category."""
 
@@ -201,14 +207,10 @@ class _Finder:
         """A column of the rows, as it is, or as one value for each user or item."""
         values = values_of(feature, self.sources.rows[feature.source])
         role = feature.role or self._role(values)
-        if role == "row" and self.sources.space == "matrix":
-            reason = "it differs within users and within items, and the space 'matrix' has no rows to hold it"
+        if role == "row" and feature.role is None and self.sources.space == "matrix":
+            reason = f"it differs within users and within items: {NO_ROWS}"
             if refuse:
-                raise DataError(
-                    f"feature '{feature.name}': {reason}",
-                    remedy="use the space 'impressions', say role='user' or 'item' to take each one's last"
-                    " value, or leave it out (ignore)",
-                )
+                raise DataError(f"feature '{feature.name}': {reason}", remedy=ROWS_REMEDY)
             self.left_out[feature.name] = reason
             return
         if role != "row":

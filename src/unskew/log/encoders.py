@@ -46,22 +46,32 @@ class Encoders:
         How many there are; the code after the last is for those that are not known.
     tables
         Features by the code of the user or item; the last line is of one of whom nothing is known.
+    seen
+        Which codes of users and items the training log had rows of; those without are not known.
     """
 
     encoders: tuple[Encoder, ...]
     users: int
     items: int
     tables: Mapping[Role, Block] = field(default_factory=dict)
+    seen: Mapping[Role, NDArray[np.bool_]] = field(default_factory=dict)
 
     @classmethod
     def fit(cls, log: Log) -> Encoders:
         """From a training log with features."""
         described = log.features
         assert described is not None
+        seen = _seen(log)
+        learned = {
+            each.name: described.values[each.name].take(seen[each.role])
+            if each.role in seen
+            else described.values[each.name]
+            for each in described.declared
+        }
         roots = {each.name: getattr(each, "share", None) or each.name for each in described.declared}
         fitted: dict[str, Encoder] = {}
         for feature in sorted(described.declared, key=lambda each: ROLES.index(each.role or "row")):
-            values = described.values[feature.name]
+            values = learned[feature.name]
             if isinstance(feature, Number):
                 assert isinstance(values, Numbers)
                 fitted[feature.name] = NumberEncoder.fit(feature, values)
@@ -69,7 +79,7 @@ class Encoders:
             root = next(each for each in described.declared if each.name == roots[feature.name])
             sharing = [
                 each
-                for name, each in described.values.items()
+                for name, each in learned.items()
                 if roots[name] == root.name and not isinstance(each, Numbers)
             ]
             assert not isinstance(values, Numbers)
@@ -81,6 +91,7 @@ class Encoders:
             whole.users,
             whole.items,
             {role: _with_nobody(blocks[role], whole.of_role(role)) for role in ("user", "item")},
+            seen,
         )
 
     @cached_property
@@ -164,12 +175,29 @@ class Encoders:
 
     @classmethod
     def from_dict(
-        cls, record: Any, users: int, items: int, tables: Mapping[Role, Block] | None = None
+        cls,
+        record: Any,
+        users: int,
+        items: int,
+        tables: Mapping[Role, Block] | None = None,
+        seen: Mapping[Role, NDArray[np.bool_]] | None = None,
     ) -> Encoders:
         """From what :meth:`to_dict` gave; a :class:`DataError` where it is something else."""
         if not isinstance(record, list):
             raise DataError("these are not encoders", remedy="give a list")
-        return cls(tuple(encoder_from(each) for each in record), users, items, tables or {})
+        return cls(tuple(encoder_from(each) for each in record), users, items, tables or {}, seen or {})
+
+
+def _seen(log: Log) -> dict[Role, NDArray[np.bool_]]:
+    """The users and items with rows; in the space ``"matrix"``, where all pairs count, all of them."""
+    found: dict[Role, NDArray[np.bool_]] = {}
+    sides: tuple[tuple[Role, NDArray[np.int32], int], ...] = (
+        ("user", log.user, log.n_users),
+        ("item", log.item, log.n_items),
+    )
+    for role, code, size in sides:
+        found[role] = np.bincount(code, minlength=size) > 0 if log.space != "matrix" else np.ones(size, bool)
+    return found
 
 
 def _with_nobody(block: Block, encoders: Sequence[Encoder]) -> Block:

@@ -238,6 +238,7 @@ class Log:
         known_propensity: str | None = None,
         features: Wanted | None = None,
         ignore: Iterable[str] = (),
+        time: str | None = None,
         **options: Any,
     ) -> Log:
         """Build a log from any data frame (pandas, polars, Arrow, …) and the names of its columns.
@@ -249,10 +250,12 @@ class Log:
         ----------
         features
             What networks read beside the ids: names, :class:`unskew.Category`, :class:`unskew.Number` and
-            :class:`unskew.Bag`, or ``"auto"`` for all other columns, by their types. The first column of
-            times among them is the log's ``time``.
+            :class:`unskew.Bag`, or ``"auto"`` for all other columns, by their types.
         ignore
-            With ``"auto"``: columns to leave out.
+            With ``"auto"``: columns to leave out, beside those of ``keep``.
+        time
+            The column that says when each row was, which is carried along; None for the first of the
+            features that is one of times, without missing values.
 
         Examples
         --------
@@ -282,17 +285,18 @@ class Log:
         sources: dict[str, Any] = {}
         if features is not None:
             refuse_taken(features, {name for name in taken if name is not None})
-            sources = feature_sources(table, features, taken | {*ignore})
+            sources = feature_sources(table, features, taken | {*ignore, *kept})
             ignore = {*ignore, *kept} - set(sources)
-            time = next((name for name, column in sources.items() if is_time(column)), None)
-            if time is not None and options.get("time") is None:
-                options["time"], kept = time, (*dict.fromkeys((*kept, time)),)
+            time = time or next((name for name, column in sources.items() if is_time(column)), None)
+        if time is not None:
+            ignore, kept = {*ignore, time} - set(sources), (*dict.fromkeys((*kept, time)),)
         return cls.from_arrays(
             **columns,
             columns={name: column_of(table, name) for name in kept},
             features=features,
             ignore=ignore,
             sources=sources,
+            time=time,
             known_propensity=known_propensity,
             names={
                 "user": user,
@@ -442,8 +446,8 @@ def feature_sources(table: Any, features: Wanted, taken: set[str | None]) -> dic
 
 
 def is_time(column: Any) -> bool:
-    """Whether an Arrow array holds times."""
-    return str(column.type).startswith(("timestamp", "date"))
+    """Whether an Arrow array holds times, one for each row."""
+    return column.null_count == 0 and str(column.type).startswith(("timestamp", "date"))
 
 
 FIT_A_LOG = "give data.train of a dataset, or make one with us.read_log or us.Log.from_frame"

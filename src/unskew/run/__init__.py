@@ -10,18 +10,26 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from unskew.datasets import Dataset
     from unskew.progress import Progress
     from unskew.run.job import RunConfig
     from unskew.run.run_result import RunResult
 
 
 class _Run(ModuleType):
-    def __call__(self, config: RunConfig, progress: Progress | None = None) -> RunResult:
+    def __call__(
+        self,
+        config: RunConfig,
+        progress: Progress | None = None,
+        show: Callable[[Dataset], None] | None = None,
+    ) -> RunResult:
         """Train, calibrate, debias and evaluate; ``save`` of the result writes the run folder."""
         from unskew.progress import SILENT
         from unskew.run.job import run
 
-        return run(config, progress or SILENT)
+        return run(config, progress or SILENT, show)
 
 
 sys.modules[__name__].__class__ = _Run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -175,8 +175,15 @@ class RunConfig:
         return {**asdict(self), "options": dict(self.options), "parameters": dict(self.parameters)}
 
 
-def run(config: RunConfig, progress: Progress = SILENT) -> RunResult:
+def run(
+    config: RunConfig, progress: Progress = SILENT, show: Callable[[Dataset], None] | None = None
+) -> RunResult:
     """Train, calibrate, debias and evaluate; ``save`` of the result writes the run folder.
+
+    Parameters
+    ----------
+    show
+        Gets the dataset before anything is trained.
 
     Examples
     --------
@@ -190,6 +197,8 @@ def run(config: RunConfig, progress: Progress = SILENT) -> RunResult:
     dataset = load(config.data, root, protocol=config.protocol, **_loader_options(config))
     dataset.train.known_conversion()
     dataset = mature_dataset(dataset, config.maturity, config.time)
+    if show is not None:
+        show(dataset)
     protocol = protocol_named(
         config.protocol,
         crossfit=config.crossfit,

@@ -48,6 +48,7 @@ def data_facts(dataset: Dataset) -> dict[str, Any]:
         "actions": log.actions,
         "test_is": None if dataset.test is None else dataset.test_is,
         "leaked_cells_dropped": 0,
+        **({} if log.features is None else {"fields": log.schema_table()}),
         **dataset.facts,
     }
 

@@ -15,6 +15,7 @@ from unskew.errors import DataError, ParameterError
 from unskew.io.columns import column_of, frame_of, require_same_length
 from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
 from unskew.log import Block, Encoders, Log, Rows, require_log
+from unskew.log.described import NO_ROWS, ROWS_REMEDY
 from unskew.log.encoders import ROLES
 from unskew.log.schema import Role
 from unskew.log.values import arrow_of, values_of
@@ -45,6 +46,9 @@ class Tables:
         encoders = log.encoders
         if encoders is None or log.features is None:
             return None
+        if log.space == "matrix" and encoders.of_role("row"):
+            name = encoders.of_role("row")[0].feature.name
+            raise DataError(f"feature '{name}' is of single rows, and {NO_ROWS}", remedy=ROWS_REMEDY)
         rows = encoders.block("row", len(log), log.features.values)
         return cls({**encoders.tables, "row": rows}, device)
 
@@ -178,6 +182,11 @@ class Reader:
 
     def _asked(self, user: Codes, item: Codes, policy: Unseen, blocks: Mapping[Role, Block] | None) -> Asked:
         """Rows from codes, of which the last is for those that are not known."""
+        if self.encoders is not None and policy == "other":
+            # Ids of the vocabulary that no row of training had are as good as unknown.
+            seen = self.encoders.seen
+            user = np.where((user != UNSEEN_CODE) & seen["user"][user], user, UNSEEN_CODE)
+            item = np.where((item != UNSEEN_CODE) & seen["item"][item], item, UNSEEN_CODE)
         unseen_user, unseen_item = user == UNSEEN_CODE, item == UNSEEN_CODE
         # Without a code of their own they get anybody's, and no prediction from it.
         stand_in = (len(self.users), len(self.items)) if policy == "other" else (0, 0)

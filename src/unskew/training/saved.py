@@ -177,8 +177,11 @@ class SavedFolder:
                 role: Block(*(tensors[f"{role}/{kind}"].numpy() for kind in ("codes", "numbers")))
                 for role in ("user", "item")
             }
+            seen: dict[Role, NDArray[Any]] = {
+                role: tensors[f"{role}/seen"].numpy().astype(bool) for role in ("user", "item")
+            }
             users, items = (each.size for each in schema.ids)
-            found = Encoders.from_dict(record["encoders"], users, items, tables)
+            found = Encoders.from_dict(record["encoders"], users, items, tables, seen)
         except (KeyError, DataError) as error:
             raise self.damaged(SCHEMA, error) from error
         if found.schema != schema:
@@ -189,6 +192,8 @@ class SavedFolder:
     def _check_tables(self, encoders: Encoders) -> None:
         """An error where the features of users and items are not what the encoders make."""
         for role in ("user", "item"):
+            if encoders.seen[role].shape != (encoders.schema.ids[role].size,):
+                raise self.damaged(FEATURES, f"{role}/seen has shape {encoders.seen[role].shape}")
             fields = [field for field in encoders.schema.features if field.role == role]
             block, size = encoders.tables[role], encoders.schema[role].size
             coded = [field for field in fields if field.kind != "number"]
@@ -333,6 +338,7 @@ def write_inputs(folder: Path, *models: Reads) -> None:
             for role, block in encoders.tables.items()
             for kind in ("codes", "numbers")
         }
+        tables |= {f"{role}/seen": torch.tensor(each) for role, each in encoders.seen.items()}
         (folder / FEATURES).write_bytes(save(tables))
     (folder / SCHEMA).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     for name, vocabulary in (("users", users), ("items", items)):
