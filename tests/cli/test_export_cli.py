@@ -129,6 +129,7 @@ def test_an_output_file_is_replaced_only_on_request(run, tmp_path, capsys):
         (["nowhere", "-o", "m.onnx"], ["nowhere", "is not a folder"]),
         ([".", "-o", "m.onnx"], ["config.toml is missing"]),
         (["{run}", "-o", "m.onnx", "--what", "clicks"], ["--what must be conversion or propensity"]),
+        (["{run}", "-o", "m.onnx", "--inputs", "text"], ["--inputs must be raw or codes, not 'text'"]),
         (["{run}", "-o", "m.onnx", "--method", "mrdr"], ["no method 'mrdr'", "naive, ips_raw, ips"]),
         (["{run}", "-o", "m.onnx", "--what", "propensity", "--method", "ips"], ["--method goes with --what"]),
         (["{run}", "-o", "nowhere/m.onnx"], ["nowhere/m.onnx", "folder does not exist"]),

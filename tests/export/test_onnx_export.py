@@ -396,7 +396,7 @@ def test_a_saved_propensity_is_exported_to_the_same_bytes(log, tmp_path):
 
 
 def test_the_ten_lines_of_the_page_serve_a_model(log, tmp_path, monkeypatch):
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    code, _ = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert len([line for line in code.splitlines() if line]) <= 10
     model = us.Naive(backbone=WIDE["mf"], **QUICK).fit(log)
     us.export_onnx(model, tmp_path / "model.onnx")

@@ -18,14 +18,20 @@ def export(
         str, typer.Option(help="conversion, or propensity (calibrated; the mean over folds).")
     ] = "conversion",
     method: Annotated[str | None, typer.Option(help="Which of the run's models [its main one].")] = None,
+    inputs: Annotated[
+        str | None,
+        typer.Option(help="raw (ids and values as in the log) or codes [raw with features, else codes]."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write a description of it to this file too.")] = None,
 ) -> None:
-    """Write a model as ONNX: codes of users and items in, probabilities out, ids in its metadata."""
+    """Write a model as ONNX: users, items and features in, probabilities out; the metadata tell of each."""
     if what not in ("conversion", "propensity"):
         raise ParameterError(
             f"--what must be conversion or propensity, not {what!r}", remedy="give one of these"
         )
+    if inputs not in (None, "raw", "codes"):
+        raise ParameterError(f"--inputs must be raw or codes, not {inputs!r}", remedy="give one of these")
     if method is not None and what == "propensity":
         raise ParameterError("--method goes with --what conversion", remedy="leave one of them out")
     from unskew.cli.places import check_outputs, run_files
@@ -34,7 +40,7 @@ def export(
 
     from unskew.export import export_run
 
-    exported = export_run(run, out, what=what, method=method, overwrite=overwrite)  # type: ignore[arg-type]
+    exported = export_run(run, out, what=what, method=method, inputs=inputs, overwrite=overwrite)  # type: ignore[arg-type]
     if json is not None:
         from unskew.io.files import write_json
 
@@ -44,6 +50,7 @@ def export(
     )
     seeds = f"{len(exported['seeds'])} seed{'s' if len(exported['seeds']) > 1 else ''}"
     print(f"{what} ({inside}, mean of {seeds}) as ONNX, {exported['bytes']:,} bytes: {plain(out)}")
+    print("Inputs: " + ", ".join(f"{plain(name)} ({held})" for name, held in exported["holds"].items()))
     if exported.get("folds", 1) > 1 and exported["space"] == "matrix":
         folds = f"the mean over {exported['folds']} folds"
         print(f"A pair gets {folds} here, and that of its own fold from unskew score.")

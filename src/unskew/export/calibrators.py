@@ -114,13 +114,13 @@ def _beta(calibrators: Sequence[Beta], score: Value) -> Value:
 
 def _steps(calibrators: Sequence[Any], score: Value) -> Value:
     """The value of the step that a score is on: the number of edges at or below it."""
-    steps = _Steps([each.edges_ for each in calibrators], score)
+    steps = Steps([each.edges_ for each in calibrators], score)
     return inside(steps.take([each.values_ for each in calibrators]))
 
 
 def _interpolated(calibrators: Sequence[Isotonic], score: Value) -> Value:
     """From a block's value straight to the next one's across the gap between the two."""
-    steps = _Steps([each.first_[1:] for each in calibrators], score)
+    steps = Steps([each.first_[1:] for each in calibrators], score)
     value = steps.take([each.values_ for each in calibrators])
     following = steps.take([_next(each.values_) for each in calibrators])
     last = steps.take([each.last_ for each in calibrators])
@@ -136,7 +136,7 @@ def _spline(calibrators: Sequence[Spline], score: Value) -> Value:
     z = logits(score)
     low, high = (_column([each.breaks_[end] for each in calibrators]) for end in (0, -1))
     within = z.maximum(low).minimum(high)
-    pieces = _Steps([each.breaks_[1:-1] for each in calibrators], within)
+    pieces = Steps([each.breaks_[1:-1] for each in calibrators], within)
     distance = within - pieces.take([each.breaks_[:-1] for each in calibrators])
     eta = pieces.take([each.coefficients_[0] for each in calibrators])
     for power in range(1, len(calibrators[0].coefficients_)):
@@ -146,7 +146,7 @@ def _spline(calibrators: Sequence[Spline], score: Value) -> Value:
     return inside((eta + beyond.minimum(0.0) * slopes[0] + beyond.maximum(0.0) * slopes[1]).sigmoid())
 
 
-class _Steps:
+class Steps:
     """``np.searchsorted(edges, score, side="right")`` for each line with edges of its own.
 
     By bisection of all scores at once: the edges of a line are filled up with infinity to 2^k − 1, so k

@@ -21,6 +21,9 @@ OPSET = 17
 IR_VERSION = 8
 """Version of the file format that goes with it."""
 
+ML, ML_OPSET = "ai.onnx.ml", 2
+"""The operators that look up texts, and their version, of 2019."""
+
 LARGEST_BYTES = (1 << 31) - (1 << 20)
 """A file of Protocol Buffers ends at 2 GiB; the graph itself needs less than the megabyte left."""
 
@@ -35,6 +38,16 @@ class Node:
     inputs: tuple[str, ...]
     output: str
     attributes: Mapping[str, Any]
+    domain: str = ""
+
+
+@dataclass(frozen=True)
+class Input:
+    """What is given with each request: rows ``[n]``, or ``[n, columns]``."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[str | int, ...]
 
 
 @dataclass
@@ -43,25 +56,38 @@ class Graph:
 
     nodes: list[Node] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
-    inputs: list[str] = field(default_factory=list)
+    inputs: list[Input] = field(default_factory=list)
 
-    def input(self, name: str) -> Value:
-        """A vector of whole numbers ``[n]`` that is given with each request."""
-        self.inputs.append(name)
-        return Value(self, name, np.dtype(np.int64))
+    def input(self, name: str, dtype: Any = np.int64, columns: str | int | None = None) -> Value:
+        """Values ``[n]``, or ``[n, columns]``, that are given with each request; ``object`` is text.
+
+        Columns that are named, and not counted, may be any number.
+        """
+        shape: tuple[str | int, ...] = ("n",) if columns is None else ("n", columns)
+        self.inputs.append(Input(name, np.dtype(dtype), shape))
+        return Value(self, name, np.dtype(dtype))
 
     def constant(self, value: Any, dtype: Any = None) -> Value:
         """An array that is stored in the file."""
         array = np.asarray(value, dtype=dtype)
-        name = f"constant_{len(self.constants)}"
+        name = self._unused(f"constant_{len(self.constants)}")
         self.constants[name] = array
         return Value(self, name, array.dtype)
 
-    def apply(self, kind: str, *operands: Value, dtype: Any = None, **attributes: Any) -> Value:
+    def apply(
+        self, kind: str, *operands: Value, dtype: Any = None, domain: str = "", **attributes: Any
+    ) -> Value:
         """An operation; its result has the type of the first operand unless given."""
-        output = f"{kind.lower()}_{len(self.nodes)}"
-        self.nodes.append(Node(kind, tuple(each.name for each in operands), output, attributes))
+        output = self._unused(f"{kind.lower()}_{len(self.nodes)}")
+        names = tuple(each.name for each in operands)
+        self.nodes.append(Node(kind, names, output, attributes, domain))
         return Value(self, output, operands[0].dtype if dtype is None else np.dtype(dtype))
+
+    def _unused(self, name: str) -> str:
+        """A name that no input has: a column may be called anything."""
+        while any(each.name == name for each in self.inputs):
+            name += "_"
+        return name
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,8 +177,37 @@ class Value:
         return self.graph.apply("Relu", self)
 
     def sum(self, axis: int, *, keep: bool = False) -> Value:
-        """Sum along an axis."""
+        """Sum along an axis, counted from the first: onnxruntime sums no rows wrongly from the last."""
         return self.graph.apply("ReduceSum", self, self.graph.constant([axis], np.int64), keepdims=int(keep))
+
+    def largest(self, axis: int) -> Value:
+        """Maximum along an axis, counted from the first, which is left out."""
+        return self.graph.apply("ReduceMax", self, axes=[axis], keepdims=0)
+
+    def softmax(self) -> Value:
+        """e^z / Σ e^z along the last axis."""
+        return self.graph.apply("Softmax", self, axis=-1)
+
+    def unsqueeze(self, axis: int) -> Value:
+        """With one more axis, of length one."""
+        return self.graph.apply("Unsqueeze", self, self.graph.constant([axis], np.int64))
+
+    def first_columns(self, count: int) -> Value:
+        """At most so many columns of ``[n, columns]``."""
+        ends = [self.graph.constant([each], np.int64) for each in (0, count, 1)]
+        return self.graph.apply("Slice", self, *ends)
+
+    def looked_up(self, keys: Sequence[str] | Sequence[int], values: Sequence[int], otherwise: int) -> Value:
+        """The whole number that belongs to each text or whole number, and ``otherwise`` to all others."""
+        # A table of strings has another attribute than one of numbers.
+        kind = "keys_strings" if self.dtype == object else "keys_int64s"
+        return self.graph.apply(
+            "LabelEncoder",
+            self,
+            dtype=np.int64,
+            domain=ML,
+            **{kind: keys, "values_int64s": values, "default_int64": otherwise},
+        )
 
     def squeeze(self, axis: int) -> Value:
         """Without an axis of length one."""
@@ -201,11 +256,12 @@ def require_onnx() -> None:
 def serialised(
     graph: Graph, outputs: Sequence[Value], *, name: str, doc: str, metadata: Mapping[str, str]
 ) -> bytes:
-    """The file's content; every input and output is a vector of any length ``n``."""
+    """The file's content; every output is a vector of any length ``n``."""
     require_onnx()
     from onnx import checker, helper, numpy_helper
 
     size = sum(each.nbytes for each in graph.constants.values())
+    size += sum(_bytes_of(each) for node in graph.nodes for each in node.attributes.values())
     size += sum(len(text.encode()) for text in metadata.values())
     if size > LARGEST_BYTES:
         raise UnskewError(
@@ -213,25 +269,30 @@ def serialised(
             remedy="export fewer seeds, or train smaller embeddings (dim)",
         )
 
-    def vector(name: str, dtype: Any) -> Any:
-        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), ["n"])
+    def tensor(name: str, dtype: Any, shape: Sequence[str | int] = ("n",)) -> Any:
+        return helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), list(shape)
+        )
 
     nodes = [
-        helper.make_node(node.kind, list(node.inputs), [node.output], **_attributes(node))
+        helper.make_node(node.kind, list(node.inputs), [node.output], domain=node.domain, **_attributes(node))
         for node in graph.nodes
     ]
     constants = [numpy_helper.from_array(array, key) for key, array in graph.constants.items()]
     inside = helper.make_graph(
         nodes,
         name,
-        [vector(each, np.int64) for each in graph.inputs],
-        [vector(each.name, each.dtype) for each in outputs],
+        [tensor(each.name, each.dtype, each.shape) for each in graph.inputs],
+        [tensor(each.name, each.dtype) for each in outputs],
         constants,
         doc_string=doc,
     )
     model = helper.make_model(
         inside,
-        opset_imports=[helper.make_opsetid("", OPSET)],
+        opset_imports=[
+            helper.make_opsetid("", OPSET),
+            *([helper.make_opsetid(ML, ML_OPSET)] if any(node.domain == ML for node in graph.nodes) else []),
+        ],
         ir_version=IR_VERSION,
         producer_name="unskew",
         doc_string=doc,
@@ -249,3 +310,10 @@ def _attributes(node: Node) -> dict[str, Any]:
         name: helper.np_dtype_to_tensor_dtype(value) if isinstance(value, np.dtype) else value
         for name, value in node.attributes.items()
     }
+
+
+def _bytes_of(attribute: Any) -> int:
+    """Of a list of texts or whole numbers, about; of anything else nothing to speak of."""
+    if not isinstance(attribute, list):
+        return 0
+    return sum(len(each.encode()) if isinstance(each, str) else 10 for each in attribute)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from unskew import __version__
 from unskew.debias import Debiaser, load_model
 from unskew.errors import NotFittedError, ParameterError, RunFolderError
 from unskew.export.graph import OPSET, require_onnx, serialised
-from unskew.export.predictions import conversion_graph, propensity_graph, schema_of
+from unskew.export.inputs import Form, require_free_names
+from unskew.export.predictions import conversion_graph, propensity_graph, reads_features
 from unskew.io.files import NewFile, check_new_file, whole_file
 from unskew.propensity import Propensity, load_propensity
 from unskew.propensity.propensity import BasePropensity
@@ -18,14 +19,15 @@ from unskew.propensity.propensity import BasePropensity
 What = Literal["conversion", "propensity"]
 
 
-def export_onnx(model: Debiaser | Propensity, path: str | Path, *, overwrite: bool = False) -> dict[str, Any]:
-    """Write a fitted model as one ONNX file: codes of pairs in, probabilities out, calibrators inside.
+def export_onnx(
+    model: Debiaser | Propensity, path: str | Path, *, inputs: Form | None = None, overwrite: bool = False
+) -> dict[str, Any]:
+    """Write a fitted model as one ONNX file: pairs (and features) in, probabilities out, calibrators inside.
 
-    ``user [n], item [n]`` (int64, positions in the vocabularies) → ``conversion [n]`` or ``propensity [n]``
-    (float32): the mean over seeds of what ``predict_pairs_each`` gives, for a propensity with
-    ``average=True``. The file's metadata holds the vocabularies as JSON lists under ``users`` and
-    ``items``, and what each input is under ``schema``. An unknown id has the code −1; any code outside the
-    vocabulary gets NaN.
+    ``user [n], item [n]`` and an input for each feature → ``conversion [n]`` or ``propensity [n]`` (float32):
+    the mean over seeds of what ``predict_frame_each`` gives, for a propensity with ``average=True``. What
+    each input is, is in the file's metadata under ``inputs`` and ``schema``. An id that the model does not
+    know gets NaN from one that reads ids alone, and from one that reads features what these tell.
 
     Use it to serve a model without torch or unskew. Not for cross-fitted propensities of the training
     pairs themselves, which :meth:`unskew.Propensity.predict` gives out of fold: the file gives every pair
@@ -38,6 +40,11 @@ def export_onnx(model: Debiaser | Propensity, path: str | Path, *, overwrite: bo
         dropout, a propensity without a network, a calibrator of your own.
     path
         The file to write.
+    inputs
+        ``"raw"``: ids and values as the log has them; texts are looked up and numbers are transformed in the
+        graph, only values that are hashed come as codes. ``"codes"``: positions in the vocabularies, which
+        are in the metadata (``users``, ``items``, and ``encoder`` of each feature), and numbers as they are
+        scaled. None is raw for a model that reads features, and codes for one that reads ids alone.
     overwrite
         Whether an earlier file may be replaced.
 
@@ -54,38 +61,44 @@ def export_onnx(model: Debiaser | Propensity, path: str | Path, *, overwrite: bo
     ['conversion']
     """
     require_onnx()
-    return _export(model, check_new_file(Path(path), overwrite=overwrite))
+    return _export(model, check_new_file(Path(path), overwrite=overwrite), inputs)
 
 
-def _export(model: Debiaser | BasePropensity, target: NewFile) -> dict[str, Any]:
+def _export(model: Debiaser | BasePropensity, target: NewFile, form: Form | None) -> dict[str, Any]:
+    if form not in (None, *get_args(Form)):
+        raise ParameterError(f"inputs must be 'raw' or 'codes', not {form!r}", remedy="give one of these")
     if isinstance(model, Debiaser):
         _require_fitted(model, "networks_")
         what: What = "conversion"
         facts = {"method": model.name, "backbone": model.backbone.name, "seeds": list(model.seeds_)}
-        graph, answer = conversion_graph(model)
+        inputs, answer = conversion_graph(model, form or _usual(model))
     elif isinstance(model, Propensity):
         _require_fitted(model, "network_")
         what = "propensity"
         facts = _facts(model)
-        graph, answer = propensity_graph(model)
+        inputs, answer = propensity_graph(model, form or _usual(model))
     else:
         raise ParameterError(
             f"{type(model).__name__} has no network to export",
             remedy="give a fitted debiaser or us.Propensity; for others write their predictions to a table",
         )
-    schema = schema_of(model)
+    require_free_names(inputs, what)
     metadata = {
         "unskew": __version__,
         "what": what,
-        "schema": json.dumps(schema.to_dict()),
+        "schema": json.dumps(inputs.schema.to_dict()),
+        "inputs": json.dumps(inputs.described, ensure_ascii=False),
         **{key: value if isinstance(value, str) else json.dumps(value) for key, value in facts.items()},
         "user_column": model.users_.name,
         "item_column": model.items_.name,
-        "users": json.dumps(model.users_.ids.tolist(), ensure_ascii=False),
-        "items": json.dumps(model.items_.ids.tolist(), ensure_ascii=False),
     }
-    doc = f"{what} of pairs of codes; the ids are in the metadata (users, items); an unknown code gives NaN"
-    content = serialised(graph, [answer.named(what)], name=f"unskew_{what}", doc=doc, metadata=metadata)
+    if inputs.form == "codes":
+        for name, known in (("users", model.users_), ("items", model.items_)):
+            metadata[name] = json.dumps(known.ids.tolist(), ensure_ascii=False)
+    doc = f"{what} of pairs; the metadata says what the inputs hold"
+    content = serialised(
+        inputs.graph, [answer.named(what)], name=f"unskew_{what}", doc=doc, metadata=metadata
+    )
     with whole_file(target) as beside:
         beside.write_bytes(content)
     return {
@@ -93,7 +106,8 @@ def _export(model: Debiaser | BasePropensity, target: NewFile) -> dict[str, Any]
         "file": str(target.path),
         "bytes": len(content),
         "opset": OPSET,
-        "inputs": [field.name for field in schema],
+        "inputs": [each["name"] for each in inputs.described],
+        "holds": {each["name"]: each["holds"] for each in inputs.described},
         "outputs": [what],
         "users": len(model.users_),
         "items": len(model.items_),
@@ -107,19 +121,24 @@ def export_run(
     *,
     what: What = "conversion",
     method: str | None = None,
+    inputs: Form | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
     """Write a model of a run folder, its main one unless named, or its propensity."""
     require_onnx()
     target = check_new_file(Path(path), overwrite=overwrite)
     if what == "conversion":
-        return _export(load_model(run, method, device="cpu"), target)
+        return _export(load_model(run, method, device="cpu"), target, inputs)
     propensity = load_propensity(run, device="cpu")
     if propensity is None:
         raise RunFolderError(
             "holds no propensity", where=str(run), remedy="export its conversion model, or give another run"
         )
-    return _export(propensity, target)
+    return _export(propensity, target, inputs)
+
+
+def _usual(model: Debiaser | Propensity) -> Form:
+    return "raw" if reads_features(model) else "codes"
 
 
 def _require_fitted(model: Debiaser | Propensity, learned: str) -> None:

@@ -1,35 +1,31 @@
-"""What fitted models answer, as ONNX: conversion models and propensities from codes to probabilities."""
+"""What fitted models answer, as ONNX: conversion models and propensities from pairs to probabilities."""
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import and_
-
 import numpy as np
 
-from unskew.backbones import Network
+from unskew.backbones import Backbone, Network
 from unskew.backbones.backbone import TOWER
 from unskew.debias import Debiaser
 from unskew.errors import UnskewError
 from unskew.export.calibrators import mean_calibrated
-from unskew.export.graph import Graph, Value
+from unskew.export.graph import Value
+from unskew.export.inputs import Form, Inputs
 from unskew.export.networks import replica_logits
-from unskew.log import Schema
 from unskew.propensity import DualFocal, Propensity
 from unskew.propensity.uncertainty import LEAST
 
 
-def conversion_graph(model: Debiaser) -> tuple[Graph, Value]:
+def conversion_graph(model: Debiaser, form: Form) -> tuple[Inputs, Value]:
     """r̂(u, i) = (1/S) Σ_s σ(f_s(u, i)): the mean over seeds (and members) of the conversion probability."""
     _refuse_own_predictions(model, Debiaser)
-    backbone = model.backbones().get("prediction", model.backbone)
-    inputs, network = _Inputs(schema_of(model)), model.networks_["prediction"]
-    logit = replica_logits(network, backbone, inputs.graph, inputs.fields, "prediction")
+    inputs, network = _inputs(model, form), model.networks_["prediction"]
+    logit = replica_logits(network, _backbone(model), inputs, "prediction")
     probability = _score(network, logit, 1).sum(0) / len(model.seeds_)
-    return inputs.graph, inputs.known_alone(probability)
+    return inputs, inputs.known_alone(probability)
 
 
-def propensity_graph(propensity: Propensity) -> tuple[Graph, Value]:
+def propensity_graph(propensity: Propensity, form: Form) -> tuple[Inputs, Value]:
     """p̃(u, i) = (1/SK) Σ_s Σ_k q_sk(p̂_sk(u, i)): the mean over seeds and folds, each calibrated.
 
     p̂ is the mean over members where there are any, with the link of a dual focal loss and the offset of
@@ -37,9 +33,8 @@ def propensity_graph(propensity: Propensity) -> tuple[Graph, Value]:
     """
     _refuse_own_predictions(propensity, Propensity)
     _refuse_noise(propensity)
-    inputs = _Inputs(schema_of(propensity))
-    method, backbone = propensity.method(), propensity.trained_backbone()
-    logit = replica_logits(propensity.network_, backbone, inputs.graph, inputs.fields, TOWER)
+    inputs, method = _inputs(propensity, form), propensity.method()
+    logit = replica_logits(propensity.network_, _backbone(propensity), inputs, TOWER)
     if isinstance(method, DualFocal):
         score = _score(propensity.network_, logit, method.stacked_members())
         if method.link == "inverse":
@@ -50,28 +45,23 @@ def propensity_graph(propensity: Propensity) -> tuple[Graph, Value]:
             score = odds / (odds + (1.0 - score))
     else:
         score = _score(propensity.network_, logit + propensity.offset_, method.stacked_members())
-    return inputs.graph, inputs.known_alone(mean_calibrated(score, propensity.calibrators_))
+    return inputs, inputs.known_alone(mean_calibrated(score, propensity.calibrators_))
 
 
-def schema_of(model: Debiaser | Propensity) -> Schema:
-    """The fields that the networks of a fitted model read."""
-    return Schema.of_ids(len(model.users_), len(model.items_))
+def reads_features(model: Debiaser | Propensity) -> bool:
+    """Whether the network that predicts reads more than the two ids."""
+    return _backbone(model).reads_features
 
 
-class _Inputs:
-    """The inputs of a graph, codes ``[n]`` of each field of a schema, and which rows are known in all."""
+def _backbone(model: Debiaser | Propensity) -> Backbone:
+    if isinstance(model, Debiaser):
+        return model.backbones().get("prediction", model.backbone)
+    return model.trained_backbone()
 
-    def __init__(self, schema: Schema) -> None:
-        self.graph = Graph()
-        codes = {field.name: self.graph.input(field.name) for field in schema}
-        inside = [(codes[field.name] >= 0) & (codes[field.name] < field.size) for field in schema]
-        self._known = reduce(and_, inside)
-        # ONNX would read −1 as the last row: an unknown id must not get somebody else's answer.
-        self.fields = {name: self._known.where(each, 0, np.int64) for name, each in codes.items()}
 
-    def known_alone(self, probability: Value) -> Value:
-        """Float32, with NaN where a code is unknown."""
-        return self._known.where(probability.cast(np.float32), np.nan, np.float32)
+def _inputs(model: Debiaser | Propensity, form: Form) -> Inputs:
+    encoders = model.encoders_ if reads_features(model) else None
+    return Inputs(model.users_, model.items_, encoders, form)
 
 
 def _score(network: Network, logit: Value, stacked: int) -> Value:
@@ -96,7 +86,7 @@ def _inverse_link(score: Value, gamma: float) -> Value:
 
 def _refuse_own_predictions(model: Debiaser | Propensity, known: type[Debiaser | Propensity]) -> None:
     """A class that predicts otherwise would be exported as something that it is not."""
-    for name in ("predict_each", "predict_pairs_each"):
+    for name in ("predict_each", "predict_pairs_each", "predict_frame_each"):
         if getattr(type(model), name) is not getattr(known, name):
             raise UnskewError(
                 f"{type(model).__name__} has a {name} of its own, which has no ONNX form here",

@@ -321,11 +321,16 @@ def _transformed(values: NDArray[np.float64], transform: str, knots: NDArray[np.
     if transform == "log":
         return np.log1p(values)
     if transform == "quantile" and len(knots):
-        # Several knots on one value: its middle rank.
-        ranks = np.linspace(-np.sqrt(3), np.sqrt(3), len(knots))
-        place, at = np.unique(knots, return_inverse=True)
-        return np.interp(values, place, np.bincount(at, ranks) / np.bincount(at))
+        return np.interp(values, *quantile_line(knots))
     return values
+
+
+def quantile_line(knots: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The corners of what ``transform="quantile"`` interpolates between: values and their ranks."""
+    ranks = np.linspace(-np.sqrt(3), np.sqrt(3), len(knots))
+    # Several knots on one value: its middle rank.
+    place, at = np.unique(knots, return_inverse=True)
+    return place, np.bincount(at, ranks) / np.bincount(at)
 
 
 KINDS: dict[str, type[CodeEncoder] | type[NumberEncoder]] = {
