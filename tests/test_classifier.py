@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_validate
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict, cross_validate
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -74,6 +74,11 @@ def test_the_mean_prediction_is_that_of_all_rows_and_naive_is_not(method):
     assert naive.weights_ is None
 
 
+def folds_of(click, folds):
+    """Folds with equal shares of clicks, as the classifier makes them by default."""
+    return list(StratifiedKFold(folds, shuffle=True, random_state=0).split(click, click))
+
+
 def test_ips_is_the_estimator_with_sample_weights_of_clicks():
     c = SHOWN.click
     ours = us.DebiasedClassifier(BASE, p_min=0.1).fit(SHOWN.x, SHOWN.y, click=c, propensity=SHOWN.p)
@@ -87,9 +92,8 @@ def test_dr_regresses_the_pseudo_outcome_with_an_imputer_that_did_not_see_the_ro
     trees = HistGradientBoostingRegressor(max_iter=5, random_state=0)
     ours = us.DebiasedClassifier(trees, method="dr", imputer=KNeighborsClassifier(1), p_min=None, folds=3)
     ours.fit(few.x, few.y, click=few.click, propensity=few.p)
-    folds = ours._folds(few.click)
     label = np.empty(600)
-    for training, held_out in folds:
+    for training, held_out in folds_of(few.click, 3):
         clicks = training[few.click[training]]
         label[held_out] = (
             KNeighborsClassifier(1).fit(few.x[clicks], few.bought[clicks]).predict(few.x[held_out])
@@ -120,9 +124,8 @@ def test_dr_is_right_if_either_is(right):
 
 def test_a_classifier_of_clicks_is_cross_fitted():
     given = us.DebiasedClassifier(BASE, folds=4)
-    p = cross_val_predict(BASE, SHOWN.x, SHOWN.click, cv=given._folds(SHOWN.click), method="predict_proba")[
-        :, 1
-    ]
+    folds = folds_of(SHOWN.click, 4)
+    p = cross_val_predict(BASE, SHOWN.x, SHOWN.click, cv=folds, method="predict_proba")[:, 1]
     given.fit(SHOWN.x, SHOWN.y, click=SHOWN.click, propensity=p)
     inside = us.DebiasedClassifier(BASE, propensity=BASE, folds=4).fit(SHOWN.x, SHOWN.y, click=SHOWN.click)
     np.testing.assert_allclose(inside.estimator_.coef_, given.estimator_.coef_)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+from unskew.calibration import Platt
 from unskew.errors import NotFittedError, ParameterError
 from unskew.estimator import Estimator, require, require_types
 
@@ -68,8 +69,8 @@ def test_unknown_parameters_are_told(params, message):
 
 
 def test_what_is_not_fitted_says_so_and_is_an_attribute_error_too():
-    with pytest.raises(NotFittedError, match=r"this Outer is not fitted yet\. To fix: call fit first"):
-        Outer()._require_fitted("learned_")
+    with pytest.raises(NotFittedError, match=r"this Platt is not fitted yet\. To fix: call fit first"):
+        Platt().predict([0.5])
     assert issubclass(NotFittedError, AttributeError)
 
 

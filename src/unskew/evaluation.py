@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 
 from unskew.errors import DataError, ParameterError
 from unskew.log import Log, require_log
-from unskew.metrics._limits import LIKELIHOOD_FLOOR
+from unskew.metrics.limits import LIKELIHOOD_FLOOR
 from unskew.metrics.proper import auc, nll
 from unskew.metrics.ranking import user_aucs, user_ranking
 from unskew.metrics.registry import CUTOFFS

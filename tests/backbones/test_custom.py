@@ -8,7 +8,7 @@ from torch import nn
 
 import unskew as us
 from unskew.backbones import Custom
-from unskew.backbones.custom import _CustomNetwork
+from unskew.backbones.custom import CustomNetwork
 from unskew.errors import ParameterError
 from unskew.log import Rows, Schema
 from unskew.losses import cross_entropy
@@ -87,7 +87,7 @@ def trained_plainly(seed):
 def way(request, monkeypatch):
     """On a CPU copies run one by one; ``at once`` takes the way of a GPU."""
     if request.param == "at once":
-        monkeypatch.setattr(_CustomNetwork, "_one_by_one", _CustomNetwork._at_once)
+        monkeypatch.setattr(CustomNetwork, "one_by_one", CustomNetwork.at_once)
     return request.param
 
 
@@ -107,7 +107,7 @@ def test_both_ways_have_the_same_gradients():
     network = Custom(module=TwoTowers).build(SCHEMA, SEEDS)
     cells = torch.arange(60).view(3, 20)
     gradients = []
-    for ask in (network._one_by_one, network._at_once):
+    for ask in (network.one_by_one, network.at_once):
         network.zero_grad()
         ask(cells % USERS, cells % ITEMS).square().sum().backward()
         gradients.append([weight.grad.clone() for weight in network.parameters()])

@@ -8,8 +8,8 @@ from scipy.special import expit
 
 from contracts.calibrator_contract import skewed_rows
 from unskew.calibration import Auto, make_calibrator
-from unskew.calibration._folds import folds_of
-from unskew.calibration._grouping import group
+from unskew.calibration.folds import folds_of
+from unskew.calibration.grouping import group
 from unskew.errors import DataError
 from unskew.metrics.sketch import CalibrationSketch
 

@@ -9,7 +9,7 @@ from scipy.special import expit, logit
 
 from contracts.calibrator_contract import skewed_rows
 from unskew.calibration import Platt, Spline
-from unskew.calibration.spline import _Basis
+from unskew.calibration.spline import SplineBasis
 
 
 def bent_rows(rows, seed=0):
@@ -27,7 +27,7 @@ def test_the_features_are_integrals_of_scipys_splines(breaks):
     expected = integral(z.clip(breaks[0], breaks[-1])) - integral(breaks[0])
     expected[:, 0] += np.minimum(z - breaks[0], 0)
     expected[:, -1] += np.maximum(z - breaks[-1], 0)
-    np.testing.assert_allclose(_Basis(knots).features(z), expected, atol=1e-12)
+    np.testing.assert_allclose(SplineBasis(knots).features(z), expected, atol=1e-12)
 
 
 def test_an_infinite_penalty_is_platt():

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from contracts.calibrator_contract import skewed_rows
 from unskew.calibration import ICIPW, Histogram, Platt, ScalingBinning
-from unskew.calibration._steps import COMPILED_FROM, Lookup, edges_between
+from unskew.calibration.step_calibrator import COMPILED_FROM, Lookup, edges_between
 from unskew.metrics.sketch import CalibrationSketch
 
 unit = st.one_of(st.sampled_from([0.0, 1.0, 0.01, 0.5, 1e-38, 5e-324]), st.floats(0, 1))

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import warnings
+from types import ModuleType
 
 import pytest
 
@@ -197,10 +198,11 @@ def test_an_interrupt_before_anything_is_written_says_so(monkeypatch, capsys):
 
 
 def test_an_interrupt_of_the_imports_is_no_traceback(monkeypatch, capsys):
-    def stop(arguments):
-        raise KeyboardInterrupt
+    class Interrupted(ModuleType):
+        def __getattr__(self, name):
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr("unskew.cli._run", stop)
+    monkeypatch.setitem(sys.modules, "unskew.cli.app", Interrupted("unskew.cli.app"))
     assert main(["methods"]) == 130
     assert "interrupted" in capsys.readouterr().err
 

@@ -154,7 +154,7 @@ def true_propensity(model: Debiaser):
 
 
 def captured(model: Debiaser):
-    """Networks, step and draw of every step, after an epoch of training; hooks have run for the last time."""
+    """Networks, step and sample of every step, after an epoch of training; hooks have run a last time."""
     stages = []
 
     def record(networks, passes, schedule, **further):

@@ -253,7 +253,7 @@ class TestWholeFile:
     @pytest.mark.parametrize("can", ["rename", "link", "neither"])
     def test_a_new_file_replaces_nothing_that_came_meanwhile(self, tmp_path, monkeypatch, can):
         if can != "rename":
-            monkeypatch.setattr("unskew.io.moving._libc_renameat2", lambda: None)
+            monkeypatch.setattr("unskew.io.moving.libc_renameat2", lambda: None)
         if can == "neither":
 
             def refuse(*_):

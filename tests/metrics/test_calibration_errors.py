@@ -16,7 +16,6 @@ from unskew.calibration import Platt
 from unskew.errors import DataError, ParameterError
 from unskew.metrics import (
     CalibrationSketch,
-    _cells,
     auc,
     brier,
     ece,
@@ -24,6 +23,7 @@ from unskew.metrics import (
     nll,
     noise_floor,
     reliability_curve,
+    score_cells,
     wce,
     weight_diagnostics,
 )
@@ -120,7 +120,7 @@ def test_proper_scores_and_auc_equal_scikit_learn(skewed, weighted):
 def test_large_arrays_go_through_a_sketch_and_agree(skewed, monkeypatch):
     arrays = {"score": skewed[0], "outcome": skewed[1]}
     exact = {f: f(**arrays) for f in (nll, brier, wce, mean_outcome_over_score, auc)}
-    monkeypatch.setattr(_cells, "EXACT_BELOW", 1000)
+    monkeypatch.setattr(score_cells, "EXACT_BELOW", 1000)
     for f, value in exact.items():
         assert f(**arrays) == pytest.approx(value, rel=1e-3), f.__name__
     assert mean_outcome_over_score(**arrays) == pytest.approx((skewed[1] / skewed[0]).mean(), rel=1e-12)

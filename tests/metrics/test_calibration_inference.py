@@ -12,7 +12,6 @@ from scipy.stats import kstest
 from unskew.errors import DataError, ParameterError
 from unskew.metrics import (
     CalibrationSketch,
-    _cells,
     adaptive_ece,
     auc,
     brier,
@@ -27,6 +26,7 @@ from unskew.metrics import (
     noise_floor,
     relative_error,
     reliability_curve,
+    score_cells,
     smooth_ece,
     spiegelhalter,
     wce,
@@ -169,7 +169,7 @@ def test_sketch_and_exact_arrays_agree(skewed, monkeypatch):
     sketch = CalibrationSketch.of(**arrays)
     for name, metric in POINT_METRICS.items():
         assert metric(sketch=sketch) == pytest.approx(metric(**arrays), rel=0.02), name
-    monkeypatch.setattr(_cells, "EXACT_BELOW", 10)
+    monkeypatch.setattr(score_cells, "EXACT_BELOW", 10)
     for name, metric in POINT_METRICS.items():
         assert metric(**arrays) == pytest.approx(metric(sketch=sketch), rel=1e-9), name
 
@@ -260,7 +260,7 @@ def test_debiased_squares_are_unbiased():
     assert np.mean([ece(sketch=s) ** 2 for s, _, _ in honest]) > 1e-4
     skewed = list(draws(6, 400, 3000, slope=0.6, mantissa_bits=5))
     _, score, rate = skewed[0]
-    cells = _cells.cells_of(sketch=skewed[0][0])
+    cells = score_cells.cells_of(sketch=skewed[0][0])
     bin_of_cell = cells.bin_index(bins=20, spacing="mass")
     last_of_cell = np.cumsum(cells.rows.sum(axis=1))
     bin_of_row = bin_of_cell[np.searchsorted(last_of_cell, np.arange(3000), side="right")]
@@ -329,7 +329,7 @@ def test_intervals_of_binned_errors_cover_at_least_so_often(metric, bins, slope)
     covered = []
     for sketch, score, rate in draws(9, 400, 4000, slope=slope, mantissa_bits=2, bins=10):
         found = interval(metric=metric, sketch=sketch, bins=bins, resamples=200)
-        cells = _cells.cells_of(sketch=sketch)
+        cells = score_cells.cells_of(sketch=sketch)
         index = cells.bin_index(bins=bins, spacing="width" if metric == "ece" else "mass")
         at = np.searchsorted(np.cumsum(cells.rows.sum(axis=1)), np.arange(len(score)), side="right")
         order = np.argsort(score)

@@ -19,7 +19,7 @@ from unskew.metrics import (
     wce,
     wce_test,
 )
-from unskew.metrics._cells import cells_of
+from unskew.metrics.score_cells import cells_of
 from unskew.metrics.weight_calibration import inverse_variance
 
 SCORES = np.exp(np.linspace(np.log(0.004), np.log(0.3), 60))

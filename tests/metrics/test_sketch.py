@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.metrics import CalibrationSketch, ece
 from unskew.metrics import sketch as sketch_module
-from unskew.metrics._grid import ids, width_bin
+from unskew.metrics.sketch_grid import ids, width_bin
 
 EXTREME = [0.0, 1.0, 1e-38, 1e-300, 5e-324, 0.5, 0.57, 0.29, 0.01, 0.1, 0.3, 2.0**-30, 1 - 1e-16]
 EXTREME += [1 - 2.0**-30, 1 - 2.0**-31, 1 - 1e-7, 1 - 1e-4, 0.5 + 2.0**-53, 0.5 + 1e-12, 0.9997]

@@ -15,8 +15,9 @@ from unskew.errors import ParameterError
 from unskew.log import Rows, Schema
 from unskew.progress import SILENT
 from unskew.propensity import UNCERTAINTIES, make_uncertainty
+from unskew.propensity import network as network_module
 from unskew.propensity.crossfit import STOP
-from unskew.training import Pass, Sample, Schedule, Step, train
+from unskew.training import LookedUp, Pass, Sample, Schedule, Step, train
 
 SMALL = NeuMF(dim=6, layers=(8, 4), dropout=0.3, init_std=0.1)
 SEEDS = (4, 7)
@@ -57,11 +58,17 @@ def all_pairs(propensity):
     return population.rows(torch.arange(population.size)[None])
 
 
-def sampler(propensity):
-    """What draws the training cells of all networks."""
-    members = propensity.method().stacked_members()
-    replicas = [replica for replica in range(propensity.replicas_) for _ in range(members)]
-    return propensity._sampler(replicas, propensity._seeds("propensity order"))
+@pytest.fixture
+def samplers(monkeypatch):
+    """What draws the training cells of all networks, for each fit."""
+    found = []
+
+    def looked_up(sampler, population):
+        found.append(sampler)
+        return LookedUp(sampler, population)
+
+    monkeypatch.setattr(network_module, "LookedUp", looked_up)
+    return found
 
 
 def raw(propensity):
@@ -178,15 +185,16 @@ class TestDeepEnsemble:
         np.testing.assert_allclose(raw(ensemble), p.mean(1), atol=1e-7)
         np.testing.assert_allclose(spread(ensemble, log), p.std(1), atol=1e-7)
 
-    def test_members_have_weights_and_data_orders_of_their_own(self, ensemble):
-        p = self.members(ensemble)
-        (block,) = sampler(ensemble).epoch(0)
+    def test_members_have_weights_and_data_orders_of_their_own(self, log, samplers):
+        p = self.members(quick(us.DeepEnsemble(members=3)).fit(log, seeds=SEEDS))
+        (sampler,) = samplers
+        (block,) = sampler.epoch(0)
         for one in range(3):
             for other in range(one):
                 assert np.abs(p[:, one] - p[:, other]).max() > 0.01
                 assert not torch.equal(block.cells[one], block.cells[other])
         # An epoch is the share of D that trains in expectation; a few cells may have to wait for the next.
-        epochs = [next(sampler(ensemble).epoch(number)).cells for number in range(4)]
+        epochs = [next(sampler.epoch(number)).cells for number in range(4)]
         trained_on = [torch.cat([cells[row].flatten() for cells in epochs]).unique() for row in range(3)]
         assert all(torch.equal(each, trained_on[0]) for each in trained_on), "members share their split"
 
@@ -218,9 +226,9 @@ class TestDeepEnsemble:
             np.testing.assert_allclose(raw(propensity)[seed], own.mean(0), atol=1e-7)
             np.testing.assert_allclose(spread(propensity, log)[seed], own.std(0), atol=1e-7)
 
-    def test_sampled_negatives_are_each_members_own(self, log):
+    def test_sampled_negatives_are_each_members_own(self, log, samplers):
         propensity = quick(us.DeepEnsemble(members=2), negatives=1, epochs=1).fit(log)
-        (block,) = sampler(propensity).epoch(0)
+        (block,) = samplers[0].epoch(0)
         clicked = propensity.cells_.population.click(block.cells) == 1
         first, second = (set(row[~on].tolist()) for row, on in zip(block.cells, clicked, strict=True))
         assert len(first & second) < 0.3 * len(first)

@@ -117,7 +117,7 @@ def files(scenario: str, folder: Path) -> dict[str, int]:
     what, existing, system = scenario.split("-")
     if system == "plain":
         unskew.io.files.exchange = lambda *_: False
-        unskew.io.moving._libc_renameat2 = lambda: None
+        unskew.io.moving.libc_renameat2 = lambda: None
     place = folder / "place"
     old = None
     config = b'unskew = "1"\nformat = 3\n'

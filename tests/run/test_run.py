@@ -17,6 +17,7 @@ from unskew.cli import main
 from unskew.errors import ParameterError, RunFolderError
 from unskew.evaluation import evaluate_users
 from unskew.propensity import InSampleWarning
+from unskew.propensity.network import NetworkStack
 from unskew.run import run_result
 
 WORLD = {"options": {"n_users": 60, "n_items": 40, "density": 0.15}, "backbone": "mf", "crossfit": 2}
@@ -417,15 +418,17 @@ def test_coat_with_two_seeds_is_at_the_known_scale(coat_root):
 
 
 def test_rows_and_pairs_are_scored_once_for_raw_calibrated_figures_and_spread(monkeypatch):
-    scored, inner = [], us.Propensity._predict
+    scored, inner = [], NetworkStack.score
     monkeypatch.setattr(
-        us.Propensity,
-        "_predict",
-        lambda self, rows, average=False: scored.append(rows.shape[1]) or inner(self, rows, average),
+        NetworkStack,
+        "score",
+        lambda self, rows, replicas: scored.append(rows.shape) or inner(self, rows, replicas),
     )
     config = us.RunConfig(**{**SMALL, "uncertainty": "deep-ensemble"}, seeds=1, propensity_epochs=1)
     data = us.run(config).dataset.train
-    assert scored == [len(data), data.population_size]
+    held_out, *predicted = scored
+    assert held_out[0] == 2, "a line for each fold"
+    assert predicted == [(1, len(data)), (1, data.population_size)]
 
 
 @pytest.mark.parametrize(("uncertainty", "spreads"), [("deep-ensemble", True), ("dual-focal", False)])

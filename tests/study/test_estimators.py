@@ -13,7 +13,7 @@ from unskew.study.estimators import (
     PREDICTIONS,
     RATES,
     SHARES,
-    _seen,
+    clicks_and_truth,
     conversion_rates,
     estimator_study,
     predictions_of,
@@ -35,7 +35,7 @@ def world():
     label = (random.random(400) < expit(logit)).astype(float)
     p = random.uniform(0.1, 0.9, 400)
     click = random.random(400) < p
-    clicks, truth = _seen(label, click, logit, p)
+    clicks, truth = clicks_and_truth(label, click, logit, p)
     error = np.logaddexp(0, logit) - label * logit
     assert truth == pytest.approx(error.mean())
     return label, click, logit, p, error, clicks
@@ -141,9 +141,9 @@ def test_conversions_of_all_pairs_are_drawn_anew_in_each_draw(monkeypatch):
 
     def spy(label, *rest):
         drawn.append(label.tobytes())
-        return _seen(label, *rest)
+        return clicks_and_truth(label, *rest)
 
-    monkeypatch.setattr(estimators, "_seen", spy)
+    monkeypatch.setattr(estimators, "clicks_and_truth", spy)
     estimator_study(draws=3, n_users=40, n_items=30)
     assert len(set(drawn)) == 3
 

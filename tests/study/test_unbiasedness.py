@@ -70,10 +70,10 @@ def test_measured_deviations_are_those_of_theory(table):
 
 def test_each_draw_is_the_textbook_estimate():
     data = load("synthetic", n_users=20, n_items=18, seed=2)
-    error, estimates = unbiasedness._estimates(data, np.random.default_rng([2, 1]))
+    error, estimates = unbiasedness.estimates_of(data, np.random.default_rng([2, 1]))
     p = data.truth.propensity.ravel()
     random = np.random.default_rng(7)
-    values = unbiasedness._redraw(estimates, p, 3, np.random.default_rng(7))
+    values = unbiasedness.redrawn(estimates, p, 3, np.random.default_rng(7))
     clicks = random.random((3, len(p))) < p
     for line, click in zip(values, clicks, strict=True):
         told = {(e.name, e.propensity, e.imputation): v for e, v in zip(estimates, line, strict=True)}

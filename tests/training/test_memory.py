@@ -7,10 +7,12 @@ import pytest
 import torch
 
 import unskew as us
+from unskew.debias import fit
 from unskew.errors import TrainingError
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Schema
-from unskew.training import History, in_groups, join_histories, loop, memory
+from unskew.propensity import network
+from unskew.training import History, in_groups, join_histories, memory, train
 from unskew.training.memory import available_memory, parameters_of, replicas_at_once
 
 
@@ -90,18 +92,19 @@ def test_histories_stand_side_by_side_and_shorter_ones_keep_their_last_losses():
 
 @pytest.fixture
 def small_memory(monkeypatch):
-    """A device that holds so many networks' replicas at once."""
+    """A device that holds so many networks' replicas at once; how many were trained, group by group."""
 
     def limit(most: int) -> list[int]:
-        trained, original = [], loop._train
+        trained = []
 
-        def train(networks, passes, schedule, replicas, validate, tracker):
+        def watched(*given, replicas, **further):
             if replicas > most:
                 raise torch.cuda.OutOfMemoryError("CUDA out of memory")
             trained.append(replicas)
-            return original(networks, passes, schedule, replicas, validate, tracker)
+            return train(*given, replicas=replicas, **further)
 
-        monkeypatch.setattr(loop, "_train", train)
+        for module in (fit, network):
+            monkeypatch.setattr(module, "train", watched)
         return trained
 
     return limit
@@ -268,15 +271,9 @@ class TestAvailableMemory:
 @pytest.mark.parametrize(
     "options", [{"crossfit": 5}, {"crossfit": 2, "uncertainty": us.DeepEnsemble(members=3)}]
 )
-def test_a_propensity_whose_folds_do_not_fit_at_once_is_the_same(log, gigabytes, monkeypatch, options):
+def test_a_propensity_whose_folds_do_not_fit_at_once_is_the_same(log, gigabytes, small_memory, options):
     at_once = us.Propensity(**PROPENSITY, **options).fit(log, seeds=2)
-    trained, original = [], loop._train
-
-    def train(networks, passes, schedule, replicas, validate, tracker):
-        trained.append(replicas)
-        return original(networks, passes, schedule, replicas, validate, tracker)
-
-    monkeypatch.setattr(loop, "_train", train)
+    trained = small_memory(most=at_once.network_.replicas)
     parameters = sum(p.numel() for p in us.MF(dim=4).build(log.schema, [0]).parameters())
     networks = at_once.network_.replicas
     gigabytes(4 * parameters * (networks + 5 * 3) / 1e9)

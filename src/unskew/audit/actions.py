@@ -16,8 +16,8 @@ from unskew.errors import DataError
 from unskew.estimator import require
 from unskew.io.stream import FileBatch, located, number_columns, stream, tracked
 from unskew.io.tables import Paths, expand_paths
-from unskew.metrics._limits import SMALLEST
 from unskew.metrics.judgement import SIGNIFICANCE, TOLERANCE, MeanJudgement, judge_mean, require_limits
+from unskew.metrics.limits import SMALLEST
 from unskew.progress import SILENT, Progress
 
 NORMAL_95 = 1.96

@@ -24,8 +24,7 @@ from unskew.metrics import (
     noise_floor,
     wce_test,
 )
-from unskew.metrics._cells import cells_of
-from unskew.metrics._sums import both
+from unskew.metrics.cell_sums import both
 from unskew.metrics.clip import Clip
 from unskew.metrics.judgement import (
     SIGNIFICANCE,
@@ -35,6 +34,7 @@ from unskew.metrics.judgement import (
     may_be_honest,
     require_limits,
 )
+from unskew.metrics.score_cells import cells_of
 from unskew.metrics.sketch import load_pass
 from unskew.progress import SILENT, Progress
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.metrics import CalibrationSketch, ece, interval, noise_floor, wce
-from unskew.metrics._cells import bin_sums, cells_of
 from unskew.metrics.clip import Clip, resolve_clip
 from unskew.metrics.judgement import CLEAR_ERRORS
+from unskew.metrics.score_cells import bin_sums, cells_of
 from unskew.metrics.weight_calibration import (
     DEFAULT_WEIGHT_BINS,
     has_infinite_weight,

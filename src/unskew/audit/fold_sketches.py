@@ -21,15 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.calibration import CALIBRATORS, Calibrator, make_calibrator
-from unskew.calibration._grouping import Grouped, group
 from unskew.calibration.auto import CANDIDATES
+from unskew.calibration.grouping import Grouped, group
 from unskew.errors import DataError
 from unskew.estimator import require
 from unskew.io.stream import FileBatch, Roles, located, number_columns
 from unskew.metrics import CalibrationSketch, ece, mean_outcome_over_score, nll, wce
-from unskew.metrics._grid import ids
-from unskew.metrics._limits import LIKELIHOOD_FLOOR
-from unskew.metrics._sums import CellSums
+from unskew.metrics.cell_sums import CellSums
+from unskew.metrics.limits import LIKELIHOOD_FLOOR
+from unskew.metrics.sketch_grid import ids
 from unskew.seeds import as_seed, splitmix64
 from unskew.seeds import stream as seed_stream
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
-from unskew.metrics._limits import SMALLEST
+from unskew.metrics.limits import SMALLEST
 
 Array = NDArray[np.float64]
 

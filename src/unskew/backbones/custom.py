@@ -75,10 +75,12 @@ class Custom(Backbone):
             "modules of different shapes cannot be replicated",
             "give a function that makes the same network each time",
         )
-        return _CustomNetwork(copies, plan.noise)
+        return CustomNetwork(copies, plan.noise)
 
 
-class _CustomNetwork(Network):
+class CustomNetwork(Network):
+    """Copies of a user's module, their parameters stacked."""
+
     def __init__(self, copies: Sequence[nn.Module], noise: Noise):
         super().__init__()
         self.noise = noise
@@ -91,21 +93,26 @@ class _CustomNetwork(Network):
         self._pattern = [copies[0].to("meta")]
 
     def train(self, mode: bool = True) -> Self:
+        """Set the mode of the pattern too."""
         self._pattern[0].train(mode)
         return super().train(mode)
 
     def embed(self, rows: Rows) -> Embedded:
+        """The ids: a user's module looks them up itself."""
         rows = rows.expand(self.replicas)
         return rows.user, rows.item
 
     def read(self, embedded: Embedded, tower: str) -> Float[Tensor, "R B"]:
-        return self._at_once(*embedded) if embedded[0].is_cuda else self._one_by_one(*embedded)
+        """Logits of all copies."""
+        return self.at_once(*embedded) if embedded[0].is_cuda else self.one_by_one(*embedded)
 
-    def _at_once(self, user: Tensor, item: Tensor) -> Tensor:
+    def at_once(self, user: Tensor, item: Tensor) -> Tensor:
+        """As one call for all copies: faster on a GPU."""
         logit: Tensor = vmap(self._one, randomness="different")(tuple(self.stacked), user, item)
         return logit
 
-    def _one_by_one(self, user: Tensor, item: Tensor) -> Tensor:
+    def one_by_one(self, user: Tensor, item: Tensor) -> Tensor:
+        """As a call for each copy: faster on a CPU."""
         call = int(self.noise.next_calls(1))
         logits = []
         for replica, seed in enumerate(self.noise.seeds):

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from unskew.calibration._grouping import Vector, sum_by
-from unskew.calibration._steps import BUCKETS, bucket_of
 from unskew.calibration.calibrator import logits
+from unskew.calibration.grouping import Vector, sum_by
+from unskew.calibration.step_calibrator import BUCKETS, bucket_of
 
 SMALLEST_SLOPE = 1e-6
 """A segment whose scores rank backwards is flattened, never reversed."""

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from unskew.calibration._folds import both_classes, folds_of, log_loss
-from unskew.calibration._grouping import Grouped, Vector
 from unskew.calibration.calibrator import Calibrator, inside
+from unskew.calibration.folds import both_classes, folds_of, log_loss
+from unskew.calibration.grouping import Grouped, Vector
 from unskew.errors import DataError, ParameterError
 from unskew.estimator import require
 from unskew.registry import register

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.calibration._grouping import Grouped, Vector, check_scores, group, numeric
+from unskew.calibration.grouping import Grouped, Vector, check_scores, group, numeric
 from unskew.errors import DataError, RunFolderError, UnskewError
 from unskew.estimator import Estimator, require, require_types
 from unskew.io.files import whole_file

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.calibration._grouping import Vector, sum_by
-from unskew.calibration._steps import (
+from unskew.calibration.grouping import Vector, sum_by
+from unskew.calibration.step_calibrator import (
     Lookup,
     StepCalibrator,
     block_starts,

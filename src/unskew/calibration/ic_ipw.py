@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.calibration._grouping import Vector
-from unskew.calibration._steps import StepCalibrator, edges_between
+from unskew.calibration.grouping import Vector
 from unskew.calibration.isotonic import pool_adjacent_violators
+from unskew.calibration.step_calibrator import StepCalibrator, edges_between
 from unskew.registry import register
 
 

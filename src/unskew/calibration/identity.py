@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from unskew.calibration._grouping import Vector
 from unskew.calibration.calibrator import Calibrator
+from unskew.calibration.grouping import Vector
 from unskew.registry import register
 
 

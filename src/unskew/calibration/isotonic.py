@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.special import logit
 
-from unskew.calibration._grouping import Vector
 from unskew.calibration._logistic import fit_logistic
-from unskew.calibration._steps import StepCalibrator, edges_between, smooth_extremes
 from unskew.calibration.calibrator import inside
+from unskew.calibration.grouping import Vector
+from unskew.calibration.step_calibrator import StepCalibrator, edges_between, smooth_extremes
 from unskew.estimator import require
 from unskew.registry import register
 

@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.special import logit
 
-from unskew.calibration._grouping import Vector
 from unskew.calibration._logistic import LogisticFit, fit_logistic
 from unskew.calibration.calibrator import Calibrator, logits, sigmoid
+from unskew.calibration.grouping import Vector
 from unskew.estimator import require
 from unskew.registry import register
 

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from unskew.calibration._grouping import Grouped, Vector
-from unskew.calibration._steps import StepCalibrator, edges_between
 from unskew.calibration.calibrator import inside
+from unskew.calibration.grouping import Grouped, Vector
 from unskew.calibration.histogram import equal_mass_starts
 from unskew.calibration.platt import Platt
+from unskew.calibration.step_calibrator import StepCalibrator, edges_between
 from unskew.estimator import require
 from unskew.registry import register
 

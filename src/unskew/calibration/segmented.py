@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.calibration._grouping import Grouped, Vector, numeric
 from unskew.calibration._segments import SegmentRows, by_cell, fit_segments
 from unskew.calibration.calibrator import Calibrator, checked_chunks, inside, logits, sigmoid
+from unskew.calibration.grouping import Grouped, Vector, numeric
 from unskew.calibration.platt import Platt
 from unskew.errors import DataError
 from unskew.estimator import require

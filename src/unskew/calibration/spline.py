@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.calibration._folds import both_classes, folds_of, log_loss
-from unskew.calibration._grouping import Grouped, Vector
 from unskew.calibration._logistic import fit_logistic
 from unskew.calibration.calibrator import Calibrator, inside, logits, sigmoid
+from unskew.calibration.folds import both_classes, folds_of, log_loss
+from unskew.calibration.grouping import Grouped, Vector
 from unskew.estimator import require
 from unskew.registry import register
 
@@ -78,7 +78,7 @@ class Spline(Calibrator):
         require(self.folds >= 2, f"folds must be at least 2, not {self.folds!r}", "give 2 or more")
 
     def _fit_grouped(self, points: Grouped) -> None:
-        basis = _Basis.of(points, self.pieces)
+        basis = SplineBasis.of(points, self.pieces)
         self.penalty_ = self.penalty if self.penalty is not None else self._choose(basis, points)
         slopes, intercept = _fit(basis.features(logits(points.score)), points, self.penalty_)
         self.breaks_ = basis.breaks
@@ -97,7 +97,7 @@ class Spline(Calibrator):
         eta += np.where(beyond < 0, self.end_slopes_[0], self.end_slopes_[1]) * beyond
         return sigmoid(eta)
 
-    def _choose(self, basis: _Basis, points: Grouped) -> float:
+    def _choose(self, basis: SplineBasis, points: Grouped) -> float:
         loss = np.zeros(len(PENALTIES))
         for training, held_out in folds_of(points, self.folds, self.seed):
             if not both_classes(training):
@@ -112,13 +112,14 @@ class Spline(Calibrator):
 
 
 @dataclass(frozen=True)
-class _Basis:
+class SplineBasis:
     """Quadratic B-splines for the slope on clamped knots, and their integrals with straight tails."""
 
     knots: Vector
 
     @classmethod
-    def of(cls, points: Grouped, pieces: int) -> _Basis:
+    def of(cls, points: Grouped, pieces: int) -> SplineBasis:
+        """Knots at quantiles of the logits, both classes counting the same."""
         z = logits(points.score)
         mass = points.total / points.total.sum() + points.positive / points.positive.sum()
         rank = (np.cumsum(mass) - mass / 2) / mass.sum()

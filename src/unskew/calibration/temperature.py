@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from unskew.calibration._grouping import Vector
 from unskew.calibration._logistic import fit_logistic
 from unskew.calibration.calibrator import Calibrator, logits, sigmoid
+from unskew.calibration.grouping import Vector
 from unskew.estimator import require
 from unskew.registry import register
 

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.calibration._grouping import Vector, numeric
-from unskew.calibration._steps import StepCalibrator
 from unskew.calibration.calibrator import checked_chunks
+from unskew.calibration.grouping import Vector, numeric
+from unskew.calibration.step_calibrator import StepCalibrator
 from unskew.registry import register
 
 RAISED = (

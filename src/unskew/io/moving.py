@@ -68,7 +68,7 @@ def _move_new_file(source: Path, target: Path) -> None:
 
 def _renameat2(source: Path, target: Path, flag: int) -> bool:
     """Linux's rename with a flag; False where system or file system have none."""
-    call = _libc_renameat2()
+    call = libc_renameat2()
     if call is None:
         return False
     import ctypes
@@ -84,7 +84,8 @@ def _renameat2(source: Path, target: Path, flag: int) -> bool:
 
 
 @cache
-def _libc_renameat2() -> Any:
+def libc_renameat2() -> Any:
+    """The call of the system's library; None where it has none."""
     if not sys.platform.startswith("linux"):
         return None
     import ctypes

@@ -5,7 +5,7 @@ memory dependencies, so that the compiler turns it into SIMD; a second one scatt
 the cells.
 
 Each pass returns a row at or before the first bad one, within a block, or −1; the caller looks at the
-chunk itself to name the row (:func:`unskew.metrics._inputs.validate`). Imported where a pass begins: numba is
+chunk itself to name the row (:func:`unskew.metrics.chunks.validate`). Imported where a pass begins: numba is
 slow to load.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from unskew.compiled import compiled
-from unskew.metrics._limits import LIKELIHOOD_FLOOR, OFFSET_BITS, SMALLEST
+from unskew.metrics.limits import LIKELIHOOD_FLOOR, OFFSET_BITS, SMALLEST
 
 BLOCK = 512
 """Rows a block: its buffers stay in the first-level cache."""

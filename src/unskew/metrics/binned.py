@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from unskew.errors import ParameterError
-from unskew.metrics._cells import ScoreCells, Spacing, bin_sums, cells_of, require_arrays, require_rows
-from unskew.metrics._grid import Rule, bin_edges, check_bins, check_rule
-from unskew.metrics._inputs import chunks, validate
-from unskew.metrics._sums import both
+from unskew.metrics.cell_sums import both
+from unskew.metrics.chunks import chunks, validate
+from unskew.metrics.score_cells import ScoreCells, Spacing, bin_sums, cells_of, require_arrays, require_rows
 from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
+from unskew.metrics.sketch_grid import Rule, bin_edges, check_bins, check_rule
 
 Array = NDArray[np.float64]
 

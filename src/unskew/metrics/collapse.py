@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit, stdtrit
 
 from unskew.errors import CollapseWarning
-from unskew.metrics._cells import cells_of
+from unskew.metrics.score_cells import cells_of
 from unskew.metrics.sketch import CalibrationSketch
 
 Array = NDArray[np.float64]

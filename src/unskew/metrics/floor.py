@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.estimator import require_choice, require_range
-from unskew.metrics._cells import bin_sums, cells_of, occupied_bin
-from unskew.metrics._grid import Rule
-from unskew.metrics._limits import MOST_RESAMPLES, SMALLEST
+from unskew.metrics.limits import MOST_RESAMPLES, SMALLEST
+from unskew.metrics.score_cells import bin_sums, cells_of, occupied_bin
 from unskew.metrics.sketch import CalibrationSketch
+from unskew.metrics.sketch_grid import Rule
 from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS
 from unskew.seeds import as_seed
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from unskew.metrics._cells import cells_of
+from unskew.metrics.score_cells import cells_of
 from unskew.metrics.sketch import CalibrationSketch
 
 _NEGLIGIBLE = 1e-3

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
 from unskew.estimator import require_range, require_share
-from unskew.metrics._cells import ScoreCells, Spacing, bin_sums, cells_of, occupied_bin, require_arrays
-from unskew.metrics._grid import Rule
-from unskew.metrics._limits import LIKELIHOOD_FLOOR, MOST_RESAMPLES, SMALLEST
-from unskew.metrics._sums import both
 from unskew.metrics.binned import DEFAULT_RELATIVE_BINS
+from unskew.metrics.cell_sums import both
 from unskew.metrics.floor import BATCH, FEW_ROWS, drawn_noise
+from unskew.metrics.limits import LIKELIHOOD_FLOOR, MOST_RESAMPLES, SMALLEST
 from unskew.metrics.proper import auc_of_groups
+from unskew.metrics.score_cells import ScoreCells, Spacing, bin_sums, cells_of, occupied_bin, require_arrays
 from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
+from unskew.metrics.sketch_grid import Rule
 from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS
 from unskew.seeds import as_seed
 

@@ -10,10 +10,10 @@ from scipy.special import ndtr
 
 from unskew.errors import DataError
 from unskew.estimator import require_share
-from unskew.metrics._cells import Spacing, bin_sums, cells_of, exact_cells, require_arrays, require_rows
-from unskew.metrics._grid import Rule
-from unskew.metrics._inputs import chunks, validate
+from unskew.metrics.chunks import chunks, validate
+from unskew.metrics.score_cells import Spacing, bin_sums, cells_of, exact_cells, require_arrays, require_rows
 from unskew.metrics.sketch import CalibrationSketch
+from unskew.metrics.sketch_grid import Rule
 
 DEFAULT_CHANCE_SIGNIFICANCE = 0.01
 """Scores that know nothing pass as knowing something once in a hundred."""

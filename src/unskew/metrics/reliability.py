@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from unskew.estimator import require_share
-from unskew.metrics._cells import ScoreCells, Spacing, bin_sums, cells_of, occupied_bin
-from unskew.metrics._grid import Rule
-from unskew.metrics._sums import both
+from unskew.metrics.cell_sums import both
+from unskew.metrics.score_cells import ScoreCells, Spacing, bin_sums, cells_of, occupied_bin
 from unskew.metrics.sketch import CalibrationSketch
+from unskew.metrics.sketch_grid import Rule
 
 Array = NDArray[np.float64]
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
 from unskew.io.files import whole_file
-from unskew.metrics._grid import SketchGrid, grid
-from unskew.metrics._inputs import Chunk, Names, chunks, validate
-from unskew.metrics._sums import CellSums, both
+from unskew.metrics.cell_sums import CellSums, both
+from unskew.metrics.chunks import Chunk, Names, chunks, validate
+from unskew.metrics.sketch_grid import SketchGrid, grid
 
 FORMAT_VERSION = 2
 """Of files; 1 had cells spaced in the score at the upper end too, which cannot be separated afterwards."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import logit
 
 from unskew.errors import ParameterError
-from unskew.metrics._cells import cells_of
+from unskew.metrics.score_cells import cells_of
 from unskew.metrics.sketch import CalibrationSketch
 
 Array = NDArray[np.float64]

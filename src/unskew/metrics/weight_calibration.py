@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc, chdtri
 
 from unskew.errors import ParameterError
-from unskew.metrics._cells import ScoreCells, Spacing, bin_sums, cells_of, occupied_bin
-from unskew.metrics._limits import SMALLEST
+from unskew.metrics.limits import SMALLEST
+from unskew.metrics.score_cells import ScoreCells, Spacing, bin_sums, cells_of, occupied_bin
 from unskew.metrics.sketch import CalibrationSketch
 
 Array = NDArray[np.float64]

@@ -14,7 +14,7 @@ from unskew.errors import DataError, NotFittedError, ParameterError
 from unskew.estimator import require, require_choice, require_range, require_share
 from unskew.io.numbers import without_mask
 from unskew.log import Log
-from unskew.metrics._limits import MOST_RESAMPLES
+from unskew.metrics.limits import MOST_RESAMPLES
 from unskew.metrics.registry import metric
 from unskew.offpolicy.evidence import Evidence
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.special import gammaln
 
-from unskew.metrics._limits import LIKELIHOOD_FLOOR
+from unskew.metrics.limits import LIKELIHOOD_FLOOR
 from unskew.offpolicy.evidence import Atoms, Evidence
 from unskew.offpolicy.inputs import Estimator, OffPolicyMetric
 from unskew.offpolicy.weighing import Contribution, Weighted

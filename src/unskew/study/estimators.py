@@ -266,7 +266,7 @@ def estimator_study(
         click = random.random(len(rates)) < propensity
         for kind, used in _propensities(propensity, click, calibrator, random).items():
             for name, prediction in predictions.items():
-                clicks, truth = _seen(label, click, logit(prediction), used)
+                clicks, truth = clicks_and_truth(label, click, logit(prediction), used)
                 for estimator, estimate in ESTIMATORS.items():
                     off = abs(estimate(clicks) - truth) / truth
                     errors.setdefault((kind, estimator, name), []).append(off)
@@ -318,7 +318,10 @@ def _propensities(
     return {"raw": raw, "calibrated": calibrated, "true": p}
 
 
-def _seen(label: Floats, click: NDArray[np.bool_], a: Floats, used: Floats) -> tuple[Clicks, float]:
+def clicks_and_truth(
+    label: Floats, click: NDArray[np.bool_], a: Floats, used: Floats
+) -> tuple[Clicks, float]:
+    """What is seen of a draw, and the mean error of all its pairs."""
     mean_softplus = float(np.logaddexp(0.0, a).mean())
     clicks = Clicks(
         conversion=label[click],

@@ -76,9 +76,9 @@ def unbiasedness_study(*, redraws: int = REDRAWS, seed: int = 0, **world: Any) -
     """
     require(redraws >= 2, f"redraws must be at least 2, not {redraws}", "give 2 or more")
     data = load("synthetic", **{"seed": seed, **world})
-    error, estimates = _estimates(data, np.random.default_rng([seed, 1]))
+    error, estimates = estimates_of(data, np.random.default_rng([seed, 1]))
     assert data.truth is not None
-    values = _redraw(estimates, data.truth.propensity.ravel(), redraws, np.random.default_rng([seed, 2]))
+    values = redrawn(estimates, data.truth.propensity.ravel(), redraws, np.random.default_rng([seed, 2]))
     ideal = ideal_loss(error)
     rows = [_row(each, line, ideal) for each, line in zip(estimates, values.T, strict=True)]
     metadata = {"ideal_loss": repr(ideal), "redraws": str(redraws)}
@@ -131,7 +131,8 @@ def _standard_errors(off: float | None) -> str:
     return f"{off:+.1f}" if abs(off) < 100 else f"{off:+,.0f}"
 
 
-def _estimates(data: Dataset, random: np.random.Generator) -> tuple[Floats, list[Estimate]]:
+def estimates_of(data: Dataset, random: np.random.Generator) -> tuple[Floats, list[Estimate]]:
+    """The error of each pair, and the estimates of its mean."""
     truth = data.truth
     assert truth is not None
     p, label = truth.propensity.ravel(), truth.labels.ravel().astype(np.float64)
@@ -201,8 +202,8 @@ def _fitted(features: Floats, error: Floats, weight: Floats) -> Floats:
     return np.asarray(features @ np.linalg.solve(weighted.T @ features, weighted.T @ error))
 
 
-def _redraw(estimates: list[Estimate], p: Floats, redraws: int, random: np.random.Generator) -> Floats:
-    """``[redraws, estimates]``."""
+def redrawn(estimates: list[Estimate], p: Floats, redraws: int, random: np.random.Generator) -> Floats:
+    """Each estimate on clicks that are drawn anew, ``[redraws, estimates]``."""
     weights = np.column_stack([*(each.weight for each in estimates), np.ones_like(p)])
     at_once = max(1, CHUNK_CELLS // len(p))
     sums = []

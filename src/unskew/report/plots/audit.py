@@ -9,7 +9,7 @@ import numpy as np
 
 from unskew import plain_text
 from unskew.metrics import CalibrationSketch
-from unskew.metrics._cells import cells_of
+from unskew.metrics.score_cells import cells_of
 from unskew.report.plots.axes import LOWEST_SHOWN, set_log_ticks
 from unskew.report.plots.weights import RATIO_RANGE, draw_propensities, draw_weights
 from unskew.report.style import INK, MUTED, SERIES, new_figure, styled

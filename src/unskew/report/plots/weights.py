@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.metrics import CalibrationSketch
-from unskew.metrics._cells import bin_sums, cells_of
 from unskew.metrics.reliability import frequency_rows, wilson
+from unskew.metrics.score_cells import bin_sums, cells_of
 from unskew.metrics.user_bootstrap import DEFAULT_LEVEL
 from unskew.metrics.weight_calibration import DEFAULT_WEIGHT_BINS, inverse_of
 from unskew.report.plots.axes import LOWEST_SHOWN, plain, set_log_ticks

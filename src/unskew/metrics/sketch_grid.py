@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from unskew.errors import ParameterError
 from unskew.estimator import require_choice
-from unskew.metrics._limits import OFFSET_BITS, SMALLEST
+from unskew.metrics.limits import OFFSET_BITS, SMALLEST
 
 Rule = Literal["paper", "netcal"]
 """``"paper"``: bins (lo, hi], 0 in the first. ``"netcal"``: bins [lo, hi), 1 in the last."""

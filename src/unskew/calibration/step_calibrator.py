@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.calibration._grouping import Vector
 from unskew.calibration.calibrator import Calibrator
+from unskew.calibration.grouping import Vector
 
 BUCKET_SHIFT = 16
 """A bucket is the top 16 bits of the float32 score, as in the sketch: 16,257 of them cover [0, 1]."""

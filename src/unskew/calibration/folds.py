@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unskew.calibration._grouping import Grouped, Vector, regroup
+from unskew.calibration.grouping import Grouped, Vector, regroup
 
 COARSE_ABOVE = 4_000
 """More groups than a sketch has are merged into its cells for a choice; the fit that follows is exact."""

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from unskew.errors import DataError, ParameterError
 from unskew.estimator import require_choice
 from unskew.io.numbers import parts_of
-from unskew.metrics._grid import Rule, check_bins, width_bin
-from unskew.metrics._inputs import DEFAULT_NAMES, Names, chunks, validate
-from unskew.metrics._limits import LIKELIHOOD_FLOOR, SMALLEST
-from unskew.metrics._sums import both
+from unskew.metrics.cell_sums import both
+from unskew.metrics.chunks import DEFAULT_NAMES, Names, chunks, validate
+from unskew.metrics.limits import LIKELIHOOD_FLOOR, SMALLEST
 from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
+from unskew.metrics.sketch_grid import Rule, check_bins, width_bin
 
 Array = NDArray[np.float64]
 Spacing = Literal["width", "mass", "log"]

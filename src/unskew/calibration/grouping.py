@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from unskew.errors import DataError
 from unskew.io.numbers import parts_of
-from unskew.metrics._cells import ScoreCells, cells_of, exact_cells
-from unskew.metrics._inputs import Names, wrong_score
-from unskew.metrics._sums import both
+from unskew.metrics.cell_sums import both
+from unskew.metrics.chunks import Names, wrong_score
+from unskew.metrics.score_cells import ScoreCells, cells_of, exact_cells
 from unskew.metrics.sketch import CalibrationSketch
 
 Vector = NDArray[np.float64]
