@@ -74,7 +74,10 @@ def run(
             help="With files: the click column [click, if it is there; else every listed pair was clicked]."
         ),
     ] = None,
-    conversion: Annotated[str, typer.Option(help="With files: the conversion column.")] = "conversion",
+    conversion: Annotated[
+        str | None,
+        typer.Option(help="With files: the conversion column [conversion, if it is there]."),
+    ] = None,
     space: Annotated[
         str | None,
         typer.Option(
@@ -128,7 +131,13 @@ def run(
         str,
         typer.Option(help="none, mc-dropout, deep-ensemble, batch-ensemble or dual-focal."),
     ] = "none",
-    method: Annotated[str, typer.Option(help="The debiaser; unskew methods lists the choices.")] = "ips",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="The debiaser (unskew methods lists the choices), or none for the propensity alone [ips; for"
+            " files without conversions none]."
+        ),
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Repetitions, trained together.")] = 10,
     seed: Annotated[int, typer.Option(help="Number of the first repetition.")] = 0,
     protocol: Annotated[str, typer.Option(help="honest, or paper (what the published code did).")] = "honest",
@@ -180,7 +189,7 @@ def run(
     from unskew.cli.places import check_outputs, check_seed, name_of_tables, plain_name, table_files
     from unskew.datasets import DATASETS
     from unskew.io.files import check_target, write_json
-    from unskew.io.tables import is_place
+    from unskew.io.tables import column_names, is_place
 
     is_file = data not in DATASETS and (is_place(data) or (Path(root or "") / data).exists())
     if not is_file:
@@ -193,14 +202,22 @@ def run(
         set_by_paper = ("crossfit", "p_min", "split", "valid_from", "time")
         refuse(context, set_by_paper, "with --protocol paper, which sets it as the paper did")
     check_seed(seed)
-    called = name_of_tables(data, "files") if is_file else data
-    target = out or Path("runs") / plain_name(f"{called}-{method}", "the dataset and the method,")
-    found = check_target(target, overwrite=overwrite)
     if test == "":
         raise ParameterError("--test is empty", remedy="name a file, or leave it out")
     read = table_files(str(Path(root or "") / each) for each in (data, test) if each) if is_file else []
+    read += [] if config is None else [config]
     outputs = {"--json": json, "--save-config": save_config}
-    check_outputs(outputs, folders={"--out": target}, read=[*read, *([] if config is None else [config])])
+    check_outputs(outputs, folders={} if out is None else {"--out": out}, read=read)
+    if is_file and conversion is None:
+        # A log of clicks alone trains a propensity; it says so.
+        there = column_names(Path(root or "") / data)
+        conversion = "conversion" if "conversion" in there or known_propensity is not None else None
+        method = method or (None if conversion else "none")
+    method = method or "ips"
+    called = name_of_tables(data, "files") if is_file else data
+    target = out or Path("runs") / plain_name(f"{called}-{method}", "the dataset and the method,")
+    found = check_target(target, overwrite=overwrite)
+    check_outputs(outputs, folders={"--out": target}, read=read)
     columns = {
         "train": data,
         "test": test,

@@ -61,6 +61,11 @@ def print_run(metrics: Mapping[str, Any], findings: Sequence[Finding] = ()) -> N
             f"  ! {unclicked:,} listed rows are not clicked, and pairs that are not listed count as not"
             f" clicked too. If the {data['rows']:,} rows are all that was shown, give --space impressions."
         )
+    if data["conversion_rate_of_clicks"] is None:
+        console.print(
+            "  ! The log has no conversions: the propensity alone is trained, which gives weights and scores,"
+            " but no conversion model. If a column holds conversions, give --conversion COLUMN."
+        )
     if data["test_is"] == "logged":
         console.print(
             "  ! The test set is taken as logged: its clicks are as biased as those of training. If its pairs"

@@ -44,6 +44,8 @@ def compare_run(
     """
     saved = SavedFolder(folder)
     known = tuple(saved.entry("methods", kind=dict)) if "methods" in saved.config else ()
+    if not known:
+        raise RunFolderError("holds no conversion model", where=str(folder), remedy="give another run")
     for name in models:
         if name not in known:
             raise ParameterError(f"this run has no model {name!r}", remedy=f"use one of {', '.join(known)}")

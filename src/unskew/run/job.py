@@ -14,6 +14,7 @@ from unskew.calibration import make_calibrator
 from unskew.datasets import Dataset, load
 from unskew.debias import METHODS, Debiaser
 from unskew.debias.method import require_shown_alone
+from unskew.errors import ParameterError
 from unskew.estimator import require
 from unskew.io.tables import column_names
 from unskew.leaks import Leak, require_no_leaks
@@ -53,6 +54,9 @@ from unskew.run.run_split import mature_dataset, split_labels, validation_params
 from unskew.run.training import read_off, train_methods
 from unskew.seeds import require_count
 
+NO_METHOD = "none"
+"""The method of a run that trains the propensity alone."""
+
 MOST_EPOCHS = 100_000
 """Epochs beyond which training would not end while anybody waits for it."""
 
@@ -70,7 +74,8 @@ class RunConfig:
         the backbone where an option that only a network has is given), the name of a backbone or of one of
         ``PROPENSITIES``, or a column of the log.
     method
-        The debiaser to compare with the naive model, once with raw and once with calibrated propensities.
+        The debiaser to compare with the naive model, once with raw and once with calibrated propensities;
+        ``"none"`` trains the propensity alone, which is all that a log without conversions allows.
     seeds, seed
         How many repetitions, numbered from ``seed``.
     crossfit
@@ -138,7 +143,8 @@ class RunConfig:
         make_backbone(self.backbone)
         make_calibrator(self.calibrator)
         make_uncertainty(self.uncertainty)
-        METHODS.require(self.method)
+        if self.method != NO_METHOD:
+            METHODS.require(self.method)
         if self.needs_network and self.propensity != "auto":
             require(
                 registered_name(self.propensity) in BACKBONES,
@@ -195,7 +201,11 @@ def run(
     """
     root = None if config.root is None else Path(config.root)
     dataset = load(config.data, root, protocol=config.protocol, **_loader_options(config))
-    dataset.train.known_conversion()
+    if config.method != NO_METHOD and dataset.train.conversion is None:
+        raise ParameterError(
+            f"the log has no conversions: {config.method} cannot be trained, a propensity can",
+            remedy="name the column of conversions (--conversion), or give method none",
+        )
     dataset = mature_dataset(dataset, config.maturity, config.time)
     if show is not None:
         show(dataset)
@@ -226,14 +236,14 @@ def _run_with_trained(
     propensity, choice = fitted_propensity(config, protocol, dataset, progress)
     dataset = _untouched(dataset, propensity)
     found = read_off(propensity, log, protocol.clip)
-    if protocol.name == "honest" and config.method != BASELINE:
+    if protocol.name == "honest" and config.method not in (BASELINE, NO_METHOD):
         warn_if_in_sample(propensity, log)
     given: dict[str, Any] = {kind: each.rows for kind, each in found.items()}
-    if METHODS[config.method].needs_propensity_everywhere:
+    if config.method != NO_METHOD and METHODS[config.method].needs_propensity_everywhere:
         require_everywhere(propensity, config.method)
         given = {"raw": propensity.reread(calibrator=None), "calibrated": propensity}
-    wanted: dict[str, tuple[str, Any]] = {BASELINE: (BASELINE, None)}
-    if config.method != BASELINE:
+    wanted: dict[str, tuple[str, Any]] = {} if config.method == NO_METHOD else {BASELINE: (BASELINE, None)}
+    if config.method not in (BASELINE, NO_METHOD):
         wanted[f"{config.method}_raw"] = config.method, given["raw"]
         wanted[config.method] = config.method, given["calibrated"]
     with warnings.catch_warnings():
@@ -253,12 +263,16 @@ def _run_with_trained(
         "p_min": found["calibrated"].figures["p_min"],
         "labels": [
             *split_labels(
-                run_labels(protocol, propensity, choice, tested=dataset.test is not None), models, dataset
+                run_labels(
+                    protocol, propensity, choice, tested=dataset.test is not None, models=bool(models)
+                ),
+                models,
+                dataset,
             ),
             *_set_by_hand(config),
         ],
     }
-    if dataset.test is not None:
+    if dataset.test is not None and models:
         metrics |= metrics_on_test(models, dataset)
     if dataset.truth is not None and predicts_everywhere(propensity):
         metrics["truth"] = truth_figures(dataset, propensity, protocol.clip)
@@ -304,6 +318,11 @@ def _run_with_known(config: RunConfig, protocol: Protocol, dataset: Dataset, pro
         config.protocol == "honest",
         "a log with known propensities goes with the honest protocol",
         "leave --protocol out",
+    )
+    require(
+        config.method != NO_METHOD,
+        "without a method nothing is left to train: the propensities are known",
+        "give a --method, or check them with unskew audit --actions",
     )
     require_shown_alone(METHODS[config.method]())
     log = dataset.train

@@ -41,7 +41,7 @@ def data_facts(dataset: Dataset) -> dict[str, Any]:
         "clicks": log.n_clicks,
         "population": log.population_size,
         "density": log.density,
-        "conversion_rate_of_clicks": float(log.known_conversion().mean()),
+        "conversion_rate_of_clicks": None if log.conversion is None else float(log.known_conversion().mean()),
         "test_rows": 0 if dataset.test is None else len(dataset.test),
         "test_rows_judged": 0 if dataset.test is None else dataset.test.n_clicks,
         "known_propensity": log.known_propensity,

@@ -82,7 +82,8 @@ def checked(config: RunConfig) -> dict[str, Any]:
 
 def _parts(config: RunConfig) -> Iterator[tuple[str, Estimator]]:
     """What a run is made of; of a propensity that is chosen, every candidate."""
-    yield "method", METHODS[config.method](backbone=make_backbone(config.backbone))
+    if config.method != "none":
+        yield "method", METHODS[config.method](backbone=make_backbone(config.backbone))
     yield "backbone", make_backbone(config.backbone)
     yield "calibrator", make_calibrator(config.calibrator)
     uncertainty = make_uncertainty(config.uncertainty)

@@ -117,7 +117,7 @@ def require_everywhere(propensity: BasePropensity, method: str) -> None:
 
 
 def run_labels(
-    protocol: Protocol, propensity: BasePropensity, record: dict[str, Any], *, tested: bool
+    protocol: Protocol, propensity: BasePropensity, record: dict[str, Any], *, tested: bool, models: bool
 ) -> list[str]:
     """What was done, a line each: how the propensity was chosen, and what the protocol decides."""
     if protocol.name == "paper":
@@ -126,9 +126,12 @@ def run_labels(
     labels = [record["sentence"]]
     if isinstance(propensity, NaiveBayesPropensity):
         labels.append(f"{propensity.message_}, as this run does")
-    is_network = isinstance(propensity, Propensity)
+    left_out = [] if isinstance(propensity, Propensity) else [protocol.stopping]
+    if not models:
+        labels.append("the propensity alone is trained: no conversion model, and nothing to test")
+        left_out += [label for label in protocol.labels if "epoch chosen" in label]
     return labels + [
         label
         for label in protocol.labels
-        if (is_network or label != protocol.stopping) and (tested or "test" not in label)
+        if label not in left_out and ((tested and models) or "test" not in label)
     ]

@@ -22,7 +22,7 @@ from unskew.metrics import CalibrationSketch
 from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.storage import write_propensity
 from unskew.run.run_split import split_columns
-from unskew.training.saved import sealed_folder, write_config
+from unskew.training.saved import sealed_folder, write_config, write_inputs
 
 if TYPE_CHECKING:
     from unskew.report.finding import Finding
@@ -48,7 +48,9 @@ class RunResult:
 
     @property
     def main(self) -> str:
-        """The key of the model that the run is about."""
+        """The key of the model that the run is about; ``"none"`` where the propensity alone was trained."""
+        if not self.models:
+            return "none"
         return self.config.method if self.config.method in self.models else f"{self.config.method}_known"
 
     @property
@@ -106,9 +108,11 @@ class RunResult:
             config = {
                 "main": self.main,
                 "run": self.config.to_dict(),
-                **write_models(beside, self.models),
+                **(write_models(beside, self.models) if self.models else {}),
                 **({} if (saved := self._saved_propensity) is None else write_propensity(beside, saved)),
             }
+            if not self.models and self.propensity is not None:
+                write_inputs(beside, self.propensity)
             write_config(beside, config)
             pq.write_table(self.propensity_table(), beside / "propensities.parquet")
             write_json(beside / "metrics.json", self.metrics)

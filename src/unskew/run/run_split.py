@@ -99,7 +99,7 @@ def mature_dataset(dataset: Dataset, maturity: str | None, time: str | None) -> 
 
 def split_labels(labels: list[str], models: Mapping[str, Debiaser], dataset: Dataset) -> list[str]:
     """The labels of a protocol, with what was held out and left out in this run."""
-    split = next(iter(models.values())).split_
+    split = next(iter(models.values())).split_ if models else None
     if split is not None and split.held_out and split.by.kind != "pair":
         labels = [split_words(split, dataset.train) if each in BY_PAIRS else each for each in labels]
     if "immature_rows_dropped" in dataset.facts:
@@ -130,7 +130,7 @@ def maturity_words(facts: Mapping[str, Any]) -> str:
 
 def split_columns(models: Mapping[str, Debiaser], log: Log) -> dict[str, Any]:
     """The column that the split of a run goes by, which tells later what was held out; none without one."""
-    split = next(iter(models.values())).split_
+    split = next(iter(models.values())).split_ if models else None
     if split is None or split.by.column is None:
         return {}
     values = times_of(log, split.by.column) if split.by.kind == "time" else log.columns[split.by.column]

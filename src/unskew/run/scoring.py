@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from unskew.datasets.dataset import errors_name
 from unskew.debias import Debiaser, load_model
-from unskew.errors import DataError
+from unskew.errors import DataError, RunFolderError
 from unskew.io.columns import frame_of
 from unskew.io.files import NewFile, whole_file
 from unskew.io.tables import Paths, read_table
@@ -45,26 +45,35 @@ def score_pairs(
     those that are added becomes ``given_conversion``.
     """
     saved = SavedFolder(run)
-    model = load_model(saved, method, device=device)
+    has_model = method is not None or bool(saved.config.get("methods"))
+    model = load_model(saved, method, device=device) if has_model else None
     propensity = load_propensity(saved, device=device)
+    known = model or propensity
+    if known is None:
+        raise RunFolderError(
+            "holds neither a conversion model nor a propensity that could be saved",
+            where=str(run),
+            remedy="give another run",
+        )
     table = read_table(pairs, numbers=_numbers(model, propensity))
     place = str(pairs) if isinstance(pairs, str | Path) else ", ".join(map(str, pairs))
     with errors_name(place):
         frame = frame_of(table)
-        reader = model.reader()
+        reader = known.reader()
         policy = reader.policy(unseen)
         asked = reader.of_frame(frame, user, item, policy)
-        each = reader.predictions(asked, policy, model.predict_rows)
+        each = None if model is None else reader.predictions(asked, policy, model.predict_rows)
         p = None
         if propensity is not None:
-            of_propensity = policy if propensity.reads_features == model.reads_features else None
+            of_propensity = policy if propensity.reads_features == known.reads_features else None
             if of_propensity is None and policy == "other":
                 of_propensity = "average"
             p = propensity.predict_frame_each(frame, user=user, item=item, unseen=of_propensity).mean(axis=0)
     table = table.rename_columns(_carried(table.column_names, place))
-    spread = each.std(axis=0, ddof=1) if len(each) > 1 else np.full(each.shape[1], np.nan)
-    table = table.append_column("conversion", pa.array(each.mean(axis=0)))
-    table = table.append_column("conversion_std", pa.array(spread))
+    if each is not None:
+        spread = each.std(axis=0, ddof=1) if len(each) > 1 else np.full(each.shape[1], np.nan)
+        table = table.append_column("conversion", pa.array(each.mean(axis=0)))
+        table = table.append_column("conversion_std", pa.array(spread))
     if p is not None:
         table = table.append_column("propensity", pa.array(p))
     if policy != "error":
