@@ -150,3 +150,26 @@ def test_a_run_is_repeated_from_its_folder_with_its_features(files, run, tmp_pat
     given = pq.read_table(files / "new.parquet")
     first, second = (us.load_model(each).predict_frame_each(given) for each in (run, again))
     np.testing.assert_array_equal(first, second)
+
+
+def test_the_propensity_and_the_model_read_fields_of_their_own(files, tmp_path):
+    data = ["--data", str(files / "train.parquet"), "--features", "country,position", "--backbone", "mlp"]
+    chosen = ["--propensity-features", "position", "--model-features", "-position"]
+    config, out = tmp_path / "run.toml", tmp_path / "run"
+    given = [*data, *chosen, *COLUMNS, *QUICK, "--save-config", str(config)]
+    assert main(["run", *given, "--method", "naive", "--out", str(out)]) == 0
+    assert us.load_model(out).fields == ("-position",)
+    assert us.load_propensity(out).fields == ("position",)
+    rows = pq.read_table(files / "new.parquet").drop_columns(["position", "click", "bought"])
+    assert np.isfinite(us.load_model(out).predict_frame_each(rows)).all()
+    again = tmp_path / "again"
+    assert main(["run", "--config", str(config), "--out", str(again)]) == 0
+    assert us.load_propensity(again).fields == ("position",)
+    assert (again / "metrics.json").read_bytes() == (out / "metrics.json").read_bytes()
+
+
+def test_fields_of_a_propensity_without_a_network_are_refused(files, tmp_path, capsys):
+    given = ["--data", str(files / "train.parquet"), "--features", "country,position", *COLUMNS]
+    asked = ["--propensity", "popularity", "--propensity-features", "position"]
+    assert main(["run", *given, *asked, "--out", str(tmp_path / "run")]) == 2
+    assert "has no propensity_features" in capsys.readouterr().err

@@ -332,3 +332,66 @@ def test_tables_of_a_dataset_are_features_and_one_hot_blocks_are_categories():
 def test_what_cannot_be_a_feature_is_named(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+class TestReading:
+    def named(self, fields):
+        log = log_of(table()).reading(fields)
+        assert [each.feature.name for each in log.encoders.encoders] == [
+            each.name for each in log.schema.features
+        ]
+        assert set(log.features.values) == {each.name for each in log.schema.features}
+        return [each.name for each in log.schema.features]
+
+    def test_names_that_are_read_and_names_that_are_not(self):
+        assert self.named(None) == ["country", "price", "tags", "position", "noise"]
+        assert self.named(("position", "country")) == ["country", "position"]
+        assert self.named(("-position", "-noise")) == ["country", "price", "tags"]
+        assert self.named(()) == []
+
+    def test_a_column_of_times_names_both_of_its_fields(self):
+        when = pa.array([datetime(2024, 1, each) for each in range(1, 5)])
+        log = small(when=when, text=["x", "y", "x", "z"])
+        assert [each.name for each in log.reading(("when",)).schema.features] == ["when.hour", "when.weekday"]
+        assert [each.name for each in log.reading(("-when.hour",)).schema.features] == ["when.weekday", "text"]
+
+    def test_what_is_read_is_coded_as_before(self):
+        log = log_of(table())
+        part_of = log.reading(("tags", "price"))
+        whole, some = log.encoders, part_of.encoders
+        items = np.arange(log.n_items)
+        for name, columns in some.table_columns("item", items).items():
+            assert (columns == whole.table_columns("item", items)[name]).all()
+        assert some.whole is whole
+        assert part_of.reading(("tags",)).encoders.whole is whole
+
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            (("colour",), "there is no feature 'colour'"),
+            (("-colour",), "there is no feature 'colour'"),
+            (("price", "-tags"), "some are named and some left out"),
+        ],
+    )
+    def test_wrong_names_are_refused(self, fields, message):
+        with pytest.raises(ParameterError, match=message):
+            log_of(table()).reading(fields)
+
+    def test_a_log_without_features_has_none_to_choose(self):
+        with pytest.raises(ParameterError, match="the log has no features"):
+            log_of(table(), features=None).reading(("price",))
+
+    def test_codes_that_are_shared_stay_together(self):
+        log = small(features=[us.Category("a"), us.Category("b", share="a")], a=list("xyxz"), b=list("zxyy"))
+        with pytest.raises(ParameterError, match="shares the codes of 'a', which is left out"):
+            log.reading(("b",))
+
+
+def test_a_field_that_is_called_as_a_position_has_a_hint():
+    notes = {line["name"]: line["note"] for line in log_of(table()).schema_table()}
+    assert "--model-features=-position" in notes["position"]
+    assert "position" not in notes["price"]
+    ranked = small(item_rank=[1, 2, 3, 1], positive=[1, 2, 2, 1])
+    notes = {line["name"]: line["note"] for line in ranked.schema_table()}
+    assert "a position?" in notes["item_rank"]
+    assert notes["positive"] == ""

@@ -32,7 +32,7 @@ def file(tmp_path):
 
 
 def config(file, **changes):
-    options = {**COLUMNS, "train": file.name, "keep": ("country", "seconds"), "features": "auto"}
+    options = {**COLUMNS, "train": file.name, "features": ("country", "seconds")}
     given = {"data": "files", "root": str(file.parent), "options": options, **SMALL}
     return us.RunConfig(**{**given, **changes})
 

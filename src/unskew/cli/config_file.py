@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 OPTIONS, PARAMETERS = "unskew.options", "unskew.parameters"
 """Where a context keeps those of the file, which ``--option`` and ``--set`` add to."""
 
-OF_FEATURES = ("features", "numeric", "bag", "ignore")
+OF_FEATURES = ("features", "numeric", "bag", "ignore", "propensity_features", "model_features")
 """Options that are names, parted by commas on the command line; a file may list them."""
 
 NO_VALUE = "none"

@@ -115,6 +115,18 @@ def run(
     numeric: Annotated[str, typer.Option(help="Columns to read as numbers, parted by commas.")] = "",
     bag: Annotated[str, typer.Option(help="Columns of lists to read, parted by commas.")] = "",
     ignore: Annotated[str, typer.Option(help="With --features auto: columns to leave out.")] = "",
+    propensity_features: Annotated[
+        str | None,
+        typer.Option(
+            help="Which of the features the propensity reads, parted by commas; -NAME is all but NAME [all]."
+        ),
+    ] = None,
+    model_features: Annotated[
+        str | None,
+        typer.Option(
+            help="Which of the features the conversion models read, as --model-features=-position [all]."
+        ),
+    ] = None,
     allow_leak: Annotated[
         list[str] | None,
         typer.Option(
@@ -185,7 +197,7 @@ def run(
     ] = None,
 ) -> None:
     """Train, calibrate, debias and evaluate; write a run folder with report.html."""
-    from unskew.cli.options import FLAGS, clip, feature_options, is_default, loader_options, refuse
+    from unskew.cli.options import FLAGS, clip, feature_options, is_default, loader_options, names_in, refuse
     from unskew.cli.places import check_outputs, check_seed, name_of_tables, plain_name, table_files
     from unskew.datasets import DATASETS
     from unskew.io.files import check_target, write_json
@@ -275,6 +287,8 @@ def run(
         time=time,
         maturity=maturity,
         parameters=parameters(context, set_ or ()),
+        propensity_features=None if propensity_features is None else names_in(propensity_features),
+        model_features=None if model_features is None else names_in(model_features),
         allow_leak=tuple(allow_leak or ()),
     )
     if save_config is not None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew.backbones import Backbone, Network, NeuMF
+from unskew.backbones.backbone import require_reader
 from unskew.debias.fit import Job, Trained, train_replicas, train_sets
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
 from unskew.errors import ParameterError
@@ -51,6 +52,9 @@ class Debiaser(Estimator):
     ----------
     backbone
         The conversion network f_θ (and the method's other networks).
+    fields
+        The features that they read, of a log that has them: names, or with a minus in front (``"-position"``)
+        those that they do not read; None for all, ``()`` for the ids alone. A propensity has its own.
     p_min
         Propensities below are raised to it before they become weights; what that did is in ``clipping_``.
         ``"auto"`` takes the clip with the least estimated error of the weights at hand
@@ -96,6 +100,7 @@ class Debiaser(Estimator):
     """Whether predictions are meant as conversion rates; otherwise they are scores, to rank by."""
 
     backbone: Backbone = field(default_factory=NeuMF)
+    fields: tuple[str, ...] | None = None
     p_min: Clip = "auto"
     epochs: int = 200
     batch_size: int = 1024
@@ -168,6 +173,7 @@ class Debiaser(Estimator):
 
         Without a device they stay where they are made.
         """
+        schema = schema.select(self.fields)
         networks = {
             name: self.backbones()
             .get(name, self.backbone)
@@ -311,8 +317,10 @@ class Debiaser(Estimator):
         return any(self.backbones().get(name, self.backbone).reads_features for name in self.networks())
 
     def _read_alone(self, log: Log) -> Log:
-        """The log without features, where no network reads them."""
-        return log if self.reads_features or log.features is None else log.with_features(None)
+        """The log with what its networks read."""
+        if self.reads_features:
+            return log.reading(self.fields)
+        return log if log.features is None else log.with_features(None)
 
     def _keep(self, log: Log, trained: Trained) -> None:
         self.users_, self.items_ = log.users, log.items
@@ -327,6 +335,7 @@ class Debiaser(Estimator):
 
     def _check(self) -> None:
         require_types(self, choices=False)
+        require_reader(self.fields, self.backbone, reads=self.reads_features)
         require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}", "give 1 or more")
         require(
             self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}", "give 1 or more"

@@ -93,7 +93,8 @@ def load_model(
         WEIGHTS,
     )
     model.users_, model.items_ = saved.vocabulary("users"), saved.vocabulary("items")
-    model.encoders_ = saved.encoders() if model.reads_features else None
+    encoders = saved.encoders() if model.reads_features else None
+    model.encoders_ = None if encoders is None else encoders.select(model.fields)
     model.networks_ = model.untrained(saved.schema(), model.seeds_, model.device_)
     for name, network in model.networks_.items():
         saved.fill(network, WEIGHTS, f"{key}/{name}/")

@@ -11,10 +11,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
+from unskew.estimator import require
 from unskew.io.vocabulary import TEXT
 from unskew.log.features import Features
 from unskew.log.kinds import Bag, Category, Coded, Feature, Number, TimePart
-from unskew.log.schema import ROLES_OF_IDS, Role
+from unskew.log.schema import NOT, ROLES_OF_IDS, Role, is_selected
 from unskew.log.values import MISSING, Numbers, Texts, Values, arrow_of, times_of, values_of
 from unskew.plain_text import listed
 
@@ -68,6 +69,35 @@ class Described:
         }
         times = {name: when[rows] for name, when in self.times.items()}
         return Described(self.declared, taken, self.left_out, times)
+
+    def select(self, fields: Sequence[str] | None) -> Described:
+        """Some of them, by name (:func:`unskew.log.schema.is_selected`); an unknown name is an error."""
+        if fields is None:
+            return self
+        marked = {each.startswith(NOT) for each in fields}
+        require(
+            len(marked) < 2,
+            f"of the fields {listed(fields)} some are named and some left out",
+            "name those that are read, or with a minus those that are not",
+        )
+        names = {name for each in self.declared for name in (each.name, each.source)}
+        for name in (each.removeprefix(NOT) for each in fields):
+            require(
+                name in names,
+                f"there is no feature '{name}'",
+                f"name some of {listed(feature.name for feature in self.declared)}",
+            )
+        declared = tuple(each for each in self.declared if is_selected(each.name, fields))
+        kept = {each.name for each in declared}
+        for each in declared:
+            share = each.share if isinstance(each, Coded) else None
+            require(
+                share is None or share in kept,
+                f"feature '{each.name}' shares the codes of '{share}', which is left out",
+                "name both, or none",
+            )
+        values = {each.name: self.values[each.name] for each in declared}
+        return Described(declared, values, self.left_out, self.times)
 
     def recoded(self, role: Role, at: NDArray[np.integer[Any]]) -> Described:
         """The same where users or items have other codes: ``at`` has the present code of each, or −1."""

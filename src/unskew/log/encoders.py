@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,12 +14,15 @@ from numpy.typing import NDArray
 from unskew.errors import DataError
 from unskew.io.vocabulary import TEXT
 from unskew.log.encoder import CodeEncoder, Encoder, NumberEncoder, encoder_from
-from unskew.log.kinds import Number
-from unskew.log.schema import Field, Role, Schema
+from unskew.log.kinds import Feature, Number
+from unskew.log.schema import Field, Role, Schema, is_selected
 from unskew.log.values import MISSING, Bags, Numbers, Texts, Values
 
 if TYPE_CHECKING:
     from unskew.log.log import Log
+
+POSITIONS = {"position", "pos", "rank", "slot", "place", "placement"}
+"""Words in the name of a field that may be a place on a page."""
 
 ROLES: tuple[Role, ...] = ("user", "item", "row")
 
@@ -48,6 +52,8 @@ class Encoders:
         Features by the code of the user or item; the last line is of one of whom nothing is known.
     seen
         Which codes of users and items the training log had rows of; those without are not known.
+    whole
+        Those that these are a part of (:meth:`select`); None for all of a log.
     """
 
     encoders: tuple[Encoder, ...]
@@ -55,6 +61,7 @@ class Encoders:
     items: int
     tables: Mapping[Role, Block] = field(default_factory=dict)
     seen: Mapping[Role, NDArray[np.bool_]] = field(default_factory=dict)
+    whole: Encoders | None = field(default=None, kw_only=True)
 
     @classmethod
     def fit(cls, log: Log) -> Encoders:
@@ -104,6 +111,18 @@ class Encoders:
                 *(each.field for each in self.encoders),
             )
         )
+
+    def select(self, fields: Sequence[str] | None) -> Encoders:
+        """Those of some features (:func:`unskew.log.schema.is_selected`)."""
+        if fields is None:
+            return self
+        kept = tuple(each for each in self.encoders if is_selected(each.feature.name, fields))
+        part = replace(self, encoders=kept, whole=self.whole or self)
+        tables = {}
+        for role, table in self.tables.items():
+            columns = self.table_columns(role, np.arange(len(table.codes)))
+            tables[role] = part.block(role, len(table.codes), columns)
+        return replace(part, tables=tables)
 
     def of_role(self, role: Role) -> tuple[Encoder, ...]:
         """The encoders of one role."""
@@ -164,7 +183,7 @@ class Encoders:
                 "cardinality": each.cardinality,
                 "missing": each.missing,
                 "example": each.example,
-                "note": each.note,
+                "note": "; ".join(filter(None, (each.note, position_hint(each.feature)))),
             }
             for each in self.encoders
         ]
@@ -198,6 +217,14 @@ def _seen(log: Log) -> dict[Role, NDArray[np.bool_]]:
     for role, code, size in sides:
         found[role] = np.bincount(code, minlength=size) > 0 if log.space != "matrix" else np.ones(size, bool)
     return found
+
+
+def position_hint(feature: Feature) -> str:
+    """What to think of where a field of rows is called as a place on a page; nothing is done by itself."""
+    words = re.split(r"[^a-z]+", feature.name.lower())
+    if feature.role != "row" or not POSITIONS.intersection(words):
+        return ""
+    return "a position? It belongs into the propensity, not the model: --model-features=-" + feature.name
 
 
 def _with_nobody(block: Block, encoders: Sequence[Encoder]) -> Block:

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
 from unskew.errors import DataError, ParameterError
-from unskew.log.schema import Kind, Pool, Role
+from unskew.log.schema import Kind, Part, Pool, Role
 
 Transform = Literal["auto", "standard", "log", "quantile"]
-Part = Literal["hour", "weekday"]
 
 MIN_COUNT = 2
 """Rows (or users, or items) that a value must be seen in to have a code of its own."""

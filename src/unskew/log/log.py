@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -29,6 +29,7 @@ from unskew.log.kinds import Feature
 from unskew.log.known_propensity import actions_of, require_shown_rows, shown_probabilities
 from unskew.log.schema import Schema
 from unskew.log.values import arrow_of
+from unskew.plain_text import listed
 
 Space = Literal["matrix", "impressions"]
 Duplicates = Literal["error", "max"]
@@ -356,6 +357,28 @@ class Log:
             (self.user_features, self.item_features),
         )
         return replace(self, features=described(features, sources, ignore))
+
+    def reading(self, fields: Sequence[str] | None) -> Log:
+        """The same log with some of its features, coded as all of them are.
+
+        Parameters
+        ----------
+        fields
+            Names of features; or, each with a minus in front, of those that are left out: ``("-position",)``
+            is all but the position. None is all, ``()`` the ids alone. A column of times names its hour and
+            weekday.
+        """
+        if fields is None:
+            return self
+        if self.features is None:
+            raise ParameterError(
+                f"the log has no features, of which {listed(fields) or 'none'} would be read",
+                remedy="give the log features=, or leave fields out",
+            )
+        log = replace(self, features=self.features.select(fields))
+        assert self.encoders is not None
+        vars(log)["encoders"] = self.encoders.select(fields)
+        return log
 
     def schema_table(self) -> list[dict[str, Any]]:
         """A line for each field that networks read: name, kind, role, cardinality, missing, example, note."""

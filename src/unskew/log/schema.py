@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -22,6 +22,31 @@ Pool = Literal["mean", "sum", "max"]
 """How the embeddings of a bag become one."""
 
 ROLES_OF_IDS = ("user", "item")
+
+Part = Literal["hour", "weekday"]
+"""What a column of times is read as: ``time.hour`` and ``time.weekday``."""
+
+NOT = "-"
+"""What stands before the name of a field that is left out."""
+
+
+def is_selected(name: str, fields: Sequence[str] | None) -> bool:
+    """Whether a field is among those that are named, or not among those named with a minus; None is all.
+
+    A column of times names both of its fields.
+
+    Examples
+    --------
+    >>> is_selected("time.hour", ("time",)), is_selected("price", ("-price",))
+    (True, False)
+    """
+    if fields is None:
+        return True
+    column, _, part = name.rpartition(".")
+    names = {name, column} if part in get_args(Part) else {name}
+    if any(each.startswith(NOT) for each in fields):
+        return names.isdisjoint(each.removeprefix(NOT) for each in fields)
+    return not names.isdisjoint(fields)
 
 
 @dataclass(frozen=True)
@@ -133,6 +158,12 @@ class Schema:
         """The fields beside the ids: users', items' and rows', in this order, as batches have them."""
         return tuple(
             field for role in ("user", "item", "row") for field in self.of_role(role) if field.kind != "id"
+        )
+
+    def select(self, fields: Sequence[str] | None) -> Schema:
+        """The ids and some of the features (:func:`is_selected`)."""
+        return Schema(
+            tuple(each for each in self.fields if each.kind == "id" or is_selected(each.name, fields))
         )
 
     def of_role(self, role: Role) -> tuple[Field, ...]:

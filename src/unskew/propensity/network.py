@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from unskew.backbones import Backbone, Network, NeuMF
+from unskew.backbones.backbone import require_reader
 from unskew.estimator import require, require_schedule, require_types
 from unskew.log import Log, Rows, Schema
 from unskew.progress import Progress
@@ -109,6 +110,9 @@ class Propensity(BasePropensity):
         their logit offset is undone.
     backbone
         The network.
+    fields
+        The features that it reads, of a log that has them: names, or with a minus in front (``"-price"``)
+        those that it does not read; None for all, ``()`` for the ids alone.
     uncertainty
         :class:`MCDropout`, :class:`DeepEnsemble`, :class:`BatchEnsembleMembers` or :class:`DualFocal`; its
         mean is the score that is calibrated, its spread is :meth:`predict_spread_each`.
@@ -135,6 +139,7 @@ class Propensity(BasePropensity):
     facts: ClassVar[Mapping[str, type]] = {"offset_": float}
 
     backbone: Backbone = field(default_factory=NeuMF)
+    fields: tuple[str, ...] | None = None
     uncertainty: Uncertainty | None = None
     label_smoothing: float = 0.0
     epochs: int = 50
@@ -153,7 +158,7 @@ class Propensity(BasePropensity):
         cells = log.population_size if ratio is None else round((1 + ratio) * log.n_clicks)
         rows = cells * float((design.roles == TRAIN).double().mean(1).sum()) * self.method().stacked_members()
         backbone = self.trained_backbone()
-        schema = log.schema if self.reads_features else log.schema.ids
+        schema = log.schema.select(self.fields) if self.reads_features else log.schema.ids
         of_all = parameters_of(lambda tiny: [backbone.build(tiny, [0])], schema)
         of_row = parameters_of(lambda tiny: [backbone.build(tiny, [0])], _of_one_row(schema))
         return self.epochs * rows * (of_row + of_all / self.batch_size)
@@ -181,6 +186,11 @@ class Propensity(BasePropensity):
         """As the backbone does."""
         return self.backbone.reads_features
 
+    @property
+    def read_fields(self) -> tuple[str, ...] | None:
+        """``fields``."""
+        return self.fields
+
     def _stack(self) -> NetworkStack:
         assert isinstance(self.scorer_, NetworkStack)
         return self.scorer_
@@ -188,6 +198,7 @@ class Propensity(BasePropensity):
     def _check(self) -> None:
         super()._check()
         require_types(self)
+        require_reader(self.fields, self.backbone, reads=self.reads_features)
         self.method().check()
         require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}", "give 1 or more")
         require(

@@ -171,7 +171,7 @@ class BasePropensity(Estimator, ABC):
         require_log(log)
         require_unknown_propensities(log.known_propensity)
         fitted = copy.copy(self)
-        log = log if self.reads_features or log.features is None else log.with_features(None)
+        log = self._read_alone(log)
         fitted.encoders_ = log.encoders
         fitted._place(as_seeds(seeds), log.users, log.items, log.space, device)
         fitted.use_log(log)
@@ -220,6 +220,17 @@ class BasePropensity(Estimator, ABC):
     def reads_features(self) -> bool:
         """Whether its models read more than the two ids."""
         return False
+
+    @property
+    def read_fields(self) -> tuple[str, ...] | None:
+        """The fields that its models read beside the ids; None for all."""
+        return None
+
+    def _read_alone(self, log: Log) -> Log:
+        """The log with what its models read."""
+        if self.reads_features:
+            return log.reading(self.read_fields)
+        return log if log.features is None else log.with_features(None)
 
     def reader(self) -> Reader:
         """What turns logs, pairs and frames into the rows that the models read."""

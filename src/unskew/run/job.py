@@ -95,6 +95,9 @@ class RunConfig:
     parameters
         Of the method, the backbone, the propensity, the calibrator or the uncertainty, by name:
         ``{"method.learning_rate": 0.01, "backbone.dim": 16}``; ``training.NAME`` is of method and propensity.
+    propensity_features, model_features
+        Which of the log's features the propensity, and the conversion models, read; names, or with a minus in
+        front those that they do not read (``("-position",)``). None for all.
     allow_leak
         Columns that may be features though they give an outcome away (:func:`unskew.check_leaks`).
     """
@@ -119,6 +122,8 @@ class RunConfig:
     time: str | None = None
     maturity: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    propensity_features: tuple[str, ...] | None = None
+    model_features: tuple[str, ...] | None = None
     allow_leak: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -173,6 +178,7 @@ class RunConfig:
             "protocol 'paper'": self.protocol == "paper",
             "propensity_epochs": self.propensity_epochs is not None,
             "uncertainty": self.uncertainty != "none",
+            "propensity_features": self.propensity_features is not None,
         }
         return next((name for name, given in asked.items() if given), None)
 
@@ -375,6 +381,7 @@ def _trained(
         backbone = changed(make_backbone(config.backbone), "backbone", config.parameters)
         method = protocol.method(name, backbone, dataset.train.density)
         method.set_params(**validation_params(config.split, config.valid_from, config.time))
+        method.fields = config.model_features
         method = changed(method, "method", config.parameters)
         models |= train_methods(
             method,

@@ -30,8 +30,10 @@ TRAINING = ("epochs", "batch_size", "learning_rate", "weight_decay", "patience")
 
 FLAGS = {
     "method.backbone": "--backbone",
+    "method.fields": "--model-features",
     "method.p_min": "--p-min",
     "propensity.backbone": "--propensity",
+    "propensity.fields": "--propensity-features",
     "propensity.calibrator": "--calibrator",
     "propensity.uncertainty": "--uncertainty",
     "propensity.crossfit": "--crossfit",

@@ -71,6 +71,7 @@ def _made(config: RunConfig, protocol: Protocol, name: str, log: Log) -> BasePro
     if known is not None and known in BACKBONES:
         backbone = changed(make_backbone(known), "backbone", config.parameters)
         network = protocol.propensity(backbone, calibrator, config.uncertainty)
+        network.fields = config.propensity_features
         if network.uncertainty is not None:
             changed(network.uncertainty, "uncertainty", config.parameters)
         return changed(network, "propensity", config.parameters)

@@ -330,6 +330,9 @@ def write_inputs(folder: Path, *models: Reads) -> None:
     """
     users, items = models[0].users_, models[0].items_
     encoders = next((each.encoders_ for each in models if each.encoders_ is not None), None)
+    if encoders is not None:
+        # Each model may read a part of the fields.
+        encoders = encoders.whole or encoders
     record: dict[str, Any] = Schema.of_ids(len(users), len(items)).to_dict()
     if encoders is not None:
         record = {**encoders.schema.to_dict(), "encoders": encoders.to_dict()}
