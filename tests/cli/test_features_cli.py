@@ -80,7 +80,9 @@ def test_users_who_were_not_there_are_scored_and_marked(files, run, tmp_path):
     model = us.load_model(run)
     given = pq.read_table(files / "new.parquet")
     np.testing.assert_array_equal(scored["conversion"], model.predict_frame_each(given).mean(axis=0))
-    assert np.isfinite(np.asarray(scored["propensity"])).all()
+    np.testing.assert_array_equal(
+        scored["propensity"], us.load_propensity(run).predict_frame_each(given).mean(axis=0)
+    )
     assert len(set(scored["conversion"].to_pylist())) > 10
     assert main(["score", str(run), str(files / "new.parquet"), "-o", str(out), "--unseen", "error"]) == 2
 
@@ -139,8 +141,10 @@ def test_ids_alone_answer_with_the_average_user_if_asked(files, tmp_path, capsys
     assert main([*command, "--unseen", "average"]) == 0
     found = pq.read_table(scored)
     assert found["unseen_user"].to_pylist() == [True] * len(found)
-    assert np.isfinite(np.asarray(found["conversion"])).all()
-    assert np.isfinite(np.asarray(found["propensity"])).all()
+    for column in ("conversion", "propensity"):
+        by_item = found.group_by("item").aggregate([(column, "min"), (column, "max"), (column, "mean")])
+        np.testing.assert_array_equal(by_item[f"{column}_min"], by_item[f"{column}_max"])
+        assert len(by_item[f"{column}_mean"].unique()) > 10
 
 
 def test_a_run_is_repeated_from_its_folder_with_its_features(files, run, tmp_path):

@@ -28,7 +28,7 @@ def row(number, item, click, propensity):
 
 def write(folder, campaign="all"):
     for policy, rows in (
-        ("bts", [row(k, k % 3, int(k % 4 == 0), 0.5) for k in range(20)]),
+        ("bts", [row(k, k % 3, int(k % 4 == 0), 0.25 + 0.5 * (k % 2)) for k in range(20)]),
         ("random", [row(k, k % N_ITEMS, int(k % 3 == 0), 1 / N_ITEMS) for k in range(15)]),
     ):
         place = folder / policy / campaign
@@ -57,7 +57,7 @@ class TestOpenBandit(DatasetContract):
             N_ITEMS,
         )
         assert train.n_clicks == len(train) == 20
-        np.testing.assert_array_equal(train.columns["propensity_score"], 0.5)
+        np.testing.assert_array_equal(train.columns["propensity_score"], 0.25 + 0.5 * (np.arange(20) % 2))
         np.testing.assert_array_equal(train.conversion, np.arange(20) % 4 == 0)
         assert train.population_size == 20 * N_ITEMS
         assert data.test_is == "random"
@@ -95,8 +95,12 @@ class TestOpenBandit(DatasetContract):
         assert len(data.train) == 15
 
     def test_it_is_what_snips_trains_on(self, load):
-        model = us.SNIPS(backbone=us.MF(dim=2), epochs=1, validation_share=0.2).fit(load().train)
-        assert np.isfinite(model.predict(load().test)).all()
+        data, method = load(), us.SNIPS(backbone=us.MF(dim=2), epochs=1, validation_share=0.2)
+        by_default, by_name, by_one = (
+            method.fit(data.train, propensity=p).predict(data.test) for p in (None, "propensity_score", 0.5)
+        )
+        np.testing.assert_array_equal(by_default, by_name)
+        assert (by_default != by_one).any()
 
 
 @pytest.mark.parametrize("name", ["bts/men/men.csv", "random/men/men.csv", "bts/men/item_context.csv"])

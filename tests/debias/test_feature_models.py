@@ -41,7 +41,6 @@ def test_somebody_new_is_ranked_by_what_is_known_of_them(model, strangers):
     outcome = np.asarray(frame["bought"])[clicked]
     each = model.predict_each(strangers.take(clicked))
     assert each.shape == (2, int(clicked.sum()))
-    assert np.isfinite(each).all()
     ours = roc_auc_score(outcome, each.mean(axis=0))
     rates = part(table(), known=True).to_pandas()
     rates = rates[rates.click == 1].groupby("item").bought.mean()
@@ -139,7 +138,8 @@ def test_every_family_of_methods_reads_features(name, known, propensity, strange
     quick = make_method(name, backbone=backbone, epochs=1)
     given = propensity if quick.needs_propensity else None
     model = quick.fit(known, propensity=given)
-    assert np.isfinite(model.predict_each(strangers)).all()
+    of_one_item = model.predict_each(strangers)[0, strangers.item == strangers.item[0]]
+    assert len(np.unique(of_one_item)) > 1, "nobody is known, so only features tell one from another"
 
 
 def test_in_the_matrix_features_of_users_and_items_are_looked_up(known):

@@ -246,7 +246,8 @@ class TestResults:
     def test_a_study_killed_as_it_began_goes_on(self, tmp_path):
         with ResultStore(tmp_path / "s" / "results").opened():
             pass
-        assert run_study(grid(propensities=["constant"], methods=[]), tmp_path / "s", device="cpu").table
+        table = run_study(grid(propensities=["constant"], methods=[]), tmp_path / "s", device="cpu").table
+        assert set(table["part"].to_pylist()) == {"propensity"}
 
 
 BAD = [

@@ -55,7 +55,6 @@ def test_permutation_bits_cover_the_size_less_than_twice(size):
 def test_uniform_int_is_uniform_for_every_key(size):
     draws = hashing.uniform_int(torch.arange(200_000).unsqueeze(0), KEYS.unsqueeze(1), size)
     for row in draws:
-        assert row.min() >= 0
         assert stats.chisquare(torch.bincount(row, minlength=size)).pvalue > 1e-3
 
 
