@@ -50,6 +50,22 @@ class TestCoat(DatasetContract):
             columns = [k for k, name in enumerate(groups) if name == group]
             np.testing.assert_array_equal(train.item_features.values[:, columns].sum(axis=1), 1)
 
+    def test_networks_read_them_as_eight_categories(self, load):
+        data = load(features="auto")
+        fields = {each.name: (each.kind, each.role, each.size - 2) for each in data.train.schema.features}
+        assert fields == {
+            "user.gender": ("category", "user", 2),
+            "age": ("category", "user", 6),
+            "location": ("category", "user", 3),
+            "fashioninterest": ("category", "user", 3),
+            "item.gender": ("category", "item", 2),
+            "jackettype": ("category", "item", 16),
+            "color": ("category", "item", 13),
+            "onfrontpage": ("category", "item", 2),
+        }
+        assert data.test.features.declared == data.train.features.declared
+        assert load(features=["age"]).train.schema.features[0].name == "age"
+
     def test_shipped_propensities_come_along(self, load):
         shipped = load().extra["shipped_propensities"]
         assert shipped.shape == (290, 300)

@@ -97,7 +97,7 @@ def test_derivatives_are_those_of_the_loss():
     left, right = np.column_stack([np.ones(4), random.normal(size=4)]), np.ones((3, 1))
     inputs = Inputs(left, right, np.array([[False], [True]]))
     likelihood = PositionLikelihood(
-        TrainingCells(user, item, click, user), inputs, place, 3, ids=True, penalty=0.5
+        TrainingCells(user, item, click, user, user), inputs, place, 3, ids=True, penalty=0.5
     )
     theta = random.normal(size=1 + 4 + 3 + 1 + 2)
     scaled = theta / likelihood.unit

@@ -18,6 +18,7 @@ from unskew.registry import METHODS
 from unskew.training import resolve_device
 from unskew.training.held_out import Split
 from unskew.training.saved import (
+    Reads,
     SavedFolder,
     named,
     params_table,
@@ -36,15 +37,21 @@ def save_model(model: Debiaser, folder: str | Path, *, overwrite: bool = False) 
         write_config(beside, {"main": model.name, **config})
 
 
-def write_models(folder: Path, models: Mapping[str, Debiaser]) -> dict[str, Any]:
-    """Weights and vocabularies into a folder; what belongs into its config is returned."""
+def write_models(folder: Path, models: Mapping[str, Debiaser], *beside: Reads) -> dict[str, Any]:
+    """Weights and vocabularies into a folder; what belongs into its config is returned.
+
+    Parameters
+    ----------
+    beside
+        What else of the same log will be read from the folder: a propensity.
+    """
     weights: dict[str, Tensor] = {}
     for key, model in models.items():
         for name, network in model.networks_.items():
             weights |= named(network.state_dict(), f"{key}/{name}/")
     # Not save_file, which keeps all but its owner from reading what it wrote.
     (folder / WEIGHTS).write_bytes(save(weights))
-    write_inputs(folder, *models.values())
+    write_inputs(folder, *models.values(), *beside)
     return {
         "methods": {
             key: {

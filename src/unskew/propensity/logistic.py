@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,10 @@ from torch.nn import Module
 
 from unskew.errors import DataError, TrainingError
 from unskew.estimator import require
-from unskew.log import Features, Schema
+from unskew.log import Encoders, Schema
 from unskew.progress import Progress
 from unskew.propensity.crossfit import Codes, Floats, Scorer
+from unskew.propensity.design import Design, DesignedModels
 from unskew.propensity.per_replica import BLOCK, MOST_CELLS, PerReplica, Replica, TrainingCells, room_for
 from unskew.propensity.propensity import BasePropensity
 from unskew.registry import register
@@ -33,6 +34,9 @@ GREATEST_GRADIENT = 0.1
 """A fit that ends with a derivative above this share of its standard error has failed."""
 
 MOST_STEPS = 2000
+
+DESIGN = "design"
+"""The field of rows that holds the columns of their features."""
 
 
 @register(order=10)
@@ -57,7 +61,9 @@ class LogisticPropensity(BasePropensity):
     calibrator, crossfit, fold_by, negatives
         As every propensity has them; ``"auto"`` samples negatives above five million cells of D.
     ids, features, interactions
-        What enters; features where the log has them.
+        What enters; features where the log has them: those that networks read (``with_features``), with those
+        of single rows as main effects, or else ``user_features`` and ``item_features``. Categories and bags
+        of more than 64 codes are left out.
     penalty
         λ, as scikit-learn's 1/C. Ids with few clicks are drawn towards what their features say.
 
@@ -85,7 +91,14 @@ class LogisticPropensity(BasePropensity):
             self.ids or self.features, "ids and features cannot both be left out", "give one of them as True"
         )
 
+    @property
+    def reads_features(self) -> bool:
+        """Where the log has some."""
+        return self.features
+
     def _train(self, progress: Progress) -> Scorer:
+        if self.encoders_ is not None:
+            return self._train_designed(self.encoders_, progress)
         inputs = self._inputs()
 
         def fit_one(replica: Replica) -> LogitModel:
@@ -94,6 +107,36 @@ class LogisticPropensity(BasePropensity):
             return LogitModel(*likelihood.logit_parts(likelihood.optimum()))
 
         return PerReplica.fit(fit_one, self.cells_, self.name, progress, ratio=self.ratio_)
+
+    def _train_designed(self, encoders: Encoders, progress: Progress) -> Scorer:
+        """From the features that the log was given."""
+        log, design = self.log_, Design(encoders)
+        assert log is not None
+        left, of_users = _scaled(design.table("user")[:-1], log.n_users)
+        right, of_items = _scaled(design.table("item")[:-1], log.n_items)
+        inputs = Inputs(left, right, self._free(left.shape[1], right.shape[1]))
+        rows, of_rows = _scaled(design.of_log_rows(log) if design.widths[2] else None, len(log))
+
+        def fit_one(replica: Replica) -> DesignedLogit:
+            cells = replica.training(self.ratio_)
+            row = rows[cells.cell, 1:] if design.widths[2] else np.empty((len(cells.cell), 0))
+            likelihood = RowLikelihood(cells, inputs, row, ids=self.ids, penalty=self.penalty)
+            c, a, b, effects, of_row = likelihood.parts(likelihood.optimum())
+            return DesignedLogit(c, a, b, effects / np.outer(of_users, of_items), of_row / of_rows[1:])
+
+        self.columns_ = 0
+        fitted = DesignedModels.fit(
+            fit_one, self.cells_, self.name, progress, ratio=self.ratio_, reads=DESIGN
+        )
+        return fitted.with_design(design)
+
+    def _free(self, left: int, right: int) -> NDArray[np.bool_]:
+        """Which entries of W are learned: not the constant, which c is, and products if asked for."""
+        free = np.ones((left, right), dtype=bool)
+        free[0, 0] = False
+        if not self.interactions:
+            free[1:, 1:] = False
+        return free
 
     def _inputs(self) -> Inputs:
         """What the logit is made of."""
@@ -105,20 +148,56 @@ class LogisticPropensity(BasePropensity):
                 "the log has no features of users or items, and ids are left out",
                 remedy="give the log user_features= or item_features=, or use ids=True",
             )
-        left, right = _scaled(given[0], log.n_users), _scaled(given[1], log.n_items)
-        free = np.ones((left.shape[1], right.shape[1]), dtype=bool)
-        free[0, 0] = False
-        if not self.interactions:
-            free[1:, 1:] = False
+        (left, _), (right, _) = (
+            _scaled(None if each is None else each.values, size)
+            for each, size in zip(given, (log.n_users, log.n_items), strict=True)
+        )
         self.columns_ = right.shape[1] + 2
-        return Inputs(left, right, free)
+        return Inputs(left, right, self._free(left.shape[1], right.shape[1]))
 
     def _untrained(self, schema: Schema) -> Module:
+        if self.encoders_ is not None:
+            of_users, of_items, of_rows = Design(self.encoders_).widths
+            return room_for(
+                self.replicas_,
+                intercept=(),
+                user=(self.encoders_.users + 1,),
+                item=(self.encoders_.items + 1,),
+                effects=(of_users + 1, of_items + 1),
+                row=(of_rows,),
+            )
         left, right = (schema.user.size, self.columns_), (schema.item.size, self.columns_)
         return room_for(self.replicas_, intercept=(), left=left, right=right)
 
     def _scorer_of(self, trained: Module) -> Scorer:
+        if self.encoders_ is not None:
+            made = DesignedModels.of(trained, DesignedLogit, reads=DESIGN)
+            return made.with_design(Design(self.encoders_))
         return PerReplica.of(trained, LogitModel)
+
+
+@dataclass(frozen=True, eq=False)
+class DesignedLogit:
+    """p̂ = σ(c + a_u + b_i + xᵀ W y + w·v), with x = (1, the user's columns), y the item's, v the row's."""
+
+    intercept: float
+    user: Floats
+    """a, 0 for users that are not known ``[users + 1]``."""
+    item: Floats
+    """b, likewise."""
+    effects: Floats
+    """W."""
+    row: Floats
+    """w."""
+
+    def __call__(self, user: Codes, item: Codes, further: Floats | None) -> Floats:
+        """Of rows with their columns."""
+        assert further is not None
+        wide = len(self.effects) - 1
+        x, y, v = np.split(further, [wide, wide + self.effects.shape[1] - 1], axis=1)
+        left = x @ self.effects[1:] + self.effects[0]
+        products = left[:, 0] + np.einsum("nk,nk->n", left[:, 1:], y)
+        return np.asarray(expit(self.intercept + self.user[user] + self.item[item] + products + v @ self.row))
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,11 +302,44 @@ class Likelihood:
         return np.concatenate([[value.sum()], *of_ids, of_w[self.free]])
 
 
-def _scaled(features: Features | None, size: int) -> Floats:
-    """1 and the features ``[size, k + 1]``, each divided by its greatest absolute value."""
-    values = np.empty((size, 0)) if features is None else features.values.astype(np.float64)
-    largest = np.abs(values).max(axis=0, initial=0.0)
-    return np.column_stack([np.ones(size), values / np.where(largest > 0, largest, 1.0)])
+class RowLikelihood(Likelihood):
+    """The same with columns of the single rows, θ = (…, w)."""
+
+    def __init__(
+        self, cells: TrainingCells, inputs: Inputs, row: Floats, *, ids: bool, penalty: float
+    ) -> None:
+        super().__init__(cells, inputs, ids=ids, penalty=penalty)
+        self.row = row[self.order]
+        columns, mean = self.row.shape[1], self.click.mean()
+        curvature = mean * (1 - mean) * (self.row**2).sum(axis=0)
+        self.shrinkage = np.append(self.shrinkage, np.full(columns, penalty))
+        self.start = np.append(self.start, np.zeros(columns))
+        self.unit = np.append(self.unit, 1 / np.sqrt(curvature + penalty))
+
+    def of_logits(self, theta: Floats, z: Floats) -> tuple[float, Floats]:
+        """As above, with what the rows' own columns add."""
+        z = z + self.row @ theta[len(theta) - self.row.shape[1] :]
+        value, gradient = super().of_logits(theta, z)
+        return value, np.append(gradient, self.row.T @ (expit(z) - self.click))
+
+    def parts(self, theta: Floats) -> tuple[float, Floats, Floats, Floats, Floats]:
+        """c, a, b, W and w; a and b with a 0 for those that are not known."""
+        a, b, w = self._parts(theta)
+        return (
+            float(theta[0]),
+            np.append(a, 0.0),
+            np.append(b, 0.0),
+            w,
+            theta[len(theta) - self.row.shape[1] :],
+        )
+
+
+def _scaled(values: NDArray[Any] | None, size: int) -> tuple[Floats, Floats]:
+    """1 and the columns ``[size, k + 1]``, each divided by its greatest absolute value; what each was."""
+    columns = np.column_stack([np.ones(size), *([] if values is None else [values.astype(np.float64)])])
+    largest = np.abs(columns).max(axis=0, initial=0.0)
+    scale = np.where(largest > 0, largest, 1.0)
+    return columns / scale, scale
 
 
 def _products(left: Floats, right: Floats, user: Codes, item: Codes) -> Floats:

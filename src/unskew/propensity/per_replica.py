@@ -59,6 +59,8 @@ class TrainingCells(NamedTuple):
     item: Codes
     click: Floats
     slot: Codes
+    cell: Codes
+    """Their numbers in D."""
 
 
 class Replica:
@@ -118,9 +120,9 @@ class Replica:
 
     def _looked_up(self, cell: Codes) -> TrainingCells:
         numbers = torch.as_tensor(cell)
-        rows, click = self.population.rows(numbers), self.population.click(numbers)
+        rows, click = self.population.ids(numbers), self.population.click(numbers)
         return TrainingCells(
-            rows.user.numpy(), rows.item.numpy(), click.numpy().astype(np.float64), self.slot(cell)
+            rows.user.numpy(), rows.item.numpy(), click.numpy().astype(np.float64), self.slot(cell), cell
         )
 
     def _training_share(self) -> float:

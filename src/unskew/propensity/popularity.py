@@ -75,7 +75,8 @@ class ClickRates:
         return self._rates(1, code, slot)
 
     def _rates(self, side: int, code: Codes, slot: Codes | None) -> Floats:
-        clicks, cells = self.clicks[side].sum(axis=1)[code], self.cells[side].sum(axis=1)[code]
+        # One more, of whom nothing is known: the rate of the average.
+        clicks, cells = (np.append(each[side].sum(axis=1), 0.0)[code] for each in (self.clicks, self.cells))
         if slot is not None:
             part = slot % self.clicks[side].shape[1]
             clicks, cells = clicks - self.clicks[side][code, part], cells - self.cells[side][code, part]

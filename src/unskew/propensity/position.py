@@ -101,6 +101,11 @@ class PositionPropensity(LogisticPropensity):
         self._require_fitted("scorer_")
         return np.asarray(np.mean([model.examination for model in self._models()], axis=0))
 
+    @property
+    def reads_features(self) -> bool:
+        """No: beside the position it reads the tables of users and items alone."""
+        return False
+
     def predict_examination(self, log: Log) -> Floats:
         """θ of the position of each row of a log: how likely it was to be examined, relative to the first."""
         place = np.searchsorted(self.positions_, self._positions_of(log))
@@ -264,7 +269,7 @@ def warn_of_lone_positions(positions: Floats, place: Codes, item: Codes) -> None
 
 def _cells(log: Log, rows: Codes) -> TrainingCells:
     user, item = (each[rows].astype(np.int64) for each in (log.user, log.item))
-    return TrainingCells(user, item, log.click[rows].astype(np.float64), np.zeros_like(user))
+    return TrainingCells(user, item, log.click[rows].astype(np.float64), np.zeros_like(user), rows)
 
 
 def _column(log: Log, name: str) -> Floats:

@@ -14,6 +14,8 @@ from unskew.estimator import require
 from unskew.log import Schema
 from unskew.progress import Progress
 from unskew.propensity.crossfit import Codes, Floats, Scorer
+from unskew.propensity.design import Design, DesignedModels
+from unskew.propensity.logistic import DESIGN
 from unskew.propensity.per_replica import MOST_CELLS, Model, PerReplica, Replica
 from unskew.propensity.popularity import PARTS, ClickRates
 from unskew.propensity.propensity import BasePropensity
@@ -47,8 +49,9 @@ class SklearnPropensity(BasePropensity):
     estimator
         Unfitted; each fold fits a clone. Where its ``random_state`` is None each has a seed of its own.
     inputs
-        Any of ``"popularity"``, ``"features"`` (where the log has them), ``"ids"`` (one column per user and
-        item; the inputs are then a sparse matrix).
+        Any of ``"popularity"``, ``"features"`` (where the log has them: those that networks read, or else
+        ``user_features`` and ``item_features``), ``"ids"`` (one column per user and item; the inputs are then
+        a sparse matrix).
 
     Examples
     --------
@@ -88,6 +91,12 @@ class SklearnPropensity(BasePropensity):
             np.empty((size, 0), dtype=np.float32) if features is None else features.values
             for features, size in ((log.user_features, log.n_users), (log.item_features, log.n_items))
         ]
+        if self.encoders_ is not None:
+            self._columns = Design(self.encoders_)
+            fitted = DesignedModels.fit(
+                self._fit_one, self.cells_, self.name, progress, ratio=self.ratio_, reads=DESIGN
+            )
+            return fitted.with_design(self._columns)
         if self.inputs == ("features",) and not any(values.shape[1] for values in self._features):
             raise DataError(
                 "the log has no features of users or items",
@@ -106,13 +115,25 @@ class SklearnPropensity(BasePropensity):
         model = clone(self.estimator)
         if model.get_params().get("random_state", 0) is None:
             model.set_params(random_state=replica.seed % (1 << 32))
-        model.fit(self._inputs(rates, cells.user, cells.item, cells.slot), cells.click.astype(np.int64))
+        further = None
+        if self.encoders_ is not None:
+            assert self.log_ is not None
+            further = self._columns.of_cells(self.log_, cells.user, cells.item, cells.cell)
+        inputs = self._inputs(rates, cells.user, cells.item, cells.slot, further)
+        model.fit(inputs, cells.click.astype(np.int64))
         certain = 0.5 / len(cells.click)
 
         def score(user: Codes, item: Codes, further: Floats | None) -> Floats:
-            return np.clip(_probability(model, self._inputs(rates, user, item, None)), certain, 1 - certain)
+            return np.clip(
+                _probability(model, self._inputs(rates, user, item, None, further)), certain, 1 - certain
+            )
 
         return score
+
+    @property
+    def reads_features(self) -> bool:
+        """Where the log has some."""
+        return "features" in self.inputs
 
     def _untrained(self, schema: Schema) -> Module:
         raise UnskewError(
@@ -123,20 +144,23 @@ class SklearnPropensity(BasePropensity):
     def _scorer_of(self, trained: Module) -> Scorer:
         raise NotImplementedError
 
-    def _inputs(self, rates: ClickRates, user: Codes, item: Codes, slot: Codes | None) -> Any:
+    def _inputs(
+        self, rates: ClickRates, user: Codes, item: Codes, slot: Codes | None, further: Floats | None
+    ) -> Any:
         columns: list[Any] = []
         if "popularity" in self.inputs:
             columns += [np.log(rates.users(user, slot)), np.log(rates.items(item, slot))]
         if "features" in self.inputs:
-            columns += [self._features[0][user], self._features[1][item]]
+            columns += [self._features[0][user], self._features[1][item]] if further is None else [further]
         dense = np.column_stack(columns).astype(np.float32) if columns else None
         if "ids" not in self.inputs:
             return dense
         from scipy.sparse import csr_array, hstack
 
-        rows, width = len(user), len(self.users_) + len(self.items_)
+        # One more of each, for those that are not known.
+        rows, width = len(user), len(self.users_) + 1 + len(self.items_) + 1
         # 32 bits, which is what trees take.
-        place = np.column_stack([user, item + len(self.users_)]).ravel().astype(np.int32)
+        place = np.column_stack([user, item + len(self.users_) + 1]).ravel().astype(np.int32)
         one_hot = csr_array(
             (np.ones(2 * rows, np.float32), place, np.arange(0, 2 * rows + 1, 2, dtype=np.int32)),
             (rows, width),

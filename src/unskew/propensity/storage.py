@@ -84,9 +84,9 @@ def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -
         setattr(propensity, name, saved.entry("propensity", name.rstrip("_"), kind=of))
     seeds, space = saved.seeds("propensity", "seeds"), _space(saved)
     propensity.seeds_, propensity.design_ = seeds, propensity._design()
-    saved.check_shapes(lambda schema: {PREFIX: propensity._untrained(_schema(propensity, schema))}, WEIGHTS)
     encoders = saved.encoders() if propensity.reads_features else None
     propensity.encoders_ = None if encoders is None else encoders.select(propensity.read_fields)
+    saved.check_shapes(lambda schema: {PREFIX: propensity._untrained(_schema(propensity, schema))}, WEIGHTS)
     propensity._place(seeds, saved.vocabulary("users"), saved.vocabulary("items"), space, device)
     models = propensity._untrained(_schema(propensity, saved.schema()))
     saved.fill(models, WEIGHTS, PREFIX)

@@ -102,14 +102,16 @@ class RunResult:
         """
         from unskew.report import overview_svg
 
+        saved = self._saved_propensity
+        propensities = [] if saved is None else [saved]
         report = self.report()
         overview = overview_svg(metrics=self.metrics, sketches=self.sketches)
         with sealed_folder(Path(folder), overwrite=overwrite, found=found) as beside:
             config = {
                 "main": self.main,
                 "run": self.config.to_dict(),
-                **(write_models(beside, self.models) if self.models else {}),
-                **({} if (saved := self._saved_propensity) is None else write_propensity(beside, saved)),
+                **(write_models(beside, self.models, *propensities) if self.models else {}),
+                **({} if saved is None else write_propensity(beside, saved)),
             }
             if not self.models and self.propensity is not None:
                 write_inputs(beside, self.propensity)
