@@ -13,10 +13,13 @@ from torch.utils.data import DataLoader, TensorDataset
 class PlainNeuMF(nn.Module):
     """NeuMF as published: four embedding tables, MLP 128-64-32-16 with dropout, one head."""
 
-    def __init__(self, users: int, items: int, dim: int = 64, dropout: float = 0.2) -> None:
+    def __init__(
+        self, users: int, items: int, dim: int = 64, dropout: float = 0.2, sparse: bool = False
+    ) -> None:
         super().__init__()
-        self.user_gmf, self.item_gmf = nn.Embedding(users, dim), nn.Embedding(items, dim)
-        self.user_mlp, self.item_mlp = nn.Embedding(users, dim), nn.Embedding(items, dim)
+        self.user_gmf, self.item_gmf, self.user_mlp, self.item_mlp = (
+            nn.Embedding(size, dim, sparse=sparse) for size in (users, items, users, items)
+        )
         for table in (self.user_gmf, self.item_gmf, self.user_mlp, self.item_mlp):
             nn.init.normal_(table.weight, std=0.01)
         layers: list[nn.Module] = []
@@ -52,3 +55,24 @@ def plain_epochs(click: Tensor, batch_size: int, epochs: int, device: str, seed:
             optimiser.step()
             total += loss.item()
     return model
+
+
+def plain_steps(
+    model: PlainNeuMF, user: Tensor, item: Tensor, label: Tensor, batch_size: int, seed: int = 0
+) -> None:
+    """One epoch over rows ``[n]``, batches cut from a shuffled order; sparse tables by ``SparseAdam``."""
+    tables = [each.weight for each in model.children() if isinstance(each, nn.Embedding) and each.sparse]
+    by_rows = {id(weight) for weight in tables}
+    rest = [weight for weight in model.parameters() if id(weight) not in by_rows]
+    optimisers: list[torch.optim.Optimizer] = [torch.optim.Adam(rest, lr=1e-3, fused=True)]
+    if tables:
+        optimisers.append(torch.optim.SparseAdam(tables, lr=1e-3))
+    loss_function = nn.BCEWithLogitsLoss()
+    order = torch.randperm(len(user), generator=torch.Generator().manual_seed(seed))
+    for rows in order.split(batch_size):
+        loss = loss_function(model(user[rows], item[rows]), label[rows])
+        for optimiser in optimisers:
+            optimiser.zero_grad()
+        loss.backward()
+        for optimiser in optimisers:
+            optimiser.step()

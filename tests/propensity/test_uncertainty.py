@@ -310,6 +310,7 @@ class TestBatchEnsemble:
 
         class Once:
             steps = 1
+            batch_rows = 12
 
             def epoch(self, number):
                 yield Sample(observed=pairs.unsqueeze(1))

@@ -25,6 +25,7 @@ class OneStep:
     """An epoch of a single step over nothing."""
 
     steps = 1
+    batch_rows = 1
 
     def epoch(self, number: int):
         yield Sample(observed=torch.zeros(1, 1, 1, dtype=torch.int64))

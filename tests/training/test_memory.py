@@ -13,7 +13,7 @@ from unskew.io.vocabulary import Vocabulary
 from unskew.log import Schema
 from unskew.propensity import network
 from unskew.training import History, in_groups, join_histories, memory, train
-from unskew.training.memory import available_memory, parameters_of, replicas_at_once
+from unskew.training.memory import Size, available_memory, replicas_at_once, size_of
 
 
 def limited_to(most: int, seen: list[int] | None = None):
@@ -191,13 +191,13 @@ def gigabytes(monkeypatch):
 class TestEstimate:
     def test_all_at_once_where_weights_gradients_moments_and_best_weights_fit(self, gigabytes):
         gigabytes(10.0)
-        assert replicas_at_once(50, 10_000_000, CPU) == 50
+        assert replicas_at_once(50, Size(10_000_000), CPU) == 50
 
     @pytest.mark.parametrize(("usable", "groups"), [(9.9, 25), (5.0, 13), (2.61, 3), (2.21, 1)])
     def test_else_as_many_as_fit_beside_the_weights_of_all(self, gigabytes, usable, groups):
         gigabytes(usable)
         with pytest.warns(UserWarning, match=rf"50 networks.*10 GB.*{groups} at a time"):
-            size = replicas_at_once(50, 10_000_000, CPU)
+            size = replicas_at_once(50, Size(10_000_000), CPU)
         assert size == groups
         assert 4e7 * (50 + 5 * size) <= usable * 1e9
         # Not fewer than need be: groups of one more would not be fewer, or would not fit.
@@ -207,7 +207,7 @@ class TestEstimate:
     def test_one_line_with_the_numbers_and_the_remedies_where_not_even_one_fits(self, gigabytes):
         gigabytes(2.0)
         with pytest.raises(TrainingError) as told:
-            replicas_at_once(50, 10_000_000, CPU)
+            replicas_at_once(50, Size(10_000_000), CPU)
         assert str(told.value) == (
             "50 networks of 10,000,000 parameters take about 10 GB to train at once and 2.2 GB one by one,"
             " but 2 GB of memory can be used. To fix: take fewer seeds or folds (crossfit), a smaller dim of"
@@ -215,18 +215,25 @@ class TestEstimate:
         )
         gigabytes(0.1)
         with pytest.raises(TrainingError, match=r"1 networks .* 0.2 GB to train at once, but 0.1 GB"):
-            replicas_at_once(1, 10_000_000, CPU)
+            replicas_at_once(1, Size(10_000_000), CPU)
 
     def test_a_gpu_and_a_system_that_does_not_tell_are_tried(self, gigabytes, monkeypatch):
         gigabytes(0.001)
-        assert replicas_at_once(50, 10_000_000, torch.device("cuda")) == 50
+        assert replicas_at_once(50, Size(10_000_000), torch.device("cuda")) == 50
         monkeypatch.setattr(memory, "available_memory", lambda: None)
-        assert replicas_at_once(50, 10_000_000, CPU) == 50
+        assert replicas_at_once(50, Size(10_000_000), CPU) == 50
 
     @pytest.mark.parametrize("backbone", [us.NeuMF(dim=4, layers=(6, 5)), us.MF(dim=3), us.DCN()])
     def test_parameters_are_counted_without_building_the_network(self, backbone):
         built = sum(p.numel() for p in backbone.build(Schema.of_ids(31, 17), [0]).parameters())
-        assert parameters_of(lambda schema: [backbone.build(schema, [0])], Schema.of_ids(31, 17)) == built
+        counted = size_of(lambda schema: [backbone.build(schema, [0])], Schema.of_ids(31, 17), 64)
+        assert counted == Size(built)
+
+    def test_tables_trained_by_touched_rows_have_no_gradient_of_their_size(self):
+        schema = Schema.of_ids(8 * 64 + 1, 8 * 64)
+        found = size_of(lambda schema: [us.MF(dim=3).build(schema, [0])], schema, 64)
+        assert found == Size(parameters=1025 * 4 + 1, by_rows=513 * 4, rows=513)
+        assert found.in_training == 5 * (512 * 4 + 1) + 4 * 513 * 4 + 3 * 513
 
 
 MACHINE = {"proc/meminfo": "MemTotal: 4000 kB\nMemFree: 10 kB\nMemAvailable: 3000 kB\n"}
@@ -310,7 +317,7 @@ def test_seven_hundred_thousand_ids_are_answered_before_memory_is_taken(gigabyte
         return network
 
     monkeypatch.setattr(us.NeuMF, "build", build)
-    with pytest.raises(TrainingError, match=r"50 networks of 89,610,945 .* 89.6 GB .* 16 GB"):
+    with pytest.raises(TrainingError, match=r"50 networks of 89,610,945 .* 72.1 GB .* 16 GB"):
         us.Propensity().fit(log, seeds=10)
     with pytest.raises(TrainingError, match=r"100 networks .* GB"):
         us.IPS().fit(log, propensity=0.1, seeds=100)

@@ -60,7 +60,7 @@ def trained(log, executor, device="cpu", sampler=None, loss=None, batch_size=64)
     sampler = sampler or LookedUp(EveryCell(population, SEEDS, batch_size), population)
     step = Step("fit", (lambda sample: loss(network, sample)) if loss else default_loss, ("network",))
     schedule = Schedule(EPOCHS, 0.01, 1e-4, None)
-    run = executor(EagerSteps([step], {"network": loop._adam(network, "network", schedule)}))
+    run = executor(EagerSteps([step], {"network": loop.adam(network, "network", schedule, batch_size)}))
     losses = [run.run(sampler, epoch)["fit"].clone() for epoch in range(EPOCHS)]
     return network, torch.stack(losses)
 

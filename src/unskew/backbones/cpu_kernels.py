@@ -153,6 +153,8 @@ def scatter(
     dx: Any,
     user: Any,
     item: Any,
+    user_place: Any,
+    item_place: Any,
     users: Any,
     items: Any,
     head: Any,
@@ -165,12 +167,12 @@ def scatter(
     d_items: Any,
     d_head: Any,
 ) -> None:
-    """Add the gradients of both branches to the tables' and the head's."""
+    """Add the gradients of both branches to the head's and to the tables', there at each row's place."""
     dim = users.shape[1] // 2
     key = _key(seed, call)
     for row in range(len(g)):
         of_user, of_item, of_x, of_g = users[user[row]], items[item[row]], dx[row], g[row]
-        to_user, to_item = d_users[user[row]], d_items[item[row]]
+        to_user, to_item = d_users[user_place[row]], d_items[item_place[row]]
         for d in range(dim):
             weighted = of_g * head[d]
             d_head[d] += of_g * of_user[d] * of_item[d]

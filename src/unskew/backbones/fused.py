@@ -18,9 +18,13 @@ import torch
 from torch import Tensor
 
 from unskew.backbones.noise import Noise
+from unskew.backbones.tables import LazyRows, require_rows
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
+
+LazyTables = tuple[LazyRows | None, LazyRows | None]
+"""What takes the gradients of the users' and the items' rows; None has a gradient of the whole table."""
 
 LAYERS = 3
 SMALLEST_WIDTH = 16
@@ -51,10 +55,11 @@ def neumf_logits(
     parameters: tuple[Tensor, ...],
     noise: Noise,
     rate: float,
+    lazy: LazyTables = (None, None),
 ) -> Float[Tensor, "R B"]:
     """Logits ``[R, B]``; ``parameters`` are the tables, then weight and bias of each layer and the head.
 
-    ``rate`` is the dropout in front of each layer, 0 in ``eval`` mode.
+    ``rate`` is the dropout in front of each layer, 0 in ``eval`` mode; ``lazy`` those of the tables.
     """
     layers = (len(parameters) - 4) // 2
     calls = noise.next_calls(layers) if rate > 0.0 else noise.calls_so_far()
@@ -67,8 +72,10 @@ def neumf_logits(
         on_gpu: Callable[..., Tensor] = _OnGPU.apply
         return on_gpu(user, item, noise.seed_tensor, calls, rate, *parameters)
 
-    _require_rows(user, parameters[0], "user")
-    _require_rows(item, parameters[1], "item")
+    for code, table, rows, name in zip((user, item), parameters, lazy, ("user", "item"), strict=False):
+        require_rows(code, table, name)
+        if rows is not None:
+            rows.read(code)
 
     from unskew.backbones import fused_cpu
 
@@ -76,7 +83,7 @@ def neumf_logits(
     if not torch.is_grad_enabled():
         return fused_cpu.predict(user, item, dropout, parameters)
     on_cpu: Callable[..., Tensor] = _OnCPU.apply
-    return on_cpu(user, item, dropout, *parameters)
+    return on_cpu(user, item, dropout, lazy, *parameters)
 
 
 def neumf_moments(
@@ -97,14 +104,6 @@ def neumf_moments(
 
     calls = noise.next_calls(LAYERS)
     return fused_kernels.moments(user, item, noise.seed_tensor, calls, rate, passes, offset, parameters)
-
-
-def _require_rows(code: Tensor, table: Tensor, name: str) -> None:
-    """Compiled loops do not look where they read."""
-    if code.numel():
-        low, high = torch.aminmax(code)
-        if int(low) < 0 or int(high) >= table.shape[1]:
-            raise IndexError(f"{name} codes from {int(low)} to {int(high)} do not fit {table.shape[1]} rows")
 
 
 class _OnGPU(torch.autograd.Function):
@@ -133,12 +132,14 @@ class _OnGPU(torch.autograd.Function):
 
 class _OnCPU(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, user: Tensor, item: Tensor, dropout: Any, *parameters: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, user: Tensor, item: Tensor, dropout: Any, lazy: LazyTables, *parameters: Tensor
+    ) -> Tensor:
         from unskew.backbones import fused_cpu
 
         logit, kept = fused_cpu.forward(user, item, dropout, parameters)
         ctx.save_for_backward(user, item, *parameters, *kept)
-        ctx.dropout, ctx.parameters = dropout, len(parameters)
+        ctx.dropout, ctx.lazy, ctx.parameters = dropout, lazy, len(parameters)
         return logit
 
     @staticmethod
@@ -147,5 +148,12 @@ class _OnCPU(torch.autograd.Function):
 
         user, item, *rest = ctx.saved_tensors
         parameters, kept = tuple(rest[: ctx.parameters]), rest[ctx.parameters :]
-        grads = fused_cpu.backward(grad.contiguous(), user, item, ctx.dropout, parameters, kept)
-        return (None, None, None, *grads)
+        by_row = (ctx.lazy[0] is not None, ctx.lazy[1] is not None)
+        grads: list[Tensor | None] = list(
+            fused_cpu.backward(grad.contiguous(), user, item, ctx.dropout, parameters, kept, by_row)
+        )
+        for place, (code, rows) in enumerate(zip((user, item), ctx.lazy, strict=True)):
+            if rows is not None:
+                rows.add(code, grads[place])
+                grads[place] = None
+        return (None, None, None, None, *grads)

@@ -114,26 +114,40 @@ def backward(
     dropout: Dropout,
     parameters: tuple[Tensor, ...],
     kept: list[Tensor],
+    by_row: tuple[bool, bool] = (False, False),
 ) -> tuple[Tensor, ...]:
-    """Gradients of the parameters: views of one buffer, in their order."""
+    """Gradients of the parameters, in their order; ``by_row`` those of a table are ``[R, B, F]``.
+
+    The gradients of whole parameters are views of one buffer.
+    """
     tower = Tower.of(parameters)
     tasks = _tasks(user)
     parts = 1 + max(task.part for task in tasks)
-    buffer = torch.zeros(parts, sum(each.numel() for each in parameters))
-    grads = [Tower.of(_views(row, parameters)) for row in buffer]
+    rows = {
+        table: torch.zeros(*user.shape, parameters[table].shape[2])
+        for table, wanted in enumerate(by_row)
+        if wanted
+    }
+    sizes = [0 if number in rows else each.numel() for number, each in enumerate(parameters)]
+    buffer = torch.zeros(parts, sum(sizes))
+
+    def gradients(flat: Tensor) -> tuple[Tensor, ...]:
+        cut = enumerate(zip(torch.split(flat, sizes), parameters, strict=True))
+        return tuple(rows[n] if n in rows else part.view(each.shape) for n, (part, each) in cut)
+
+    grads = [Tower.of(gradients(each)) for each in buffer]
+    # Where in its table's gradient a row of the batch is added.
+    own_rows = torch.arange(user.shape[1]).expand(user.shape)
+    to_user, to_item = (
+        own_rows if wanted else code for code, wanted in zip((user, item), by_row, strict=True)
+    )
 
     def work(task: RowBlock) -> None:
         own = [each[task.replica, task.rows] for each in kept]
-        _backward(task, grad, user, item, dropout, tower, own, grads[task.part])
+        _backward(task, grad, (user, item), (to_user, to_item), dropout, tower, own, grads[task.part])
 
     threads.for_each(work, tasks)
-    return _views(buffer[0] if parts == 1 else buffer.sum(0), parameters)
-
-
-def _views(flat: Tensor, parameters: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """A flat buffer as tensors of the parameters' shapes, one after the other."""
-    cut = torch.split(flat, [each.numel() for each in parameters])
-    return tuple(part.view(each.shape) for part, each in zip(cut, parameters, strict=True))
+    return gradients(buffer[0] if parts == 1 else buffer.sum(0))
 
 
 def _tasks(user: Tensor) -> list[RowBlock]:
@@ -179,8 +193,8 @@ def _forward(
 def _backward(
     task: RowBlock,
     grad: Tensor,
-    user: Tensor,
-    item: Tensor,
+    codes: tuple[Tensor, Tensor],
+    places: tuple[Tensor, Tensor],
     dropout: Dropout,
     tower: Tower,
     kept: list[Tensor],
@@ -200,8 +214,9 @@ def _backward(
         if layer > 0:
             d_bias = grads.biases[layer - 1][r, 0].numpy()
             cpu_kernels.gate(z.numpy(), kept[layer].numpy(), scale, d_bias)
+    user, item, to_user, to_item = (each[r, task.rows].numpy() for each in (*codes, *places))
     cpu_kernels.scatter(
-        g, z.numpy(), user[r, task.rows].numpy(), item[r, task.rows].numpy(),
+        g, z.numpy(), user, item, to_user, to_item,
         tower.users[r].numpy(), tower.items[r].numpy(), head[: tower.dim],
         *dropout.of(task, 0), task.rows.start,
         grads.users[r].numpy(), grads.items[r].numpy(), d_head[: tower.dim],

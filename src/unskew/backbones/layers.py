@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from unskew.backbones.noise import Noise
+from unskew.backbones.tables import LazyRows, gathered, look_up
 from unskew.log import Field
 
 if TYPE_CHECKING:
@@ -77,7 +78,10 @@ def replicated(
 
 
 class ReplicaEmbedding(nn.Module):
-    """A field's table, one per replica, looked up as a single flat table with row offset k · n."""
+    """A field's table, one per replica."""
+
+    lazy: LazyRows | None = None
+    """While it is trained by the rows that are read (:mod:`unskew.training.lazy_adam`)."""
 
     def __init__(
         self, field: Field, dim: int, initialise: Initialiser, generators: Sequence[torch.Generator]
@@ -87,11 +91,28 @@ class ReplicaEmbedding(nn.Module):
 
     def forward(self, index: Int[Tensor, "_ B"]) -> Float[Tensor, "R B F"]:
         """``[R, B]`` codes, or ``[1, B]`` for all replicas → ``[R, B, dim]``."""
-        replicas, size, dim = self.weight.shape
-        offset = torch.arange(0, replicas * size, size, device=index.device).unsqueeze(1)
-        flat = (index + offset).view(-1)
-        rows = nn.functional.embedding(flat, self.weight.view(replicas * size, dim))
-        return rows.view(replicas, -1, dim)
+        if self.lazy is not None:
+            return look_up(self.weight, index.expand(len(self.weight), -1), self.lazy)
+        return gathered(self.weight, index)
+
+
+def tables_of(network: nn.Module) -> list[ReplicaEmbedding]:
+    """The tables of a network."""
+    return [module for module in network.modules() if isinstance(module, ReplicaEmbedding)]
+
+
+def settle(network: nn.Module) -> None:
+    """Bring all rows of a network's tables up to date, for whoever reads more than it looks up."""
+    for table in tables_of(network):
+        if table.lazy is not None:
+            table.lazy.settle()
+
+
+def release(network: nn.Module) -> None:
+    """Leave a network's tables to whoever reads or trains them next."""
+    settle(network)
+    for table in tables_of(network):
+        table.lazy = None
 
 
 class ReplicaLinear(nn.Module):

@@ -94,7 +94,10 @@ class _NeuMFNetwork(Network):
         if not self._in_one_go():
             return super().forward(rows, tower)
         rows = rows.expand(self.replicas)
-        return fused.neumf_logits(rows.user, rows.item, *self._fused_arguments(tower or self.towers[0]))
+        lazy = (self.user.lazy, self.item.lazy)
+        return fused.neumf_logits(
+            rows.user, rows.item, *self._fused_arguments(tower or self.towers[0]), lazy=lazy
+        )
 
     def moments(
         self, rows: Rows, passes: int, offset: float

@@ -42,7 +42,7 @@ from unskew.training import (
 )
 from unskew.training.held_out import HeldOut, split_clicks
 from unskew.training.inference import logits
-from unskew.training.memory import parameters_of, replicas_at_once, share_of_history, share_of_network
+from unskew.training.memory import replicas_at_once, share_of_history, share_of_network, size_of
 from unskew.training.reader import Reader
 
 if TYPE_CHECKING:
@@ -159,10 +159,13 @@ def train_replicas(method: Debiaser, job: Job, given: GivenPropensities | None) 
             method, job, job.seeds[replicas], None if given is None else given.share(replicas)
         )
 
-    parameters = parameters_of(
-        lambda schema: list(method.untrained(schema, job.seeds[:1]).values()), job.log.schema
+    of_one = size_of(
+        lambda schema: list(method.untrained(schema, job.seeds[:1]).values()),
+        job.log.schema,
+        # Beside a batch of O most methods read as large a part of D, or ``ratio`` times as large.
+        batch_rows=round(method.batch_size * (1 + getattr(method, "ratio", 1.0))),
     )
-    size = replicas_at_once(len(job.seeds), parameters, job.device, kept=2)
+    size = replicas_at_once(len(job.seeds), of_one, job.device, kept=2)
     parts = in_groups(len(job.seeds), train_some, size)
     if len(parts) == 1:
         return parts[0]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from unskew.backbones import Network
+from unskew.backbones.layers import settle
 from unskew.estimator import require
 from unskew.log import Rows
 from unskew.training import ObservedAndFull, Pass, Population, Sampler, ShuffledRows
@@ -106,6 +107,8 @@ class Setting:
 
     def copy_weights(self, source: str, target: str) -> None:
         """Give one network the weights of another of the same shape; its optimiser's state is kept."""
+        for name in (source, target):
+            settle(self.networks[name])
         with torch.no_grad():
             for new, old in zip(
                 self.networks[target].parameters(), self.networks[source].parameters(), strict=True

@@ -46,7 +46,7 @@ from unskew.training import (
     train,
 )
 from unskew.training.inference import logits, probability_moments
-from unskew.training.memory import parameters_of, replicas_at_once
+from unskew.training.memory import replicas_at_once, size_of
 
 HELD_OUT_BUDGET = 1 << 24
 """Held-out cells kept over all networks; beyond it the unclicked are thinned and weighted."""
@@ -151,17 +151,20 @@ class Propensity(BasePropensity):
     def work(self, log: Log) -> float:
         """Rows × parameters of a fit of one seed, at most: epochs · (rows · those of a row + steps · all).
 
-        Every row is multiplied with the parameters that it reads, and every step updates all of them. Early
-        stopping most often needs a fifth of it.
+        Every row is multiplied with the parameters that it reads, and every step updates all that are in no
+        table trained by touched rows. Early stopping most often needs a fifth of it.
         """
         design, ratio = self._design(), resolve_ratio(self.negatives, log.population_size, self.most_cells)
         cells = log.population_size if ratio is None else round((1 + ratio) * log.n_clicks)
         rows = cells * float((design.roles == TRAIN).double().mean(1).sum()) * self.method().stacked_members()
         backbone = self.trained_backbone()
         schema = log.schema.select(self.fields) if self.reads_features else log.schema.ids
-        of_all = parameters_of(lambda tiny: [backbone.build(tiny, [0])], schema)
-        of_row = parameters_of(lambda tiny: [backbone.build(tiny, [0])], _of_one_row(schema))
-        return self.epochs * rows * (of_row + of_all / self.batch_size)
+        of_all, of_row = (
+            size_of(lambda schema: [backbone.build(schema, [0])], each, self.batch_size)
+            for each in (schema, _of_one_row(schema))
+        )
+        of_step = of_all.parameters - of_all.by_rows
+        return self.epochs * rows * (of_row.parameters + of_step / self.batch_size)
 
     def predict_spread_each(self, log: Log) -> Floats:
         """Standard deviation ``[seeds, n]`` of the raw probability over members or passes, by row."""
@@ -250,8 +253,8 @@ class Propensity(BasePropensity):
         assert self.log_ is not None
         schema, seeds = self.log_.schema, self._seeds("propensity")
         backbone = self.trained_backbone()
-        parameters = parameters_of(lambda tiny: [backbone.build(tiny, seeds[:1])], schema)
-        size = replicas_at_once(len(seeds), parameters, self.device_)
+        of_one = size_of(lambda schema: [backbone.build(schema, seeds[:1])], schema, self.batch_size)
+        size = replicas_at_once(len(seeds), of_one, self.device_)
         whole = self._untrained(schema)
         self.method().check_network(whole)
         whole.to_device(self.device_)

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from unskew.backbones import fused, threads
+from unskew.backbones.layers import release, settle, tables_of
 from unskew.errors import TrainingError
 from unskew.estimator import require
 from unskew.progress import Tracker
+from unskew.training.lazy_adam import LazyAdam, LazyTable, is_lazy
 from unskew.training.samplers import Sampler
-from unskew.training.steps import CapturedSteps, EagerSteps, Executor, Step
+from unskew.training.steps import CapturedSteps, EagerSteps, Executor, Optimiser, Step
 
 Source = TypeVar("Source", covariant=True)
 
@@ -104,8 +106,12 @@ def train(
     TrainingError
         A loss became NaN or infinite.
     """
-    with _threads_for(networks.values()):
-        return _train(networks, passes, schedule, replicas, validate, tracker)
+    try:
+        with _threads_for(networks.values()):
+            return _train(networks, passes, schedule, replicas, validate, tracker)
+    finally:
+        for network in networks.values():
+            release(network)
 
 
 def _train(
@@ -116,8 +122,10 @@ def _train(
     validate: Callable[[], Tensor] | None,
     tracker: Tracker,
 ) -> History:
-    optimisers = {name: _adam(network, name, schedule) for name, network in networks.items()}
-    executors = [_executor(each, optimisers) for each in passes]
+    batch_rows = max(each.sampler.batch_rows for each in passes)
+    optimisers = {name: adam(network, name, schedule, batch_rows) for name, network in networks.items()}
+    on_gpu = any(p.is_cuda for network in networks.values() for p in network.parameters())
+    executors = [_executor(each, optimisers, on_gpu) for each in passes]
     history = History()
     selects = validate is not None and schedule.patience is not None
     keeper = _BestWeights(networks, replicas) if selects else None
@@ -128,7 +136,10 @@ def _train(
                     each.before()
             for network in networks.values():
                 network.train()
-            for name, loss in executor.run(each.sampler, epoch).items():
+            losses = executor.run(each.sampler, epoch)
+            for network in networks.values():
+                settle(network)
+            for name, loss in losses.items():
                 _require_finite(loss, name, epoch, keeper)
                 history.train.setdefault(name, []).append(loss.tolist())
         if validate is not None:
@@ -156,7 +167,8 @@ def _threads_for(networks: Iterable[nn.Module]) -> AbstractContextManager[None]:
     )
 
 
-def _adam(network: nn.Module, name: str, schedule: Schedule) -> torch.optim.Optimizer:
+def adam(network: nn.Module, name: str, schedule: Schedule, batch_rows: int) -> Optimiser:
+    """The optimiser of a network, by the rows of a replica that a step reads."""
     rate, decay = (
         value[name] if isinstance(value, Mapping) else value
         for value in (schedule.learning_rate, schedule.weight_decay)
@@ -166,6 +178,17 @@ def _adam(network: nn.Module, name: str, schedule: Schedule) -> torch.optim.Opti
         from unskew.training.adam import FlatAdam
 
         return FlatAdam(parameters, rate, decay)
+    tables = [table for table in tables_of(network) if is_lazy(table, batch_rows)]
+    by_rows = {id(table.weight) for table in tables}
+    rest = [p for p in parameters if id(p) not in by_rows]
+    dense = _dense_adam(rest, rate, decay) if rest else None
+    if not tables:
+        assert dense is not None
+        return dense
+    return LazyAdam(dense, [LazyTable(table, rate, decay) for table in tables])
+
+
+def _dense_adam(parameters: Sequence[nn.Parameter], rate: float, decay: float) -> torch.optim.Optimizer:
     groups: list[dict[str, Any]] = [
         {"params": [p for p in parameters if not hasattr(p, "without_decay")]},
         {"params": [p for p in parameters if hasattr(p, "without_decay")], "weight_decay": 0.0},
@@ -183,9 +206,8 @@ def _values(setting: float | Mapping[str, float]) -> list[float]:
     return list(setting.values()) if isinstance(setting, Mapping) else [setting]
 
 
-def _executor(each: Pass[Sampler], optimisers: Mapping[str, torch.optim.Optimizer]) -> Executor:
+def _executor(each: Pass[Sampler], optimisers: Mapping[str, Optimiser], on_gpu: bool) -> Executor:
     eager = EagerSteps(each.steps, optimisers)
-    on_gpu = any(p.is_cuda for o in optimisers.values() for group in o.param_groups for p in group["params"])
     return CapturedSteps(eager) if on_gpu else eager
 
 

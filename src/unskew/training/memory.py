@@ -7,13 +7,15 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 
 from unskew.backbones import Network
+from unskew.backbones.layers import tables_of
 from unskew.errors import TrainingError
 from unskew.log import Schema
+from unskew.training.lazy_adam import is_lazy
 from unskew.training.loop import History
 
 Result = TypeVar("Result")
@@ -22,7 +24,11 @@ BYTES = 4
 """Of a number (float32)."""
 
 TRAINING_COPIES = 5
-"""Numbers per parameter while it is trained: weight, gradient, Adam's two moments, best weight so far."""
+"""Numbers per parameter while it is trained: weight, gradient, Adam's two moments, best weight so far. A
+table that is trained by touched rows has no gradient of its size."""
+
+ROW_NUMBERS = 3
+"""Of each row of such a table: the step it is at, that of its last gradient, its place in a batch."""
 
 USABLE = 0.8
 """Share of the free memory that networks may take; batches, logs and other programs need some as well."""
@@ -72,12 +78,28 @@ def in_groups(replicas: int, work: Callable[[slice], Result], size: int | None =
     return results
 
 
-def replicas_at_once(replicas: int, parameters: int, device: torch.device, *, kept: int = 1) -> int:
+class Size(NamedTuple):
+    """Numbers of one replica's networks."""
+
+    parameters: int
+    by_rows: int = 0
+    """Parameters of tables that are trained by touched rows."""
+    rows: int = 0
+    """Rows of these tables."""
+
+    @property
+    def in_training(self) -> int:
+        """Numbers while it is trained."""
+        return TRAINING_COPIES * self.parameters - self.by_rows + ROW_NUMBERS * self.rows
+
+
+def replicas_at_once(replicas: int, of_one: Size, device: torch.device, *, kept: int = 1) -> int:
     """How many replicas a CPU's memory can train at a time, by what is free before it begins.
 
-    bytes(g) = 4·P·(k·R + 5·g), or 4·P·5·R for all at once: of R replicas of P parameters the weights are
-    kept, k times, and g are trained, each with :data:`TRAINING_COPIES` of its numbers. A warning says where
-    that is fewer than all. A GPU tells itself when its memory is used up (:func:`in_groups`).
+    bytes(g) = 4·(P·k·R + N·g), or 4·N·R for all at once: of R replicas of P parameters the weights are
+    kept, k times, and g are trained, each with N = :attr:`Size.in_training` numbers (5·P; 4·P in tables that
+    are trained by touched rows). A warning says where that is fewer than all. A GPU tells itself when its
+    memory is used up (:func:`in_groups`).
 
     Parameters
     ----------
@@ -93,14 +115,15 @@ def replicas_at_once(replicas: int, parameters: int, device: torch.device, *, ke
     if available is None:
         return replicas
     room = USABLE * available
-    each = BYTES * parameters
-    everything = each * TRAINING_COPIES * replicas
+    weights, training = BYTES * of_one.parameters * kept * replicas, BYTES * of_one.in_training
+    everything = training * replicas
     if everything <= room:
         return replicas
-    size = int((room - each * kept * replicas) // (each * TRAINING_COPIES))
-    need = f"{replicas} networks of {parameters:,} parameters take about {_gb(everything)} to train at once"
+    size = int((room - weights) // training)
+    networks = f"{replicas} networks of {of_one.parameters:,} parameters"
+    need = f"{networks} take about {_gb(everything)} to train at once"
     if size < 1:
-        one_by_one = f" and {_gb(each * (kept * replicas + TRAINING_COPIES))} one by one" * (replicas > 1)
+        one_by_one = f" and {_gb(weights + training)} one by one" * (replicas > 1)
         raise TrainingError(
             f"{need}{one_by_one}, but {_gb(room)} of memory can be used",
             remedy="take fewer seeds or folds (crossfit), a smaller dim of the backbone, or more memory",
@@ -114,10 +137,22 @@ def replicas_at_once(replicas: int, parameters: int, device: torch.device, *, ke
     return size
 
 
-def parameters_of(build: Callable[[Schema], Sequence[torch.nn.Module]], schema: Schema) -> int:
-    """Parameters of the networks that ``build`` makes for a schema, made on a device that holds nothing."""
+def size_of(build: Callable[[Schema], Sequence[torch.nn.Module]], schema: Schema, batch_rows: int) -> Size:
+    """The size of the networks that ``build`` makes for a schema, made on a device that holds nothing.
+
+    Parameters
+    ----------
+    batch_rows
+        Rows that a step reads for a replica, which decide how its tables are trained.
+    """
     with torch.device("meta"):
-        return sum(p.numel() for network in build(schema) for p in network.parameters())
+        networks = build(schema)
+    lazy = [table.weight for each in networks for table in tables_of(each) if is_lazy(table, batch_rows)]
+    return Size(
+        parameters=sum(p.numel() for network in networks for p in network.parameters()),
+        by_rows=sum(weight.numel() for weight in lazy),
+        rows=sum(weight.shape[0] * weight.shape[1] for weight in lazy),
+    )
 
 
 def available_memory(root: Path = Path("/")) -> int | None:

@@ -81,6 +81,11 @@ class Sampler(Protocol):
         """Steps per epoch."""
         ...
 
+    @property
+    def batch_rows(self) -> int:
+        """Rows that a step reads for each replica."""
+        ...
+
     def epoch(self, number: int) -> Iterator[Sample]:
         """Blocks of epoch ``number``; their steps add up to ``self.steps``."""
         ...
@@ -101,14 +106,14 @@ class ShuffledRows:
     batch_size: int
 
     def __post_init__(self) -> None:
-        self.steps, self._batch = batches(self.rows.shape[1], self.batch_size)
+        self.steps, self.batch_rows = batches(self.rows.shape[1], self.batch_size)
         self._seeds = torch.tensor(self.seeds, device=self.rows.device)
 
     def epoch(self, number: int) -> Iterator[Sample]:
         """One block with the whole epoch; a few rows come twice to fill the last batch."""
         order = hashing.shuffled(hashing.keys(self._seeds, salt=number), self.rows.shape[1])
         rows = self.rows.gather(1, order)
-        yield Sample(observed=in_batches(rows, self.steps, self._batch))
+        yield Sample(observed=in_batches(rows, self.steps, self.batch_rows))
 
 
 @dataclass
@@ -131,7 +136,7 @@ class EveryCell:
         self._seeds = torch.tensor(self.seeds, device=self.population.device)
         share = 1.0 if self.admitted is None else float(self.admitted.float().mean(1).max())
         self._cells = max(1, round(self.population.size * share))
-        self.steps, self._batch = batches(self._cells, self.batch_size)
+        self.steps, self.batch_rows = batches(self._cells, self.batch_size)
 
     def epoch(self, number: int) -> Iterator[Sample]:
         """Blocks of cells; held-out cells are left out before batches are cut."""
@@ -145,11 +150,11 @@ class EveryCell:
         for start in endless_blocks(1 << bits, BLOCK):
             cell = hashing.permuted_range(start, min(start + BLOCK, 1 << bits), key, bits)
             pending = self._admit(cell, pending)
-            steps = min(left, min(len(row) for row in pending) // self._batch)
+            steps = min(left, min(len(row) for row in pending) // self.batch_rows)
             if steps:
-                taken = torch.stack([row[: steps * self._batch] for row in pending])
-                pending = [row[steps * self._batch :] for row in pending]
-                yield Sample(cells=taken.view(len(taken), steps, self._batch))
+                taken = torch.stack([row[: steps * self.batch_rows] for row in pending])
+                pending = [row[steps * self.batch_rows :] for row in pending]
+                yield Sample(cells=taken.view(len(taken), steps, self.batch_rows))
                 left -= steps
             if left == 0:
                 return
@@ -162,8 +167,8 @@ class EveryCell:
         last = cell.shape[1]
         front = torch.zeros(len(cell), last + 1, dtype=cell.dtype, device=cell.device)
         front.scatter_(1, torch.where(inside, place - 1, last), cell)
-        wanted = torch.arange(self.steps * self._batch, device=cell.device).unsqueeze(0) % count
-        return Sample(cells=front.gather(1, wanted).view(len(cell), self.steps, self._batch))
+        wanted = torch.arange(self.steps * self.batch_rows, device=cell.device).unsqueeze(0) % count
+        return Sample(cells=front.gather(1, wanted).view(len(cell), self.steps, self.batch_rows))
 
     def _inside(self, cell: Tensor) -> tuple[Tensor, Tensor]:
         """Cells ``[R, n]`` and whether each is a cell of D that the replica may visit."""
@@ -193,6 +198,11 @@ class LookedUp:
     def steps(self) -> int:
         """Steps per epoch."""
         return self.sampler.steps
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows that a step reads for each replica."""
+        return self.sampler.batch_rows
 
     def epoch(self, number: int) -> Iterator[Sample]:
         """The sampler's blocks with what their cells are."""
@@ -229,14 +239,15 @@ class ObservedAndFull:
 
     def __post_init__(self) -> None:
         self.steps = self.observed.steps
+        self._cells_each = max(1, round(self.ratio * self.observed.batch_rows))
+        self.batch_rows = self.observed.batch_rows + self._cells_each
         self._seeds = torch.tensor(self.observed.seeds, device=self.population.device)
 
     def epoch(self, number: int) -> Iterator[Sample]:
         """One block with the whole epoch."""
         (block,) = self.observed.epoch(number)
         assert block.observed is not None
-        _, steps, batch = block.observed.shape
-        cells = max(1, round(self.ratio * batch))
+        steps, cells = self.steps, self._cells_each
         drawn = self._cells(number, steps * cells)
         yield Sample(observed=block.observed, cells=drawn.view(-1, steps, cells))
 
@@ -281,7 +292,7 @@ class ClicksAndNegatives:
         share = float(self.admitted.float().mean(1).max())
         clicks = max(1, round(share * population.n_clicks))
         self._sizes = clicks, max(1, round(self.ratio * clicks))
-        self.steps, self._batch = batches(sum(self._sizes), self.batch_size)
+        self.steps, self.batch_rows = batches(sum(self._sizes), self.batch_size)
 
     def epoch(self, number: int) -> Iterator[Sample]:
         """One block: clicks and negatives, shuffled together."""
@@ -291,7 +302,7 @@ class ClicksAndNegatives:
         cells = torch.cat((clicks, self._negatives(draw, n_negatives)), dim=1)
         order = hashing.shuffled(hashing.keys(self._seeds, salt=2 * number), cells.shape[1])
         cells = cells.gather(1, order)
-        yield Sample(cells=in_batches(cells, self.steps, self._batch))
+        yield Sample(cells=in_batches(cells, self.steps, self.batch_rows))
 
     def _clicks_of(self, number: int, count: int) -> list[Tensor]:
         # Slots are even in expectation only: some clicks are left out at random, or come twice.

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -28,6 +28,18 @@ class Step:
     trains: tuple[str, ...]
 
 
+class Optimiser(Protocol):
+    """What changes a network by its gradients: one of PyTorch's, or a :class:`LazyAdam`."""
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients."""
+        ...
+
+    def step(self) -> Any:
+        """One update."""
+        ...
+
+
 class Executor(Protocol):
     """Runs an epoch of steps."""
 
@@ -39,7 +51,7 @@ class Executor(Protocol):
 class EagerSteps:
     """Each step as it comes."""
 
-    def __init__(self, steps: Sequence[Step], optimisers: Mapping[str, torch.optim.Optimizer]) -> None:
+    def __init__(self, steps: Sequence[Step], optimisers: Mapping[str, Optimiser]) -> None:
         self.steps = steps
         self.optimisers = optimisers
 

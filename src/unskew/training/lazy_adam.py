@@ -1,0 +1,149 @@
+"""Adam on tables by the rows that steps touch: what a step costs does not depend on the number of rows.
+
+Dense Adam changes every row in every step, those without a gradient too: their momentum moves them on, and
+fades. Here that is made up for when a row is read the next time. At step t, a row last brought to step s is
+moved by
+
+    p −= lr · Σ_{k=1}^{t−s} β₁ᵏ m / c₁(s+k) / (√(β₂ᵏ v / c₂(s+k)) + ε),    m *= β₁^(t−s),    v *= β₂^(t−s)
+
+with Adam's corrections c(t) = 1 − βᵗ of the step's number, for at most :data:`~table_loops.HORIZON` steps, in
+groups that share the mean denominator. So without weight decay the weights are those of dense Adam, to about
+1e-4 of what momentum moves a row. Then g = Σ gradients of the row + λ·Δ·p moves it as in dense Adam, where Δ
+is the number of steps since its last gradient: all the decay that it would have had, with the gradient (dense
+Adam gives it λ·p in each step, and pulls rows without data to zero).
+
+All rows are brought up to date after each pass over a sampler (:func:`~unskew.backbones.layers.settle`);
+that reads four bytes of each row that has not moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unskew.backbones import threads
+from unskew.backbones.layers import ReplicaEmbedding
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+FEWEST_ROWS = 8
+"""A table is trained by the rows that are touched where it has more than so many for each row of a batch;
+below, dense Adam with its plain order of memory is as fast."""
+
+SMALLEST_PART = 1024
+"""Look-ups below which a part of a step is not worth a thread."""
+
+
+def is_lazy(table: ReplicaEmbedding, batch_rows: int) -> bool:
+    """Whether a table is trained by touched rows, with so many rows in a replica's batch."""
+    weight = table.weight
+    return not weight.is_cuda and weight.dtype == torch.float32 and weight.shape[1] > FEWEST_ROWS * batch_rows
+
+
+class LazyTable:
+    """A table's moments, what was read of it in a step, and the steps that rows are at.
+
+    Attributes
+    ----------
+    replicas
+        Of each replica its weights and two moments ``[codes, F]``, and of each row ``[codes]`` the step it is
+        at (0 before its first), that of its last gradient, and a place for the loops to work with.
+    """
+
+    def __init__(self, table: ReplicaEmbedding, lr: float, weight_decay: float) -> None:
+        from unskew.training import table_loops
+
+        self._loops = table_loops
+        self._rows = table.weight.shape[1]
+        self._lr, self._decay = np.float32(lr), np.float32(weight_decay)
+        self._step = self._settled = 0
+        self._read: list[tuple[Tensor, Tensor]] = []
+        weight = table.weight.detach()
+        # NumPy's zeros, unlike PyTorch's, are not written before they are used.
+        moments = [np.zeros(weight.shape, dtype=np.float32) for _ in range(2)]
+        numbers = [np.zeros(weight.shape[:2], dtype=np.int32) for _ in range(3)]
+        self.replicas = list(zip(weight.numpy(), *moments, *numbers, strict=True))
+        table.lazy = self
+
+    def read(self, codes: Int[Tensor, "R n"]) -> None:
+        """Bring rows up to date."""
+        lines = codes.numpy()
+
+        def work(replica: int, part: int, parts: int) -> None:
+            p, m, v, seen, _, _ = self.replicas[replica]
+            self._loops.bring_read(
+                lines[replica], p, m, v, seen, self._step, self._settled, self._lr, part, parts
+            )
+
+        self._for_each(work, codes.shape[1])
+
+    def add(self, codes: Int[Tensor, "R n"], gradient: Float[Tensor, "R n F"]) -> None:
+        """Keep gradients of rows for the step."""
+        self._read.append((codes, gradient))
+
+    def forget(self) -> None:
+        """Drop the gradients."""
+        self._read = []
+
+    def step(self) -> None:
+        """One update by the gradients that there are; without any the table stays as it is."""
+        if not self._read:
+            return
+        codes, gradient = (
+            (parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)).contiguous().numpy()
+            for parts in zip(*self._read, strict=True)
+        )
+        self._step += 1
+
+        def work(replica: int, part: int, parts: int) -> None:
+            self._loops.update(
+                codes[replica], gradient[replica], *self.replicas[replica],
+                self._step, self._settled, self._lr, self._decay, part, parts,
+            )  # fmt: skip
+
+        self._for_each(work, codes.shape[1])
+
+    def settle(self) -> None:
+        """Bring the weights of all rows up to date."""
+        if self._settled == self._step:
+            return
+
+        def work(replica: int, part: int, parts: int) -> None:
+            p, m, v, seen, _, _ = self.replicas[replica]
+            self._loops.bring_all(p, m, v, seen, self._step, self._settled, self._lr, part, parts)
+
+        self._for_each(work, self._rows)
+        self._settled = self._step
+
+    def _for_each(self, work: Callable[[int, int, int], None], rows: int) -> None:
+        replicas = len(self.replicas)
+        parts = max(1, min(threads.count() // replicas, rows // SMALLEST_PART))
+        tasks = [(replica, part, parts) for replica in range(replicas) for part in range(parts)]
+        threads.for_each(lambda task: work(*task), tasks)
+
+
+class LazyAdam:
+    """Tables by touched rows, all other parameters by an optimiser of PyTorch's."""
+
+    def __init__(self, dense: torch.optim.Optimizer | None, tables: Sequence[LazyTable]) -> None:
+        self._dense = dense
+        self._tables = tables
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop all gradients."""
+        if self._dense is not None:
+            self._dense.zero_grad(set_to_none=set_to_none)
+        for table in self._tables:
+            table.forget()
+
+    def step(self) -> None:
+        """One update."""
+        if self._dense is not None:
+            self._dense.step()
+        for table in self._tables:
+            table.step()
