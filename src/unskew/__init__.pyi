@@ -1,6 +1,8 @@
 # What `unskew` exports: type checkers read this file, and unskew/__init__.py loads each name from its module
 # when it is first used.
 from unskew import losses as losses
+from unskew.audit.audit import audit as audit
+from unskew.audit.weights import weights as weights
 from unskew.backbones import Custom as Custom
 from unskew.calibration import load_calibrator as load_calibrator
 from unskew.calibration.calibrator import Calibrator as Calibrator
@@ -52,6 +54,7 @@ from unskew.registry import register as register
 from unskew.run.job import RunConfig as RunConfig
 from unskew.run.job import run as run
 from unskew.run.run_result import RunResult as RunResult
+from unskew.run.scoring import score as score
 
 __version__: str
 __all__: list[str]

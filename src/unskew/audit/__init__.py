@@ -1,10 +1,34 @@
-"""Audits of any propensity column, and weights from it: files of any size, one sketch, no torch."""
+"""Audits of any propensity column, and weights from it: files of any size, one sketch, no torch.
+
+The module is callable, so that ``unskew.audit(frame, …)`` is the function and ``unskew.audit.weights`` still
+a module.
+"""
 
 from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
 
 from unskew.audit.actions import ActionsResult, audit_actions
 from unskew.audit.audit import audit
 from unskew.audit.audit_result import AuditResult
 from unskew.audit.weights import WeightsResult, write_weights
 
-__all__ = ["ActionsResult", "AuditResult", "WeightsResult", "audit", "audit_actions", "write_weights"]
+__all__ = [
+    "ActionsResult",
+    "AuditResult",
+    "WeightsResult",
+    "audit",
+    "audit_actions",
+    "write_weights",
+]
+
+
+class _Audit(ModuleType):
+    def __call__(self, data: Any, **options: Any) -> AuditResult:
+        """Are these propensities honest? As :func:`unskew.audit.audit`."""
+        return audit(data, **options)
+
+
+sys.modules[__name__].__class__ = _Audit

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from unskew.audit.verdict import counted, percent, round_up, short
 from unskew.errors import DataError
 from unskew.estimator import require
 from unskew.io.stream import FileBatch, located, number_columns, stream, tracked
-from unskew.io.tables import Paths, expand_paths
+from unskew.io.tables import Source, sources
 from unskew.metrics.judgement import SIGNIFICANCE, TOLERANCE, MeanJudgement, judge_mean, require_limits
 from unskew.metrics.limits import SMALLEST
 from unskew.progress import SILENT, Progress
@@ -66,7 +65,7 @@ class ActionsResult:
 
 
 def audit_actions(
-    paths: Paths,
+    data: Any,
     *,
     score: str,
     actions: int,
@@ -100,7 +99,7 @@ def audit_actions(
         "give how many actions there were to choose from",
     )
     require_limits(tolerance, significance)
-    files = expand_paths(paths)
+    files = sources(data)
     moments = _moments(files, score, progress)
     names = tuple(str(file) for file in files)
     return judged_actions(
@@ -156,7 +155,7 @@ def judged_actions(
     )
 
 
-def _moments(files: Sequence[Path], score: str, progress: Progress) -> Moments:
+def _moments(files: Sequence[Source], score: str, progress: Progress) -> Moments:
     found = []
     for batch in tracked(stream(files, columns=[score], numbers=[score]), progress, "reading"):
         (column,) = number_columns(batch, [score])

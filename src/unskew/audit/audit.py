@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from unskew.audit.verdict import Remedy, headline, verdict
 from unskew.errors import DataError
 from unskew.estimator import require
 from unskew.io.stream import Roles, stream, tracked
-from unskew.io.tables import Paths, expand_paths
+from unskew.io.tables import Source, sources
 from unskew.metrics import (
     CalibrationSketch,
     brier,
@@ -55,7 +55,7 @@ _ONE_OUTCOME = {
 
 
 def audit(
-    paths: Paths,
+    data: Any,
     *,
     score: str,
     outcome: str,
@@ -84,8 +84,8 @@ def audit(
 
     Parameters
     ----------
-    paths
-        CSV and Parquet files, folders and globs of them, or several of these.
+    data
+        CSV, Parquet and Arrow files, folders and globs of them, or several of these; or a data frame.
     score, outcome, weight
         Columns: a probability in [0, 1], 0 or 1, and how many rows of the population a row stands for.
     segments
@@ -121,7 +121,7 @@ def audit(
         "score, outcome and weight must be three columns",
         "name another column for one of them",
     )
-    files = expand_paths(paths)
+    files = sources(data)
     sketches, tables = read(files, roles, folds=folds, seed=seed, progress=progress)
     return judge(
         sketches,
@@ -136,7 +136,7 @@ def audit(
 
 
 def read(
-    files: Sequence[Path], roles: Roles, *, folds: int, seed: int = 0, progress: Progress = SILENT
+    files: Sequence[Source], roles: Roles, *, folds: int, seed: int = 0, progress: Progress = SILENT
 ) -> tuple[FoldSketches, list[SegmentTable]]:
     """The one pass: sketches of the folds and tables of the segments."""
     sketches = FoldSketches(folds, seed=seed)
@@ -159,7 +159,7 @@ def judge(
     sketches: FoldSketches,
     tables: Sequence[SegmentTable],
     *,
-    files: Sequence[Path],
+    files: Sequence[Source],
     roles: Roles,
     tolerance: float,
     significance: float,
@@ -249,7 +249,7 @@ def _clicks(sketch: CalibrationSketch) -> int:
 
 
 def _require_both_outcomes(
-    sketch: CalibrationSketch, files: Sequence[Path], outcome: str, significance: float
+    sketch: CalibrationSketch, files: Sequence[Source], outcome: str, significance: float
 ) -> None:
     """An error where all outcomes are the same, unless honest scores would give that by chance."""
     cells = cells_of(sketch=sketch)
@@ -277,5 +277,5 @@ def _infinite_rows(sketch: CalibrationSketch) -> int:
     return int(sketch.sums.rows[at_zero, 1].sum())
 
 
-def _named(files: Sequence[Path]) -> str:
+def _named(files: Sequence[Source]) -> str:
     return str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more files"

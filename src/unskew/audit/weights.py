@@ -7,10 +7,10 @@ items and clicks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,15 @@ from unskew.io.stream import (
     stream,
     tracked,
 )
-from unskew.io.tables import Paths, expand_paths, read_table, require_columns
+from unskew.io.tables import (
+    FrameInMemory,
+    Paths,
+    Source,
+    expand_paths,
+    read_table,
+    require_columns,
+    sources,
+)
 from unskew.metrics import CalibrationSketch, mean_outcome_over_score, wce
 from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.judgement import judge_clip
@@ -44,7 +52,6 @@ from unskew.progress import SILENT, Progress
 
 if TYPE_CHECKING:
     from unskew.log import Log
-    from unskew.propensity.propensity import BasePropensity
 
 ADDED = (
     pa.field("propensity_calibrated", pa.float64()),
@@ -191,11 +198,37 @@ def write_weights(
     target, files, schema = prepared(
         paths, out, p_min=p_min, overwrite=overwrite, numbers=roles.numbers, outcome=outcome
     )
+    weighing = _calibrated(files, roles, chosen, folds=folds, seed=seed, p_min=p_min, progress=progress)
+    p_min = weighing.result.p_min
+    rows = write_with(
+        files, target, schema, weighing.assign, p_min=p_min, numbers=roles.numbers, progress=progress
+    )
+    return replace(weighing.result, rows=rows)
+
+
+class _Weighing(NamedTuple):
+    """How rows get their weights, and what is known of them before any is written."""
+
+    assign: Assign
+    result: WeightsResult
+
+
+def _calibrated(
+    files: Sequence[Source],
+    roles: Roles,
+    chosen: Calibrator,
+    *,
+    folds: int,
+    seed: int,
+    p_min: Clip,
+    progress: Progress,
+) -> _Weighing:
+    """Scores that are there, calibrated out of fold."""
     sketches, _ = read(files, roles, folds=folds, seed=seed, progress=progress)
     fitted = fit_without_each(chosen, sketches)
 
     def assign(batch: FileBatch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
-        (scores,) = number_columns(batch, [score])
+        (scores,) = number_columns(batch, [roles.score])
         fold = fold_of_rows(batch.start, len(scores), folds, seed)
         propensity = np.empty(len(scores))
         for k, fitted_without in enumerate(fitted):
@@ -210,8 +243,7 @@ def write_weights(
     ]
     calibrated = merged(parts)
     clip = _clip_of(calibrated, p_min)
-    rows = write_with(files, target, schema, assign, p_min=clip, numbers=roles.numbers, progress=progress)
-    return WeightsResult(rows, folds, tuple(fitted), sketches.all(), calibrated, clip)
+    return _Weighing(assign, WeightsResult(0, folds, tuple(fitted), sketches.all(), calibrated, clip))
 
 
 def train_weights(
@@ -254,57 +286,164 @@ def train_weights(
     require_columns(named, schema.names, files[0])
     if len(set(named)) < len(named):
         raise ParameterError("user, item and outcome must be different columns", remedy="name three columns")
+    weighing = _trained(
+        _log(files, user=user, item=item, outcome=outcome),
+        read_table(files, [user, item]),
+        (user, item),
+        propensity,
+        make_calibrator(calibrator),
+        folds=folds,
+        seed=seed,
+        p_min=p_min,
+        training={"device": device, "progress": progress},
+    )
+    # A CSV file gives the outcome as numbers, and Parquet as it is: clicks may be the texts 0 and 1 there.
+    numbers = [outcome] if outcome is not None and holds_numbers(schema.field(outcome).type) else []
+    clip = weighing.result.p_min
+    rows = write_with(files, target, schema, weighing.assign, p_min=clip, numbers=numbers, progress=progress)
+    return replace(weighing.result, rows=rows)
+
+
+def _trained(
+    log: Log,
+    frame: Any,
+    ids: tuple[str, str],
+    propensity: str,
+    chosen: Calibrator,
+    *,
+    folds: int,
+    seed: int,
+    p_min: Clip,
+    training: Mapping[str, Any],
+) -> _Weighing:
+    """A propensity trained on a log, for the rows of a data frame with its ids."""
+    from unskew.io.columns import column_of, frame_of
     from unskew.propensity import choose_propensity, make_propensity
 
-    log = _log(files, user=user, item=item, outcome=outcome)
-    chosen = make_calibrator(calibrator)
     shared = {"calibrator": None if chosen.name == "none" else chosen, "crossfit": folds}
-    training: dict[str, Any] = {"device": device, "progress": progress}
     if propensity == "auto":
         candidates = {name: make_propensity(name, **shared) for name in ("logistic", "popularity", "neumf")}
         choice = choose_propensity(log, candidates, seed=seed, **training)
-        fitted_once, sentence = choice.propensity, choice.sentence
+        fitted, sentence = choice.propensity, choice.sentence
     else:
-        fitted_once, sentence = make_propensity(propensity, **shared), f"propensity by {propensity}"
-        fitted_once.fit(log, seeds=[seed], **training)
-    p, fold = _out_of_fold(fitted_once, files, user, item)
+        fitted, sentence = make_propensity(propensity, **shared), f"propensity by {propensity}"
+        fitted.fit(log, seeds=[seed], **training)
+    users, items = (column_of(frame_of(frame), name) for name in ids)
+    p = fitted.predict_pairs_each(users, items)[0]
+    fold = fitted.fold_of_pairs_each(users, items)[0].astype(np.int8)
 
     def assign(batch: FileBatch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
         rows = slice(batch.start, batch.start + batch.record.num_rows)
         return p[rows], fold[rows]
 
-    # A CSV file gives the outcome as numbers, and Parquet as it is: clicks may be the texts 0 and 1 there.
-    numbers = [outcome] if outcome is not None and holds_numbers(schema.field(outcome).type) else []
-    (raw,), (calibrated,) = (fitted_once.held_out_sketches(calibrated=which) for which in (False, True))
+    (raw,), (calibrated,) = (fitted.held_out_sketches(calibrated=which) for which in (False, True))
+    calibrators = tuple(c if c is not None else chosen.clone().fit(raw) for c in fitted.calibrators_)
     clip = _clip_of(calibrated, p_min)
-    rows = write_with(files, target, schema, assign, p_min=clip, numbers=numbers, progress=progress)
-    fitted = tuple(c if c is not None else chosen.clone().fit(raw) for c in fitted_once.calibrators_)
-    return WeightsResult(rows, folds, fitted, raw, calibrated, clip, sentence)
+    return _Weighing(assign, WeightsResult(0, folds, calibrators, raw, calibrated, clip, sentence))
+
+
+def weights(
+    frame: Any,
+    *,
+    score: str | None = None,
+    outcome: str | None = None,
+    user: str | None = None,
+    item: str | None = None,
+    sample_weight: str | None = None,
+    propensity: str = "auto",
+    calibrator: str | Calibrator = "platt",
+    folds: int = FOLDS,
+    p_min: Clip = DEFAULT_P_MIN,
+    seed: int = 0,
+    device: str = "auto",
+    progress: Progress = SILENT,
+) -> Any:
+    """A data frame with calibrated propensities and weights, as ``unskew weights`` adds them to files.
+
+    With ``score`` that column is calibrated out of fold (:func:`unskew.audit.write_weights`); without it a
+    propensity is trained on ``user``, ``item`` and ``outcome``
+    (:func:`unskew.audit.weights.train_weights`).
+
+    Parameters
+    ----------
+    frame
+        pandas, polars, Arrow, …
+    score, outcome, user, item, sample_weight
+        Names of columns.
+    propensity
+        Without ``score``: ``"auto"`` or a name (:func:`unskew.propensity.make_propensity`).
+
+    Returns
+    -------
+    frame
+        Of the same kind, its columns and then ``propensity_calibrated``, ``weight``, ``fold``, ``clipped``.
+
+    Examples
+    --------
+    >>> import pandas as pd, unskew as us
+    >>> log = pd.DataFrame({"p": [0.2, 0.4] * 500, "clicked": [0, 0, 0, 1, 0, 1, 0, 0, 0, 0] * 100})
+    >>> weighted = us.weights(log, score="p", outcome="clicked")
+    >>> list(weighted.columns)
+    ['p', 'clicked', 'propensity_calibrated', 'weight', 'fold', 'clipped']
+    """
+    from unskew.io.columns import with_columns
+
+    require_clip(p_min)
+    chosen = make_calibrator(calibrator)
+    (source,) = sources(frame)
+    if not isinstance(source, FrameInMemory):
+        raise ParameterError("weights are for data frames", remedy="use unskew.audit.write_weights for files")
+    _require_free(source.table.schema, source)
+    shared: dict[str, Any] = {"folds": folds, "seed": seed, "p_min": p_min}
+    if score is not None:
+        if outcome is None:
+            raise ParameterError("score needs outcome", remedy="name the column of clicks")
+        roles = Roles(score, outcome, sample_weight)
+        weighing = _calibrated([source], roles, chosen, **shared, progress=progress)
+        named: tuple[str, ...] = roles.numbers
+    else:
+        if user is None or item is None:
+            raise ParameterError(
+                "there is no propensity", remedy="give score=, or user= and item= to train one"
+            )
+        training = {"device": device, "progress": progress}
+        log = _log_of_frame(frame, user=user, item=item, outcome=outcome)
+        weighing = _trained(log, frame, (user, item), propensity, chosen, **shared, training=training)
+        named = ()
+    parts = [
+        weighing.assign(batch) for batch in stream([source], columns=named or [str(user)], numbers=named)
+    ]
+    p, fold = (np.concatenate(part) for part in zip(*parts, strict=True))
+    clip = weighing.result.p_min
+    values = (p, 1 / np.maximum(p, clip), fold, p < clip)
+    return with_columns(frame, dict(zip((field.name for field in ADDED), values, strict=True)))
 
 
 def _log(files: list[Path], *, user: str, item: str, outcome: str | None) -> Log:
     from unskew.datasets import read_log
-    from unskew.io.columns import column_of, frame_of, number_column
 
+    space = _space(None if outcome is None else read_table(files, [outcome], numbers=[outcome]), outcome)
     columns: dict[str, Any] = {"user": user, "item": item, "click": outcome}
-    space: Literal["matrix", "impressions"] = "matrix"
-    if outcome is not None:
-        given = column_of(frame_of(read_table(files, [outcome], numbers=[outcome])), outcome)
-        # As numbers: the text "0" is no 0 to NumPy, and the rows would not be the population.
-        space = "impressions" if bool(np.any(number_column(given, outcome) == 0)) else "matrix"
     return read_log(files, **columns, space=space, duplicates="max" if space == "matrix" else "error")
 
 
-def _out_of_fold(
-    propensity: BasePropensity, files: list[Path], user: str, item: str
-) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
-    """Propensity and fold of every row of the files, in order."""
-    from unskew.io.columns import column_of, frame_of
+def _log_of_frame(frame: Any, *, user: str, item: str, outcome: str | None) -> Log:
+    from unskew.log import Log
 
-    frame = frame_of(read_table(files, [user, item]))
-    users, items = column_of(frame, user), column_of(frame, item)
-    p = propensity.predict_pairs_each(users, items)
-    return p[0], propensity.fold_of_pairs_each(users, items)[0].astype(np.int8)
+    space = _space(frame, outcome)
+    duplicates: Literal["max", "error"] = "max" if space == "matrix" else "error"
+    return Log.from_frame(frame, user=user, item=item, click=outcome, space=space, duplicates=duplicates)
+
+
+def _space(frame: Any, outcome: str | None) -> Literal["matrix", "impressions"]:
+    """The population of clicks: the rows, if some are not clicked."""
+    from unskew.io.columns import column_of, frame_of, number_column
+
+    if outcome is None:
+        return "matrix"
+    # As numbers: the text "0" is no 0 to NumPy, and the rows would not be the population.
+    clicks = number_column(column_of(frame_of(frame), outcome), outcome)
+    return "impressions" if bool(np.any(clicks == 0)) else "matrix"
 
 
 def _clip_of(calibrated: CalibrationSketch, p_min: Clip) -> float:
@@ -401,14 +540,19 @@ def common_schema(files: Sequence[Path], *, numbers: Sequence[str], outcome: str
                     remedy="write the column with one type in all files, or give CSV and Parquet apart",
                 )
             common = common.set(place, field.with_type(_wider(field.type, found[field.name])))
-    taken = next((field.name for field in ADDED if field.name in common.names), None)
+    _require_free(common, files[0])
+    return common
+
+
+def _require_free(schema: ArrowSchema, source: Source) -> None:
+    """An error for a column that is called as an added one."""
+    taken = next((field.name for field in ADDED if field.name in schema.names), None)
     if taken is not None:
         raise DataError(
             f"column '{taken}' is there already",
-            where=str(files[0]),
+            where=str(source),
             remedy="rename it; unskew weights adds a column of that name",
         )
-    return common
 
 
 def _wider(one: Any, other: Any) -> Any:

@@ -21,6 +21,7 @@ from unskew.debias.fit import Job, Trained, train_replicas, train_sets
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
 from unskew.errors import ParameterError
 from unskew.estimator import Estimator, require, require_schedule, require_types
+from unskew.io.columns import is_frame
 from unskew.log import Encoders, Log, Rows, Schema, require_log
 from unskew.log.splitting import SplitBy
 from unskew.metrics import WeightDiagnostics
@@ -364,21 +365,26 @@ class Debiaser(Estimator):
 
     # What a trained one can do.
 
-    def predict(self, log: Log, *, unseen: Unseen | None = None) -> NDArray[np.float64]:
-        """Conversion probabilities of the rows of a log ``[n]``, averaged over seeds."""
+    def predict(self, log: Any, *, unseen: Unseen | None = None) -> NDArray[np.float64]:
+        """Conversion probabilities of the rows of a log, or of a data frame, ``[n]``, averaged over seeds."""
         return np.asarray(self.predict_each(log, unseen=unseen).mean(axis=0))
 
-    def predict_each(self, log: Log, *, unseen: Unseen | None = None) -> NDArray[np.float64]:
+    def predict_each(self, log: Any, *, unseen: Unseen | None = None) -> NDArray[np.float64]:
         """Conversion probabilities ``[seeds, n]`` of the rows of a log.
 
         Parameters
         ----------
+        log
+            A log, or a data frame whose columns of ids are called as in training
+            (:meth:`predict_frame_each` takes others).
         unseen
             What becomes of users and items that were not there in training: ``"error"``, ``"nan"``,
             ``"other"`` (what the features tell of somebody who is not known) or ``"average"`` (the mean over
             known ones). None is ``"other"`` for a model that reads features, and ``"error"`` for one that
             reads ids alone, which has no ``"other"``.
         """
+        if is_frame(log):
+            return self.predict_frame_each(log, unseen=unseen)
         reader = self.reader()
         return reader.predictions(reader.of_log(log, unseen), reader.policy(unseen), self.predict_rows)
 

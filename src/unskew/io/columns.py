@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -22,6 +24,27 @@ def frame_of(frame: Any) -> nw.DataFrame[Any]:
         raise DataError(f"{type(frame).__name__} is not a data frame in memory", remedy=remedy) from None
     except nw.exceptions.DuplicateError as error:
         raise DataError(" ".join(str(error).split()), remedy="rename the repeated columns") from None
+
+
+def is_frame(thing: Any) -> bool:
+    """Whether something is a data frame, in memory or to be collected first."""
+    if isinstance(thing, (str, Path, list, tuple, dict)):
+        return False
+    return isinstance(nw.from_native(thing, pass_through=True), nw.DataFrame | nw.LazyFrame)
+
+
+def with_columns(frame: Any, columns: Mapping[str, Any]) -> Any:
+    """The same kind of data frame with further columns at its end."""
+    table = frame_of(frame)
+    series = [
+        nw.new_series(name, np.asarray(values), backend=table.implementation)
+        for name, values in columns.items()
+    ]
+    if table.implementation.is_pandas_like():
+        # Rows are matched by their place, whatever the index says.
+        index = nw.maybe_get_index(table)
+        series = [nw.maybe_set_index(each, index=index) for each in series]
+    return table.with_columns(*series).to_native()
 
 
 def column_of(table: nw.DataFrame[Any], name: str) -> NDArray[Any]:

@@ -25,6 +25,8 @@ from unskew.io import tables
 from unskew.io.numbers import parts_of
 from unskew.io.tables import (
     SHOWN_BYTES,
+    FrameInMemory,
+    Source,
     empty_as_null,
     is_arrow,
     name_undecodable,
@@ -92,7 +94,7 @@ class FileBatch(NamedTuple):
     share of all bytes that is read after this batch.
     """
 
-    file: Path
+    file: Source
     first_row: int
     start: int
     record: RecordBatch
@@ -100,7 +102,7 @@ class FileBatch(NamedTuple):
 
 
 def stream(
-    files: Sequence[Path],
+    files: Sequence[Source],
     *,
     columns: Sequence[str] | None,
     numbers: Sequence[str],
@@ -217,32 +219,49 @@ def located(batch: FileBatch) -> Iterator[None]:
         raise DataError(error.problem, where=where, remedy=error.remedy) from error
 
 
-def _size(file: Path) -> int:
+def _size(file: Source) -> int:
+    if isinstance(file, FrameInMemory):
+        return max(int(file.table.nbytes), 1)
     with reading(file):
         return file.stat().st_size
 
 
 def _batches(
-    file: Path,
+    file: Source,
     columns: Sequence[str] | None,
     numbers: Sequence[str],
     text: Sequence[str],
 ) -> Iterator[tuple[RecordBatch, float]]:
     """Batches of a file, and the share of it that is read after each."""
     wanted = list(dict.fromkeys([*(columns or ()), *numbers, *text]))
+    if isinstance(file, FrameInMemory):
+        _require_readable(file.table.schema, wanted, numbers, text, file)
+        table = file.table if columns is None else file.table.select(wanted)
+        done = 0
+        for record in joined(iter(table.to_batches(max_chunksize=PIECE_ROWS))):
+            done += record.num_rows
+            yield record, done / len(table)
+        return
     with reading(file) as delimiter:
         if delimiter is not None:
             yield from _csv_batches(file, delimiter, columns, numbers, text)
             return
         schema = typed_schema(file)
-        require_columns(wanted, schema.names, file)
-        _require_numbers(schema, numbers, file)
-        _require_single_values(schema, text, file)
+        _require_readable(schema, wanted, numbers, text, file)
         named = None if columns is None else wanted
         if is_arrow(file):
             yield from _arrow_batches(file, named)
         else:
             yield from _parquet_batches(file, named, schema)
+
+
+def _require_readable(
+    schema: ArrowSchema, wanted: list[str], numbers: Sequence[str], text: Sequence[str], file: Source
+) -> None:
+    """An error for a column that is missing, or of a type that it may not have."""
+    require_columns(wanted, schema.names, file)
+    _require_numbers(schema, numbers, file)
+    _require_single_values(schema, text, file)
 
 
 def _arrow_batches(file: Path, columns: Sequence[str] | None) -> Iterator[tuple[RecordBatch, float]]:
@@ -394,7 +413,7 @@ def holds_numbers(kind: Any) -> bool:
     )
 
 
-def _require_numbers(schema: ArrowSchema, numbers: Sequence[str], file: Path) -> None:
+def _require_numbers(schema: ArrowSchema, numbers: Sequence[str], file: Source) -> None:
     """An error for a column whose type is not one of numbers."""
     for name in numbers:
         kind = schema.field(name).type
@@ -406,7 +425,7 @@ def _require_numbers(schema: ArrowSchema, numbers: Sequence[str], file: Path) ->
             )
 
 
-def _require_single_values(schema: ArrowSchema, names: Sequence[str], file: Path) -> None:
+def _require_single_values(schema: ArrowSchema, names: Sequence[str], file: Source) -> None:
     """An error for a column of lists or records."""
     for name in names:
         kind = schema.field(name).type

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,38 @@ def expand_paths(paths: Paths) -> list[Path]:
                 remedy="give each file once, or its rows would count twice",
             )
     return files
+
+
+@dataclass(frozen=True, eq=False)
+class FrameInMemory:
+    """A data frame in the place of files."""
+
+    table: Table
+
+    def __str__(self) -> str:
+        return "the data frame"
+
+
+Source = Path | FrameInMemory
+"""Where rows come from."""
+
+
+def sources(given: Any) -> list[Source]:
+    """The files that :func:`expand_paths` finds, or the one data frame that was given instead."""
+    if not isinstance(given, (str, Path, list, tuple)):
+        # It loads what works with data frames, which files have no use for.
+        from unskew.io.columns import frame_of, is_frame
+
+        if is_frame(given):
+            try:
+                return [FrameInMemory(frame_of(given).to_arrow())]
+            except (pa.ArrowException, TypeError) as error:
+                raise DataError(
+                    f"a column has values of several types: {str(error).splitlines()[0]}",
+                    where="the data frame",
+                    remedy="write each column with one type, or leave it out",
+                ) from error
+    return list(expand_paths(given))
 
 
 def is_place(text: str) -> bool:
@@ -392,7 +425,7 @@ def _refuse_utf_16(file: Path) -> None:
         )
 
 
-def require_columns(columns: Sequence[str] | None, present: list[str], file: Path) -> None:
+def require_columns(columns: Sequence[str] | None, present: list[str], file: Source) -> None:
     """An error that names the file and the first column it does not have, or has twice.
 
     Without ``columns`` all that are there are meant.

@@ -22,6 +22,7 @@ from torch.nn import Module
 from unskew.calibration import Calibrator, Platt
 from unskew.errors import NotFittedError
 from unskew.estimator import Estimator, require, require_types
+from unskew.io.columns import is_frame
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Encoders, Log, Rows, Schema, Space, require_log
 from unskew.log.known_propensity import require_unknown_propensities
@@ -236,19 +237,24 @@ class BasePropensity(Estimator, ABC):
         """What turns logs, pairs and frames into the rows that the models read."""
         return Reader(self.users_, self.items_, self.encoders_, self.device_)
 
-    def predict(self, log: Log, *, calibrated: bool = True, average: bool = False) -> Floats:
+    def predict(self, log: Any, *, calibrated: bool = True, average: bool = False) -> Floats:
         """Propensities of the rows of a log ``[n]``, averaged over seeds; out of fold where cross-fitted.
 
         Parameters
         ----------
+        log
+            A log, or a data frame whose columns of ids are called as in training
+            (:meth:`predict_frame_each` takes others).
         average
             The mean over folds instead of the one fold that never saw the pair. It is a little less noisy
             for pairs that came after training, and in-sample for those that were trained on: not for weights.
         """
         return np.asarray(self.predict_each(log, calibrated=calibrated, average=average).mean(axis=0))
 
-    def predict_each(self, log: Log, *, calibrated: bool = True, average: bool = False) -> Floats:
-        """Propensities ``[seeds, n]`` of a log's rows, a line per seed; ``average`` as in :meth:`predict`."""
+    def predict_each(self, log: Any, *, calibrated: bool = True, average: bool = False) -> Floats:
+        """Propensities ``[seeds, n]`` of a log's rows, a line per seed; all else as in :meth:`predict`."""
+        if is_frame(log):
+            return self.predict_frame_each(log, calibrated=calibrated, average=average)
         return self.predict_both_each(log, average=average).one(calibrated=calibrated)
 
     def predict_both_each(self, log: Log, *, average: bool = False) -> Predicted:
