@@ -465,6 +465,7 @@ class TestLoaderOptions:
             "features": False,
             "standard": "first",
         }
+        assert loader_options(["features=auto"], DATASETS["kuairand"]) == {"features": "auto"}
         assert loader_options(["keep=p, hour", "test=a=b.csv"], DATASETS["files"]) == {
             "keep": ("p", "hour"),
             "test": "a=b.csv",

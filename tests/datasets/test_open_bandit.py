@@ -123,7 +123,7 @@ def test_a_half_downloaded_folder_lists_what_was_expected_and_found(tmp_path, na
         ),
         (
             "all.csv",
-            lambda text: text.replace(",0.5,81", ",0,81"),
+            lambda text: text.replace(",0.75,81", ",0,81"),
             r"'propensity_score'.*: the probability of sho",
         ),
         (

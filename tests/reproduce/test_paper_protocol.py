@@ -8,6 +8,7 @@ import pytest
 import unskew as us
 from unskew.backbones import MF, NeuMF
 from unskew.errors import ParameterError
+from unskew.log.splitting import SplitBy
 from unskew.propensity import DualFocal, MCDropout
 from unskew.propensity.crossfit import TRAIN
 from unskew.reproduce.legacy_propensity import DualFocalOnProbabilities
@@ -137,7 +138,7 @@ def test_doubly_robust_batches_are_six_to_one_of_pairs_that_stay(log):
 
     imputation, prediction = published("dr-jl", log.density).plan()
     data = Observed(log, None, (0,), resolve_device("cpu"))
-    rows, _ = data.split(0.0)
+    rows, _ = data.split(0.0, SplitBy())
     clicks = ShuffledRows(rows, [3], 1024)
     assert imputation.sampler(clicks, data.population) is clicks
     sampler = prediction.sampler(clicks, data.population)

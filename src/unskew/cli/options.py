@@ -106,8 +106,13 @@ def loader_options(
             )
         if name in flags:
             raise ParameterError(f"--option {name} has a flag of its own", remedy=f"give {flags[name]}")
-        default = parameters[name].default if name in parameters else None
-        options[name] = _read(name, text, default)
+        parameter = parameters.get(name)
+        default = None if parameter is None else parameter.default
+        if default is None and parameter is not None and "bool" in str(parameter.annotation):
+            # It takes more than a truth; what is none is left to it.
+            options[name] = TRUTH.get(text.lower(), text)
+        else:
+            options[name] = _read(name, text, default)
     return options
 
 
