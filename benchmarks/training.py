@@ -9,6 +9,7 @@ import torch
 from benchmarks.common import BATCH, arguments, coat_sized_log, seconds, tell
 from benchmarks.plain import plain_epochs
 from unskew.backbones import NeuMF
+from unskew.losses import cross_entropy
 from unskew.progress import SILENT
 from unskew.training import (
     EveryCell,
@@ -18,7 +19,6 @@ from unskew.training import (
     Sample,
     Schedule,
     Step,
-    cross_entropy,
     resolve_device,
     train,
 )
