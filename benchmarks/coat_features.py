@@ -1,7 +1,7 @@
-"""Coat with and without its features, in the propensity and in the model. ``python -m benchmarks.coat_features``
+"""Coat with and without its features, in propensity and model. ``python -m benchmarks.coat_features``
 
-``--root`` is the folder of Coat's files. Honest protocol: propensities cross-fitted and Platt-scaled, the epoch
-chosen on clicks, test pairs that were clicked in training left out.
+``--root`` is the folder of Coat's files. Honest protocol: propensities cross-fitted and Platt-scaled, the
+epoch chosen on clicks, test pairs that were clicked in training left out.
 """
 
 from __future__ import annotations
@@ -59,19 +59,6 @@ def main() -> None:
                 result = us.evaluate(model, of[kind].test)
                 cells = [f"{np.mean(result[k]):.4f} ± {np.std(result[k], ddof=1):.4f}" for k in SHOWN]
                 print(f"| {method} | {given} | {name} | " + " | ".join(cells) + " |", flush=True)
-
-
-def _number(value: object) -> float:
-    """A figure, or the mean of one for each seed."""
-    return float(
-        np.mean(
-            value["mean"]
-            if isinstance(value, dict) and "mean" in value
-            else value["value"]
-            if isinstance(value, dict)
-            else value
-        )
-    )  # type: ignore[arg-type,index]
 
 
 if __name__ == "__main__":

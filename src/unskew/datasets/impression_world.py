@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral, Real
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -307,11 +307,15 @@ class ImpressionWorld:
 
 def _empty(kind: type, rows: int) -> Any:
     """Empty columns of a named tuple, of the types that it is annotated with."""
-    columns = {
-        name: np.empty(rows, dtype=hint.__args__[1].__args__[0])
-        for name, hint in get_type_hints(kind).items()
-    }
+    columns = {name: np.empty(rows, dtype=_innermost(hint)) for name, hint in get_type_hints(kind).items()}
     return kind(**columns)
+
+
+def _innermost(hint: Any) -> Any:
+    """The number type of ``NDArray[…]``, which NumPy writes in one way or another by its version."""
+    while get_args(hint):
+        hint = get_args(hint)[-1]
+    return hint
 
 
 def _intercept(logit: NDArray[np.float64], mean: float, factor: NDArray[np.float64]) -> float:
