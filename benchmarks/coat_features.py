@@ -43,14 +43,10 @@ def main() -> None:
         p = us.Propensity(backbone=backbone, calibrator=us.Platt(), **short).fit(of[kind].train, **training)
         propensities[name] = p
         found = p.diagnose()["calibrated"]
-        print(
-            f"| {name} | "
-            + " | ".join(f"{_number(found[k]):.4f}" for k in ("ece", "nll", "auc", "weight_check"))
-            + " |"
-        )
-    print(
-        "\n| method | propensity | model | " + " | ".join(SHOWN) + " |\n|---|---|---|" + "---|" * len(SHOWN)
-    )
+        figures = [f"{found[figure]:.4f}" for figure in ("ece", "nll", "auc", "weight_check")]
+        print(f"| {name} | " + " | ".join(figures) + " |")
+    print("\n| method | propensity | model | " + " | ".join(SHOWN) + " |")
+    print("|---|---|---|" + "---|" * len(SHOWN))
     for method, make in METHODS.items():
         for given, p in {"–": None}.items() if method == "naive" else propensities.items():
             for name, (kind, backbone) in networks.items():
