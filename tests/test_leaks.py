@@ -65,7 +65,7 @@ class TestFilled:
         [
             lambda there: pa.array(np.where(there, "card", "")),
             lambda there: pa.array([["a", "b"] if each else [] for each in there]),
-            lambda there: pa.array(np.where(there, START, np.datetime64("NaT"))),
+            lambda there: pa.array(np.where(there, START, np.datetime64("NaT", "s"))),
         ],
         ids=["empty text", "empty list", "missing time"],
     )

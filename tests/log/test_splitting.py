@@ -123,7 +123,7 @@ def test_times_are_read_from_numbers_and_text(log, values):
 
 def test_a_missing_time_and_text_that_is_none_are_named(log):
     when = log.columns["when"].copy()
-    when[4] = np.datetime64("NaT")
+    when[4] = np.datetime64("NaT", "s")
     with pytest.raises(DataError, match="column 'when', row 4: the time is missing"):
         times_of(replace(log, columns={"when": when}))
     with pytest.raises(DataError, match="column 'shop': holds no times"):

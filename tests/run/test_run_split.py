@@ -114,6 +114,10 @@ def test_young_rows_are_left_out_and_counted():
     assert len(result.dataset.row_truth["train"]["true_click"]) == facts["rows"]
 
 
+def command(folder, tmp_path):
+    return ["run", "--data", str(folder / "log"), "--space", "impressions", "--out", str(tmp_path / "r")]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -125,10 +129,8 @@ def test_young_rows_are_left_out_and_counted():
     ],
 )
 def test_the_command_line_says_what_was_held_out(folder, tmp_path, capsys, options, words):
-    command = (
-        f"run --data {folder / 'log'} --space impressions --out {tmp_path / 'r'} --backbone mf --seeds 1"
-    )
-    assert main([*command.split(), "--crossfit", "2", "--propensity-epochs", "1", *options.split()]) == 0
+    quick = "--backbone mf --seeds 1 --crossfit 2 --propensity-epochs 1"
+    assert main([*command(folder, tmp_path), *quick.split(), *options.split()]) == 0
     assert words in " ".join(capsys.readouterr().out.split())
 
 
@@ -143,8 +145,7 @@ def test_the_command_line_says_what_was_held_out(folder, tmp_path, capsys, optio
     ],
 )
 def test_a_wrong_split_is_one_line(folder, tmp_path, capsys, options, message):
-    command = f"run --data {folder / 'log'} --space impressions --out {tmp_path / 'r'} --seeds 1"
-    assert main([*command.split(), *options.split()]) == 2
+    assert main([*command(folder, tmp_path), "--seeds", "1", *options.split()]) == 2
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1
     assert message in lines[0]
