@@ -172,8 +172,17 @@ def test_the_propensity_and_the_model_read_fields_of_their_own(files, tmp_path):
     assert (again / "metrics.json").read_bytes() == (out / "metrics.json").read_bytes()
 
 
-def test_fields_of_a_propensity_without_a_network_are_refused(files, tmp_path, capsys):
+def test_a_propensity_may_read_features_where_the_model_reads_ids(files, tmp_path):
+    out = tmp_path / "run"
+    data = ["--data", str(files / "train.parquet"), "--features", "country,position", "--backbone", "mf"]
+    assert main(["run", *data, "--method", "naive", *COLUMNS, *QUICK, "--out", str(out)]) == 0
+    read = us.load_propensity(out).reader().encoders.schema.features
+    assert [each.name for each in read] == ["country", "position"]
+    assert us.load_model(out).reader().encoders is None
+
+
+def test_fields_of_a_propensity_that_reads_none_are_refused(files, tmp_path, capsys):
     given = ["--data", str(files / "train.parquet"), "--features", "country,position", *COLUMNS]
     asked = ["--propensity", "popularity", "--propensity-features", "position"]
     assert main(["run", *given, *asked, "--out", str(tmp_path / "run")]) == 2
-    assert "has no propensity_features" in capsys.readouterr().err
+    assert "PopularityPropensity reads no features" in capsys.readouterr().err

@@ -68,14 +68,56 @@ def test_no_fields_are_the_ids_and_somebody_new_still_has_an_answer(fitted):
     assert names(model) == []
 
 
-@pytest.mark.parametrize(
-    "make", [lambda fields: us.Naive(fields=fields), lambda fields: us.Propensity(fields=fields)]
-)
-def test_fields_of_a_network_of_ids_are_refused(make):
-    with pytest.raises(ParameterError, match="neumf reads the ids alone"):
-        make(("price",)).fit(log_of(table()))
+@pytest.mark.parametrize("kind", [us.Naive, us.Propensity, us.PopularityPropensity])
+def test_fields_of_what_reads_ids_alone_are_refused(kind):
+    with pytest.raises(ParameterError, match=r"fields are chosen, and .* reads (the ids alone|no features)"):
+        kind(fields=("price",)).fit(log_of(table()))
+
+
+def test_propensities_without_a_network_read_their_own_too():
+    log = log_of(table())
+    moved = log_of(table().set_column(7, "position", [(table()["position"].to_numpy() + 1) % 5]))
+    chosen = us.LogisticPropensity(crossfit=2, fields=("-position",)).fit(log)
+    assert (chosen.predict(moved) == chosen.predict(log)).all()
+    everything = us.LogisticPropensity(crossfit=2).fit(log)
+    assert (everything.predict(moved) != everything.predict(log)).any()
 
 
 def test_an_unknown_field_is_refused_before_training():
     with pytest.raises(ParameterError, match="there is no feature 'colour'"):
         us.Naive(backbone=us.MLP(), fields=("colour",)).fit(log_of(table()))
+
+
+def test_a_position_belongs_into_the_propensity_and_not_into_the_model():
+    """Positions decide what is examined; nobody converts because of them. A model that reads them takes for
+    preference what is the policy's order, and a propensity that does not takes for dislike what nobody saw.
+    """
+    world = {"n_rows": 40_000, "n_users": 1000, "n_items": 200, "position_bias": 1.5, "conversion_rate": 0.3}
+    names = ["position", "device", "country", "age", "category", "brand", "price", "discount"]
+    data = us.load("impressions", test_rows=10_000, features=names, **world)
+    truth = {"click": data.row_truth["train"]["true_click"]}
+    truth["conversion"] = data.row_truth["test"]["true_conversion"]
+
+    def propensity(fields):
+        return us.Propensity(backbone=us.MLP(), crossfit=2, epochs=15, fields=fields).fit(data.train)
+
+    def model(fields, given):
+        return us.IPS(backbone=us.MLP(), epochs=40, fields=fields).fit(data.train, propensity=given, seeds=2)
+
+    def error(fitted):
+        return np.sqrt(np.mean((fitted.predict(data.test) - truth["conversion"]) ** 2))
+
+    def auc(fitted):
+        return us.evaluate(fitted, data.test)["auc"].mean()
+
+    def level(fitted):
+        return us.evaluate(fitted, data.test)["mean_over_rate"].mean()
+
+    with_position, without = propensity(None), propensity(("-position",))
+    off = [np.std(np.log(each.predict(data.train) / truth["click"])) for each in (with_position, without)]
+    assert off[0] < 0.8 * off[1]
+    right = model(("-position",), with_position)
+    both = model(None, with_position)
+    assert auc(right) > auc(both)
+    assert error(right) < error(both)
+    assert abs(level(right) - 1) < abs(level(model(("-position",), without)) - 1)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from unskew.backbones.layers import ReplicaDropout
 from unskew.backbones.noise import Noise
-from unskew.estimator import Estimator, require, require_types
+from unskew.estimator import Estimator, require_types
 from unskew.log import Rows, Schema
 from unskew.seeds import stream
 
@@ -106,15 +106,6 @@ class Blueprint:
     """One per replica, for its initial weights."""
     noise: Noise
     towers: tuple[str, ...]
-
-
-def require_reader(fields: Sequence[str] | None, backbone: Backbone, *, reads: bool) -> None:
-    """An error for fields that are chosen for networks of ids alone."""
-    require(
-        fields is None or reads,
-        f"fields are chosen, and {backbone.name} reads the ids alone",
-        "use a backbone that reads features, such as DCN(), or leave fields out",
-    )
 
 
 @dataclass(kw_only=True)

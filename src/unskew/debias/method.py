@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew.backbones import Backbone, Network, NeuMF
-from unskew.backbones.backbone import require_reader
 from unskew.debias.fit import Job, Trained, train_replicas, train_sets
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
 from unskew.errors import ParameterError
@@ -336,7 +335,11 @@ class Debiaser(Estimator):
 
     def _check(self) -> None:
         require_types(self, choices=False)
-        require_reader(self.fields, self.backbone, reads=self.reads_features)
+        require(
+            self.fields is None or self.reads_features,
+            f"fields are chosen, and {self.backbone.name} reads the ids alone",
+            "use a backbone that reads features, such as DCN(), or leave fields out",
+        )
         require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}", "give 1 or more")
         require(
             self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}", "give 1 or more"

@@ -26,7 +26,7 @@ class BoostedPropensity(SklearnPropensity):
 
     Parameters
     ----------
-    calibrator, crossfit, fold_by, negatives, inputs
+    calibrator, crossfit, fold_by, negatives, fields, inputs
         As :class:`unskew.SklearnPropensity` has them.
     estimator
         The trees; ``estimator.max_iter`` and their other parameters can be set by name.

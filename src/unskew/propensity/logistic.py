@@ -58,7 +58,7 @@ class LogisticPropensity(BasePropensity):
 
     Parameters
     ----------
-    calibrator, crossfit, fold_by, negatives
+    calibrator, crossfit, fold_by, negatives, fields
         As every propensity has them; ``"auto"`` samples negatives above five million cells of D.
     ids, features, interactions
         What enters; features where the log has them: those that networks read (``with_features``), with those

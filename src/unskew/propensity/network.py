@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn import Module
 
 from unskew.backbones import Backbone, Network, NeuMF
-from unskew.backbones.backbone import require_reader
 from unskew.estimator import require, require_schedule, require_types
 from unskew.log import Log, Rows, Schema
 from unskew.progress import Progress
@@ -103,16 +102,14 @@ class Propensity(BasePropensity):
 
     Parameters
     ----------
-    calibrator, crossfit, fold_by, negatives
+    calibrator, crossfit, fold_by, negatives, fields
         As every propensity has them: the map to honest probabilities (Platt, None for raw scores), the number
         of folds (None for one 80/10/10 split), what a fold holds together, and negatives per click (None for
         all of D; ``"auto"`` samples above 50 million cells). Sampled negatives are new in each epoch, and
-        their logit offset is undone.
+        their logit offset is undone. ``fields`` names the features that it reads, of a log that has them, or
+        with a minus in front (``"-price"``) those that it does not read; None for all, ``()`` for ids alone.
     backbone
         The network.
-    fields
-        The features that it reads, of a log that has them: names, or with a minus in front (``"-price"``)
-        those that it does not read; None for all, ``()`` for the ids alone.
     uncertainty
         :class:`MCDropout`, :class:`DeepEnsemble`, :class:`BatchEnsembleMembers` or :class:`DualFocal`; its
         mean is the score that is calibrated, its spread is :meth:`predict_spread_each`.
@@ -139,7 +136,6 @@ class Propensity(BasePropensity):
     facts: ClassVar[Mapping[str, type]] = {"offset_": float}
 
     backbone: Backbone = field(default_factory=NeuMF)
-    fields: tuple[str, ...] | None = None
     uncertainty: Uncertainty | None = None
     label_smoothing: float = 0.0
     epochs: int = 50
@@ -189,11 +185,6 @@ class Propensity(BasePropensity):
         """As the backbone does."""
         return self.backbone.reads_features
 
-    @property
-    def read_fields(self) -> tuple[str, ...] | None:
-        """``fields``."""
-        return self.fields
-
     def _stack(self) -> NetworkStack:
         assert isinstance(self.scorer_, NetworkStack)
         return self.scorer_
@@ -201,7 +192,6 @@ class Propensity(BasePropensity):
     def _check(self) -> None:
         super()._check()
         require_types(self)
-        require_reader(self.fields, self.backbone, reads=self.reads_features)
         self.method().check()
         require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}", "give 1 or more")
         require(

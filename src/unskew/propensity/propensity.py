@@ -105,6 +105,9 @@ class BasePropensity(Estimator, ABC):
     negatives
         None trains over all of D; k on the clicks and k unclicked cells per click, with the logit offset
         that undoes it (:func:`unskew.propensity.logit_offset`); ``"auto"`` samples where D is huge.
+    fields
+        Which of the log's features its models read: names, or with a minus in front (``"-price"``) those that
+        they do not read; None for all, ``()`` for the ids alone.
 
     Attributes
     ----------
@@ -124,6 +127,7 @@ class BasePropensity(Estimator, ABC):
     crossfit: int | None = DEFAULT_FOLDS
     fold_by: FoldBy = "cell"
     negatives: Negatives = "auto"
+    fields: tuple[str, ...] | None = None
 
     most_cells: ClassVar[int]
     """Above so many cells of D, ``negatives="auto"`` samples."""
@@ -222,15 +226,10 @@ class BasePropensity(Estimator, ABC):
         """Whether its models read more than the two ids."""
         return False
 
-    @property
-    def read_fields(self) -> tuple[str, ...] | None:
-        """The fields that its models read beside the ids; None for all."""
-        return None
-
     def _read_alone(self, log: Log) -> Log:
         """The log with what its models read."""
         if self.reads_features:
-            return log.reading(self.read_fields)
+            return log.reading(self.fields)
         return log if log.features is None else log.with_features(None)
 
     def reader(self) -> Reader:
@@ -397,6 +396,11 @@ class BasePropensity(Estimator, ABC):
             self.fold_by in ("cell", "user", "item"),
             f"fold_by must be 'cell', 'user' or 'item', not {self.fold_by!r}",
             "give one of these",
+        )
+        require(
+            self.fields is None or self.reads_features,
+            f"fields are chosen, and this {type(self).__name__} reads no features of the log",
+            "use one that does, such as Propensity(backbone=DCN()), or leave fields out",
         )
         resolve_ratio(self.negatives, 1, self.most_cells)
         self._design()

@@ -44,7 +44,7 @@ class SklearnPropensity(BasePropensity):
 
     Parameters
     ----------
-    calibrator, crossfit, fold_by, negatives
+    calibrator, crossfit, fold_by, negatives, fields
         As every propensity has them; ``"auto"`` samples negatives above five million cells of D.
     estimator
         Unfitted; each fold fits a clone. Where its ``random_state`` is None each has a seed of its own.

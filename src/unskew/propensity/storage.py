@@ -85,7 +85,7 @@ def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -
     seeds, space = saved.seeds("propensity", "seeds"), _space(saved)
     propensity.seeds_, propensity.design_ = seeds, propensity._design()
     encoders = saved.encoders() if propensity.reads_features else None
-    propensity.encoders_ = None if encoders is None else encoders.select(propensity.read_fields)
+    propensity.encoders_ = None if encoders is None else encoders.select(propensity.fields)
     saved.check_shapes(lambda schema: {PREFIX: propensity._untrained(_schema(propensity, schema))}, WEIGHTS)
     propensity._place(seeds, saved.vocabulary("users"), saved.vocabulary("items"), space, device)
     models = propensity._untrained(_schema(propensity, saved.schema()))
@@ -99,7 +99,7 @@ def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -
 
 def _schema(propensity: BasePropensity, schema: Schema) -> Schema:
     """What its models read of a schema."""
-    return schema.select(propensity.read_fields) if propensity.reads_features else schema.ids
+    return schema.select(propensity.fields) if propensity.reads_features else schema.ids
 
 
 def _kind(saved: SavedFolder) -> type[BasePropensity]:

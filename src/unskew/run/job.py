@@ -178,7 +178,6 @@ class RunConfig:
             "protocol 'paper'": self.protocol == "paper",
             "propensity_epochs": self.propensity_epochs is not None,
             "uncertainty": self.uncertainty != "none",
-            "propensity_features": self.propensity_features is not None,
         }
         return next((name for name, given in asked.items() if given), None)
 

@@ -63,7 +63,15 @@ def fitted_propensity(
 
 
 def _made(config: RunConfig, protocol: Protocol, name: str, log: Log) -> BasePropensity:
-    """A propensity by name, unfitted: of a network as the protocol has it, of another kind, or a column."""
+    """A propensity by name, unfitted, with the fields that were chosen; a candidate may read none."""
+    made = _plain(config, protocol, name, log)
+    if made.reads_features or config.propensity != "auto":
+        made.fields = config.propensity_features
+    return made
+
+
+def _plain(config: RunConfig, protocol: Protocol, name: str, log: Log) -> BasePropensity:
+    """A propensity by name: of a network as the protocol has it, of another kind, or a column."""
     calibrator = None
     if config.calibrator != "none":
         calibrator = changed(make_calibrator(config.calibrator), "calibrator", config.parameters)
@@ -71,7 +79,6 @@ def _made(config: RunConfig, protocol: Protocol, name: str, log: Log) -> BasePro
     if known is not None and known in BACKBONES:
         backbone = changed(make_backbone(known), "backbone", config.parameters)
         network = protocol.propensity(backbone, calibrator, config.uncertainty)
-        network.fields = config.propensity_features
         if network.uncertainty is not None:
             changed(network.uncertainty, "uncertainty", config.parameters)
         return changed(network, "propensity", config.parameters)
