@@ -15,7 +15,7 @@ LAYERS = (
     ("backbones", "losses"),
     ("training",),
     ("propensity", "debias"),
-    ("audit", "classifier", "evaluation", "export", "leaks", "offpolicy", "report"),
+    ("audit", "classifier", "evaluation", "export", "fields", "leaks", "offpolicy", "report"),
     ("run",),
     ("study",),
     ("reproduce",),

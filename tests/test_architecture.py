@@ -24,8 +24,9 @@ def test_the_drawing_and_the_table_are_those_of_the_code():
 
 def test_an_arrow_is_drawn_once_and_leads_to_what_is_not_reached_otherwise():
     needs = direct()
-    assert "debias" in needs["run"]
-    assert "propensity" not in needs["run"], "reached through debias"
+    assert "debias" in needs["fields"]
+    assert "propensity" not in needs["fields"], "reached through debias"
+    assert "debias" not in needs["run"], "reached through fields"
     assert "errors" not in needs, "a file that all import has no arrows"
 
 

@@ -15,6 +15,8 @@ from unskew.debias import load_model as load_model
 from unskew.errors import UnskewError as UnskewError
 from unskew.evaluation import evaluate as evaluate
 from unskew.export import export_onnx as export_onnx
+from unskew.fields import field_calibration as field_calibration
+from unskew.fields import field_importance as field_importance
 from unskew.io.vocabulary import Vocabulary as Vocabulary
 from unskew.leaks import Leak as Leak
 from unskew.leaks import check_leaks as check_leaks

@@ -186,3 +186,18 @@ def test_fields_of_a_propensity_that_reads_none_are_refused(files, tmp_path, cap
     asked = ["--propensity", "popularity", "--propensity-features", "position"]
     assert main(["run", *given, *asked, "--out", str(tmp_path / "run")]) == 2
     assert "PopularityPropensity reads no features" in capsys.readouterr().err
+
+    assert "has no propensity_features" in capsys.readouterr().err
+
+
+def test_the_report_shows_which_fields_matter_and_where_predictions_are_off(run):
+    fields = json.loads((run / "metrics.json").read_text())["fields"]
+    for key, outcome in (("conversion", "conversion"), ("propensity", "click")):
+        importance = fields[key]["importance"]
+        assert importance["outcome"] == outcome
+        assert {each["field"] for each in importance["fields"]} == {
+            "user", "item", "country", "price", "tags", "position",
+        }  # fmt: skip
+        assert fields[key]["values"] >= len(fields[key]["worst_values"]) > 0
+    assert fields["conversion"]["judged_on"] == "validation clicks, weighted by 1/p"
+    assert 'id="figure-fields"' in (run / "report.html").read_text()

@@ -302,3 +302,48 @@ def test_the_spread_of_members_is_shown_where_there_are_members(quick: dict[str,
     assert "17 %" in caption
     without = Page(render_run_report(**{**quick, "metrics": {**quick["metrics"], "spread": None}}))
     assert "figure-spread" not in without.ids
+
+
+def test_fields_and_values_are_shown_where_models_read_features(quick: dict[str, Any]) -> None:
+    def field(name: str, low: float) -> dict[str, Any]:
+        loss = {"mean": low + 0.01, "low": low, "high": low + 0.02, "seeds": [low]}
+        return {"field": name, "kind": "category", "auc": loss, "nll": loss}
+
+    def value(name: str, level: float | None, q_value: float | None, *, off: bool) -> dict[str, Any]:
+        numbers = {"rows": 120, "predicted": 0.5, "actual": 0.25, "level": level, "low": 1.5, "high": None}
+        return {"field": "<b>", "value": name, **numbers, "excess": 30.0, "q_value": q_value, "off": off}
+
+    fields = {
+        "conversion": {
+            "judged_on": "test set",
+            "importance": {"auc": 0.71, "fields": [field("<script>$国", 0.02), field("noise", -0.01)]},
+            "values": 3,
+            "values_off": 1,
+            "worst_values": [
+                value("de", 2.0, 0.001, off=True),
+                value("fr", 1.1, 0.4, off=False),
+                value("us", None, None, off=False),
+            ],
+        },
+        "propensity": {
+            "judged_on": "held-out rows",
+            "importance": {"auc": None, "fields": []},
+            "values": 0,
+            "values_off": 0,
+            "worst_values": [],
+        },
+    }
+    text = render_run_report(**{**quick, "metrics": {**quick["metrics"], "fields": fields}})
+    page = Page(text)
+    assert {"fields", "figure-fields"} <= set(page.ids)
+    assert "#fields" in page.links
+    assert "<script" not in text
+    assert "too few rows to tell" in text
+    (caption,) = (each for each in page.captions if "permuted" in each)
+    assert "test set, AUC 0.710" in caption
+    assert "1 of 3 values off beyond chance (test set)" in page.text
+    shown = {name: cells for name, cells in page.rows.items() if name.startswith("<b> = ")}
+    assert [cells[3][0].split()[0] for cells in shown.values()] == ["2.00", "1.10", "–"]
+    section = text[text.index('<section id="fields">') : text.index('<section id="settings">')]
+    assert re.findall(r'<span class="mark">(.)</span>', section) == ["✗", "?"]
+    assert "fields" not in Page(render_run_report(**quick)).ids

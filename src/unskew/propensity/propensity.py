@@ -471,13 +471,20 @@ class BasePropensity(Estimator, ABC):
     def _read_off(self, trained: Self) -> None:
         """Take the models of a trained propensity; an error where they do not serve these parameters."""
 
-    def _predict(self, rows: Rows, average: bool = False) -> Predicted:
+    def predict_rows(self, rows: Rows, *, folds_of: Rows) -> Predicted:
+        """Of rows ``[1, n]`` as :meth:`reader` gives them, by the folds of others, from which they were made
+        (by exchanging values between rows, for example)."""
+        self._require_fitted("scorer_")
+        return self._predict(rows, folds_of=folds_of)
+
+    def _predict(self, rows: Rows, average: bool = False, *, folds_of: Rows | None = None) -> Predicted:
         """Of rows ``[1, n]``: by the fold that never saw a pair, or the mean over folds."""
         folds, n = self.design_.replicas, rows.shape[1]
-        fold = None if average or self.design_.folds is None else self.folds_.of(rows)
+        pairs = rows if folds_of is None else folds_of
+        fold = None if average or self.design_.folds is None else self.folds_.of(pairs)
         if fold is not None:
             # Whom no model saw, all may judge.
-            fold[:, self._unknown(rows)] = ANY_FOLD
+            fold[:, self._unknown(pairs)] = ANY_FOLD
         raw, calibrated, variance = (np.zeros((len(self.seeds_), n)) for _ in range(3))
         spreads = False
         for group in self.scorer_.groups():

@@ -148,6 +148,24 @@ def truth_table(truth: Mapping[str, Any]) -> HtmlTable:
     return HtmlTable(heads, tuple(rows))
 
 
+def values_table(values: Sequence[Mapping[str, Any]]) -> HtmlTable:
+    """Predicted ÷ actual rate of values of fields: ✗ is off beyond chance, ? has too few rows to tell."""
+    rows = []
+    for each in values:
+        low, high = (brief(each[end], 3) if each[end] is not None else "∞" for end in ("low", "high"))
+        mark = "?" if each["q_value"] is None else "✗" if each["off"] else ""
+        cells = (
+            HtmlCell(number(each["rows"], 0), each["rows"]),
+            HtmlCell(brief(each["predicted"], 3), each["predicted"]),
+            HtmlCell(brief(each["actual"], 3), each["actual"]),
+            HtmlCell(brief(each["level"], 3), each["level"], f"[{low}, {high}]", mark),
+            HtmlCell(brief(each["excess"], 3), each["excess"]),
+        )
+        rows.append(HtmlRow(f"{each['field']} = {each['value']}", cells))
+    heads = ("rows", "predicted", "actual", "predicted ÷ actual rate", "rows × error")
+    return HtmlTable(heads, tuple(rows))
+
+
 def settings_rows(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """Nested settings as dotted names and text, for a list."""
     rows: list[tuple[str, str]] = []

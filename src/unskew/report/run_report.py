@@ -14,8 +14,16 @@ from unskew.metrics.registry import metric, shown_metrics
 from unskew.report.finding import collapsed_sentences, is_random, level_of, tested_on
 from unskew.report.findings import findings
 from unskew.report.honesty import worst_misstatement
-from unskew.report.html_tables import methods_table, propensity_table, settings_rows, truth_table
+from unskew.report.html_tables import (
+    HtmlTable,
+    methods_table,
+    propensity_table,
+    settings_rows,
+    truth_table,
+    values_table,
+)
 from unskew.report.page import Pictures, render
+from unskew.report.plots.fields import fields_figure
 from unskew.report.plots.learning import learning_figure
 from unskew.report.plots.methods import differences_figure, methods_figure
 from unskew.report.plots.overview import TITLE, overview_figure
@@ -90,6 +98,7 @@ def render_run_report(
         known="known" in figures,
         truth=truth_table(truth) if truth.get("estimates") else None,
         predictor=truth.get("predictor"),
+        fields=_values_by_model(metrics),
         settings=settings_rows(config),
         facts=[(name.replace("_", " "), value) for name, value in settings_rows(data)],
     )
@@ -138,10 +147,52 @@ def _pictures(
     if truth.get("estimates"):
         title = "Estimates of the loss beside the true one, and the two parts of their bias"
         made.add("truth", truth_figure(truth), title, _truth_caption(truth))
+    importances = _importances(metrics)
+    if importances:
+        title = "What AUC loses when a field is permuted, with 95 % intervals"
+        made.add("fields", fields_figure(importances), title, _fields_caption(metrics))
     if histories:
         title = "Training and validation losses by epoch"
         made.add("learning", learning_figure(histories), title, _learning_caption(histories))
     return made
+
+
+FIELD_MODELS = {"conversion": "Conversion model", "propensity": "Propensity"}
+
+
+def _of_fields(metrics: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """What is known of the fields of each model that reads some."""
+    found = metrics.get("fields") or {}
+    return {title: found[key] for key, title in FIELD_MODELS.items() if found.get(key)}
+
+
+def _importances(metrics: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {title: of["importance"] for title, of in _of_fields(metrics).items()}
+
+
+def _values_by_model(metrics: Mapping[str, Any]) -> list[tuple[str, str, HtmlTable]]:
+    """Title, what was found, and the table of the worst values, of each model."""
+    return [
+        (
+            title,
+            f"{number(of['values_off'], 0)} of {counted(of['values'], 'value')} off beyond chance"
+            f" ({of['judged_on']})",
+            values_table(of["worst_values"]),
+        )
+        for title, of in _of_fields(metrics).items()
+        if of["worst_values"]
+    ]
+
+
+def _fields_caption(metrics: Mapping[str, Any]) -> str:
+    parts = [
+        f"{title}: {of['judged_on']}, AUC {number(of['importance']['auc'], 3)} before anything is permuted"
+        for title, of in _of_fields(metrics).items()
+    ]
+    return (
+        f"{'; '.join(parts)}. Grey: it may be nothing. Fields that say the same stand in for one another, and"
+        " each loses less alone."
+    )
 
 
 def _data_line(data: Mapping[str, Any]) -> str:

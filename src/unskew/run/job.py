@@ -31,6 +31,7 @@ from unskew.propensity.crossfit import MOST_FOLDS
 from unskew.propensity.in_sample import warn_if_in_sample
 from unskew.propensity.propensity import BasePropensity
 from unskew.run.protocol import PROTOCOLS, Protocol, ProtocolName, protocol_named
+from unskew.run.run_fields import with_fields
 from unskew.run.run_figures import (
     BASELINE,
     collapsed_counts,
@@ -224,7 +225,7 @@ def run(
     leaks = require_no_leaks(dataset.train, config.allow_leak)
     job = _run_with_trained if dataset.train.known_propensity is None else _run_with_known
     result = job(config, protocol, dataset, progress)
-    return result if dataset.train.features is None else _with_leaks(result, leaks)
+    return result if dataset.train.features is None else with_fields(_with_leaks(result, leaks))
 
 
 def _with_leaks(result: RunResult, leaks: Sequence[Leak]) -> RunResult:
