@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import unskew as us
 from contracts import backbone_contract
 from contracts.backbone_contract import SEEDS, BackboneContract
+from contracts.feature_world import log_of, table
 from unskew.backbones import DCN, MLP, BatchEnsemble, DeepFM, MMoE, NeuMF
 from unskew.backbones.fields import embedding_width, pooled
 from unskew.errors import ParameterError
@@ -278,3 +281,16 @@ def test_a_step_never_asks_for_a_value_or_makes_shapes_of_data(backbone):
 def test_parameters_out_of_range_are_named(make, message):
     with pytest.raises(ParameterError, match=message):
         make().build(SCHEMA, [0])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("backbone", FEATURED)
+def test_steps_are_captured_on_a_gpu_and_give_what_a_cpu_gives(backbone):
+    """A step that cannot be captured warns, and warnings are errors here."""
+    log = log_of(table())
+    plain = backbone(dropout=0.0, drop=0.0)
+    on_gpu, on_cpu = (
+        us.Naive(backbone=plain, epochs=3, patience=None).fit(log, device=device).predict(log)
+        for device in ("cuda", "cpu")
+    )
+    np.testing.assert_allclose(on_gpu, on_cpu, atol=5e-3)
