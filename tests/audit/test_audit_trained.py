@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import unskew as us
 from unskew.audit.weights import train_weights
+from unskew.cli import main
 from unskew.errors import DataError
 from unskew.metrics import auc
 
@@ -77,3 +79,38 @@ def test_a_missing_column_is_told_before_anything_is_trained(tmp_path: Path) -> 
     with pytest.raises(DataError, match=r"log.parquet: column 'user' is missing"):
         train_weights(tmp_path / "log.parquet", tmp_path / "out.parquet", user="user", item="i")
     assert [path.name for path in tmp_path.iterdir()] == ["log.parquet"]
+
+
+def placed() -> tuple[pa.Table, np.ndarray]:
+    """Impressions of which the position decides most, and their true propensities."""
+    generator = np.random.default_rng(1)
+    rows = 3000
+    user, item, position = (generator.integers(size, size=rows) for size in (60, 40, 4))
+    p = 1 / (1 + np.exp(1.2 * position - 1))
+    columns = {"u": user, "i": item, "click": (generator.random(rows) < p).astype(int), "position": position}
+    columns["after"] = np.where(columns["click"] == 1, generator.integers(9, size=rows), -1)
+    return pa.table(columns), p
+
+
+def test_a_trained_propensity_reads_features(tmp_path: Path) -> None:
+    table, truth = placed()
+    pq.write_table(table, tmp_path / "log.parquet")
+    columns = ["--user", "u", "--item", "i", "--outcome", "click", "--folds", "2", "--propensity", "logistic"]
+    given = ["weights", str(tmp_path / "log.parquet"), *columns, "--features", "auto", "--ignore", "after"]
+    assert main([*given, "-o", str(tmp_path / "out.parquet")]) == 0
+    p = pq.read_table(tmp_path / "out.parquet")["propensity_calibrated"].to_numpy()
+    assert np.corrcoef(np.log(p), np.log(truth))[0, 1] > 0.85
+    shared = {"user": "u", "item": "i", "outcome": "click", "folds": 2, "propensity": "logistic"}
+    frame = us.weights(table, **shared, features=["position"])
+    np.testing.assert_array_equal(frame["propensity_calibrated"].to_numpy(), p)
+    ids = us.weights(table, **shared)["propensity_calibrated"].to_numpy()
+    assert np.corrcoef(np.log(ids), np.log(truth))[0, 1] < 0.5
+
+
+def test_a_feature_that_gives_the_click_away_stops_it(tmp_path: Path) -> None:
+    table, _ = placed()
+    shared = {"user": "u", "item": "i", "outcome": "click", "folds": 2, "propensity": "popularity"}
+    with pytest.raises(DataError, match=r"column 'after': alone it tells clicked rows"):
+        us.weights(table, **shared, features="auto")
+    allowed = us.weights(table, **shared, features="auto", allow_leak=["after"])
+    assert len(allowed) == len(table)

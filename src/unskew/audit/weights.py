@@ -45,13 +45,14 @@ from unskew.io.tables import (
     require_columns,
     sources,
 )
+from unskew.leaks import require_no_leaks
 from unskew.metrics import CalibrationSketch, mean_outcome_over_score, wce
 from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.judgement import judge_clip
 from unskew.progress import SILENT, Progress
 
 if TYPE_CHECKING:
-    from unskew.log import Log
+    from unskew.log import Log, Wanted
 
 ADDED = (
     pa.field("propensity_calibrated", pa.float64()),
@@ -254,6 +255,9 @@ def train_weights(
     item: str,
     outcome: str | None = None,
     propensity: str = "auto",
+    features: Wanted | None = None,
+    ignore: Sequence[str] = (),
+    allow_leak: Sequence[str] = (),
     calibrator: str | Calibrator = "platt",
     folds: int = FOLDS,
     p_min: Clip = DEFAULT_P_MIN,
@@ -276,8 +280,12 @@ def train_weights(
     user, item, outcome
         Columns: ids, and whether the row was clicked.
     propensity
-        ``"auto"`` (:func:`unskew.choose_propensity` among logistic regression, popularity and NeuMF), or a
-        name (:func:`unskew.propensity.make_propensity`).
+        ``"auto"`` (:func:`unskew.choose_propensity` among logistic regression, popularity and NeuMF, or DCN
+        with features), or a name (:func:`unskew.propensity.make_propensity`).
+    features, ignore
+        What it reads beside the ids, as in :meth:`unskew.Log.from_frame`: position and context too.
+    allow_leak
+        Features that may give the click away (:func:`unskew.check_leaks`).
     device
         ``"auto"``, ``"cpu"`` or ``"cuda"``.
     """
@@ -286,8 +294,10 @@ def train_weights(
     require_columns(named, schema.names, files[0])
     if len(set(named)) < len(named):
         raise ParameterError("user, item and outcome must be different columns", remedy="name three columns")
+    log = _log(files, user=user, item=item, outcome=outcome, features=features, ignore=ignore)
+    require_no_leaks(log, allow_leak)
     weighing = _trained(
-        _log(files, user=user, item=item, outcome=outcome),
+        log,
         read_table(files, [user, item]),
         (user, item),
         propensity,
@@ -322,14 +332,17 @@ def _trained(
 
     shared = {"calibrator": None if chosen.name == "none" else chosen, "crossfit": folds}
     if propensity == "auto":
-        candidates = {name: make_propensity(name, **shared) for name in ("logistic", "popularity", "neumf")}
+        network = "neumf" if log.features is None else "dcn"
+        candidates = {name: make_propensity(name, **shared) for name in ("logistic", "popularity", network)}
         choice = choose_propensity(log, candidates, seed=seed, **training)
         fitted, sentence = choice.propensity, choice.sentence
     else:
         fitted, sentence = make_propensity(propensity, **shared), f"propensity by {propensity}"
         fitted.fit(log, seeds=[seed], **training)
     users, items = (column_of(frame_of(frame), name) for name in ids)
-    p = fitted.predict_pairs_each(users, items)[0]
+    # Of impressions the rows of the log are those of the frame, and have their features.
+    is_rows = log.space == "impressions"
+    p = (fitted.predict_each(log) if is_rows else fitted.predict_pairs_each(users, items))[0]
     fold = fitted.fold_of_pairs_each(users, items)[0].astype(np.int8)
 
     def assign(batch: FileBatch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
@@ -351,6 +364,9 @@ def weights(
     item: str | None = None,
     sample_weight: str | None = None,
     propensity: str = "auto",
+    features: Wanted | None = None,
+    ignore: Sequence[str] = (),
+    allow_leak: Sequence[str] = (),
     calibrator: str | Calibrator = "platt",
     folds: int = FOLDS,
     p_min: Clip = DEFAULT_P_MIN,
@@ -372,6 +388,9 @@ def weights(
         Names of columns.
     propensity
         Without ``score``: ``"auto"`` or a name (:func:`unskew.propensity.make_propensity`).
+    features, ignore, allow_leak
+        Without ``score``: what the propensity reads beside the ids, as in :meth:`unskew.Log.from_frame`, and
+        which of these may give the click away.
 
     Returns
     -------
@@ -407,7 +426,9 @@ def weights(
                 "there is no propensity", remedy="give score=, or user= and item= to train one"
             )
         training = {"device": device, "progress": progress}
-        log = _log_of_frame(frame, user=user, item=item, outcome=outcome)
+        further = {"features": features, "ignore": ignore}
+        log = _log_of_frame(frame, user=user, item=item, outcome=outcome, **further)
+        require_no_leaks(log, allow_leak)
         weighing = _trained(log, frame, (user, item), propensity, chosen, **shared, training=training)
         named = ()
     parts = [
@@ -419,20 +440,22 @@ def weights(
     return with_columns(frame, dict(zip((field.name for field in ADDED), values, strict=True)))
 
 
-def _log(files: list[Path], *, user: str, item: str, outcome: str | None) -> Log:
+def _log(files: list[Path], *, user: str, item: str, outcome: str | None, **further: Any) -> Log:
     from unskew.datasets import read_log
 
     space = _space(None if outcome is None else read_table(files, [outcome], numbers=[outcome]), outcome)
     columns: dict[str, Any] = {"user": user, "item": item, "click": outcome}
-    return read_log(files, **columns, space=space, duplicates="max" if space == "matrix" else "error")
+    duplicates: Literal["max", "error"] = "max" if space == "matrix" else "error"
+    return read_log(files, **columns, space=space, duplicates=duplicates, **further)
 
 
-def _log_of_frame(frame: Any, *, user: str, item: str, outcome: str | None) -> Log:
+def _log_of_frame(frame: Any, *, user: str, item: str, outcome: str | None, **further: Any) -> Log:
     from unskew.log import Log
 
     space = _space(frame, outcome)
     duplicates: Literal["max", "error"] = "max" if space == "matrix" else "error"
-    return Log.from_frame(frame, user=user, item=item, click=outcome, space=space, duplicates=duplicates)
+    columns = {"user": user, "item": item, "click": outcome}
+    return Log.from_frame(frame, **columns, space=space, duplicates=duplicates, **further)  # type: ignore[arg-type]
 
 
 def _space(frame: Any, outcome: str | None) -> Literal["matrix", "impressions"]:

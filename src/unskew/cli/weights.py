@@ -33,6 +33,21 @@ def weights(
             " backbone, logistic, popularity or gbm."
         ),
     ] = "auto",
+    features: Annotated[
+        str | None,
+        typer.Option(
+            help="Without --score: columns that the propensity reads beside the ids, parted by commas, or"
+            " auto: all others, by their types."
+        ),
+    ] = None,
+    ignore: Annotated[str, typer.Option(help="With --features auto: columns to leave out.")] = "",
+    allow_leak: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-leak",
+            help="A feature that may give the click away, because it is known before; may be repeated.",
+        ),
+    ] = None,
     sample_weight: Annotated[
         str | None, typer.Option(help="The column of sample weights: how many rows each row stands for.")
     ] = None,
@@ -47,12 +62,12 @@ def weights(
     device: Annotated[str, typer.Option(help="Without --score: auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
     """Add propensity_calibrated, weight, fold and clipped to every row; other columns stay as they are."""
-    from unskew.cli.options import refuse
+    from unskew.cli.options import feature_options, refuse
 
     if score is not None:
         refuse(
             context,
-            ("user", "item", "propensity", "device"),
+            ("user", "item", "propensity", "features", "ignore", "allow_leak", "device"),
             "with --score, which brings a propensity: none is trained",
         )
         if outcome is None:
@@ -97,6 +112,8 @@ def weights(
                 item=str(item),
                 outcome=outcome,
                 propensity=propensity,
+                **feature_options(context, features, "", "", ignore),
+                allow_leak=tuple(allow_leak or ()),
                 calibrator=calibrator,
                 folds=folds,
                 p_min=clip(p_min),

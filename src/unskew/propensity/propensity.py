@@ -333,7 +333,8 @@ class BasePropensity(Estimator, ABC):
         """The fold ``[seeds, n]`` of pairs of ids: the number of the model that never saw them; 0 without
         cross-fitting."""
         self._require_fitted("scorer_")
-        return self.folds_.of(self.reader().of_pairs(user, item, "error").rows)
+        ids = Reader(self.users_, self.items_, None, self.device_)
+        return self.folds_.of(ids.of_pairs(user, item, "error").rows)
 
     def diagnose(
         self, log: Log | None = None, *, p_min: Clip = "auto", predicted: Predicted | None = None
