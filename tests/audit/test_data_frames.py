@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +11,8 @@ import unskew as us
 from unskew.audit import audit_actions, write_weights
 from unskew.audit.weights import train_weights
 from unskew.errors import DataError, ParameterError
+
+pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
 
 KINDS = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "arrow": pa.table}
 ADDED = ["propensity_calibrated", "weight", "fold", "clipped"]
