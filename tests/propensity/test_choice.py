@@ -9,6 +9,7 @@ import unskew as us
 from unskew.errors import DataError, ParameterError, TrainingError
 from unskew.propensity import make_propensity, registered_name
 from unskew.propensity.choice import MOST_WORK
+from unskew.propensity.network import LEAST_OF_ROW
 
 
 def impressions(
@@ -81,7 +82,7 @@ def test_work_is_rows_times_parameters():
     network = us.Propensity(backbone=us.MF(dim=4), crossfit=5, epochs=10)
     assert network.work(large) == pytest.approx(2 * network.work(small), rel=1e-3)
     tables = 4 * (300 + 100) + 300 + 100 + 1
-    a_row = 4 * 2 + 2 + 1
+    a_row = LEAST_OF_ROW
     # Of five folds each trains on all but its own and a tenth of the rest.
     assert network.work(small) == pytest.approx(10 * 2000 * 5 * 0.7 * (a_row + tables / 1024), rel=0.02)
     assert us.Propensity().work(small) < MOST_WORK["cpu"]

@@ -399,10 +399,10 @@ def weights(
 
     Examples
     --------
-    >>> import pandas as pd, unskew as us
-    >>> log = pd.DataFrame({"p": [0.2, 0.4] * 500, "clicked": [0, 0, 0, 1, 0, 1, 0, 0, 0, 0] * 100})
+    >>> import pyarrow as pa, unskew as us
+    >>> log = pa.table({"p": [0.2, 0.4] * 500, "clicked": [0, 0, 0, 1, 0, 1, 0, 0, 0, 0] * 100})
     >>> weighted = us.weights(log, score="p", outcome="clicked")
-    >>> list(weighted.columns)
+    >>> weighted.column_names
     ['p', 'clicked', 'propensity_calibrated', 'weight', 'fold', 'clipped']
     """
     from unskew.io.columns import with_columns
