@@ -224,7 +224,7 @@ def position_hint(feature: Feature) -> str:
     words = re.split(r"[^a-z]+", feature.name.lower())
     if feature.role != "row" or not POSITIONS.intersection(words):
         return ""
-    return "a position? It belongs into the propensity, not the model: --model-features=-" + feature.name
+    return f"a position? (--model-features=-{feature.name})"
 
 
 def _with_nobody(block: Block, encoders: Sequence[Encoder]) -> Block:
