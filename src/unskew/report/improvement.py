@@ -9,6 +9,7 @@ from typing import Any
 from unskew.metrics.judgement import (
     Judgement,
     Level,
+    is_clear,
     judge_change,
     judge_difference,
     judge_help,
@@ -41,11 +42,36 @@ LOGGED = (
 """What metrics on a biased test set are worth."""
 
 
+MOST_LEFT = 0.1
+"""Weighted clicks that convert more than this share too often (or too rarely) are called confounded."""
+
+
+def confounded(metrics: Mapping[str, Any]) -> tuple[str, ...]:
+    """Whether something that no field holds moves clicks and conversions alike, where the truth is known."""
+    figures = metrics.get("confounding")
+    if not figures:
+        return ()
+    plain, left, by_truth = (times(real(figures[kind]["times"])) for kind in ("clicked", "estimated", "true"))
+    said = (
+        f"The truth is known here: clicked rows would convert {plain} as often as all rows, {left} if"
+        f" weighted by the propensities, {by_truth} if by the true ones."
+    )
+    off, noise = (real(figures["estimated"][name]) for name in ("times", "standard_error"))
+    if abs(off - 1.0) <= MOST_LEFT or not is_clear(off - 1.0, noise):
+        return (f"{said} What the fields hold mends the skew.",)
+    if not real(figures["hidden"]):
+        return (f"{said} The propensities miss a part of what moves clicks: try other fields or a backbone.",)
+    return (
+        f"{said} What is left cannot be mended by weighting: a taste that no field holds moves clicks and"
+        " conversions alike, and no propensity or calibration sees it. A random sample would show it.",
+    )
+
+
 def improvement(metrics: Mapping[str, Any]) -> Finding:
     """Whether any method beat the naive model beyond noise, in level and in order."""
     question = "Did debiasing help?"
     methods, comparison = filled(metrics.get("methods")), filled(metrics.get("comparison"))
-    estimated = _estimated(metrics)
+    estimated = (*_estimated(metrics), *confounded(metrics))
     if not methods:
         missing = "There is no randomly shown test set to judge the models by."
         if "known" not in metrics.get("propensity", {}):

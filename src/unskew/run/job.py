@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from unskew.audit.actions import Moments, judged_actions
 from unskew.backbones import BACKBONES, make_backbone
 from unskew.calibration import make_calibrator
@@ -35,6 +37,7 @@ from unskew.run.run_fields import with_fields
 from unskew.run.run_figures import (
     BASELINE,
     collapsed_counts,
+    confounding_figures,
     data_facts,
     known_figures,
     known_labels,
@@ -282,6 +285,9 @@ def _run_with_trained(
         metrics |= metrics_on_test(models, dataset)
     if dataset.truth is not None and predicts_everywhere(propensity):
         metrics["truth"] = truth_figures(dataset, propensity, protocol.clip)
+    if "true_conversion" in dataset.row_truth.get("train", {}):
+        of_rows = np.maximum(found["calibrated"].rows.mean(axis=0), metrics["p_min"])
+        metrics["confounding"] = confounding_figures(dataset, of_rows)
     return RunResult(
         config=config,
         dataset=dataset,

@@ -214,6 +214,38 @@ def truth_figures(dataset: Dataset, propensity: BasePropensity, p_min: Clip) -> 
     }
 
 
+def confounding_figures(dataset: Dataset, p: NDArray[np.float64]) -> dict[str, Any]:
+    """How often clicked rows would convert, weighted, beside how often all rows would: the truth is known.
+
+    Weighted by the true propensities they agree. What stays with estimated ones is what these miss: where
+    something that no field holds moves clicks and conversions alike, no propensity of the fields mends it.
+    Probabilities stand in the place of outcomes, so that the only noise is in which rows were clicked.
+
+    Parameters
+    ----------
+    p
+        Calibrated propensities of the log's rows, clipped.
+    """
+    truth, clicked = dataset.row_truth["train"], dataset.train.clicked
+    rate = float(truth["true_conversion"].mean())
+    value = truth["true_conversion"][clicked]
+
+    def weighted(propensity: NDArray[np.float64]) -> dict[str, float]:
+        weight = 1.0 / propensity[clicked]
+        share = weight / weight.sum()
+        mean = float(share @ value)
+        error = float(np.sqrt(np.square(share * (value - mean)).sum()))
+        return {"times": mean / rate, "standard_error": error / rate}
+
+    return {
+        "hidden": float(dataset.facts["options"]["confounding"]),
+        "true_rate": rate,
+        "clicked": weighted(np.ones(len(p))),
+        "estimated": weighted(p),
+        "true": weighted(truth["true_click"]),
+    }
+
+
 def _estimate_dict(record: Mapping[str, Any]) -> dict[str, Any]:
     parts = {
         "calibration": "calibration_part",
