@@ -7,7 +7,7 @@ import sys
 
 CLAIMS = (("training",), ("inference",), ("memory",), ("quality",))
 GPU_ONLY = (("inference", "--shape", "yahoo"),)
-CPU_ONLY = (("bench_audit",),)
+CPU_ONLY = (("bench_audit",), ("tables",), ("table_quality",))
 
 
 def main() -> int:

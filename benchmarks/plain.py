@@ -57,19 +57,25 @@ def plain_epochs(click: Tensor, batch_size: int, epochs: int, device: str, seed:
     return model
 
 
-def plain_steps(
-    model: PlainNeuMF, user: Tensor, item: Tensor, label: Tensor, batch_size: int, seed: int = 0
-) -> None:
-    """One epoch over rows ``[n]``, batches cut from a shuffled order; sparse tables by ``SparseAdam``."""
+def plain_optimisers(model: PlainNeuMF) -> list[torch.optim.Optimizer]:
+    """Adam, and SparseAdam for tables that are sparse."""
     tables = [each.weight for each in model.children() if isinstance(each, nn.Embedding) and each.sparse]
     by_rows = {id(weight) for weight in tables}
     rest = [weight for weight in model.parameters() if id(weight) not in by_rows]
-    optimisers: list[torch.optim.Optimizer] = [torch.optim.Adam(rest, lr=1e-3, fused=True)]
-    if tables:
-        optimisers.append(torch.optim.SparseAdam(tables, lr=1e-3))
+    dense = torch.optim.Adam(rest, lr=1e-3, fused=True)
+    return [dense, torch.optim.SparseAdam(tables, lr=1e-3)] if tables else [dense]
+
+
+def plain_steps(
+    model: PlainNeuMF,
+    optimisers: list[torch.optim.Optimizer],
+    columns: tuple[Tensor, Tensor, Tensor],
+    batch_size: int,
+) -> None:
+    """One epoch over rows (user, item and label, ``[n]`` each), batches cut from a shuffled order."""
+    user, item, label = columns
     loss_function = nn.BCEWithLogitsLoss()
-    order = torch.randperm(len(user), generator=torch.Generator().manual_seed(seed))
-    for rows in order.split(batch_size):
+    for rows in torch.randperm(len(user)).split(batch_size):
         loss = loss_function(model(user[rows], item[rows]), label[rows])
         for optimiser in optimisers:
             optimiser.zero_grad()

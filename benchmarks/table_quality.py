@@ -22,10 +22,13 @@ SEEDS = 10
 BATCH = 64
 """Small, so that rows wait for many steps between their gradients."""
 METRICS = ("auc", "nll")
+MF, SMALL = us.MF(dim=16), us.NeuMF(dim=16, layers=(16, 8))
+SHARED: dict[str, Any] = {"batch_size": BATCH, "epochs": 10}
 METHODS: dict[str, Callable[[], us.Debiaser]] = {
-    "ips": lambda: us.IPS(batch_size=BATCH),
-    "ips without weight decay": lambda: us.IPS(batch_size=BATCH, weight_decay=0.0),
-    "dr-jl": lambda: us.DRJL(batch_size=BATCH),
+    "ips, mf": lambda: us.IPS(backbone=MF, **SHARED),
+    "ips, mf, no weight decay": lambda: us.IPS(backbone=MF, weight_decay=0.0, **SHARED),
+    "dr-jl, mf": lambda: us.DRJL(backbone=MF, **SHARED),
+    "ips, neumf": lambda: us.IPS(backbone=SMALL, **SHARED),
 }
 
 
@@ -64,6 +67,7 @@ def main() -> None:
                         "p": float(test.p_value),
                     }
                 )
+                print(rows[-1], flush=True)
     tell(f"{SEEDS} paired seeds, batches of {BATCH}", rows, "cpu", options.json)
 
 
