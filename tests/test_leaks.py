@@ -212,12 +212,12 @@ class TestFewPositives:
             draw = np.random.default_rng(seed)
             positive = np.arange(600) < 40
             score = draw.normal(size=600) + 1.812 * positive
-            area = leaks._auc_of_number(score, positive)
-            alarms += area >= leaks.LEAK_AUC and leaks._limit(area, 40) >= leaks.LEAST_LIMIT
+            area = leaks.auc_of_number(score, positive)
+            alarms += area >= leaks.LEAK_AUC and leaks.lower_limit(area, 40) >= leaks.LEAST_LIMIT
         assert alarms < 3
 
     def test_thirty_one_rows_are_enough_for_what_is_perfect(self):
-        assert leaks._limit(1.0, 30) < leaks.LEAST_LIMIT <= leaks._limit(1.0, 31)
+        assert leaks.lower_limit(1.0, 30) < leaks.LEAST_LIMIT <= leaks.lower_limit(1.0, 31)
 
 
 @pytest.mark.parametrize("seed", range(3))

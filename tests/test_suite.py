@@ -12,6 +12,8 @@ TESTS = Path(__file__).parent
 TOOLS = {"pytest", "pytest_xdist", "pytest_randomly", "hypothesis", "ruff", "mypy"}
 """What runs the suite. Without hypothesis, files that draw are left out (``conftest.py``)."""
 
+OF_NAMED_TUPLES = {"_fields", "_replace"}
+
 
 def packages(requirements: list[str]) -> set[str]:
     return {re.split(r"[^\w.-]", each)[0].replace("-", "_") for each in requirements}
@@ -37,6 +39,30 @@ def test_a_package_that_only_some_tests_need_is_not_needed_to_collect():
     assert {"pandas", "polars", "netcal", "betacal", "venn_abers", "onnx", "onnxruntime"} <= optional
     wrong = {str(file.relative_to(TESTS)): at_import(file) & optional for file in TESTS.rglob("*.py")}
     assert not {file: found for file, found in wrong.items() if found}, "use pytest.importorskip"
+
+
+def private_names(file: Path) -> list[str]:
+    """Where a file reads a name of the library that begins with an underscore."""
+    found = []
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls", "os", "sys"):
+            names = [node.attr]
+        elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("unskew"):
+            names = [*str(node.module).split("."), *(alias.name for alias in node.names)]
+        elif isinstance(node, ast.Constant) and re.fullmatch(r"unskew(\.\w+)+", str(node.value)):
+            names = str(node.value).split(".")
+        else:
+            continue
+        found += [
+            f"{file.relative_to(TESTS)}:{node.lineno} {name}"
+            for name in names
+            if re.match(r"_[a-zA-Z]", name) and name not in OF_NAMED_TUPLES
+        ]
+    return found
+
+
+def test_no_test_reads_a_private_name():
+    assert not [each for file in sorted(TESTS.rglob("*.py")) for each in private_names(file)]
 
 
 def test_what_is_called_slow_is_there_and_every_package_has_fast_tests_too():

@@ -291,7 +291,7 @@ def _judged(
         by_seed = by_seed * np.stack([np.isin(at, line) for line in rows])
         kept = np.flatnonzero((by_seed > 0).any(axis=0))
         by_seed, at, outcome, user, item = by_seed[:, kept], at[kept], outcome[kept], user[kept], item[kept]
-    chosen, factor = _sample(outcome, most, random)
+    chosen, factor = sampled_rows(outcome, most, random)
     user, item, at = user[chosen], item[chosen], at[chosen]
     reader = model.reader()
     if unlisted:
@@ -328,7 +328,7 @@ def _unclicked(log: Log, count: int, random: np.random.Generator) -> NDArray[np.
     return drawn[~np.isin(drawn, clicked)][:count]
 
 
-def _sample(outcome: Floats, most: int, random: np.random.Generator) -> tuple[NDArray[np.intp], Floats]:
+def sampled_rows(outcome: Floats, most: int, random: np.random.Generator) -> tuple[NDArray[np.intp], Floats]:
     """Rows, the positives first to be kept, and what each stands for."""
     if len(outcome) <= most:
         return np.arange(len(outcome)), np.ones(len(outcome))
@@ -382,12 +382,12 @@ Measured = dict[str, list[tuple[float, Floats]]]
 def _measured(judged: _Judged, score: Floats) -> Measured:
     result: Measured = {"auc": [], "nll": []}
     for line, weight in zip(score, judged.weight, strict=True):
-        result["auc"].append(_auc(line, judged.outcome, weight))
-        result["nll"].append(_nll(line, judged.outcome, weight))
+        result["auc"].append(auc_and_influence(line, judged.outcome, weight))
+        result["nll"].append(nll_and_influence(line, judged.outcome, weight))
     return result
 
 
-def _auc(score: Floats, outcome: Floats, weight: Floats) -> tuple[float, Floats]:
+def auc_and_influence(score: Floats, outcome: Floats, weight: Floats) -> tuple[float, Floats]:
     """AUC, and the influences of rows on it (DeLong et al. 1988)."""
     _, group = np.unique(score, return_inverse=True)
     positive, negative = weight * outcome, weight * (1 - outcome)
@@ -400,7 +400,8 @@ def _auc(score: Floats, outcome: Floats, weight: Floats) -> tuple[float, Floats]
     return value, share * (place - value)
 
 
-def _nll(score: Floats, outcome: Floats, weight: Floats) -> tuple[float, Floats]:
+def nll_and_influence(score: Floats, outcome: Floats, weight: Floats) -> tuple[float, Floats]:
+    """NLL, and the influences of rows on it."""
     likelihood = np.where(outcome > 0, score, 1 - score)
     loss = -np.log(np.maximum(likelihood, LIKELIHOOD_FLOOR))
     share = weight / weight.sum()
@@ -435,7 +436,7 @@ def _loss(repeated: Sequence[list[tuple[float, Floats]]], user: NDArray[np.integ
 def _named(values: Values) -> tuple[NDArray[np.intp], Any]:
     """Values as an Arrow array of names, and the row that each is of."""
     if isinstance(values, Numbers):
-        return np.arange(len(values)), _grouped(values.values)
+        return np.arange(len(values)), number_groups(values.values)
     codes = values.codes
     row = np.arange(len(values))
     if isinstance(values, Bags):
@@ -449,7 +450,7 @@ def _named(values: Values) -> tuple[NDArray[np.intp], Any]:
     return row, pa.DictionaryArray.from_arrays(indices, names)
 
 
-def _grouped(numbers: Floats) -> Any:
+def number_groups(numbers: Floats) -> Any:
     """Groups of about equal size, named by their least and largest number."""
     known = numbers[~np.isnan(numbers)]
     if not len(known):

@@ -165,7 +165,7 @@ class _Outcome(NamedTuple):
     @property
     def enough(self) -> bool:
         """Whether any AUC could count."""
-        return _limit(1.0, self.fewer) >= LEAST_LIMIT
+        return lower_limit(1.0, self.fewer) >= LEAST_LIMIT
 
     @property
     def fewer(self) -> int:
@@ -211,7 +211,7 @@ def _leak_of(
     for outcome, sample in samples:
         pair = log.cell[sample.rows].astype(np.uint64)
         found, by = _auc(values.take(place[sample.rows]), sample.positive, splitmix64(pair))
-        if found >= LEAK_AUC and _limit(found, outcome.fewer) >= LEAST_LIMIT:
+        if found >= LEAK_AUC and lower_limit(found, outcome.fewer) >= LEAST_LIMIT:
             what = "clicked rows" if outcome.name == "click" else "converted clicks"
             text = f"alone{by} it tells {what} from others with an AUC of {found:.4f}"
             return Leak(feature.source, "auc", outcome.name, text, found)
@@ -225,7 +225,7 @@ def _places(log: Log, feature: Feature) -> NDArray[np.integer[Any]]:
     return log.user if feature.role == "user" else log.item
 
 
-def _limit(share: float, trials: int) -> float:
+def lower_limit(share: float, trials: int) -> float:
     """The lower limit of a share, after Clopper and Pearson."""
     hits = share * trials
     return float(betaincinv(hits, trials - hits + 1.0, SIGNIFICANCE)) if hits > 0 else 0.0
@@ -260,7 +260,7 @@ def _only_where(
     hits = int((there & outcome.positive).sum())
     share = hits / rows if rows else 0.0
     halfway = (1.0 + float(outcome.positive.mean())) / 2 if len(outcome.positive) else 1.0
-    if share < LEAK_SHARE or _limit(share, rows) < max(LEAST_LIMIT, halfway):
+    if share < LEAK_SHARE or lower_limit(share, rows) < max(LEAST_LIMIT, halfway):
         return None
     positives = int(outcome.positive.sum())
     text = (
@@ -317,7 +317,7 @@ def _sampled(outcome: _Outcome) -> _Sample:
 def _auc(values: Values, positive: NDArray[np.bool_], pair: NDArray[np.uint64]) -> tuple[float, str]:
     """The AUC of one feature, and what of it has this AUC where that is a part."""
     if isinstance(values, Numbers):
-        return _auc_of_number(values.values, positive), ""
+        return auc_of_number(values.values, positive), ""
     if isinstance(values, Texts):
         return _auc_of_scores(_rates(values.codes, positive, pair), positive), ""
     return _auc_of_bag(values, positive)
@@ -329,7 +329,7 @@ def _auc_of_scores(score: NDArray[np.float64], positive: NDArray[np.bool_]) -> f
     return float(auc_of_groups(counts.reshape(-1, 2).astype(np.float64)))
 
 
-def _auc_of_number(score: NDArray[np.float64], positive: NDArray[np.bool_]) -> float:
+def auc_of_number(score: NDArray[np.float64], positive: NDArray[np.bool_]) -> float:
     """Of its rank, the higher of both directions, missing ones before all others or after them."""
     missing = np.isnan(score)
     ends = (-np.inf, np.inf) if missing.any() else (0.0,)
