@@ -42,6 +42,9 @@ SCHEMA = "schema.json"
 FEATURES = "features.safetensors"
 """Features of the users and items of a run folder."""
 
+ROW_FEATURES = "row_features.parquet"
+"""Those of the rows of its log."""
+
 LONGEST_NAME = 160
 """Bytes of a name up to which what lies beside it is called after it; file systems end at 255."""
 
@@ -101,6 +104,7 @@ RUN = FolderKind(
             CONFIG,
             SCHEMA,
             FEATURES,
+            ROW_FEATURES,
             "model.safetensors",
             "propensity.safetensors",
             "calibrator.json",

@@ -169,6 +169,17 @@ def values_of(feature: Feature, column: Any) -> Values:
     return _texts(array, feature.source)
 
 
+def as_column(values: Values) -> Any:
+    """Values as a ``pyarrow.Array``, from which :func:`values_of` makes them again."""
+    if isinstance(values, Numbers):
+        return pa.array(values.values, from_pandas=True)
+    names = pa.array(values.texts.tolist(), type=pa.large_string())
+    texts = pa.DictionaryArray.from_arrays(pa.array(values.codes, mask=values.codes == MISSING), names)
+    if isinstance(values, Texts):
+        return texts
+    return pa.LargeListArray.from_arrays(pa.array(values.starts), texts.dictionary_decode())
+
+
 def time_part(array: Any, feature: TimePart) -> Texts:
     """The hour of the day (0 to 23) or the day of the week (0 is Monday)."""
     import pyarrow.compute as pc

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from unskew.debias import load_model
+from unskew.debias import Debiaser, load_model
 from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.io.columns import column_of, frame_of
-from unskew.log import Log, Space
+from unskew.io.files import ROW_FEATURES
+from unskew.log import Category, Log, Space
+from unskew.log.kinds import TimePart
+from unskew.log.values import Values, arrow_of, values_of
 from unskew.offpolicy.comparison import Comparison, compare
+from unskew.training.held_out import Split
 from unskew.training.saved import SavedFolder
 
 PROPENSITIES = "propensities.parquet"
 WRITTEN = ("click", "conversion", "propensity_raw", "propensity", "weight", "clipped")
 """Its columns in every run; a further one is what the run's split goes by."""
 METRICS = "metrics.json"
+ROW = "row of the run"
+"""A column of the log: the number of each row."""
 
 
 def compare_run(
@@ -60,9 +69,63 @@ def compare_run(
                 remedy="run it again with this version",
             )
     try:
-        return compare(chosen, training_log(saved, space, actions), propensity="propensity", **options)
+        log = training_log(saved, space, actions)
+        models_of_rows = {name: _with_row_features(model, saved, log) for name, model in chosen.items()}
+        return compare(models_of_rows, log, propensity="propensity", **options)
     except DataError as error:
         raise DataError(error.problem, where=error.where or str(folder), remedy=error.remedy) from error
+
+
+@dataclass(frozen=True)
+class RowScorer:
+    """A model that reads features of rows, for rows of the training log, which the column ``ROW`` numbers."""
+
+    model: Debiaser
+    values: Mapping[str, Values]
+
+    @property
+    def seeds_(self) -> tuple[int, ...]:
+        """Of the model."""
+        return self.model.seeds_
+
+    @property
+    def split_(self) -> Split | None:
+        """Of the model."""
+        return self.model.split_
+
+    @property
+    def predicts_rates(self) -> bool:
+        """Of the model."""
+        return self.model.predicts_rates
+
+    def predict_each(self, log: Log) -> NDArray[np.float64]:
+        """``[seeds, n]``."""
+        values = {name: each.take(log.columns[ROW]) for name, each in self.values.items()}
+        return self.model.predict_rows(self.model.reader().of_rows(log, values).rows)
+
+
+def _with_row_features(model: Debiaser, saved: SavedFolder, log: Log) -> Debiaser | RowScorer:
+    """The model, with the features of the log's rows where it reads such."""
+    encoders = () if model.encoders_ is None else model.encoders_.of_role("row")
+    if not encoders:
+        return model
+    try:
+        table = pq.read_table(saved.folder / ROW_FEATURES)
+    except (pa.ArrowException, OSError) as error:
+        raise RunFolderError(
+            f"{ROW_FEATURES} is missing or damaged",
+            where=str(saved.folder),
+            remedy="give a run folder, whole, or run it again with this version",
+        ) from error
+    names = [each.feature.name for each in encoders]
+    if len(table) != len(log) or not set(names) <= set(table.column_names):
+        raise saved.damaged(ROW_FEATURES, f"{len(table)} rows of {', '.join(table.column_names)}")
+    # The parts of a time are stored as the categories that they are.
+    kinds = {
+        each.feature.name: Category(each.feature.name) if isinstance(each.feature, TimePart) else each.feature
+        for each in encoders
+    }
+    return RowScorer(model, {name: values_of(kinds[name], arrow_of(table[name], name)) for name in names})
 
 
 def _facts_of(saved: SavedFolder) -> tuple[Space, float, int | None]:
@@ -96,6 +159,7 @@ def training_log(saved: SavedFolder, space: Space, actions: int | None = None) -
             remedy="give a run folder, whole",
         ) from error
     users, items = saved.vocabulary("users"), saved.vocabulary("items")
+    numbers = np.arange(len(frame))
     further = [name for name in frame.columns if name not in (*WRITTEN, users.name, items.name)]
     return Log.from_arrays(
         user=column_of(frame, users.name),
@@ -105,7 +169,7 @@ def training_log(saved: SavedFolder, space: Space, actions: int | None = None) -
         space=space,
         users=users,
         items=items,
-        columns={name: column_of(frame, name) for name in ("propensity", *further)},
+        columns={name: column_of(frame, name) for name in ("propensity", *further)} | {ROW: numbers},
         known_propensity=None if actions is None else "propensity",
         actions=actions,
     )

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from unskew.datasets import Dataset
 from unskew.debias import Debiaser
 from unskew.debias.storage import write_models
-from unskew.io.files import Found, write_json
+from unskew.io.files import ROW_FEATURES, Found, write_json
 from unskew.io.vocabulary import as_arrow
+from unskew.log.values import as_column
 from unskew.metrics import CalibrationSketch
 from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.storage import write_propensity
@@ -90,8 +91,9 @@ class RunResult:
     def save(self, folder: str | Path, *, overwrite: bool = False, found: Found | None = None) -> None:
         """Write ``config.toml``, ``model.safetensors``, ``calibrator.json``, ``propensities.parquet``,
         ``metrics.json``, ``report.html``, its first picture as ``overview.svg``, the propensity's weights,
-        the vocabularies, and the manifest of all these. A propensity that no file can hold (trees, a column)
-        is left out; ``propensities.parquet`` has what it gave.
+        the vocabularies, ``row_features.parquet`` where models read features of rows, and the manifest of all
+        these. A propensity that no file can hold (trees, a column) is left out;
+        ``propensities.parquet`` has what it gave.
 
         Parameters
         ----------
@@ -117,6 +119,8 @@ class RunResult:
                 write_inputs(beside, self.propensity)
             write_config(beside, config)
             pq.write_table(self.propensity_table(), beside / "propensities.parquet")
+            if (table := self.row_features()) is not None:
+                pq.write_table(table, beside / ROW_FEATURES)
             write_json(beside / "metrics.json", self.metrics)
             (beside / "report.html").write_text(report, encoding="utf-8")
             (beside / "overview.svg").write_text(overview, encoding="utf-8")
@@ -139,6 +143,14 @@ class RunResult:
             columns["conversion"] = log.conversion
         columns = {**split_columns(self.models, log), **columns}
         return pa.table({name: pa.array(values, from_pandas=True) for name, values in columns.items()})
+
+    def row_features(self) -> pa.Table | None:
+        """The features of the log's rows, in their order, which ``compare`` scores them by; None without."""
+        described = self.dataset.train.features
+        rows = [] if described is None else [each for each in described.declared if each.role == "row"]
+        if described is None or not rows or not any(each.reads_features for each in self.models.values()):
+            return None
+        return pa.table({each.name: as_column(described.values[each.name]) for each in rows})
 
     def _settings(self) -> dict[str, Any]:
         """The configuration with the clip as it was resolved."""

@@ -18,7 +18,7 @@ from unskew.log import Block, Encoders, Log, Rows, require_log
 from unskew.log.described import NO_ROWS, ROWS_REMEDY
 from unskew.log.encoders import ROLES
 from unskew.log.schema import Role
-from unskew.log.values import arrow_of, values_of
+from unskew.log.values import Values, arrow_of, values_of
 
 Unseen = Literal["error", "nan", "other", "average"]
 """What becomes of a user or item that was not there in training: an error, NaN, what a model with features
@@ -142,6 +142,22 @@ class Reader:
         """Rows of pairs of ids, with what was known of them in training."""
         policy = self.policy(unseen)
         return self._asked(*self._codes(user, item, policy), policy, None)
+
+    def of_rows(self, log: Log, values: Mapping[str, Values]) -> Asked:
+        """The rows of a log of known users and items with values of the features of rows, by name.
+
+        Features of users and items are those of training.
+        """
+        assert self.encoders is not None
+        user = self.users.recode(log.user, log.users).astype(np.int64)
+        item = self.items.recode(log.item, log.items).astype(np.int64)
+        tables = self.encoders.tables
+        blocks: dict[Role, Block] = {
+            "user": tables["user"].take(user),
+            "item": tables["item"].take(item),
+            "row": self.encoders.block("row", len(log), values),
+        }
+        return self._asked(user, item, "error", blocks)
 
     def of_codes(self, user: NDArray[Any], item: NDArray[Any]) -> Rows:
         """Rows of pairs of codes, with what was known of them in training."""
