@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -160,3 +162,19 @@ def test_a_log_without_the_features_of_the_model_is_refused(model):
         model.predict_each(
             log_of(part(table(), known=False), features=[each for each in FEATURES if each.name != "tags"])
         )
+
+
+@pytest.mark.parametrize("backbone", [us.DCN, us.DeepFM, us.MLP, us.MMoE])
+def test_predictions_start_at_the_rate_of_the_weighted_clicks(known, backbone):
+    """Else the level is learned through the random order that embeddings start with."""
+    rare = np.where(np.arange(len(known)) % 5 == 0, known.conversion, np.minimum(known.conversion, 0))
+    log = replace(known, conversion=rare.astype(np.float32))
+    p = np.where(np.nan_to_num(rare) == 1, 0.9, 0.1)
+    still = {"epochs": 1, "learning_rate": 1e-9, "validation_share": 0.0}
+    naive = us.Naive(backbone=backbone(), **still).fit(log, seeds=3)
+    weighted = us.IPS(backbone=backbone(), p_min=0.01, **still).fit(log, propensity=p, seeds=3)
+    outcome, weight = rare[log.clicked], 1 / p[log.clicked]
+    for model, rate in ((naive, outcome.mean()), (weighted, (outcome * weight).sum() / weight.sum())):
+        each = model.predict_each(log).mean(axis=1)
+        assert np.abs(np.log(each / rate)).max() < 0.4, "one half would be 1.6 and more away"
+        assert rate < 0.1

@@ -61,6 +61,9 @@ class Network(nn.Module):
         """Logits of one tower, by default the first; a network may compute them in one go."""
         return self.read(self.embed(rows), tower or self.towers[0])
 
+    def start_at(self, tower: str, logit: Float[Tensor, " R"]) -> None:
+        """Let the predictions of a tower start near a logit for each replica, where the network can."""
+
     def moments(
         self, rows: Rows, passes: int, offset: float
     ) -> tuple[Float[Tensor, "R B"], Float[Tensor, "R B"]]:

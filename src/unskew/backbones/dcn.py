@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from unskew.backbones.backbone import Backbone, Blueprint, Embedded, Network
-from unskew.backbones.fields import DROP, FlatFields, Hidden, head, require_tower
+from unskew.backbones.fields import DROP, FieldNetwork, FlatFields, Hidden, head, require_tower
 from unskew.backbones.layers import ReplicaLinear
 from unskew.estimator import require
 from unskew.log import Rows
@@ -62,7 +62,7 @@ class DCN(Backbone):
         return _DCNNetwork(self, plan)
 
 
-class _DCNNetwork(Network):
+class _DCNNetwork(FieldNetwork):
     def __init__(self, spec: DCN, plan: Blueprint):
         super().__init__()
         self.noise = plan.noise

@@ -12,6 +12,7 @@ from unskew.backbones.backbone import Backbone, Blueprint, Embedded, Network
 from unskew.backbones.fields import (
     DROP,
     FieldEmbeddings,
+    FieldNetwork,
     Hidden,
     embeddings,
     head,
@@ -64,7 +65,7 @@ class DeepFM(Backbone):
         return _DeepFMNetwork(self, plan)
 
 
-class _DeepFMNetwork(Network):
+class _DeepFMNetwork(FieldNetwork):
     def __init__(self, spec: DeepFM, plan: Blueprint):
         super().__init__()
         self.noise = plan.noise

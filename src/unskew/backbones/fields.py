@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from unskew.backbones.backbone import Blueprint
+from unskew.backbones.backbone import Blueprint, Network
 from unskew.backbones.layers import (
     Initialiser,
     ReplicaDropout,
@@ -228,6 +228,24 @@ class Hidden(nn.Module):
         for dropout, linear in zip(self.dropouts, self.layers, strict=True):
             x = torch.relu(linear(dropout(x)))
         return x
+
+
+class FieldNetwork(Network):
+    """A network whose towers end in a ``head``.
+
+    Its embeddings start at random and large enough to matter, so that it orders rows at random before it has
+    learned anything. On the way from one half to a rare rate that order is what the level is learned through,
+    and a validation loss can have its least value there; so the level is right from the start.
+    """
+
+    tower: nn.ModuleDict
+
+    def start_at(self, tower: str, logit: Float[Tensor, " R"]) -> None:
+        """Add the logit to the bias of the tower's head."""
+        last = self.tower[tower].head
+        assert isinstance(last, ReplicaLinear)
+        with torch.no_grad():
+            last.bias.add_(logit.to(last.bias).view(-1, 1, 1))
 
 
 def head(fan_in: int, plan: Blueprint) -> ReplicaLinear:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from torch import Tensor, nn
 
 from unskew.backbones.backbone import Backbone, Blueprint, Embedded, Network
-from unskew.backbones.fields import DROP, FlatFields, Hidden, head, require_tower
+from unskew.backbones.fields import DROP, FieldNetwork, FlatFields, Hidden, head, require_tower
 from unskew.log import Rows
 from unskew.registry import register
 
@@ -45,7 +45,7 @@ class MLP(Backbone):
         return _MLPNetwork(self, plan)
 
 
-class _MLPNetwork(Network):
+class _MLPNetwork(FieldNetwork):
     def __init__(self, spec: MLP, plan: Blueprint):
         super().__init__()
         self.noise = plan.noise

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from unskew.backbones.backbone import Backbone, Blueprint, Embedded, Network
-from unskew.backbones.fields import DROP, FlatFields, Hidden, head, require_tower
+from unskew.backbones.fields import DROP, FieldNetwork, FlatFields, Hidden, head, require_tower
 from unskew.backbones.layers import ReplicaLinear
 from unskew.estimator import require
 from unskew.log import Rows
@@ -58,7 +58,7 @@ class MMoE(Backbone):
         return _MMoENetwork(self, plan)
 
 
-class _MMoENetwork(Network):
+class _MMoENetwork(FieldNetwork):
     def __init__(self, spec: MMoE, plan: Blueprint):
         super().__init__()
         self.noise = plan.noise

@@ -216,6 +216,7 @@ def _train_at_once(
         given=data.propensity is not None,
         held_out=HeldOut(data.population, seeds),
     )
+    networks["prediction"].start_at("prediction", torch.logit(_rate(setting)))
     validate = validation_loss(
         networks["prediction"],
         data,
@@ -254,6 +255,16 @@ def _train_at_once(
         held_out=held_out.shape[1],
         learned=_learned(method, setting, validate, data.population),
     )
+
+
+def _rate(setting: Setting) -> Tensor:
+    """The conversion rate ``[R]`` of the training clicks, weighted where there are propensities."""
+    clicks = setting.clicks
+    weight = torch.ones_like(clicks.conversion)
+    if setting.given:
+        weight = 1.0 / torch.maximum(clicks.propensity, setting.floor)
+    least = 1.0 / (clicks.conversion.shape[1] + 1)
+    return weighted_mean(clicks.conversion, weight).clamp(least, 1.0 - least)
 
 
 def _passes(
