@@ -11,7 +11,7 @@ import unskew as us
 from contracts.feature_world import table
 from unskew.cli import main
 from unskew.errors import RunFolderError
-from unskew.offpolicy.run_folder import RowScorer, _with_row_features, training_log
+from unskew.offpolicy.run_folder import RowScorer, training_log, with_row_features
 from unskew.training.saved import SavedFolder
 
 
@@ -38,7 +38,7 @@ def test_rows_are_scored_as_those_of_the_log_are(frame, run):
     saved = SavedFolder(run)
     log = training_log(saved, "impressions")
     model = us.load_model(run)
-    scorer = _with_row_features(model, saved, log)
+    scorer = with_row_features(model, saved, log)
     assert isinstance(scorer, RowScorer)
     assert {"at.hour", "at.weekday", "seen", "position", "noise"} == scorer.values.keys()
     expected = model.predict_frame_each(frame)

@@ -238,14 +238,12 @@ class FieldNetwork(Network):
     and a validation loss can have its least value there; so the level is right from the start.
     """
 
-    tower: nn.ModuleDict
-
     def start_at(self, tower: str, logit: Float[Tensor, " R"]) -> None:
         """Add the logit to the bias of the tower's head."""
-        last = self.tower[tower].head
-        assert isinstance(last, ReplicaLinear)
+        # A ReplicaLinear, or that of several members: [R, 1, 1] or [R, members, 1].
+        bias = self.get_parameter(f"tower.{tower}.head.bias")
         with torch.no_grad():
-            last.bias.add_(logit.to(last.bias).view(-1, 1, 1))
+            bias.add_(logit.to(bias).view(-1, 1, 1))
 
 
 def head(fan_in: int, plan: Blueprint) -> ReplicaLinear:

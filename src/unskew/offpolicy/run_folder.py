@@ -70,7 +70,7 @@ def compare_run(
             )
     try:
         log = training_log(saved, space, actions)
-        models_of_rows = {name: _with_row_features(model, saved, log) for name, model in chosen.items()}
+        models_of_rows = {name: with_row_features(model, saved, log) for name, model in chosen.items()}
         return compare(models_of_rows, log, propensity="propensity", **options)
     except DataError as error:
         raise DataError(error.problem, where=error.where or str(folder), remedy=error.remedy) from error
@@ -104,7 +104,7 @@ class RowScorer:
         return self.model.predict_rows(self.model.reader().of_rows(log, values).rows)
 
 
-def _with_row_features(model: Debiaser, saved: SavedFolder, log: Log) -> Debiaser | RowScorer:
+def with_row_features(model: Debiaser, saved: SavedFolder, log: Log) -> Debiaser | RowScorer:
     """The model, with the features of the log's rows where it reads such."""
     encoders = () if model.encoders_ is None else model.encoders_.of_role("row")
     if not encoders:
