@@ -21,5 +21,5 @@ class DampedIPS(us.Debiaser):
 
 
 if __name__ == "__main__":
-    run = us.RunConfig(method="damped-ips", backbone="mf", crossfit=2, propensity_epochs=5)
+    run = us.RunConfig(method="damped-ips", backbone="mf", crossfit=2, propensity_epochs=5, seeds=3)
     print({name: of["auc"]["mean"] for name, of in us.run(run).metrics["methods"].items()})

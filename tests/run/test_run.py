@@ -408,7 +408,8 @@ class TestFolder:
 
 @pytest.mark.coat
 def test_coat_with_two_seeds_is_at_the_known_scale(coat_root):
-    told = us.run(us.RunConfig(data="coat", root=str(coat_root), seeds=2, crossfit=None, method="naive"))
+    config = us.RunConfig(data="coat", root=str(coat_root), seeds=2, crossfit=None, method="naive")
+    told = us.run(dataclasses.replace(config, propensity="neumf"))
     metrics = told.metrics
     assert metrics["data"]["leaked_cells_dropped"] == 366
     assert metrics["data"]["density"] == pytest.approx(0.08)
