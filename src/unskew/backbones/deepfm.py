@@ -13,9 +13,8 @@ from unskew.backbones.fields import (
     DROP,
     FieldEmbeddings,
     FieldNetwork,
-    Hidden,
+    Tower,
     embeddings,
-    head,
     number_columns,
     numbers_of,
     require_tower,
@@ -82,7 +81,9 @@ class _DeepFMNetwork(FieldNetwork):
         )
         fields = len(self.inputs.groups[0][0])
         width = fields * dim + self.columns
-        self.tower = nn.ModuleDict({name: _Tower(spec, width, plan) for name in plan.towers})
+        self.tower = nn.ModuleDict(
+            {name: Tower(width, spec.layers, spec.dropout, plan) for name in plan.towers}
+        )
         self.scale = (
             nn.ParameterDict({name: replicated((1, dim), ones, plan.generators) for name in plan.towers})
             if towers > 1
@@ -109,14 +110,3 @@ class _DeepFMNetwork(FieldNetwork):
             products = products * self.scale[tower]
         logit: Tensor = self.tower[tower](inputs) + products.sum(-1) + first[..., self.place[tower]]
         return logit
-
-
-class _Tower(nn.Module):
-    def __init__(self, spec: DeepFM, width: int, plan: Blueprint):
-        super().__init__()
-        self.mlp = Hidden((width, *spec.layers), spec.dropout, plan)
-        self.head = head(spec.layers[-1], plan)
-
-    def forward(self, x: Tensor) -> Tensor:
-        logit: Tensor = self.head(self.mlp(x))
-        return logit.squeeze(-1)

@@ -250,3 +250,17 @@ def head(fan_in: int, plan: Blueprint) -> ReplicaLinear:
     """The last layer, to one logit."""
     default = fan_in_uniform(fan_in)
     return ReplicaLinear(fan_in, 1, plan.generators, weight=default, bias=default)
+
+
+class Tower(nn.Module):
+    """An MLP and a head."""
+
+    def __init__(self, width: int, layers: Sequence[int], dropout: float, plan: Blueprint) -> None:
+        super().__init__()
+        self.mlp = Hidden((width, *layers), dropout, plan)
+        self.head = head(layers[-1], plan)
+
+    def forward(self, x: Float[Tensor, "R B F"]) -> Float[Tensor, "R B"]:
+        """``[R, B, in]`` → logits ``[R, B]``."""
+        logit: Tensor = self.head(self.mlp(x))
+        return logit.squeeze(-1)

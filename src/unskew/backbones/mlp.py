@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from torch import Tensor, nn
 
 from unskew.backbones.backbone import Backbone, Blueprint, Embedded, Network
-from unskew.backbones.fields import DROP, FieldNetwork, FlatFields, Hidden, head, require_tower
+from unskew.backbones.fields import DROP, FieldNetwork, FlatFields, Tower, require_tower
 from unskew.log import Rows
 from unskew.registry import register
 
@@ -50,7 +50,9 @@ class _MLPNetwork(FieldNetwork):
         super().__init__()
         self.noise = plan.noise
         self.inputs = FlatFields(plan, spec.dim, spec.init_std, spec.drop)
-        self.tower = nn.ModuleDict({name: _Tower(spec, self.inputs.width, plan) for name in plan.towers})
+        self.tower = nn.ModuleDict(
+            {name: Tower(self.inputs.width, spec.layers, spec.dropout, plan) for name in plan.towers}
+        )
 
     def embed(self, rows: Rows) -> Embedded:
         return (self.inputs(rows),)
@@ -58,14 +60,3 @@ class _MLPNetwork(FieldNetwork):
     def read(self, embedded: Embedded, tower: str) -> Float[Tensor, "R B"]:
         logit: Tensor = self.tower[tower](*embedded)
         return logit
-
-
-class _Tower(nn.Module):
-    def __init__(self, spec: MLP, width: int, plan: Blueprint):
-        super().__init__()
-        self.mlp = Hidden((width, *spec.layers), spec.dropout, plan)
-        self.head = head(spec.layers[-1], plan)
-
-    def forward(self, x: Tensor) -> Tensor:
-        logit: Tensor = self.head(self.mlp(x))
-        return logit.squeeze(-1)
