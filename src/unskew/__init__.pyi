@@ -25,6 +25,7 @@ from unskew.log import Category as Category
 from unskew.log import Features as Features
 from unskew.log import Log as Log
 from unskew.log import Number as Number
+from unskew.log import StreamedLog as StreamedLog
 from unskew.metrics import CalibrationSketch as CalibrationSketch
 from unskew.metrics.sample_weight import sample_weight as sample_weight
 from unskew.offpolicy import Comparison as Comparison

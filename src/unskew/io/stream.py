@@ -152,15 +152,21 @@ def tracked(batches: Iterator[FileBatch], progress: Progress, what: str) -> Iter
 
 
 def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
-    """The same items, ``depth`` of which another thread makes before they are asked for, from now on."""
+    """The same items, ``depth`` of which another thread makes before they are asked for, from now on.
+
+    What goes wrong there is raised here; the thread ends, after the item that it is at, once no more are
+    asked for.
+    """
     pool = ThreadPoolExecutor(1)
     pending = deque(pool.submit(next, items, None) for _ in range(depth))
 
     def given() -> Iterator[T]:
-        with pool:
+        try:
             while (item := pending.popleft().result()) is not None:
                 pending.append(pool.submit(next, items, None))
                 yield item
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     return given()
 

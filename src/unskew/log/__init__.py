@@ -9,6 +9,7 @@ from unskew.log.kinds import Bag, Category, Feature, Number
 from unskew.log.log import Duplicates, Log, Space, require_log
 from unskew.log.rows import Rows
 from unskew.log.schema import Field, Schema
+from unskew.log.streamed import StreamedLog
 
 __all__ = [
     "Bag",
@@ -25,6 +26,7 @@ __all__ = [
     "Rows",
     "Schema",
     "Space",
+    "StreamedLog",
     "Wanted",
     "require_log",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,9 @@ from unskew.log.kinds import Bag, Category, Coded, Feature, Number, TimePart
 from unskew.log.schema import NOT, ROLES_OF_IDS, Role, is_selected
 from unskew.log.values import MISSING, Numbers, Texts, Values, arrow_of, times_of, values_of
 from unskew.plain_text import listed
+
+if TYPE_CHECKING:
+    from unskew.log.encoders import Block, Encoders
 
 AUTO = "auto"
 
@@ -54,12 +57,19 @@ class Described:
         Columns that ``"auto"`` did not take, and why.
     times
         Columns of times that features are parts of, whole: one for each row.
+    encoders
+        How the features are coded, where that was fitted on more rows than these: blocks of one stream share
+        it. None fits encoders on the log itself.
+    encoded
+        The features of rows, coded by ``encoders``, where that is done already.
     """
 
     declared: tuple[Feature, ...]
     values: Mapping[str, Values]
     left_out: Mapping[str, str] = field(default_factory=dict)
     times: Mapping[str, NDArray[np.datetime64]] = field(default_factory=dict)
+    encoders: Encoders | None = None
+    encoded: Block | None = None
 
     def take(self, rows: NDArray[np.integer[Any]] | NDArray[np.bool_]) -> Described:
         """Those of some rows; users' and items' are kept whole."""
@@ -68,7 +78,8 @@ class Described:
             for each in self.declared
         }
         times = {name: when[rows] for name, when in self.times.items()}
-        return Described(self.declared, taken, self.left_out, times)
+        encoded = None if self.encoded is None else self.encoded.take(rows)
+        return Described(self.declared, taken, self.left_out, times, self.encoders, encoded)
 
     def select(self, fields: Sequence[str] | None) -> Described:
         """Some of them, by name (:func:`unskew.log.schema.is_selected`); an unknown name is an error."""
@@ -97,7 +108,8 @@ class Described:
                 "name both, or none",
             )
         values = {each.name: self.values[each.name] for each in declared}
-        return Described(declared, values, self.left_out, self.times)
+        encoders = None if self.encoders is None else self.encoders.select(fields)
+        return Described(declared, values, self.left_out, self.times, encoders)
 
     def recoded(self, role: Role, at: NDArray[np.integer[Any]]) -> Described:
         """The same where users or items have other codes: ``at`` has the present code of each, or −1."""

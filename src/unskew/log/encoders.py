@@ -33,7 +33,7 @@ class Block(NamedTuple):
     codes: NDArray[np.int32]
     numbers: NDArray[np.float32]
 
-    def take(self, at: NDArray[np.integer[Any]]) -> Block:
+    def take(self, at: NDArray[np.integer[Any]] | NDArray[np.bool_]) -> Block:
         """Some of the lines."""
         return Block(self.codes[at], self.numbers[at])
 

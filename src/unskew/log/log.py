@@ -23,7 +23,7 @@ from unskew.io.columns import (
 from unskew.io.vocabulary import Vocabulary
 from unskew.log.checks import require_both_classes, resolve_duplicates
 from unskew.log.described import AUTO, Described, Sources, Wanted, described, without_auto
-from unskew.log.encoders import Encoders
+from unskew.log.encoders import Block, Encoders
 from unskew.log.features import Features
 from unskew.log.kinds import Feature
 from unskew.log.known_propensity import actions_of, require_shown_rows, shown_probabilities
@@ -329,8 +329,18 @@ class Log:
 
     @cached_property
     def encoders(self) -> Encoders | None:
-        """How the features are coded, fitted on this log; None without features."""
-        return None if self.features is None else Encoders.fit(self)
+        """How the features are coded, fitted on this log (or on its stream); None without features."""
+        if self.features is None:
+            return None
+        return self.features.encoders or Encoders.fit(self)
+
+    def encoded_rows(self) -> Block:
+        """The features of the rows, coded; an error without features."""
+        assert self.features is not None
+        assert self.encoders is not None
+        if self.features.encoded is not None:
+            return self.features.encoded
+        return self.encoders.block("row", len(self), self.features.values)
 
     def with_features(self, features: Wanted | None, ignore: Iterable[str] = ()) -> Log:
         """The same log with other features.

@@ -49,8 +49,7 @@ class Tables:
         if log.space == "matrix" and encoders.of_role("row"):
             name = encoders.of_role("row")[0].feature.name
             raise DataError(f"feature '{name}' is of single rows, and {NO_ROWS}", remedy=ROWS_REMEDY)
-        rows = encoders.block("row", len(log), log.features.values)
-        return cls({**encoders.tables, "row": rows}, device)
+        return cls({**encoders.tables, "row": log.encoded_rows()}, device)
 
     @property
     def columns(self) -> int:
@@ -130,7 +129,11 @@ class Reader:
         item = self.items.recode(log.item, log.items, unseen=strict)
         blocks = None
         if self.encoders is not None and log.features is not None:
-            own = self.encoders.encode(log)
+            # A block of the stream of training: its users and items are coded already.
+            trained = log.features.encoders is self.encoders
+            own = (
+                {**self.encoders.tables, "row": log.encoded_rows()} if trained else self.encoders.encode(log)
+            )
             blocks = {
                 "user": own["user"].take(log.user),
                 "item": own["item"].take(log.item),

@@ -1,0 +1,312 @@
+"""A log larger than memory: the same rows as a sequence of logs, in an order for training or as they lie.
+
+Where rows come from is a `RowSource`: files, or a log in memory. Every block is a plain `Log` that shares
+vocabularies and encoders with the others, so that all that works on a log works on a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.errors import ParameterError
+from unskew.estimator import require
+from unskew.io.stream import ahead
+from unskew.io.vocabulary import Vocabulary
+from unskew.log.encoders import Encoders
+from unskew.log.log import Log, Space
+from unskew.log.schema import Schema
+from unskew.seeds import as_seed, stream
+
+BLOCK_ROWS = 1 << 16
+"""Rows of a block at most, unless another number is given."""
+
+BUFFER_BYTES = 1 << 27
+"""Bytes that the rows of a buffer have, about, once they are coded. A buffer is at work while the next one is
+read, so that twice as much is held, and what Arrow needs to read it."""
+
+MOST_BUFFER_ROWS = 1 << 19
+"""Rows of a buffer at most: within one, rows are shuffled."""
+
+ROW_BYTES, FIELD_BYTES = 32, 24
+"""What a row, and each of its columns of features, takes in a buffer, about: as it was read, and as codes."""
+
+
+class Piece(NamedTuple):
+    """Some neighbouring rows of one group."""
+
+    group: int
+    start: int
+    stop: int
+
+
+class RowSource(Protocol):
+    """Where the rows of a stream come from: groups of neighbouring rows, each read from its start."""
+
+    @property
+    def groups(self) -> Sequence[int]:
+        """Rows of each group, in the order in which they lie."""
+
+    @property
+    def empty(self) -> Log:
+        """A log without rows, with the vocabularies, features and encoders of every block."""
+
+    def read(self, pieces: Sequence[Piece], rows: int) -> Iterator[Log]:
+        """The rows of pieces, one after the other, in logs of so many rows (the last may have fewer)."""
+
+    def read_some(self, places: NDArray[np.int64]) -> Log:
+        """Rows by their numbers, which ascend."""
+
+    def reading(self, fields: Sequence[str] | None) -> RowSource:
+        """The same with some of the features (:meth:`Log.reading`)."""
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedLog:
+    """The rows of a log of impressions that need not fit in memory; read again in each epoch.
+
+    :func:`unskew.stream_log` makes one of files. It has the numbers and vocabularies of a :class:`Log`, and
+    its rows come as logs: :meth:`blocks` in an order for training, :meth:`in_order` as they lie, and
+    :meth:`sample` some of them at once.
+
+    Attributes
+    ----------
+    source
+        Where the rows come from.
+    n_clicks, n_conversions
+        Clicked rows, and those of them that converted (None without conversions).
+    block_rows
+        Rows of a block at most.
+
+    Examples
+    --------
+    >>> log = Log.from_arrays(
+    ...     user=[1, 1, 2, 2, 3], item=[7, 8, 7, 8, 7], click=[1, 0, 1, 0, 1], space="impressions"
+    ... )
+    >>> streamed = StreamedLog.of(log, block_rows=2)
+    >>> [len(block) for block in streamed.blocks(seed=0, epoch=0)]
+    [2, 2, 1]
+    """
+
+    source: RowSource
+    n_clicks: int
+    n_conversions: int | None
+    block_rows: int = BLOCK_ROWS
+
+    def __post_init__(self) -> None:
+        require(
+            type(self.block_rows) is int and self.block_rows >= 1,
+            f"block_rows must be a whole number of at least 1, not {self.block_rows!r}",
+            f"give for example {BLOCK_ROWS}",
+        )
+
+    @classmethod
+    def of(cls, log: Log, *, block_rows: int = BLOCK_ROWS) -> StreamedLog:
+        """A log in memory as a stream."""
+        converted = None if log.conversion is None else int((log.known_conversion() == 1).sum())
+        return cls(LogInMemory(log, block_rows), log.n_clicks, converted, block_rows)
+
+    def blocks(
+        self, *, seed: int, epoch: int, start: int = 0, rank: int = 0, world: int = 1
+    ) -> Iterator[Log]:
+        """All rows in an order for training: logs of at most ``block_rows`` rows.
+
+        Groups of rows are in an order that is drawn from seed and epoch, and rows are shuffled within a
+        buffer of :attr:`buffer_rows`. One thread reads the next buffer meanwhile. Seed and epoch determine
+        the order.
+
+        Parameters
+        ----------
+        start
+            The first block: those before it are skipped, most of them without being read.
+        rank, world
+            Of so many processes, the one that asks: each gets as many rows as any other, but for one, and
+            all together get every row once.
+        """
+        require(
+            0 <= rank < world and start >= 0,
+            f"rank {rank} of {world}, block {start}",
+            "count ranks and blocks from 0",
+        )
+        draw = np.random.default_rng(stream(as_seed(seed), "groups of a stream", epoch))
+        order = draw.permutation(len(self.source.groups))
+        total = len(self)
+        first, last = total * rank // world, total * (rank + 1) // world
+        skipped, inside = divmod(start * self.block_rows, self.buffer_rows)
+        begin = min(first + skipped * self.buffer_rows, last)
+        read = self.source.read(self._pieces(order, begin, last), self.buffer_rows)
+        for number, buffer in enumerate(ahead(read, 1), skipped):
+            draw = np.random.default_rng(stream(seed, "rows of a buffer", epoch, rank, world, number))
+            mixed = buffer.take(draw.permutation(len(buffer)))
+            yield from self._cut(mixed, inside if number == skipped else 0)
+
+    def in_order(self) -> Iterator[Log]:
+        """All rows as they lie, for scores and counts: logs of at most ``block_rows`` rows."""
+        pieces = self._pieces(np.arange(len(self.source.groups)), 0, len(self))
+        for buffer in ahead(self.source.read(pieces, self.buffer_rows), 1):
+            yield from self._cut(buffer, 0)
+
+    def sample(self, rows: int, seed: int = 0) -> Log:
+        """So many rows at random, in memory, in the order in which they lie; all where there are no more."""
+        total = len(self)
+        if rows >= total:
+            return self.source.read_some(np.arange(total))
+        draw = np.random.default_rng(stream(as_seed(seed), "sample of a stream"))
+        return self.source.read_some(np.sort(draw.choice(total, size=rows, replace=False, shuffle=False)))
+
+    def reading(self, fields: Sequence[str] | None) -> StreamedLog:
+        """The same rows with some of the features, coded as all of them are (:meth:`Log.reading`)."""
+        return self if fields is None else replace(self, source=self.source.reading(fields))
+
+    def n_blocks(self, *, rank: int = 0, world: int = 1) -> int:
+        """Blocks of an epoch."""
+        rows = len(self) * (rank + 1) // world - len(self) * rank // world
+        return -(-rows // self.block_rows)
+
+    @cached_property
+    def buffer_rows(self) -> int:
+        """Rows that are read, and shuffled, at a time: whole blocks of about :data:`BUFFER_BYTES`."""
+        columns = sum(each.width for each in self.schema.features)
+        fitting = BUFFER_BYTES // (ROW_BYTES + FIELD_BYTES * columns)
+        return max(min(fitting, MOST_BUFFER_ROWS) // self.block_rows, 1) * self.block_rows
+
+    def __len__(self) -> int:
+        return sum(self.source.groups)
+
+    def __repr__(self) -> str:
+        return (
+            f"StreamedLog({self.n_users:,} users × {self.n_items:,} items, {len(self):,} rows,"
+            f" {self.n_clicks:,} clicks, density {self.density:.4g})"
+        )
+
+    @property
+    def space(self) -> Space:
+        """Always ``"impressions"``."""
+        return self.source.empty.space
+
+    @property
+    def users(self) -> Vocabulary:
+        """Of the users."""
+        return self.source.empty.users
+
+    @property
+    def items(self) -> Vocabulary:
+        """Of the items."""
+        return self.source.empty.items
+
+    @property
+    def encoders(self) -> Encoders | None:
+        """How the features are coded; None without features."""
+        return self.source.empty.encoders
+
+    @property
+    def schema(self) -> Schema:
+        """What networks read: the two ids, and the features."""
+        return self.source.empty.schema
+
+    @property
+    def ids_schema(self) -> Schema:
+        """The two ids."""
+        return self.source.empty.ids_schema
+
+    @property
+    def time(self) -> str | None:
+        """The column that says when each row was, if there is one."""
+        return self.source.empty.time
+
+    @property
+    def n_users(self) -> int:
+        """Users in the vocabulary."""
+        return len(self.users)
+
+    @property
+    def n_items(self) -> int:
+        """Items in the vocabulary."""
+        return len(self.items)
+
+    @property
+    def population_size(self) -> int:
+        """|D|: all rows."""
+        return len(self)
+
+    @property
+    def density(self) -> float:
+        """|O| / |D|, the base rate of clicks."""
+        return self.n_clicks / self.population_size
+
+    def schema_table(self) -> list[dict[str, Any]]:
+        """A line for each field that networks read, as :meth:`Log.schema_table` has it."""
+        return self.source.empty.schema_table()
+
+    def _pieces(self, order: NDArray[np.int64], begin: int, end: int) -> list[Piece]:
+        """Rows ``begin`` to ``end`` of the groups in an order."""
+        sizes = np.asarray(self.source.groups, dtype=np.int64)[order]
+        ends = np.cumsum(sizes)
+        return [
+            Piece(int(group), max(begin - int(stop - size), 0), min(end - int(stop - size), int(size)))
+            for group, size, stop in zip(order, sizes, ends, strict=True)
+            if stop > begin and stop - size < end
+        ]
+
+    def _cut(self, buffer: Log, skipped: int) -> Iterator[Log]:
+        """The blocks of a buffer, without its first rows."""
+        for first in range(skipped, len(buffer), self.block_rows):
+            yield buffer.take(np.arange(first, min(first + self.block_rows, len(buffer))))
+
+
+@dataclass(frozen=True, eq=False)
+class LogInMemory:
+    """A log as the source of a stream, in groups of so many rows."""
+
+    log: Log
+    group_rows: int
+
+    def __post_init__(self) -> None:
+        if self.log.space != "impressions" or self.log.known_propensity is not None:
+            raise ParameterError(
+                "only logs of impressions with clicks are streamed: the population is their rows",
+                remedy="fit the log itself",
+            )
+
+    @cached_property
+    def groups(self) -> Sequence[int]:
+        """Rows of each group."""
+        starts = range(0, len(self.log), self.group_rows)
+        return [min(self.group_rows, len(self.log) - start) for start in starts]
+
+    @cached_property
+    def empty(self) -> Log:
+        """The log without its rows."""
+        return self.shared.take(np.empty(0, dtype=np.int64))
+
+    @cached_property
+    def shared(self) -> Log:
+        """The log with its encoders, whichever rows are taken."""
+        features = self.log.features
+        if features is None:
+            return self.log
+        return replace(self.log, features=replace(features, encoders=self.log.encoders))
+
+    def read(self, pieces: Sequence[Piece], rows: int) -> Iterator[Log]:
+        """The rows of pieces, in logs of so many rows."""
+        starts = [piece.group * self.group_rows for piece in pieces]
+        places = [
+            np.arange(start + piece.start, start + piece.stop)
+            for start, piece in zip(starts, pieces, strict=True)
+        ]
+        at = np.concatenate([np.empty(0, dtype=np.int64), *places])
+        for first in range(0, len(at), rows):
+            yield self.shared.take(at[first : first + rows])
+
+    def read_some(self, places: NDArray[np.int64]) -> Log:
+        """Rows by their numbers."""
+        return self.shared.take(places)
+
+    def reading(self, fields: Sequence[str] | None) -> LogInMemory:
+        """The same with some of the features."""
+        return replace(self, log=self.log.reading(fields))
