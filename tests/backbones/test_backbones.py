@@ -182,6 +182,22 @@ def test_the_compiled_loop_makes_the_masks_that_a_gpu_makes(rate):
         assert torch.equal(made, tensors.keep_mask(shape, rate, torch.float32))
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("rate", [0.2, 0.77])
+def test_a_gpu_drops_what_a_cpu_drops_forward_and_backward(rate):
+    here, there = Noise((5, 2**40 + 1)), Noise((5, 2**40 + 1))
+    there.to(torch.device("cuda"))
+    for shape in ((2, 7, 50), (2, 1), (2, 3, 4, 999)):
+        mask = here.keep_mask(shape, rate, torch.float32)
+        assert torch.equal(there.keep_mask(shape, rate, torch.float32).cpu(), mask)
+        x = torch.rand(shape, device="cuda", requires_grad=True)
+        mask = here.keep_mask(shape, rate, torch.float32)
+        dropped = there.dropped(x, rate)
+        torch.testing.assert_close(dropped.detach().cpu(), x.detach().cpu() * mask)
+        dropped.square().sum().backward()
+        torch.testing.assert_close(x.grad.cpu(), 2 * x.detach().cpu() * mask.square())
+
+
 def test_an_unknown_backbone_is_told_with_those_there_are():
     with pytest.raises(ParameterError, match=r"unknown backbone 'lstm'.*neumf, mf"):
         make_backbone("lstm")

@@ -16,7 +16,7 @@ from unskew.log import Field, Rows, Schema
 from unskew.losses import cross_entropy
 from unskew.progress import SILENT
 from unskew.training import Pass, Sample, Schedule, ShuffledRows, Step, lazy_adam, loop, train
-from unskew.training.lazy_adam import LazyAdam, LazyTable
+from unskew.training.lazy_adam import LazyAdam, LazyTable, lazy_table
 from unskew.training.table_loops import BETA_1, BETA_2, EPSILON
 
 LR = 0.01
@@ -48,8 +48,9 @@ def reads(steps: int, rows: int, count: int, replicas: int = 2, seed: int = 0):
 
 def lazy_steps(table, steps, decay=0.0, settled_every=None):
     """The table after a loss of Σ weight · sin(row) in each step, by touched rows."""
-    rows = LazyTable(table, LR, decay)
+    rows = lazy_table(table, LR, decay)
     for number, (codes, weight) in enumerate(steps):
+        codes, weight = codes.to(table.weight.device), weight.to(table.weight.device)
         rows.forget()
         (weight * table(codes).sin()).sum().backward()
         assert table.weight.grad is None
@@ -58,7 +59,7 @@ def lazy_steps(table, steps, decay=0.0, settled_every=None):
             settle(table)
     release(table)
     assert table.lazy is None
-    return table.weight.detach()
+    return table.weight.detach().cpu()
 
 
 def dense_steps(table, steps, decay=0.0):
@@ -174,22 +175,61 @@ class TestTheUpdate:
                 table(torch.tensor([[0, code]]))
 
 
+@pytest.mark.gpu
+class TestOnGPU:
+    @pytest.mark.parametrize("settled_every", [None, 1, 7, 150])
+    @pytest.mark.parametrize("decay", [0.0, 0.02])
+    @pytest.mark.parametrize("count", [2, 30, 3000])
+    def test_a_table_becomes_what_it_becomes_on_a_cpu(self, settled_every, decay, count):
+        steps = list(reads(400, 200, count, seed=3))
+        start = table_of(200).weight.detach()
+        on_gpu = lazy_steps(table_of(200).cuda(), steps, decay, settled_every)
+        on_cpu = lazy_steps(table_of(200), steps, decay, settled_every)
+        assert float((on_gpu - on_cpu).norm() / (on_cpu - start).norm()) < 1e-3
+
+    def test_gradients_that_no_step_took_are_gone(self):
+        table = table_of(9).cuda()
+        rows = lazy_table(table, LR, 0.1)
+        before = table.weight.detach().clone()
+        table(torch.zeros(2, 4, dtype=torch.int64, device="cuda")).sum().backward()
+        rows.forget()
+        rows.step()
+        assert torch.equal(table.weight, before)
+        assert not rows.gradient.any()
+
+    @pytest.mark.parametrize(
+        "backbone",
+        [MF(dim=4), NeuMF(dim=16, layers=(32, 16, 16), dropout=0.0), DCN(dim=4, layers=(8,)), DeepFM(dim=4)],
+        ids=["mf", "neumf in one go", "dcn", "deepfm"],
+    )
+    def test_networks_learn_what_they_do_with_dense_adam(self, backbone, monkeypatch):
+        """With steps that are captured and replayed."""
+        found = []
+        for fewest in (0, 1 << 40):
+            monkeypatch.setattr(lazy_adam, "FEWEST_ROWS_ON_GPU", fewest)
+            found.append(fitted(backbone, epochs=2, device="cuda")[1])
+        torch.testing.assert_close(found[0], found[1], rtol=0, atol=5e-3)
+        assert float(found[0][1].mean()) < float(found[0][0].mean())
+
+
 USERS, ITEMS, BATCH = 300, 200, 32
 
 
-def fitted(backbone: Backbone, seeds=(0, 1), *, decay=0.0, epochs=3, replicas=None):
+def fitted(backbone: Backbone, seeds=(0, 1), *, decay=0.0, epochs=3, device="cpu"):
     """A network after some epochs on random pairs, and its losses."""
     random = torch.Generator().manual_seed(5)
     user = torch.randint(USERS, (1500,), generator=random)
     item = (torch.rand(1500, generator=random) ** 2 * ITEMS).long()
     label = ((user * 7 + item) % 3 == 0).float()
+    user, item, label = (each.to(device) for each in (user, item, label))
     network = backbone.build(Schema.of_ids(USERS, ITEMS), seeds)
+    network.to_device(torch.device(device))
 
     def loss(sample: Sample):
         rows = sample.observed
         return cross_entropy(label[rows], network(Rows(user=user[rows], item=item[rows]))).mean(-1)
 
-    rows = torch.arange(1500).expand(len(seeds), -1)
+    rows = torch.arange(1500, device=device).expand(len(seeds), -1)
     history = train(
         {"network": network},
         [Pass(ShuffledRows(rows, seeds, BATCH), (Step("fit", loss, ("network",)),))],

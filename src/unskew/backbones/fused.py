@@ -10,14 +10,13 @@ third kernel makes all passes of MC dropout. That needs Triton, which comes with
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from unskew.backbones.noise import Noise
+from unskew.backbones.noise import HAS_TRITON, Noise
 from unskew.backbones.tables import LazyRows, require_rows
 
 if TYPE_CHECKING:
@@ -34,8 +33,6 @@ LARGEST_WIDTH = 128
 ALLOW_TF32 = True
 """Matrix products of the kernels in TF32 (10 bits of mantissa, sums in float32): twice as fast as float32,
 and ``benchmarks/quality.py`` shows that metrics do not move. False computes in float32."""
-
-HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 def fits(dim: int, layers: tuple[int, ...]) -> bool:
@@ -65,12 +62,15 @@ def neumf_logits(
     calls = noise.next_calls(layers) if rate > 0.0 else noise.calls_so_far()
     user, item = user.contiguous(), item.contiguous()
     if user.is_cuda:
+        for code, rows in zip((user, item), lazy, strict=True):
+            if rows is not None:
+                rows.read(code)
         if not torch.is_grad_enabled():
             from unskew.backbones import fused_kernels
 
             return fused_kernels.forward(user, item, noise.seed_tensor, calls, rate, parameters)[0]
         on_gpu: Callable[..., Tensor] = _OnGPU.apply
-        return on_gpu(user, item, noise.seed_tensor, calls, rate, *parameters)
+        return on_gpu(user, item, noise.seed_tensor, calls, rate, lazy, *parameters)
 
     for code, table, rows, name in zip((user, item), parameters, lazy, ("user", "item"), strict=False):
         require_rows(code, table, name)
@@ -109,13 +109,20 @@ def neumf_moments(
 class _OnGPU(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, user: Tensor, item: Tensor, seeds: Tensor, calls: Tensor, rate: float, *parameters: Tensor
+        ctx: Any,
+        user: Tensor,
+        item: Tensor,
+        seeds: Tensor,
+        calls: Tensor,
+        rate: float,
+        lazy: Any,
+        *parameters: Tensor,
     ) -> Tensor:
         from unskew.backbones import fused_kernels
 
         logit, kept = fused_kernels.forward(user, item, seeds, calls, rate, parameters, keep=True)
         ctx.save_for_backward(user, item, seeds, calls, *parameters, *kept)
-        ctx.rate, ctx.parameters = rate, len(parameters)
+        ctx.rate, ctx.lazy, ctx.parameters = rate, lazy, len(parameters)
         return logit
 
     @staticmethod
@@ -124,10 +131,17 @@ class _OnGPU(torch.autograd.Function):
 
         user, item, seeds, calls, *rest = ctx.saved_tensors
         parameters, kept = tuple(rest[: ctx.parameters]), tuple(rest[ctx.parameters :])
-        grads = fused_kernels.backward(
-            grad.contiguous(), user, item, seeds, calls, ctx.rate, parameters, kept
+        of_user, of_item = (None if rows is None else rows.gradient for rows in ctx.lazy)
+        grads: list[Tensor | None] = list(
+            fused_kernels.backward(
+                grad.contiguous(), user, item, seeds, calls, ctx.rate, parameters, kept, (of_user, of_item)
+            )
         )
-        return (None, None, None, None, None, *grads)
+        for place, (code, rows) in enumerate(zip((user, item), ctx.lazy, strict=True)):
+            if rows is not None:
+                rows.touch(code)
+                grads[place] = None
+        return (None, None, None, None, None, None, *grads)
 
 
 class _OnCPU(torch.autograd.Function):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 import torch
 import triton
 import triton.language as tl
@@ -427,14 +429,19 @@ def backward(
     rate: float,
     parameters: tuple[Tensor, ...],
     kept: tuple[Tensor, ...],
+    buffers: tuple[Tensor | None, Tensor | None] = (None, None),
 ) -> tuple[Tensor, ...]:
-    """Gradients of the parameters: views of one buffer, in their order."""
+    """Gradients of the parameters: views of one buffer, in their order.
+
+    Those of the tables are added to ``buffers`` where there are any.
+    """
     user, item = user.contiguous(), item.contiguous()
     replicas, batch = user.shape
-    buffer = torch.zeros(sum(p.numel() for p in parameters), device=grad.device)
+    own = [p for p, given in zip_longest(parameters, buffers) if given is None]
+    buffer = torch.zeros(sum(p.numel() for p in own), device=grad.device)
+    parts = iter(buffer.split([p.numel() for p in own]))
     grads = tuple(
-        part.view_as(p)
-        for part, p in zip(buffer.split([p.numel() for p in parameters]), parameters, strict=True)
+        next(parts).view_as(p) if given is None else given for p, given in zip_longest(parameters, buffers)
     )
     users, items, w1, _, w2, _, w3, _, head, _ = parameters
     grid, launch = _launch(replicas, batch, (64, 4))

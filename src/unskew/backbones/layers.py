@@ -149,4 +149,4 @@ class ReplicaDropout(nn.Module):
         """``[R, B, F]`` → the same shape; the identity in ``eval`` mode or at rate 0."""
         if not self.training or self.rate == 0.0:
             return x
-        return x * self.noise.keep_mask(x.shape, self.rate, x.dtype)
+        return self.noise.dropped(x, self.rate)

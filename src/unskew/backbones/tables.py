@@ -33,12 +33,24 @@ class LazyRows(Protocol):
         ...
 
 
+class LazyBuffer(LazyRows, Protocol):
+    """Rows whose gradients a kernel adds up itself, on a GPU."""
+
+    gradient: Tensor
+    """``[R, codes, F]``, where to add them."""
+
+    def touch(self, codes: Int[Tensor, "_ n"]) -> None:
+        """Take note of rows whose gradients were added."""
+        ...
+
+
 def look_up(
     table: Float[Tensor, "R codes F"], codes: Int[Tensor, "R n"], lazy: LazyRows
 ) -> Float[Tensor, "R n F"]:
     """Rows of each replica's table; their gradients go to ``lazy``."""
     codes = codes.contiguous()
-    require_rows(codes, table, "table")
+    if not codes.is_cuda:
+        require_rows(codes, table, "table")
     lazy.read(codes)
     look_up_rows: Callable[..., Tensor] = _LookUp.apply
     return look_up_rows(table, codes, lazy)

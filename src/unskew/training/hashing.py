@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from unskew.backbones.fused import HAS_TRITON
+from unskew.backbones.noise import HAS_TRITON
 from unskew.backbones.threads import for_each
 
 if TYPE_CHECKING:

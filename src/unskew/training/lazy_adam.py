@@ -19,7 +19,7 @@ that reads four bytes of each row that has not moved.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from torch import Tensor
 
 from unskew.backbones import threads
 from unskew.backbones.layers import ReplicaEmbedding
+from unskew.backbones.noise import HAS_TRITON
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -35,6 +36,9 @@ FEWEST_ROWS = 8
 """A table is trained by the rows that are touched where it has more than so many for each row of a batch;
 below, dense Adam with its plain order of memory is as fast."""
 
+FEWEST_ROWS_ON_GPU = 64
+"""The same on a GPU, which runs through a whole table at the speed of its memory."""
+
 SMALLEST_PART = 1024
 """Look-ups below which a part of a step is not worth a thread."""
 
@@ -42,7 +46,30 @@ SMALLEST_PART = 1024
 def is_lazy(table: ReplicaEmbedding, batch_rows: int) -> bool:
     """Whether a table is trained by touched rows, with so many rows in a replica's batch."""
     weight = table.weight
-    return not weight.is_cuda and weight.dtype == torch.float32 and weight.shape[1] > FEWEST_ROWS * batch_rows
+    if weight.dtype != torch.float32 or (weight.is_cuda and not HAS_TRITON):
+        return False
+    return weight.shape[1] > (FEWEST_ROWS_ON_GPU if weight.is_cuda else FEWEST_ROWS) * batch_rows
+
+
+def lazy_table(table: ReplicaEmbedding, lr: float, weight_decay: float) -> RowsTable:
+    """What trains a table by touched rows, where the table is."""
+    if table.weight.is_cuda:
+        from unskew.training.table_kernels import TableOnGPU
+
+        return TableOnGPU(table, lr, weight_decay)
+    return LazyTable(table, lr, weight_decay)
+
+
+class RowsTable(Protocol):
+    """A table that is trained by touched rows."""
+
+    def forget(self) -> None:
+        """Drop the gradients."""
+        ...
+
+    def step(self) -> None:
+        """One update by the gradients that there are."""
+        ...
 
 
 class LazyTable:
@@ -130,7 +157,7 @@ class LazyTable:
 class LazyAdam:
     """Tables by touched rows, all other parameters by an optimiser of PyTorch's."""
 
-    def __init__(self, dense: torch.optim.Optimizer | None, tables: Sequence[LazyTable]) -> None:
+    def __init__(self, dense: torch.optim.Optimizer | None, tables: Sequence[RowsTable]) -> None:
         self._dense = dense
         self._tables = tables
 

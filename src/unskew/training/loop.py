@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from unskew.backbones import fused, threads
 from unskew.backbones.layers import release, settle, tables_of
+from unskew.backbones.noise import HAS_TRITON
 from unskew.errors import TrainingError
 from unskew.estimator import require
 from unskew.progress import Tracker
-from unskew.training.lazy_adam import LazyAdam, LazyTable, is_lazy
+from unskew.training.lazy_adam import LazyAdam, is_lazy, lazy_table
 from unskew.training.samplers import Sampler
 from unskew.training.steps import CapturedSteps, EagerSteps, Executor, Optimiser, Step
 
@@ -107,7 +108,7 @@ def train(
         A loss became NaN or infinite.
     """
     try:
-        with _threads_for(networks.values()):
+        with _threads_for(networks.values()), _matrix_products():
             return _train(networks, passes, schedule, replicas, validate, tracker)
     finally:
         for network in networks.values():
@@ -167,6 +168,17 @@ def _threads_for(networks: Iterable[nn.Module]) -> AbstractContextManager[None]:
     )
 
 
+@contextmanager
+def _matrix_products() -> Iterator[None]:
+    """Matrix products of a GPU in TF32, as those of our own kernels (``fused.ALLOW_TF32``)."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = before or fused.ALLOW_TF32
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
 def adam(network: nn.Module, name: str, schedule: Schedule, batch_rows: int) -> Optimiser:
     """The optimiser of a network, by the rows of a replica that a step reads."""
     rate, decay = (
@@ -174,10 +186,6 @@ def adam(network: nn.Module, name: str, schedule: Schedule, batch_rows: int) -> 
         for value in (schedule.learning_rate, schedule.weight_decay)
     )
     parameters = list(network.parameters())
-    if parameters[0].is_cuda and fused.HAS_TRITON:
-        from unskew.training.adam import FlatAdam
-
-        return FlatAdam(parameters, rate, decay)
     tables = [table for table in tables_of(network) if is_lazy(table, batch_rows)]
     by_rows = {id(table.weight) for table in tables}
     rest = [p for p in parameters if id(p) not in by_rows]
@@ -185,10 +193,14 @@ def adam(network: nn.Module, name: str, schedule: Schedule, batch_rows: int) -> 
     if not tables:
         assert dense is not None
         return dense
-    return LazyAdam(dense, [LazyTable(table, rate, decay) for table in tables])
+    return LazyAdam(dense, [lazy_table(table, rate, decay) for table in tables])
 
 
-def _dense_adam(parameters: Sequence[nn.Parameter], rate: float, decay: float) -> torch.optim.Optimizer:
+def _dense_adam(parameters: list[nn.Parameter], rate: float, decay: float) -> torch.optim.Optimizer:
+    if parameters[0].is_cuda and HAS_TRITON:
+        from unskew.training.adam import FlatAdam
+
+        return FlatAdam(parameters, rate, decay)
     groups: list[dict[str, Any]] = [
         {"params": [p for p in parameters if not hasattr(p, "without_decay")]},
         {"params": [p for p in parameters if hasattr(p, "without_decay")], "weight_decay": 0.0},

@@ -1,0 +1,222 @@
+"""Adam on the rows of tables that steps touch, on a GPU: what :mod:`unskew.training.lazy_adam` does on a CPU.
+
+Gradients are added up in a buffer of the table's shape, of which a step reads and clears the rows that were
+looked up. A row that was looked up several times belongs to the program that is first to claim it. The number
+of the step is on the device, so that a captured step can be replayed. Imported only on a GPU.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from unskew.backbones.layers import ReplicaEmbedding
+from unskew.compiled import triton_cache
+
+triton_cache()
+
+ROWS = 8
+"""Rows of a table that one program works on."""
+
+
+# β₁ = 0.9, β₂ = 0.999 and ε = 1e-8 are PyTorch's defaults; 128 and 16 are HORIZON and SPAN of table_loops.
+@triton.jit
+def _brought(p, m, v, since, step, settled, lr):
+    """Rows from the steps ``since`` to ``step``, as ``table_loops._bring``."""
+    log_1: tl.constexpr = -0.15200309344504995
+    log_2: tl.constexpr = -0.0014434168696687186
+    waited = step - since
+    moving = since >= settled
+    idle = tl.where(moving, tl.minimum(waited, 128), 0)
+    k = tl.arange(0, 128)[None, :] + 1
+    t = (since[:, None] + k).to(tl.float32)
+    rate = tl.exp2(k.to(tl.float32) * log_1) / (1.0 - tl.exp2(t * log_1))
+    scaled = rate * tl.exp2(k.to(tl.float32) * (0.5 * log_2)) / tl.sqrt(1.0 - tl.exp2(t * log_2))
+    root = tl.sqrt(v)
+    done = tl.zeros_like(idle)
+    while tl.max(idle - done, axis=0) > 0:
+        stop = tl.minimum(idle, done + tl.maximum((since + done) // 16, 1))
+        group = (k > done[:, None]) & (k <= stop[:, None])
+        weight = tl.sum(tl.where(group, rate, 0.0), axis=1)
+        total = tl.sum(tl.where(group, scaled, 0.0), axis=1) / tl.maximum(weight, 1e-30)
+        p = p - (lr * weight)[:, None] * m / (root * total[:, None] + 1e-8)
+        done = stop
+    left = tl.where(waited < 128, tl.exp2(waited.to(tl.float32) * log_1), 0.0)
+    m = m * tl.where(moving, left, 1.0)[:, None]
+    v = v * tl.exp2(waited.to(tl.float32) * log_2)[:, None]
+    return p, m, v
+
+
+@triton.jit
+def _read_kernel(
+    codes, parameter, first, second, seen, step, settled, codes_stride, n, rows, lr,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, T: tl.constexpr,
+):  # fmt: skip
+    r = tl.program_id(1).to(tl.int64)
+    place = tl.program_id(0) * T + tl.arange(0, T)
+    inside = place < n
+    row = r * rows + tl.load(codes + r * codes_stride + place, mask=inside, other=0)
+    now = tl.load(step)
+    since = tl.load(seen + row, mask=inside, other=0)
+    behind = inside & (since > 0) & (since < now)
+    if tl.max(behind.to(tl.int32), axis=0) > 0:
+        # No row is at the step −1: those that are not behind stay as they are.
+        old = tl.atomic_cas(seen + row, tl.where(behind, since, -1), tl.zeros_like(since) + now)
+        own = behind & (old == since)
+        at = row[:, None] * D + tl.arange(0, BLOCK_D)[None, :]
+        there = own[:, None] & (tl.arange(0, BLOCK_D) < D)[None, :]
+        p = tl.load(parameter + at, mask=there, other=0.0)
+        m = tl.load(first + at, mask=there, other=0.0)
+        v = tl.load(second + at, mask=there, other=0.0)
+        # Rows of other programs have nothing to make up for.
+        p, m, v = _brought(p, m, v, tl.where(own, since, now), now, tl.load(settled), lr)
+        tl.store(parameter + at, p, mask=there)
+        tl.store(first + at, m, mask=there)
+        tl.store(second + at, v, mask=there)
+
+
+@triton.jit
+def _update_kernel(
+    codes, parameter, gradient, first, second, seen, touched, claimed, step, codes_stride, n, rows, lr, decay,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, T: tl.constexpr,
+):  # fmt: skip
+    r = tl.program_id(1).to(tl.int64)
+    place = tl.program_id(0) * T + tl.arange(0, T)
+    inside = place < n
+    row = r * rows + tl.load(codes + r * codes_stride + place, mask=inside, other=0)
+    t = tl.load(step) + 1
+    last = tl.atomic_xchg(claimed + row, tl.zeros((T,), dtype=tl.int32) + t, mask=inside)
+    own = inside & (last != t)
+    at = row[:, None] * D + tl.arange(0, BLOCK_D)[None, :]
+    there = own[:, None] & (tl.arange(0, BLOCK_D) < D)[None, :]
+    p = tl.load(parameter + at, mask=there, other=0.0)
+    g = tl.load(gradient + at, mask=there, other=0.0)
+    waited = (t - tl.load(touched + row, mask=own, other=0)).to(tl.float32)
+    g += (decay * waited)[:, None] * p
+    m = 0.9 * tl.load(first + at, mask=there, other=0.0) + (1.0 - 0.9) * g
+    v = 0.999 * tl.load(second + at, mask=there, other=0.0) + (1.0 - 0.999) * g * g
+    number = t.to(tl.float32)
+    correction_1 = 1.0 - tl.exp2(number * tl.log2(0.9))
+    correction_2 = 1.0 - tl.exp2(number * tl.log2(0.999))
+    denominator = tl.sqrt(v) / tl.sqrt(correction_2) + 1e-8
+    tl.store(parameter + at, p - lr / correction_1 * m / denominator, mask=there)
+    tl.store(first + at, m, mask=there)
+    tl.store(second + at, v, mask=there)
+    tl.store(gradient + at, tl.zeros_like(g), mask=there)
+    tl.store(seen + row, tl.zeros((T,), dtype=tl.int32) + t, mask=own)
+    tl.store(touched + row, tl.zeros((T,), dtype=tl.int32) + t, mask=own)
+
+
+@triton.jit
+def _settle_kernel(
+    parameter, first, second, seen, step, settled, n, lr,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, T: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * T + tl.arange(0, T)
+    inside = row < n
+    now, before = tl.load(step), tl.load(settled)
+    since = tl.load(seen + row, mask=inside, other=0)
+    behind = inside & (since > 0) & (since >= before) & (since < now)
+    if tl.max(behind.to(tl.int32), axis=0) > 0:
+        at = row[:, None] * D + tl.arange(0, BLOCK_D)[None, :]
+        there = behind[:, None] & (tl.arange(0, BLOCK_D) < D)[None, :]
+        p = tl.load(parameter + at, mask=there, other=0.0)
+        m = tl.load(first + at, mask=there, other=0.0)
+        v = tl.load(second + at, mask=there, other=0.0)
+        p, m, faded = _brought(p, m, v, tl.where(behind, since, now), now, before, lr)
+        tl.store(parameter + at, p, mask=there)
+        tl.store(first + at, m, mask=there)
+        # A row whose momentum is spent stays at its step, before the one that the table is settled at.
+        recent = behind & (now - since < 128)
+        tl.store(second + at, faded, mask=there & recent[:, None])
+        tl.store(seen + row, tl.zeros((T,), dtype=tl.int32) + now, mask=recent)
+
+
+class TableOnGPU:
+    """The state of a table that is trained by touched rows, on a GPU.
+
+    Attributes
+    ----------
+    gradient
+        Where gradients of rows are added up, ``[R, codes, F]``; all zero between steps.
+    """
+
+    def __init__(self, table: ReplicaEmbedding, lr: float, weight_decay: float) -> None:
+        self._weight = table.weight.detach()
+        self._lr, self._decay = lr, weight_decay
+        self.gradient, self._first, self._second = (torch.zeros_like(self._weight) for _ in range(3))
+        self._seen, self._touched, self._claimed = (
+            torch.zeros(self._weight.shape[:2], dtype=torch.int32, device=self._weight.device)
+            for _ in range(3)
+        )
+        self._step, self._settled = (
+            torch.zeros(1, dtype=torch.int32, device=self._weight.device) for _ in range(2)
+        )
+        self._touching: list[Tensor] = []
+        width = self._weight.shape[2]
+        self._sizes = {"D": width, "BLOCK_D": triton.next_power_of_2(width), "T": ROWS}
+        table.lazy = self
+
+    def read(self, codes: Tensor) -> None:
+        """Bring rows up to date, ``[R, n]`` or ``[1, n]`` for all replicas."""
+        codes = codes.contiguous()
+        with torch.cuda.device_of(codes):
+            _read_kernel[self._grid(codes)](
+                codes, self._weight, self._first, self._second, self._seen, self._step, self._settled,
+                self._stride(codes), codes.shape[1], self._weight.shape[1], self._lr, **self._sizes,
+            )  # fmt: skip
+
+    def add(self, codes: Tensor, gradient: Tensor) -> None:
+        """Add the gradients ``[R, n, F]`` of rows that were read."""
+        width = self._weight.shape[2]
+        self.gradient.view(-1, width).index_add_(0, self._flat(codes), gradient.reshape(-1, width))
+        self.touch(codes)
+
+    def touch(self, codes: Tensor) -> None:
+        """Note rows whose gradients are in the buffer."""
+        self._touching.append(codes.contiguous())
+
+    def forget(self) -> None:
+        """Drop the gradients that no step has taken."""
+        for codes in self._touching:
+            self.gradient.view(-1, self._weight.shape[2]).index_fill_(0, self._flat(codes), 0.0)
+        self._touching = []
+
+    def step(self) -> None:
+        """One update by the gradients that there are; without any the table stays as it is."""
+        if not self._touching:
+            return
+        for codes in self._touching:
+            with torch.cuda.device_of(codes):
+                _update_kernel[self._grid(codes)](
+                    codes, self._weight, self.gradient, self._first, self._second, self._seen, self._touched,
+                    self._claimed, self._step, self._stride(codes), codes.shape[1], self._weight.shape[1],
+                    self._lr, self._decay, **self._sizes,
+                )  # fmt: skip
+        self._step += 1
+        self._touching = []
+
+    def settle(self) -> None:
+        """Bring all rows up to date."""
+        rows = self._seen.numel()
+        with torch.cuda.device_of(self._weight):
+            _settle_kernel[(triton.cdiv(rows, ROWS),)](
+                self._weight, self._first, self._second, self._seen, self._step, self._settled, rows, self._lr,
+                **self._sizes,
+            )  # fmt: skip
+        self._settled.copy_(self._step)
+
+    def _flat(self, codes: Tensor) -> Tensor:
+        """Rows of all replicas, as those of one table."""
+        replicas, rows, _ = self._weight.shape
+        start = torch.arange(0, replicas * rows, rows, device=codes.device).unsqueeze(1)
+        return (codes + start).flatten()
+
+    def _grid(self, codes: Tensor) -> tuple[int, int]:
+        return triton.cdiv(codes.shape[1], ROWS), len(self._weight)
+
+    @staticmethod
+    def _stride(codes: Tensor) -> int:
+        return codes.stride(0) if len(codes) > 1 else 0
