@@ -105,7 +105,7 @@ def test_the_soft_label_of_ddpo_is_learned_from_clicks_alone():
 @pytest.mark.parametrize("cls", [ESMM, *JOINT])
 def test_held_out_cells_leave_the_click_tower_as_it_is_and_others_do_not(cls):
     world = World(deep(cls, **({"calibration": "external"} if cls is not ESMM else {})))
-    trains = world.setting.held_out.trains(world.full.cell)[0].numpy()
+    trains = world.setting.held_out.trains(world.full.rows)[0].numpy()
     for kind, moves in ((~trains, False), (trains, True)):
         rows = np.flatnonzero(kind[world.clicked])
         # The replicas hold out different cells: look at the first alone.

@@ -28,7 +28,7 @@ def test_a_click_held_out_for_validation_never_counts_as_not_clicked():
 
 def test_a_tenth_of_the_clicks_calibrates_and_another_evaluates_neither_trains():
     world = World(deep(ESMM))
-    trains = world.setting.held_out.trains(world.full.cell).numpy()
+    trains = world.setting.held_out.trains(world.full.rows).numpy()
     clicks = world.click.sum()
     seen = {}
     for part in ("calibration", "evaluation"):

@@ -16,14 +16,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew.backbones import Network
-from unskew.debias.setting import Batch, Loss, Setting, Stage
+from unskew.debias.setting import Batch, Loss, ObservedSampler, Setting, Stage, unknown
+from unskew.debias.streamed import StreamedRows
 from unskew.errors import DataError, ParameterError
-from unskew.log import Log, Rows, require_log
+from unskew.log import Log, Rows, StreamedLog, require_log
 from unskew.log.splitting import SplitBy
 from unskew.losses.means import cross_entropy, weighted_mean
 from unskew.metrics.collapse import Collapsed, Learned, learned
 from unskew.progress import Progress
-from unskew.propensity.given import GivenPropensities
+from unskew.propensity.given import GivenPropensities, PropensitiesOfRows
 from unskew.seeds import stream
 from unskew.training import (
     History,
@@ -40,10 +41,12 @@ from unskew.training import (
     rows_of,
     train,
 )
-from unskew.training.held_out import HeldOut, split_clicks
+from unskew.training.held_out import SHARED_SEED, HeldOut, Split, split_clicks
 from unskew.training.inference import logits
 from unskew.training.memory import replicas_at_once, share_of_history, share_of_network, size_of
 from unskew.training.reader import Reader
+from unskew.training.samplers import Known
+from unskew.training.streams import Kept
 
 if TYPE_CHECKING:
     from unskew.debias.method import Debiaser
@@ -75,6 +78,8 @@ class Job:
         A log to choose the epoch on instead of a share of O.
     label
         What the progress bar calls this training.
+    kept
+        Of a stream: it, and the rows of it that are kept in memory, which ``log`` has too.
     """
 
     log: Log
@@ -83,10 +88,21 @@ class Job:
     validation: Log | None
     progress: Progress
     label: str
+    kept: Kept | None = None
 
     def __post_init__(self) -> None:
         if self.validation is not None:
             require_log(self.validation, "validation", "give a Log of pairs with their conversions")
+
+    @property
+    def whole(self) -> Log | StreamedLog:
+        """All rows that are trained on."""
+        return self.log if self.kept is None else self.kept.stream
+
+    @property
+    def clicks_each(self) -> float:
+        """Clicks of the whole that one of ``log`` stands for."""
+        return 1.0 if self.kept is None else self.kept.clicks_each
 
     def untrained(self, method: Debiaser, seeds: tuple[int, ...]) -> Networks:
         """A method's networks for some seeds."""
@@ -192,29 +208,34 @@ def _stacked(given: Sequence[GivenPropensities | None]) -> GivenPropensities | N
             "some of the propensities are None, others are not", remedy="fit the method without them apart"
         )
     everywhere = [each.everywhere for each in known if each.everywhere is not None]
+    of_rows = [each.of_rows for each in known if each.of_rows is not None]
     return GivenPropensities(
         clicked=np.concatenate([each.clicked for each in known]),
         everywhere=np.concatenate(everywhere) if everywhere else None,
         diagnostics=tuple(each for one in known for each in one.diagnostics),
         floors=tuple(floor for one in known for floor in one.floors),
+        of_rows=PropensitiesOfRows.joined(of_rows) if of_rows else None,
     )
 
 
 def _train_at_once(
     method: Debiaser, job: Job, seeds: tuple[int, ...], given: GivenPropensities | None
 ) -> Trained:
-    log = job.log
-    data = Observed(log, given, seeds, job.device)
+    log, kept = job.log, job.kept
+    data = Observed(log, given, seeds, job.device, shared=kept is not None)
     share = method.validation_share if job.validation is None else 0.0
-    training, held_out = data.split(share, SplitBy.of(method.validation_by, log))
+    by = SplitBy.of(method.validation_by, log)
+    training, held_out = data.split(share, by)
     networks = job.untrained(method, seeds)
+    weight = None if kept is None else torch.as_tensor(kept.weight, device=job.device)
     setting = Setting(
         networks=networks,
-        density=log.density,
+        density=job.whole.density,
         clicks=data.observed(training),
-        floor=_floors(method, given, len(seeds), log, job.device),
+        floor=_floors(method, given, len(seeds), job.whole.density, job.device),
         given=data.propensity is not None,
-        held_out=HeldOut(data.population, seeds),
+        held_out=HeldOut(data.population, seeds, weight),
+        clicks_each=job.clicks_each,
     )
     networks["prediction"].start_at("prediction", torch.logit(_rate(setting)))
     validate = validation_loss(
@@ -227,10 +248,16 @@ def _train_at_once(
         level=method.predicts_rates,
     )
     rates = {name: method.learning_rates().get(name, method.learning_rate) for name in networks}
+    clicks = training.shape[1] * job.clicks_each
     decays = {
-        name: method.decay_of(name, clicks=training.shape[1], population=log.population_size)
+        name: method.decay_of(name, clicks=round(clicks), population=job.whole.population_size)
         for name in networks
     }
+    streamed = None
+    if kept is not None:
+        split = Split.of(log, seeds, held_out.shape[1], by, shared=True)
+        rows = None if given is None else given.of_rows
+        streamed = StreamedRows(kept.stream, split, clicks, data, rows, method.needs_propensity_everywhere)
     history = History()
     for number, stage in enumerate(method.stages()):
         if number:
@@ -238,10 +265,16 @@ def _train_at_once(
             for network in networks.values():
                 network.noise.restart()
         epochs = method.epochs if stage.epochs is None else stage.epochs
+        patience = stage.patience or method.patience if stage.selects else None
+        order: Callable[[str], ObservedSampler] = partial(_shuffled, training, data.seeds, method.batch_size)
+        if streamed is not None:
+            epochs = streamed.rounds.count(epochs, clicks, stops=patience is not None)
+            order = partial(streamed.sampler, method.batch_size)
+        bind = data.bind if streamed is None else streamed.bind
         trained = train(
             networks,
-            _passes(stage, setting, data, training, method.batch_size),
-            Schedule(epochs, rates, decays, stage.patience or method.patience if stage.selects else None),
+            _passes(stage, setting, data, order, bind),
+            Schedule(epochs, rates, decays, patience),
             replicas=len(seeds),
             validate=validate if stage.validate is None else partial(stage.validate, setting),
             tracker=job.progress.task(job.label, epochs),
@@ -268,18 +301,26 @@ def _rate(setting: Setting) -> Tensor:
 
 
 def _passes(
-    stage: Stage, setting: Setting, data: Observed, rows: Tensor, batch_size: int
+    stage: Stage,
+    setting: Setting,
+    data: Observed,
+    order: Callable[[str], ObservedSampler],
+    bind: Callable[[Loss, Setting], Callable[[Sample], Tensor]],
 ) -> list[Pass[Sampler]]:
-    """The passes of an epoch of a stage, with samplers of the positions ``rows [R, n]`` in O."""
+    """The passes of an epoch of a stage, with samplers by the purpose of their order."""
     passes = []
     for number, each in enumerate(stage.passes):
         # Every method's first pass has the same order, so that methods are paired; others differ.
-        purpose = "order" if number == 0 else f"order of pass {number}"
-        observed = ShuffledRows(rows, [stream(seed, purpose) for seed in data.seeds], batch_size)
-        steps = tuple(replace(step, loss=data.bind(step.loss, setting)) for step in each.steps)
+        observed = order("order" if number == 0 else f"order of pass {number}")
+        steps = tuple(replace(step, loss=bind(step.loss, setting)) for step in each.steps)
         before = None if each.before is None else partial(each.before, setting)
         passes.append(Pass(each.sampler(observed, data.population), steps, before))
     return passes
+
+
+def _shuffled(rows: Tensor, seeds: Sequence[int], batch_size: int, purpose: str) -> ShuffledRows:
+    """Positions ``rows [R, n]`` in O, in an order of each seed's own."""
+    return ShuffledRows(rows, [stream(seed, purpose) for seed in seeds], batch_size)
 
 
 def _with_its_own_validation(history: History, stage: Stage) -> History:
@@ -289,25 +330,38 @@ def _with_its_own_validation(history: History, stage: Stage) -> History:
 
 
 def _floors(
-    method: Debiaser, given: GivenPropensities | None, replicas: int, log: Log, device: torch.device
+    method: Debiaser, given: GivenPropensities | None, replicas: int, density: float, device: torch.device
 ) -> Tensor:
     """The clip of each replica's propensities ``[R, 1]``; the density until a click tower has some."""
     if given is not None:
         floors = torch.tensor(given.floors)
     else:
-        floors = torch.full((replicas,), log.density if method.p_min == "auto" else float(method.p_min))
+        floors = torch.full((replicas,), density if method.p_min == "auto" else float(method.p_min))
     return floors.to(device, torch.float32).unsqueeze(1)
 
 
 class Observed:
-    """The clicked rows O of a log on a device, and batches of O and of D, for R replicas."""
+    """The clicked rows O of a log on a device, and batches of O and of D, for R replicas.
+
+    Parameters
+    ----------
+    shared
+        Whether all replicas hold out the same clicks; positions in O are then ``[1, n]``.
+    """
 
     def __init__(
-        self, log: Log, given: GivenPropensities | None, seeds: tuple[int, ...], device: torch.device
+        self,
+        log: Log,
+        given: GivenPropensities | None,
+        seeds: tuple[int, ...],
+        device: torch.device,
+        *,
+        shared: bool = False,
     ) -> None:
         clicked = log.clicked
         self._log = log
-        self.seeds = seeds
+        self.encoders = log.encoders
+        self.seeds, self._shared = seeds, shared
         self.device = device
         self.population = Population(log, device)
         self.rows = rows_of(log.user[clicked], log.item[clicked], device).map(lambda values: values[0])
@@ -325,26 +379,31 @@ class Observed:
                 f"{size} clicked rows are too few to split ({held} would be held out)",
                 remedy="give more data, or hold out others",
             )
-        parts = [split_clicks(self._log, seed, held, by) for seed in self.seeds]
+        seeds = (SHARED_SEED,) if self._shared else self.seeds
+        parts = [split_clicks(self._log, seed, held, by) for seed in seeds]
         training, held_out = (np.stack(each) for each in zip(*parts, strict=True))
         return torch.as_tensor(training, device=self.device), torch.as_tensor(held_out, device=self.device)
 
     def observed(self, rows: Tensor) -> Batch:
-        """A batch of O from positions ``[R, B]``."""
-        cell = self.cell[rows]
+        """A batch of O from positions ``[R, B]``, or ``[1, B]`` for all replicas."""
+        cell, shape = self.cell[rows], (len(self.seeds), rows.shape[1])
         return Batch(
             rows=self.population.filled(self.rows.map(lambda values: values[rows]), cell),
-            conversion=self.conversion[rows],
-            propensity=_unknown(rows) if self.propensity is None else self.propensity.gather(1, rows),
-            cell=cell,
+            conversion=self.conversion[rows].expand(shape),
+            propensity=unknown(shape, rows.device)
+            if self.propensity is None
+            else self.propensity.gather(1, rows.expand(shape)),
+            cell=cell.expand(shape),
         )
 
     def full(self, cells: Tensor) -> Batch:
         """A batch of D from cells ``[R, B]``."""
         return Batch(
             rows=self.population.rows(cells),
-            conversion=_unknown(cells),
-            propensity=_unknown(cells) if self.everywhere is None else self.everywhere.gather(1, cells),
+            conversion=unknown(cells.shape, cells.device),
+            propensity=unknown(cells.shape, cells.device)
+            if self.everywhere is None
+            else self.everywhere.gather(1, cells),
             cell=cells,
         )
 
@@ -352,15 +411,12 @@ class Observed:
         """A method's loss as a function of a sample."""
 
         def of_sample(sample: Sample) -> Tensor:
-            assert sample.observed is not None
+            assert isinstance(sample.observed, Tensor)
+            assert not isinstance(sample.cells, Known)
             observed = self.observed(sample.observed)
             return loss(setting, observed, observed if sample.cells is None else self.full(sample.cells))
 
         return of_sample
-
-
-def _unknown(like: Tensor) -> Tensor:
-    return torch.full((1, 1), torch.nan, device=like.device).expand(like.shape)
 
 
 def _on(values: NDArray[Any], device: torch.device) -> Tensor:

@@ -21,18 +21,19 @@ from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, c
 from unskew.errors import ParameterError
 from unskew.estimator import Estimator, require, require_schedule, require_types
 from unskew.io.columns import is_frame
-from unskew.log import Encoders, Log, Rows, Schema, require_log
+from unskew.log import Encoders, Log, Rows, Schema, StreamedLog, require_log
 from unskew.log.splitting import SplitBy
 from unskew.metrics import WeightDiagnostics
 from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.collapse import Collapsed, warn_of_collapse
 from unskew.progress import SILENT, Progress
-from unskew.propensity.given import GivenPropensities, given_propensities
+from unskew.propensity.given import GivenPropensities, given_propensities, streamed_propensities
 from unskew.seeds import as_seeds, stream
 from unskew.training import Pass, Step, resolve_device
 from unskew.training.held_out import Split
 from unskew.training.inference import probability_moments
 from unskew.training.reader import Reader, Unseen
+from unskew.training.streams import Kept
 
 if TYPE_CHECKING:
     from unskew.debias.towers import ClickTower
@@ -186,7 +187,7 @@ class Debiaser(Estimator):
 
     def fit(
         self,
-        log: Log,
+        log: Log | StreamedLog,
         *,
         propensity: Any = None,
         seeds: int | Sequence[int] = 1,
@@ -200,6 +201,8 @@ class Debiaser(Estimator):
 
         Parameters
         ----------
+        log
+            A log, or a :class:`unskew.StreamedLog`, which is read again in each epoch.
         propensity
             A fitted :class:`unskew.Propensity` (its seeds are paired with these), an array aligned with the
             log's rows or of shape [users, items], a column's name, or one number.
@@ -215,18 +218,18 @@ class Debiaser(Estimator):
         """
         self._check()
         self._start(seeds, device)
-        given = self._given(log, propensity, calibrated)
-        log = self._read_alone(log)
-        job = Job(log, self.seeds_, self.device_, validation, progress, label or self.name)
+        rows = _in_memory(log)
+        given = self._given(rows, propensity, calibrated)
+        job = self._job(rows, validation, progress, label)
         trained = train_replicas(self, job, given)
-        self._keep(log, trained)
+        self._keep(job, trained)
         self.finish(trained.setting)
         warn_of_collapse(job.label, self.collapsed_, len(self.seeds_))
         return self
 
     def fit_many(
         self,
-        log: Log,
+        log: Log | StreamedLog,
         *,
         propensities: Mapping[str, Any],
         seeds: int | Sequence[int] = 1,
@@ -258,15 +261,14 @@ class Debiaser(Estimator):
         self._check()
         require(bool(propensities), "there are no propensities to fit with", "give at least one set")
         params = self.get_params(deep=False)
-        parts, given = [type(self)(**params) for _ in propensities], []
+        parts, given, rows = [type(self)(**params) for _ in propensities], [], _in_memory(log)
         for part, propensity in zip(parts, propensities.values(), strict=True):
             part._start(seeds, device)
-            given.append(part._given(log, propensity, True))
-        log = self._read_alone(log)
-        job = Job(log, parts[0].seeds_, parts[0].device_, validation, progress, label or self.name)
+            given.append(part._given(rows, propensity, True))
+        job = parts[0]._job(rows, validation, progress, label)
         trained_sets = train_sets(type(self)(**params), job, given)
         for key, part, trained in zip(propensities, parts, trained_sets, strict=True):
-            part._keep(log, trained)
+            part._keep(job, trained)
             part.finish(trained.setting)
             warn_of_collapse(f"{job.label} ({key})", part.collapsed_, len(part.seeds_))
         return dict(zip(propensities, parts, strict=True))
@@ -276,9 +278,9 @@ class Debiaser(Estimator):
         self.device_ = resolve_device(device)
         self.clipping_: tuple[WeightDiagnostics, ...] | None = None
 
-    def _given(self, log: Log, propensity: Any, calibrated: bool) -> GivenPropensities | None:
+    def _given(self, rows: Log | Kept, propensity: Any, calibrated: bool) -> GivenPropensities | None:
         """Propensities where the losses read them; None if none are given and the method can do without."""
-        require_log(log)
+        log = rows.log if isinstance(rows, Kept) else rows
         if log.known_propensity is not None:
             require_shown_alone(self)
             if propensity is None and self.needs_propensity:
@@ -286,15 +288,14 @@ class Debiaser(Estimator):
         if propensity is None:
             self._require_no_propensity()
             return None
-        given = given_propensities(
-            log,
-            propensity,
-            self.seeds_,
-            self.p_min,
-            calibrated=calibrated,
-            everywhere=self.needs_propensity_everywhere,
-            full_space=self.needs_full_space,
-        )
+        options = {"calibrated": calibrated, "full_space": self.needs_full_space}
+        if isinstance(rows, Kept):
+            given = streamed_propensities(rows, propensity, self.seeds_, self.p_min, **options)
+        else:
+            everywhere = self.needs_propensity_everywhere
+            given = given_propensities(
+                log, propensity, self.seeds_, self.p_min, everywhere=everywhere, **options
+            )
         self.clipping_ = given.diagnostics
         return given
 
@@ -316,20 +317,30 @@ class Debiaser(Estimator):
         """Whether one of its networks reads more than the two ids."""
         return any(self.backbones().get(name, self.backbone).reads_features for name in self.networks())
 
+    def _job(self, rows: Log | Kept, validation: Log | None, progress: Progress, label: str | None) -> Job:
+        kept = rows if isinstance(rows, Kept) else None
+        log = self._read_alone(rows.log if isinstance(rows, Kept) else rows)
+        return Job(log, self.seeds_, self.device_, validation, progress, label or self.name, kept)
+
     def _read_alone(self, log: Log) -> Log:
         """The log with what its networks read."""
         if self.reads_features:
             return log.reading(self.fields)
         return log if log.features is None else log.with_features(None)
 
-    def _keep(self, log: Log, trained: Trained) -> None:
+    def _keep(self, job: Job, trained: Trained) -> None:
+        log = job.log
         self.users_, self.items_ = log.users, log.items
         self.encoders_: Encoders | None = log.encoders
         self.networks_ = trained.networks
         self.history_ = trained.history
         self.validation_loss_ = trained.validation_loss
         self.split_: Split | None = Split.of(
-            log, self.seeds_, trained.held_out, SplitBy.of(self.validation_by, log)
+            log,
+            self.seeds_,
+            trained.held_out,
+            SplitBy.of(self.validation_by, log),
+            shared=job.kept is not None,
         )
         self.collapsed_: tuple[Collapsed, ...] = trained.collapsed(self.seeds_)
 
@@ -448,6 +459,14 @@ class Debiaser(Estimator):
         # The first tower of the network that predicts; of members that share weights, all of them.
         mean, _ = probability_moments(self.networks_["prediction"], rows)
         return np.asarray(mean.cpu().numpy())
+
+
+def _in_memory(log: Log | StreamedLog) -> Log | Kept:
+    """A log itself; of a stream, what is kept of it."""
+    if isinstance(log, StreamedLog):
+        return Kept.of(log)
+    require_log(log)
+    return log
 
 
 def require_shown_alone(method: Debiaser) -> None:

@@ -13,7 +13,7 @@ from unskew.backbones import Network
 from unskew.backbones.layers import settle
 from unskew.estimator import require
 from unskew.log import Rows
-from unskew.training import ObservedAndFull, Pass, Population, Sampler, ShuffledRows
+from unskew.training import Pass, Population, Sampler
 from unskew.training.held_out import Cells, HeldOut
 from unskew.training.inference import logits
 
@@ -31,7 +31,14 @@ class Batch:
     propensity: Tensor
     """Clipped, without gradient; NaN where the method was given none (or none for all of D)."""
     cell: Tensor | None = None
-    """Number of the pair's cell in D."""
+    """Number of the pair's cell in D; None on a stream."""
+    click: Tensor | None = None
+    """1.0 where there is a click, on a stream."""
+
+
+def unknown(shape: Sequence[int], device: torch.device) -> Tensor:
+    """What a batch holds where nothing is known: NaN."""
+    return torch.full((1, 1), torch.nan, device=device).expand(*shape)
 
 
 class State:
@@ -65,13 +72,15 @@ class Setting:
     density: float
     """|O| / |D|."""
     clicks: Batch
-    """All training rows of O."""
+    """All training rows of O; of a stream with more than are kept in memory, a sample."""
     floor: Tensor = field(default_factory=lambda: torch.zeros(1, 1))
     """What propensities are clipped at ``[R, 1]``; changed in place."""
     given: bool = False
     """Whether the batches' propensities were given."""
     held_out: HeldOut | None = None
     """Which cells no click tower trains on."""
+    clicks_each: float = 1.0
+    """Training clicks that one of ``clicks`` stands for."""
     states: dict[type[State], State] = field(default_factory=dict)
 
     def state(self, kind: type[AnyState]) -> AnyState:
@@ -123,8 +132,12 @@ class Setting:
         first = parts[0]
         assert first.held_out is not None
         rows = [part.clicks.rows for part in parts]
+        # What all replicas share stays as it is.
+        shared = len(rows[0].user) < len(first.clicks.conversion)
         clicks: dict[str, Any] = {
-            "rows": Rows(**{name: combine([each[name] for each in rows]) for name in rows[0]})
+            "rows": rows[0]
+            if shared
+            else Rows(**{name: combine([each[name] for each in rows]) for name in rows[0]})
         }
         for each in fields(Batch)[1:]:
             values = [getattr(part.clicks, each.name) for part in parts]
@@ -135,7 +148,8 @@ class Setting:
             clicks=Batch(**clicks),
             floor=combine([part.floor for part in parts]),
             given=first.given,
-            held_out=HeldOut(first.held_out.population, seeds),
+            held_out=first.held_out.of(seeds),
+            clicks_each=first.clicks_each,
         )
         for kind, state in first.states.items():
             names = vars(state)
@@ -149,15 +163,23 @@ Loss = Callable[[Setting, Batch, Batch], Tensor]
 """(setting, batch of O, batch of D) → ``[R]``. A pass over clicks alone gives the batch of O twice."""
 
 
+class ObservedSampler(Sampler, Protocol):
+    """Batches of O, to which cells of D can be added."""
+
+    def with_cells(self, population: Population, ratio: float) -> Sampler:
+        """With ``ratio`` times as many cells that are drawn uniformly from D."""
+        ...
+
+
 class Draws(Protocol):
     """How a pass of a method draws its batches, from a sampler of O and the population D."""
 
-    def __call__(self, observed: ShuffledRows, population: Population) -> Sampler:
+    def __call__(self, observed: ObservedSampler, population: Population) -> Sampler:
         """The sampler."""
         ...
 
 
-def clicks(observed: ShuffledRows, population: Population) -> Sampler:
+def clicks(observed: ObservedSampler, population: Population) -> Sampler:
     """Batches of O alone."""
     return observed
 
@@ -168,9 +190,9 @@ class ClicksAndCells:
 
     ratio: float = 1.0
 
-    def __call__(self, observed: ShuffledRows, population: Population) -> Sampler:
+    def __call__(self, observed: ObservedSampler, population: Population) -> Sampler:
         """The sampler."""
-        return ObservedAndFull(observed, population, self.ratio)
+        return observed.with_cells(population, self.ratio)
 
 
 Plan = tuple[Pass[Draws], ...]

@@ -130,7 +130,9 @@ def _collapsed(saved: SavedFolder, *at: str) -> tuple[Collapsed, ...]:
 
 
 def _split_table(split: Split) -> dict[str, Any]:
-    return {"held_out": split.held_out, "thresholds": list(split.thresholds), "by": str(split.by)}
+    return {"held_out": split.held_out, "thresholds": list(split.thresholds), "by": str(split.by)} | (
+        {"shared": True} if split.shared else {}
+    )
 
 
 def _split(saved: SavedFolder, *at: str) -> Split:
@@ -142,7 +144,9 @@ def _split(saved: SavedFolder, *at: str) -> Split:
     # Folders of earlier versions, which held out pairs, do not say so.
     known = "by" in saved.entry(*at, "split", kind=dict)
     by = saved.entry(*at, "split", "by", kind=str) if known else "pair"
+    streamed = "shared" in saved.entry(*at, "split", kind=dict)
+    shared = streamed and saved.entry(*at, "split", "shared", kind=bool)
     try:
-        return Split(held_out=held_out, thresholds=tuple(thresholds), by=SplitBy.parse(by))
+        return Split(held_out, tuple(thresholds), SplitBy.parse(by), shared)
     except ParameterError:
         raise saved.damaged(CONFIG, f"{'.'.join(at)}.split.by is {by!r}") from None

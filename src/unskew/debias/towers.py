@@ -51,11 +51,10 @@ class Tasks:
     @classmethod
     def read(cls, setting: Setting, observed: Batch, full: Batch, *towers: str) -> Tasks:
         """Read both batches with the click tower and others."""
-        assert full.cell is not None
         return cls(
             observed=_logits(setting, observed, towers),
             full=_logits(setting, full, towers),
-            unclicked=held_out(setting).unclicked(full.cell),
+            unclicked=1.0 - clicked(setting, full),
             density=setting.density,
         )
 
@@ -85,12 +84,19 @@ def held_out(setting: Setting) -> HeldOut:
     return setting.held_out
 
 
-def _logits(setting: Setting, batch: Batch, towers: tuple[str, ...]) -> dict[str, Tensor]:
+def clicked(setting: Setting, batch: Batch) -> Tensor:
+    """1.0 where a pair of D has a click at all: one that is held out for validation is a click too."""
+    if batch.click is not None:
+        return batch.click
     assert batch.cell is not None
+    return held_out(setting).population.click(batch.cell)
+
+
+def _logits(setting: Setting, batch: Batch, towers: tuple[str, ...]) -> dict[str, Tensor]:
     names = ("click", *towers)
     logits = dict(zip(names, setting.logits(batch, *names), strict=True))
     click = logits["click"] + base_logit(setting)
-    return {**logits, "click": torch.where(held_out(setting).trains(batch.cell), click, click.detach())}
+    return {**logits, "click": torch.where(held_out(setting).trains(batch.rows), click, click.detach())}
 
 
 class PlattMap(State):
@@ -171,7 +177,8 @@ class ClickTower:
                 slope, intercept = platt_maps(cells, self.probability(setting, cells)).unbind(-1)
                 platt.write(slope=slope, intercept=intercept)
         if self.chooses_clip:
-            setting.floor.copy_(chosen_floors(self.probability(setting, setting.clicks)))
+            on_clicks = self.probability(setting, setting.clicks)
+            setting.floor.copy_(chosen_floors(on_clicks, setting.clicks_each))
 
     def stages(self, networks: Mapping[str, tuple[str, ...]]) -> tuple[Stage, ...]:
         """The stage in which the click tower trains alone, if there is one."""
@@ -232,9 +239,14 @@ def platt_maps(cells: Cells, score: Tensor) -> Tensor:
     return torch.tensor(maps, device=score.device).unsqueeze(1)
 
 
-def chosen_floors(on_clicks: Tensor) -> Tensor:
-    """The clip with the least error for each replica's propensities of clicks ``[R, m]``: ``[R, 1]``."""
-    floors = [least_error_clip(propensity=line) for line in on_clicks.double().cpu().numpy()]
+def chosen_floors(on_clicks: Tensor, clicks_each: float = 1.0) -> Tensor:
+    """The clip with the least error for each replica's propensities of clicks ``[R, m]``: ``[R, 1]``.
+
+    Each stands for ``clicks_each`` clicks.
+    """
+    count = np.full(on_clicks.shape[1], clicks_each)
+    lines = on_clicks.double().cpu().numpy()
+    floors = [least_error_clip(propensity=line, count=count) for line in lines]
     return torch.tensor(floors, dtype=torch.float32, device=on_clicks.device).unsqueeze(1)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from unskew.metrics import WeightDiagnostics, weight_diagnostics
 from unskew.metrics.clip import Clip, require_clip, resolve_clip
 from unskew.plain_text import listed
 from unskew.propensity.in_sample import warn_if_in_sample
+from unskew.training.streams import Kept
 
 MOST_EVERYWHERE = 1 << 29
 """Propensities of all of D that are kept in memory, over all seeds (2 GiB of float32)."""
@@ -38,6 +39,8 @@ class GivenPropensities:
     """What was clipped on O and what that did."""
     floors: tuple[float, ...]
     """The clip of each seed."""
+    of_rows: PropensitiesOfRows | None = None
+    """Those of the rows of a stream, as they come; the others are then of the rows that are kept."""
 
     def share(self, replicas: slice) -> GivenPropensities:
         """Those of some seeds."""
@@ -46,7 +49,94 @@ class GivenPropensities:
             everywhere=None if self.everywhere is None else self.everywhere[replicas],
             diagnostics=self.diagnostics[replicas],
             floors=self.floors[replicas],
+            of_rows=None if self.of_rows is None else self.of_rows.share(replicas),
         )
+
+
+@dataclass(frozen=True)
+class PropensitiesOfRows:
+    """Propensities of rows of a stream, one line for all replicas or one for each, clipped.
+
+    Parameters
+    ----------
+    sources
+        What was given: of one set of propensities, or of several, side by side.
+    """
+
+    sources: tuple[PropensitySource, ...]
+    floors: tuple[float, ...]
+    first: int = 0
+    """Of the replicas: there are as many as floors."""
+
+    def __call__(self, rows: Log) -> NDArray[np.float32]:
+        """Of all rows of a log ``[1 or R, n]``."""
+        lines = [source.lines(rows) for source in self.sources]
+        if len(self.sources) == 1 and len(set(self.floors)) == 1 and len(lines[0]) == 1:
+            return np.asarray(np.maximum(lines[0], self.floors[0]), dtype=np.float32)
+        shape = (len(self.sources[0].seeds), len(rows))
+        every = np.concatenate([np.broadcast_to(each, shape) for each in lines])
+        mine = every[self.first : self.first + len(self.floors)]
+        return np.asarray(np.maximum(mine, np.array(self.floors)[:, None]), dtype=np.float32)
+
+    def share(self, replicas: slice) -> PropensitiesOfRows:
+        """Those of some replicas."""
+        return replace(self, floors=self.floors[replicas], first=self.first + (replicas.start or 0))
+
+    @classmethod
+    def joined(cls, parts: Sequence[PropensitiesOfRows]) -> PropensitiesOfRows:
+        """Several sets, one after the other."""
+        return cls(
+            tuple(source for part in parts for source in part.sources),
+            tuple(floor for part in parts for floor in part.floors),
+        )
+
+
+@dataclass(frozen=True)
+class PropensitySource:
+    """A fitted propensity, the name of a column, or one number; for seeds."""
+
+    propensity: Any
+    seeds: tuple[int, ...]
+    calibrated: bool
+
+    def lines(self, rows: Log) -> Lines:
+        """Of all rows of a log, one line for all seeds or one for each; not clipped."""
+        if hasattr(self.propensity, "predict_each"):
+            lines = self.propensity.predict_each(rows, calibrated=self.calibrated)
+            paired = tuple(self.propensity.seeds_) == self.seeds
+            found = lines if paired else np.asarray(lines.mean(axis=0, keepdims=True))
+        elif isinstance(self.propensity, str):
+            found = _column(rows, self.propensity)[None]
+        else:
+            found = np.full((1, len(rows)), float(self.propensity))
+        _require_probabilities(found, lambda row: f"user {rows.users.ids[rows.user[row]]}")
+        return found
+
+
+def streamed_propensities(
+    kept: Kept, propensity: Any, seeds: tuple[int, ...], p_min: Clip, *, calibrated: bool, full_space: bool
+) -> GivenPropensities:
+    """Resolve ``propensity=`` for a stream: a fitted :class:`Propensity`, a column's name, or one number.
+
+    Clips, and what they do, are found on the clicks that are kept, each of which stands for several.
+    """
+    if not hasattr(propensity, "predict_each") and not isinstance(propensity, str | int | float):
+        raise ParameterError(
+            f"a {type(propensity).__name__} of propensities does not fit a stream, whose rows come in parts",
+            remedy="give a fitted Propensity, the name of a column that the stream keeps, or one number",
+        )
+    given = given_propensities(
+        kept.log,
+        propensity,
+        seeds,
+        p_min,
+        calibrated=calibrated,
+        full_space=full_space,
+        clicks_each=kept.clicks_each,
+        density=kept.stream.density,
+    )
+    source = PropensitySource(propensity, seeds, calibrated)
+    return replace(given, of_rows=PropensitiesOfRows((source,), given.floors))
 
 
 def given_propensities(
@@ -58,6 +148,8 @@ def given_propensities(
     calibrated: bool = True,
     everywhere: bool = False,
     full_space: bool = False,
+    clicks_each: float = 1.0,
+    density: float | None = None,
 ) -> GivenPropensities:
     """Resolve ``propensity=``.
 
@@ -71,6 +163,8 @@ def given_propensities(
         Also give them on every cell of D.
     full_space
         The method sums over D, so a propensity of a sampled population is refused.
+    clicks_each, density
+        Of a log that is a sample of another's clicks: how many each stands for, and the density of the other.
     """
     require_clip(p_min)
     if full_space and getattr(propensity, "population", "D") == "sampled":
@@ -85,9 +179,11 @@ def given_propensities(
             "the propensity of every click is 0, though it was clicked: all weights would be 1/p_min",
             remedy="give P(click = 1), above 0 where there are clicks",
         )
-    floors = [resolve_clip(p_min, propensity=line) for line in clicked]
+    count = np.full(clicked.shape[1], clicks_each)
+    floors = [resolve_clip(p_min, propensity=line, count=count) for line in clicked]
+    size = log.population_size if density is None else round(log.n_clicks / density)
     diagnostics = tuple(
-        weight_diagnostics(propensity=line, p_min=floor, population_size=log.population_size)
+        weight_diagnostics(propensity=line, p_min=floor, population_size=size)
         for line, floor in zip(clicked, floors, strict=True)
     )
     least = np.array(floors)[:, None]

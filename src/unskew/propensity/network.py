@@ -46,6 +46,7 @@ from unskew.training import (
 )
 from unskew.training.inference import logits, probability_moments
 from unskew.training.memory import replicas_at_once, size_of
+from unskew.training.samplers import Known
 
 HELD_OUT_BUDGET = 1 << 24
 """Held-out cells kept over all networks; beyond it the unclicked are thinned and weighted."""
@@ -284,6 +285,7 @@ class Propensity(BasePropensity):
         def loss(sample: Sample) -> Tensor:
             assert sample.rows is not None
             assert sample.click is not None
+            assert not isinstance(sample.cells, Known)
             rows = sample.rows if sample.cells is None else population.filled(sample.rows, sample.cells)
             target = sample.click * (1.0 - smoothing) + 0.5 * smoothing if smoothing else sample.click
             return method.loss(target, network(rows)).mean(-1)

@@ -108,7 +108,7 @@ class Replica:
             self.population, seeds, self.population.size, self._slots, admitted, ratio
         )
         (block,) = sampler.epoch(0)
-        assert block.cells is not None
+        assert isinstance(block.cells, Tensor)
         return self._looked_up(block.cells.flatten().numpy())
 
     def offset(self, ratio: float | None) -> float:

@@ -26,6 +26,8 @@ SLOTS = 10
 SLOT_OF: dict[Part, int] = {"calibration": 0, "evaluation": 1}
 BY_PAIR = SplitBy()
 NAMES = {"pair": "pairs", "user": "users", "time": "moments", "group": "groups"}
+SHARED_SEED = 0
+"""Of what all replicas share on a stream: the order of its rows, and which clicks are held out."""
 MOST_CELLS = 1 << 17
 """Held-out cells of a part per replica; beyond it the unclicked are thinned and weighted."""
 
@@ -45,19 +47,24 @@ class HeldOut:
 
     By a hash of the pair's ids. It is the click of a held-out cell, o = 1 or o = 0, that nothing trains on;
     a conversion there still trains the conversion model.
+
+    Parameters
+    ----------
+    weight
+        How many cells of D each cell of the population stands for, where it is a sample; None for one.
     """
 
-    def __init__(self, population: Population, seeds: Sequence[int]) -> None:
-        self.population = population
+    def __init__(self, population: Population, seeds: Sequence[int], weight: Tensor | None = None) -> None:
+        self.population, self.weight = population, weight
         self._seeds = [stream(seed, "held-out cells") for seed in seeds]
 
-    def trains(self, cell: Tensor) -> Tensor:
-        """Whether a click tower trains on cells ``[R, B]``."""
-        return self._slots.of(cell) >= len(SLOT_OF)
+    def trains(self, rows: Rows) -> Tensor:
+        """Whether a click tower trains on rows ``[R, B]``."""
+        return self._slots.of_rows(rows) >= len(SLOT_OF)
 
-    def unclicked(self, cell: Tensor) -> Tensor:
-        """1.0 where a cell has no click at all: one that is held out for validation is a click too."""
-        return 1.0 - self.population.click(cell)
+    def of(self, seeds: Sequence[int]) -> HeldOut:
+        """The same for other seeds."""
+        return HeldOut(self.population, seeds, self.weight)
 
     @cached_property
     def calibration(self) -> Cells:
@@ -77,6 +84,8 @@ class HeldOut:
         chosen = torch.zeros(len(self._seeds), SLOTS, dtype=torch.bool, device=self.population.device)
         chosen[:, SLOT_OF[part]] = True
         cell, weight = held_out_cells(self.population, self._slots, chosen, MOST_CELLS)
+        if self.weight is not None:
+            weight = weight * self.weight[cell]
         return Cells(rows=self.population.rows(cell), click=self.population.click(cell), weight=weight)
 
 
@@ -113,20 +122,36 @@ class Split:
         For each seed the greatest key (:meth:`~unskew.log.splitting.SplitBy.keys`) of a held-out click.
     by
         What was held out together.
+    shared
+        Whether all seeds hold out the same clicks, those of :data:`SHARED_SEED`.
     """
 
     held_out: int
     thresholds: tuple[int, ...]
     by: SplitBy = BY_PAIR
+    shared: bool = False
 
     @classmethod
-    def of(cls, log: Log, seeds: Sequence[int], held_out: int, by: SplitBy = BY_PAIR) -> Split:
+    def of(
+        cls, log: Log, seeds: Sequence[int], held_out: int, by: SplitBy = BY_PAIR, *, shared: bool = False
+    ) -> Split:
         """The split of a log."""
         if not held_out:
             return cls(0, ())
-        keys = (by.keys(log, log.clicked, seed) for seed in seeds)
+        distinct = (SHARED_SEED,) if shared else seeds
+        keys = (by.keys(log, log.clicked, seed) for seed in distinct)
         thresholds = tuple(int(np.partition(key, held_out - 1)[held_out - 1]) for key in keys)
-        return cls(held_out, thresholds, by)
+        return cls(held_out, thresholds * len(seeds) if shared else thresholds, by, shared)
+
+    def trains(self, log: Log) -> NDArray[np.bool_]:
+        """Which rows of a part of the log are clicks that train, where all seeds share them."""
+        clicked = log.clicked
+        trains = np.zeros(len(log), dtype=bool)
+        trains[clicked] = True
+        if self.held_out:
+            assert self.shared
+            trains[clicked] = self.by.keys(log, clicked, SHARED_SEED) > self.thresholds[0]
+        return trains
 
     def rows(self, log: Log, seeds: Sequence[int]) -> NDArray[np.int64]:
         """Numbers ``[seeds, n]`` of a log's clicked rows that trained nothing, n the same for all seeds.
@@ -140,7 +165,7 @@ class Split:
             return np.empty((len(seeds), 0), dtype=np.int64)
         found = []
         for seed, threshold in zip(seeds, self.thresholds, strict=True):
-            key = self.by.keys(log, clicked, seed)
+            key = self.by.keys(log, clicked, SHARED_SEED if self.shared else seed)
             order = np.argsort(key, kind="stable")
             found.append(clicked[order[key[order] <= threshold]])
         count = min(len(each) for each in found)

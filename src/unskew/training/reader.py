@@ -58,10 +58,26 @@ class Tables:
 
     def added(self, rows: Rows, row: Tensor) -> Rows:
         """Rows with their features; ``row`` are their numbers in the log, if it has features of rows."""
-        at = (rows.user, rows.item, row)
+        own = {name: tables[2][row] for name, tables in self._by_kind if tables[2].shape[1]}
+        return self._joined(rows, own)
+
+    def completed(self, rows: Rows) -> Rows:
+        """Rows that have features of their own, with those of their users and items."""
+        return self._joined(rows, {name: rows[name] for name, _ in self._by_kind if name in rows})
+
+    @property
+    def _by_kind(self) -> tuple[tuple[str, list[Tensor]], ...]:
+        return ("codes", self._codes), ("numbers", self._numbers)
+
+    def _joined(self, rows: Rows, own: Mapping[str, Tensor]) -> Rows:
+        """Columns of users, then of items, then the rows' own."""
+        sides = (rows.user, rows.item)
         found = {
-            name: [table[index] for table, index in zip(tables, at, strict=True) if table.shape[1]]
-            for name, tables in (("codes", self._codes), ("numbers", self._numbers))
+            name: [
+                *(table[index] for table, index in zip(tables, sides, strict=False) if table.shape[1]),
+                *([own[name]] if name in own else []),
+            ]
+            for name, tables in self._by_kind
         }
         joined = {
             name: parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)

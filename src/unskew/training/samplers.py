@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -25,16 +25,33 @@ BLOCK = 1 << 20
 """Numbers drawn at once per replica at most: bounds the memory of an epoch over D."""
 
 
+class Known(NamedTuple):
+    """Rows of a stream with what is known of them, ``[1, B]`` (or ``[1, steps, B]``): for all replicas."""
+
+    rows: Rows
+    click: Tensor
+    conversion: Tensor | None = None
+    propensity: Tensor | None = None
+    """``[R, B]`` where replicas have their own."""
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Known:
+        """The same with every tensor changed."""
+        conversion, propensity = (
+            None if part is None else change(part) for part in (self.conversion, self.propensity)
+        )
+        return Known(self.rows.map(change), change(self.click), conversion, propensity)
+
+
 class Sample(NamedTuple):
     """Numbers that a sampler drew: for one step ``[R, B]``, or for a block of steps ``[R, steps, B]``.
 
     It says which pairs, not what is known of them: whoever trains looks that up
-    (:class:`unskew.debias.Batch`).
+    (:class:`unskew.debias.Batch`). Rows of a stream, which cannot be looked up, come themselves.
     """
 
-    observed: Tensor | None = None
+    observed: Tensor | Known | None = None
     """Positions in O."""
-    cells: Tensor | None = None
+    cells: Tensor | Known | None = None
     """Cells of D."""
     rows: Rows | None = None
     click: Tensor | None = None
@@ -43,8 +60,7 @@ class Sample(NamedTuple):
     def tensors(self) -> Iterator[Tensor]:
         """All tensors, those of the rows among them."""
         for part in self:
-            if part is not None:
-                yield from (part[name] for name in part) if isinstance(part, Rows) else (part,)
+            yield from _tensors(part)
 
     @property
     def device(self) -> torch.device:
@@ -58,10 +74,11 @@ class Sample(NamedTuple):
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Sample:
         """The same with every tensor changed."""
-        observed, cells, click = (
-            None if part is None else change(part) for part in (self.observed, self.cells, self.click)
-        )
-        return Sample(observed, cells, None if self.rows is None else self.rows.map(change), click)
+
+        def changed(part: Any) -> Any:
+            return part if part is None else change(part) if isinstance(part, Tensor) else part.map(change)
+
+        return Sample(*(changed(part) for part in self))
 
     def at(self, position: Tensor) -> Sample:
         """The step of a block at a position ``[1]`` that is known only on the device."""
@@ -71,6 +88,16 @@ class Sample(NamedTuple):
         """The steps of a block, one after the other."""
         for step in range(self.shape[1]):
             yield self.map(partial(torch.select, dim=1, index=step))
+
+
+def _tensors(part: Tensor | Known | Rows | None) -> Iterator[Tensor]:
+    if isinstance(part, Tensor):
+        yield part
+    elif isinstance(part, Rows):
+        yield from (part[name] for name in part)
+    elif part is not None:
+        for each in part:
+            yield from _tensors(each)
 
 
 class Sampler(Protocol):
@@ -108,6 +135,10 @@ class ShuffledRows:
     def __post_init__(self) -> None:
         self.steps, self.batch_rows = batches(self.rows.shape[1], self.batch_size)
         self._seeds = torch.tensor(self.seeds, device=self.rows.device)
+
+    def with_cells(self, population: Population, ratio: float) -> Sampler:
+        """The same with ``ratio`` times as many cells of D."""
+        return ObservedAndFull(self, population, ratio)
 
     def epoch(self, number: int) -> Iterator[Sample]:
         """One block with the whole epoch; a few rows come twice to fill the last batch."""
@@ -207,7 +238,7 @@ class LookedUp:
     def epoch(self, number: int) -> Iterator[Sample]:
         """The sampler's blocks with what their cells are."""
         for block in self.sampler.epoch(number):
-            assert block.cells is not None
+            assert isinstance(block.cells, Tensor)
             yield Sample(
                 cells=None if self.population.tables is None else block.cells,
                 rows=self.population.ids(block.cells),
@@ -246,7 +277,7 @@ class ObservedAndFull:
     def epoch(self, number: int) -> Iterator[Sample]:
         """One block with the whole epoch."""
         (block,) = self.observed.epoch(number)
-        assert block.observed is not None
+        assert isinstance(block.observed, Tensor)
         steps, cells = self.steps, self._cells_each
         drawn = self._cells(number, steps * cells)
         yield Sample(observed=block.observed, cells=drawn.view(-1, steps, cells))

@@ -58,11 +58,13 @@ class EagerSteps:
     def run(self, sampler: Sampler, epoch: int) -> dict[str, Tensor]:
         """Mean losses ``[R]`` by step."""
         sums: dict[str, Tensor] = {}
+        steps = 0
         for block in sampler.epoch(epoch):
+            steps += block.shape[1]
             for sample in block.steps():
                 for name, loss in self.take(sample).items():
                     sums[name] = sums[name] + loss if name in sums else loss
-        return {name: total / sampler.steps for name, total in sums.items()}
+        return {name: total / steps for name, total in sums.items()}
 
     def take(self, sample: Sample) -> dict[str, Tensor]:
         """One batch: every step in turn; losses without gradient."""
@@ -109,11 +111,13 @@ class CapturedSteps:
         """Mean losses ``[R]`` by step."""
         for total in self._sums.values():
             total.zero_()
+        steps = 0
         for block in sampler.epoch(epoch):
+            steps += block.shape[1]
             # Streams, graphs and kernels belong to the current device, which need not be the tensors'.
             with torch.cuda.device_of(next(block.tensors())):  # type: ignore[no-untyped-call]
                 self._run(block)
-        return {name: total / sampler.steps for name, total in self._sums.items()}
+        return {name: total / steps for name, total in self._sums.items()}
 
     def _run(self, block: Sample) -> None:
         steps, done = block.shape[1], 0

@@ -1,0 +1,328 @@
+"""Training on a streamed log: what is kept of it in memory, and batches of its rows as they come.
+
+All replicas read the same rows in one order (``[1, B]``). What differs between them (folds, cells that a
+click tower holds out) is a function of ids and the replica's seed, so that no table of rows is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unskew.log import Encoders, Log, Rows, StreamedLog
+from unskew.seeds import splitmix64, stream
+from unskew.training.held_out import SHARED_SEED
+from unskew.training.population import Population
+from unskew.training.samplers import Known, Sample, batches
+
+KEPT = 1 << 18
+"""Clicked rows of a stream that are kept in memory, about, and as many unclicked ones: all that is held out,
+judged by, or averaged over all clicks. Where a stream has fewer, all are kept."""
+
+AT_ONCE = 1 << 17
+"""Rows of O that a sample has, about: several steps, so that a GPU copies, and replays, many at a time."""
+
+MOST_VISITS = 1 << 24
+"""Rows that a training with early stopping visits at most; one epoch where a stream has more."""
+
+Columns = dict[str, NDArray[Any]]
+"""What is known of some rows, by name: ``[n]``, or ``[n, columns]`` each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """Rows of a stream in memory, chosen by a hash of their place: clicked ones and unclicked ones apart.
+
+    Attributes
+    ----------
+    log
+        The rows, in the order in which they lie.
+    weight
+        How many rows of the stream each stands for ``[n]``.
+    """
+
+    stream: StreamedLog
+    log: Log
+    weight: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, source: StreamedLog, most: int = KEPT) -> Self:
+        """Read a stream once, and then the rows that are kept."""
+        unclicked = len(source) - source.n_clicks
+        shares = np.array([min(1.0, most / max(unclicked, 1)), min(1.0, most / max(source.n_clicks, 1))])
+        first, places = 0, [np.empty(0, dtype=np.int64)]
+        for block in source.in_order():
+            draw = _uniform(np.arange(first, first + len(block)))
+            places.append(first + np.flatnonzero(draw < shares[block.click]))
+            first += len(block)
+        log = source.source.read_some(np.concatenate(places))
+        kept = np.array([len(log) - log.n_clicks, log.n_clicks])
+        each = np.array([unclicked, source.n_clicks]) / np.maximum(kept, 1)
+        return cls(source, log, each[log.click].astype(np.float32))
+
+    @property
+    def clicks_each(self) -> float:
+        """Clicks of the stream that a kept one stands for; 1 where all are kept."""
+        return self.stream.n_clicks / max(self.log.n_clicks, 1)
+
+
+def _uniform(place: NDArray[np.int64]) -> NDArray[np.float64]:
+    """A number in [0, 1) for each place in a stream."""
+    hashed = splitmix64(place.astype(np.uint64) + np.uint64(stream(SHARED_SEED, "kept rows")))
+    return (hashed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Epochs over a stream in parts of whole blocks: after each, all that happens between epochs happens.
+
+    Parameters
+    ----------
+    per_epoch
+        Rounds of an epoch.
+    blocks
+        Of a round.
+    """
+
+    source: StreamedLog
+    per_epoch: int
+    blocks: int
+
+    @classmethod
+    def of(cls, source: StreamedLog, visited: float, most: int) -> Self:
+        """Rounds in which about ``most`` of the rows are visited, of which there are ``visited`` an epoch."""
+        blocks = -(-source.n_blocks() // max(1, round(visited / most)))
+        return cls(source, -(-source.n_blocks() // blocks), blocks)
+
+    def read(self, number: int, seed: int) -> Iterator[Log]:
+        """The blocks of a round."""
+        epoch, part = divmod(number, self.per_epoch)
+        read = self.source.blocks(seed=seed, epoch=epoch, start=part * self.blocks)
+        return islice(read, self.blocks)
+
+    def count(self, epochs: int, visited: float, stops: bool) -> int:
+        """Rounds to train for: of so many epochs, and with early stopping of at most
+        max(1, ⌈:data:`MOST_VISITS` / rows⌉)."""
+        most = max(1, -(-MOST_VISITS // max(1, round(visited))))
+        return self.per_epoch * (min(epochs, most) if stops else epochs)
+
+
+class Waiting:
+    """Rows that wait for a batch, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._parts: list[Columns] = []
+        self.size = 0
+
+    def add(self, columns: Columns) -> None:
+        """More rows."""
+        self._parts.append(columns)
+        self.size += len(columns["user"])
+
+    def take(self, count: int) -> Columns:
+        """The first so many."""
+        if not count:
+            return {}
+        joined = {name: np.concatenate([part[name] for part in self._parts]) for name in self._parts[0]}
+        self._parts = [{name: values[count:] for name, values in joined.items()}]
+        self.size -= count
+        return {name: values[:count] for name, values in joined.items()}
+
+    def rest(self, count: int) -> Columns:
+        """So many from the front; where there are fewer, some come twice."""
+        wanted = np.arange(count) % self.size
+        return {name: values[wanted] for name, values in self.take(self.size).items()}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is read of a block's rows.
+
+    Parameters
+    ----------
+    trains
+        Which of a block's rows are training clicks.
+    columns
+        What batches of O, and of D, hold of rows by their numbers.
+    """
+
+    trains: Callable[[Log], NDArray[np.bool_]]
+    clicks: Callable[[Log, NDArray[np.int64]], Columns]
+    cells: Callable[[Log, NDArray[np.int64]], Columns]
+
+
+@dataclass(frozen=True)
+class StreamedClicks:
+    """Training clicks of a stream in batches, each once per epoch, with or without rows of D beside them.
+
+    Rows of D are drawn uniformly from the blocks that clicks come from, as many of each block as its share of
+    all rows: every row of D is drawn with the same probability, whatever the density of its block. Rows that
+    do not fill a batch wait for the next block; at the end of a round some come twice to fill the last batch,
+    or, where they are less than half of one, are left out.
+
+    Parameters
+    ----------
+    visited
+        Training clicks of an epoch, as far as they are known.
+    seed
+        Of the order, and of the draws from D.
+    ratio
+        Rows of D per click; None for clicks alone.
+    """
+
+    rounds: Rounds
+    reading: Reading
+    visited: float
+    batch_size: int
+    seed: int
+    device: torch.device
+    ratio: float | None = None
+
+    @cached_property
+    def _sizes(self) -> tuple[int, int]:
+        return batches(max(1, round(self.visited / self.rounds.per_epoch)), self.batch_size)
+
+    @property
+    def steps(self) -> int:
+        """Steps per round, as far as the number of clicks is known."""
+        return self._sizes[0]
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows that a step reads for each replica."""
+        return self._sizes[1] + self._cells_each
+
+    @property
+    def _cells_each(self) -> int:
+        return 0 if self.ratio is None else max(1, round(self.ratio * self._sizes[1]))
+
+    def with_cells(self, population: Population, ratio: float) -> StreamedClicks:
+        """The same with ``ratio`` times as many rows of D."""
+        return replace(self, ratio=ratio)
+
+    def epoch(self, number: int) -> Iterator[Sample]:
+        """Samples of a round, on the device."""
+        return moved(self._samples(number), self.device)
+
+    def _samples(self, number: int) -> Iterator[Sample]:
+        batch, cells = self._sizes[1], self._cells_each
+        at_once = max(1, AT_ONCE // batch)
+        clicks, drawn = Waiting(), Waiting()
+        rate = cells / batch * self.visited / len(self.rounds.source)
+        rows = 0
+        for place, block in enumerate(self.rounds.read(number, self.seed)):
+            clicks.add(self.reading.clicks(block, np.flatnonzero(self.reading.trains(block))))
+            if cells:
+                rows += len(block)
+                taken = round(rate * rows) - round(rate * (rows - len(block)))
+                drawn.add(self._drawn(block, taken, number, place))
+            while clicks.size >= at_once * batch and drawn.size >= at_once * cells:
+                yield self._sample(clicks.take(at_once * batch), drawn.take(at_once * cells), at_once)
+        steps, left = divmod(clicks.size, batch)
+        steps += 2 * left >= batch or (steps == 0 and left > 0)
+        if not steps:
+            return
+        if drawn.size < steps * cells:
+            drawn.add(self._drawn(block, steps * cells - drawn.size, number, -1))
+        yield self._sample(clicks.rest(steps * batch), drawn.take(steps * cells), steps)
+
+    def _drawn(self, block: Log, count: int, number: int, place: int) -> Columns:
+        draw = np.random.default_rng(stream(self.seed, "cells of a block", number, place + 1))
+        return self.reading.cells(block, draw.integers(len(block), size=count))
+
+    def _sample(self, clicks: Columns, cells: Columns, steps: int) -> Sample:
+        return Sample(known(clicks, steps), known(cells, steps) if self.ratio is not None else None)
+
+
+def known(columns: Columns, steps: int) -> Known:
+    """Columns of ``steps · B`` rows as tensors ``[1, steps, B]``; those of propensities ``[R, steps, B]``."""
+
+    def tensor(name: str) -> Tensor:
+        values = torch.from_numpy(np.ascontiguousarray(columns[name]))
+        return values.view(1, steps, len(values) // steps, *values.shape[1:])
+
+    fields = [name for name in ("user", "item", "codes", "numbers") if name in columns]
+    return Known(
+        rows=Rows(**{name: tensor(name) for name in fields}),
+        click=tensor("click"),
+        conversion=tensor("conversion") if "conversion" in columns else None,
+        # One line for all replicas, or one for each: columns of a row here.
+        propensity=tensor("propensity")[0].movedim(-1, 0) if "propensity" in columns else None,
+    )
+
+
+@dataclass(frozen=True)
+class RowColumns:
+    """Ids, clicks and the rows' own features, as a model reads them, of some rows of a block.
+
+    Parameters
+    ----------
+    places
+        Of the features that are read, among those of a block's rows: columns of codes, and of numbers.
+    """
+
+    places: dict[str, NDArray[np.int64]]
+
+    @classmethod
+    def of(cls, whole: Encoders | None, read: Encoders | None) -> Self:
+        """Those that ``read`` has of all encoders of a stream; None has none."""
+        names = set() if read is None else {each.feature.name for each in read.of_role("row")}
+        places: dict[str, list[int]] = {"codes": [], "numbers": []}
+        sizes = dict.fromkeys(places, 0)
+        for encoder in () if whole is None else whole.of_role("row"):
+            kind = "numbers" if encoder.field.kind == "number" else "codes"
+            first = sizes[kind]
+            sizes[kind] += encoder.field.width
+            if encoder.feature.name in names:
+                places[kind] += range(first, sizes[kind])
+        return cls({kind: np.array(at, dtype=np.int64) for kind, at in places.items() if at})
+
+    def __call__(self, block: Log, at: NDArray[np.int64]) -> Columns:
+        """Of rows by their numbers."""
+        columns: Columns = {
+            "user": block.user[at].astype(np.int64),
+            "item": block.item[at].astype(np.int64),
+            "click": block.click[at].astype(np.float32),
+        }
+        if self.places:
+            own = block.encoded_rows()
+            columns |= {kind: getattr(own, kind)[np.ix_(at, there)] for kind, there in self.places.items()}
+        return columns
+
+
+def moved(samples: Iterator[Sample], device: torch.device) -> Iterator[Sample]:
+    """Samples on a device; each is on its way while the one before is worked on.
+
+    From pinned memory and by a stream of its own. On a CPU they stay where they are.
+    """
+    if device.type != "cuda":
+        yield from samples
+        return
+    copying = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    waiting: tuple[Sample, Any] | None = None
+    for sample in samples:
+        with torch.cuda.stream(copying):
+            there = sample.map(lambda part: part.contiguous().pin_memory().to(device, non_blocking=True))
+            arrived = copying.record_event()
+        if waiting is not None:
+            yield _arrived(*waiting)
+        waiting = there, arrived
+    if waiting is not None:
+        yield _arrived(*waiting)
+
+
+def _arrived(sample: Sample, event: Any) -> Sample:
+    """A sample for the current stream, which waits for the copy and keeps the memory until it is done."""
+    current = torch.cuda.current_stream(sample.device)
+    current.wait_event(event)
+    for part in sample.tensors():
+        part.record_stream(current)
+    return sample

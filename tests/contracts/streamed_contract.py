@@ -1,0 +1,74 @@
+"""What every debiasing method must do on a stream of impressions, beside what it does on a log in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+import unskew as us
+from unskew.debias import Debiaser
+from unskew.log import StreamedLog
+
+ROUNDING = 1e-5
+SEEDS = (1, 3)
+USERS, ITEMS, ROWS, BLOCK = 20, 15, 600, 128
+
+
+class StreamedContract:
+    """Override the fixture ``method``."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def method(cls) -> type[Debiaser]:
+        raise NotImplementedError
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def make(cls, method):
+        def made(**further) -> Debiaser:
+            return method(**{"backbone": us.MF(dim=2), "learning_rate": 0.05, "p_min": 0.05, **further})
+
+        return made
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def fitted(cls, make) -> Debiaser:
+        return fit(make(epochs=3), StreamedLog.of(impressions(), block_rows=BLOCK), SEEDS)
+
+    def test_a_stream_is_learned_as_well_as_the_log_in_memory(self, make):
+        log = impressions()
+        options = {"epochs": 15, "patience": None}
+        for rows in (log, StreamedLog.of(log, block_rows=len(log)), StreamedLog.of(log, block_rows=BLOCK)):
+            prediction = fit(make(**options), rows, [0]).predict(log)
+            by_item = [prediction[log.item == item].mean() for item in range(ITEMS)]
+            assert roc_auc_score(np.arange(ITEMS) % 3 == 0, by_item) >= 0.94
+
+    def test_two_fits_are_the_same_bit_by_bit(self, make, fitted):
+        log = impressions()
+        again = fit(make(epochs=3), StreamedLog.of(log, block_rows=BLOCK), SEEDS)
+        np.testing.assert_array_equal(again.predict_each(log), fitted.predict_each(log))
+
+    def test_a_seed_alone_is_the_seed_in_a_stack(self, make, fitted):
+        log = impressions()
+        alone = fit(make(epochs=3), StreamedLog.of(log, block_rows=BLOCK), [3])
+        np.testing.assert_allclose(alone.predict_each(log)[0], fitted.predict_each(log)[1], atol=ROUNDING)
+
+
+def fit(model: Debiaser, rows: us.Log | StreamedLog, seeds) -> Debiaser:
+    return model.fit(rows, propensity="p" if model.needs_propensity else None, seeds=seeds)
+
+
+def impressions() -> us.Log:
+    random = np.random.default_rng(2)
+    user, item = random.integers(USERS, size=ROWS), random.integers(ITEMS, size=ROWS)
+    p = np.where(user < 8, 0.5, 0.2)
+    click = (random.random(ROWS) < p).astype(int)
+    return us.Log.from_arrays(
+        user=user,
+        item=item,
+        click=click,
+        conversion=np.where(click == 1, item % 3 == 0, np.nan),
+        space="impressions",
+        columns={"p": p},
+    )

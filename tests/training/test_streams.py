@@ -1,0 +1,150 @@
+"""Batches of a stream: every training click once, rows of D in proportion, what is kept of it in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from unskew.log import Log, StreamedLog
+from unskew.log.splitting import SplitBy
+from unskew.training.held_out import SHARED_SEED, Split, split_clicks
+from unskew.training.streams import KEPT, Kept, Reading, Rounds, RowColumns, StreamedClicks, Waiting
+
+ROWS = 3_000
+CPU = torch.device("cpu")
+
+
+def log_of(density: float, rows: int = ROWS) -> Log:
+    """Rows whose user is their number; clicks are denser in the first half."""
+    random = np.random.default_rng(1)
+    place = np.arange(rows)
+    click = (random.random(rows) < density * np.where(place < rows / 2, 1.5, 0.5)).astype(int)
+    return Log.from_arrays(
+        user=place,
+        item=random.integers(9, size=rows),
+        click=click,
+        conversion=np.where(click == 1, place % 2, np.nan),
+        space="impressions",
+    )
+
+
+@pytest.fixture(scope="module")
+def log() -> Log:
+    return log_of(0.3)
+
+
+def sampler(log: Log, *, block_rows: int, batch_size: int = 64, rounds: int = 1, **more) -> StreamedClicks:
+    source = StreamedLog.of(log, block_rows=block_rows)
+    columns = RowColumns.of(None, None)
+    reading = Reading(lambda block: block.click == 1, columns, columns)
+    return StreamedClicks(
+        Rounds.of(source, log.n_clicks, -(-log.n_clicks // rounds)),
+        reading,
+        log.n_clicks,
+        batch_size,
+        3,
+        CPU,
+        **more,
+    )
+
+
+def drawn(samples, part: str) -> np.ndarray:
+    users = [getattr(sample, part).rows.user.flatten() for sample in samples]
+    return torch.cat(users).numpy()
+
+
+@pytest.mark.parametrize("block_rows", [100, 1_000, ROWS])
+def test_an_epoch_has_every_training_click_once_whatever_the_blocks(log, block_rows):
+    batches = sampler(log, block_rows=block_rows)
+    samples = list(batches.epoch(0))
+    found, times = np.unique(drawn(samples, "observed"), return_counts=True)
+    np.testing.assert_array_equal(found, log.clicked)
+    assert sum(sample.shape[1] for sample in samples) == batches.steps
+    # Those that fill the last batch come twice.
+    assert (times - 1).sum() == batches.steps * batches.batch_rows - log.n_clicks
+
+
+def test_all_samples_but_the_last_of_a_round_have_one_shape(log, monkeypatch):
+    monkeypatch.setattr("unskew.training.streams.AT_ONCE", 200)
+    shapes = [sample.shape for sample in sampler(log, block_rows=100, ratio=2.0).epoch(0)]
+    assert len(shapes) > 3
+    assert set(shapes[:-1]) == {shapes[0]}
+    assert shapes[-1][1] <= shapes[0][1]
+
+
+def test_orders_follow_from_the_round_and_differ_between_epochs(log):
+    batches = sampler(log, block_rows=500, ratio=1.0)
+    first, again, second = (drawn(batches.epoch(number), "cells") for number in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, second)
+
+
+def test_every_row_of_d_is_drawn_with_one_probability_also_where_clicks_are_dense(log):
+    batches = sampler(log, block_rows=100, ratio=1.0)
+    early = [drawn(batches.epoch(number), "cells") < ROWS / 2 for number in range(20)]
+    # Half of all rows, three quarters of the clicks; 20 epochs draw some 18,000 rows.
+    assert abs(np.concatenate(early).mean() - 0.5) < 0.02
+
+
+def test_rounds_of_an_epoch_have_every_block_once_and_begin_where_the_last_ended(log):
+    batches = sampler(log, block_rows=100, rounds=4)
+    assert batches.rounds.per_epoch == 4
+    rounds = [drawn(batches.epoch(number), "observed") for number in range(4)]
+    left_out = log.n_clicks - len(np.unique(np.concatenate(rounds)))
+    assert left_out < 4 * batches.batch_rows / 2
+    assert max(len(each) for each in rounds) < 0.4 * log.n_clicks
+    apart = [set(each.tolist()) for each in rounds]
+    assert not apart[0] & apart[1]
+
+
+def test_epochs_are_fewer_the_more_rows_there_are_unless_all_are_asked_for(log):
+    rounds = Rounds(StreamedLog.of(log, block_rows=100), per_epoch=3, blocks=10)
+    visits = [1e3, 1e6, 1e7, 1e8, 1e9]
+    assert [rounds.count(200, each, stops=True) for each in visits] == [600, 51, 6, 3, 3]
+    assert rounds.count(200, 1e9, stops=False) == 600
+    assert rounds.count(1, 1e3, stops=True) == 3
+
+
+def test_all_rows_of_a_small_stream_are_kept_and_stand_for_themselves(log):
+    kept = Kept.of(StreamedLog.of(log, block_rows=128))
+    assert len(log) < KEPT
+    np.testing.assert_array_equal(kept.log.user, log.user)
+    assert (kept.weight == 1).all()
+    assert kept.clicks_each == 1.0
+
+
+@pytest.mark.parametrize("density", [0.3, 0.01])
+def test_a_large_stream_is_kept_in_part_whose_weights_add_up_to_the_whole(density):
+    whole = log_of(density, rows=20_000)
+    source = StreamedLog.of(whole, block_rows=999)
+    kept = Kept.of(source, most=1_000)
+    clicked = kept.log.click == 1
+    for chosen, total in ((clicked, whole.n_clicks), (~clicked, len(whole) - whole.n_clicks)):
+        assert abs(chosen.sum() - min(1_000, total)) < 100
+        assert kept.weight[chosen].sum() == pytest.approx(total)
+    # Another cut into blocks keeps the same rows.
+    other = Kept.of(StreamedLog.of(whole, block_rows=5_000), most=1_000)
+    np.testing.assert_array_equal(kept.log.user, other.log.user)
+
+
+def test_what_a_block_holds_out_is_what_the_whole_log_would(log):
+    by = SplitBy()
+    split = Split.of(log, (4, 5), 90, by, shared=True)
+    training, held = split_clicks(log, SHARED_SEED, 90, by)
+    stream = StreamedLog.of(log, block_rows=77)
+    found = np.concatenate([block.user[split.trains(block)] for block in stream.in_order()])
+    np.testing.assert_array_equal(np.sort(found), np.sort(log.user[log.clicked[np.unique(training)]]))
+    rows = split.rows(log, (4, 5))
+    np.testing.assert_array_equal(rows[0], rows[1])
+    np.testing.assert_array_equal(np.sort(rows[0]), np.sort(log.clicked[held]))
+
+
+def test_rows_wait_in_their_order():
+    waiting = Waiting()
+    for start in (0, 3):
+        waiting.add({"user": np.arange(start, start + 3)})
+    assert waiting.take(2)["user"].tolist() == [0, 1]
+    assert waiting.size == 4
+    assert waiting.rest(6)["user"].tolist() == [2, 3, 4, 5, 2, 3]
+    assert waiting.size == 0
