@@ -211,3 +211,12 @@ class TestHashes:
         bits = (hashes[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
         assert np.abs(bits.mean(axis=0) - 0.5).max() < 0.02
         assert np.abs((bits[1:] != bits[:-1]).mean(axis=0) - 0.5).max() < 0.02
+
+
+@pytest.mark.parametrize("ids", [[5, 6, 9], [-7, -5, 0], [0, 10**12, 10**13], [-(2**63), 2**63 - 1]])
+def test_whole_numbers_are_found_wherever_they_lie(ids):
+    """In a table where they lie close together, by search where they do not."""
+    vocabulary = Vocabulary.of(ids, name="user")
+    asked = [*ids, min(ids) + 1 if min(ids) + 1 not in ids else 7, -(2**63) + 5, 2**63 - 2, 10**11]
+    expected = [*range(len(ids)), *[UNSEEN_CODE] * 4]
+    assert vocabulary.encode(asked, unseen="nan").tolist() == expected

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
 from numpy.typing import NDArray
 
 from unskew.audit.audit import DEFAULT_P_MIN, FOLDS, read
@@ -24,11 +23,12 @@ from unskew.calibration import Calibrator, make_calibrator
 from unskew.calibration.venn_abers import RAISED, is_raised
 from unskew.errors import DataError, ParameterError
 from unskew.estimator import require
-from unskew.io.files import NewFile, check_new_file, whole_file
+from unskew.io.row_files import Target, check_rows_target, rows_writer
 from unskew.io.stream import (
     ArrowSchema,
     FileBatch,
     Roles,
+    cast_columns,
     has_types,
     holds_numbers,
     number_columns,
@@ -61,6 +61,9 @@ ADDED = (
     pa.field("clipped", pa.bool_()),
 )
 """The columns that are added, in this order."""
+
+SPREAD = ("propensity_calibrated", "weight")
+"""Those of which hardly two values are the same."""
 
 Assign = Callable[[FileBatch], tuple[NDArray[np.float64], NDArray[np.int8]]]
 """Calibrated propensities and folds of the rows of a batch."""
@@ -164,7 +167,7 @@ def write_weights(
     overwrite: bool = False,
     progress: Progress = SILENT,
 ) -> WeightsResult:
-    """Add calibrated propensities and weights to rows; the same rows, in the same order, in one Parquet file.
+    """Add calibrated propensities and weights to rows; the same rows, in the same order, in Parquet.
 
     .. math:: \\tilde p_i = q^{(-k_i)}(\\hat p_i), \\qquad w_i = \\frac{1}{\\max(\\tilde p_i, p_{\\min})}
 
@@ -177,7 +180,8 @@ def write_weights(
     paths
         CSV and Parquet files, folders and globs of them, or several of these, with the same columns.
     out
-        The Parquet file to write; it appears when it is whole.
+        The Parquet file to write, or a folder of part files (its name ends in a slash or has no suffix); it
+        appears when it is whole.
     score, outcome, sample_weight
         Columns: a probability in [0, 1], 0 or 1, and (for sampled rows) how many rows a row stands for.
     calibrator
@@ -298,7 +302,6 @@ def train_weights(
     require_no_leaks(log, allow_leak)
     weighing = _trained(
         log,
-        read_table(files, [user, item]),
         (user, item),
         propensity,
         make_calibrator(calibrator),
@@ -316,7 +319,6 @@ def train_weights(
 
 def _trained(
     log: Log,
-    frame: Any,
     ids: tuple[str, str],
     propensity: str,
     chosen: Calibrator,
@@ -326,7 +328,7 @@ def _trained(
     p_min: Clip,
     training: Mapping[str, Any],
 ) -> _Weighing:
-    """A propensity trained on a log, for the rows of a data frame with its ids."""
+    """A propensity trained on a log, for batches of its rows."""
     from unskew.io.columns import column_of, frame_of
     from unskew.propensity import choose_propensity, make_propensity
 
@@ -339,15 +341,16 @@ def _trained(
     else:
         fitted, sentence = make_propensity(propensity, **shared), f"propensity by {propensity}"
         fitted.fit(log, seeds=[seed], **training)
-    users, items = (column_of(frame_of(frame), name) for name in ids)
-    # Of impressions the rows of the log are those of the frame, and have their features.
-    is_rows = log.space == "impressions"
-    p = (fitted.predict_each(log) if is_rows else fitted.predict_pairs_each(users, items))[0]
-    fold = fitted.fold_of_pairs_each(users, items)[0].astype(np.int8)
+    # Without features, ids tell all. With them, of impressions the rows of the log are those of the files.
+    of_rows = fitted.predict_each(log)[0] if log.features is not None and log.space == "impressions" else None
 
     def assign(batch: FileBatch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
-        rows = slice(batch.start, batch.start + batch.record.num_rows)
-        return p[rows], fold[rows]
+        frame = frame_of(pa.table({name: batch.record.column(name) for name in ids}))
+        users, items = (column_of(frame, name) for name in ids)
+        fold = fitted.fold_of_pairs_each(users, items)[0].astype(np.int8)
+        if of_rows is not None:
+            return of_rows[batch.start : batch.start + batch.record.num_rows], fold
+        return fitted.predict_pairs_each(users, items)[0], fold
 
     (raw,), (calibrated,) = (fitted.held_out_sketches(calibrated=which) for which in (False, True))
     calibrators = tuple(c if c is not None else chosen.clone().fit(raw) for c in fitted.calibrators_)
@@ -429,11 +432,10 @@ def weights(
         further = {"features": features, "ignore": ignore}
         log = _log_of_frame(frame, user=user, item=item, outcome=outcome, **further)
         require_no_leaks(log, allow_leak)
-        weighing = _trained(log, frame, (user, item), propensity, chosen, **shared, training=training)
+        weighing = _trained(log, (user, item), propensity, chosen, **shared, training=training)
         named = ()
-    parts = [
-        weighing.assign(batch) for batch in stream([source], columns=named or [str(user)], numbers=named)
-    ]
+    columns = named or [str(user), str(item)]
+    parts = [weighing.assign(batch) for batch in stream([source], columns=columns, numbers=named)]
     p, fold = (np.concatenate(part) for part in zip(*parts, strict=True))
     clip = weighing.result.p_min
     values = (p, 1 / np.maximum(p, clip), fold, p < clip)
@@ -484,7 +486,7 @@ def _clip_of(calibrated: CalibrationSketch, p_min: Clip) -> float:
 
 def write_with(
     files: Sequence[Path],
-    target: NewFile,
+    target: Target,
     schema: ArrowSchema,
     assign: Assign,
     *,
@@ -493,31 +495,23 @@ def write_with(
     progress: Progress,
 ) -> int:
     """Write the rows of the files with the added columns; gives their number."""
-    rows = 0
+    number_of: dict[Source, int] = {file: number for number, file in enumerate(files)}
     try:
-        with (
-            whole_file(target) as beside,
-            pa.parquet.ParquetWriter(beside, _extended(schema)) as writer,
-        ):
+        with rows_writer(target, _extended(schema), plain=SPREAD) as writer:
             for batch in tracked(stream(files, columns=None, numbers=numbers), progress, "writing"):
                 propensity, fold = assign(batch)
                 added = (propensity, 1 / np.maximum(propensity, p_min), fold, propensity < p_min)
-                kept = [
-                    column if column.type == field.type else column.cast(field.type)
-                    for field, column in zip(schema, batch.record.select(schema.names).columns, strict=True)
-                ]
-                columns = kept + [
+                columns = cast_columns(batch, schema) + [
                     pa.array(values, type=field.type) for field, values in zip(ADDED, added, strict=True)
                 ]
-                writer.write_batch(pa.record_batch(columns, schema=_extended(schema)))
-                rows += batch.record.num_rows
+                writer.write(columns, number_of[batch.file])
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise DataError(
             f"cannot be written as Parquet: {error}",
             where=str(files[0]),
             remedy="leave out the column, or write it with another type",
         ) from error
-    return rows
+    return writer.rows
 
 
 def prepared(
@@ -528,13 +522,10 @@ def prepared(
     overwrite: bool,
     numbers: Sequence[str] = (),
     outcome: str | None = None,
-) -> tuple[NewFile, list[Path], ArrowSchema]:
+) -> tuple[Target, list[Path], ArrowSchema]:
     """The target and the files with their common columns, all checked before the long work."""
     require_clip(p_min)
-    target = Path(out)
-    if target.suffix != ".parquet":
-        raise ParameterError(f"{target} must end in .parquet", remedy="give -o FILE.parquet")
-    new = check_new_file(target, overwrite=overwrite)
+    new = check_rows_target(out, overwrite=overwrite)
     files = expand_paths(paths)
     return new, files, common_schema(files, numbers=numbers, outcome=outcome)
 

@@ -76,6 +76,8 @@ class Network(nn.Module):
         # Members and passes side by side in one batch: a GPU is kept busy by one launch.
         logit = self(rows.repeat(copies)) + offset
         p = torch.sigmoid(logit.double()).view(self.replicas, copies, -1)
+        if copies == 1:
+            return p[:, 0], torch.zeros_like(p[:, 0])
         return p.mean(1), p.var(1, correction=0)
 
     def dropouts(self, layers: DropoutLayers) -> list[nn.Module]:

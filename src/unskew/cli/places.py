@@ -50,6 +50,14 @@ def check_outputs(
                 )
 
 
+def rows_outputs(out: str) -> tuple[dict[str, Path], dict[str, Path]]:
+    """``--out`` of rows for :func:`check_outputs`: as a file, or as a folder of part files."""
+    from unskew.io.row_files import is_folder
+
+    found = {"--out": Path(out)}
+    return ({}, found) if is_folder(out) else (found, {})
+
+
 def check_seed(seed: int) -> None:
     """An error if a number is no seed."""
     if not 0 <= seed <= LARGEST_SEED:

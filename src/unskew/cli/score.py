@@ -10,8 +10,6 @@ import typer
 from unskew.errors import ParameterError
 from unskew.plain_text import plain
 
-PARQUET_SUFFIXES = (".parquet", ".pq")
-
 
 def score(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
@@ -21,7 +19,12 @@ def score(
             metavar="FILE...", help="CSV, Parquet or Arrow with users and items: files, folders or globs."
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The Parquet file to write.")],
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out", "-o", help="The Parquet file to write, or a folder (its name ends in /) of part files."
+        ),
+    ],
     user: Annotated[str | None, typer.Option(help="The column of user ids [as in training].")] = None,
     item: Annotated[str | None, typer.Option(help="The column of item ids [as in training].")] = None,
     method: Annotated[str | None, typer.Option(help="Which of the run's models [its main one].")] = None,
@@ -33,36 +36,39 @@ def score(
             " with features, else error]."
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
     """Add conversion (mean over seeds), its standard deviation, and the propensity to each pair.
 
-    Other columns are carried along; one that is called as an added one becomes given_NAME.
+    Other columns are carried along; one that is called as an added one becomes given_NAME. Rows are read,
+    scored and written batch by batch: memory does not grow with the files.
     """
     if unseen not in (None, "error", "nan", "other", "average"):
         raise ParameterError(
             f"--unseen must be error, nan, other or average, not {unseen!r}", remedy="give one of these"
         )
-    if out.suffix not in PARQUET_SUFFIXES:
-        raise ParameterError(f"{out} must end in .parquet", remedy="give -o FILE.parquet")
 
-    from unskew.cli.places import check_outputs, run_files, table_files
-    from unskew.io.files import check_new_file
+    from unskew.cli.places import check_outputs, rows_outputs, run_files, table_files
+    from unskew.io.row_files import check_rows_target
 
-    check_outputs({"--out": out}, read=[*run_files(run), *table_files(pairs)])
-    new = check_new_file(out, overwrite=overwrite)
+    file, folder = rows_outputs(out)
+    check_outputs(file, folders=folder, read=[*run_files(run), *table_files(pairs)])
+    new = check_rows_target(out, overwrite=overwrite)
 
+    from unskew.progress import progress_bars
     from unskew.run.scoring import score_pairs
 
-    rows = score_pairs(
-        run,
-        pairs,
-        new,
-        user=user,
-        item=item,
-        method=method,
-        unseen=unseen,  # type: ignore[arg-type]
-        device=device,
-    )
+    with progress_bars() as progress:
+        rows = score_pairs(
+            run,
+            pairs,
+            new,
+            user=user,
+            item=item,
+            method=method,
+            unseen=unseen,  # type: ignore[arg-type]
+            device=device,
+            progress=progress,
+        )
     print(f"{rows:,} pairs scored: {plain(out)}")

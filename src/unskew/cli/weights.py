@@ -16,7 +16,12 @@ def weights(
     files: Annotated[
         list[str], typer.Argument(metavar="FILE...", help="CSV, Parquet or Arrow: files, folders or globs.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The Parquet file to write.")],
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out", "-o", help="The Parquet file to write, or a folder (its name ends in /) of part files."
+        ),
+    ],
     score: Annotated[
         str | None, typer.Option(help="The column of the propensity; without it one is trained.")
     ] = None,
@@ -56,7 +61,7 @@ def weights(
     p_min: Annotated[
         str, typer.Option(help="The clip, to which lower propensities are raised: auto or a number.")
     ] = "auto",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the folds and of training.")] = 0,
     device: Annotated[str, typer.Option(help="Without --score: auto, cpu, cuda or cuda:1.")] = "auto",
@@ -79,10 +84,11 @@ def weights(
         )
     else:
         refuse(context, ("sample_weight",), "without --score")
-    from unskew.cli.places import check_outputs, check_seed, table_files
+    from unskew.cli.places import check_outputs, check_seed, rows_outputs, table_files
 
     check_seed(seed)
-    check_outputs({"--out": out, "--json": json}, read=table_files(files))
+    file, folder = rows_outputs(out)
+    check_outputs({**file, "--json": json}, folders=folder, read=table_files(files))
 
     from unskew.audit import write_weights
     from unskew.progress import progress_bars
@@ -128,4 +134,4 @@ def weights(
         write_json(json, result.to_dict())
     from unskew.cli.audit_tables import print_weights
 
-    print_weights(result, str(out))
+    print_weights(result, out)

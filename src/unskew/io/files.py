@@ -11,6 +11,7 @@ import errno
 import json
 import math
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -66,8 +67,9 @@ class FolderKind:
     marker, read, keys
         The file that tells such a folder from others, which are never replaced; what reads it, with a
         ``ValueError`` where it cannot; and what it must tell.
-    files
-        All that such a folder may hold; one with anything else in it is not replaced.
+    files, parts
+        All that such a folder may hold, by name, and by a pattern of numbered names; one with anything else
+        in it is not replaced.
     """
 
     holds: str
@@ -75,6 +77,7 @@ class FolderKind:
     read: Callable[[str], Any]
     keys: frozenset[str]
     files: frozenset[str]
+    parts: re.Pattern[str] | None = None
 
     def marks(self, folder: Path) -> bool:
         """Whether the marker is there, and ours."""
@@ -86,6 +89,10 @@ class FolderKind:
         except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError):
             return False
         return isinstance(content, dict) and self.keys <= content.keys()
+
+    def owns(self, name: str) -> bool:
+        """Whether such a folder may hold a file of this name."""
+        return name in self.files or (self.parts is not None and self.parts.fullmatch(name) is not None)
 
 
 def _from_toml(text: str) -> dict[str, Any]:
@@ -202,7 +209,8 @@ def check_target(folder: Path, *, overwrite: bool, kind: FolderKind = RUN) -> Fo
             where=str(folder),
             remedy="choose another --out, or give --overwrite (overwrite=True)",
         )
-    others = sorted(each.name for each in folder.iterdir() if each.name not in kind.files | LEFT_BY_SYSTEMS)
+    names = (each.name for each in folder.iterdir())
+    others = sorted(name for name in names if not kind.owns(name) and name not in LEFT_BY_SYSTEMS)
     if others:
         raise RunFolderError(
             f"holds {kind.holds}, and {others[0]!r} which does not belong to it",

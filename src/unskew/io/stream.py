@@ -27,6 +27,7 @@ from unskew.io.tables import (
     SHOWN_BYTES,
     FrameInMemory,
     Source,
+    concatenate,
     empty_as_null,
     is_arrow,
     name_undecodable,
@@ -61,6 +62,9 @@ BUFFER_BYTES = 1 << 20
 """Bytes of a column of Parquet that are read at a time, while all columns together have :data:`BATCH_BYTES`.
 Without a buffer, or with ``pre_buffer``, Arrow keeps whole row groups in memory, and those of a file may be
 as large as it is."""
+
+ROW_OF_PLACE = re.compile(r"\brow (\d+)$")
+"""Where the place of an error names a row."""
 
 BATCHES_AHEAD = 4
 """Batches of numbers read before they are asked for, while the compiled pass is loaded: some 60 MB. Those of
@@ -171,7 +175,7 @@ def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
     return given()
 
 
-def schema_of(file: Path, *, numbers: Sequence[str] = (), guessed: Collection[str] = ()) -> ArrowSchema:
+def schema_of(file: Path, *, numbers: Collection[str] = (), guessed: Collection[str] = ()) -> ArrowSchema:
     """The columns of a file and their types, as :func:`stream` gives them.
 
     Of a CSV file, ``numbers`` are float64, or boolean where its first rows say true and false; columns in
@@ -223,6 +227,51 @@ def located(batch: FileBatch) -> Iterator[None]:
     except DataError as error:
         where = f"{batch.file}, {error.where}" if error.where else str(batch.file)
         raise DataError(error.problem, where=where, remedy=error.remedy) from error
+
+
+@contextmanager
+def rows_located(batch: FileBatch) -> Iterator[None]:
+    """A data error inside, of a row of the batch, gets the file's name and the number of the row in it."""
+    try:
+        yield
+    except DataError as error:
+        in_file = ROW_OF_PLACE.sub(lambda found: f"row {batch.first_row + int(found[1])}", error.where or "")
+        where = f"{batch.file}, {in_file}" if in_file else str(batch.file)
+        raise DataError(error.problem, where=where, remedy=error.remedy) from error
+
+
+def united_schema(files: Sequence[Path], *, numbers: Collection[str] = ()) -> ArrowSchema:
+    """The columns of all files, which must agree, of types that hold the values of each.
+
+    A CSV file has no types: beside Parquet or Arrow files its columns have theirs, and otherwise ``numbers``
+    are float64 (or boolean) and the others text.
+    """
+    typed = next((file for file in files if has_types(file)), None)
+    types = {} if typed is None else {field.name: field.type for field in typed_schema(typed)}
+    schemas = []
+    for file in files:
+        schema = schema_of(file, numbers=numbers)
+        require_columns(None, schema.names, file)
+        if not has_types(file):
+            schema = pa.schema([each.with_type(types.get(each.name, each.type)) for each in schema])
+        schemas.append(schema.remove_metadata())
+    empty = [schema.empty_table() for schema in schemas]
+    return concatenate(list(files), empty).schema
+
+
+def cast_columns(batch: FileBatch, schema: ArrowSchema) -> list[Any]:
+    """The columns of a batch in the order and of the types of a schema."""
+    try:
+        return [
+            column if column.type == field.type else column.cast(field.type)
+            for field, column in zip(schema, batch.record.select(schema.names).columns, strict=True)
+        ]
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise DataError(
+            f"a column has values of several types: {error}",
+            where=str(batch.file),
+            remedy="write each column with one type in all files",
+        ) from error
 
 
 def _size(file: Source) -> int:

@@ -305,6 +305,11 @@ class BasePropensity(Estimator, ABC):
         asked = self.reader().of_frame(frame, user, item, unseen)
         return self._predicted(asked, unseen, calibrated, average)
 
+    def predict_asked_each(self, asked: Asked, unseen: Unseen | None = None) -> Floats:
+        """Calibrated propensities ``[seeds, n]`` of rows that a reader with the same codes has looked up."""
+        self._require_fitted("scorer_")
+        return self._predicted(asked, unseen, True, False)
+
     def _predicted(self, asked: Asked, unseen: Unseen | None, calibrated: bool, average: bool) -> Floats:
         def predict(rows: Rows) -> Floats:
             return self._predict(rows, average).one(calibrated=calibrated)

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from unskew.datasets.dataset import errors_name
 from unskew.debias import Debiaser, load_model
 from unskew.errors import DataError, RunFolderError
 from unskew.io.columns import frame_of, with_columns
-from unskew.io.files import NewFile, whole_file
-from unskew.io.tables import Paths, read_table
+from unskew.io.row_files import Target, check_rows_target, rows_writer
+from unskew.io.stream import cast_columns, rows_located, stream, tracked, united_schema
+from unskew.io.tables import Paths, Source, expand_paths
+from unskew.progress import SILENT, Progress
 from unskew.propensity import load_propensity
 from unskew.propensity.propensity import BasePropensity
-from unskew.training.reader import Unseen
+from unskew.training.reader import Asked, Reader, Unseen
 from unskew.training.saved import SavedFolder
 
 ADDED = ("conversion", "conversion_std", "propensity", "unseen_user", "unseen_item")
+SPREAD = ("conversion", "conversion_std", "propensity")
+"""Those of which hardly two values are the same."""
 GIVEN = "given_"
 """What stands before the name of a column of the files that is called as one of these."""
 
@@ -31,13 +34,15 @@ GIVEN = "given_"
 def score_pairs(
     run: Path,
     pairs: Paths,
-    out: Path | NewFile,
+    out: str | Path | Target,
     *,
     user: str | None = None,
     item: str | None = None,
     method: str | None = None,
     unseen: Unseen | None = None,
     device: str = "auto",
+    overwrite: bool = True,
+    progress: Progress = SILENT,
 ) -> int:
     """Write the rows of ``pairs`` with conversion, its spread over seeds and the propensity; count them.
 
@@ -46,18 +51,38 @@ def score_pairs(
 
     Other columns are carried along. A log holds conversions that were seen: a column that is called as one of
     those that are added becomes ``given_conversion``.
+
+    Rows are read, scored and written batch by batch, in their order: memory does not grow with the files.
+
+    Parameters
+    ----------
+    out
+        A Parquet file, or a folder of part files (its name ends in a slash or has no suffix): those of one
+        file of ``pairs`` begin with ``part-`` and its number.
     """
+    target = check_rows_target(out, overwrite=overwrite) if isinstance(out, str | Path) else out
+    files = expand_paths(pairs)
     scoring = _Scoring.of(run, method, device)
-    table = read_table(pairs, numbers=_numbers(scoring.model, scoring.propensity))
-    place = str(pairs) if isinstance(pairs, str | Path) else ", ".join(map(str, pairs))
-    with errors_name(place):
-        added = scoring.columns(table, user, item, unseen)
-    table = table.rename_columns(list(_carried(table.column_names, place)))
-    for name, values in added.items():
-        table = table.append_column(name, pa.array(values))
-    with whole_file(out) as beside:
-        pq.write_table(table, beside)
-    return len(table)
+    numbers = _numbers(scoring.model, scoring.propensity)
+    schema = united_schema(files, numbers=numbers)
+    carried = _carried(schema.names, str(files[0]))
+    added = scoring.added(unseen)
+    written = pa.schema(
+        [pa.field(name, field.type) for name, field in zip(carried, schema, strict=True)] + list(added)
+    )
+    present = [name for name in numbers if name in schema.names]
+    batches = tracked(stream(files, columns=None, numbers=present), progress, "scoring")
+    number_of: dict[Source, int] = {file: number for number, file in enumerate(files)}
+    with rows_writer(target, written, plain=SPREAD) as writer:
+        for batch in batches:
+            kept = cast_columns(batch, schema)
+            with rows_located(batch):
+                columns = scoring.columns(
+                    pa.table(kept, schema=schema), user, item, unseen, first_of_many=True
+                )
+            kept += [pa.array(columns[field.name], type=field.type) for field in added]
+            writer.write(kept, number_of[batch.file])
+    return writer.rows
 
 
 def score(
@@ -120,16 +145,43 @@ class _Scoring:
             )
         return cls(model, propensity)
 
-    def columns(
-        self, given: Any, user: str | None, item: str | None, unseen: Unseen | None
-    ) -> dict[str, NDArray[Any]]:
-        """The columns that are added to a data frame."""
-        frame = frame_of(given)
+    @property
+    def known(self) -> Debiaser | BasePropensity:
+        """What says how ids that are not known are treated."""
         known = self.model or self.propensity
         assert known is not None
-        reader = known.reader()
+        return known
+
+    def added(self, unseen: Unseen | None) -> tuple[Any, ...]:
+        """The fields that :meth:`columns` adds, in their order."""
+        names = [] if self.model is None else ["conversion", "conversion_std"]
+        names += [] if self.propensity is None else ["propensity"]
+        marked = self.known.reader().policy(unseen) != "error"
+        marks = [pa.field(name, pa.bool_()) for name in ADDED[-2:]] if marked else []
+        return (*(pa.field(name, pa.float64()) for name in names), *marks)
+
+    def columns(
+        self,
+        given: Any,
+        user: str | None,
+        item: str | None,
+        unseen: Unseen | None,
+        *,
+        first_of_many: bool = False,
+    ) -> dict[str, NDArray[Any]]:
+        """The columns that are added to a data frame.
+
+        Parameters
+        ----------
+        first_of_many
+            Whether more rows follow, so that nobody knows how many of them are of ids that are not known.
+        """
+        frame = frame_of(given)
+        reader = self.known.reader()
         policy = reader.policy(unseen)
-        asked = reader.of_frame(frame, user, item, policy)
+        asked = reader.of_frame(frame, user, item, "nan" if first_of_many and policy == "error" else policy)
+        if policy == "error":
+            _require_known(asked, frame, reader, user, item)
         added: dict[str, NDArray[Any]] = {}
         if self.model is not None:
             each = reader.predictions(asked, policy, self.model.predict_rows)
@@ -137,14 +189,49 @@ class _Scoring:
             one = np.full(each.shape[1], np.nan)
             added["conversion_std"] = each.std(axis=0, ddof=1) if len(each) > 1 else one
         if self.propensity is not None:
-            of_propensity = policy if self.propensity.reads_features == known.reads_features else None
-            if of_propensity is None and policy == "other":
-                of_propensity = "average"
-            p = self.propensity.predict_frame_each(frame, user=user, item=item, unseen=of_propensity)
-            added["propensity"] = p.mean(axis=0)
+            added["propensity"] = self._propensities(frame, asked, user, item, policy).mean(axis=0)
         if policy != "error":
             added |= {"unseen_user": asked.unseen_user, "unseen_item": asked.unseen_item}
         return added
+
+    def _propensities(
+        self, frame: Any, asked: Asked, user: str | None, item: str | None, policy: Unseen
+    ) -> NDArray[np.float64]:
+        """``[seeds, n]``; ids that both know by the same codes are not looked up twice."""
+        assert self.propensity is not None
+        reader = self.propensity.reader()
+        if policy in ("other", "average"):
+            # As the conversion model does, as far as this one can.
+            policy = "average" if reader.encoders is None else "other"
+        if self._same_rows:
+            return self.propensity.predict_asked_each(asked, policy)
+        return self.propensity.predict_frame_each(frame, user=user, item=item, unseen=policy)
+
+    @cached_property
+    def _same_rows(self) -> bool:
+        """Whether the propensity reads ids alone, as the model does, and has the same codes for them."""
+        if self.propensity is None:
+            return False
+        one, other = self.known.reader(), self.propensity.reader()
+        if one.encoders is not None or other.encoders is not None or one.device != other.device:
+            return False
+        return one.users.same_as(other.users) and one.items.same_as(other.items)
+
+
+def _require_known(asked: Asked, frame: Any, reader: Reader, user: str | None, item: str | None) -> None:
+    """An error for the first row of an id that was not there in training."""
+    for unknown, vocabulary, column in (
+        (asked.unseen_user, reader.users, user),
+        (asked.unseen_item, reader.items, item),
+    ):
+        if unknown.any():
+            row = int(np.flatnonzero(unknown)[0])
+            name = column or vocabulary.name
+            raise DataError(
+                f"{vocabulary.name} {frame[name][row]} was not seen in training",
+                where=f"column '{name}', row {row}",
+                remedy="leave such rows out, or ask for NaN (unseen='nan', --unseen nan)",
+            )
 
 
 def _numbers(*models: Debiaser | BasePropensity | None) -> set[str]:

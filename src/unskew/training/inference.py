@@ -117,9 +117,11 @@ def probability_moments(
             dropout.train()
         for start in range(0, rows.shape[1], chunk):
             mean, variance = network.moments(rows.between(start, start + chunk), passes, offset)
-            mean, variance = (part.view(-1, stacked, part.shape[1]) for part in (mean, variance))
-            means.append(mean.mean(1))
-            variances.append(variance.mean(1) + mean.var(1, correction=0))
+            if stacked > 1:
+                mean, variance = (part.view(-1, stacked, part.shape[1]) for part in (mean, variance))
+                mean, variance = mean.mean(1), variance.mean(1) + mean.var(1, correction=0)
+            means.append(mean)
+            variances.append(variance)
     if not means:
         empty = torch.empty(network.replicas // stacked, 0, dtype=torch.float64, device=rows.device)
         return empty, empty
