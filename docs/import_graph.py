@@ -10,7 +10,18 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "unskew"
 
 LAYERS = (
-    ("errors", "plain_text", "registry", "estimator", "seeds", "progress", "compiled", "io", "log"),
+    (
+        "errors",
+        "plain_text",
+        "registry",
+        "estimator",
+        "seeds",
+        "progress",
+        "compiled",
+        "processes",
+        "io",
+        "log",
+    ),
     ("metrics", "calibration", "theory", "datasets"),
     ("backbones", "losses"),
     ("training",),

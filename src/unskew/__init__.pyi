@@ -33,6 +33,7 @@ from unskew.offpolicy import OffPolicyEstimate as OffPolicyEstimate
 from unskew.offpolicy import compare as compare
 from unskew.offpolicy import compare_run as compare_run
 from unskew.offpolicy import off_policy_estimates as off_policy_estimates
+from unskew.processes import torchrun as torchrun
 from unskew.progress import progress_bars as progress_bars
 from unskew.propensity import BatchEnsembleMembers as BatchEnsembleMembers
 from unskew.propensity import BoostedPropensity as BoostedPropensity

@@ -59,3 +59,7 @@ class CollapseWarning(UserWarning):
 
 class RunFolderError(UnskewError):
     """A run folder is missing, incomplete, already there, or of another version."""
+
+
+class ProcessError(UnskewError):
+    """One of several processes that work together failed, or is gone."""

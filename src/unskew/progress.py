@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from unskew import processes
 from unskew.plain_text import plain
 
 MOST_COUNTED = 100_000
@@ -143,9 +144,9 @@ def progress_bars(show: bool | None = None) -> Iterator[Progress]:
     Parameters
     ----------
     show
-        True draws bars in any case, False shows nothing.
+        True draws bars in any case, False shows nothing; of several processes one shows something.
     """
-    if show is False:
+    if show is False or not processes.is_writer():
         yield SILENT
         return
     if show is None and not (sys.stderr is not None and sys.stderr.isatty()):

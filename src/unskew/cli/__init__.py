@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, TextIO, cast
 
+from unskew import processes
 from unskew.cli import signals
 
 EXIT_BAD_INPUT = 2
@@ -33,13 +35,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")
     placed = _placed()
     placed.clear()
+    code = EXIT_DEFECT
     try:
-        return _guarded(list(sys.argv[1:] if arguments is None else arguments))
+        code = _guarded(list(sys.argv[1:] if arguments is None else arguments))
     except KeyboardInterrupt:
         placed = _placed()
         written = f"{placed[-1]} is written, and no more" if placed else "nothing was written"
-        say(f"unskew: {signals.what_happened()}; {written}. {START_AGAIN}")
-        return signals.exit_code()
+        _tell(f"{_why_ended()}; {written}. {START_AGAIN}")
+        code = signals.exit_code()
+    finally:
+        processes.leave(failed=code != 0)
+    return code
+
+
+def _why_ended() -> str:
+    """By whom or what the command was interrupted: torchrun ends all processes when one of them dies."""
+    dead = processes.gone()
+    return f"rank {dead[0]} of {processes.world()} died" if dead else signals.what_happened()
 
 
 def _placed() -> list[Path]:
@@ -50,7 +62,7 @@ def _placed() -> list[Path]:
 
 def interrupted(message: str) -> NoReturn:
     """Replace the message of an interrupt, which says that nothing was written."""
-    say(f"unskew: {signals.what_happened()}; {message}")
+    _tell(f"{_why_ended()}; {message}")
     sys.exit(signals.exit_code())
 
 
@@ -82,6 +94,9 @@ def _run(arguments: list[str]) -> int:
     # errors is reached the same way in both.
     usage_error: type[Exception] = typer.BadParameter.__mro__[2]
     try:
+        processes.join()
+        if not processes.is_writer():
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         result = command(args=arguments or ["--help"], standalone_mode=False)
     except typer.Exit as done:
         result = done.exit_code
@@ -101,8 +116,16 @@ def _run(arguments: list[str]) -> int:
 def _fail(message: str, code: int = EXIT_BAD_INPUT) -> int:
     from unskew.plain_text import plain
 
-    say(f"unskew: {plain(message, LONGEST_MESSAGE)}")
+    line = plain(message, LONGEST_MESSAGE)
+    alone = processes.world() == 1 or line.startswith("rank ")
+    _tell(line if alone else f"rank {processes.rank()} of {processes.world()}: {line}")
     return code
+
+
+def _tell(line: str) -> None:
+    """Why the command ends; of several processes the first that knows tells it."""
+    if processes.failed(line):
+        say(f"unskew: {line}")
 
 
 def say(line: str) -> None:
@@ -123,7 +146,7 @@ def say_warning(
     """A warning of unskew's as one line; warnings of libraries are not shown."""
     from unskew.plain_text import plain
 
-    if category.__module__.startswith("unskew"):
+    if category.__module__.startswith("unskew") and processes.is_writer():
         say(f"unskew: {plain(message, LONGEST_MESSAGE)}")
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unskew import __version__
+from unskew import __version__, processes
 from unskew.cli.audit import audit
 from unskew.cli.compare import compare
 from unskew.cli.export import export
@@ -18,6 +18,7 @@ from unskew.cli.run import run
 from unskew.cli.score import score
 from unskew.cli.study import study
 from unskew.cli.weights import weights
+from unskew.errors import ParameterError
 
 app = typer.Typer(
     name="unskew",
@@ -28,6 +29,10 @@ app = typer.Typer(
 )
 
 
+BY_SEVERAL_PROCESSES = ("run",)
+"""Verbs whose work torchrun's processes share."""
+
+
 def _version(show: bool) -> None:
     if show:
         print(f"unskew {__version__}")
@@ -36,6 +41,7 @@ def _version(show: bool) -> None:
 
 @app.callback()
 def _common(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -49,6 +55,12 @@ def _common(
     ] = None,
 ) -> None:
     """Honest propensities and debiased conversion models for recommenders."""
+    verb = context.invoked_subcommand
+    if processes.world() > 1 and verb not in BY_SEVERAL_PROCESSES:
+        raise ParameterError(
+            f"unskew {verb} is the work of one process, and torchrun started {processes.world()}",
+            remedy="start it without torchrun",
+        )
     if with_:
         from unskew.cli.own_code import load_own_code
 

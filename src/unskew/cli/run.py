@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from unskew import processes
 from unskew.cli.config_file import defaults_of_file, options_of_file, parameters
 from unskew.cli.config_file import save_config as write_config
 from unskew.errors import CollapseWarning, ParameterError
@@ -292,13 +294,13 @@ def run(
         allow_leak=tuple(allow_leak or ()),
     )
     if save_config is not None:
-        write_config(save_config, job)
+        processes.write(partial(write_config, save_config, job))
     with progress_bars() as progress, warnings.catch_warnings():
         # Networks that learned nothing are marked in the tables, the verdict and the report.
         warnings.simplefilter("ignore", CollapseWarning)
         result = us.run(job, progress, print_schema if fields else None)
     result.save(target, overwrite=overwrite, found=found)
     if json is not None:
-        write_json(json, result.metrics)
+        processes.write(partial(write_json, json, result.metrics))
     print_run(result.metrics, result.findings)
     print(f"\nThe report: {plain(target / 'report.html')}")

@@ -5,7 +5,7 @@ What is trained is decided by the method (:mod:`unskew.debias.method`), how by :
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unskew import processes
 from unskew.backbones import Network
-from unskew.debias.setting import Batch, Loss, ObservedSampler, Setting, Stage, unknown
+from unskew.debias.setting import Batch, Loss, ObservedSampler, Setting, Stage, State, unknown
 from unskew.debias.streamed import StreamedRows
 from unskew.errors import DataError, ParameterError
 from unskew.log import Log, Rows, StreamedLog, require_log
@@ -157,6 +158,53 @@ class Trained:
             learned={tower: of_replicas[replicas] for tower, of_replicas in self.learned.items()},
         )
 
+    def packed(self) -> processes.Packed:
+        """What training found, for other processes; what follows from the data is left out."""
+        tensors = {"floor": self.setting.floor}
+        for name, network in self.networks.items():
+            tensors |= {f"network {name} {key}": value for key, value in network.state_dict().items()}
+        for kind, state in self.setting.states.items():
+            tensors |= {f"state {kind.full_name()} {key}": value for key, value in vars(state).items()}
+        value = {
+            "history": self.history.to_dict(),
+            "validation_loss": self.validation_loss,
+            "held_out": self.held_out,
+            "learned": self.learned,
+        }
+        return value, tensors
+
+    @classmethod
+    def unpacked(
+        cls,
+        packed: processes.Packed,
+        method: Debiaser,
+        job: Job,
+        seeds: tuple[int, ...],
+        given: GivenPropensities | None,
+    ) -> Trained:
+        """From what another process found for some seeds."""
+        value, tensors = packed
+        networks = job.untrained(method, seeds)
+        for name, network in networks.items():
+            network.load_state_dict(_under(f"network {name} ", tensors))
+        data = Observed(job.log, given, seeds, job.device, shared=job.kept is not None)
+        share = method.validation_share if job.validation is None else 0.0
+        training, _ = data.split(share, SplitBy.of(method.validation_by, job.log))
+        setting = _setting(method, job, data, training, networks, given)
+        setting.floor.copy_(tensors["floor"])
+        for kind in State.kinds():
+            values = _under(f"state {kind.full_name()} ", tensors)
+            if values:
+                setting.state(kind).write(**{key: each.to(job.device) for key, each in values.items()})
+        return cls(
+            networks=networks,
+            setting=setting,
+            history=History(**value["history"]),
+            validation_loss=value["validation_loss"],
+            held_out=value["held_out"],
+            learned={tower: [Learned(*each) for each in of] for tower, of in value["learned"].items()},
+        )
+
     def collapsed(self, seeds: tuple[int, ...]) -> tuple[Collapsed, ...]:
         """The towers and seeds that learned nothing."""
         return tuple(
@@ -167,13 +215,42 @@ class Trained:
         )
 
 
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
+
+
 def train_replicas(method: Debiaser, job: Job, given: GivenPropensities | None) -> Trained:
-    """Train the replicas of all seeds, in one go if they fit into memory."""
+    """Train the replicas of all seeds, in one go if they fit into memory; several processes share them."""
+    if processes.world() == 1:
+        return _train_here(method, job, given)
+    seeds, parts = job.seeds, [processes.share_of(each, len(job.seeds)) for each in range(processes.world())]
+    own = parts[processes.rank()]
+    trained: list[Trained] = []
+
+    def train_own() -> processes.Packed:
+        if not seeds[own]:
+            return None, {}
+        trained.append(_train_here(method, replace(job, seeds=seeds[own]), _share(given, own)))
+        return trained[0].packed()
+
+    all_trained = [
+        trained[0] if part == own else Trained.unpacked(packed, method, job, seeds[part], _share(given, part))
+        for part, packed in zip(parts, processes.exchange(train_own), strict=True)
+        if seeds[part]
+    ]
+    return Trained.joined(all_trained, job.untrained(method, seeds), seeds)
+
+
+def _share(given: GivenPropensities | None, replicas: slice) -> GivenPropensities | None:
+    return None if given is None else given.share(replicas)
+
+
+def _train_here(method: Debiaser, job: Job, given: GivenPropensities | None) -> Trained:
+    """Train the replicas of all seeds in this process."""
 
     def train_some(replicas: slice) -> Trained:
-        return _train_at_once(
-            method, job, job.seeds[replicas], None if given is None else given.share(replicas)
-        )
+        return _train_at_once(method, job, job.seeds[replicas], _share(given, replicas))
 
     of_one = size_of(
         lambda schema: list(method.untrained(schema, job.seeds[:1]).values()),
@@ -221,22 +298,12 @@ def _stacked(given: Sequence[GivenPropensities | None]) -> GivenPropensities | N
 def _train_at_once(
     method: Debiaser, job: Job, seeds: tuple[int, ...], given: GivenPropensities | None
 ) -> Trained:
-    log, kept = job.log, job.kept
+    log, kept, networks = job.log, job.kept, job.untrained(method, seeds)
     data = Observed(log, given, seeds, job.device, shared=kept is not None)
     share = method.validation_share if job.validation is None else 0.0
     by = SplitBy.of(method.validation_by, log)
     training, held_out = data.split(share, by)
-    networks = job.untrained(method, seeds)
-    weight = None if kept is None else torch.as_tensor(kept.weight, device=job.device)
-    setting = Setting(
-        networks=networks,
-        density=job.whole.density,
-        clicks=data.observed(training),
-        floor=_floors(method, given, len(seeds), job.whole.density, job.device),
-        given=data.propensity is not None,
-        held_out=HeldOut(data.population, seeds, weight),
-        clicks_each=job.clicks_each,
-    )
+    setting = _setting(method, job, data, training, networks, given)
     networks["prediction"].start_at("prediction", torch.logit(_rate(setting)))
     validate = validation_loss(
         networks["prediction"],
@@ -287,6 +354,27 @@ def _train_at_once(
         validation_loss=None if validate is None else validate().tolist(),
         held_out=held_out.shape[1],
         learned=_learned(method, setting, validate, data.population),
+    )
+
+
+def _setting(
+    method: Debiaser,
+    job: Job,
+    data: Observed,
+    training: Tensor,
+    networks: Networks,
+    given: GivenPropensities | None,
+) -> Setting:
+    """What the losses see at the start."""
+    weight = None if job.kept is None else torch.as_tensor(job.kept.weight, device=job.device)
+    return Setting(
+        networks=networks,
+        density=job.whole.density,
+        clicks=data.observed(training),
+        floor=_floors(method, given, len(data.seeds), job.whole.density, job.device),
+        given=data.propensity is not None,
+        held_out=HeldOut(data.population, data.seeds, weight),
+        clicks_each=job.clicks_each,
     )
 
 

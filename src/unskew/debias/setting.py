@@ -60,6 +60,16 @@ class State:
         """Whether nothing was written yet."""
         return not vars(self)
 
+    @classmethod
+    def kinds(cls) -> list[type[State]]:
+        """All kinds that were defined so far."""
+        return [kind for each in cls.__subclasses__() for kind in (each, *each.kinds())]
+
+    @classmethod
+    def full_name(cls) -> str:
+        """What tells a kind from all others."""
+        return f"{cls.__module__}.{cls.__qualname__}"
+
 
 AnyState = TypeVar("AnyState", bound=State)
 

@@ -9,6 +9,7 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor
 
+from unskew import processes
 from unskew.debias.method import Debiaser
 from unskew.errors import ParameterError, RunFolderError
 from unskew.io.files import CONFIG
@@ -32,9 +33,13 @@ WEIGHTS = "model.safetensors"
 
 def save_model(model: Debiaser, folder: str | Path, *, overwrite: bool = False) -> None:
     """Write a fitted model as a folder of plain files; :func:`load_model` reads it back."""
-    with sealed_folder(Path(folder), overwrite=overwrite) as beside:
-        config = write_models(beside, {model.name: model})
-        write_config(beside, {"main": model.name, **config})
+
+    def write() -> None:
+        with sealed_folder(Path(folder), overwrite=overwrite) as beside:
+            config = write_models(beside, {model.name: model})
+            write_config(beside, {"main": model.name, **config})
+
+    processes.write(write)
 
 
 def write_models(folder: Path, models: Mapping[str, Debiaser], *beside: Reads) -> dict[str, Any]:

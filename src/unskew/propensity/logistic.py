@@ -106,7 +106,7 @@ class LogisticPropensity(BasePropensity):
             likelihood = Likelihood(cells, inputs, ids=self.ids, penalty=self.penalty)
             return LogitModel(*likelihood.logit_parts(likelihood.optimum()))
 
-        return PerReplica.fit(fit_one, self.cells_, self.name, progress, ratio=self.ratio_)
+        return PerReplica.fit(fit_one, self.cells_, self.name, progress, make=LogitModel, ratio=self.ratio_)
 
     def _train_designed(self, encoders: Encoders, progress: Progress) -> Scorer:
         """From the features that the log was given."""
@@ -126,7 +126,13 @@ class LogisticPropensity(BasePropensity):
 
         self.columns_ = 0
         fitted = DesignedModels.fit(
-            fit_one, self.cells_, self.name, progress, ratio=self.ratio_, reads=DESIGN
+            fit_one,
+            self.cells_,
+            self.name,
+            progress,
+            make=DesignedLogit,
+            ratio=self.ratio_,
+            reads=DESIGN,
         )
         return fitted.with_design(design)
 

@@ -120,6 +120,7 @@ class NaiveBayesPropensity(BasePropensity):
             self.cells_,
             self.name,
             progress,
+            make=BayesModel,
             reads="conversion",
         )
 

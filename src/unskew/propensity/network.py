@@ -12,6 +12,7 @@ from scipy.special import expit, logit
 from torch import Tensor
 from torch.nn import Module
 
+from unskew import processes
 from unskew.backbones import Backbone, Network, NeuMF
 from unskew.estimator import require, require_schedule, require_types
 from unskew.log import Log, Rows, Schema
@@ -250,22 +251,34 @@ class Propensity(BasePropensity):
         schema, seeds = self.log_.schema, self._seeds("propensity")
         backbone = self.trained_backbone()
         of_one = size_of(lambda schema: [backbone.build(schema, seeds[:1])], schema, self.batch_size)
-        size = replicas_at_once(len(seeds), of_one, self.device_)
+        own = processes.share(len(seeds))
+        size = replicas_at_once(own.stop - own.start, of_one, self.device_)
         whole = self._untrained(schema)
         self.method().check_network(whole)
         whole.to_device(self.device_)
+        state = whole.state_dict()
 
-        def train_some(networks: slice) -> History:
+        def train_some(some: slice) -> History:
+            networks = slice(own.start + some.start, own.start + some.stop)
             if networks == slice(0, len(seeds)):
                 return self._train_stack(whole, networks, progress)
             part = backbone.build(schema, seeds[networks]).to_device(self.device_)
             history = self._train_stack(part, networks, progress)
-            state = whole.state_dict()
             for name, trained in part.state_dict().items():
                 state[name][networks] = trained
             return history
 
-        self.history_ = join_histories(in_groups(len(seeds), train_some, size))
+        def train_own() -> processes.Packed:
+            histories = in_groups(own.stop - own.start, train_some, size)
+            history = join_histories(histories).to_dict() if histories else None
+            return history, {name: values[own] for name, values in state.items()}
+
+        parts = processes.exchange(train_own)
+        for rank, (_, tensors) in enumerate(parts):
+            for name, values in tensors.items():
+                if rank != processes.rank():
+                    state[name][processes.share_of(rank, len(seeds))] = values.to(self.device_)
+        self.history_ = join_histories([History(**history) for history, _ in parts if history is not None])
         return NetworkStack(whole, self.method(), self.offset_)
 
     def _offset(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -13,6 +13,7 @@ from scipy.special import expit, logit
 from torch import Tensor
 from torch.nn import Module
 
+from unskew import processes
 from unskew.log import Rows
 from unskew.progress import Progress
 from unskew.propensity.crossfit import (
@@ -155,21 +156,35 @@ class PerReplica:
         name: str,
         progress: Progress,
         *,
+        make: Callable[..., Model] | None,
         ratio: float | None = None,
         reads: str = "",
     ) -> Self:
-        """Fit one model for each replica, and find the offset of what it samples."""
+        """Fit one model for each replica, and find the offset of what it samples.
+
+        Parameters
+        ----------
+        make
+            What makes a model from its numbers (:meth:`tensors`), so that several processes can share the
+            work; None where a model is more than numbers, and every process fits them all.
+        """
         for role in (TRAIN, OUT) if dealt.folds.design.folds else (TRAIN, STOP, OUT):
             dealt.require_clicks(role)
-        tracker = progress.task(name, dealt.folds.replicas)
-        models, offsets = [], []
-        for number in range(dealt.folds.replicas):
-            replica = Replica(dealt, number, name)
-            offsets.append(replica.offset(ratio))
-            models.append(fit_one(replica))
-            tracker.advance()
+        own = processes.share(dealt.folds.replicas) if make is not None else slice(0, dealt.folds.replicas)
+        tracker = progress.task(name, own.stop - own.start)
+
+        def fit_some() -> PerReplica:
+            models, offsets = [], []
+            for number in range(own.start, own.stop):
+                replica = Replica(dealt, number, name)
+                offsets.append(replica.offset(ratio))
+                models.append(fit_one(replica))
+                tracker.advance()
+            return PerReplica(models, offsets, reads)
+
+        fitted = fit_some() if make is None else cls._of_all(fit_some, make)
         tracker.finish()
-        return cls(models, offsets, reads)
+        return cls(fitted.models, fitted.offsets, reads)
 
     def groups(self) -> Sequence[Sequence[int]]:
         """One after another."""
@@ -203,9 +218,28 @@ class PerReplica:
     @classmethod
     def of(cls, module: Module, make: Callable[..., Model], reads: str = "") -> Self:
         """From such tensors."""
-        stacked = {name: value.numpy() for name, value in module.state_dict().items()}
+        return cls._of_tensors(module.state_dict(), make, reads)
+
+    @classmethod
+    def _of_tensors(cls, tensors: Mapping[str, Tensor], make: Callable[..., Model], reads: str) -> Self:
+        stacked = {name: value.numpy() for name, value in tensors.items()}
         offsets = stacked.pop("offset").tolist()
         return cls([make(*each) for each in zip(*stacked.values(), strict=True)], offsets, reads)
+
+    @staticmethod
+    def _of_all(fit_some: Callable[[], PerReplica], make: Callable[..., Model]) -> PerReplica:
+        """The models of this process and of all others."""
+        if processes.world() == 1:
+            return fit_some()
+
+        def packed() -> processes.Packed:
+            fitted = fit_some()
+            return None, fitted.tensors() if fitted.models else {}
+
+        sent = [tensors for _, tensors in processes.exchange(packed) if tensors]
+        parts = [PerReplica._of_tensors(tensors, make, "") for tensors in sent]
+        models = [model for part in parts for model in part.models]
+        return PerReplica(models, [offset for part in parts for offset in part.offsets])
 
 
 def room_for(replicas: int, **shapes: tuple[int, ...]) -> Module:

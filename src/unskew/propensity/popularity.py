@@ -131,7 +131,7 @@ class PopularityPropensity(BasePropensity):
 
     def _train(self, progress: Progress) -> Scorer:
         # All training cells are counted, whatever ``negatives`` says, so that no offset is to be undone.
-        return PerReplica.fit(self._fit_one, self.cells_, self.name, progress)
+        return PerReplica.fit(self._fit_one, self.cells_, self.name, progress, make=ProductModel)
 
     def _fit_one(self, replica: Replica) -> ProductModel:
         users, items = len(self.users_), len(self.items_)

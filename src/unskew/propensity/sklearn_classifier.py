@@ -94,7 +94,7 @@ class SklearnPropensity(BasePropensity):
         if self.encoders_ is not None:
             self._columns = Design(self.encoders_)
             fitted = DesignedModels.fit(
-                self._fit_one, self.cells_, self.name, progress, ratio=self.ratio_, reads=DESIGN
+                self._fit_one, self.cells_, self.name, progress, make=None, ratio=self.ratio_, reads=DESIGN
             )
             return fitted.with_design(self._columns)
         if self.inputs == ("features",) and not any(values.shape[1] for values in self._features):
@@ -102,7 +102,7 @@ class SklearnPropensity(BasePropensity):
                 "the log has no features of users or items",
                 remedy="give the log user_features= or item_features=, or add 'popularity' to inputs",
             )
-        return PerReplica.fit(self._fit_one, self.cells_, self.name, progress, ratio=self.ratio_)
+        return PerReplica.fit(self._fit_one, self.cells_, self.name, progress, make=None, ratio=self.ratio_)
 
     def _fit_one(self, replica: Replica) -> Model:
         from sklearn.base import clone

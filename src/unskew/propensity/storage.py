@@ -9,6 +9,7 @@ from typing import Any, cast, get_args
 
 from safetensors.torch import save
 
+from unskew import processes
 from unskew.calibration import Calibrator, calibrator_from_dict
 from unskew.errors import UnskewError
 from unskew.io.files import CONFIG
@@ -48,9 +49,13 @@ def save_propensity(
     propensity._untrained(
         Schema.of_ids(1, 1)
     )  # Refuses a kind that no file can hold, before anything is written.
-    with sealed_folder(Path(folder), overwrite=overwrite) as beside:
-        write_inputs(beside, propensity)
-        write_config(beside, {**write_propensity(beside, propensity), **further})
+
+    def write() -> None:
+        with sealed_folder(Path(folder), overwrite=overwrite) as beside:
+            write_inputs(beside, propensity)
+            write_config(beside, {**write_propensity(beside, propensity), **further})
+
+    processes.write(write)
 
 
 def write_propensity(folder: Path, propensity: BasePropensity) -> dict[str, Any]:

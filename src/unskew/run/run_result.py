@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from unskew import processes
 from unskew.datasets import Dataset
 from unskew.debias import Debiaser
 from unskew.debias.storage import write_models
@@ -102,13 +103,16 @@ class RunResult:
         found
             What was there before the work began, if it was looked at.
         """
+        processes.write(lambda: self._write(Path(folder), overwrite, found))
+
+    def _write(self, folder: Path, overwrite: bool, found: Found | None) -> None:
         from unskew.report import overview_svg
 
         saved = self._saved_propensity
         propensities = [] if saved is None else [saved]
         report = self.report()
         overview = overview_svg(metrics=self.metrics, sketches=self.sketches)
-        with sealed_folder(Path(folder), overwrite=overwrite, found=found) as beside:
+        with sealed_folder(folder, overwrite=overwrite, found=found) as beside:
             config = {
                 "main": self.main,
                 "run": self.config.to_dict(),

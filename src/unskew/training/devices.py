@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import torch
 
+from unskew import processes
 from unskew.errors import ParameterError
 
 
 def resolve_device(name: str | torch.device) -> torch.device:
-    """``"auto"`` is a GPU where there is one; a device that is not there is an error."""
+    """``"auto"`` is a GPU where there is one; a device that is not there is an error.
+
+    Each of several processes has a GPU of its own, as far as there are enough.
+    """
     if not isinstance(name, str | torch.device):
         raise ParameterError(f"{name!r} is not a device", remedy="use auto, cpu, cuda or cuda:1")
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -23,6 +27,8 @@ def resolve_device(name: str | torch.device) -> torch.device:
             raise ParameterError(
                 f"device {name} is not there ({available} GPUs are)", remedy="use --device auto or cpu"
             )
+        if name == "cuda" and processes.world() > 1:
+            return torch.device("cuda", processes.number_on_this_machine() % available)
     elif device.type != "cpu":
         raise ParameterError(f"device {name!r} is not supported", remedy="use auto, cpu, cuda or cuda:1")
     return device

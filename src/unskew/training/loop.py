@@ -64,7 +64,10 @@ class Schedule:
 
 @dataclass
 class History:
-    """Losses by epoch, ``[R]`` each, and the epoch whose weights each replica kept."""
+    """Losses by epoch, ``[R]`` each, and the epoch whose weights each replica kept.
+
+    Those of a replica that stopped stay what they were when it did.
+    """
 
     train: dict[str, list[list[float]]] = field(default_factory=dict)
     validation: list[list[float]] = field(default_factory=list)
@@ -142,12 +145,12 @@ def _train(
                 settle(network)
             for name, loss in losses.items():
                 _require_finite(loss, name, epoch, keeper)
-                history.train.setdefault(name, []).append(loss.tolist())
+                _record(loss, history.train.setdefault(name, []), keeper)
         if validate is not None:
             with evaluating(networks.values()):
                 value = validate()
             _require_finite(value, "validation", epoch, keeper)
-            history.validation.append(value.tolist())
+            _record(value, history.validation, keeper)
             if keeper is not None:
                 keeper.offer(value, epoch)
         tracker.advance()
@@ -248,6 +251,13 @@ def _require_finite(loss: Tensor, name: str, epoch: int, keeper: _BestWeights | 
             f"the loss '{name}' became {float(loss[replica])} in epoch {epoch} (replica {replica})",
             remedy="lower learning_rate, raise p_min, or check the propensities",
         )
+
+
+def _record(loss: Tensor, lines: list[list[float]], keeper: _BestWeights | None) -> None:
+    """A line of losses; a replica that stopped stays at its last, as if it had been trained alone."""
+    if keeper is not None and lines:
+        loss = torch.where(keeper.stopped, loss.new_tensor(lines[-1]), loss)
+    lines.append(loss.tolist())
 
 
 class _BestWeights:

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
+from unskew import processes
 from unskew.backbones import Network
 from unskew.backbones.layers import tables_of
 from unskew.errors import TrainingError
@@ -156,7 +157,8 @@ def size_of(build: Callable[[Schema], Sequence[torch.nn.Module]], schema: Schema
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes that a process may still take: the least of what the machine and its control groups leave.
+    """Bytes that a process may still take: the least of what the machine and its control groups leave, or
+    its share of it where several work together.
 
     None where the system does not tell.
 
@@ -166,7 +168,7 @@ def available_memory(root: Path = Path("/")) -> int | None:
         Where ``proc`` and ``sys`` are.
     """
     left = [each for each in (_of_machine(root), *_of_groups(root)) if each is not None]
-    return min(left, default=None)
+    return min(left) // processes.on_this_machine() if left else None
 
 
 def _of_machine(root: Path) -> int | None:

@@ -1,0 +1,80 @@
+"""Processes that work together, as torchrun would start them: ``python tests/ranks.py FILE FUNCTION FOLDER``.
+
+Started so, the function of the file gets the folder, inside of :func:`unskew.torchrun`.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+SECONDS = 240
+"""After which processes that wait for one another are ended."""
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def environment() -> dict[str, str]:
+    """That of this process, with one thread, and unskew's source where it is found."""
+    import unskew
+
+    source = str(Path(unskew.__file__).parents[1])
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": source, "GLOO_SOCKET_IFNAME": "lo"}
+
+
+def together(file: str, function: str, folder: Path, world: int = 2) -> list[tuple[int, str]]:
+    """Exit codes and standard error of so many processes that call a function."""
+    port = str(free_port())
+    started = [
+        subprocess.Popen(
+            [sys.executable, __file__, file, function, str(folder)],
+            env={
+                **environment(),
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(world),
+                "LOCAL_WORLD_SIZE": str(world),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
+            },
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world)
+    ]
+    try:
+        return [(each.wait(SECONDS), each.stderr.read() if each.stderr else "") for each in started]
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()
+            if each.stderr:
+                each.stderr.close()
+
+
+def torchrun(
+    *arguments: str, world: int = 2, options: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """``torchrun … -m unskew ARGUMENTS``, when it has ended."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(world)]
+    command += ["--master-addr", "127.0.0.1", "--master-port", str(free_port()), *options, "-m", "unskew"]
+    return subprocess.run(
+        [*command, *arguments], env=environment(), capture_output=True, text=True, timeout=SECONDS
+    )
+
+
+if __name__ == "__main__":
+    import unskew
+
+    work = runpy.run_path(sys.argv[1])[sys.argv[2]]
+    with unskew.torchrun():
+        work(Path(sys.argv[3]))
