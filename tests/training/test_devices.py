@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from unskew import processes
 from unskew.errors import ParameterError
 from unskew.training import resolve_device
 
@@ -45,3 +46,18 @@ def test_a_missing_gpu_is_told(monkeypatch):
 def test_what_is_not_even_a_name_is_told(device):
     with pytest.raises(ParameterError, match=r"is not a device. To fix: use auto, cpu"):
         resolve_device(device)
+
+
+def test_each_of_several_processes_has_a_gpu_of_its_own_as_far_as_there_are_enough(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(processes, "world", lambda: 3)
+    found = []
+    for number in range(3):
+        monkeypatch.setattr(processes, "number_on_this_machine", lambda number=number: number)
+        found.append([str(resolve_device(name)) for name in ("auto", "cuda", "cuda:1", "cpu")])
+    assert found == [
+        ["cuda:0", "cuda:0", "cuda:1", "cpu"],
+        ["cuda:1", "cuda:1", "cuda:1", "cpu"],
+        ["cuda:0", "cuda:0", "cuda:1", "cpu"],
+    ]

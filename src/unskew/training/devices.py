@@ -16,7 +16,7 @@ def resolve_device(name: str | torch.device) -> torch.device:
     if not isinstance(name, str | torch.device):
         raise ParameterError(f"{name!r} is not a device", remedy="use auto, cpu, cuda or cuda:1")
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        return _own_gpu() if torch.cuda.is_available() else torch.device("cpu")
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -27,8 +27,15 @@ def resolve_device(name: str | torch.device) -> torch.device:
             raise ParameterError(
                 f"device {name} is not there ({available} GPUs are)", remedy="use --device auto or cpu"
             )
-        if name == "cuda" and processes.world() > 1:
-            return torch.device("cuda", processes.number_on_this_machine() % available)
+        if name == "cuda":
+            return _own_gpu()
     elif device.type != "cpu":
         raise ParameterError(f"device {name!r} is not supported", remedy="use auto, cpu, cuda or cuda:1")
     return device
+
+
+def _own_gpu() -> torch.device:
+    """The GPU of this process: shared where there are fewer than processes."""
+    if processes.world() == 1:
+        return torch.device("cuda")
+    return torch.device("cuda", processes.number_on_this_machine() % torch.cuda.device_count())
