@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Small enough for a minute on two cores; the epochs without early stopping make raw propensities overconfident.
 DEMO_WORLD := $(foreach each,n_users=180 n_items=130 density=0.15 bias=1.2 dimension=2,--option $(each))
 
-.PHONY: demo test quick times lint typecheck pytest fuzz kills test-settings bench bench-gpu docs install clean help
+.PHONY: demo test test-spark quick times lint typecheck pytest fuzz kills test-settings bench bench-gpu docs install clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -44,6 +44,10 @@ typecheck: $(VENV)/.installed-test  ## mypy --strict on src
 
 pytest: $(VENV)/.installed-test  ## the tests alone
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-spark: $(VENV)/.installed-test  ## the tests on a local Spark, which it installs; needs a Java runtime
+	$(PIP) pyspark
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m spark
 
 PYTHON_OF_ALL ?= $(abspath $(BIN)/python)
 test-settings: $(VENV)/.installed-test  ## the tests in another place, locale, zone, order and user

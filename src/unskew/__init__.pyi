@@ -2,6 +2,7 @@
 # when it is first used.
 from unskew import losses as losses
 from unskew.audit.audit import audit as audit
+from unskew.audit.engines import sketch_of as sketch_of
 from unskew.audit.weights import weights as weights
 from unskew.backbones import Custom as Custom
 from unskew.calibration import load_calibrator as load_calibrator

@@ -11,8 +11,10 @@ from types import ModuleType
 from typing import Any
 
 from unskew.audit.actions import ActionsResult, audit_actions
-from unskew.audit.audit import audit
+from unskew.audit.audit import audit, audit_cells
 from unskew.audit.audit_result import AuditResult
+from unskew.audit.engines import sketch_of
+from unskew.audit.sql import cells_query
 from unskew.audit.weights import WeightsResult, write_weights
 
 __all__ = [
@@ -21,6 +23,9 @@ __all__ = [
     "WeightsResult",
     "audit",
     "audit_actions",
+    "audit_cells",
+    "cells_query",
+    "sketch_of",
     "write_weights",
 ]
 

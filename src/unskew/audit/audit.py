@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from unskew.audit.audit_figures import errors, regions, weight_figures
 from unskew.audit.audit_result import AuditResult
 from unskew.audit.fold_sketches import COMPARED, CalibratorScore, FoldSketches, can_crossfit, compare
-from unskew.audit.segments import SegmentTable, corrected, worst_first
+from unskew.audit.segments import MISSING, SegmentTable, corrected, worst_first
 from unskew.audit.verdict import Remedy, headline, verdict
 from unskew.errors import DataError
 from unskew.estimator import require
@@ -24,6 +25,7 @@ from unskew.metrics import (
     noise_floor,
     wce_test,
 )
+from unskew.metrics.cell_frames import read_cells
 from unskew.metrics.cell_sums import both
 from unskew.metrics.clip import Clip
 from unskew.metrics.judgement import (
@@ -110,17 +112,7 @@ def audit(
     (1000, False, 0.25)
     """
     roles = Roles(score, outcome, weight, tuple(dict.fromkeys(segments)))
-    require_limits(tolerance, significance)
-    require(
-        p_min == "auto" or 0 <= p_min < 1,
-        f"p_min must be 'auto' or in [0, 1), not {p_min!r}",
-        "give a number between 0 and 1, such as 0.01",
-    )
-    require(
-        len(set(roles.numbers)) == len(roles.numbers),
-        "score, outcome and weight must be three columns",
-        "name another column for one of them",
-    )
+    _require_options(roles, tolerance, significance, p_min)
     files = sources(data)
     sketches, tables = read(files, roles, folds=folds, seed=seed, progress=progress)
     return judge(
@@ -132,6 +124,70 @@ def audit(
         significance=significance,
         p_min=p_min,
         calibrators=calibrators,
+    )
+
+
+def audit_cells(
+    cells: Any,
+    *,
+    where: str,
+    roles: Roles,
+    tolerance: float = TOLERANCE,
+    significance: float = SIGNIFICANCE,
+    p_min: Clip = DEFAULT_P_MIN,
+    calibrators: Sequence[str] = COMPARED,
+    folds: int = FOLDS,
+    seed: int = 0,
+) -> AuditResult:
+    """The same of cells that an SQL engine counted (:func:`unskew.audit.sql.cells_query`).
+
+    Counts and sums are those of the streamed pass. Rows are dealt to folds by chance within each cell, since
+    nobody here knows their order: where neighbours are alike (rows of one session), what a calibrator would
+    reach looks a little better than it is.
+
+    Parameters
+    ----------
+    cells
+        A data frame, or files of it.
+    where
+        What to call the rows.
+    roles
+        The columns that the query was made with. Segments are those that the cells hold.
+    """
+    _require_options(roles, tolerance, significance, p_min)
+    table = read_cells(cells)
+    whole = CalibrationSketch.from_cell_sums(table.bins, table.mantissa_bits, table.whole())
+    if not whole.total:
+        raise DataError("there are no rows with a weight above 0", where=where, remedy="give rows")
+    tables: dict[str, SegmentTable] = {}
+    for group, sums in table.each():
+        sketch = CalibrationSketch.from_cell_sums(table.bins, table.mantissa_bits, sums)
+        if group.segment and sketch.total:
+            segment = tables.setdefault(group.segment, SegmentTable(group.segment))
+            segment.add_cells(group.value or MISSING, cells_of(sketch=sketch))
+    return judge(
+        FoldSketches.of_sketch(whole, folds, seed=seed),
+        list(tables.values()),
+        files=(where,),
+        roles=replace(roles, segments=tuple(tables)),
+        tolerance=tolerance,
+        significance=significance,
+        p_min=p_min,
+        calibrators=calibrators,
+    )
+
+
+def _require_options(roles: Roles, tolerance: float, significance: float, p_min: Clip) -> None:
+    require_limits(tolerance, significance)
+    require(
+        p_min == "auto" or 0 <= p_min < 1,
+        f"p_min must be 'auto' or in [0, 1), not {p_min!r}",
+        "give a number between 0 and 1, such as 0.01",
+    )
+    require(
+        len(set(roles.numbers)) == len(roles.numbers),
+        "score, outcome and weight must be three columns",
+        "name another column for one of them",
     )
 
 
@@ -159,7 +215,7 @@ def judge(
     sketches: FoldSketches,
     tables: Sequence[SegmentTable],
     *,
-    files: Sequence[Source],
+    files: Sequence[Source | str],
     roles: Roles,
     tolerance: float,
     significance: float,
@@ -249,7 +305,7 @@ def _clicks(sketch: CalibrationSketch) -> int:
 
 
 def _require_both_outcomes(
-    sketch: CalibrationSketch, files: Sequence[Source], outcome: str, significance: float
+    sketch: CalibrationSketch, files: Sequence[Source | str], outcome: str, significance: float
 ) -> None:
     """An error where all outcomes are the same, unless honest scores would give that by chance."""
     cells = cells_of(sketch=sketch)
@@ -277,5 +333,5 @@ def _infinite_rows(sketch: CalibrationSketch) -> int:
     return int(sketch.sums.rows[at_zero, 1].sum())
 
 
-def _named(files: Sequence[Source]) -> str:
+def _named(files: Sequence[Source | str]) -> str:
     return str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more files"

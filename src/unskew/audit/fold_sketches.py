@@ -70,6 +70,34 @@ class FoldSketches:
         self.sketches = [CalibrationSketch() for _ in range(folds)]
         self._lightest, self._heaviest = np.inf, 0.0
 
+    @classmethod
+    def of_sketch(cls, sketch: CalibrationSketch, folds: int, *, seed: int = 0) -> FoldSketches:
+        """The rows of a sketch dealt to folds at random, where the rows themselves are elsewhere.
+
+        Each row of a cell falls into a fold by chance (equal parts would make every fold vouch for the
+        others); sums go with the rows, since within a cell scores are nearly equal. Neighbours are not kept
+        together.
+        """
+        dealt = cls(folds, seed=seed)
+        generator = np.random.default_rng(seed_stream(dealt.seed, "folds"))
+        left = sketch.sums.rows.copy()
+        whole = np.maximum(sketch.sums.rows, 1)
+        clicks = np.maximum(sketch.sums.rows[:, 1], 1)
+        for fold in range(folds):
+            taken = np.asarray(generator.binomial(left, 1 / (folds - fold)))
+            left -= taken
+            share = taken / whole
+            part = CellSums(
+                rows=taken,
+                weight=sketch.sums.weight * share,
+                score=sketch.sums.score * share,
+                square=sketch.sums.square * share,
+                inverse=sketch.sums.inverse * (taken[:, 1] / clicks),
+                totals=sketch.sums.totals * (taken.sum() / max(sketch.rows, 1)),
+            )
+            dealt.sketches[fold] = CalibrationSketch.from_cell_sums(sketch.bins, sketch.mantissa_bits, part)
+        return dealt
+
     def add(self, batch: FileBatch, roles: Roles) -> list[NDArray[Any]]:
         """Add the rows of a batch; gives its score, outcome and, where there is one, weight.
 
@@ -130,8 +158,8 @@ def _require_weights(weight: NDArray[Any], name: str, batch: FileBatch) -> None:
 
 def merged(sketches: Sequence[CalibrationSketch]) -> CalibrationSketch:
     """One sketch of the rows of several."""
-    whole = CalibrationSketch()
-    for sketch in sketches:
+    whole = sketches[0].copy()
+    for sketch in sketches[1:]:
         whole.merge(sketch)
     return whole
 

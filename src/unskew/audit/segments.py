@@ -15,7 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
+from unskew.metrics.cell_sums import both
 from unskew.metrics.limits import SMALLEST
+from unskew.metrics.score_cells import ScoreCells
 
 Array = NDArray[np.float64]
 
@@ -116,6 +118,17 @@ class SegmentTable:
             rows = slice(start, start + ROWS_AT_A_TIME)
             self._add(code[rows], score[rows], outcome[rows], None if weight is None else weight[rows])
 
+    def add_cells(self, value: str, cells: ScoreCells) -> None:
+        """Add the cells of a value's sketch; Σwp(1 − p) and Σw(1 − p)/p are those of the cells' means."""
+        code = self._code_of(value)
+        self._sums = np.pad(self._sums, ((0, 0), (0, len(self._codes) - self._sums.shape[1]), (0, 0)))
+        p, total = cells.score, cells.total
+        odds = np.where(p > 0, (1 - p) / np.maximum(p, SMALLEST), 0.0)
+        columns = (both(cells.rows), total, cells.positive, both(cells.score_sum), cells.inverse_sum)
+        spreads = (total * p * (1 - p), total * odds, cells.square_sum[:, 1], cells.square_sum[:, 0])
+        for place, column in enumerate((*columns, *spreads)):
+            self._sums[place, code] += np.bincount(_octave(p), column, minlength=CELLS)
+
     def segments(self) -> list[Segment]:
         """Figures of every value, in the order in which they were met; without q-values."""
         order = sorted(self._codes.items(), key=lambda item: item[1])
@@ -153,14 +166,19 @@ class SegmentTable:
     def _add(self, code: NDArray[np.int64], score: Any, outcome: Any, weight: NDArray[Any] | None) -> None:
         p, o = score.astype(np.float64), outcome.astype(np.float64)
         w = np.ones(len(p)) if weight is None else weight.astype(np.float64)
-        octave = np.clip(np.frexp(p)[1] - LOWEST_OCTAVE + 1, 1, CELLS - 1)
-        key = code * CELLS + np.where(p > 0, octave, 0)
+        key = code * CELLS + _octave(p)
         inverse = np.where(p > 0, 1.0 / np.maximum(p, SMALLEST), 0.0)
         columns = (np.ones(len(p)), w, w * o, w * p, w * o * inverse)
         spreads = (w * p * (1 - p), w * (1 - p) * inverse, w * w * o, w * w * (1 - o))
         shape = self._sums.shape[1:]
         for place, column in enumerate((*columns, *spreads)):
             self._sums[place] += np.bincount(key, column, minlength=shape[0] * CELLS).reshape(shape)
+
+
+def _octave(score: Array) -> NDArray[np.int64]:
+    """The cell of each score."""
+    octave = np.clip(np.frexp(score)[1] - LOWEST_OCTAVE + 1, 1, CELLS - 1)
+    return np.where(score > 0, octave, 0).astype(np.int64)
 
 
 def corrected(segments: Sequence[Segment]) -> list[Segment]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,9 +19,12 @@ EXIT_MISCALIBRATED = 1
 def audit(
     context: typer.Context,
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="CSV, Parquet or Arrow: files, folders or globs.")
-    ],
-    score: Annotated[str, typer.Option(help="The column of the propensity, a probability in [0, 1].")],
+        list[str] | None,
+        typer.Argument(metavar="FILE...", help="CSV, Parquet or Arrow: files, folders or globs."),
+    ] = None,
+    score: Annotated[
+        str | None, typer.Option(help="The column of the propensity, a probability in [0, 1].")
+    ] = None,
     outcome: Annotated[str | None, typer.Option(help="The column of outcomes (clicks), 0 or 1.")] = None,
     actions: Annotated[
         int | None,
@@ -54,6 +57,34 @@ def audit(
     ] = False,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the folds and of the resampling.")] = 0,
+    sql: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENGINE",
+            help="Print the query that counts the cells of --table where it lies: duckdb, spark, bigquery,"
+            " snowflake or postgres. Its result goes to --cells.",
+        ),
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option(help="With --sql, the table; for DuckDB files and globs too.")
+    ] = None,
+    run: Annotated[
+        bool, typer.Option("--run", help="With --sql duckdb, run the query here and audit its result.")
+    ] = False,
+    cells: Annotated[
+        Path | None, typer.Option(help="Audit the result of such a query, a Parquet, Arrow or CSV file.")
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            help="With --sql, cells of each hour, day or week of --time, or of each value of a column: for"
+            " unskew monitor."
+        ),
+    ] = None,
+    time: Annotated[str | None, typer.Option(help="The column of times of --by.")] = None,
+    boolean_outcome: Annotated[
+        bool, typer.Option("--boolean-outcome", help="With --sql, the outcome is true and false.")
+    ] = False,
 ) -> int:
     """Check whether a propensity column is honest, what its error costs and what fixes it; write report.html.
 
@@ -66,42 +97,69 @@ def audit(
     from unskew.cli.places import check_outputs, check_seed, table_files
     from unskew.io.files import AUDIT, check_target, whole_folder, write_json
 
+    score = _required(score, "--score", cells)
+    if sql is not None or cells is not None:
+        if files:
+            raise ParameterError(
+                "FILE has no effect with --sql and --cells", remedy="name files by --table, or leave it out"
+            )
+        refuse(context, ("actions",), "with --sql and --cells")
+    else:
+        refuse(context, ("table", "run", "by", "time", "boolean_outcome"), "without --sql")
+    if sql is not None and not run:
+        refuse(context, ("json", "out", "overwrite", "no_report"), "with --sql, which prints a query")
+        return _print_query(sql, table, score, outcome, weight, segment, by, time, boolean_outcome)
+    if run and table is None:
+        raise ParameterError("--table is missing", remedy="give files and globs, or FILE.duckdb:TABLE")
+    if sql is not None:
+        refuse(context, ("by", "time", "boolean_outcome"), "with --run, which audits all rows together")
+    if cells is not None:
+        refuse(context, ("sql", "table", "run"), "with --cells, the result of a query")
     if actions is not None:
         refuse(
             context,
             ("outcome", "weight", "segment", "p_min", "out", "overwrite", "no_report", "seed"),
             "with --actions, which audits the probability of showing, and prints alone",
         )
-        return _audit_actions(files, score, actions, tolerance, significance, json)
-    if outcome is None:
-        raise ParameterError(
-            "--outcome is missing",
-            remedy="name the column that says whether it happened, or for a bandit log give --actions N",
-        )
+        return _audit_actions(_given(files), score, actions, tolerance, significance, json)
+    outcome = _required(outcome, "--outcome", cells)
+    rows = _rows_of(files, table, cells)
     if no_report:
         refuse(context, ("out", "overwrite"), "with --no-report, which writes no folder")
     check_seed(seed)
-    target = out or _free_folder(files[0])
+    target = out or _free_folder(rows[0])
     found = None if no_report else check_target(target, overwrite=overwrite, kind=AUDIT)
     folders = {} if no_report else {"--out": target}
-    check_outputs({"--json": json}, folders=folders, read=table_files(files))
+    check_outputs({"--json": json}, folders=folders, read=[] if run else table_files(rows))
 
     from unskew.audit import audit as run_audit
+    from unskew.audit import audit_cells
+    from unskew.io.stream import Roles
     from unskew.progress import progress_bars
 
-    with progress_bars() as progress:
-        result = run_audit(
-            files,
-            score=score,
-            outcome=outcome,
-            weight=weight,
-            segments=segment or (),
-            tolerance=tolerance,
-            significance=significance,
-            p_min=clip(p_min),
-            seed=seed,
-            progress=progress,
-        )
+    limits: dict[str, Any] = {
+        "tolerance": tolerance,
+        "significance": significance,
+        "p_min": clip(p_min),
+        "seed": seed,
+    }
+    columns: dict[str, Any] = {
+        "score": score,
+        "outcome": outcome,
+        "weight": weight,
+        "segments": tuple(segment or ()),
+    }
+    if run:
+        from unskew.audit.engines import require_runnable, run_query
+
+        require_runnable(sql)  # type: ignore[arg-type]
+        counted = run_query(rows[0], **columns)
+        result = audit_cells(counted, where=rows[0], roles=Roles(**columns), **limits)
+    elif cells is not None:
+        result = audit_cells(cells, where=str(cells), roles=Roles(**columns), **limits)
+    else:
+        with progress_bars() as progress:
+            result = run_audit(rows, **columns, **limits, progress=progress)
     if not no_report:
         from unskew.report.audit_report import render_audit_report
 
@@ -118,6 +176,63 @@ def audit(
     if not no_report:
         print(f"\nThe report: {plain(target / 'report.html')}")
     return EXIT_MISCALIBRATED if result.healthy is False else EXIT_HEALTHY
+
+
+def _required(column: str | None, flag: str, cells: Path | None) -> str:
+    """The name of a column; cells, which have no such columns, have them by the name of the option."""
+    if column is not None:
+        return column
+    if cells is not None:
+        return flag.removeprefix("--")
+    what = "probabilities in [0, 1]" if flag == "--score" else "whether it happened"
+    bandit = "" if flag == "--score" else ", or for a bandit log give --actions N"
+    raise ParameterError(f"{flag} is missing", remedy=f"name the column that says {what}{bandit}")
+
+
+def _rows_of(files: list[str] | None, table: str | None, cells: Path | None) -> list[str]:
+    """What is read: files, the table of an engine, or the file of cells."""
+    if cells is not None:
+        return [str(cells)]
+    return _given(files) if table is None else [table]
+
+
+def _given(files: list[str] | None) -> list[str]:
+    if not files:
+        raise ParameterError(
+            "there is nothing to audit", remedy="give FILE..., or --sql ENGINE --table T, or --cells FILE"
+        )
+    return files
+
+
+def _print_query(
+    sql: str,
+    table: str | None,
+    score: str,
+    outcome: str | None,
+    weight: str | None,
+    segment: list[str] | None,
+    by: str | None,
+    time: str | None,
+    boolean_outcome: bool,
+) -> int:
+    from unskew.audit.sql import By, cells_query
+
+    if table is None:
+        raise ParameterError("--table is missing", remedy="name the table as the engine knows it")
+    if by is None and time is not None:
+        raise ParameterError("--time has no effect without --by", remedy="give --by day, hour or week")
+    query = cells_query(
+        table,
+        score=score,
+        outcome=_required(outcome, "--outcome", None),
+        weight=weight,
+        segments=segment or (),
+        by=None if by is None else By.of(by, time),
+        dialect=sql,  # type: ignore[arg-type]
+        boolean_outcome=boolean_outcome,
+    )
+    print(query)
+    return EXIT_HEALTHY
 
 
 def _audit_actions(

@@ -82,6 +82,27 @@ class CalibrationSketch:
         """A sketch of arrays; ``options`` go to the constructor."""
         return cls(**options).update(score, outcome, weight)
 
+    @classmethod
+    def from_cells(cls, frame: Any) -> CalibrationSketch:
+        """The sketch of cells that an SQL engine counted: the result of :func:`unskew.audit.sql.cells_query`.
+
+        Parameters
+        ----------
+        frame
+            A data frame, or a file of it. Cells of several periods and segments are added to one sketch.
+        """
+        from unskew.metrics.cell_frames import read_cells
+
+        cells = read_cells(frame)
+        return cls.from_cell_sums(cells.bins, cells.mantissa_bits, cells.whole())
+
+    @classmethod
+    def from_cell_sums(cls, bins: int, mantissa_bits: int, sums: CellSums) -> CalibrationSketch:
+        """A sketch that holds these sums, which are not copied."""
+        sketch = cls(bins=bins, mantissa_bits=mantissa_bits)
+        sketch.sums = sums
+        return sketch
+
     def update(
         self,
         score: Any,

@@ -1,0 +1,288 @@
+"""The sketch in SQL: one query that any engine runs where the rows are, and that returns cells.
+
+The query is a plain ``GROUP BY`` of common functions, written once and rendered for each dialect by sqlglot.
+What the cells mean is in ``unskew.metrics.cell_frames``; engines are run in ``unskew.audit.engines``.
+
+The cell of a score is found exactly, though no engine shows the bits of a double. With t = min(p, 1 − p),
+e = floor(log2 t) and m mantissa bits,
+
+    cell = (e + 30)·2^m + floor((t / 2^e − 1)·2^m) + 1.
+
+A logarithm may round to the wrong side of a whole number, where t is next to a power of two. That does no
+harm: with e one too high, t/2^e is just below 1 and the floor is −1; with e one too low it is just above 2
+and the floor is 2^m: the cell is the same. All else is exact in binary arithmetic: multiplying by powers of
+two, 1 − p as the streamed pass has it, t/2^e − 1 near 1 (Sterbenz), and comparisons. Edges of the equal-width
+bins are i·(1/bins), as in ``numpy.linspace``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from unskew.audit.segments import MISSING
+from unskew.errors import ParameterError
+from unskew.estimator import require_choice
+from unskew.io.stream import Roles
+from unskew.metrics.limits import LIKELIHOOD_FLOOR, SMALLEST
+from unskew.metrics.sketch import DEFAULT_BINS, DEFAULT_MANTISSA_BITS
+from unskew.metrics.sketch_grid import LOWEST_EXPONENT, grid, half_cell
+
+Dialect = Literal["duckdb", "spark", "bigquery", "snowflake", "postgres"]
+
+UNITS = ("hour", "day", "week")
+"""Periods that are cut from a column of times; a week begins on Monday."""
+
+PERIOD_GRID = {"bins": DEFAULT_BINS, "mantissa_bits": 4}
+"""Of sketches of periods and segments, of which there are thousands: cells 3 to 6 % wide, an eighth as many.
+Their sums are as exact."""
+
+LEAST_WEIGHT, MOST_WEIGHT = "1e-12", "1e12"
+_LOG2_E = "1.4426950408889634"
+_SIMPLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class By:
+    """What periods are: a unit of a column of times, or the values of a column.
+
+    Examples
+    --------
+    >>> By.of("day", "shown_at"), By.of("model_version", None)
+    (By(column='shown_at', unit='day'), By(column='model_version', unit=None))
+    """
+
+    column: str
+    unit: str | None = None
+
+    @classmethod
+    def of(cls, by: str, time: str | None) -> By:
+        """From ``--by`` and ``--time``."""
+        if by in UNITS:
+            if time is None:
+                raise ParameterError(
+                    f"--by {by} needs the column of times", remedy="give --time COLUMN, or --by COLUMN"
+                )
+            return cls(time, by)
+        if time is not None:
+            raise ParameterError(
+                f"--time has no effect with --by {by}, a column",
+                remedy=f"leave it out, or give --by {', '.join(UNITS)}",
+            )
+        return cls(by)
+
+
+def cells_query(
+    table: str,
+    *,
+    score: str,
+    outcome: str,
+    weight: str | None = None,
+    segments: Sequence[str] = (),
+    by: By | None = None,
+    dialect: Dialect = "duckdb",
+    boolean_outcome: bool = False,
+    bins: int | None = None,
+    mantissa_bits: int | None = None,
+) -> str:
+    """The query that returns the cells of a table's sketch, in an engine's dialect.
+
+    Parameters
+    ----------
+    table
+        Its name, as the engine knows it; for DuckDB also files and globs (``logs/*.parquet``).
+    score, outcome, weight
+        Columns: a probability, 0 or 1, and how many rows of the population a row stands for.
+    segments
+        Columns whose every value has a sketch of its own; each column is one more ``GROUP BY``.
+    by
+        Periods that have sketches of their own.
+    boolean_outcome
+        Whether the outcome is true and false, which Postgres and BigQuery do not take for a number.
+    bins, mantissa_bits
+        Of the grid (:class:`unskew.metrics.CalibrationSketch`); with periods coarser by default, as
+        ``unskew monitor`` keeps them.
+
+    Examples
+    --------
+    >>> query = cells_query("logs", score="p", outcome="clicked")
+    >>> "GROUP BY" in query and "COUNT(*)" in query
+    True
+    """
+    require_choice("dialect", dialect, get_args(Dialect))
+    sqlglot = require_sqlglot()
+    roles = Roles(score, outcome, weight, tuple(dict.fromkeys(segments)))
+    usual = {"bins": DEFAULT_BINS, "mantissa_bits": DEFAULT_MANTISSA_BITS} if by is None else PERIOD_GRID
+    place = grid(
+        usual["bins"] if bins is None else bins,
+        usual["mantissa_bits"] if mantissa_bits is None else mantissa_bits,
+    )
+    text = _template(table, roles, by, boolean_outcome, place, dialect)
+    query = sqlglot.parse_one(text)
+    for node in query.find_all(sqlglot.exp.Least, sqlglot.exp.Greatest):
+        # Nothing is null here, and where an engine has two such functions the common one is meant.
+        node.set("ignore_nulls", False)
+    return _week_of_monday(str(query.sql(dialect=dialect, pretty=True)), dialect)
+
+
+def require_sqlglot() -> Any:
+    """The module, or an error that says how to install it."""
+    try:
+        import sqlglot
+    except ImportError:
+        raise missing_extra("sqlglot") from None
+    return sqlglot
+
+
+def missing_extra(package: str) -> ParameterError:
+    """The error where a package of the extra is not installed."""
+    return ParameterError(f"{package} is not installed", remedy="pip install 'unskew[sql]'")
+
+
+def _template(table: str, roles: Roles, by: By | None, boolean: bool, place: Any, dialect: Dialect) -> str:
+    """The query in sqlglot's own dialect; within it p, o and w are score, outcome and weight."""
+    named = {
+        "p": _number(roles.score, dialect),
+        "o": _truth(roles.outcome, dialect) if boolean else _number(roles.outcome, dialect),
+        "w": None if roles.weight is None else _number(roles.weight, dialect),
+        "cut": None if by is None else _period(by, dialect),
+        **{
+            f"s{number}": f"COALESCE(CAST({_name(column, dialect)} AS VARCHAR), {_text(MISSING)})"
+            for number, column in enumerate(roles.segments)
+        },
+    }
+    kept = {name: text for name, text in named.items() if text is not None}
+    taken = ", ".join(f'{text} AS "{name}"' for name, text in kept.items())
+    carried = "".join(f', "{name}"' for name in kept if name not in ("p", "o"))
+    scale, last_bin = 2**place.mantissa_bits, place.bins - 1
+    first = -LOWEST_EXPONENT * scale + 1
+    last = 2 * half_cell(place.shift, place.base)
+    step = f"(CAST(1 AS DOUBLE) / CAST({place.bins} AS DOUBLE))"
+    selects = "\nUNION ALL\n".join(
+        _select(roles.segments, number, kept, place) for number in range(max(len(roles.segments), 1))
+    )
+    return f"""
+WITH "given" AS (SELECT {taken} FROM {_table(table, dialect)}),
+"judged" AS (SELECT *, {_bad("w" in kept, "cut" in kept)} AS "bad" FROM "given"),
+"cleaned" AS (
+  SELECT "bad", CASE WHEN "bad" = 0 THEN "p" ELSE {_double("0.5")} END AS "p",
+    CASE WHEN "bad" = 0 THEN "o" ELSE 0 END AS "o"{carried} FROM "judged"),
+"tails" AS (
+  SELECT *, LEAST("p", 1 - "p") AS "tail",
+    LEAST(FLOOR("p" * {place.bins}), {last_bin}) AS "bin" FROM "cleaned"),
+"octaves" AS (
+  SELECT *, FLOOR(LN(GREATEST("tail", {_double(repr(2.0 ** (LOWEST_EXPONENT - 1)))})) * {_double(_LOG2_E)})
+    AS "octave", "bin" * {step} AS "low", ("bin" + 1) * {step} AS "high" FROM "tails"),
+"placed" AS (
+  SELECT *, CASE WHEN "tail" > 0 THEN GREATEST("octave" * {scale} + {first}
+      + FLOOR(("tail" * POWER(CAST(2 AS DOUBLE), -"octave") - 1) * {scale}), 1) ELSE 0 END AS "fine"
+    FROM "octaves"),
+"cells" AS (
+  SELECT "p", CAST("o" AS INT) AS "o"{carried},
+    CAST(CASE WHEN "bad" > 0 THEN -"bad" ELSE
+      CASE WHEN "p" > {_double("0.5")} THEN {last} - "fine" ELSE "fine" END + 2 * "bin"
+      + CASE WHEN "p" > "low" AND "p" < "high" THEN 0 ELSE
+        CASE WHEN "bin" < {last_bin} AND "p" >= "high" THEN 1 ELSE 0 END
+      + CASE WHEN "bin" < {last_bin} AND "p" > "high" THEN 1 ELSE 0 END
+      - CASE WHEN "bin" > 0 AND "p" < "low" THEN 1 ELSE 0 END
+      - CASE WHEN "bin" > 0 AND "p" <= "low" THEN 1 ELSE 0 END END END AS BIGINT) AS "id" FROM "placed")
+{selects}
+"""
+
+
+def _select(segments: Sequence[str], number: int, kept: Collection[str], place: Any) -> str:
+    """The cells of one column of segments, or of all rows."""
+    w = '"w" * ' if "w" in kept else ""
+    fit = 'CASE WHEN "o" = 1 THEN "p" ELSE 1 - "p" END'
+    inverse = f'CASE WHEN "o" = 1 AND "p" > 0 THEN 1 / GREATEST("p", {_double(repr(SMALLEST))})'
+    keys = {
+        **({"period": '"cut"'} if "cut" in kept else {}),
+        **({"value": f'"s{number}"'} if segments else {}),
+        "cell": '"id"',
+        "outcome": '"o"',
+    }
+    columns = {
+        **({"segment": _text(segments[number])} if segments else {}),
+        **keys,
+        "rows": "COUNT(*)",
+        **({"weight": 'SUM("w")', "square": 'SUM("w" * "w")'} if "w" in kept else {}),
+        "score": f'SUM({w}"p")',
+        "inverse": f"SUM({w}{inverse} ELSE {_double('0')} END)",
+        "brier": f'SUM({w}("o" - "p") * ("o" - "p"))',
+        "log_loss": f"SUM({w}-LN(GREATEST({fit}, {_double(repr(LIKELIHOOD_FLOOR))})))",
+        "bins": str(place.bins),
+        "mantissa_bits": str(place.mantissa_bits),
+    }
+    listed = ", ".join(f'{text} AS "{name}"' for name, text in columns.items())
+    return f'SELECT {listed} FROM "cells" GROUP BY {", ".join(keys.values())}'
+
+
+def _bad(weighted: bool, periods: bool) -> str:
+    """0, or what is wrong with a row: the number, below 0, of a cell of its own."""
+    weight = f'("w" = 0 OR "w" >= {_double(LEAST_WEIGHT)} AND "w" <= {_double(MOST_WEIGHT)})'
+    good = [
+        '"p" >= 0 AND "p" <= 1',
+        '("o" = 0 OR "o" = 1)',
+        *([weight] if weighted else []),
+        *(['NOT "cut" IS NULL'] if periods else []),
+    ]
+    wrong = [
+        ('"p" IS NULL', 1),
+        ('NOT ("p" >= 0 AND "p" <= 1)', 2),
+        ('"o" IS NULL', 3),
+        ('NOT ("o" = 0 OR "o" = 1)', 4),
+        *([('"w" IS NULL', 5), (f"NOT {weight}", 6)] if weighted else []),
+    ]
+    cases = " ".join(f"WHEN {when} THEN {code}" for when, code in wrong)
+    return f"CASE WHEN {' AND '.join(good)} THEN 0 {cases} ELSE 7 END"
+
+
+def _double(text: str) -> str:
+    """A literal as a double: a bare decimal is a DECIMAL in most engines, and rounds otherwise."""
+    return f"CAST('{text}' AS DOUBLE)"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _number(column: str, dialect: Dialect) -> str:
+    return f"CAST({_name(column, dialect)} AS DOUBLE)"
+
+
+def _truth(column: str, dialect: Dialect) -> str:
+    name = _name(column, dialect)
+    return f"CAST(CASE WHEN {name} THEN 1 WHEN NOT {name} THEN 0 END AS DOUBLE)"
+
+
+def _name(column: str, dialect: Dialect) -> str:
+    """A column's name, quoted; Snowflake knows a simple name in capitals, and only unquoted as it was."""
+    if dialect == "snowflake" and _SIMPLE_NAME.fullmatch(column):
+        return column
+    return '"' + column.replace('"', '""') + '"'
+
+
+def _period(by: By, dialect: Dialect) -> str:
+    name = _name(by.column, dialect)
+    if by.unit is None:
+        return name
+    if by.unit == "hour":
+        # Spark's own truncation of dates, which sqlglot would take, knows no hours.
+        return f"TIMESTAMP_TRUNC({name}, HOUR)" if dialect == "spark" else f"DATE_TRUNC('HOUR', {name})"
+    day = f"CAST({name} AS DATE)"
+    return day if by.unit == "day" else f"CAST(DATE_TRUNC('WEEK', {day}) AS DATE)"
+
+
+def _week_of_monday(query: str, dialect: Dialect) -> str:
+    """BigQuery's week begins on Sunday, but for this one."""
+    return query.replace(", WEEK)", ", ISOWEEK)") if dialect == "bigquery" else query
+
+
+def _table(table: str, dialect: Dialect) -> str:
+    """The table as the engine knows it."""
+    if dialect == "duckdb" and re.search(r"[*?/]|\.(parquet|pq|csv|tsv)(\.|$)", table, re.IGNORECASE):
+        reader = "READ_CSV" if re.search(r"\.[ct]sv", table, re.IGNORECASE) else "READ_PARQUET"
+        return f"{reader}({_text(table)})"
+    return str(require_sqlglot().exp.to_table(table, dialect=dialect).sql())
