@@ -11,6 +11,7 @@ from unskew.classifier import DebiasedClassifier as DebiasedClassifier
 from unskew.datasets import Dataset as Dataset
 from unskew.datasets import load as load
 from unskew.datasets import read_log as read_log
+from unskew.datasets import stream_log as stream_log
 from unskew.debias import Debiaser as Debiaser
 from unskew.debias import load_model as load_model
 from unskew.errors import UnskewError as UnskewError

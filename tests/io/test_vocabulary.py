@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -220,3 +221,33 @@ def test_whole_numbers_are_found_wherever_they_lie(ids):
     asked = [*ids, min(ids) + 1 if min(ids) + 1 not in ids else 7, -(2**63) + 5, 2**63 - 2, 10**11]
     expected = [*range(len(ids)), *[UNSEEN_CODE] * 4]
     assert vocabulary.encode(asked, unseen="nan").tolist() == expected
+
+
+class TestSharedCodes:
+    """More ids than codes: those without one of their own share some, by a hash."""
+
+    def test_an_id_without_a_code_gets_a_shared_one_wherever_it_comes_from(self) -> None:
+        few = Vocabulary(np.array([3, 5, 9]), "user", buckets=4)
+        codes = few.encode([5, 77, 9, 77, 1_000])
+        assert codes[[0, 2]].tolist() == [1, 2]
+        assert (codes[[1, 3, 4]] >= 3).all()
+        assert codes[1] == codes[3]
+        assert len(few) == len(few.hashes) == 7
+        assert codes.max() < 7
+        text = Vocabulary(np.array(["3", "5", "9"]), "user", buckets=4)
+        assert np.array_equal(text.encode(["5", "77", "9", "77", "1000"]), codes)
+
+    @pytest.mark.parametrize("ids", [[3, 5, 9], [3, 5, 9 * 10**9], ["3", "5", "9"]])
+    def test_a_column_is_coded_as_an_array_is(self, ids: list[int] | list[str]) -> None:
+        for buckets in (0, 4):
+            known = Vocabulary(np.array(ids), "user", buckets=buckets)
+            for column in ([5, 77, 3, 0, -4, 10**12], ["5", "77", "3", "x"]):
+                wanted = known.encode(column, unseen="nan")
+                assert np.array_equal(known.encode_column(pa.array(column)), wanted)
+        assert not known.same_as(Vocabulary(np.array(ids), "user"))
+
+    def test_codes_that_are_shared_are_named_by_number(self) -> None:
+        assert Vocabulary(np.array(["a"]), "user", buckets=2).decode(np.array([0, 2])).tolist() == [
+            "a",
+            "other 1",
+        ]

@@ -9,6 +9,7 @@ from typing import Any
 
 from unskew.datasets.dataset import Dataset, Protocol
 from unskew.datasets.files import read_log
+from unskew.datasets.streams import stream_log
 from unskew.datasets.synthetic import Truth
 from unskew.errors import ParameterError
 from unskew.io.tables import expand_paths, read_table
@@ -24,6 +25,7 @@ __all__ = [
     "load",
     "read_log",
     "read_table",
+    "stream_log",
 ]
 
 

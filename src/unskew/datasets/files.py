@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import numpy as np
-
 from unskew.datasets.dataset import Dataset, Protocol, TestIs, errors_name, without_leaked_cells
 from unskew.errors import DataError, ParameterError
-from unskew.io.tables import Paths, column_names, concatenate, expand_paths, read_files, time_columns
+from unskew.io.tables import (
+    Paths,
+    column_names,
+    concatenate,
+    expand_paths,
+    in_its_file,
+    read_files,
+    time_columns,
+)
 from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
 from unskew.log import Category, Described, Duplicates, Feature, Log, Space, Wanted
 from unskew.log.described import AUTO, without_auto
@@ -108,7 +113,7 @@ def read_log(
             time=time,
         )
     except DataError as error:
-        raise _in_its_file(error, files, [len(part) for part in tables]) from error
+        raise in_its_file(error, files, [len(part) for part in tables]) from error
 
 
 @register(order=50)
@@ -272,20 +277,6 @@ def _typed(sources: Sequence[str], features: Wanted | None, keep: Sequence[str])
 def _click_column(path: Paths) -> str | None:
     """The column of clicks where none is named: without one that is there, every row would be a click."""
     return CLICK if CLICK in column_names(path) else None
-
-
-def _in_its_file(error: DataError, files: list[Path], lengths: list[int]) -> DataError:
-    """Name the file of a data error, and turn a row of all files together into a row of that file."""
-    where = error.where or ""
-    row = re.search(r"(?<=row )\d+", where)
-    if row is None:
-        place = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more files"
-    else:
-        ends = np.cumsum(lengths)
-        part = int(np.searchsorted(ends, int(row[0]), side="right"))
-        place = str(files[part])
-        where = f"{where[: row.start()]}{int(row[0]) - (ends[part] - lengths[part])}{where[row.end() :]}"
-    return DataError(error.problem, where=f"{place}, {where}" if where else place, remedy=error.remedy)
 
 
 def _under(root: str | Path | None, paths: Paths) -> Paths:

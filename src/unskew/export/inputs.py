@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unskew.errors import UnskewError
+from unskew.errors import ParameterError, UnskewError
 from unskew.export.calibrators import Steps
 from unskew.export.graph import Graph, Value
 from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
@@ -88,6 +88,11 @@ class Inputs:
     def _id(self, field: Field, known: Vocabulary) -> Value:
         if self.form == "codes":
             return self._input(field.name, np.int64, holds="codes")
+        if known.buckets:
+            raise ParameterError(
+                f"{known.buckets:,} codes of '{known.name}' are shared by a hash of ids, which ONNX lacks",
+                remedy="export with codes (--inputs codes), and make them with the vocabulary's encode",
+            )
         text = known.ids.dtype.kind == "T"
         unknown = len(known) if field.unknown == "other" else UNSEEN_CODE
         given = self._input(field.name, object if text else np.int64, holds="text" if text else "integer")

@@ -339,16 +339,20 @@ def _parquet_batches(
     file: Path, columns: Sequence[str] | None, schema: ArrowSchema
 ) -> Iterator[tuple[RecordBatch, float]]:
     read = list(schema) if columns is None else [schema.field(name) for name in columns]
-    buffer = max(min(BUFFER_BYTES, BATCH_BYTES // max(len(read), 1)), 1)
-    with pa.parquet.ParquetFile(file, pre_buffer=False, buffer_size=buffer) as source:
+    with pa.parquet.ParquetFile(file, pre_buffer=False, buffer_size=parquet_buffer(len(read))) as source:
         rows, done = source.metadata.num_rows, 0
-        pieces = source.iter_batches(_piece_rows(read, source.metadata), columns=columns)
+        pieces = source.iter_batches(piece_rows(read, source.metadata), columns=columns)
         for record in joined(pieces):
             done += record.num_rows
             yield record, done / rows
 
 
-def _piece_rows(read: Sequence[Any], metadata: Any) -> int:
+def parquet_buffer(columns: int) -> int:
+    """Bytes of each of so many columns to read at a time."""
+    return max(min(BUFFER_BYTES, BATCH_BYTES // max(columns, 1)), 1)
+
+
+def piece_rows(read: Sequence[Any], metadata: Any) -> int:
     """Rows to decode at a time: those that surely fit a batch, and where row groups end if that is near."""
     widths = [_width(field.type) for field in read]
     rows = BATCH_ROWS if all(widths) else PIECE_ROWS

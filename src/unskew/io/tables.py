@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -425,7 +426,7 @@ def _refuse_utf_16(file: Path) -> None:
         )
 
 
-def require_columns(columns: Sequence[str] | None, present: list[str], file: Source) -> None:
+def require_columns(columns: Sequence[str] | None, present: list[str], file: object) -> None:
     """An error that names the file and the first column it does not have, or has twice.
 
     Without ``columns`` all that are there are meant.
@@ -446,7 +447,7 @@ def require_columns(columns: Sequence[str] | None, present: list[str], file: Sou
             )
 
 
-def concatenate(files: list[Path], tables: list[Table]) -> Table:
+def concatenate(files: Sequence[object], tables: list[Table]) -> Table:
     """One table; files that disagree on columns or types are an error that names the first to differ."""
     names = tables[0].column_names
     for file, table in zip(files, tables, strict=True):
@@ -467,3 +468,29 @@ def concatenate(files: list[Path], tables: list[Table]) -> Table:
                 remedy="write the column with one type in all files",
             ) from error
     return pa.concat_tables(tables, promote_options="permissive")
+
+
+def in_its_file(
+    error: DataError, files: Sequence[object], lengths: Sequence[int], firsts: Sequence[int] | None = None
+) -> DataError:
+    """Name the file of a data error, and turn a row of all files together into a row of that file.
+
+    Parameters
+    ----------
+    lengths
+        Rows of each file, in the order in which they were put together.
+    firsts
+        The number, in each file, of the first of these rows; 0 by default.
+    """
+    where = error.where or ""
+    row = re.search(r"(?<=row )\d+", where)
+    if row is None:
+        more = len(set(map(str, files))) - 1
+        place = f"{files[0]} and {more} more files" if more else str(files[0])
+    else:
+        ends = np.cumsum(lengths)
+        part = int(np.searchsorted(ends, int(row[0]), side="right"))
+        place = str(files[part])
+        number = int(row[0]) - int(ends[part] - lengths[part]) + (firsts[part] if firsts else 0)
+        where = f"{where[: row.start()]}{number}{where[row.end() :]}"
+    return DataError(error.problem, where=f"{place}, {where}" if where else place, remedy=error.remedy)

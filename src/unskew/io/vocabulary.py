@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
-from unskew.io.columns import null_mask
+from unskew.io.columns import column_of, frame_of, null_mask
 from unskew.io.numbers import without_mask
 from unskew.seeds import splitmix64
 
@@ -43,6 +43,12 @@ BYTES_AT_ONCE = 1 << 20
 class Vocabulary:
     """Sorted unique ids; the code of an id is its position.
 
+    Attributes
+    ----------
+    buckets
+        Codes after the last that ids share which have none of their own, each by a hash of its text: of a log
+        with more ids than a table has rows for. Without any, such ids are not known.
+
     Examples
     --------
     >>> vocabulary = Vocabulary.of(["b", "a", "b"], name="user")
@@ -52,6 +58,7 @@ class Vocabulary:
 
     ids: NDArray[Any]
     name: str
+    buckets: int = 0
 
     def __post_init__(self) -> None:
         ids = np.array(self.ids)
@@ -73,7 +80,7 @@ class Vocabulary:
         return cls(ids=np.arange(size, dtype=np.int64), name=name)
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.ids) + self.buckets
 
     def encode(self, values: Any, *, unseen: Unseen = "error") -> NDArray[np.int32]:
         """Codes of ids; an unknown id is an error, or −1 with ``unseen="nan"``.
@@ -89,7 +96,7 @@ class Vocabulary:
         if len(array) == 0:
             return np.empty(0, dtype=np.int32)
         if TEXT in (self.ids.dtype, array.dtype):
-            position = _positions(self._arrow_text, array.astype(TEXT))
+            position = _found(as_arrow(array.astype(TEXT)), self._arrow_text)
             known = position != UNSEEN_CODE
         elif self._places is not None:
             first, width = int(self.ids[0]), len(self._places)
@@ -100,6 +107,9 @@ class Vocabulary:
         else:
             position = np.minimum(np.searchsorted(self.ids, array), len(self.ids) - 1)
             known = self.ids[position] == array
+        if self.buckets:
+            codes = np.where(known, position, UNSEEN_CODE).astype(np.int32)
+            return self._bucketed(codes, as_arrow(array))
         if unseen == "error" and not known.all():
             row = int(np.flatnonzero(~known)[0])
             count = int((~known).sum())
@@ -110,6 +120,28 @@ class Vocabulary:
                 " for NaN (of predictions: unseen='nan', --unseen nan)",
             )
         return np.where(known, position, UNSEEN_CODE).astype(np.int32)
+
+    def encode_column(self, column: Any) -> NDArray[np.int32]:
+        """Codes of a ``pyarrow.Array`` of ids, as :meth:`encode` with ``unseen="nan"`` has them; faster."""
+        ids = id_column(column, self.name)
+        if _holds_integers(ids) and self.ids.dtype != TEXT:
+            return self.encode(ids.to_numpy(), unseen="nan")
+        coded = ids.dictionary_encode()
+        distinct = _found(_digits(coded.dictionary), self._arrow_text).astype(np.int32)
+        of_row: NDArray[np.int32] = self._bucketed(distinct, coded.dictionary)[coded.indices.to_numpy()]
+        return of_row
+
+    def _bucketed(self, codes: NDArray[np.int32], ids: Any) -> NDArray[np.int32]:
+        """The same with a shared code for ids that are not known, if there are such codes."""
+        unknown = codes == UNSEEN_CODE
+        if not self.buckets or not unknown.any():
+            return codes
+        import pyarrow as pa
+
+        hashed = _hashes_of(_digits(ids.filter(pa.array(unknown)))).view(np.uint64)
+        codes = codes.copy()
+        codes[unknown] = len(self.ids) + (hashed % np.uint64(self.buckets)).astype(np.int32)
+        return codes
 
     @cached_property
     def _places(self) -> NDArray[np.int32] | None:
@@ -143,13 +175,15 @@ class Vocabulary:
         >>> bool(numbers.hashes[0] == text.hashes[0])
         True
         """
-        hashes = text_hashes(self.ids)
+        shared = splitmix64(np.arange(self.buckets, dtype=np.uint64)).view(np.int64)
+        hashes = np.concatenate([text_hashes(self.ids), shared])
         hashes.flags.writeable = False
         return hashes
 
     def same_as(self, other: Vocabulary) -> bool:
         """Whether codes mean the same ids in both."""
-        return self.ids is other.ids or np.array_equal(self.ids, other.ids)
+        same = self.ids is other.ids or np.array_equal(self.ids, other.ids)
+        return same and self.buckets == other.buckets
 
     def recode(
         self, codes: NDArray[np.int32], given: Vocabulary, *, unseen: Unseen = "error"
@@ -166,9 +200,21 @@ class Vocabulary:
         return codes if given.same_as(self) else self.encode(given.decode(codes), unseen=unseen)
 
     def decode(self, codes: NDArray[np.integer[Any]]) -> NDArray[Any]:
-        """Ids of codes."""
-        ids: NDArray[Any] = self.ids[codes]
-        return ids
+        """Ids of codes; of a code that several share, its number: "other 3", or −4 among whole numbers."""
+        if not self.buckets:
+            ids: NDArray[Any] = self.ids[codes]
+            return ids
+        numbers = np.arange(self.buckets)
+        text = self.ids.dtype == TEXT
+        shared = np.array([f"other {each}" for each in numbers], dtype=TEXT) if text else -1 - numbers
+        whole: NDArray[Any] = np.concatenate([self.ids, shared])[codes]
+        return whole
+
+
+def _holds_integers(ids: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(ids.type))
 
 
 def as_arrow(ids: NDArray[Any]) -> Any:
@@ -190,14 +236,29 @@ def positions_of_text(ids: NDArray[Any], values: NDArray[Any]) -> NDArray[np.int
 
     By Arrow's table of hashes: to search among sorted text takes several times as long.
     """
-    return _positions(as_arrow(ids), values)
+    return _found(as_arrow(values), as_arrow(ids))
 
 
-def _positions(ids: Any, values: NDArray[Any]) -> NDArray[np.int64]:
+def _found(values: Any, ids: Any) -> NDArray[np.int64]:
     import pyarrow.compute as pc
 
-    found = pc.fill_null(pc.index_in(as_arrow(values), value_set=ids), UNSEEN_CODE)
+    found = pc.fill_null(pc.index_in(values, value_set=ids), UNSEEN_CODE)
     return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def id_column(column: Any, name: str) -> Any:
+    """A ``pyarrow.Array`` of ids as one of int64 or text; nulls and other types are errors, as of arrays."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.dictionary_decode()
+        kind = column.type
+    plain = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    if plain or (pa.types.is_integer(kind) and kind != pa.uint64()):
+        _reject_null(column.is_null().to_numpy(zero_copy_only=False), name)
+        return column.cast(pa.large_string() if plain else pa.int64())
+    return as_arrow(_id_array(column_of(frame_of(pa.table({name: column})), name), name))
 
 
 def _digits(ids: Any) -> Any:

@@ -52,19 +52,30 @@ def resolve_duplicates(log: Log, policy: Duplicates, called: Mapping[str, str]) 
 
 def require_both_classes(log: Log, called: Mapping[str, str]) -> None:
     """Clicks and non-clicks, conversions and none: of one class nothing can be learned."""
-    if log.known_propensity is None and log.n_clicks in (0, log.population_size):
-        which = "no row" if log.n_clicks == 0 else "every pair" if log.space == "matrix" else "every row"
+    if log.known_propensity is None:
+        require_both_clicks(log.n_clicks, log.population_size, log.space, called)
+    if log.conversion is not None:
+        known = log.known_conversion()
+        require_both_conversions(int((known == 1).sum()), len(known), called)
+
+
+def require_both_clicks(clicks: int, population: int, space: str, called: Mapping[str, str]) -> None:
+    """Clicks and non-clicks."""
+    if clicks in (0, population):
+        which = "no row" if clicks == 0 else "every pair" if space == "matrix" else "every row"
         raise DataError(
             f"{which} of the population is clicked: one class only",
             where=f"column '{called['click']}'",
             remedy="a propensity needs clicks and non-clicks; in the space 'matrix' the pairs that the"
             " log does not list are the non-clicks",
         )
-    if log.conversion is not None:
-        known = log.known_conversion()
-        if known.min() == known.max():
-            raise DataError(
-                f"conversion is {known[0]:g} on every clicked row: one class only",
-                where=f"column '{called['conversion']}'",
-                remedy="a conversion model needs converted and unconverted clicks",
-            )
+
+
+def require_both_conversions(converted: int, clicks: int, called: Mapping[str, str]) -> None:
+    """Conversions and none, among clicks."""
+    if converted in (0, clicks):
+        raise DataError(
+            f"conversion is {int(converted > 0)} on every clicked row: one class only",
+            where=f"column '{called['conversion']}'",
+            remedy="a conversion model needs converted and unconverted clicks",
+        )

@@ -39,6 +39,9 @@ ROWS_REMEDY = (
     " value, or leave it out (--ignore)"
 )
 
+IGNORED, NO_FEATURE = "ignored", "its type is no feature's"
+"""Why a column is not taken."""
+
 ONE_HOT = ":"
 """Columns of 0 and 1 that are named ``group:value``, one of them 1 in each line, are one category."""
 
@@ -181,16 +184,7 @@ class _Finder:
         self.left_out: dict[str, str] = {}
 
     def found(self) -> Described:
-        for each in self.declared.values():
-            share = each.share if isinstance(each, Coded) else None
-            if share is None:
-                continue
-            other = self.declared.get(share)
-            if not isinstance(other, Coded) or other.share is not None:
-                raise ParameterError(
-                    f"feature '{each.name}' shares the codes of '{share}', which has none of its own",
-                    remedy="name a Category or a Bag that shares nothing itself",
-                )
+        require_shared_codes(self.declared)
         times = {
             each.source: times_of(self.sources.rows[each.source], each.source)
             for each in self.declared.values()
@@ -203,13 +197,13 @@ class _Finder:
             if name in {each.source for each in self.declared.values()}:
                 continue
             if name in ignored:
-                self.left_out[name] = "ignored"
+                self.left_out[name] = IGNORED
             elif name in self.tables:
                 self.take(name)
             else:
                 kinds = _kinds_of(arrow_of(self.sources.rows[name], name), name)
                 if not kinds:
-                    self.left_out[name] = "its type is no feature's"
+                    self.left_out[name] = NO_FEATURE
                 for feature in kinds:
                     self._take_row(feature, refuse=False)
 
@@ -217,9 +211,7 @@ class _Finder:
         name = wanted if isinstance(wanted, str) else wanted.name
         source = wanted if isinstance(wanted, str) else wanted.source
         if name in self.declared or name in ROLES_OF_IDS:
-            raise ParameterError(
-                f"feature '{name}' is there twice, or is an id", remedy="name each column once, ids apart"
-            )
+            raise named_twice(name)
         if source in self.tables:
             role, values = self.tables[source]
             kind = Number if isinstance(values, Numbers) else Category
@@ -235,11 +227,7 @@ class _Finder:
         elif isinstance(wanted, str):
             kinds = _kinds_of(arrow_of(self.sources.rows[name], name), name)
             if not kinds:
-                raise DataError(
-                    "its type is no feature's",
-                    where=f"column '{name}'",
-                    remedy="write it as text, numbers, lists or times, or leave it out",
-                )
+                raise no_feature(name)
             for feature in kinds:
                 self._take_row(feature, refuse=True)
         else:
@@ -281,9 +269,48 @@ class _Finder:
         self.values[feature.name] = values
 
 
+def require_shared_codes(declared: Mapping[str, Feature]) -> None:
+    """An error for a feature that shares the codes of one without codes of its own."""
+    for each in declared.values():
+        share = each.share if isinstance(each, Coded) else None
+        if share is None:
+            continue
+        other = declared.get(share)
+        if not isinstance(other, Coded) or other.share is not None:
+            raise ParameterError(
+                f"feature '{each.name}' shares the codes of '{share}', which has none of its own",
+                remedy="name a Category or a Bag that shares nothing itself",
+            )
+
+
+def no_feature(name: str) -> DataError:
+    """The error for a column of a type that no feature can be made of."""
+    return DataError(
+        NO_FEATURE,
+        where=f"column '{name}'",
+        remedy="write it as text, numbers, lists or times, or leave it out",
+    )
+
+
+def named_twice(name: str) -> ParameterError:
+    """The error for a feature that is there twice, or is an id."""
+    return ParameterError(
+        f"feature '{name}' is there twice, or is an id", remedy="name each column once, ids apart"
+    )
+
+
 def _kinds_of(array: Any, name: str) -> tuple[Feature, ...]:
     """The rule of ``"auto"``: features from the type of a column; none for a type that is no feature's."""
-    kind = array.type
+    kinds = kinds_of_type(array.type, name)
+    if len(kinds) < 2 or isinstance(kinds[0], TimePart):
+        return kinds
+    category, number = kinds
+    whole = array.drop_null().to_numpy(zero_copy_only=False)
+    return (number if is_number(len(np.unique(whole)), len(whole)) else category,)
+
+
+def kinds_of_type(kind: Any, name: str) -> tuple[Feature, ...]:
+    """Features from a type; of whole numbers both that they can be, of which the values decide."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
@@ -293,8 +320,7 @@ def _kinds_of(array: Any, name: str) -> tuple[Feature, ...]:
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return (Number(name),)
     if pa.types.is_integer(kind):
-        whole = array.drop_null().to_numpy(zero_copy_only=False)
-        return (Number(name) if _is_number(whole) else Category(name),)
+        return Category(name), Number(name)
     if (
         pa.types.is_boolean(kind)
         or pa.types.is_string(kind)
@@ -305,10 +331,10 @@ def _kinds_of(array: Any, name: str) -> tuple[Feature, ...]:
     return ()
 
 
-def _is_number(whole: NDArray[Any]) -> bool:
-    """Whether whole numbers are more than codes: :data:`MOST_CODES`, :data:`CODE_SHARE`."""
-    distinct = len(np.unique(whole))
-    return distinct > MOST_CODES and distinct > CODE_SHARE * len(whole)
+def is_number(distinct: int, known: int) -> bool:
+    """Whether whole numbers are more than codes, by how many there are and how many of them differ:
+    :data:`MOST_CODES`, :data:`CODE_SHARE`."""
+    return distinct > MOST_CODES and distinct > CODE_SHARE * known
 
 
 def _converted(feature: Feature, values: Values) -> Values:
@@ -350,7 +376,8 @@ def _columns_of(features: Features) -> dict[str, Values]:
             continue
         for name, column in zip(names, block.T.astype(np.float64), strict=True):
             numbers = Numbers(column)
-            is_code = bool((column == np.floor(column)).all()) and not _is_number(column)
+            is_code = bool((column == np.floor(column)).all())
+            is_code = is_code and not is_number(len(np.unique(column)), len(column))
             columns[name] = _converted(Category(name), numbers) if is_code else numbers
     return columns
 

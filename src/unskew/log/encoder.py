@@ -14,7 +14,10 @@ from unskew.errors import DataError
 from unskew.io.vocabulary import TEXT, UNSEEN_CODE, positions_of_text, text_hashes
 from unskew.log.kinds import Bag, Coded, Feature, Number, TimePart, feature_from_dict
 from unskew.log.schema import Field
-from unskew.log.values import Bags, Numbers, Texts, Values
+from unskew.log.values import Bags, Numbers, Texts, TextTally, Values
+
+Counted = Texts | Bags | TextTally
+"""Texts whose counts are known."""
 
 OTHER_CODE, MISSING_CODE, FIRST_CODE = 0, 1, 2
 """Codes of values that are rare or were never seen, of values that are not there, and of the first of a
@@ -106,9 +109,7 @@ class CodeEncoder(Encoder):
     width: int
 
     @classmethod
-    def fit(
-        cls, feature: Feature, values: Texts | Bags, sharing: Sequence[Texts | Bags], root: Feature
-    ) -> CodeEncoder:
+    def fit(cls, feature: Feature, values: Counted, sharing: Sequence[Counted], root: Feature) -> CodeEncoder:
         """From the values of a log.
 
         Parameters
@@ -129,14 +130,13 @@ class CodeEncoder(Encoder):
             assert isinstance(root, Coded)
             vocabulary = _frequent(sharing, root.min_count, root.size or MOST_VALUES)
         width = 1
-        if isinstance(values, Bags):
-            longest = int(values.lengths.max(initial=1))
-            wanted = feature.width if isinstance(feature, Bag) else None
-            width = wanted or max(1, min(longest, MOST_IN_BAG))
+        if isinstance(feature, Bag):
+            assert not isinstance(values, Texts)
+            width = feature.width or max(1, min(values.longest(), MOST_IN_BAG))
         return cls(
             feature=feature,
             cardinality=len(texts),
-            missing=_share(values.missing()),
+            missing=values.missing_share(),
             example=values.example(),
             vocabulary=vocabulary,
             buckets=buckets,
@@ -241,7 +241,7 @@ class NumberEncoder(Encoder):
         return cls(
             feature=feature,
             cardinality=len(np.unique(known)),
-            missing=_share(values.missing()),
+            missing=values.missing_share(),
             example=values.example(),
             transform=transform,
             mean=float(scaled.mean()) if len(known) else 0.0,
@@ -283,15 +283,11 @@ class NumberEncoder(Encoder):
         }
 
 
-def _share(which: NDArray[np.bool_]) -> float:
-    return float(which.mean()) if len(which) else 0.0
-
-
 def _bucket_of(texts: NDArray[Any], buckets: int) -> NDArray[np.int64]:
     return (text_hashes(texts).view(np.uint64) % np.uint64(buckets)).astype(np.int64)
 
 
-def _frequent(sharing: Sequence[Texts | Bags], min_count: int, size: int) -> NDArray[Any]:
+def _frequent(sharing: Sequence[Counted], min_count: int, size: int) -> NDArray[Any]:
     """The most frequent texts of several columns, at most so many, each seen so often; sorted."""
     texts = np.concatenate([each.texts for each in sharing])
     counts = np.concatenate([each.counts() for each in sharing])

@@ -16,7 +16,7 @@ from unskew.io.vocabulary import TEXT
 from unskew.log.encoder import CodeEncoder, Encoder, NumberEncoder, encoder_from
 from unskew.log.kinds import Feature, Number
 from unskew.log.schema import Field, Role, Schema, is_selected
-from unskew.log.values import MISSING, Bags, Numbers, Texts, Values
+from unskew.log.values import MISSING, Bags, Numbers, Texts, TextTally, Values
 
 if TYPE_CHECKING:
     from unskew.log.log import Log
@@ -75,31 +75,50 @@ class Encoders:
             else described.values[each.name]
             for each in described.declared
         }
-        roots = {each.name: getattr(each, "share", None) or each.name for each in described.declared}
+        return cls.learn(described.declared, learned, described.values, (log.n_users, log.n_items), seen)
+
+    @classmethod
+    def learn(
+        cls,
+        declared: Sequence[Feature],
+        learned: Mapping[str, Values | TextTally],
+        values: Mapping[str, Values],
+        sizes: tuple[int, int],
+        seen: Mapping[Role, NDArray[np.bool_]],
+    ) -> Encoders:
+        """From what is known of features.
+
+        Parameters
+        ----------
+        learned
+            What each is fitted on, by name.
+        values
+            Those of all users and items, for the tables.
+        sizes
+            Numbers of users and items.
+        """
+        roots = {each.name: getattr(each, "share", None) or each.name for each in declared}
         fitted: dict[str, Encoder] = {}
-        for feature in sorted(described.declared, key=lambda each: ROLES.index(each.role or "row")):
-            values = learned[feature.name]
+        for feature in sorted(declared, key=lambda each: ROLES.index(each.role or "row")):
+            given = learned[feature.name]
             if isinstance(feature, Number):
-                assert isinstance(values, Numbers)
-                fitted[feature.name] = NumberEncoder.fit(feature, values)
+                assert isinstance(given, Numbers)
+                fitted[feature.name] = NumberEncoder.fit(feature, given)
                 continue
-            root = next(each for each in described.declared if each.name == roots[feature.name])
+            root = next(each for each in declared if each.name == roots[feature.name])
             sharing = [
                 each
                 for name, each in learned.items()
                 if roots[name] == root.name and not isinstance(each, Numbers)
             ]
-            assert not isinstance(values, Numbers)
-            fitted[feature.name] = CodeEncoder.fit(feature, values, sharing, root)
-        whole = cls(tuple(fitted.values()), log.n_users, log.n_items)
-        blocks = whole.encode(log)
-        return cls(
-            whole.encoders,
-            whole.users,
-            whole.items,
-            {role: _with_nobody(blocks[role], whole.of_role(role)) for role in ("user", "item")},
-            seen,
-        )
+            assert not isinstance(given, Numbers)
+            fitted[feature.name] = CodeEncoder.fit(feature, given, sharing, root)
+        whole = cls(tuple(fitted.values()), *sizes)
+        sides: tuple[tuple[Role, int], ...] = (("user", sizes[0]), ("item", sizes[1]))
+        tables = {
+            role: _with_nobody(whole.block(role, size, values), whole.of_role(role)) for role, size in sides
+        }
+        return replace(whole, tables=tables, seen=seen)
 
     @cached_property
     def schema(self) -> Schema:

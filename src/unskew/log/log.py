@@ -385,9 +385,11 @@ class Log:
                 f"the log has no features, of which {listed(fields) or 'none'} would be read",
                 remedy="give the log features=, or leave fields out",
             )
-        log = replace(self, features=self.features.select(fields))
-        assert self.encoders is not None
-        vars(log)["encoders"] = self.encoders.select(fields)
+        chosen = self.features.select(fields)
+        log = replace(self, features=chosen)
+        if chosen.encoders is None:
+            assert self.encoders is not None
+            vars(log)["encoders"] = self.encoders.select(fields)
         return log
 
     def schema_table(self) -> list[dict[str, Any]]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import ParameterError
 from unskew.estimator import require
+from unskew.io.row_groups import Piece
 from unskew.io.stream import ahead
 from unskew.io.vocabulary import Vocabulary
 from unskew.log.encoders import Encoders
@@ -35,14 +36,6 @@ MOST_BUFFER_ROWS = 1 << 19
 
 ROW_BYTES, FIELD_BYTES = 32, 24
 """What a row, and each of its columns of features, takes in a buffer, about: as it was read, and as codes."""
-
-
-class Piece(NamedTuple):
-    """Some neighbouring rows of one group."""
-
-    group: int
-    start: int
-    stop: int
 
 
 class RowSource(Protocol):

@@ -46,6 +46,10 @@ class Texts:
         """Equal where the values are."""
         return self.codes.astype(np.int64)
 
+    def missing_share(self) -> float:
+        """Of the rows, those without."""
+        return _share(self.missing())
+
     def counts(self) -> NDArray[np.int64]:
         """How often each text is there."""
         return np.bincount(self.codes[self.codes != MISSING], minlength=len(self.texts))
@@ -72,6 +76,10 @@ class Numbers:
     def missing(self) -> NDArray[np.bool_]:
         """Where there is none."""
         return np.isnan(self.values)
+
+    def missing_share(self) -> float:
+        """Of the rows, those without."""
+        return _share(self.missing())
 
     def keys(self) -> NDArray[np.int64]:
         """Equal where the values are."""
@@ -113,6 +121,14 @@ class Bags:
         """Where there is none."""
         return np.asarray(self.lengths == 0)
 
+    def missing_share(self) -> float:
+        """Of the rows, those without."""
+        return _share(self.missing())
+
+    def longest(self) -> int:
+        """Texts of the row with the most."""
+        return int(self.lengths.max(initial=1))
+
     def keys(self) -> NDArray[np.int64]:
         """Equal where the lists are (but for the order, and a chance of 2⁻⁶⁴)."""
         running = np.concatenate(
@@ -134,6 +150,71 @@ class Bags:
 
 
 Values = Texts | Numbers | Bags
+
+
+@dataclass(frozen=True, eq=False)
+class TextTally:
+    """What was counted of texts, or of lists of texts, whose rows are not at hand: enough for an encoder."""
+
+    texts: NDArray[Any]
+    tally: NDArray[np.int64]
+    missing_of: float
+    """Share of the rows without one."""
+    shown: str
+    longest_of: int = 1
+
+    def counts(self) -> NDArray[np.int64]:
+        """How often each text is there."""
+        return self.tally
+
+    def missing_share(self) -> float:
+        """Of the rows, those without."""
+        return self.missing_of
+
+    def longest(self) -> int:
+        """Texts of the row with the most."""
+        return self.longest_of
+
+    def example(self) -> str:
+        """One of them."""
+        return self.shown
+
+
+@dataclass(frozen=True, eq=False)
+class NumberSample(Numbers):
+    """Some of the numbers of rows that are not at hand."""
+
+    missing_of: float
+    """Share of all the rows without one."""
+
+    def missing_share(self) -> float:
+        """Of the rows, those without."""
+        return self.missing_of
+
+
+def _share(which: NDArray[np.bool_]) -> float:
+    return float(which.mean()) if len(which) else 0.0
+
+
+def joined(first: Values, second: Values) -> Values:
+    """The rows of both; texts have the same codes in both."""
+    if isinstance(first, Numbers):
+        assert isinstance(second, Numbers)
+        return Numbers(np.concatenate([first.values, second.values]))
+    assert not isinstance(second, Numbers)
+    codes, texts = np.concatenate([first.codes, second.codes]), second.texts
+    if isinstance(first, Texts):
+        return Texts(codes, texts)
+    assert isinstance(second, Bags)
+    return Bags(np.concatenate([first.starts, first.starts[-1] + second.starts[1:]]), codes, texts)
+
+
+def no_values(feature: Feature) -> Values:
+    """Of no rows."""
+    if feature.kind == "number":
+        return Numbers(np.empty(0))
+    codes, texts = np.empty(0, dtype=np.int32), np.empty(0, dtype=TEXT)
+    return Bags(np.zeros(1, dtype=np.int64), codes, texts) if feature.kind == "bag" else Texts(codes, texts)
 
 
 def arrow_of(column: Any, name: str) -> Any:
@@ -208,13 +289,14 @@ def times_of(column: Any, name: str) -> NDArray[np.datetime64]:
 
 
 def _texts(array: Any, name: str) -> Texts:
-    coded = _as_text(array, name).dictionary_encode()
+    # Fewer values are written as text once they are told apart.
+    coded = _plain(array, name).dictionary_encode()
     codes = coded.indices.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int32)
-    return Texts(codes, np.array(coded.dictionary.to_pylist(), dtype=TEXT))
+    return Texts(codes, np.array(coded.dictionary.cast(pa.large_string()).to_pylist(), dtype=TEXT))
 
 
-def _as_text(array: Any, name: str) -> Any:
-    """Values as text; whole numbers by their digits, however they are held."""
+def _plain(array: Any, name: str) -> Any:
+    """One value a row, which can be written as text; whole numbers by their digits, however they are held."""
     import pyarrow.compute as pc
 
     kind = array.type
@@ -232,7 +314,7 @@ def _as_text(array: Any, name: str) -> Any:
         array = pc.if_else(pc.is_finite(array), array, None)
         whole = pc.all(pc.equal(pc.floor(array), array)).as_py() in (True, None)
         array = array.cast(pa.int64()) if whole else array
-    return array.cast(pa.large_string())
+    return array
 
 
 def _numbers(array: Any, name: str) -> Numbers:

@@ -44,6 +44,10 @@ FORMAT = 3
 Entry = TypeVar("Entry")
 Restored = TypeVar("Restored", bound=Estimator)
 
+BUCKETS = b"buckets"
+LONGEST_COUNT = 9
+"""Of a vocabulary's file: what names the number of codes that further ids share, and digits of it at most."""
+
 NONE = "none"
 """In a table of parameters: the names of those that are None."""
 
@@ -269,7 +273,15 @@ class SavedFolder:
             raise self.damaged(file, error) from error
         if not parts:
             raise self.damaged(file, "ids are missing")
-        return Vocabulary(ids=np.concatenate(parts), name=metadata[b"name"].decode(errors="replace"))
+        name = metadata[b"name"].decode(errors="replace")
+        return Vocabulary(ids=np.concatenate(parts), name=name, buckets=self._buckets(file, metadata))
+
+    def _buckets(self, file: str, metadata: Mapping[bytes, bytes]) -> int:
+        """Codes that ids without one of their own share."""
+        count = metadata.get(BUCKETS, b"0")
+        if not count.isdigit() or len(count) > LONGEST_COUNT:
+            raise self.damaged(file, f"{count!r} codes that ids share")
+        return int(count)
 
     def _ids(self, file: str, ids: Any, last: NDArray[Any] | None) -> NDArray[Any]:
         """Some of the ids, which follow the last before them: codes are positions, so ids are in order."""
@@ -282,12 +294,12 @@ class SavedFolder:
     def _number_of_ids(self, name: str) -> int:
         file = f"{name}.parquet"
         try:
-            rows = int(pq.read_metadata(self._path(file)).num_rows)
+            metadata = pq.read_metadata(self._path(file))
         except (pa.ArrowException, OSError) as error:
             raise self.damaged(file, error) from error
-        if rows == 0:
+        if metadata.num_rows == 0:
             raise self.damaged(file, "ids are missing")
-        return rows
+        return int(metadata.num_rows) + self._buckets(file, metadata.metadata or {})
 
     def _path(self, name: str) -> Path:
         path = self.folder / name
@@ -346,7 +358,10 @@ def write_inputs(folder: Path, *models: Reads) -> None:
     (folder / SCHEMA).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     for name, vocabulary in (("users", users), ("items", items)):
         ids = as_arrow(vocabulary.ids)
-        schema = pa.schema({"id": ids.type}, metadata={"name": vocabulary.name})
+        metadata = {b"name": vocabulary.name.encode()}
+        if vocabulary.buckets:
+            metadata[BUCKETS] = str(vocabulary.buckets).encode()
+        schema = pa.schema({"id": ids.type}, metadata=metadata)
         pq.write_table(pa.table([ids], schema=schema), folder / f"{name}.parquet")
 
 

@@ -1,0 +1,342 @@
+"""Row groups of Parquet files, on this machine or wherever one of pyarrow's file systems finds them.
+
+Files are opened one at a time, and read in any order of their row groups. What columns mean is left to
+others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from unskew.errors import DataError
+from unskew.io.stream import ArrowSchema, RecordBatch, parquet_buffer, piece_rows
+from unskew.io.tables import (
+    PARQUET_SUFFIXES,
+    Paths,
+    Table,
+    concatenate,
+    expand_paths,
+    in_its_file,
+    reading,
+    require_columns,
+)
+
+SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://")
+"""How a place begins that is not a path of this machine."""
+
+
+@dataclass(frozen=True)
+class FileElsewhere:
+    """A file that one of pyarrow's file systems opens."""
+
+    system: Any
+    path: str
+    uri: str
+
+    def __str__(self) -> str:
+        return self.uri
+
+
+File = Path | FileElsewhere
+
+
+class Piece(NamedTuple):
+    """Some neighbouring rows of one row group."""
+
+    group: int
+    start: int
+    stop: int
+
+
+class Part(NamedTuple):
+    """Where some rows come from: the first of them is row ``first_row`` of the file."""
+
+    file: File
+    first_row: int
+    rows: int
+
+
+class Chunk(NamedTuple):
+    """Rows in memory, and where they come from."""
+
+    table: Table
+    parts: Sequence[Part]
+
+    @contextmanager
+    def located(self) -> Iterator[None]:
+        """A data error inside gets the name of the file, and the number of the row there."""
+        try:
+            yield
+        except DataError as error:
+            lengths = [part.rows for part in self.parts]
+            raise in_its_file(
+                error, [part.file for part in self.parts], lengths, [part.first_row for part in self.parts]
+            ) from error
+
+
+class _Group(NamedTuple):
+    file: int
+    number: int
+    first_row: int
+    rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class RowGroups:
+    """The row groups of Parquet files.
+
+    Parameters
+    ----------
+    files
+        As :func:`parquet_files` finds them.
+    metadata
+        What their ends say.
+    """
+
+    files: Sequence[File]
+    metadata: Sequence[Any]
+
+    @classmethod
+    def of(cls, paths: Paths) -> RowGroups:
+        """Those of paths, folders and globs."""
+        files = parquet_files(paths)
+        return cls(files, [_metadata_of(file) for file in files])
+
+    @cached_property
+    def groups(self) -> list[_Group]:
+        """All row groups with rows, in the order of the files."""
+        found = []
+        for index, metadata in enumerate(self.metadata):
+            first = 0
+            for number in range(metadata.num_row_groups):
+                rows = metadata.row_group(number).num_rows
+                if rows:
+                    found.append(_Group(index, number, first, rows))
+                first += rows
+        if not found:
+            raise DataError("the files have no rows", where=str(self.files[0]), remedy="give at least a few")
+        return found
+
+    @property
+    def sizes(self) -> list[int]:
+        """Rows of each row group."""
+        return [group.rows for group in self.groups]
+
+    @property
+    def column_names(self) -> list[str]:
+        """The columns of the first file."""
+        return list(self.metadata[0].schema.to_arrow_schema().names)
+
+    def typed(self, columns: Sequence[str]) -> ArrowSchema:
+        """Some columns with types that all files can be read with; files that disagree are an error."""
+        tables = []
+        for file, metadata in zip(self.files, self.metadata, strict=True):
+            schema = metadata.schema.to_arrow_schema()
+            require_columns(columns, schema.names, file)
+            tables.append(pa.schema([schema.field(name) for name in columns]).empty_table())
+        return concatenate(self.files, tables).schema.remove_metadata()
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Bytes of all columns before they are packed, as the files say."""
+        return sum(
+            metadata.row_group(number).total_byte_size
+            for metadata in self.metadata
+            for number in range(metadata.num_row_groups)
+        )
+
+    def chunks(
+        self, pieces: Sequence[Piece], schema: ArrowSchema, rows: int, most_bytes: int | None = None
+    ) -> Iterator[Chunk]:
+        """The rows of pieces, in their order, as tables of so many rows (the last may have fewer).
+
+        Parameters
+        ----------
+        schema
+            Columns and types (:meth:`typed`).
+        most_bytes
+            Tables end earlier where they have so many; None for as many rows as were asked for.
+        """
+        held: list[tuple[Part, RecordBatch]] = []
+        count = size = 0
+        for part, record in self._records(pieces, schema):
+            at = 0
+            while at < part.rows:
+                taken = min(part.rows - at, rows - count)
+                piece = record.slice(at, taken)
+                held.append((Part(part.file, part.first_row + at, taken), piece))
+                at, count, size = at + taken, count + taken, size + piece.nbytes
+                if count == rows or (most_bytes is not None and size >= most_bytes):
+                    yield _chunk(held, schema)
+                    held, count, size = [], 0, 0
+        if held:
+            yield _chunk(held, schema)
+
+    def rows_at(self, places: NDArray[np.int64], schema: ArrowSchema) -> Chunk:
+        """Rows by their numbers among those of all files, which ascend."""
+        sizes = np.array(self.sizes, dtype=np.int64)
+        ends = np.cumsum(sizes)
+        taken: list[tuple[Part, RecordBatch]] = []
+        # A group of which no row is wanted is not read.
+        for number in np.unique(np.searchsorted(ends, places, side="right")):
+            at = int(ends[number] - sizes[number])
+            for part, record in self._records([Piece(int(number), 0, int(sizes[number]))], schema):
+                low, high = np.searchsorted(places, (at, at + part.rows))
+                some = record.take(pa.array(places[low:high] - at))
+                taken.append((Part(part.file, part.first_row, some.num_rows), some))
+                at += part.rows
+        return _chunk(taken, schema)
+
+    def _records(self, pieces: Sequence[Piece], schema: ArrowSchema) -> Iterator[tuple[Part, RecordBatch]]:
+        """The rows of pieces as Arrow decodes them, some thousands at a time."""
+        for index, of_file in groupby(pieces, key=lambda piece: self.groups[piece.group].file):
+            file, metadata = self.files[index], self.metadata[index]
+            with _reading(file), _source(file) as source:
+                opened = pa.parquet.ParquetFile(
+                    source, metadata=metadata, pre_buffer=False, buffer_size=parquet_buffer(len(schema))
+                )
+                for piece in of_file:
+                    group, at = self.groups[piece.group], 0
+                    for record in opened.iter_batches(
+                        piece_rows(list(schema), metadata), row_groups=[group.number], columns=schema.names
+                    ):
+                        first, last = max(piece.start - at, 0), min(piece.stop - at, record.num_rows)
+                        if first < last:
+                            some = record.slice(first, last - first)
+                            yield (
+                                Part(file, group.first_row + at + first, some.num_rows),
+                                _typed(some, schema),
+                            )
+                        at += record.num_rows
+                        if at >= piece.stop:
+                            break
+
+
+def parquet_files(paths: Paths) -> list[File]:
+    """The Parquet files of paths, folders and globs, here or elsewhere (``s3://bucket/logs/**/*.parquet``).
+
+    A place with a scheme is opened by pyarrow's file system of that scheme; ``file://`` is tested, ``s3://``
+    and ``gs://`` go the same way.
+    """
+    given = [paths] if isinstance(paths, str | Path) else paths
+    here = [path for path in given if not SCHEME.match(str(path))]
+    files: list[File] = []
+    for path in given:
+        if SCHEME.match(str(path)):
+            files += _elsewhere(str(path))
+    if here or not given:
+        files += expand_paths(here if len(here) != 1 else here[0])
+    for file in files:
+        if not str(file).lower().endswith(PARQUET_SUFFIXES):
+            raise DataError(
+                "only Parquet files are streamed",
+                where=str(file),
+                remedy="write Parquet, or read the file as a whole (without --stream)",
+            )
+    return files
+
+
+def _elsewhere(uri: str) -> list[File]:
+    scheme = SCHEME.match(uri)
+    assert scheme is not None
+    fixed = re.split(r"[*?\[]", uri, maxsplit=1)[0]
+    root = uri if fixed == uri else fixed.rpartition("/")[0] or fixed
+    try:
+        system, base = pa.fs.FileSystem.from_uri(root)
+        info = system.get_file_info(base)
+        if info.type == pa.fs.FileType.File:
+            found = [info]
+        else:
+            found = system.get_file_info(pa.fs.FileSelector(base, recursive=True, allow_not_found=True))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(
+            f"cannot be read: {str(error).splitlines()[0]}", where=uri, remedy="check the place and its keys"
+        ) from error
+    rest = uri[len(root) :]
+    matching = _pattern(base + rest) if rest else None
+    paths = sorted(
+        each.path
+        for each in found
+        if each.type == pa.fs.FileType.File
+        and (
+            matching.fullmatch(each.path)
+            if matching is not None
+            else len(found) == 1 or _counts(each.path[len(base) :])
+        )
+    )
+    if not paths:
+        raise DataError("no such file, and no folder or glob that matches one", where=uri, remedy="check it")
+    return [FileElsewhere(system, path, f"{scheme[0]}{path}") for path in paths]
+
+
+def _counts(path: str) -> bool:
+    """Whether a file of a folder is one of data: as in :func:`unskew.io.tables.expand_paths`."""
+    parts = path.strip("/").split("/")
+    return not any(part.startswith(("_", ".")) for part in parts) and parts[-1].lower().endswith(
+        PARQUET_SUFFIXES
+    )
+
+
+def _pattern(glob: str) -> re.Pattern[str]:
+    """A glob as a regular expression: ``*`` and ``?`` within a folder, ``**/`` through any number of them."""
+    tokens = re.split(r"(\*\*/|\*|\?|\[[^\]]*\])", glob)
+    meant = {"**/": "(?:[^/]+/)*", "*": "[^/]*", "?": "[^/]"}
+    return re.compile(
+        "".join(
+            meant.get(each) or (each.replace("[!", "[^") if each.startswith("[") else re.escape(each))
+            for each in tokens
+        )
+    )
+
+
+@contextmanager
+def _source(file: File) -> Iterator[Any]:
+    if isinstance(file, Path):
+        yield file
+        return
+    with file.system.open_input_file(file.path) as opened:
+        yield opened
+
+
+@contextmanager
+def _reading(file: File) -> Iterator[None]:
+    """What goes wrong becomes an error that names the file."""
+    if isinstance(file, Path):
+        with reading(file):
+            yield
+        return
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
+            f"cannot be read as Parquet: {str(error).strip().partition(chr(10))[0]}",
+            where=str(file),
+            remedy="check that the file is whole, and that it may be read",
+        ) from error
+
+
+def _metadata_of(file: File) -> Any:
+    with _reading(file), _source(file) as source:
+        return pa.parquet.read_metadata(source)
+
+
+def _typed(record: RecordBatch, schema: ArrowSchema) -> RecordBatch:
+    return record if record.schema.equals(schema) else record.select(schema.names).cast(schema)
+
+
+def _chunk(held: Sequence[tuple[Part, RecordBatch]], schema: ArrowSchema) -> Chunk:
+    table = pa.Table.from_batches([record for _, record in held], schema).combine_chunks()
+    return Chunk(table, [part for part, _ in held])

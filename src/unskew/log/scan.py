@@ -1,0 +1,452 @@
+"""The one pass over files before they are streamed (vocabularies, features, counts), and their coded rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from unskew.errors import DataError
+from unskew.estimator import require
+from unskew.io.columns import binary_column, column_of, conversion_column, frame_of
+from unskew.io.row_groups import Chunk, Piece, RowGroups
+from unskew.io.vocabulary import TEXT, Vocabulary, id_column
+from unskew.log.checks import require_both_clicks, require_both_conversions
+from unskew.log.described import (
+    AUTO,
+    IGNORED,
+    NO_FEATURE,
+    Described,
+    Wanted,
+    is_number,
+    kinds_of_type,
+    named_twice,
+    no_feature,
+    require_shared_codes,
+    without_auto,
+)
+from unskew.log.encoders import Encoders
+from unskew.log.kinds import Feature, TimePart
+from unskew.log.log import Log, refuse_taken
+from unskew.log.schema import ROLES_OF_IDS
+from unskew.log.streamed import BLOCK_ROWS, StreamedLog
+from unskew.log.tallies import SAMPLED_NUMBERS, Distinct, FeatureTally, Occurrences
+from unskew.log.values import MISSING, Values, no_values, times_of, values_of
+from unskew.progress import SILENT, Progress
+from unskew.seeds import splitmix64
+
+MOST_IDS = 10_000_000
+"""Users, and items, that have a code of their own at most: the most frequent."""
+
+BUCKETS = 1 << 14
+"""Codes that the other users, or items, share by a hash of their ids."""
+
+SCAN_ROWS, SCAN_BYTES = 1 << 20, 1 << 27
+"""What is counted at a time, at most."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column of the files is what.
+
+    Attributes
+    ----------
+    keep
+        Carried along as they are.
+    time
+        When each row was; None for the first of ``times`` without missing values.
+    times
+        Columns of times that may be it.
+    """
+
+    user: str
+    item: str
+    click: str
+    conversion: str | None = None
+    keep: tuple[str, ...] = ()
+    time: str | None = None
+    times: tuple[str, ...] = ()
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """Clicks and conversions."""
+        return (self.click,) if self.conversion is None else (self.click, self.conversion)
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """Columns that logs have beside ids, outcomes and features."""
+        return tuple(dict.fromkeys((*self.keep, *(() if self.time is None else (self.time,)))))
+
+    @property
+    def called(self) -> dict[str, str]:
+        """What the user calls them, for messages."""
+        conversion = self.conversion or "conversion"
+        return {"user": self.user, "item": self.item, "click": self.click, "conversion": conversion}
+
+
+@dataclass(frozen=True, eq=False)
+class RowsOfFiles:
+    """Files as the source of a stream: row groups, decoded into the codes of one scan."""
+
+    files: RowGroups
+    columns: Columns
+    empty: Log
+
+    @cached_property
+    def groups(self) -> Sequence[int]:
+        """Rows of each row group."""
+        return self.files.sizes
+
+    def read(self, pieces: Sequence[Piece], rows: int) -> Iterator[Log]:
+        """The rows of pieces, in logs of so many rows."""
+        for chunk in self.files.chunks(pieces, self._schema, rows):
+            yield self._decoded(chunk)
+
+    def read_some(self, places: NDArray[np.int64]) -> Log:
+        """Rows by their numbers, which ascend."""
+        return self._decoded(self.files.rows_at(places, self._schema))
+
+    def reading(self, fields: Sequence[str] | None) -> RowsOfFiles:
+        """The same with some of the features; columns that no feature is made of are not read."""
+        return replace(self, empty=self.empty.reading(fields))
+
+    @cached_property
+    def _schema(self) -> Any:
+        declared = () if self.empty.features is None else self.empty.features.declared
+        sources = [each.source for each in declared if each.role == "row"]
+        names = (
+            self.columns.user,
+            self.columns.item,
+            *self.columns.outcomes,
+            *self.columns.carried,
+            *sources,
+        )
+        return self.files.typed(list(dict.fromkeys(names)))
+
+    def _decoded(self, chunk: Chunk) -> Log:
+        table, columns, empty = chunk.table, self.columns, self.empty
+        with chunk.located():
+            frame = frame_of(table)
+            click = binary_column(column_of(frame, columns.click), columns.click).astype(np.uint8)
+            return replace(
+                empty,
+                user=empty.users.encode_column(_array(table, columns.user)),
+                item=empty.items.encode_column(_array(table, columns.item)),
+                click=click,
+                conversion=_conversion(frame, columns, click),
+                columns={name: column_of(frame, name) for name in columns.carried},
+                features=self._features(table),
+            )
+
+    def _features(self, table: Any) -> Described | None:
+        features = self.empty.features
+        if features is None:
+            return None
+        of_rows = [each for each in features.declared if each.role == "row"]
+        values = {each.name: values_of(each, _array(table, each.source)) for each in of_rows}
+        assert features.encoders is not None
+        return replace(
+            features,
+            values={**features.values, **values},
+            times={
+                name: times_of(_array(table, name), name)
+                for name in features.times
+                if name in table.column_names
+            },
+            encoded=features.encoders.block("row", len(table), values),
+        )
+
+
+def scanned(
+    files: RowGroups,
+    columns: Columns,
+    *,
+    features: Wanted | None = None,
+    ignore: Sequence[str] = (),
+    block_rows: int = BLOCK_ROWS,
+    most_ids: int = MOST_IDS,
+    users: Vocabulary | None = None,
+    items: Vocabulary | None = None,
+    progress: Progress = SILENT,
+) -> StreamedLog:
+    """A stream of files: what is in them is counted in one pass, in bounded memory.
+
+    Parameters
+    ----------
+    features, ignore
+        As in :meth:`Log.from_frame`.
+    most_ids
+        Users, and items, that have a code of their own at most, the most frequent; others share one of
+        :data:`BUCKETS` by a hash of their ids.
+    users, items
+        Vocabularies to share with another log; by default those of the ids that are found.
+    """
+    require(
+        type(most_ids) is int and most_ids >= 1,
+        f"most_ids must be a whole number of at least 1, not {most_ids!r}",
+        f"give for example {MOST_IDS}",
+    )
+    scan = _Scan(files, columns, features, ignore, most_ids, (users, items))
+    for chunk in scan.chunks(progress):
+        with chunk.located():
+            scan.add(chunk.table)
+    empty, carried = scan.found()
+    return StreamedLog(
+        RowsOfFiles(files, carried, empty), scan.clicks, scan.conversions, block_rows=block_rows
+    )
+
+
+@dataclass(eq=False)
+class _Scan:
+    """The running counts of a pass."""
+
+    files: RowGroups
+    columns: Columns
+    wanted: Wanted | None
+    ignore: Sequence[str]
+    most_ids: int
+    given: tuple[Vocabulary | None, Vocabulary | None]
+    rows: int = 0
+    clicks: int = 0
+    converted: int = 0
+    nulls: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.ids = {role: Distinct(self.most_ids) for role in ROLES_OF_IDS}
+        self.sources, self.features = [], []
+        for name, kinds in self._candidates().items():
+            self.sources.append(name)
+            self.features += [FeatureTally(each) for each in kinds]
+        self.times = (*self.columns.times, *self.sources) if self.columns.time is None else ()
+        names = (
+            self.columns.user,
+            self.columns.item,
+            *self.columns.outcomes,
+            *self.columns.carried,
+            *self.columns.times,
+            *self.sources,
+        )
+        self.schema = self.files.typed(list(dict.fromkeys(names)))
+        share = SAMPLED_NUMBERS / max(sum(self.files.sizes), 1)
+        self.threshold = None if share >= 1 else np.uint64(share * 2.0**64)
+
+    @property
+    def conversions(self) -> int | None:
+        """Converted clicks."""
+        return None if self.columns.conversion is None else self.converted
+
+    def chunks(self, progress: Progress) -> Iterator[Chunk]:
+        """All rows, with a bar."""
+        pieces = [Piece(number, 0, rows) for number, rows in enumerate(self.files.sizes)]
+        task = progress.task("reading vocabularies", 100)
+        total, shown = sum(self.files.sizes), 0
+        for chunk in self.files.chunks(pieces, self.schema, SCAN_ROWS, SCAN_BYTES):
+            yield chunk
+            done = 100 * self.rows // total
+            task.advance(done - shown)
+            shown = done
+        task.finish()
+
+    def add(self, table: Any) -> None:
+        """Some rows more."""
+        columns, frame = self.columns, frame_of(table)
+        sides = {}
+        for role, name in (("user", columns.user), ("item", columns.item)):
+            ids, before = self.ids[role], len(self.ids[role])
+            code = ids.add_rows(id_column(_array(table, name), name))
+            sides[role] = Occurrences(code, before, len(ids))
+        click = binary_column(column_of(frame, columns.click), columns.click).astype(np.uint8)
+        conversion = _conversion(frame, columns, click)
+        self.clicks += int(click.sum())
+        self.converted += 0 if conversion is None else int((conversion == 1).sum())
+        sampled = self._sampled(len(table))
+        for tally in self.features:
+            tally.add(_array(table, tally.feature.source), sides, sampled)
+        for name in table.column_names:
+            self.nulls[name] = self.nulls.get(name, 0) + table.column(name).null_count
+        self.rows += len(table)
+        for role, ids in self.ids.items():
+            kept = ids.shrunk()
+            for tally in self.features if kept is not None else ():
+                assert kept is not None
+                tally.keep(role, kept)
+
+    def found(self) -> tuple[Log, Columns]:
+        """A log without rows that has all that was learned, and which columns its logs carry."""
+        columns = self.columns
+        require_both_clicks(self.clicks, self.rows, "impressions", columns.called)
+        if columns.conversion is not None:
+            require_both_conversions(self.converted, self.clicks, columns.called)
+        repeats = {role: bool((ids.counts > 1).any()) for role, ids in self.ids.items()}
+        vocabularies = []
+        places: dict[str, NDArray[np.int64]] = {}
+        for role, name, given in zip(ROLES_OF_IDS, (columns.user, columns.item), self.given, strict=True):
+            vocabulary, places[role] = self._vocabulary(role, name, given)
+            vocabularies.append(vocabulary)
+        time = columns.time or next((name for name in self.times if self._is_time(name)), None)
+        carried = replace(columns, time=time)
+        empty = Log(
+            user=np.empty(0, dtype=np.int32),
+            item=np.empty(0, dtype=np.int32),
+            click=np.empty(0, dtype=np.uint8),
+            conversion=None if columns.conversion is None else np.empty(0, dtype=np.float32),
+            users=vocabularies[0],
+            items=vocabularies[1],
+            space="impressions",
+            columns={name: column_of(frame_of(self.schema.empty_table()), name) for name in carried.carried},
+            features=None if self.wanted is None else self._described(vocabularies, places, repeats, time),
+            time=time,
+        )
+        return empty, carried
+
+    def _vocabulary(
+        self, role: str, name: str, given: Vocabulary | None
+    ) -> tuple[Vocabulary, NDArray[np.int64]]:
+        """The ids that have a code, and where each is among those that were counted (-1: nowhere)."""
+        ids = self.ids[role]
+        kept = ids.cut()
+        for tally in self.features if kept is not None else ():
+            assert kept is not None
+            tally.keep(role, kept)
+        if given is None:
+            found = _numpy(ids.values)
+            order = np.argsort(found, kind="stable")
+            buckets = BUCKETS if ids.truncated else 0
+            return Vocabulary(found[order], name, buckets), np.append(order, np.full(buckets, MISSING))
+        code = given.encode_column(ids.values)
+        if not given.buckets and (code < 0).any():
+            unknown = ids.values.filter(pa.array(code < 0))
+            raise DataError(
+                f"{name} {unknown[0]} was not seen in training ({len(unknown)} such ids)",
+                where=f"column '{name}'",
+                remedy="leave these rows out, or read the files without the vocabularies of another log",
+            )
+        places = np.full(len(given), MISSING, dtype=np.int64)
+        places[code] = np.arange(len(code))
+        return given, places
+
+    def _described(
+        self,
+        vocabularies: Sequence[Vocabulary],
+        places: dict[str, NDArray[np.int64]],
+        repeats: dict[str, bool],
+        time: str | None,
+    ) -> Described:
+        declared: dict[str, Feature] = {}
+        values: dict[str, Values] = {}
+        learned: dict[str, Any] = {}
+        for tally in self._chosen(time):
+            feature = tally.feature.with_role(tally.role(repeats))
+            declared[feature.name] = feature
+            if feature.role == "row":
+                values[feature.name], learned[feature.name] = no_values(feature), tally.learned()
+                continue
+            assert feature.role is not None
+            at = places[feature.role]
+            values[feature.name] = tally.of_side(feature.role, at)
+            learned[feature.name] = values[feature.name].take(at != MISSING)
+        require_shared_codes(declared)
+        users, items = (
+            (at != MISSING) | (np.arange(len(at)) >= len(vocabulary.ids))
+            for at, vocabulary in zip(places.values(), vocabularies, strict=True)
+        )
+        sizes = (len(vocabularies[0]), len(vocabularies[1]))
+        encoders = Encoders.learn(
+            tuple(declared.values()), learned, values, sizes, {"user": users, "item": items}
+        )
+        times = {
+            each.source: np.empty(0, dtype="datetime64[us]")
+            for each in declared.values()
+            if isinstance(each, TimePart)
+        }
+        return Described(tuple(declared.values()), values, self.left_out, times, encoders)
+
+    def _candidates(self) -> dict[str, tuple[Feature, ...]]:
+        """By column: the features that are asked for, or that it may be."""
+        if self.wanted is None:
+            return {}
+        columns = self.columns
+        taken = {columns.user, columns.item, *columns.outcomes}
+        refuse_taken(self.wanted, taken)
+        named = without_auto(self.wanted)
+        names = [each if isinstance(each, str) else each.source for each in named]
+        rest = []
+        if AUTO in self.wanted:
+            skipped = {*taken, *columns.keep, *self.ignore}
+            rest = [name for name in self.files.column_names if name not in {*skipped, *names}]
+            self.left_out |= dict.fromkeys(columns.keep, IGNORED)
+        types = self.files.typed(list(dict.fromkeys([*names, *rest])))
+        found: dict[str, tuple[Feature, ...]] = {}
+        met = set(ROLES_OF_IDS)
+        for each in named:
+            source = each if isinstance(each, str) else each.source
+            kinds = kinds_of_type(types.field(source).type, source) if isinstance(each, str) else (each,)
+            if not kinds:
+                raise no_feature(source)
+            if met & {kind.name for kind in kinds}:
+                raise named_twice(kinds[0].name)
+            met |= {kind.name for kind in kinds}
+            found[source] = (*found.get(source, ()), *kinds)
+        for name in rest:
+            kinds = kinds_of_type(types.field(name).type, name)
+            if not kinds:
+                self.left_out[name] = NO_FEATURE
+                continue
+            found[name] = kinds
+        return found
+
+    def _chosen(self, time: str | None) -> list[FeatureTally]:
+        """The features in their order; of whole numbers that may be a category or a number, what they are."""
+        chosen: list[FeatureTally] = []
+        for tally in self.features:
+            other = chosen[-1] if chosen and chosen[-1].feature.name == tally.feature.name else None
+            if other is None:
+                chosen.append(tally)
+                continue
+            distinct, known = len(other.distinct), other.rows - other.missing
+            if other.distinct.truncated or is_number(distinct, known):
+                chosen[-1] = tally
+        # Of those that were found, the time is first, as among the columns of a log.
+        named = () if self.wanted is None else without_auto(self.wanted)
+        sources = [each if isinstance(each, str) else each.source for each in named]
+
+        def place(tally: FeatureTally) -> int:
+            source = tally.feature.source
+            return 0 if source in sources else 1 if source == time else 2
+
+        return sorted(chosen, key=place)
+
+    def _is_time(self, name: str) -> bool:
+        kind = self.schema.field(name).type
+        return (pa.types.is_timestamp(kind) or pa.types.is_date(kind)) and not self.nulls[name]
+
+    def _sampled(self, rows: int) -> NDArray[np.bool_] | None:
+        if self.threshold is None:
+            return None
+        hashed = splitmix64(np.arange(self.rows, self.rows + rows, dtype=np.uint64))
+        return np.asarray(hashed < self.threshold)
+
+
+def _array(table: Any, name: str) -> Any:
+    column = table.column(name)
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _conversion(frame: Any, columns: Columns, click: NDArray[np.uint8]) -> NDArray[np.float32] | None:
+    if columns.conversion is None:
+        return None
+    values = column_of(frame, columns.conversion)
+    return conversion_column(values, click, "impressions", columns.conversion)
+
+
+def _numpy(ids: Any) -> NDArray[Any]:
+    """Ids of an Arrow array, as a vocabulary holds them."""
+    if pa.types.is_integer(ids.type):
+        return np.asarray(ids.to_numpy())
+    return np.array(ids.to_pylist(), dtype=TEXT)

@@ -1,0 +1,307 @@
+"""Streams of files: the rows, codes and features of `read_log` on the same files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from unskew import Bag, Category, Number, read_log, stream_log
+from unskew.errors import DataError
+from unskew.log import Log, StreamedLog
+
+ROLES = ("user", "item", "row")
+
+
+def columns(n: int, text: bool, seed: int = 0) -> dict[str, Any]:
+    """Columns of all kinds, with gaps, of users that are there a few times each."""
+    draw = np.random.default_rng(seed)
+    user, item = draw.integers(0, n // 6, n), draw.zipf(1.6, n) % 40
+    click = draw.random(n) < 0.3
+    name = np.array(["tv", "phone", "pc", None], dtype=object)
+    return {
+        "uid": [f"u{each}" for each in user] if text else user * 3 - 7,
+        "iid": [f"item-{each}" for each in item] if text else item,
+        "clicked": click.astype(np.int8),
+        "bought": pa.array(np.where(click, draw.random(n) < 0.4, 0).astype(float), mask=~click),
+        "number": np.arange(n),
+        "city": np.array(["ulm", "bonn", "köln"])[user % 3],
+        "age": pa.array(20 + user % 50, mask=user % 11 == 0),
+        "price": draw.lognormal(1, 2, 40)[item],
+        "device": name[draw.integers(0, 4, n)],
+        "position": draw.integers(1, 9, n),
+        "score": np.where(draw.random(n) < 0.1, np.nan, draw.normal(size=n)),
+        "tags": [[f"t{k}" for k in draw.integers(0, 9, draw.integers(0, 4))] for _ in range(n)],
+        "shown": np.datetime64("2026-01-01T00:00:00") + draw.integers(0, 10**6, n).astype("timedelta64[s]"),
+        "returned": pa.array(np.full(n, np.datetime64("2026-02-01", "s")), mask=~click),
+    }
+
+
+def write(folder: Path, n: int, *, text: bool = False, cuts: tuple[int, ...] = (), group: int = 70) -> Path:
+    table = pa.table(columns(n, text))
+    for number, (start, stop) in enumerate(zip((0, *cuts), (*cuts, n), strict=True)):
+        # Row groups of another size in each file.
+        place = folder / f"day={number}"
+        place.mkdir()
+        pq.write_table(
+            table.slice(start, stop - start), place / "part.parquet", row_group_size=group + 13 * number
+        )
+    return folder
+
+
+NAMES: dict[str, Any] = {"user": "uid", "item": "iid", "click": "clicked", "conversion": "bought"}
+
+
+@pytest.fixture(params=[False, True], ids=["numbers", "text"])
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    return write(tmp_path, 900, text=request.param, cuts=(150, 160, 700))
+
+
+def require_same(stream: StreamedLog, log: Log) -> None:
+    """Row by row, in order and in an epoch: the same codes, outcomes, columns and features."""
+    assert len(stream) == len(log)
+    assert (stream.n_clicks, stream.n_conversions) == (log.n_clicks, int((log.known_conversion() == 1).sum()))
+    assert stream.users.same_as(log.users)
+    assert stream.items.same_as(log.items)
+    assert stream.schema == log.schema
+    assert stream.schema_table() == log.schema_table()
+    for blocks in (stream.in_order(), stream.blocks(seed=1, epoch=2)):
+        met: list[int] = []
+        for block in blocks:
+            at = block.columns["number"]
+            met += at.tolist()
+            assert np.array_equal(block.user, log.user[at])
+            assert np.array_equal(block.item, log.item[at])
+            assert np.array_equal(block.click, log.click[at])
+            assert np.array_equal(block.conversion, log.conversion[at], equal_nan=True)  # type: ignore[arg-type,index]
+            for name in log.columns:
+                assert np.array_equal(block.columns[name], log.columns[name][at])
+            if log.encoders is not None:
+                require_same_features(block, log, at)
+        assert sorted(met) == list(range(len(log)))
+
+
+def require_same_features(block: Log, log: Log, at: np.ndarray) -> None:
+    assert log.encoders is not None
+    assert block.encoders is not None
+    assert block.features is not None
+    assert log.features is not None
+    assert block.features.declared == log.features.declared
+    whole = log.encoded_rows()
+    assert np.array_equal(block.encoded_rows().codes, whole.codes[at])
+    assert np.array_equal(block.encoded_rows().numbers, whole.numbers[at])
+    # The values that are carried along encode to the same.
+    again = block.encoders.block("row", len(block), block.features.values)
+    assert np.array_equal(again.codes, whole.codes[at])
+    for role in ("user", "item"):
+        for kind in ("codes", "numbers"):
+            assert np.array_equal(
+                getattr(block.encoders.tables[role], kind), getattr(log.encoders.tables[role], kind)
+            )
+        own = block.encoders.encode(block)[role]
+        assert np.array_equal(own.codes, log.encoders.encode(log)[role].codes)
+    for name, times in log.features.times.items():
+        assert np.array_equal(block.features.times[name], times[at], equal_nan=True)
+
+
+def test_ids_alone(folder: Path) -> None:
+    stream = stream_log(folder, **NAMES, keep=["number"], block_rows=64)
+    log = read_log(folder, **NAMES, keep=["number"], space="impressions", time="shown")
+    require_same(stream, log)
+    assert stream.time == "shown"
+
+
+def test_features_that_are_found(folder: Path) -> None:
+    options: dict[str, Any] = {**NAMES, "keep": ["number"], "features": "auto", "ignore": ["returned"]}
+    stream = stream_log(folder / "**" / "*.parquet", **options, block_rows=64)
+    log = read_log(folder, space="impressions", **options)
+    require_same(stream, log)
+    assert {each.feature.name: each.feature.role for each in stream.encoders.encoders} == {  # type: ignore[union-attr]
+        "city": "user",
+        "age": "user",
+        "price": "item",
+        "device": "row",
+        "position": "row",
+        "score": "row",
+        "tags": "row",
+        "shown.hour": "row",
+        "shown.weekday": "row",
+    }
+    assert stream.source.empty.features.left_out == log.features.left_out  # type: ignore[union-attr]
+
+
+def test_features_that_are_declared(folder: Path) -> None:
+    declared = [
+        Category("device", size=1),
+        Category("city", hash=16, role="row"),
+        Number("price", transform="quantile"),
+        Category("position", role="item"),
+        Bag("tags", width=2, min_count=40),
+        "age",
+    ]
+    options: dict[str, Any] = {**NAMES, "keep": ["number"], "features": declared}
+    log = read_log(folder, space="impressions", time="shown", **options)
+    require_same(stream_log(folder, block_rows=100, **options), log)
+
+
+def test_many_small_chunks_are_counted_as_one_large(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unskew.log.scan.SCAN_ROWS", 37)
+    monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 128)
+    options: dict[str, Any] = {**NAMES, "keep": ["number"], "features": "auto"}
+    log = read_log(folder, space="impressions", **options)
+    require_same(stream_log(folder, block_rows=64, **options), log)
+
+
+def test_a_place_with_a_scheme_is_read_as_a_path_is(folder: Path) -> None:
+    options: dict[str, Any] = {**NAMES, "keep": ["number"]}
+    whole = stream_log(folder, **options)
+    for place in (f"file://{folder}", f"file://{folder}/**/*.parquet", f"file://{folder}/day=[0-3]/*"):
+        found = stream_log(place, **options)
+        assert len(found) == len(whole)
+        numbers = [block.columns["number"] for block in found.in_order()]
+        assert np.array_equal(np.concatenate(numbers), np.arange(len(whole)))
+    one = stream_log(f"file://{folder}/day=2/part.parquet", **options)
+    assert len(one) == 540
+    with pytest.raises(DataError, match="no such file"):
+        stream_log(f"file://{folder}/nothing/*.parquet", **options)
+
+
+def test_start_and_ranks_read_parts_of_row_groups(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 100)
+    stream = stream_log(folder, **NAMES, keep=["number"], block_rows=50)
+    whole = [block.columns["number"] for block in stream.blocks(seed=0, epoch=0)]
+    for start in (1, 2, 7):
+        rest = [block.columns["number"] for block in stream.blocks(seed=0, epoch=0, start=start)]
+        assert all(map(np.array_equal, rest, whole[start:]))
+    for world in (2, 40):
+        parts = [
+            block.columns["number"]
+            for rank in range(world)
+            for block in stream.blocks(seed=0, epoch=0, rank=rank, world=world)
+        ]
+        assert sorted(np.concatenate(parts)) == list(range(len(stream)))
+
+
+def test_a_sample_has_the_rows_of_the_same_sample_in_memory(folder: Path) -> None:
+    options: dict[str, Any] = {**NAMES, "keep": ["number"]}
+    stream = stream_log(folder, **options)
+    memory = StreamedLog.of(read_log(folder, space="impressions", time="shown", **options))
+    some, same = stream.sample(77, seed=2), memory.sample(77, seed=2)
+    for name in ("user", "item", "click"):
+        assert np.array_equal(getattr(some, name), getattr(same, name))
+
+
+def test_reading_fewer_features_reads_fewer_columns(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = stream_log(folder, **NAMES, features="auto").reading(["device"])
+    read: list[list[str]] = []
+    plain = pq.ParquetFile.iter_batches
+
+    def noted(self: Any, *given: Any, columns: list[str], **rest: Any) -> Any:
+        read.append(columns)
+        return plain(self, *given, columns=columns, **rest)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", noted)
+    block = next(stream.in_order())
+    assert set(read[0]) == {"uid", "iid", "clicked", "bought", "shown", "device"}
+    assert block.encoders is stream.encoders
+
+
+class TestTooManyIds:
+    """More ids than have a code of their own: the frequent ones keep theirs, others share some."""
+
+    def test_the_frequent_keep_a_code(self, folder: Path) -> None:
+        log = read_log(folder, **NAMES, keep=["number"], space="impressions")
+        stream = stream_log(folder, **NAMES, keep=["number"], most_ids=20)
+        counts = np.bincount(log.item)
+        frequent = log.items.ids[counts > np.sort(counts)[-20]]
+        assert np.isin(frequent.astype(object), stream.items.ids.astype(object)).all()
+        assert len(stream.items.ids) == 20
+        block = next(stream.in_order())
+        assert block.item.max() < stream.n_items
+        known = block.item < 20
+        assert np.array_equal(
+            stream.items.decode(block.item[known]), log.items.decode(log.item[: len(block)][known])
+        )
+        # The same id has the same code wherever it is.
+        code_of: dict[Any, int] = {}
+        for identity, code in zip(log.items.decode(log.item[: len(block)]).tolist(), block.item, strict=True):
+            assert code_of.setdefault(identity, code) == code
+
+    def test_ids_that_share_a_code_are_folded_together_and_never_unseen(self, folder: Path) -> None:
+        stream = stream_log(folder, **NAMES, most_ids=20)
+        assert len(stream.users.hashes) == stream.n_users
+        assert (stream.users.encode(["never there"]) >= 20).all()
+
+    def test_features_of_others_are_missing(self, folder: Path) -> None:
+        stream = stream_log(folder, **NAMES, features=["price", "city", "device"], most_ids=20)
+        assert stream.encoders is not None
+        assert len(stream.encoders.tables["user"].codes) == stream.n_users + 1
+        for block in stream.blocks(seed=0, epoch=0):
+            assert block.schema == stream.schema
+
+    def test_counts_that_are_cut_on_the_way_keep_what_is_frequent(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("unskew.log.scan.SCAN_ROWS", 50)
+        stream = stream_log(folder, **NAMES, features="auto", most_ids=10)
+        log = read_log(folder, **NAMES, space="impressions")
+        top = log.items.ids[np.argsort(-np.bincount(log.item), kind="stable")[:3]]
+        assert np.isin(top.astype(object), stream.items.ids.astype(object)).all()
+
+
+class TestErrors:
+    """One line that names the file, the column and the row."""
+
+    def written(self, tmp_path: Path, **changed: Any) -> Path:
+        whole = {name: pa.array(values) for name, values in columns(300, text=False).items()}
+        pq.write_table(pa.table(whole), tmp_path / "a.parquet", row_group_size=100)
+        pq.write_table(pa.table({**whole, **changed}), tmp_path / "b.parquet", row_group_size=100)
+        return tmp_path
+
+    @pytest.mark.parametrize(
+        ("name", "values", "problem"),
+        [
+            ("uid", pa.array([1] * 217 + [None] + [2] * 82), "id is missing .*1 such rows"),
+            ("clicked", pa.array([1] * 217 + [2] + [0] * 82, pa.int8()), "clicked is value 2, not 0 or 1"),
+            ("clicked", pa.array([1] * 217 + [None] + [0] * 82, pa.int8()), "clicked is missing"),
+            ("iid", pa.array([1.0] * 217 + [1.5] + [2.0] * 82), "id 1.5 is not a whole number"),
+        ],
+    )
+    def test_a_wrong_value_is_named(self, tmp_path: Path, name: str, values: Any, problem: str) -> None:
+        folder = self.written(tmp_path, **{name: values})
+        with pytest.raises(DataError, match=rf"b.parquet, column '{name}', row 217: {problem}"):
+            stream_log(folder, **NAMES)
+        with pytest.raises(DataError, match=rf"b.parquet, column '{name}', row 217: {problem}"):
+            read_log(folder, **NAMES, space="impressions")
+
+    def test_a_missing_column_is_named(self, tmp_path: Path) -> None:
+        folder = self.written(tmp_path)
+        with pytest.raises(DataError, match="column 'shop' is missing"):
+            stream_log(folder, **NAMES, features=["shop"])
+
+    def test_types_that_differ_are_named(self, tmp_path: Path) -> None:
+        folder = self.written(tmp_path, uid=pa.array(["x"] * 300))
+        with pytest.raises(DataError, match="another type than in"):
+            stream_log(folder, **NAMES)
+
+    def test_one_class_is_refused(self, tmp_path: Path) -> None:
+        table = pa.table({"user": [1, 2], "item": [1, 2], "click": [1, 1]})
+        pq.write_table(table, tmp_path / "a.parquet")
+        with pytest.raises(DataError, match="every row of the population is clicked"):
+            stream_log(tmp_path)
+
+    def test_csv_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "a.csv").write_text("user,item,click\n1,1,1\n")
+        with pytest.raises(DataError, match="only Parquet files are streamed"):
+            stream_log(tmp_path / "a.csv")
+
+    def test_a_file_that_breaks_while_it_is_read_is_named(self, tmp_path: Path) -> None:
+        folder = self.written(tmp_path)
+        stream = stream_log(folder, **NAMES)
+        (folder / "b.parquet").write_bytes(b"PAR1" + bytes(4_000))
+        with pytest.raises(DataError, match=r"b\.parquet: cannot be read as Parquet"):
+            list(stream.in_order())
