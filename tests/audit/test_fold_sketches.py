@@ -15,11 +15,11 @@ from unskew.audit.fold_sketches import (
     deal,
     fit_without_each,
     fold_of_rows,
-    mapped,
 )
 from unskew.calibration import CALIBRATORS, Platt
 from unskew.errors import DataError
 from unskew.metrics import CalibrationSketch, brier, ece, mean_outcome_over_score, nll, wce
+from unskew.metrics.mapped_sketch import mapped
 
 
 def dealt(score: Any, outcome: Any, folds: int = 5) -> FoldSketches:

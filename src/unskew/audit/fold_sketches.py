@@ -29,7 +29,7 @@ from unskew.io.stream import FileBatch, Roles, located, number_columns
 from unskew.metrics import CalibrationSketch, ece, mean_outcome_over_score, nll, wce
 from unskew.metrics.cell_sums import CellSums
 from unskew.metrics.limits import LIKELIHOOD_FLOOR
-from unskew.metrics.sketch_grid import ids
+from unskew.metrics.mapped_sketch import mapped_cells, occupied_cells
 from unskew.seeds import as_seed, splitmix64
 from unskew.seeds import stream as seed_stream
 
@@ -272,14 +272,14 @@ def compare(folds: FoldSketches, names: Sequence[str] = COMPARED) -> list[Calibr
     """Every calibrator cross-fitted, lowest NLL first."""
     training = _training(folds)
     held_out = [sketch.points().score for sketch in folds.sketches]
-    cells = _occupied(folds.sketches)
+    cells = occupied_cells(folds.sketches)
     whole: dict[str, CalibrationSketch] = {}
     losses: dict[str, Array] = {}
     for name in names:
         fitted = _fit_each(name, training, choose_once=True)
         parts = [calibrator.predict(score) for calibrator, score in zip(fitted, held_out, strict=True)]
         probability = np.concatenate(parts)
-        whole[name] = folds.all() if name == "none" else _mapped(cells, probability, folds.sketches[0])
+        whole[name] = folds.all() if name == "none" else mapped_cells(cells, probability, folds.sketches[0])
         losses[name] = _losses(probability)
     found = {name: nll(sketch=sketch) for name, sketch in whole.items()}
     best = min(found, key=lambda name: found[name])
@@ -298,14 +298,6 @@ def compare(folds: FoldSketches, names: Sequence[str] = COMPARED) -> list[Calibr
         for name in names
     ]
     return sorted(scores, key=lambda score: score.nll)
-
-
-def mapped(sketch: CalibrationSketch, probability: Array) -> CalibrationSketch:
-    """The sketch of the same rows with each occupied cell's score replaced by a probability.
-
-    Scores of one cell are within 0.8 % of each other, and get the probability of their mean.
-    """
-    return _mapped(_occupied([sketch]), probability, sketch)
 
 
 def _training(folds: FoldSketches) -> list[Grouped]:
@@ -336,33 +328,6 @@ def _fit_each(name: str | Calibrator, training: Sequence[Grouped], *, choose_onc
             chosen.set_params(penalty=fitted[0].penalty_)
         fitted.append(chosen.fit(points))
     return fitted
-
-
-def _occupied(sketches: Sequence[CalibrationSketch]) -> CellSums:
-    """The occupied cells of several sketches, one sketch after the other."""
-    kept = [sketch.sums.take(sketch.occupied()).arrays() for sketch in sketches]
-    return CellSums(**{name: np.concatenate([sums[name] for sums in kept]) for name in kept[0]})
-
-
-def _mapped(cells: CellSums, probability: Array, like: CalibrationSketch) -> CalibrationSketch:
-    result = CalibrationSketch(bins=like.bins, mantissa_bits=like.mantissa_bits)
-    grid = result.grid
-    at = ids(probability, edges=grid.edges, bins=grid.bins, shift=grid.shift, base=grid.base)
-    q = probability[:, None]
-    inverse = np.divide(1.0, probability, out=np.zeros_like(probability), where=probability > 0)
-    error = np.concatenate([q, 1 - q], axis=1)
-    for target, values in (
-        (result.sums.rows, cells.rows),
-        (result.sums.weight, cells.weight),
-        (result.sums.score, cells.weight * q),
-        (result.sums.square, cells.square),
-        (result.sums.inverse[:, None], (cells.weight[:, 1] * inverse)[:, None]),
-    ):
-        for column in range(target.shape[1]):
-            target[:, column] = np.bincount(at, values[:, column], minlength=len(target))
-    likelihood = np.maximum(1 - error, LIKELIHOOD_FLOOR)
-    result.sums.totals[:] = (cells.weight * error**2).sum(), -(cells.weight * np.log(likelihood)).sum()
-    return result
 
 
 def _both_classes(sketch: CalibrationSketch) -> bool:

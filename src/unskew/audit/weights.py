@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from unskew.audit.audit import DEFAULT_P_MIN, FOLDS, read
 from unskew.audit.audit_figures import WeightFigures, weight_figures
-from unskew.audit.fold_sketches import fit_without_each, fold_of_rows, mapped, merged
+from unskew.audit.fold_sketches import fit_without_each, fold_of_rows, merged
 from unskew.calibration import Calibrator, make_calibrator
 from unskew.calibration.venn_abers import RAISED, is_raised
 from unskew.errors import DataError, ParameterError
@@ -49,6 +49,7 @@ from unskew.leaks import require_no_leaks
 from unskew.metrics import CalibrationSketch, mean_outcome_over_score, wce
 from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.judgement import judge_clip
+from unskew.metrics.mapped_sketch import mapped
 from unskew.progress import SILENT, Progress
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ trains its replicas and gives a :class:`Scorer`; folds, calibrators and the sket
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -22,6 +22,7 @@ from unskew.estimator import require
 from unskew.log import Rows
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.collapse import Collapsed, learned_by_sketch
+from unskew.metrics.mapped_sketch import mapped
 from unskew.seeds import stream
 from unskew.training import IdHashes, Population, Slots
 from unskew.training.inference import held_out_cells
@@ -191,14 +192,19 @@ class Folds:
 class DealtCells:
     """The cells of D of a log, dealt to the replicas of all seeds.
 
+    Parameters
+    ----------
+    weight
+        How many cells of D each cell of the population stands for, where it is a sample; None for one.
+
     Attributes
     ----------
     roles
         ``[replicas, S]``.
     """
 
-    def __init__(self, population: Population, folds: Folds) -> None:
-        self.population, self.folds = population, folds
+    def __init__(self, population: Population, folds: Folds, weight: Tensor | None = None) -> None:
+        self.population, self.folds, self._weight = population, folds, weight
         design = folds.design
         slots = folds.slots(range(0, folds.replicas, design.replicas), population)
         clicks = [torch.bincount(of, minlength=design.slots) for of in slots.of(population.observed[None])]
@@ -217,7 +223,13 @@ class DealtCells:
         """Cells and weights ``[replicas, n]`` that have a role; of more than ``most`` each, a sample."""
         self.require_clicks(role)
         slots, admitted = self.slots(replicas), self.admitted(role, replicas)
-        return held_out_cells(self.population, slots, admitted, most)
+        cells, weight = held_out_cells(self.population, slots, admitted, most)
+        return cells, weight if self._weight is None else weight * self._weight[cells]
+
+    def of_rows(self, role: int, replicas: Sequence[int]) -> Callable[[Rows], Tensor]:
+        """Which rows ``[1, n]`` have a role for each of some replicas ``[replicas, n]``."""
+        slots, admitted = self.slots(replicas), self.admitted(role, replicas)
+        return lambda rows: admitted.gather(1, slots.of_rows(rows))
 
     def require_clicks(self, role: int) -> None:
         """An error where the cells of a role have no click, for some replica."""
@@ -237,7 +249,7 @@ class DealtCells:
 
 
 class ScoredCells(NamedTuple):
-    """The cells that one replica is calibrated or judged on, scored."""
+    """Cells that one replica is calibrated or judged on, scored."""
 
     raw: Floats
     to_map: Floats
@@ -245,22 +257,26 @@ class ScoredCells(NamedTuple):
     outcome: Floats
     weight: Floats
 
+    def sketch(self, *, to_map: bool) -> CalibrationSketch:
+        """Of the raw scores, or of those that the calibrator gets."""
+        score = self.to_map if to_map else self.raw
+        return CalibrationSketch.of(score=score, outcome=self.outcome, weight=self.weight)
+
 
 def cross_calibrators(
-    calibrator: Calibrator | None, fit_on: Sequence[ScoredCells], folds: int, *, crossfitted: bool
+    calibrator: Calibrator | None, sketches: Sequence[CalibrationSketch], folds: int, *, crossfitted: bool
 ) -> list[Calibrator | None]:
-    """One fitted calibrator per replica.
+    """One fitted calibrator per replica, from a sketch of the cells of each that it never saw.
 
     Without cross-fitting it is fitted on the replica's calibration cells. With it, on the out-of-fold scores
     of the seed's other folds: no cell is lost to calibration, and none is mapped by a fit that saw it.
     """
     if calibrator is None:
-        return [None] * len(fit_on)
-    sketches = [CalibrationSketch.of(score=s, outcome=o, weight=w) for _, s, o, w in fit_on]
+        return [None] * len(sketches)
     fitted: list[Calibrator | None] = []
-    for replica in range(len(fit_on)):
+    for replica in range(len(sketches)):
         seed, fold = divmod(replica, folds)
-        own = sketches[seed * folds : (seed + 1) * folds]
+        own = list(sketches[seed * folds : (seed + 1) * folds])
         merged = CalibrationSketch()
         for sketch in own[:fold] + own[fold + 1 :] if crossfitted else own:
             merged.merge(sketch)
@@ -280,14 +296,26 @@ def judging_sketches(
     return raw, calibrated
 
 
+def mapped_sketches(
+    raw: Sequence[CalibrationSketch], calibrators: Sequence[Calibrator | None], folds: int
+) -> tuple[list[CalibrationSketch], list[CalibrationSketch]]:
+    """The same from the sketches of the replicas' raw scores, where the cells themselves are not kept."""
+    merged = [CalibrationSketch() for _ in range(0, len(raw), folds)]
+    calibrated = [CalibrationSketch() for _ in merged]
+    for replica, (sketch, calibrator) in enumerate(zip(raw, calibrators, strict=True)):
+        merged[replica // folds].merge(sketch)
+        calibrated[replica // folds].merge(mapped(sketch, apply(calibrator, sketch.points().score)))
+    return merged, calibrated
+
+
 def collapsed_replicas(
-    judged: Sequence[ScoredCells], seeds: Sequence[int], folds: int
+    judged: Sequence[CalibrationSketch], seeds: Sequence[int], folds: int
 ) -> tuple[Collapsed, ...]:
     """The seeds and folds whose model learned nothing, by its raw scores of cells that it never saw."""
     found = []
-    for replica, (raw, _, outcome, weight) in enumerate(judged):
+    for replica, sketch in enumerate(judged):
         seed, fold = divmod(replica, folds)
-        reason = learned_by_sketch(CalibrationSketch.of(score=raw, outcome=outcome, weight=weight)).reason
+        reason = learned_by_sketch(sketch).reason
         if reason is not None:
             name = "propensity" if folds == 1 else f"propensity, fold {fold}"
             found.append(Collapsed(name, seeds[seed], reason))

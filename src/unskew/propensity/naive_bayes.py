@@ -12,13 +12,14 @@ from torch.nn import Module
 
 from unskew.errors import DataError, NotFittedError, ParameterError
 from unskew.estimator import require
-from unskew.log import Log, Rows, Schema
+from unskew.log import Log, Rows, Schema, StreamedLog
 from unskew.progress import SILENT, Progress
 from unskew.propensity.crossfit import TRAIN, Codes, Floats, Scorer
 from unskew.propensity.per_replica import MOST_CELLS, PerReplica, Replica, room_for
 from unskew.propensity.propensity import BasePropensity, HeldOutCells, Predicted
 from unskew.registry import register
 from unskew.seeds import stream
+from unskew.training.streams import Kept
 
 
 @register(order=40)
@@ -75,7 +76,7 @@ class NaiveBayesPropensity(BasePropensity):
 
     def fit(
         self,
-        log: Log,
+        log: Log | StreamedLog,
         *,
         random_sample: Log | None = None,
         seeds: int | Sequence[int] = 1,
@@ -181,13 +182,13 @@ class NaiveBayesPropensity(BasePropensity):
         conversion = torch.as_tensor(log.conversion.astype(np.float64))[None]
         return Rows(user=rows.user, item=rows.item, conversion=conversion)
 
-    def use_log(self, log: Log) -> None:
+    def use_log(self, log: Log, kept: Kept | None = None) -> None:
         """Of a loaded one refused: a folder does not keep what was seen of the random sample."""
         if not hasattr(self, "_sample"):
             raise NotFittedError(
                 "a loaded naive Bayes has no random sample to be calibrated on", remedy="fit it again"
             )
-        super().use_log(log)
+        super().use_log(log, kept)
 
     def _untrained(self, schema: Schema) -> Module:
         return room_for(self.replicas_, density=(), by_conversion=(2,))

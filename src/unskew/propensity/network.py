@@ -15,7 +15,7 @@ from torch.nn import Module
 from unskew import processes
 from unskew.backbones import Backbone, Network, NeuMF
 from unskew.estimator import require, require_schedule, require_types
-from unskew.log import Log, Rows, Schema
+from unskew.log import Log, Rows, Schema, StreamedLog
 from unskew.progress import Progress
 from unskew.propensity.crossfit import (
     STOP,
@@ -45,12 +45,17 @@ from unskew.training import (
     resolve_device,
     train,
 )
+from unskew.training.held_out import SHARED_SEED
 from unskew.training.inference import logits, probability_moments
 from unskew.training.memory import replicas_at_once, size_of
 from unskew.training.samplers import Known
+from unskew.training.streams import Rounds, RowColumns, StreamedCells
 
 HELD_OUT_BUDGET = 1 << 24
 """Held-out cells kept over all networks; beyond it the unclicked are thinned and weighted."""
+
+ROUND_ROWS = 1 << 21
+"""Rows of a stream after which is done what is done after an epoch."""
 
 LEAST_OF_ROW = 5_000
 """Parameters that take as long as drawing and looking up a row does: MF, with 67, needs half of the time of
@@ -137,6 +142,7 @@ class Propensity(BasePropensity):
     name: ClassVar[str] = "propensity"
     most_cells: ClassVar[int] = 50_000_000
     read_off: ClassVar[tuple[str, ...]] = ("calibrator", "uncertainty")
+    streams: ClassVar[bool] = True
     may_collapse: ClassVar[bool] = True
     makers: ClassVar[Mapping[str, Callable[..., Any]]] = {"uncertainty": make_uncertainty}
     facts: ClassVar[Mapping[str, type]] = {"offset_": float}
@@ -283,10 +289,7 @@ class Propensity(BasePropensity):
 
     def _offset(self) -> float:
         """log w of sampled negatives; 0 where training is over all of D."""
-        population = self.cells_.population
-        if self.ratio_ is None:
-            return 0.0
-        return logit_offset(self.ratio_, population.n_clicks, population.size)
+        return 0.0 if self.ratio_ is None else logit_offset(self.ratio_, *self._counts())
 
     def _train_stack(self, network: Network, networks: slice, progress: Progress) -> History:
         """Train some of the networks, as they would be among all: they do not depend on one another."""
@@ -294,28 +297,58 @@ class Propensity(BasePropensity):
         members = method.stacked_members()
         replicas = [number // members for number in range(self.replicas_ * members)[networks]]
         population = self.cells_.population
+        trains = self.cells_.of_rows(TRAIN, replicas)
+
+        def likelihood(rows: Rows, click: Tensor) -> Tensor:
+            target = click * (1.0 - smoothing) + 0.5 * smoothing if smoothing else click
+            return method.loss(target, network(rows))
 
         def loss(sample: Sample) -> Tensor:
             assert sample.rows is not None
             assert sample.click is not None
             assert not isinstance(sample.cells, Known)
             rows = sample.rows if sample.cells is None else population.filled(sample.rows, sample.cells)
-            target = sample.click * (1.0 - smoothing) + 0.5 * smoothing if smoothing else sample.click
-            return method.loss(target, network(rows)).mean(-1)
+            return likelihood(rows, sample.click).mean(-1)
 
-        sampler = self._sampler(replicas, self._seeds("propensity order")[networks])
+        def loss_of_stream(sample: Sample) -> Tensor:
+            assert isinstance(sample.cells, Known)
+            own, tables = sample.cells.rows, population.tables
+            rows = own if tables is None else tables.completed(own)
+            each = likelihood(rows, sample.cells.click.expand(network.replicas, -1))
+            mine = trains(rows).to(each.dtype)
+            return (each * mine).sum(-1) / mine.sum(-1).clamp(min=1.0)
+
+        epochs, kept, trained = self.epochs, self.kept_, ("propensity",)
+        if kept is None:
+            ordered = self._sampler(replicas, self._seeds("propensity order")[networks])
+            one: Pass[Sampler] = Pass(LookedUp(ordered, population), (Step("propensity", loss, trained),))
+        else:
+            streamed = self._streamed(kept.stream)
+            one = Pass(streamed, (Step("propensity", loss_of_stream, trained),))
+            epochs = streamed.rounds.count(epochs, streamed.visited, stops=self.patience is not None)
         return train(
             {"propensity": network},
-            [
-                Pass(
-                    LookedUp(sampler, population),
-                    (Step("propensity", loss, trains=("propensity",)),),
-                )
-            ],
-            Schedule(self.epochs, self.learning_rate, self.weight_decay, self.patience),
+            [one],
+            Schedule(epochs, self.learning_rate, self.weight_decay, self.patience),
             replicas=network.replicas,
             validate=self._validation(network, replicas),
-            tracker=progress.task("propensity", self.epochs),
+            tracker=progress.task("propensity", epochs),
+        )
+
+    def _streamed(self, source: StreamedLog) -> StreamedCells:
+        """Rows of a stream in one order for all networks; each leaves out those of its fold in its loss."""
+        self.cells_.require_clicks(TRAIN)
+        clicks, size = self._counts()
+        unclicked = 1.0 if self.ratio_ is None else min(1.0, self.ratio_ * clicks / max(size - clicks, 1))
+        visited = clicks + unclicked * (size - clicks)
+        return StreamedCells(
+            Rounds.of(source, visited, ROUND_ROWS),
+            RowColumns.of(source.encoders, self.encoders_),
+            visited,
+            self.batch_size,
+            stream(SHARED_SEED, "propensity order"),
+            self.device_,
+            unclicked,
         )
 
     def _sampler(self, replicas: Sequence[int], seeds: Sequence[int]) -> Sampler:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -24,7 +24,7 @@ from unskew.errors import NotFittedError
 from unskew.estimator import Estimator, require, require_types
 from unskew.io.columns import is_frame
 from unskew.io.vocabulary import Vocabulary
-from unskew.log import Encoders, Log, Rows, Schema, Space, require_log
+from unskew.log import Encoders, Log, Rows, Schema, Space, StreamedLog, require_log
 from unskew.log.known_propensity import require_unknown_propensities
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip
@@ -46,6 +46,7 @@ from unskew.propensity.crossfit import (
     collapsed_replicas,
     cross_calibrators,
     judging_sketches,
+    mapped_sketches,
     resolve_ratio,
 )
 from unskew.propensity.diagnosis import average as average_figures
@@ -53,7 +54,12 @@ from unskew.propensity.diagnosis import propensity_figures
 from unskew.seeds import as_seeds
 from unskew.training import IdHashes, Population
 from unskew.training.population import FoldBy
-from unskew.training.reader import Asked, Reader, Unseen, taken
+from unskew.training.reader import Asked, Reader, Unseen
+from unskew.training.streams import Kept
+
+MOST_SCORED = 1 << 24
+"""Rows of a stream that are scored to calibrate and to judge by, about; beyond it unclicked ones are thinned
+and weighted."""
 
 ANY_FOLD = -1
 """The fold of pairs that no fold was trained on."""
@@ -70,6 +76,15 @@ class Predicted(NamedTuple):
     def one(self, *, calibrated: bool) -> Floats:
         """The raw or the calibrated."""
         return self.calibrated if calibrated else self.raw
+
+
+class OwnScores(NamedTuple):
+    """What one replica says of rows that it was asked for, ``[n]`` each."""
+
+    mean: Floats
+    to_map: Floats
+    """What the calibrator gets."""
+    variance: Floats | None
 
 
 class HeldOutCells(NamedTuple):
@@ -135,6 +150,8 @@ class BasePropensity(Estimator, ABC):
     """Parameters that matter after training alone."""
     saves: ClassVar[bool] = True
     """Whether files can hold what it learned."""
+    streams: ClassVar[bool] = False
+    """Whether it is fitted on a stream as well as on a log in memory."""
     may_collapse: ClassVar[bool] = False
     """Whether a model that learned nothing is warned of: training may have failed."""
     makers: ClassVar[Mapping[str, Callable[..., Any]]] = {}
@@ -156,7 +173,7 @@ class BasePropensity(Estimator, ABC):
 
     def fit(
         self,
-        log: Log,
+        log: Log | StreamedLog,
         *,
         seeds: int | Sequence[int] = 1,
         device: str = "auto",
@@ -166,6 +183,8 @@ class BasePropensity(Estimator, ABC):
 
         Parameters
         ----------
+        log
+            A log, or (where ``streams``) a :class:`unskew.StreamedLog`, which is read again in each epoch.
         seeds
             How many independent propensities, or their seeds; each has folds and negatives of its own, and
             debiasers pair them with their own seeds.
@@ -173,13 +192,16 @@ class BasePropensity(Estimator, ABC):
             Where networks are trained; all other models run on the CPU.
         """
         self._check()
-        require_log(log)
-        require_unknown_propensities(log.known_propensity)
         fitted = copy.copy(self)
-        log = self._read_alone(log)
-        fitted.encoders_ = log.encoders
-        fitted._place(as_seeds(seeds), log.users, log.items, log.space, device)
-        fitted.use_log(log)
+        kept = self._kept(log) if isinstance(log, StreamedLog) else None
+        rows = log if kept is None else kept.log
+        require_log(rows)
+        assert isinstance(rows, Log)
+        require_unknown_propensities(rows.known_propensity)
+        rows = self._read_alone(rows)
+        fitted.encoders_ = rows.encoders
+        fitted._place(as_seeds(seeds), rows.users, rows.items, rows.space, device)
+        fitted.use_log(rows, kept)
         fitted.scorer_ = fitted._train(progress)
         fitted._calibrate()
         # Of a fit that fails nothing is kept.
@@ -209,11 +231,34 @@ class BasePropensity(Estimator, ABC):
         other._calibrate()
         return other
 
-    def use_log(self, log: Log) -> None:
-        """Take a log as the one to be fitted, or (after loading) as the one that was: for :meth:`reread`."""
+    def use_log(self, log: Log, kept: Kept | None = None) -> None:
+        """Take a log as the one to be fitted, or (after loading) as the one that was: for :meth:`reread`.
+
+        Parameters
+        ----------
+        kept
+            Of a stream: it, and the rows of it that ``log`` has.
+        """
         self.log_: Log | None = log
-        self.cells_ = DealtCells(Population(log, self.device_), self.folds_)
-        self.ratio_ = resolve_ratio(self.negatives, self.cells_.population.size, self.most_cells)
+        self.kept_: Kept | None = kept
+        weight = None if kept is None else torch.as_tensor(kept.weight, device=self.device_)
+        self.cells_ = DealtCells(Population(log, self.device_), self.folds_, weight)
+        self.ratio_ = resolve_ratio(self.negatives, self._counts()[1], self.most_cells)
+
+    def _kept(self, source: StreamedLog) -> Kept:
+        """What is kept of a stream; an error for a kind that needs all rows at once."""
+        require(
+            self.streams,
+            f"{type(self).__name__} is fitted on a log in memory, not on a stream",
+            "use Propensity(), or fit it on rows at random: stream.sample(1_000_000)",
+        )
+        return Kept.of(source)
+
+    def _counts(self) -> tuple[int, int]:
+        """|O| and |D| of what is fitted."""
+        if self.kept_ is not None:
+            return self.kept_.stream.n_clicks, self.kept_.stream.population_size
+        return self.cells_.population.n_clicks, self.cells_.population.size
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write a folder of plain files that :func:`unskew.load_propensity` reads."""
@@ -364,6 +409,9 @@ class BasePropensity(Estimator, ABC):
         raw_and_calibrated = self._sketches()
         rows = log or self.log_
         assert rows is not None
+        size = rows.population_size
+        if log is None and self.kept_ is not None:
+            size = round(rows.n_clicks / self.kept_.stream.density)
         if predicted is None:
             on_clicks = self.predict_both_each(rows.take(rows.clicked))[:2]
         else:
@@ -371,7 +419,7 @@ class BasePropensity(Estimator, ABC):
         return {
             kind: average_figures(
                 [
-                    propensity_figures(sketch, p, p_min=p_min, population_size=rows.population_size)
+                    propensity_figures(sketch, p, p_min=p_min, population_size=size)
                     for sketch, p in zip(sketches, lines, strict=True)
                 ]
             )
@@ -427,6 +475,7 @@ class BasePropensity(Estimator, ABC):
         self.device_, self.design_ = self._device(device), self._design()
         self.folds_ = Folds(self.design_, seeds, self.fold_by, IdHashes.of(users, items, self.device_))
         self.log_ = None
+        self.kept_ = None
         self.encoders_: Encoders | None
         self.sketches_: tuple[list[CalibrationSketch], list[CalibrationSketch]] | None = None
         self.collapsed_: tuple[Collapsed, ...] = ()
@@ -440,11 +489,62 @@ class BasePropensity(Estimator, ABC):
     def _calibrate(self) -> None:
         """Fit the calibrators, and sketch the cells they are judged on, raw and calibrated."""
         folds, crossfitted = self.design_.replicas, self.design_.folds is not None
-        judged = self._judged(OUT)
-        fit_on = judged if crossfitted or self.calibrator is None else self._judged(STOP)
+        fits_on_out = crossfitted or self.calibrator is None
+        if self.kept_ is not None:
+            sketched = self._streamed_sketches(self.kept_, (OUT,) if fits_on_out else (OUT, STOP))
+            raw, fit_on = sketched[0], sketched[-1]
+        else:
+            judged = self._judged(OUT)
+            raw = [each.sketch(to_map=False) for each in judged]
+            fit_on = [each.sketch(to_map=True) for each in (judged if fits_on_out else self._judged(STOP))]
         self.calibrators_ = cross_calibrators(self.calibrator, fit_on, folds, crossfitted=crossfitted)
-        self.sketches_ = judging_sketches(judged, self.calibrators_, folds)
-        self.collapsed_ = collapsed_replicas(judged, self.seeds_, folds)
+        self.sketches_ = (
+            judging_sketches(judged, self.calibrators_, folds)
+            if self.kept_ is None
+            else mapped_sketches(raw, self.calibrators_, folds)
+        )
+        self.collapsed_ = collapsed_replicas(raw, self.seeds_, folds)
+
+    def _streamed_sketches(self, kept: Kept, roles: Sequence[int]) -> list[list[CalibrationSketch]]:
+        """Sketches of the rows that have each of some roles, one per replica, from one pass over a stream.
+
+        Beyond :data:`MOST_SCORED` rows those without a click are thinned and weighted.
+        """
+        for role in roles:
+            self.cells_.require_clicks(role)
+        sketches = [[CalibrationSketch() for _ in range(self.replicas_)] for _ in roles]
+        for block, weight in kept.thinned(MOST_SCORED):
+            rows = self._rows_of(block)
+            for group in self.scorer_.groups():
+                for role, of_role in zip(roles, sketches, strict=True):
+                    mine = self.cells_.of_rows(role, group)(rows).cpu().numpy()
+                    for replica, at, score in self._scored(rows, group, mine):
+                        click = block.click[at].astype(np.float64)
+                        of_role[replica].update(score.mean, click, weight[at])
+        return sketches
+
+    def _scored(
+        self, rows: Rows, group: Sequence[int], asked: NDArray[np.bool_]
+    ) -> Iterator[tuple[int, NDArray[np.intp], OwnScores]]:
+        """Of each replica of a group its rows ``asked [group, n]`` of rows ``[1, n]``, and their scores.
+
+        Every replica scores its own rows alone: of K folds a K-th.
+        """
+        places = [np.flatnonzero(line) for line in asked]
+        width = max(len(at) for at in places)
+        if not width:
+            return
+        some = rows
+        if not asked.all():
+            filled = [np.resize(at, width) if len(at) else np.zeros(width, np.intp) for at in places]
+            at = torch.as_tensor(np.stack(filled), device=rows.device)
+            some = rows.map(lambda values: values[0][at])
+        scores = self.scorer_.score(some, group)
+        to_map = self._to_map(scores.mean, some, group)
+        for line, (replica, own) in enumerate(zip(group, places, strict=True)):
+            part = (line, slice(0, len(own)))
+            variance = None if scores.variance is None else scores.variance[part]
+            yield replica, own, OwnScores(scores.mean[part], to_map[part], variance)
 
     def _judged(self, role: int) -> list[ScoredCells]:
         """The cells that have a role for each replica, scored; padding removed."""
@@ -503,20 +603,13 @@ class BasePropensity(Estimator, ABC):
                         for of, replica in zip(mine_of, group, strict=True)
                     ]
                 )
-            places = np.flatnonzero(asked.any(axis=0))
-            if not len(places):
-                continue
-            some = rows if len(places) == n else taken(rows, places)
-            scores = self.scorer_.score(some, group)
-            to_map = self._to_map(scores.mean, some, group)
-            for line, replica in enumerate(group):
-                mine = asked[line, places]
-                seed, at = replica // folds, places[mine]
-                raw[seed, at] += scores.mean[line, mine]
-                calibrated[seed, at] += apply(self.calibrators_[replica], to_map[line, mine])
+            for replica, at, scores in self._scored(rows, group, asked):
+                seed = replica // folds
+                raw[seed, at] += scores.mean
+                calibrated[seed, at] += apply(self.calibrators_[replica], scores.to_map)
                 if scores.variance is not None:
                     spreads = True
-                    variance[seed, at] += scores.variance[line, mine]
+                    variance[seed, at] += scores.variance
         by = folds if fold is None else np.where(fold == ANY_FOLD, folds, 1)
         raw, calibrated, variance = (each / by for each in (raw, calibrated, variance))
         return Predicted(raw, calibrated, np.sqrt(variance) if spreads else None)

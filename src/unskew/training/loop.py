@@ -131,7 +131,8 @@ def _train(
     on_gpu = any(p.is_cuda for network in networks.values() for p in network.parameters())
     executors = [_executor(each, optimisers, on_gpu) for each in passes]
     history = History()
-    selects = validate is not None and schedule.patience is not None
+    # Of one epoch there is nothing to choose.
+    selects = validate is not None and schedule.patience is not None and schedule.epochs > 1
     keeper = _BestWeights(networks, replicas) if selects else None
     for epoch in range(schedule.epochs):
         for each, executor in zip(passes, executors, strict=True):
@@ -265,7 +266,7 @@ class _BestWeights:
 
     def __init__(self, networks: Mapping[str, nn.Module], replicas: int) -> None:
         self._parameters = [p for network in networks.values() for p in network.parameters()]
-        self._best = [p.detach().clone() for p in self._parameters]
+        self._best: list[Tensor] = []
         device = self._parameters[0].device
         self._value = torch.full((replicas,), torch.inf, device=device)
         self._epoch = torch.zeros(replicas, dtype=torch.int64, device=device)
@@ -278,9 +279,12 @@ class _BestWeights:
         self._value = torch.where(better, value, self._value)
         self._epoch = torch.where(better, epoch, self._epoch)
         self._waited = torch.where(better, 0, self._waited + 1)
-        for kept, current in zip(self._best, self._parameters, strict=True):
-            chosen = better.view(-1, *(1,) * (current.dim() - 1))
-            torch.where(chosen, current.detach(), kept, out=kept)
+        if not self._best:
+            self._best = [current.detach().clone() for current in self._parameters]
+        elif bool(better.any()):
+            for kept, current in zip(self._best, self._parameters, strict=True):
+                chosen = better.view(-1, *(1,) * (current.dim() - 1))
+                torch.where(chosen, current.detach(), kept, out=kept)
 
     def exhausted(self, patience: int) -> bool:
         """Whether every replica has waited ``patience`` epochs; those that have are stopped for good."""

@@ -68,6 +68,21 @@ class Kept:
         each = np.array([unclicked, source.n_clicks]) / np.maximum(kept, 1)
         return cls(source, log, each[log.click].astype(np.float32))
 
+    def thinned(self, most: int) -> Iterator[tuple[Log, NDArray[np.float64]]]:
+        """The stream in order, and how many rows each stands for: of more than ``most`` rows all clicks, and
+        a part of the others."""
+        unclicked = max(len(self.stream) - self.stream.n_clicks, 1)
+        share = min(1.0, max(most - self.stream.n_clicks, most // 2) / unclicked)
+        weight = np.array([1.0 / share, 1.0])
+        first = 0
+        for block in self.stream.in_order():
+            at = np.arange(len(block))
+            if share < 1.0:
+                at = np.flatnonzero((block.click == 1) | (_uniform(first + at) < share))
+                first += len(block)
+                block = block.take(at)
+            yield block, weight[block.click]
+
     @property
     def clicks_each(self) -> float:
         """Clicks of the stream that a kept one stands for; 1 where all are kept."""
@@ -124,8 +139,9 @@ class Waiting:
 
     def add(self, columns: Columns) -> None:
         """More rows."""
-        self._parts.append(columns)
-        self.size += len(columns["user"])
+        if columns:
+            self._parts.append(columns)
+            self.size += len(columns["user"])
 
     def take(self, count: int) -> Columns:
         """The first so many."""
@@ -139,7 +155,8 @@ class Waiting:
     def rest(self, count: int) -> Columns:
         """So many from the front; where there are fewer, some come twice."""
         wanted = np.arange(count) % self.size
-        return {name: values[wanted] for name, values in self.take(self.size).items()}
+        taken = self.take(min(count, self.size))
+        return {name: values[wanted] for name, values in taken.items()}
 
 
 @dataclass(frozen=True)
@@ -213,33 +230,107 @@ class StreamedClicks:
         return moved(self._samples(number), self.device)
 
     def _samples(self, number: int) -> Iterator[Sample]:
-        batch, cells = self._sizes[1], self._cells_each
-        at_once = max(1, AT_ONCE // batch)
-        clicks, drawn = Waiting(), Waiting()
-        rate = cells / batch * self.visited / len(self.rounds.source)
-        rows = 0
-        for place, block in enumerate(self.rounds.read(number, self.seed)):
-            clicks.add(self.reading.clicks(block, np.flatnonzero(self.reading.trains(block))))
-            if cells:
+        last: list[Log] = []
+
+        def read() -> Iterator[tuple[Columns, Columns]]:
+            rate = self._cells_each / self._sizes[1] * self.visited / len(self.rounds.source)
+            rows = 0
+            for place, block in enumerate(self.rounds.read(number, self.seed)):
+                last[:] = [block]
+                clicks = self.reading.clicks(block, np.flatnonzero(self.reading.trains(block)))
                 rows += len(block)
-                taken = round(rate * rows) - round(rate * (rows - len(block)))
-                drawn.add(self._drawn(block, taken, number, place))
-            while clicks.size >= at_once * batch and drawn.size >= at_once * cells:
-                yield self._sample(clicks.take(at_once * batch), drawn.take(at_once * cells), at_once)
-        steps, left = divmod(clicks.size, batch)
-        steps += 2 * left >= batch or (steps == 0 and left > 0)
-        if not steps:
-            return
-        if drawn.size < steps * cells:
-            drawn.add(self._drawn(block, steps * cells - drawn.size, number, -1))
-        yield self._sample(clicks.rest(steps * batch), drawn.take(steps * cells), steps)
+                drawn = round(rate * rows) - round(rate * (rows - len(block)))
+                yield clicks, self._drawn(block, drawn, number, place) if drawn else {}
+
+        def more(count: int) -> Columns:
+            return self._drawn(last[0], count, number, -1)
+
+        for clicks, cells, steps in in_steps(read(), (self._sizes[1], self._cells_each), more):
+            yield Sample(known(clicks, steps), known(cells, steps) if cells else None)
 
     def _drawn(self, block: Log, count: int, number: int, place: int) -> Columns:
         draw = np.random.default_rng(stream(self.seed, "cells of a block", number, place + 1))
         return self.reading.cells(block, draw.integers(len(block), size=count))
 
-    def _sample(self, clicks: Columns, cells: Columns, steps: int) -> Sample:
-        return Sample(known(clicks, steps), known(cells, steps) if self.ratio is not None else None)
+
+@dataclass(frozen=True)
+class StreamedCells:
+    """Rows of D of a stream in batches, each once per epoch; or all clicks, and some of the other rows.
+
+    Parameters
+    ----------
+    visited
+        Rows of an epoch.
+    unclicked
+        Share of the rows without a click that is drawn, anew in each epoch.
+    """
+
+    rounds: Rounds
+    columns: RowColumns
+    visited: float
+    batch_size: int
+    seed: int
+    device: torch.device
+    unclicked: float = 1.0
+
+    @property
+    def steps(self) -> int:
+        """Steps per round, about."""
+        return self._sizes[0]
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows that a step reads for each replica."""
+        return self._sizes[1]
+
+    @cached_property
+    def _sizes(self) -> tuple[int, int]:
+        return batches(max(1, round(self.visited / self.rounds.per_epoch)), self.batch_size)
+
+    def epoch(self, number: int) -> Iterator[Sample]:
+        """Samples of a round, on the device."""
+        nothing: Columns = {}
+        read = ((rows, nothing) for rows in self._read(number))
+        steps = in_steps(read, (self.batch_rows, 0), lambda _: {})
+        return moved((Sample(cells=known(rows, count)) for rows, _, count in steps), self.device)
+
+    def _read(self, number: int) -> Iterator[Columns]:
+        passed = 0
+        for place, block in enumerate(self.rounds.read(number, self.seed)):
+            at = np.arange(len(block))
+            if self.unclicked < 1.0:
+                others = np.flatnonzero(block.click == 0)
+                count = round(self.unclicked * (passed + len(others))) - round(self.unclicked * passed)
+                passed += len(others)
+                draw = np.random.default_rng(stream(self.seed, "unclicked rows", number, place))
+                at = np.sort(np.append(block.clicked, draw.choice(others, count, replace=False)))
+            yield self.columns(block, at)
+
+
+def in_steps(
+    parts: Iterator[tuple[Columns, Columns]], sizes: tuple[int, int], more: Callable[[int], Columns]
+) -> Iterator[tuple[Columns, Columns, int]]:
+    """Rows of two kinds for several steps at a time, so many of each for a step, and the number of steps.
+
+    As many steps each time, but for the last. What does not fill a step waits for the next part. Of the first
+    kind some rows come twice to fill the last step, or, where they are less than half of one, are left out;
+    of the second there are ``more``.
+    """
+    batch, beside = sizes
+    at_once = max(1, AT_ONCE // batch)
+    first, second = Waiting(), Waiting()
+    for of_first, of_second in parts:
+        first.add(of_first)
+        second.add(of_second)
+        while first.size >= at_once * batch and second.size >= at_once * beside:
+            yield first.take(at_once * batch), second.take(at_once * beside), at_once
+    steps, left = divmod(first.size, batch)
+    steps += 2 * left >= batch or (steps == 0 and left > 0)
+    for start in range(0, steps, at_once):
+        count = min(at_once, steps - start)
+        if second.size < count * beside:
+            second.add(more(count * beside - second.size))
+        yield first.rest(count * batch), second.take(count * beside), count
 
 
 def known(columns: Columns, steps: int) -> Known:
