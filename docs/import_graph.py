@@ -89,7 +89,7 @@ def _origins(module: str, name: str) -> set[Path]:
     exports = place / ("__init__.py" if module != "unskew" else "__init__.pyi")
     tree = ast.parse(exports.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == name:
+        if name in _defined(node):
             return {exports}
         if (
             isinstance(node, ast.ImportFrom)
@@ -108,6 +108,13 @@ def _origins(module: str, name: str) -> set[Path]:
         for alias in node.names
         for origin in _origins(str(node.module), alias.name)
     }
+
+
+def _defined(node: ast.AST) -> list[str]:
+    """What a statement gives a name to: a function, or constants."""
+    if isinstance(node, ast.FunctionDef):
+        return [node.name]
+    return [ast.unparse(each) for each in node.targets] if isinstance(node, ast.Assign) else []
 
 
 @cache

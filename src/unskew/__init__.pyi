@@ -61,6 +61,7 @@ from unskew.run.job import RunConfig as RunConfig
 from unskew.run.job import run as run
 from unskew.run.run_result import RunResult as RunResult
 from unskew.run.scoring import score as score
+from unskew.training.checkpoint import Checkpoint as Checkpoint
 
 __version__: str
 __all__: list[str]

@@ -57,6 +57,10 @@ class CollapseWarning(UserWarning):
     """A trained network learned nothing that holds beyond its training rows."""
 
 
+class CheckpointWarning(UserWarning):
+    """A state of a checkpoint is damaged and was left out, or could not be written."""
+
+
 class RunFolderError(UnskewError):
     """A run folder is missing, incomplete, already there, or of another version."""
 

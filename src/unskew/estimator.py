@@ -63,6 +63,31 @@ class Estimator:
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet", remedy="call fit first")
 
 
+def plain_params(estimator: Estimator) -> dict[str, Any]:
+    """The name of an estimator and its parameters as plain values, the same in every process.
+
+    Examples
+    --------
+    >>> from unskew.calibration import Histogram
+    >>> plain_params(Histogram(bins=7))["bins"]
+    7
+    """
+    params = estimator.get_params(deep=False)
+    return {"name": getattr(estimator, "name", type(estimator).__name__)} | {
+        name: plain_params(value) if isinstance(value, Estimator) else _plain(value)
+        for name, value in params.items()
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A function, or an object of another library, by its name or that of its kind."""
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return getattr(value, "__qualname__", type(value).__qualname__)
+
+
 def require(holds: bool, problem: str, remedy: str) -> None:
     """Raise :class:`ParameterError` unless a claim about a parameter holds."""
     if not holds:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from unskew.cli.config_file import defaults_of_file, options_of_file, parameters
 from unskew.cli.config_file import save_config as write_config
 from unskew.errors import CollapseWarning, ParameterError
 from unskew.plain_text import plain
+
+if TYPE_CHECKING:
+    from unskew.training.checkpoint import Checkpoint
 
 OF_FILES = (
     "test",
@@ -192,6 +195,16 @@ def run(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder [runs/DATA-METHOD].")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder for the states of the training: the same command goes on from there after it was"
+            " killed."
+        ),
+    ] = None,
+    every: Annotated[
+        str, typer.Option(help="With --checkpoint: the time between two states, as 5m, 90s or 1h.")
+    ] = "5m",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     json: Annotated[Path | None, typer.Option(help="Write the metrics to this file too.")] = None,
     save_config: Annotated[
@@ -199,6 +212,7 @@ def run(
     ] = None,
 ) -> None:
     """Train, calibrate, debias and evaluate; write a run folder with report.html."""
+    from unskew.cli import RESUME, interrupted, say
     from unskew.cli.options import FLAGS, clip, feature_options, is_default, loader_options, names_in, refuse
     from unskew.cli.places import check_outputs, check_seed, name_of_tables, plain_name, table_files
     from unskew.datasets import DATASETS
@@ -215,13 +229,16 @@ def run(
     if protocol == "paper":
         set_by_paper = ("crossfit", "p_min", "split", "valid_from", "time")
         refuse(context, set_by_paper, "with --protocol paper, which sets it as the paper did")
+    if checkpoint is None:
+        refuse(context, ("every",), "without --checkpoint")
     check_seed(seed)
     if test == "":
         raise ParameterError("--test is empty", remedy="name a file, or leave it out")
     read = table_files(str(Path(root or "") / each) for each in (data, test) if each) if is_file else []
     read += [] if config is None else [config]
     outputs = {"--json": json, "--save-config": save_config}
-    check_outputs(outputs, folders={} if out is None else {"--out": out}, read=read)
+    states = {} if checkpoint is None else {"--checkpoint": checkpoint}
+    check_outputs(outputs, folders=states | ({} if out is None else {"--out": out}), read=read)
     if is_file and conversion is None:
         # A log of clicks alone trains a propensity; it says so.
         there = column_names(Path(root or "") / data)
@@ -230,8 +247,11 @@ def run(
     method = method or "ips"
     called = name_of_tables(data, "files") if is_file else data
     target = out or Path("runs") / plain_name(f"{called}-{method}", "the dataset and the method,")
-    found = check_target(target, overwrite=overwrite)
-    check_outputs(outputs, folders={"--out": target}, read=read)
+    check_outputs(outputs, folders=states | {"--out": target}, read=read)
+    journal = None if checkpoint is None else _checkpoint(checkpoint, every)
+    # What the same command left before it was killed is known when the data are read.
+    own = journal is not None and journal.wrote(target)
+    found = check_target(target, overwrite=overwrite or own)
     columns = {
         "train": data,
         "test": test,
@@ -267,6 +287,7 @@ def run(
     import unskew as us
     from unskew.cli.run_tables import print_run, print_schema
     from unskew.progress import progress_bars
+    from unskew.training.checkpoint import JobDoneError
 
     job = us.RunConfig(
         data=name,
@@ -295,12 +316,44 @@ def run(
     )
     if save_config is not None:
         processes.write(partial(write_config, save_config, job))
+
+    def before_training(dataset: Any) -> None:
+        if own:
+            check_target(target, overwrite=overwrite)
+        if journal is not None and journal.goes_on and processes.is_writer():
+            say(f"unskew: going on from {checkpoint}")
+        if fields:
+            print_schema(dataset)
+
     with progress_bars() as progress, warnings.catch_warnings():
         # Networks that learned nothing are marked in the tables, the verdict and the report.
         warnings.simplefilter("ignore", CollapseWarning)
-        result = us.run(job, progress, print_schema if fields else None)
+        try:
+            result = us.run(job, progress, before_training, journal)
+        except JobDoneError as done:
+            print(done.problem)
+            if json is not None:
+                processes.write(partial(_copy, target / "metrics.json", json))
+            return
+        except KeyboardInterrupt:
+            if journal is None:
+                raise
+            interrupted(f"the last state is in {checkpoint}. {RESUME}")
     result.save(target, overwrite=overwrite, found=found)
     if json is not None:
         processes.write(partial(write_json, json, result.metrics))
     print_run(result.metrics, result.findings)
     print(f"\nThe report: {plain(target / 'report.html')}")
+
+
+def _checkpoint(folder: Path, every: str) -> Checkpoint:
+    from unskew.training.checkpoint import Checkpoint
+
+    return Checkpoint(folder, every)
+
+
+def _copy(source: Path, target: Path) -> None:
+    from unskew.io.files import whole_file
+
+    with whole_file(target) as beside:
+        beside.write_bytes(source.read_bytes())

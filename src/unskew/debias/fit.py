@@ -20,6 +20,8 @@ from unskew.backbones import Network
 from unskew.debias.setting import Batch, Loss, ObservedSampler, Setting, Stage, State, unknown
 from unskew.debias.streamed import StreamedRows
 from unskew.errors import DataError, ParameterError
+from unskew.estimator import plain_params
+from unskew.io.digest import digest_of
 from unskew.log import Log, Rows, StreamedLog, require_log
 from unskew.log.splitting import SplitBy
 from unskew.losses.means import cross_entropy, weighted_mean
@@ -42,6 +44,7 @@ from unskew.training import (
     rows_of,
     train,
 )
+from unskew.training.checkpoint import once
 from unskew.training.held_out import SHARED_SEED, HeldOut, Split, split_clicks
 from unskew.training.inference import logits
 from unskew.training.memory import replicas_at_once, share_of_history, share_of_network, size_of
@@ -258,7 +261,7 @@ def _train_here(method: Debiaser, job: Job, given: GivenPropensities | None) -> 
         # Beside a batch of O most methods read as large a part of D, or ``ratio`` times as large.
         batch_rows=round(method.batch_size * (1 + getattr(method, "ratio", 1.0))),
     )
-    size = replicas_at_once(len(job.seeds), of_one, job.device, kept=2)
+    size = once("replicas", lambda: replicas_at_once(len(job.seeds), of_one, job.device, kept=2))
     parts = in_groups(len(job.seeds), train_some, size)
     if len(parts) == 1:
         return parts[0]
@@ -345,6 +348,8 @@ def _train_at_once(
             replicas=len(seeds),
             validate=validate if stage.validate is None else partial(stage.validate, setting),
             tracker=job.progress.task(job.label, epochs),
+            state=setting,
+            about=partial(_about, method, job, seeds, given, number),
         )
         history = history + (trained if stage.validate is None else _with_its_own_validation(trained, stage))
     return Trained(
@@ -376,6 +381,23 @@ def _setting(
         held_out=HeldOut(data.population, data.seeds, weight),
         clicks_each=job.clicks_each,
     )
+
+
+def _about(
+    method: Debiaser, job: Job, seeds: tuple[int, ...], given: GivenPropensities | None, stage: int
+) -> dict[str, Any]:
+    """What a checkpoint knows a training by."""
+    known = () if given is None else (given.clicked, given.everywhere)
+    return {
+        "trains": method.name,
+        "stage": stage,
+        "seeds": list(seeds),
+        "parameters": plain_params(method),
+        "log": job.whole.digest,
+        "validation": None if job.validation is None else job.validation.digest,
+        "propensities": digest_of(*known),
+        "device": job.device.type,
+    }
 
 
 def _rate(setting: Setting) -> Tensor:

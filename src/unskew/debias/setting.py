@@ -134,6 +134,24 @@ class Setting:
             ):
                 new.copy_(old)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """All that steps change beside the networks, for a checkpoint."""
+        states = {
+            f"{kind.full_name()}/{name}": value
+            for kind, state in self.states.items()
+            for name, value in vars(state).items()
+        }
+        return {"floor": self.floor, **states}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Bring back what :meth:`tensors` gave."""
+        self.floor.copy_(tensors["floor"])
+        kinds = {kind.full_name(): kind for kind in State.kinds()}
+        for key, value in tensors.items():
+            kind, _, name = key.partition("/")
+            if name:
+                self.state(kinds[kind]).write(**{name: value.to(self.floor.device)})
+
     @classmethod
     def combined(
         cls, parts: Sequence[Setting], combine: Combine, networks: Mapping[str, Network], seeds: Sequence[int]

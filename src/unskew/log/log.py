@@ -20,6 +20,7 @@ from unskew.io.columns import (
     further_column,
     require_same_length,
 )
+from unskew.io.digest import digest_of
 from unskew.io.vocabulary import Vocabulary
 from unskew.log.checks import require_both_classes, resolve_duplicates
 from unskew.log.described import AUTO, Described, Sources, Wanted, described, without_auto
@@ -435,6 +436,20 @@ class Log:
     def cell(self) -> NDArray[np.int64]:
         """The cell of D of each row: ``user · n_items + item``."""
         return self.user.astype(np.int64) * self.n_items + self.item
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of all that is in it, by which a copy or a file that is read again is known."""
+        parts: list[Any] = [self.space, self.known_propensity, self.actions, self.time, self.user, self.item]
+        parts += [self.click, self.conversion, self.users.hashes, self.items.hashes]
+        parts += [each for name in self.columns for each in (name, self.columns[name])]
+        parts += [None if each is None else each.values for each in (self.user_features, self.item_features)]
+        if self.features is not None:
+            parts.append(self.features.declared)
+            parts += [
+                each for name in self.features.values for each in vars(self.features.values[name]).values()
+            ]
+        return digest_of(*parts)
 
     def known_conversion(self) -> NDArray[np.float32]:
         """Conversions of the clicked rows, in their order; an error for a log of clicks alone."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from unskew.errors import ParameterError
 from unskew.estimator import require
+from unskew.io.digest import digest_of
 from unskew.io.row_groups import Piece
 from unskew.io.stream import ahead
 from unskew.io.vocabulary import Vocabulary
@@ -231,6 +232,16 @@ class StreamedLog:
     def density(self) -> float:
         """|O| / |D|, the base rate of clicks."""
         return self.n_clicks / self.population_size
+
+    @cached_property
+    def digest(self) -> str:
+        """By which the same rows are known again: numbers of rows and clicks, ids, the first block.
+
+        Nothing else is read for it.
+        """
+        first = next(self.in_order(), self.source.empty).digest
+        sizes = np.asarray(self.source.groups)
+        return digest_of(sizes, self.n_clicks, self.n_conversions, self.block_rows, first)
 
     def schema_table(self) -> list[dict[str, Any]]:
         """A line for each field that networks read, as :meth:`Log.schema_table` has it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch.nn import Module
 
 from unskew import processes
 from unskew.backbones import Backbone, Network, NeuMF
-from unskew.estimator import require, require_schedule, require_types
+from unskew.estimator import plain_params, require, require_schedule, require_types
 from unskew.log import Log, Rows, Schema, StreamedLog
 from unskew.progress import Progress
 from unskew.propensity.crossfit import (
@@ -45,6 +46,7 @@ from unskew.training import (
     resolve_device,
     train,
 )
+from unskew.training.checkpoint import once
 from unskew.training.held_out import SHARED_SEED
 from unskew.training.inference import logits, probability_moments
 from unskew.training.memory import replicas_at_once, size_of
@@ -258,7 +260,7 @@ class Propensity(BasePropensity):
         backbone = self.trained_backbone()
         of_one = size_of(lambda schema: [backbone.build(schema, seeds[:1])], schema, self.batch_size)
         own = processes.share(len(seeds))
-        size = replicas_at_once(own.stop - own.start, of_one, self.device_)
+        size = once("replicas", lambda: replicas_at_once(own.stop - own.start, of_one, self.device_))
         whole = self._untrained(schema)
         self.method().check_network(whole)
         whole.to_device(self.device_)
@@ -333,6 +335,7 @@ class Propensity(BasePropensity):
             replicas=network.replicas,
             validate=self._validation(network, replicas),
             tracker=progress.task("propensity", epochs),
+            about=partial(self._about, networks),
         )
 
     def _streamed(self, source: StreamedLog) -> StreamedCells:
@@ -350,6 +353,18 @@ class Propensity(BasePropensity):
             self.device_,
             unclicked,
         )
+
+    def _about(self, networks: slice) -> dict[str, Any]:
+        """What a checkpoint knows a training by; what is read off afterwards does not change it."""
+        assert self.log_ is not None
+        return {
+            "trains": self.name,
+            "seeds": list(self.seeds_),
+            "replicas": [networks.start, networks.stop],
+            "parameters": plain_params(self),
+            "log": (self.log_ if self.kept_ is None else self.kept_.stream).digest,
+            "device": self.device_.type,
+        }
 
     def _sampler(self, replicas: Sequence[int], seeds: Sequence[int]) -> Sampler:
         """Training cells of networks that belong to some replicas, in orders of their own."""

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from unskew.datasets import Dataset
     from unskew.progress import Progress
     from unskew.run.job import RunConfig
     from unskew.run.run_result import RunResult
+    from unskew.training.checkpoint import Checkpoint
 
 
 class _Run(ModuleType):
@@ -24,12 +26,13 @@ class _Run(ModuleType):
         config: RunConfig,
         progress: Progress | None = None,
         show: Callable[[Dataset], None] | None = None,
+        checkpoint: Checkpoint | str | Path | None = None,
     ) -> RunResult:
         """Train, calibrate, debias and evaluate; ``save`` of the result writes the run folder."""
         from unskew.progress import SILENT
         from unskew.run.job import run
 
-        return run(config, progress or SILENT, show)
+        return run(config, progress or SILENT, show, checkpoint)
 
 
 sys.modules[__name__].__class__ = _Run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,8 @@ from unskew.run.run_result import RunResult
 from unskew.run.run_split import mature_dataset, split_labels, validation_params, with_group_column
 from unskew.run.training import read_off, train_methods
 from unskew.seeds import require_count
+from unskew.training import resolve_device
+from unskew.training.checkpoint import Checkpoint
 
 NO_METHOD = "none"
 """The method of a run that trains the propensity alone."""
@@ -191,7 +194,10 @@ class RunConfig:
 
 
 def run(
-    config: RunConfig, progress: Progress = SILENT, show: Callable[[Dataset], None] | None = None
+    config: RunConfig,
+    progress: Progress = SILENT,
+    show: Callable[[Dataset], None] | None = None,
+    checkpoint: Checkpoint | str | Path | None = None,
 ) -> RunResult:
     """Train, calibrate, debias and evaluate; ``save`` of the result writes the run folder.
 
@@ -199,6 +205,9 @@ def run(
     ----------
     show
         Gets the dataset before anything is trained.
+    checkpoint
+        A folder, or a :class:`~unskew.Checkpoint`, from which the same job goes on after it was killed. Its
+        states are removed when the result is saved.
 
     Examples
     --------
@@ -216,8 +225,26 @@ def run(
             remedy="name the column of conversions (--conversion), or give method none",
         )
     dataset = mature_dataset(dataset, config.maturity, config.time)
-    if show is not None:
-        show(dataset)
+    journal = None if checkpoint is None else Checkpoint.of(checkpoint)
+    if journal is not None:
+        journal.open(_about(config, dataset))
+    with nullcontext() if journal is None else journal.in_effect():
+        if show is not None:
+            show(dataset)
+        return replace(_run(config, dataset, progress), checkpoint=journal)
+
+
+def _about(config: RunConfig, dataset: Dataset) -> dict[str, Any]:
+    """What a checkpoint knows a job by: where its data lie and where it writes are not part of it."""
+    logs = {"train": dataset.train, "test": dataset.test, "validation": dataset.validation}
+    return {
+        **{name: value for name, value in config.to_dict().items() if name != "root"},
+        "device": resolve_device(config.device).type,
+        "contents": {name: None if log is None else log.digest for name, log in logs.items()},
+    }
+
+
+def _run(config: RunConfig, dataset: Dataset, progress: Progress) -> RunResult:
     protocol = protocol_named(
         config.protocol,
         crossfit=config.crossfit,

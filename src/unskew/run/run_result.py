@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ from unskew.metrics import CalibrationSketch
 from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.storage import write_propensity
 from unskew.run.run_split import split_columns
+from unskew.training.checkpoint import Checkpoint
 from unskew.training.saved import sealed_folder, write_config, write_inputs
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ class RunResult:
     rows: Mapping[str, NDArray[np.float64]]
     """Unclipped propensities of the log's rows ``[seeds, n]``, ``"raw"`` and ``"calibrated"``, or
     ``"known"``."""
+    checkpoint: Checkpoint | None = None
+    """Where the job would go on from; ``save`` removes its states."""
 
     @property
     def main(self) -> str:
@@ -103,7 +107,8 @@ class RunResult:
         found
             What was there before the work began, if it was looked at.
         """
-        processes.write(lambda: self._write(Path(folder), overwrite, found))
+        with nullcontext() if self.checkpoint is None else self.checkpoint.saving(Path(folder)):
+            processes.write(lambda: self._write(Path(folder), overwrite, found))
 
     def _write(self, folder: Path, overwrite: bool, found: Found | None) -> None:
         from unskew.report import overview_svg

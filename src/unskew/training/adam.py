@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import triton
 import triton.language as tl
@@ -71,6 +73,15 @@ class FlatAdam(torch.optim.Optimizer):
                 self.lr, DECAY=self._decays, BLOCK=BLOCK,
             )  # fmt: skip
         self._step += 1.0
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Moments and the number of steps, for a checkpoint; the weights are the network's."""
+        return {"first": self._first, "second": self._second, "step": self._step}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Bring back what :meth:`tensors` gave, in place."""
+        for name, part in self.tensors().items():
+            part.copy_(tensors[name])
 
     def _decay_of(self, idle: tuple[int, ...]) -> Tensor:
         """Decays; 0 for parameters without a gradient, which ``torch.optim.Adam`` leaves alone."""

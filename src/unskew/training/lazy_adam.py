@@ -18,7 +18,7 @@ that reads four bytes of each row that has not moved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -28,6 +28,7 @@ from torch import Tensor
 from unskew.backbones import threads
 from unskew.backbones.layers import ReplicaEmbedding
 from unskew.backbones.noise import HAS_TRITON
+from unskew.training.stateful import AdamState, Parts, Stateful, restore, tensors_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -60,7 +61,7 @@ def lazy_table(table: ReplicaEmbedding, lr: float, weight_decay: float) -> RowsT
     return LazyTable(table, lr, weight_decay)
 
 
-class RowsTable(Protocol):
+class RowsTable(Stateful, Protocol):
     """A table that is trained by touched rows."""
 
     def forget(self) -> None:
@@ -70,6 +71,10 @@ class RowsTable(Protocol):
     def step(self) -> None:
         """One update by the gradients that there are."""
         ...
+
+
+KEPT = ("first moment", "second moment", "step", "last gradient")
+"""What a checkpoint holds of each replica of a table, beside its weights."""
 
 
 class LazyTable:
@@ -147,6 +152,20 @@ class LazyTable:
         self._for_each(work, self._rows)
         self._settled = self._step
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Moments, the rows' steps and the table's own; the weights are the network's."""
+        found = {"steps": torch.tensor([self._step, self._settled])}
+        for number, (_, *parts, _) in enumerate(self.replicas):
+            for name, part in zip(KEPT, parts, strict=True):
+                found[f"{number}/{name}"] = torch.from_numpy(part)
+        return found
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Bring back what :meth:`tensors` gave."""
+        self._step, self._settled = tensors["steps"].tolist()
+        for name, part in self.tensors().items():
+            part.copy_(tensors[name])
+
     def _for_each(self, work: Callable[[int, int, int], None], rows: int) -> None:
         replicas = len(self.replicas)
         parts = max(1, min(threads.count() // replicas, rows // SMALLEST_PART))
@@ -174,3 +193,15 @@ class LazyAdam:
             self._dense.step()
         for table in self._tables:
             table.step()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What both remember, for a checkpoint."""
+        return tensors_of(self._parts())
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Bring back what :meth:`tensors` gave."""
+        restore(self._parts(), tensors)
+
+    def _parts(self) -> Parts:
+        dense: Parts = {} if self._dense is None else {"dense": AdamState(self._dense)}
+        return {**{f"table {number}": table for number, table in enumerate(self._tables)}, **dense}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -16,9 +17,12 @@ from unskew.backbones.noise import HAS_TRITON
 from unskew.errors import TrainingError
 from unskew.estimator import require
 from unskew.progress import Tracker
+from unskew.training.checkpoint import Call, checkpoint_in_effect
 from unskew.training.lazy_adam import LazyAdam, is_lazy, lazy_table
 from unskew.training.samplers import Sampler
-from unskew.training.steps import CapturedSteps, EagerSteps, Executor, Optimiser, Step
+from unskew.training.snapshot import Place, optimiser_parts, result_parts
+from unskew.training.stateful import Parts, Stateful, restore, tensors_of
+from unskew.training.steps import START, CapturedSteps, EagerSteps, Executor, Optimiser, Position, Step
 
 Source = TypeVar("Source", covariant=True)
 
@@ -93,6 +97,8 @@ def train(
     replicas: int,
     validate: Callable[[], Tensor] | None,
     tracker: Tracker,
+    state: Stateful | None = None,
+    about: Callable[[], Mapping[str, Any]] = dict,
 ) -> History:
     """Train all replicas of all networks together; with patience each keeps the weights of its best epoch.
 
@@ -104,18 +110,50 @@ def train(
     validate
         Validation loss ``[R]`` of the current weights (networks in ``eval`` mode); None keeps the last
         epoch's weights.
+    state, about
+        For a checkpoint, where one is in effect: what steps change beside the networks, and what is trained
+        on what.
 
     Raises
     ------
     TrainingError
         A loss became NaN or infinite.
     """
+    checkpoint = checkpoint_in_effect()
+    call = None if checkpoint is None else checkpoint.call({**_about(networks, passes, schedule), **about()})
+    result = result_parts(networks, state)
+    if call is not None and (done := call.done()) is not None:
+        restore(result, done.tensors)
+        tracker.finish()
+        return History(**done.facts["history"])
     try:
         with _threads_for(networks.values()), _matrix_products():
-            return _train(networks, passes, schedule, replicas, validate, tracker)
+            history = _train(networks, passes, schedule, replicas, validate, tracker, result, call)
+    except torch.cuda.OutOfMemoryError:
+        # Smaller groups of replicas come in its place.
+        if checkpoint is not None and call is not None:
+            checkpoint.take_back(call)
+        raise
     finally:
         for network in networks.values():
             release(network)
+    if call is not None:
+        call.finish({"history": history.to_dict()}, tensors_of(result))
+    return history
+
+
+def _about(
+    networks: Mapping[str, nn.Module], passes: Sequence[Pass[Sampler]], schedule: Schedule
+) -> dict[str, Any]:
+    """What is trained, as far as the loop knows."""
+    return {
+        "networks": {
+            name: {key: list(weight.shape) for key, weight in network.state_dict().items()}
+            for name, network in networks.items()
+        },
+        "passes": [[each.sampler.steps, *(step.name for step in each.steps)] for each in passes],
+        "schedule": asdict(schedule),
+    }
 
 
 def _train(
@@ -125,23 +163,36 @@ def _train(
     replicas: int,
     validate: Callable[[], Tensor] | None,
     tracker: Tracker,
+    result: Parts,
+    call: Call | None,
 ) -> History:
     batch_rows = max(each.sampler.batch_rows for each in passes)
     optimisers = {name: adam(network, name, schedule, batch_rows) for name, network in networks.items()}
-    on_gpu = any(p.is_cuda for network in networks.values() for p in network.parameters())
+    on_gpu = _device(networks).type == "cuda"
     executors = [_executor(each, optimisers, on_gpu) for each in passes]
     history = History()
     # Of one epoch there is nothing to choose.
     selects = validate is not None and schedule.patience is not None and schedule.epochs > 1
     keeper = _BestWeights(networks, replicas) if selects else None
-    for epoch in range(schedule.epochs):
-        for each, executor in zip(passes, executors, strict=True):
-            if each.before is not None:
+    parts = {**result, **optimiser_parts(optimisers), **({} if keeper is None else {"best": keeper})}
+    place = Place()
+    if call is not None and (saved := call.latest()) is not None:
+        restore(parts, saved.tensors)
+        place, history = Place.of(saved, _device(networks)), History(**saved.facts["history"])
+        tracker.advance(place.epoch)
+    for epoch in range(place.epoch, schedule.epochs):
+        for number, (each, executor) in enumerate(zip(passes, executors, strict=True)):
+            if (epoch, number) < (place.epoch, place.number):
+                continue
+            goes_on = (epoch, number) == (place.epoch, place.number)
+            start = place.position if goes_on else START
+            if each.before is not None and start is START:
                 with evaluating(networks.values()):
                     each.before()
             for network in networks.values():
                 network.train()
-            losses = executor.run(each.sampler, epoch)
+            saves = None if call is None else partial(_save, call, parts, history, epoch, number)
+            losses = executor.run(each.sampler, epoch, start, saves)
             for network in networks.values():
                 settle(network)
             for name, loss in losses.items():
@@ -161,8 +212,19 @@ def _train(
     for network in networks.values():
         # As large as the weights, and of no more use.
         network.zero_grad(set_to_none=True)
-    history.best_epoch = [schedule.epochs - 1] * replicas if keeper is None else keeper.restore()
+    history.best_epoch = [schedule.epochs - 1] * replicas if keeper is None else keeper.put_back()
     return history
+
+
+def _device(networks: Mapping[str, nn.Module]) -> torch.device:
+    return next(p.device for network in networks.values() for p in network.parameters())
+
+
+def _save(call: Call, parts: Parts, history: History, epoch: int, number: int, position: Position) -> None:
+    """Between two steps: a state for the checkpoint, where it is time for one."""
+    if call.is_due:
+        place = Place(epoch, number, position)
+        call.save({"history": history.to_dict(), **place.facts()}, {**tensors_of(parts), **place.tensors()})
 
 
 def _threads_for(networks: Iterable[nn.Module]) -> AbstractContextManager[None]:
@@ -291,8 +353,24 @@ class _BestWeights:
         self.stopped |= self._waited >= patience
         return bool(self.stopped.all())
 
-    def restore(self) -> list[int]:
-        """Put the best weights back; the epochs they are from."""
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it, for a checkpoint."""
+        weights = {f"weight/{number}": kept for number, kept in enumerate(self._best)}
+        return {
+            **weights,
+            "value": self._value,
+            "epoch": self._epoch,
+            "waited": self._waited,
+            "stopped": self.stopped,
+        }
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Bring back what :meth:`tensors` gave, in place."""
+        for name, part in self.tensors().items():
+            part.copy_(tensors[name])
+
+    def put_back(self) -> list[int]:
+        """Give the networks the best weights; the epochs they are from."""
         with torch.no_grad():
             for kept, current in zip(self._best, self._parameters, strict=True):
                 current.copy_(kept)

@@ -84,9 +84,9 @@ class Sample(NamedTuple):
         """The step of a block at a position ``[1]`` that is known only on the device."""
         return self.map(lambda part: part.index_select(1, position).squeeze(1))
 
-    def steps(self) -> Iterator[Sample]:
-        """The steps of a block, one after the other."""
-        for step in range(self.shape[1]):
+    def steps(self, first: int = 0) -> Iterator[Sample]:
+        """The steps of a block from a number on, one after the other."""
+        for step in range(first, self.shape[1]):
             yield self.map(partial(torch.select, dim=1, index=step))
 
 

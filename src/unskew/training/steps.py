@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -28,6 +28,31 @@ class Step:
     trains: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Position:
+    """How far an epoch is: ``step`` steps of block number ``block`` are done, and ``taken`` in all."""
+
+    block: int = 0
+    step: int = 0
+    taken: int = 0
+    sums: Mapping[str, Tensor] = field(default_factory=dict)
+    """Of the losses ``[R]`` so far, by step."""
+
+
+START = Position()
+
+
+def blocks_from(sampler: Sampler, epoch: int, start: Position) -> Iterator[tuple[int, Sample, int]]:
+    """The blocks of an epoch from a position on: their numbers, they, and the steps of each that are done."""
+    for number, block in enumerate(sampler.epoch(epoch)):
+        if number >= start.block:
+            yield number, block, start.step if number == start.block else 0
+
+
+After = Callable[[Position], None]
+"""What is done between two steps: a checkpoint."""
+
+
 class Optimiser(Protocol):
     """What changes a network by its gradients: one of PyTorch's, or a :class:`LazyAdam`."""
 
@@ -43,8 +68,10 @@ class Optimiser(Protocol):
 class Executor(Protocol):
     """Runs an epoch of steps."""
 
-    def run(self, sampler: Sampler, epoch: int) -> dict[str, Tensor]:
-        """Mean losses ``[R]`` by step."""
+    def run(
+        self, sampler: Sampler, epoch: int, start: Position = START, after: After | None = None
+    ) -> dict[str, Tensor]:
+        """Mean losses ``[R]`` by step, of an epoch from its start or from where it was."""
         ...
 
 
@@ -55,16 +82,19 @@ class EagerSteps:
         self.steps = steps
         self.optimisers = optimisers
 
-    def run(self, sampler: Sampler, epoch: int) -> dict[str, Tensor]:
-        """Mean losses ``[R]`` by step."""
-        sums: dict[str, Tensor] = {}
-        steps = 0
-        for block in sampler.epoch(epoch):
-            steps += block.shape[1]
-            for sample in block.steps():
+    def run(
+        self, sampler: Sampler, epoch: int, start: Position = START, after: After | None = None
+    ) -> dict[str, Tensor]:
+        """Mean losses ``[R]`` by step, of an epoch from its start or from where it was."""
+        sums, taken = dict(start.sums), start.taken
+        for number, block, first in blocks_from(sampler, epoch, start):
+            for step, sample in enumerate(block.steps(first), first + 1):
                 for name, loss in self.take(sample).items():
                     sums[name] = sums[name] + loss if name in sums else loss
-        return {name: total / steps for name, total in sums.items()}
+                taken += 1
+                if after is not None:
+                    after(Position(number, step, taken, sums))
+        return {name: total / taken for name, total in sums.items()}
 
     def take(self, sample: Sample) -> dict[str, Tensor]:
         """One batch: every step in turn; losses without gradient."""
@@ -107,33 +137,44 @@ class CapturedSteps:
         self._position: Tensor | None = None
         self._sums: dict[str, Tensor] = {}
 
-    def run(self, sampler: Sampler, epoch: int) -> dict[str, Tensor]:
-        """Mean losses ``[R]`` by step."""
+    def run(
+        self, sampler: Sampler, epoch: int, start: Position = START, after: After | None = None
+    ) -> dict[str, Tensor]:
+        """Mean losses ``[R]`` by step, of an epoch from its start or from where it was."""
         for total in self._sums.values():
             total.zero_()
-        steps = 0
-        for block in sampler.epoch(epoch):
-            steps += block.shape[1]
+        # Before anything was captured: only the first epoch may start elsewhere.
+        self._sums |= {name: total.clone() for name, total in start.sums.items()}
+        before = start.taken - start.step
+        for number, block, first in blocks_from(sampler, epoch, start):
             # Streams, graphs and kernels belong to the current device, which need not be the tensors'.
             with torch.cuda.device_of(next(block.tensors())):  # type: ignore[no-untyped-call]
-                self._run(block)
-        return {name: total / steps for name, total in self._sums.items()}
+                for step in self._run(block, first):
+                    if after is not None:
+                        after(Position(number, step, before + step, self._sums))
+            before += block.shape[1]
+        return {name: total / before for name, total in self._sums.items()}
 
-    def _run(self, block: Sample) -> None:
-        steps, done = block.shape[1], 0
+    def _run(self, block: Sample, first: int) -> Iterator[int]:
+        """Take the steps of a block from a number on; how many of them are done, after each."""
+        steps, done = block.shape[1], first
+        if done == steps:
+            return
         if not self._refused and (self._buffer is None or steps > self._buffer.shape[1]):
             # Blocks may differ by a step; a larger one than any before is captured anew.
-            done = self._warm_up_and_capture(block)
+            done += self._warm_up_and_capture(block, first)
         if self._replay is None:
-            for sample in list(block.steps())[done:]:
+            for step, sample in enumerate(block.steps(done), done + 1):
                 self._add(self.eager.take(sample))
+                yield step
             return
         self._load(block, done)
-        for _ in range(steps - done):
+        for step in range(done, steps):
             self._replay()
+            yield step + 1
 
-    def _warm_up_and_capture(self, block: Sample) -> int:
-        samples = list(block.steps())[:WARM_UP]
+    def _warm_up_and_capture(self, block: Sample, first: int) -> int:
+        samples = list(block.steps(first))[:WARM_UP]
         with side_stream() as stream:
             for sample in samples:
                 self._add(self.eager.take(sample))

@@ -7,6 +7,8 @@ of the step is on the device, so that a captured step can be replayed. Imported 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import triton
 import triton.language as tl
@@ -207,6 +209,23 @@ class TableOnGPU:
                 **self._sizes,
             )  # fmt: skip
         self._settled.copy_(self._step)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Moments and steps between two steps, for a checkpoint; the weights are the network's."""
+        return {
+            "first": self._first,
+            "second": self._second,
+            "seen": self._seen,
+            "touched": self._touched,
+            "claimed": self._claimed,
+            "step": self._step,
+            "settled": self._settled,
+        }
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Bring back what :meth:`tensors` gave, in place."""
+        for name, part in self.tensors().items():
+            part.copy_(tensors[name])
 
     def _flat(self, codes: Tensor) -> Tensor:
         """Rows of all replicas, as those of one table."""

@@ -1,0 +1,463 @@
+"""Checkpoints: a journal of a job's trainings, from which the same job goes on after it was killed.
+
+While a :class:`Checkpoint` is in effect, every call of :func:`unskew.training.train` is recorded. A call that
+is done has its weights and its history in the folder, and is read instead of run; the one that was running
+goes on from its last state. All else of a job is a function of its inputs and is done again, or is kept as a
+value where that is not so (:meth:`Checkpoint.once`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, Token
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unskew import __version__, processes
+from unskew.errors import CheckpointWarning, RunFolderError
+from unskew.estimator import require
+from unskew.io.files import LEFT_BY_SYSTEMS, RUN, real
+from unskew.io.moving import OURS, Lock
+from unskew.log.splitting import duration
+from unskew.training.state_files import FACTS, PARTIAL, TENSORS, DamagedStateError, State, StateFiles
+
+FORMAT = 1
+"""Raised when a folder of an earlier version can no longer be read."""
+
+JOB = "job"
+"""The state that says whose checkpoint a folder is."""
+
+EVERY = "5m"
+ANEW = "remove the folder, or give another, to start anew"
+LONGEST = 60
+"""Characters up to which a value that differs is shown; a digest, say, tells a person nothing."""
+
+Value = TypeVar("Value")
+
+Status = Literal["running", "saving", "done"]
+
+_current: ContextVar[Checkpoint | None] = ContextVar("checkpoint", default=None)
+
+
+def checkpoint_in_effect() -> Checkpoint | None:
+    """The checkpoint in effect."""
+    return _current.get()
+
+
+def once(what: str, make: Callable[[], Value]) -> Value:
+    """A plain value, as the checkpoint in effect has it (:meth:`Checkpoint.once`), or made."""
+    checkpoint = checkpoint_in_effect()
+    return make() if checkpoint is None else checkpoint.once(what, make)
+
+
+class JobDoneError(RunFolderError):
+    """The job of a checkpoint is done, and its run is in place."""
+
+
+class Checkpoint:
+    """A folder from which trainings go on after a kill, as if there had been none.
+
+    In effect inside ``with``, where every training is recorded: networks, optimisers, best weights, history,
+    what the method keeps between steps, random state, and the place in the epoch. Run the same lines again,
+    and trainings that were done are read from the folder, the one that was running goes on from its last
+    state. On a CPU the result is the same to the last bit. At the end of the block the states are removed.
+
+    Parameters
+    ----------
+    folder
+        A folder of its own; it is made if it is not there. Only one process can use it at once.
+    every
+        The least time between two states of a training: ``"5m"``, ``"90s"``, or a number of seconds. A state
+        takes as long as writing three to four times the weights.
+
+    Attributes
+    ----------
+    goes_on
+        Whether there was a job to go on with when it was opened.
+
+    Examples
+    --------
+    >>> import unskew as us
+    >>> log = us.load("synthetic", n_users=40, n_items=30, density=0.2).train
+    >>> with us.Checkpoint("night", every="5m"):                       # doctest: +SKIP
+    ...     model = us.IPS().fit(log, propensity=us.Propensity().fit(log))
+    ...     model.save("run")
+    """
+
+    def __init__(self, folder: str | Path, every: str | float = EVERY) -> None:
+        self.folder = Path(folder)
+        if processes.world() > 1:
+            self.folder /= f"rank-{processes.rank()}"
+        self.seconds = duration(every) / np.timedelta64(1, "s") if isinstance(every, str) else float(every)
+        require(self.seconds >= 0, f"every must not be negative, not {every}", "give 5m, for example")
+        self.files = StateFiles(self.folder)
+        self.goes_on = False
+        self._lock: Lock | None = None
+        self._about: dict[str, Any] = {}
+        self._calls = 0
+        self._saved_at = 0.0
+        self._tokens: list[Token[Checkpoint | None]] = []
+
+    @classmethod
+    def of(cls, given: Checkpoint | str | Path) -> Checkpoint:
+        """A checkpoint as given, or of a folder."""
+        return given if isinstance(given, Checkpoint) else cls(given)
+
+    # The folder.
+
+    def open(self, about: Mapping[str, Any] | None = None) -> None:
+        """Take the folder for this process, and begin the job or go on with it.
+
+        Parameters
+        ----------
+        about
+            What the job is, in plain values: a checkpoint of another one is refused.
+
+        Raises
+        ------
+        JobDoneError
+            The job is done, and its run is where it was put.
+        RunFolderError
+            Another process uses the folder, or it is of another job, or of something else.
+        """
+        self._about = {
+            "unskew": __version__,
+            "torch": torch.__version__,
+            "processes": processes.world(),
+            **json.loads(json.dumps(about or {}, default=repr)),
+        }
+        # Of several processes each has states of its own, and all do what the first one finds.
+        out = processes.exchange(lambda: (self._begin(), {}))[0][0]
+        if out is not None:
+            self._end(out)
+            self.close()
+            raise JobDoneError(
+                f"this job is done: its run is {out}",
+                where=str(self.folder),
+                remedy=f"use the run, or {ANEW}",
+            )
+
+    def _begin(self) -> str | None:
+        """Begin a job or go on with it; the place of its run if it is done."""
+        self._take()
+        try:
+            self.files.clean()
+            self._calls, self._saved_at, self.goes_on = 0, time.monotonic(), False
+            found = self._job()
+            differs = None if found is None else difference(found["about"], self._about)
+            if found is not None and differs is None and _is_run(found["out"]):
+                return str(found["out"])
+            if found is not None and found["status"] != "done":
+                if differs is not None:
+                    raise RunFolderError(
+                        f"is the checkpoint of another job: {differs}",
+                        where=str(self.folder),
+                        remedy=f"repeat the job as it was, or {ANEW}",
+                    )
+                self.goes_on = True
+                return None
+            self._remove_states()
+            self._write_job("running")
+        except BaseException:
+            self.close()
+            raise
+        return None
+
+    def close(self) -> None:
+        """Leave the folder to others, as it is."""
+        if self._lock is not None:
+            self._lock.close()
+            OURS.discard(real(self.folder))
+        self._lock = None
+
+    @contextmanager
+    def saving(self, out: Path) -> Iterator[None]:
+        """While the run folder of the job is put in place; then the job is done, and its states are removed.
+
+        What stays is a line that says so, by which the same job knows that there is nothing left to do: it
+        may be killed after its run is in place and before it could say so.
+        """
+        if self._lock is None:
+            yield
+            return
+        self._write_job("saving", out)
+        yield
+        self._end(str(out))
+        self.close()
+
+    def wrote(self, out: Path) -> bool:
+        """Whether a run folder may be the one that the job of this checkpoint left.
+
+        Whether it is the same job with the same data is found out when it is opened.
+        """
+
+        def recorded() -> bool:
+            with suppress(DamagedStateError):
+                found = self.files.read(JOB).facts
+                return found.get("status") in ("saving", "done") and found.get("out") == _absolute(out)
+            return False
+
+        return bool(processes.exchange(lambda: (recorded(), {}))[0][0])
+
+    def _take(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            there = {path.name for path in self.folder.iterdir()} - LEFT_BY_SYSTEMS
+        except OSError as error:
+            raise self._unwritable(error) from error
+        others = [name for name in there if not name.endswith((FACTS, TENSORS, PARTIAL))]
+        if others or (JOB + FACTS not in there and any(not name.endswith(PARTIAL) for name in there)):
+            raise RunFolderError(
+                "is a folder with other things in it", where=str(self.folder), remedy="choose another folder"
+            )
+        lock = Lock(self.folder)
+        if lock.take() is False:
+            raise RunFolderError(
+                "another process is using this checkpoint",
+                where=str(self.folder),
+                remedy="wait for it, or give another folder",
+            )
+        self._lock = lock
+        OURS.add(real(self.folder))
+
+    def _job(self) -> Mapping[str, Any] | None:
+        """What the folder says of its job; None where it is new."""
+        if not (self.folder / (JOB + FACTS)).exists():
+            return None
+        try:
+            found = self.files.read(JOB).facts
+        except DamagedStateError as error:
+            raise RunFolderError(f"is damaged: {error}", where=str(self.folder), remedy=ANEW) from error
+        if found.get("format") != FORMAT:
+            raise RunFolderError(
+                f"was written in format {found.get('format')}, and this version reads {FORMAT}",
+                where=str(self.folder),
+                remedy=ANEW,
+            )
+        return found
+
+    def _write_job(self, status: Status, out: Path | None = None) -> None:
+        facts = {"format": FORMAT, "about": self._about, "status": status}
+        try:
+            self.files.write(JOB, {**facts, "out": None if out is None else _absolute(out)})
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> RunFolderError:
+        return RunFolderError(
+            f"cannot be written: {error.strerror}", where=str(self.folder), remedy="choose another folder"
+        )
+
+    def _end(self, out: str | None) -> None:
+        self._write_job("done", None if out is None else Path(out))
+        self._remove_states()
+
+    def _remove_states(self) -> None:
+        for name in self.files.names(""):
+            if name != JOB:
+                self.files.remove(name)
+        self.files.clean()
+
+    # In effect.
+
+    def __enter__(self) -> Self:
+        if self._lock is None:
+            self.open()
+        self._tokens.append(_current.set(self))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _current.reset(self._tokens.pop())
+        if kind is None:
+            self._end(None)
+        self.close()
+
+    @contextmanager
+    def in_effect(self) -> Iterator[None]:
+        """Record trainings inside, and leave the folder open and its states where they are."""
+        token = _current.set(self)
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            _current.reset(token)
+
+    # The journal.
+
+    def call(self, about: Mapping[str, Any]) -> Call:
+        """The next training of the job.
+
+        Parameters
+        ----------
+        about
+            What is trained, in plain values; another training in its place is refused.
+        """
+        self._calls += 1
+        return Call(self, self._calls, json.loads(json.dumps(about, default=repr)))
+
+    def take_back(self, call: Call) -> None:
+        """The last training came to nothing, and another takes its place."""
+        call.drop()
+        self._calls -= 1
+
+    def once(self, what: str, make: Callable[[], Value]) -> Value:
+        """A plain value that must not change when the job goes on: made the first time, then kept.
+
+        It is one of the training that comes next; ``what`` it is must be a word.
+        """
+        name = f"value-{self._calls:04d}-{what}"
+        with suppress(DamagedStateError):
+            return cast(Value, self.files.read(name).facts["value"])
+        value = make()
+        self._try_to_write(name, {"value": value})
+        return value
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for another state."""
+        return time.monotonic() - self._saved_at >= self.seconds
+
+    def write(self, name: str, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
+        """Write a state of a training; False, with a warning, where it cannot be written."""
+        written = self._try_to_write(name, facts, tensors)
+        self._saved_at = time.monotonic()
+        return written
+
+    def _try_to_write(
+        self, name: str, facts: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None
+    ) -> bool:
+        try:
+            self.files.write(name, facts, tensors)
+        except OSError as error:
+            self.files.clean()
+            # A full disk is no reason to lose hours of training.
+            self.warn(f"no checkpoint can be written ({error.strerror}); training goes on without")
+            return False
+        return True
+
+    def warn(self, what: str) -> None:
+        """A line about the folder."""
+        warnings.warn(f"{self.folder}: {what}", CheckpointWarning, stacklevel=2)
+
+
+class Call:
+    """One training in the journal of a checkpoint."""
+
+    def __init__(self, checkpoint: Checkpoint, number: int, about: Mapping[str, Any]) -> None:
+        self._checkpoint = checkpoint
+        self._about = about
+        self._start = f"training-{number:04d}-"
+        self._done = f"{self._start}done"
+        self._saves = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for a state."""
+        return self._checkpoint.is_due
+
+    def done(self) -> State | None:
+        """What it left, if it is done."""
+        return self._read(self._done) if self._done in self._names() else None
+
+    def latest(self) -> State | None:
+        """Its last state that is whole, if it was running."""
+        for name in reversed(self._names()):
+            self._saves = max(self._saves, _number(name))
+            state = None if name == self._done else self._read(name)
+            if state is not None:
+                return state
+        return None
+
+    def save(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Keep a state, and the one before it in case that this one is damaged."""
+        self._saves += 1
+        if self._write(f"{self._start}{self._saves:06d}", facts, tensors):
+            for name in self._names()[:-2]:
+                self._checkpoint.files.remove(name)
+
+    def finish(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Keep what the training left; its states on the way are no longer needed."""
+        if self._write(self._done, facts, tensors):
+            self.drop(keep=self._done)
+
+    def drop(self, keep: str | None = None) -> None:
+        """Remove its states."""
+        for name in self._names():
+            if name != keep:
+                self._checkpoint.files.remove(name)
+
+    def _names(self) -> list[str]:
+        return self._checkpoint.files.names(self._start)
+
+    def _write(self, name: str, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
+        return self._checkpoint.write(name, {"about": self._about, **facts}, tensors)
+
+    def _read(self, name: str) -> State | None:
+        try:
+            state = self._checkpoint.files.read(name)
+        except DamagedStateError as error:
+            self._checkpoint.warn(f"{error}: it is left out, and training goes on from before it")
+            return None
+        differs = difference(state.facts["about"], self._about)
+        if differs is not None:
+            raise RunFolderError(
+                f"is the checkpoint of another training: {differs}",
+                where=str(self._checkpoint.folder),
+                remedy=f"repeat the job as it was, or {ANEW}",
+            )
+        return state
+
+
+def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """The first thing in which two tables of plain values differ, in words; None if they do not.
+
+    Examples
+    --------
+    >>> difference({"method": "ips", "seeds": 10}, {"method": "ips", "seeds": 5})
+    'seeds was 10 and is 5'
+    """
+    old, new = dict(_flat(before)), dict(_flat(now))
+    for name in dict.fromkeys((*old, *new)):
+        was, is_now = (repr(each.get(name)) for each in (old, new))
+        if was != is_now:
+            short = max(len(was), len(is_now)) <= LONGEST
+            return f"{name} was {was} and is {is_now}" if short else f"{name} differs"
+    return None
+
+
+def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
+
+def _number(name: str) -> int:
+    last = name.rpartition("-")[2]
+    return int(last) if last.isdecimal() else 0
+
+
+def _absolute(out: Path) -> str:
+    return os.path.abspath(out)
+
+
+def _is_run(out: str | None) -> bool:
+    return out is not None and Path(out).is_dir() and RUN.marks(Path(out))

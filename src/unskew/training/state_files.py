@@ -1,0 +1,165 @@
+"""States of a training in a folder: tensors as safetensors, facts as JSON; each is whole or not there.
+
+A state is two files, ``NAME.safetensors`` and then ``NAME.json``, which has the size and the digest of the
+first and a digest of itself. Both are written beside and moved into place: of a process that is killed at any
+moment nothing is left that could be taken for a state. No pickle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+PARTIAL = ".partial"
+"""The end of the name of a file that is being written."""
+
+FACTS, TENSORS = ".json", ".safetensors"
+
+TYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+"""Names of types in a safetensors file."""
+
+
+class DamagedStateError(Exception):
+    """A state that is not what was written; its text says in what way."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What was saved of a training, or of a value."""
+
+    facts: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+
+class StateFiles:
+    """The states of a folder, which belongs to this process alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def names(self, start: str) -> list[str]:
+        """States whose names begin so, in order."""
+        return sorted(path.stem for path in self.folder.glob(f"{start}*{FACTS}"))
+
+    def write(self, name: str, facts: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None) -> None:
+        """Save a state; one of this name that is there is replaced."""
+        sealed: dict[str, Any] = {"facts": facts, "tensors": None}
+        if tensors is not None:
+            beside = self._beside(name + TENSORS)
+            sealed["tensors"] = write_tensors(beside, tensors)
+            os.replace(beside, self.folder / (name + TENSORS))
+        sealed["sha256"] = _digest_of(sealed)
+        beside = self._beside(name + FACTS)
+        with beside.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(sealed) + "\n")
+            _to_disk(file)
+        os.replace(beside, self.folder / (name + FACTS))
+
+    def read(self, name: str) -> State:
+        """A state as it was written; :class:`DamagedStateError` if it is not."""
+        try:
+            sealed = json.loads((self.folder / (name + FACTS)).read_text(encoding="utf-8"))
+            whole = isinstance(sealed, dict) and sealed.pop("sha256", "") == _digest_of(sealed)
+        except (OSError, ValueError, RecursionError) as error:
+            raise DamagedStateError(f"{name}{FACTS} cannot be read") from error
+        if not whole or sealed.keys() != {"facts", "tensors"}:
+            raise DamagedStateError(f"{name}{FACTS} was changed")
+        return State(sealed["facts"], {} if sealed["tensors"] is None else self._tensors(name, sealed))
+
+    def _tensors(self, name: str, sealed: Mapping[str, Any]) -> dict[str, Tensor]:
+        path = self.folder / (name + TENSORS)
+        try:
+            with path.open("rb") as file:
+                found = {
+                    "bytes": os.fstat(file.fileno()).st_size,
+                    "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
+                }
+            if found != sealed["tensors"]:
+                raise DamagedStateError(f"{path.name} was cut or changed")
+            return load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise DamagedStateError(f"{path.name} cannot be read") from error
+
+    def remove(self, name: str) -> None:
+        """Remove a state, its facts first: without them its tensors are nothing."""
+        for end in (FACTS, TENSORS):
+            (self.folder / (name + end)).unlink(missing_ok=True)
+
+    def clean(self) -> None:
+        """Remove what a process that was killed left half done."""
+        for path in self.folder.glob(f".*{PARTIAL}"):
+            path.unlink(missing_ok=True)
+        for path in self.folder.glob(f"*{TENSORS}"):
+            if not path.with_suffix(FACTS).exists():
+                path.unlink(missing_ok=True)
+
+    def _beside(self, name: str) -> Path:
+        return self.folder / f".{name}{PARTIAL}"
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """A safetensors file, its size and its digest; tensors are copied from their device one at a time.
+
+    safetensors' own writer makes bytes of all tensors first: as much memory again as a training takes.
+    """
+    header: dict[str, Any] = {}
+    end = 0
+    for name, tensor in tensors.items():
+        size = tensor.numel() * tensor.element_size()
+        header[name] = {
+            "dtype": TYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [end, end + size],
+        }
+        end += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        for part in chain((len(text).to_bytes(8, "little"), text), map(_as_bytes, tensors.values())):
+            digest.update(part)
+            file.write(part)
+        _to_disk(file)
+        return {"bytes": file.tell(), "sha256": digest.hexdigest()}
+
+
+def _as_bytes(tensor: Tensor) -> Any:
+    flat = tensor.detach().cpu().contiguous().view(-1)
+    if flat.stride() != (1,):
+        # A single number counts as contiguous whatever its stride is.
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    return flat.view(torch.uint8).numpy().data if len(flat) else b""
+
+
+def _to_disk(file: IO[Any]) -> None:
+    file.flush()
+    # Some file systems cannot; what a loss of power did is then found out by the digest.
+    with suppress(OSError):
+        os.fsync(file.fileno())
+
+
+def _digest_of(sealed: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(sealed, sort_keys=True).encode()).hexdigest()

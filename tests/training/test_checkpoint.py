@@ -1,0 +1,397 @@
+"""Checkpoints: killed after any state, the same lines go on and end with the same bits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+import unskew as us
+from unskew.debias import Debiaser
+from unskew.errors import CheckpointWarning, ParameterError, RunFolderError
+from unskew.log import StreamedLog
+from unskew.training.checkpoint import Checkpoint, difference, once
+from unskew.training.state_files import DamagedStateError, StateFiles
+
+SMALL = us.NeuMF(dim=2, layers=(4,), dropout=0.3)
+
+
+class KilledError(BaseException):
+    """What ends a process at once: nothing catches it."""
+
+
+class Killing(Checkpoint):
+    """Dies at its n-th state: before it is in place, or right after."""
+
+    def __init__(self, folder, *, at: int | None, before: bool = False, every: float = 0.0) -> None:
+        super().__init__(folder, every=every)
+        self.at, self.before, self.states = at, before, 0
+
+    def write(self, name, facts, tensors):
+        dies = self.states == self.at
+        self.states += 1
+        if dies and self.before:
+            # Half of what is written to disk, as a kill leaves it.
+            (self.folder / f".{name}.safetensors.partial").write_bytes(b"half")
+            (self.folder / f"{name}.safetensors").write_bytes(b"whole, but nothing says so")
+            raise KilledError
+        written = super().write(name, facts, tensors)
+        if dies:
+            raise KilledError
+        return written
+
+
+@pytest.fixture(scope="module")
+def log():
+    return us.load("synthetic", n_users=30, n_items=20, density=0.2, seed=1).train
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """More users than a batch touches: tables are trained by touched rows."""
+    draw = np.random.default_rng(0)
+    return us.Log.from_arrays(
+        user=draw.integers(600, size=900),
+        item=draw.integers(500, size=900),
+        click=np.tile([1, 1, 0], 300),
+        conversion=draw.integers(2, size=900),
+        space="impressions",
+    )
+
+
+@dataclass(kw_only=True)
+class Drawing(Debiaser):
+    """A method of one's own that draws from PyTorch's generator."""
+
+    name: ClassVar[str] = "drawing"
+
+    def loss(self, setting, observed, full):
+        logit = setting.logit(observed)
+        return (torch.rand(logit.shape) * (logit - observed.conversion) ** 2).mean(-1)
+
+
+def fit_ips(log):
+    model = us.IPS(backbone=SMALL, epochs=4, patience=1, batch_size=40)
+    return model.fit(log, propensity=0.2, seeds=2, device="cpu")
+
+
+def fit_lazy(log):
+    model = us.IPS(backbone=us.MF(dim=3), epochs=2, batch_size=50)
+    return model.fit(log, propensity=0.5, seeds=2, device="cpu")
+
+
+def fit_tower(log):
+    """Two stages, a click tower with its map and clip, imputation: all kinds of state."""
+    model = us.ESCM2DR(backbone=us.MF(dim=2), epochs=2, click_warm_up=2, batch_size=60)
+    return model.fit(log, seeds=2, device="cpu")
+
+
+def fit_tdr(log):
+    model = us.TDR(backbone=SMALL, epochs=2, batch_size=60)
+    return model.fit(log, propensity=0.3, seeds=1, device="cpu")
+
+
+def fit_folds(log):
+    return us.Propensity(backbone=SMALL, epochs=2, crossfit=2, batch_size=200).fit(log, seeds=2, device="cpu")
+
+
+def fit_drawing(log):
+    torch.manual_seed(3)
+    return Drawing(backbone=us.MF(dim=2), epochs=2, batch_size=60).fit(log, device="cpu")
+
+
+def fit_stream(log):
+    model = us.DRJL(backbone=us.MF(dim=3), epochs=2, batch_size=50)
+    return model.fit(StreamedLog.of(log, block_rows=100), propensity=0.5, seeds=2, device="cpu")
+
+
+FITS = {
+    "early stopping and dropout": fit_ips,
+    "a tower in two stages": fit_tower,
+    "imputation": fit_tdr,
+    "folds": fit_folds,
+    "a method that draws": fit_drawing,
+}
+
+
+def bits(model, log):
+    """All that a fit left: weights, histories, what is predicted."""
+    networks = model.networks_ if hasattr(model, "networks_") else {"propensity": model.network_}
+    weights = [each.clone() for network in networks.values() for each in network.state_dict().values()]
+    clip = (
+        []
+        if model.name == "propensity"
+        else [str(model.clipping_), str(getattr(model, "click_propensity_", ""))]
+    )
+    return [*weights, torch.as_tensor(model.predict_each(log))], [str(model.history_.to_dict()), *clip]
+
+
+def assert_same(found, wanted):
+    assert found[1] == wanted[1]
+    assert len(found[0]) == len(wanted[0])
+    assert all(torch.equal(one, other) for one, other in zip(found[0], wanted[0], strict=True))
+
+
+def all_states(folder, fit, log) -> int:
+    """How many states an uninterrupted training writes."""
+    counting = Killing(folder, at=None)
+    with counting:
+        fit(log)
+    return counting.states
+
+
+def resumed_at_every_state(tmp_path, fit, log, *, before):
+    wanted = bits(fit(log), log)
+    states = all_states(tmp_path / "all", fit, log)
+    assert states > 4
+    for at in range(states):
+        folder = tmp_path / f"at {at}"
+        with pytest.raises(KilledError), Killing(folder, at=at, before=before):
+            fit(log)
+        with Checkpoint(folder, every="5m"):
+            found = bits(fit(log), log)
+        assert_same(found, wanted)
+
+
+@pytest.mark.parametrize("kind", FITS)
+def test_killed_after_any_state_it_ends_with_the_same_bits(tmp_path, log, kind):
+    resumed_at_every_state(tmp_path, FITS[kind], log, before=False)
+
+
+@pytest.mark.parametrize("kind", ["early stopping and dropout", "a tower in two stages"])
+def test_killed_while_any_state_is_written_it_ends_with_the_same_bits(tmp_path, log, kind):
+    resumed_at_every_state(tmp_path, FITS[kind], log, before=True)
+
+
+def test_tables_that_are_trained_by_touched_rows_go_on_in_the_middle_of_an_epoch(tmp_path, wide):
+    resumed_at_every_state(tmp_path, fit_lazy, wide, before=False)
+
+
+def test_a_stream_goes_on_in_the_middle_of_an_epoch(tmp_path, wide, monkeypatch):
+    """Several samples of several steps in an epoch."""
+    monkeypatch.setattr("unskew.training.streams.AT_ONCE", 100)
+    resumed_at_every_state(tmp_path, fit_stream, wide, before=False)
+
+
+def test_killed_again_and_again_it_comes_to_the_same_end(tmp_path, log):
+    wanted = bits(fit_ips(log), log)
+    for _ in range(1000):
+        try:
+            with Killing(tmp_path / "c", at=1):
+                found = bits(fit_ips(log), log)
+            break
+        except KilledError:
+            continue
+    assert_same(found, wanted)
+
+
+def test_what_was_done_is_not_trained_again(tmp_path, log, monkeypatch):
+    last = all_states(tmp_path / "all", fit_ips, log) - 1
+    with pytest.raises(KilledError), Killing(tmp_path / "c", at=last):
+        fit_ips(log)
+    monkeypatch.setattr("unskew.training.steps.EagerSteps.take", lambda *_: pytest.fail("a step was taken"))
+    with Checkpoint(tmp_path / "c"):
+        assert len(fit_ips(log).history_.validation) > 0
+
+
+def test_a_finished_checkpoint_holds_no_states_and_begins_anew(tmp_path, log):
+    with Checkpoint(tmp_path / "c", every=0):
+        fit_ips(log)
+        assert len(list((tmp_path / "c").iterdir())) > 1
+    assert [path.name for path in (tmp_path / "c").iterdir()] == ["job.json"]
+    with Checkpoint(tmp_path / "c", every=0):
+        # Other data than before: nothing of it is left to differ.
+        us.Naive(backbone=us.MF(dim=2), epochs=1).fit(log, device="cpu")
+
+
+def interrupted(folder, fit, log, at=3):
+    with pytest.raises(KilledError), Killing(folder, at=at):
+        fit(log)
+    return StateFiles(folder)
+
+
+@pytest.mark.parametrize("damage", ["cut tensors", "changed tensors", "cut facts", "changed facts", "gone"])
+def test_a_damaged_state_is_left_out_and_the_one_before_is_used(tmp_path, log, damage):
+    wanted = bits(fit_ips(log), log)
+    files = interrupted(tmp_path, fit_ips, log)
+    *_, earlier, last = files.names("training-")
+    path = tmp_path / f"{last}{'.json' if 'facts' in damage else '.safetensors'}"
+    content = bytearray(path.read_bytes())
+    if damage == "gone":
+        path.unlink()
+    elif "cut" in damage:
+        path.write_bytes(content[:-20])
+    else:
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    with pytest.raises(DamagedStateError):
+        files.read(last)
+    assert files.read(earlier).facts["epoch"] >= 0
+    with pytest.warns(CheckpointWarning, match=f"{last}.* it is left out"), Checkpoint(tmp_path):
+        found = bits(fit_ips(log), log)
+    assert_same(found, wanted)
+
+
+def test_without_any_whole_state_training_begins_at_its_start(tmp_path, log):
+    wanted = bits(fit_ips(log), log)
+    files = interrupted(tmp_path, fit_ips, log)
+    for name in files.names("training-"):
+        (tmp_path / f"{name}.safetensors").write_bytes(b"")
+    with pytest.warns(CheckpointWarning, match="was cut or changed"), Checkpoint(tmp_path):
+        assert_same(bits(fit_ips(log), log), wanted)
+
+
+def test_a_damaged_job_is_an_error(tmp_path, log):
+    interrupted(tmp_path, fit_ips, log)
+    (tmp_path / "job.json").write_text("{}")
+    with pytest.raises(RunFolderError, match=r"is damaged: job.json was changed. To fix: remove the folder"):
+        Checkpoint(tmp_path).open()
+
+
+@pytest.mark.parametrize(
+    ("other", "differs"),
+    [
+        (lambda log: us.Naive(backbone=SMALL).fit(log, device="cpu"), "another training: "),
+        (lambda log: us.IPS(backbone=SMALL, epochs=5, patience=1, batch_size=40).fit(
+            log, propensity=0.2, seeds=2, device="cpu"), "schedule.epochs was 4 and is 5"),
+        (lambda log: us.IPS(backbone=SMALL, epochs=4, patience=1, batch_size=40).fit(
+            log, propensity=0.3, seeds=2, device="cpu"), "propensities differs"),
+        (lambda log: us.IPS(backbone=SMALL, epochs=4, patience=1, batch_size=40).fit(
+            log, propensity=0.2, seeds=[0, 2], device="cpu"), r"seeds was \[0, 1\] and is \[0, 2\]"),
+    ],
+)  # fmt: skip
+def test_the_checkpoint_of_another_training_is_refused(tmp_path, log, other, differs):
+    interrupted(tmp_path, fit_ips, log)
+    with pytest.raises(RunFolderError, match=differs) as caught, Checkpoint(tmp_path):
+        other(log)
+    assert "To fix: repeat the job as it was, or remove the folder" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    with Checkpoint(tmp_path):
+        fit_ips(log)
+
+
+def test_other_data_are_refused(tmp_path, log):
+    interrupted(tmp_path, fit_ips, log)
+    conversion = log.conversion.copy()
+    conversion[np.flatnonzero(log.click == 1)[:1]] = 1 - conversion[np.flatnonzero(log.click == 1)[:1]]
+    other = us.Log(log.user, log.item, log.click, conversion, log.users, log.items)
+    with pytest.raises(RunFolderError, match="log differs"), Checkpoint(tmp_path):
+        fit_ips(other)
+
+
+def test_another_version_is_refused(tmp_path, monkeypatch, log):
+    interrupted(tmp_path, fit_ips, log)
+    monkeypatch.setattr("unskew.training.checkpoint.__version__", "9.9")
+    with pytest.raises(RunFolderError, match=r"another job: unskew was '0.1.0' and is '9.9'"):
+        Checkpoint(tmp_path).open()
+
+
+def test_only_one_process_at_a_time(tmp_path):
+    code = (
+        "import sys; from unskew.training.checkpoint import Checkpoint\n"
+        "try:\n    Checkpoint(sys.argv[1]).open()\nexcept Exception as error:\n    sys.exit(str(error))\n"
+    )
+
+    def other() -> str:
+        command = [sys.executable, "-c", code, str(tmp_path / "c")]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+    mine = Checkpoint(tmp_path / "c")
+    mine.open()
+    assert "another process is using this checkpoint. To fix: wait for it, or give another folder." in other()
+    mine.close()
+    assert other() == ""
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RunFolderError, match="is a folder with other things in it"):
+        Checkpoint(tmp_path).open()
+    (tmp_path / "notes.txt").rename(tmp_path / "package.json")
+    with pytest.raises(RunFolderError, match="is a folder with other things in it"):
+        Checkpoint(tmp_path).open()
+    with pytest.raises(RunFolderError, match="cannot be written"):
+        Checkpoint(tmp_path / "package.json").open()
+    assert [path.name for path in tmp_path.iterdir()] == ["package.json"]
+
+
+def test_a_full_disk_is_a_warning_and_training_goes_on(tmp_path, log, monkeypatch):
+    wanted = bits(fit_ips(log), log)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with Checkpoint(tmp_path, every=0):
+        monkeypatch.setattr("unskew.training.state_files.write_tensors", full)
+        with pytest.warns(CheckpointWarning, match=r"\(No space left on device\); training goes on"):
+            found = bits(fit_ips(log), log)
+        monkeypatch.undo()
+    assert_same(found, wanted)
+
+
+def test_no_state_is_written_before_it_is_time(tmp_path, log):
+    patient = Killing(tmp_path, at=None, every=3600.0)
+    with patient:
+        fit_ips(log)
+    assert patient.states == 1, "the end of the training"
+
+
+def test_a_value_is_made_once(tmp_path):
+    made = iter((4, 5))
+    assert once("size", lambda: next(made)) == 4
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.open()
+    with checkpoint.in_effect():
+        assert once("size", lambda: next(made)) == 5
+    checkpoint.close()
+    checkpoint.open()
+    with checkpoint.in_effect():
+        assert once("size", lambda: pytest.fail("it is made again")) == 5
+    checkpoint.close()
+
+
+@pytest.mark.parametrize("every", ["often", "5", "-1m"])
+def test_a_length_of_time_that_is_none(tmp_path, every):
+    with pytest.raises(ParameterError, match="is not a length of time"):
+        Checkpoint(tmp_path, every=every)
+
+
+def test_a_negative_number_of_seconds(tmp_path):
+    with pytest.raises(ParameterError, match="every must not be negative"):
+        Checkpoint(tmp_path, every=-1.0)
+
+
+def test_a_state_is_plain_files(tmp_path, log):
+    files = interrupted(tmp_path, fit_ips, log)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".safetensors"}
+    facts = json.loads((tmp_path / f"{files.names('training-')[-1]}.json").read_text())["facts"]
+    assert {"epoch", "pass", "block", "step", "taken", "history", "about"} == facts.keys()
+
+
+def test_differences_are_named():
+    assert difference({"a": {"b": 1}}, {"a": {"b": 1}}) is None
+    assert difference({"a": {"b": 1}}, {"a": {"b": 2}}) == "a.b was 1 and is 2"
+    assert difference({"data": "0" * 80}, {"data": "1" * 80}) == "data differs"
+    assert difference({}, {"new": 1}) == "new was None and is 1"
+
+
+def test_every_type_of_tensor_comes_back(tmp_path):
+    types = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool)
+    tensors = {str(kind): torch.tensor([[0, 1], [1, 0]], dtype=kind) for kind in types}
+    tensors |= {"empty": torch.empty(0, 3), "scalar": torch.tensor(2.5), "turned": torch.rand(3, 4).t()}
+    files = StateFiles(tmp_path)
+    files.write("some", {"n": float("nan")}, tensors)
+    found = files.read("some")
+    assert found.tensors.keys() == tensors.keys()
+    assert all(torch.equal(found.tensors[name], each) for name, each in tensors.items())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        files.remove("some")
+    assert not list(tmp_path.iterdir())
