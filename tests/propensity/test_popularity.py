@@ -66,3 +66,18 @@ def test_kinds_that_count_all_their_cells_need_no_offset_for_sampled_negatives(k
     }[kind]
     whole, asked = (make(crossfit=2, negatives=each).fit(log, **sample) for each in (None, 3))
     np.testing.assert_array_equal(asked.predict_both_each(log).raw, whole.predict_both_each(log).raw)
+
+
+@pytest.mark.parametrize("fold_by", ["cell", "user", "item"])
+def test_rates_of_a_large_matrix_are_computed_from_its_margins(data, fold_by, monkeypatch):
+    """They are those counted over all cells: exactly where folds hold users or items, else nearly."""
+    log = us.load("synthetic", n_users=300, n_items=400, density=0.1, seed=2).train
+    counted = us.PopularityPropensity(crossfit=3, fold_by=fold_by).fit(log).predict_each(log)
+    monkeypatch.setattr("unskew.propensity.popularity.MOST_CELLS", 1)
+    monkeypatch.setattr("unskew.propensity.per_replica.Replica.blocks", None)
+    computed = us.PopularityPropensity(crossfit=3, fold_by=fold_by).fit(log).predict_each(log)
+    if fold_by == "cell":
+        assert np.abs(np.log(computed / counted)).mean() < 0.05
+        np.testing.assert_allclose(computed.mean(), counted.mean(), rtol=0.01)
+    else:
+        np.testing.assert_allclose(computed, counted, rtol=1e-9)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from unskew.backbones import NeuMF
+from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log, Rows, Schema
 from unskew.training import Population, inference
 from unskew.training.inference import held_out_cells, logits
@@ -93,3 +94,26 @@ class TestHeldOutCells:
                 standard_error = float((values[unclicked] ** 2).sum() * (thinning - 1)) ** 0.5
                 assert abs(estimate - float(values.sum())) < 3 * standard_error
                 assert standard_error < 0.05 * float(values.sum())
+
+    def test_of_more_than_most_a_smaller_sample_can_be_asked_for(self, population):
+        slots = population.slots(SEEDS, 4)
+        some = held_out_cells(population, slots, self.admitted, most=80)[1]
+        fewer = held_out_cells(population, slots, self.admitted, most=80, sample=20)[1]
+        assert (fewer > 0).sum() < (some > 0).sum()
+        assert fewer.max() == pytest.approx(4 * float(some.max()), rel=0.1)
+
+    def test_a_matrix_of_a_billion_pairs_is_not_gone_through(self):
+        cells = np.arange(0, 10**9, 10**6)
+        log = Log(
+            user=(cells // 10**4).astype(np.int32),
+            item=(cells % 10**4).astype(np.int32),
+            click=np.ones(len(cells), dtype=np.uint8),
+            conversion=None,
+            users=Vocabulary.range(10**5, name="user"),
+            items=Vocabulary.range(10**4, name="item"),
+        )
+        population = Population(log, torch.device("cpu"))
+        found, weight = held_out_cells(population, population.slots(SEEDS, 4), self.admitted, most=10**5)
+        for row, of_row in zip(found, weight, strict=True):
+            assert len(row[of_row > 0].unique()) == (of_row > 0).sum() < 2 * 10**5
+        assert weight.sum(1).tolist() == pytest.approx([0.5e9, 0.25e9], rel=0.02)

@@ -151,3 +151,12 @@ class TestIdsAlone:
         log = us.Log.from_arrays(user=same, item=same, click=same % 2, space="impressions")
         slots = Population(log, CPU).slots([1], 5).of(torch.arange(400)[None])[0]
         assert stats.chisquare(torch.bincount(slots, minlength=5)).pvalue > 1e-4
+
+
+def test_clicks_of_a_large_matrix_are_found_though_cells_share_places(matrix, matrix_log, monkeypatch):
+    """A table tells most cells without a click; with far fewer places than cells it tells hardly any."""
+    monkeypatch.setattr(population, "TABLE_CELLS", 32)
+    large = Population(matrix_log, CPU)
+    cells = torch.arange(matrix.size)
+    assert torch.equal(large.click(cells), matrix.click(cells))
+    assert torch.equal(large.click(cells.view(-1, 1)), matrix.click(cells.view(-1, 1)))

@@ -45,6 +45,11 @@ MOST_FOLDS = 100
 AUTO_RATIO = 4.0
 """Negatives per click that ``negatives="auto"`` draws where D is too large (METHODS §5A, step 2)."""
 
+SAMPLED_CELLS = 1 << 20
+"""Unclicked cells that a replica is judged on where D is too large to judge it on all that it holds out. With
+clicks on 0.1 % of D, NLL over D is then known to some 0.1 % of itself, and the clicks, which are all there,
+decide how well everything else is."""
+
 _HOLDOUT_SLOTS = 10
 _SLOTS_PER_FOLD = 4
 _STOP_SHARE = 0.1
@@ -223,7 +228,7 @@ class DealtCells:
         """Cells and weights ``[replicas, n]`` that have a role; of more than ``most`` each, a sample."""
         self.require_clicks(role)
         slots, admitted = self.slots(replicas), self.admitted(role, replicas)
-        cells, weight = held_out_cells(self.population, slots, admitted, most)
+        cells, weight = held_out_cells(self.population, slots, admitted, most, min(most, SAMPLED_CELLS))
         return cells, weight if self._weight is None else weight * self._weight[cells]
 
     def of_rows(self, role: int, replicas: Sequence[int]) -> Callable[[Rows], Tensor]:

@@ -99,6 +99,33 @@ class Replica:
             kept = self._roles[cells.slot] == TRAIN
             yield TrainingCells(*(each[kept] for each in cells))
 
+    def training_clicks(self) -> TrainingCells:
+        """The clicked cells among its training cells."""
+        cells = self._looked_up(self.population.observed.numpy())
+        kept = self._roles[cells.slot] == TRAIN
+        return TrainingCells(*(each[kept] for each in cells))
+
+    def training_margins(self, parts: int) -> tuple[Floats, Floats]:
+        """How many of its training cells each user and each item of a matrix has, ``[codes, parts]``.
+
+        What is expected where a fold holds pairs, and what is so where it holds users or items. A cell is in
+        the part of its slot, modulo ``parts``.
+        """
+        items = self.population.n_items
+        users = self.population.size // items
+        trains = self._roles == TRAIN
+        part = np.arange(len(trains)) % parts
+        by = self._dealt.folds.by
+        if by == "cell":
+            share = np.bincount(part[trains], minlength=parts) / len(trains)
+            return np.tile(items * share, (users, 1)), np.tile(users * share, (items, 1))
+        slot = self.slot(np.arange(0, users * items, items) if by == "user" else np.arange(items))
+        own = np.zeros((len(slot), parts))
+        own[np.arange(len(slot)), part[slot]] = trains[slot]
+        if by == "user":
+            return own * items, np.tile(own.sum(axis=0), (items, 1))
+        return np.tile(own.sum(axis=0), (users, 1)), own * users
+
     def training(self, ratio: float | None) -> TrainingCells:
         """All its training cells; with ``ratio``, the clicks among them and so many negatives per click."""
         if ratio is None:

@@ -108,8 +108,8 @@ class SklearnPropensity(BasePropensity):
         from sklearn.base import clone
 
         users, items = len(self.users_), len(self.items_)
-        rates = ClickRates.of(
-            replica.blocks(), users=users, items=items, smoothing=RATE_SMOOTHING, parts=PARTS
+        rates = ClickRates.of_replica(
+            replica, users=users, items=items, smoothing=RATE_SMOOTHING, parts=PARTS
         )
         cells = replica.training(self.ratio_)
         model = clone(self.estimator)

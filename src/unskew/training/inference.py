@@ -25,6 +25,10 @@ GPU_BUDGET = 1 << 21
 """Logits computed at once on a GPU, where the fused kernel keeps no activations."""
 
 
+THINNING = 7
+"""What the permutation is for that thins held-out cells."""
+
+
 def logits(
     network: Network, rows: Rows, *, tower: str | None = None, budget: int | None = None
 ) -> Float[Tensor, "R B"]:
@@ -40,25 +44,29 @@ def logits(
 
 
 def held_out_cells(
-    population: Population, slots: Slots, admitted: Bool[Tensor, "R S"], most: int
+    population: Population,
+    slots: Slots,
+    admitted: Bool[Tensor, "R S"],
+    most: int,
+    sample: int | None = None,
 ) -> tuple[Int[Tensor, "R n"], Float[Tensor, "R n"]]:
     """The cells of D that each replica holds out, and their weights: ``[R, n]`` each.
 
-    All clicked cells are kept. Where there are more than about ``most`` cells per replica, the unclicked
-    are thinned by a hash of their number and weighted accordingly, so that weighted sums still estimate
-    those over D. Rows are padded to one length with weight 0.
+    All clicked cells are kept. Where there are more than ``most`` cells per replica, the unclicked are about
+    ``sample`` (by default as many), drawn from D without repetition and weighted accordingly, so that
+    weighted sums still estimate those over D: what it takes does not grow with D. Rows are padded to one
+    length with weight 0.
     """
     expected = population.size * float(admitted.float().mean())
-    thinning = max(1, round(expected / most))
+    thinning = 1 if expected <= most else max(1, round(expected / (sample or most)))
     kept: list[list[Tensor]] = [[] for _ in range(len(admitted))]
     weights: list[list[Tensor]] = [[] for _ in range(len(admitted))]
-    for cell in _cells_in_order(population, thinning):
-        click = population.click(cell)
+    for cell, weight in _all_cells(population) if thinning == 1 else _thinned_cells(population, thinning):
         keep = admitted.gather(1, slots.of(cell.unsqueeze(0)))
-        weight = torch.where(click == 1, 1.0, float(thinning))
         for replica, mask in enumerate(keep):
-            kept[replica].append(cell[mask])
-            weights[replica].append(weight[mask])
+            chosen = cell[mask]
+            kept[replica].append(chosen)
+            weights[replica].append(torch.full(chosen.shape, weight, device=chosen.device))
     cells = [torch.cat(parts) for parts in kept]
     of_cells = [torch.cat(parts) for parts in weights]
     return (
@@ -67,15 +75,22 @@ def held_out_cells(
     )
 
 
-def _cells_in_order(population: Population, thinning: int) -> Iterator[Tensor]:
-    """All cells, or all clicked cells and every so-manyth of the others, by hash."""
-    zero = torch.zeros((), dtype=torch.int64, device=population.device)
+def _all_cells(population: Population) -> Iterator[tuple[Tensor, float]]:
     for start in range(0, population.size, BLOCK):
-        cell = torch.arange(start, min(start + BLOCK, population.size), device=population.device)
-        if thinning > 1:
-            keep = (hashing.uniform_int(cell, zero, thinning) == 0) | (population.click(cell) == 1)
-            cell = cell[keep]
-        yield cell
+        yield torch.arange(start, min(start + BLOCK, population.size), device=population.device), 1.0
+
+
+def _thinned_cells(population: Population, thinning: int) -> Iterator[tuple[Tensor, float]]:
+    """All clicked cells, and one of so many of the others: the first of a keyed permutation of D."""
+    for start in range(0, population.n_clicks, BLOCK):
+        yield population.observed[start : start + BLOCK], 1.0
+    key = hashing.keys(torch.zeros(1, dtype=torch.int64, device=population.device), salt=THINNING)
+    bits = hashing.permutation_bits(population.size)
+    last = (1 << bits) // thinning
+    for start in range(0, last, BLOCK):
+        cell = hashing.permuted_range(start, min(start + BLOCK, last), key, bits)[0]
+        cell = cell[cell < population.size]
+        yield cell[population.click(cell) == 0], (1 << bits) / last
 
 
 def probability_moments(

@@ -72,12 +72,16 @@ class Population:
         self.tables = Tables.of(log, device)
         self._rows: Rows | None = None
         self._click: Tensor | None = None
+        self._maybe: Tensor | None = None
         if log.space == "impressions":
             self._rows = rows_of(log.user, log.item, device).map(lambda values: values[0])
             self._click = torch.tensor(log.click, device=device)
         elif self.size <= TABLE_CELLS:
             self._click = torch.zeros(self.size, dtype=torch.uint8, device=device)
             self._click[self.observed] = 1
+        elif device.type == "cpu":
+            self._maybe = torch.zeros(TABLE_CELLS, dtype=torch.bool)
+            self._maybe[_place_of(self.observed)] = True
 
     @property
     def n_clicks(self) -> int:
@@ -103,12 +107,26 @@ class Population:
         """1.0 where a cell was clicked, else 0.0."""
         if self._click is not None:
             return self._click[cell].float()
+        if self._maybe is None:
+            return self._searched(cell)
+        # Nearly all cells of a large D are told by one look-up to have no click; the rest are searched.
+        result = torch.zeros(cell.shape)
+        maybe = self._maybe[_place_of(cell)]
+        result[maybe] = self._searched(cell[maybe])
+        return result
+
+    def _searched(self, cell: Tensor) -> Tensor:
         place = torch.searchsorted(self.observed, cell.contiguous()).clamp_(max=self.n_clicks - 1)
         return (self.observed[place] == cell).float()
 
     def slots(self, seeds: Sequence[int], count: int, by: FoldBy = "cell") -> Slots:
         """A partition of the cells into ``count`` slots, for each replica from its own seed."""
         return Slots(self.hashes, seeds, count, by, self)
+
+
+def _place_of(cell: Tensor) -> Tensor:
+    """The place of a cell in a table of :data:`TABLE_CELLS`, which others share."""
+    return hashing.scaled_int(hashing.mix(cell), TABLE_CELLS)
 
 
 class Slots:
