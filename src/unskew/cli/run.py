@@ -193,6 +193,14 @@ def run(
         str | None,
         typer.Option(help="Leave out rows younger than this at the last row, as 7d: they may yet convert."),
     ] = None,
+    stream: Annotated[
+        bool | None,
+        typer.Option(
+            "--stream/--no-stream",
+            help="With Parquet files of impressions: read them again in each epoch, in bounded memory [where"
+            " the log would take more than a quarter of the free memory].",
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder [runs/DATA-METHOD].")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
     checkpoint: Annotated[
@@ -217,11 +225,12 @@ def run(
     from unskew.cli.places import check_outputs, check_seed, name_of_tables, plain_name, table_files
     from unskew.datasets import DATASETS
     from unskew.io.files import check_target, write_json
+    from unskew.io.row_groups import SCHEME, RowGroups
     from unskew.io.tables import column_names, is_place
 
     is_file = data not in DATASETS and (is_place(data) or (Path(root or "") / data).exists())
     if not is_file:
-        refuse(context, OF_FILES, f"with --data {data}", "leave it out, or give files as --data")
+        refuse(context, (*OF_FILES, "stream"), f"with --data {data}", "leave it out, or give files as --data")
     if known_propensity is None:
         refuse(context, ("actions",), "without --known-propensity")
     else:
@@ -234,14 +243,18 @@ def run(
     check_seed(seed)
     if test == "":
         raise ParameterError("--test is empty", remedy="name a file, or leave it out")
-    read = table_files(str(Path(root or "") / each) for each in (data, test) if each) if is_file else []
+    remote = bool(SCHEME.match(data))
+    if remote and root is not None:
+        raise ParameterError("--root goes with files of this machine", remedy="leave it out")
+    named = [each for each in (None if remote else data, test) if each] if is_file else []
+    read = table_files(str(Path(root or "") / each) for each in named) if named else []
     read += [] if config is None else [config]
     outputs = {"--json": json, "--save-config": save_config}
     states = {} if checkpoint is None else {"--checkpoint": checkpoint}
     check_outputs(outputs, folders=states | ({} if out is None else {"--out": out}), read=read)
     if is_file and conversion is None:
         # A log of clicks alone trains a propensity; it says so.
-        there = column_names(Path(root or "") / data)
+        there = RowGroups.of(data).column_names if remote else column_names(Path(root or "") / data)
         conversion = "conversion" if "conversion" in there or known_propensity is not None else None
         method = method or (None if conversion else "none")
     method = method or "ips"
@@ -260,7 +273,7 @@ def run(
         "item": item,
         "click": click,
         "conversion": conversion,
-        "space": space or ("matrix" if known_propensity is None else "impressions"),
+        "space": space or ("impressions" if stream or known_propensity is not None else "matrix"),
         "duplicates": duplicates,
         "known_propensity": known_propensity,
         "actions": actions,
@@ -313,6 +326,7 @@ def run(
         propensity_features=None if propensity_features is None else names_in(propensity_features),
         model_features=None if model_features is None else names_in(model_features),
         allow_leak=tuple(allow_leak or ()),
+        stream=True if remote else stream,
     )
     if save_config is not None:
         processes.write(partial(write_config, save_config, job))
@@ -322,6 +336,8 @@ def run(
             check_target(target, overwrite=overwrite)
         if journal is not None and journal.goes_on and processes.is_writer():
             say(f"unskew: going on from {checkpoint}")
+        if (why := dataset.facts.get("streamed")) is not None and processes.is_writer():
+            print(f"{why[0].upper()}{why[1:]}: {dataset.train!r}\n")
         if fields:
             print_schema(dataset)
 

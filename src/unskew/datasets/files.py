@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -19,13 +19,16 @@ from unskew.io.tables import (
     time_columns,
 )
 from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
-from unskew.log import Category, Described, Duplicates, Feature, Log, Space, Wanted
+from unskew.log import Category, Described, Duplicates, Feature, Log, Space, StreamedLog, Wanted
 from unskew.log.described import AUTO, without_auto
 from unskew.log.kinds import TimePart
 from unskew.registry import register
 
 CLICK = "click"
 """The column of clicks, unless another is named."""
+
+Unseen = Literal["error", "drop", "keep"]
+"""What becomes of test rows of users or items that the training log does not have."""
 
 
 def read_log(
@@ -132,7 +135,7 @@ def files(
     duplicates: Duplicates = "error",
     keep: Sequence[str] = (),
     numbers: Sequence[str] = (),
-    unseen: Literal["error", "drop", "keep"] | None = None,
+    unseen: Unseen | None = None,
     test_is: TestIs = "logged",
     known_propensity: str | None = None,
     actions: int | None = None,
@@ -173,13 +176,8 @@ def files(
     In the space ``"matrix"`` test cells that were clicked in training are left out under the honest
     protocol. In the space ``"impressions"`` a row is an event of its own and none is left out.
     """
-    unseen = unseen or ("error" if features is None else "keep")
-    if unseen not in ("error", "drop", "keep"):
-        raise ParameterError(
-            f"unseen must be 'error', 'drop' or 'keep', not {unseen!r}", remedy="give one of these"
-        )
-    if test_is not in get_args(TestIs):
-        raise ParameterError(f"test_is must be 'random' or 'logged', not {test_is!r}", remedy="give either")
+    unseen = checked_unseen(unseen, features)
+    require_test_is(test_is)
     if train is None:
         if root is None:
             raise ParameterError("the dataset 'files' needs a training log", remedy="give train= or root=")
@@ -196,14 +194,12 @@ def files(
         "actions": actions,
     }
     if known_propensity is None:
-        click = click or _click_column(_under(root, train))
+        click = click or _click_column(under(root, train))
     train_log = _with_times(
-        _under(root, train), time, click=click, features=features, ignore=ignore, **columns
+        under(root, train), time, click=click, features=features, ignore=ignore, **columns
     )
     if train_log.features is not None:
         columns["features"] = train_log.features.declared
-    if unseen == "error":
-        columns |= {"users": train_log.users, "items": train_log.items}
     facts: dict[str, Any] = {
         "protocol": protocol,
         "leaked_cells_found": 0,
@@ -218,15 +214,9 @@ def files(
             raise ParameterError(
                 f"a {role} log needs conversions", remedy="name their column with conversion="
             )
-        place = _under(root, paths)
-        if known_propensity is not None or click in column_names(place):
-            log = read_log(place, click=click, **columns)
-        else:
-            # Every listed row is known: a log of pairs, whatever the training log is.
-            log = read_log(place, **{**columns, "space": "matrix"})
-        if unseen == "drop":
-            log, dropped = _seen_rows(log, train_log, str(place))
-            facts["unseen_rows_dropped"] += dropped
+        place = under(root, paths)
+        log, dropped = held_out_log(place, train_log, click, columns, unseen)
+        facts["unseen_rows_dropped"] += dropped
         if space == "matrix":
             with errors_name(str(place)):
                 log, leak = without_leaked_cells(train_log, log, protocol)
@@ -241,6 +231,42 @@ def files(
         facts=facts,
         test_is=test_is,
     )
+
+
+def checked_unseen(unseen: Unseen | None, features: Wanted | None) -> Unseen:
+    """What to do with ids that are not in the training log; None is as the features say."""
+    unseen = unseen or ("error" if features is None else "keep")
+    if unseen not in get_args(Unseen):
+        raise ParameterError(
+            f"unseen must be 'error', 'drop' or 'keep', not {unseen!r}", remedy="give one of these"
+        )
+    return unseen
+
+
+def require_test_is(test_is: str) -> None:
+    """An error for what is none of :data:`TestIs`."""
+    if test_is not in get_args(TestIs):
+        raise ParameterError(f"test_is must be 'random' or 'logged', not {test_is!r}", remedy="give either")
+
+
+def held_out_log(
+    place: Paths, train: Log | StreamedLog, click: str | None, columns: Mapping[str, Any], unseen: Unseen
+) -> tuple[Log, int]:
+    """Test or validation files as the training log was read, and how many rows of unknown ids were dropped.
+
+    Parameters
+    ----------
+    columns
+        Further options of :func:`read_log`.
+    """
+    if unseen == "error":
+        columns = {**columns, "users": train.users, "items": train.items}
+    if columns.get("known_propensity") is not None or click in column_names(place):
+        log = read_log(place, click=click, **columns)
+    else:
+        # Every listed row is known: a log of pairs, whatever the training log is.
+        log = read_log(place, **{**columns, "space": "matrix"})
+    return _seen_rows(log, train, str(place)) if unseen == "drop" else (log, 0)
 
 
 def _with_times(path: Paths, time: str | None, **columns: Any) -> Log:
@@ -279,7 +305,8 @@ def _click_column(path: Paths) -> str | None:
     return CLICK if CLICK in column_names(path) else None
 
 
-def _under(root: str | Path | None, paths: Paths) -> Paths:
+def under(root: str | Path | None, paths: Paths) -> Paths:
+    """Paths that start from a folder, if there is one."""
     if root is None:
         return paths
     if isinstance(paths, (str, Path)):
@@ -287,7 +314,7 @@ def _under(root: str | Path | None, paths: Paths) -> Paths:
     return [Path(root) / path for path in paths]
 
 
-def _recoded(kept: Log, log: Log, train: Log) -> Described | None:
+def _recoded(kept: Log, log: Log, train: Log | StreamedLog) -> Described | None:
     """Features of some rows of a log, by the codes of the training log."""
     found = kept.features
     if found is None:
@@ -297,7 +324,7 @@ def _recoded(kept: Log, log: Log, train: Log) -> Described | None:
     return found
 
 
-def _seen_rows(log: Log, train: Log, place: str) -> tuple[Log, int]:
+def _seen_rows(log: Log, train: Log | StreamedLog, place: str) -> tuple[Log, int]:
     """The rows whose user and item are in the training vocabularies, in its codes; and how many are not."""
     user = train.users.encode(log.users.ids, unseen="nan")[log.user]
     item = train.items.encode(log.items.ids, unseen="nan")[log.item]

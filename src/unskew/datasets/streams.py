@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
-from unskew.errors import DataError
-from unskew.io.row_groups import RowGroups
+from unskew.datasets.dataset import TestIs
+from unskew.datasets.files import CLICK, Unseen, checked_unseen, held_out_log, require_test_is, under
+from unskew.errors import DataError, ParameterError
+from unskew.io.row_groups import SCHEME, RowGroups
+from unskew.io.stream import TEXT_BYTES, value_bytes
 from unskew.io.tables import Paths
 from unskew.io.vocabulary import Vocabulary
-from unskew.log import StreamedLog, Wanted
+from unskew.log import Log, StreamedLog, Wanted
 from unskew.log.scan import MOST_IDS, Columns, scanned
 from unskew.log.streamed import BLOCK_ROWS
 from unskew.progress import SILENT, Progress
 
-CLICK = "click"
-"""The column of clicks, unless another is named."""
+IN_MEMORY = 0.25
+"""Share of the free memory that a log may take before its files are streamed."""
+
+COPIES = 3
+"""What a row takes while a log is read, in rows: as Arrow reads it, as a log carries it, and as codes."""
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedDataset:
+    """A training log that is streamed, and a test log in memory; all else as in :class:`unskew.Dataset`."""
+
+    name: str
+    train: StreamedLog
+    test: Log | None
+    validation: Log | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    test_is: TestIs = "logged"
 
 
 def stream_log(
@@ -100,3 +121,103 @@ def stream_log(
         items=items,
         progress=progress,
     )
+
+
+def stream_files(
+    root: str | Path | None = None,
+    *,
+    train: Paths | None = None,
+    test: Paths | None = None,
+    user: str = "user",
+    item: str = "item",
+    click: str | None = None,
+    conversion: str | None = None,
+    keep: Sequence[str] = (),
+    unseen: Unseen | None = None,
+    test_is: TestIs = "logged",
+    time: str | None = None,
+    features: Wanted | None = None,
+    ignore: Sequence[str] = (),
+    block_rows: int = BLOCK_ROWS,
+    most_ids: int = MOST_IDS,
+    progress: Progress = SILENT,
+    **other: Any,
+) -> StreamedDataset:
+    """Your own Parquet files of impressions as a dataset whose training log is streamed.
+
+    Parameters
+    ----------
+    root, train, test, unseen, test_is
+        As the dataset ``"files"`` has them; the test log is read into memory.
+    other
+        Further options of ``"files"``, which a stream has no use for, or cannot have.
+    """
+    unseen = checked_unseen(unseen, features)
+    require_test_is(test_is)
+    _refuse(other)
+    place = _place(root, train)
+    log = stream_log(
+        place,
+        user=user,
+        item=item,
+        click=click,
+        conversion=conversion,
+        keep=keep,
+        features=features,
+        ignore=ignore,
+        time=time,
+        block_rows=block_rows,
+        most_ids=most_ids,
+        progress=progress,
+    )
+    facts: dict[str, Any] = {"protocol": "honest", "unseen_rows_dropped": 0}
+    held_out = None
+    if test is not None:
+        if conversion is None:
+            raise ParameterError("a test log needs conversions", remedy="name their column with conversion=")
+        columns: dict[str, Any] = {
+            "user": user,
+            "item": item,
+            "conversion": conversion,
+            "space": "impressions",
+            "keep": keep,
+        }
+        if log.features is not None:
+            columns["features"] = log.features.declared
+        held_out, facts["unseen_rows_dropped"] = held_out_log(
+            under(root, test), log, click or CLICK, columns, unseen
+        )
+    return StreamedDataset("files", log, held_out, facts=facts, test_is=test_is)
+
+
+def memory_needed(paths: Paths) -> int:
+    """Bytes that the rows of Parquet files would take in memory, about, where they are not streamed."""
+    files = RowGroups.of(paths)
+    schema = files.metadata[0].schema.to_arrow_schema()
+    row = sum(value_bytes(each.type) or TEXT_BYTES for each in schema)
+    return COPIES * row * sum(files.sizes)
+
+
+def _refuse(other: Mapping[str, Any]) -> None:
+    """An error for options of files that a stream cannot have."""
+    wrong = {
+        "space": ("matrix", "the population of a stream is its rows"),
+        "duplicates": ("max", "a stream may have a pair several times"),
+    }
+    for name, value in other.items():
+        if name in wrong and value != wrong[name][0]:
+            continue
+        if name in wrong or (name in ("known_propensity", "actions", "validation") and value is not None):
+            reason = wrong[name][1] if name in wrong else "it is not supported"
+            raise ParameterError(
+                f"{name}={value!r} does not go with a stream: {reason}",
+                remedy="leave it out, or read the log into memory (--no-stream)",
+            )
+
+
+def _place(root: str | Path | None, train: Paths | None) -> Paths:
+    if train is None:
+        if root is None:
+            raise ParameterError("the dataset 'files' needs a training log", remedy="give train= or root=")
+        return str(root)
+    return train if isinstance(train, str) and SCHEME.match(train) else under(root, train)

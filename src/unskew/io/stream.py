@@ -354,7 +354,7 @@ def parquet_buffer(columns: int) -> int:
 
 def piece_rows(read: Sequence[Any], metadata: Any) -> int:
     """Rows to decode at a time: those that surely fit a batch, and where row groups end if that is near."""
-    widths = [_width(field.type) for field in read]
+    widths = [value_bytes(field.type) for field in read]
     rows = BATCH_ROWS if all(widths) else PIECE_ROWS
     rows = min(rows, max(BATCH_BYTES // max(sum(width or TEXT_BYTES for width in widths), 1), 1))
     group = metadata.row_group(0).num_rows if metadata.num_row_groups else 0
@@ -362,7 +362,7 @@ def piece_rows(read: Sequence[Any], metadata: Any) -> int:
     return rows // group * group if 0 < group <= rows else rows
 
 
-def _width(kind: Any) -> int | None:
+def value_bytes(kind: Any) -> int | None:
     """Bytes of a value, at least 1; None where they are of any number."""
     if pa.types.is_dictionary(kind):
         return None

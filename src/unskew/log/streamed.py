@@ -20,6 +20,7 @@ from unskew.io.digest import digest_of
 from unskew.io.row_groups import Piece
 from unskew.io.stream import ahead
 from unskew.io.vocabulary import Vocabulary
+from unskew.log.described import Described
 from unskew.log.encoders import Encoders
 from unskew.log.log import Log, Space
 from unskew.log.schema import Schema
@@ -197,6 +198,11 @@ class StreamedLog:
     def encoders(self) -> Encoders | None:
         """How the features are coded; None without features."""
         return self.source.empty.encoders
+
+    @property
+    def features(self) -> Described | None:
+        """What the features are, without the values of rows; None without features."""
+        return self.source.empty.features
 
     @property
     def schema(self) -> Schema:

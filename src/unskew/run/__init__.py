@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from unskew.datasets import Dataset
+    from unskew.datasets.streams import StreamedDataset
     from unskew.progress import Progress
     from unskew.run.job import RunConfig
     from unskew.run.run_result import RunResult
@@ -25,7 +26,7 @@ class _Run(ModuleType):
         self,
         config: RunConfig,
         progress: Progress | None = None,
-        show: Callable[[Dataset], None] | None = None,
+        show: Callable[[Dataset | StreamedDataset], None] | None = None,
         checkpoint: Checkpoint | str | Path | None = None,
     ) -> RunResult:
         """Train, calibrate, debias and evaluate; ``save`` of the result writes the run folder."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,12 +15,12 @@ from unskew.audit.actions import Moments, judged_actions
 from unskew.backbones import BACKBONES, make_backbone
 from unskew.calibration import make_calibrator
 from unskew.datasets import Dataset, load
+from unskew.datasets.streams import StreamedDataset
 from unskew.debias import METHODS, Debiaser
 from unskew.debias.method import require_shown_alone
-from unskew.errors import ParameterError
 from unskew.estimator import require
 from unskew.io.tables import column_names
-from unskew.leaks import Leak, require_no_leaks
+from unskew.leaks import require_no_leaks
 from unskew.log.splitting import duration
 from unskew.metrics.clip import Clip, require_clip, resolve_clip
 from unskew.progress import SILENT, Progress
@@ -46,7 +46,8 @@ from unskew.run.run_figures import (
     spread_figures,
     truth_figures,
 )
-from unskew.run.run_parameters import changed, checked
+from unskew.run.run_parameters import checked
+from unskew.run.run_parts import NO_METHOD, method_of, require_conversions, set_by_hand, with_leaks
 from unskew.run.run_propensity import (
     fitted_propensity,
     predicts_everywhere,
@@ -56,13 +57,11 @@ from unskew.run.run_propensity import (
 )
 from unskew.run.run_result import RunResult
 from unskew.run.run_split import mature_dataset, split_labels, validation_params, with_group_column
+from unskew.run.streamed import run_streamed, streamed_dataset, why_streamed
 from unskew.run.training import read_off, train_methods
 from unskew.seeds import require_count
 from unskew.training import resolve_device
 from unskew.training.checkpoint import Checkpoint
-
-NO_METHOD = "none"
-"""The method of a run that trains the propensity alone."""
 
 MOST_EPOCHS = 100_000
 """Epochs beyond which training would not end while anybody waits for it."""
@@ -107,6 +106,9 @@ class RunConfig:
         front those that they do not read (``("-position",)``). None for all.
     allow_leak
         Columns that may be features though they give an outcome away (:func:`unskew.check_leaks`).
+    stream
+        Read the training log from its Parquet files again in each epoch, in bounded memory; None does so
+        where the rows would take more than a quarter of the free memory.
     """
 
     data: str = "synthetic"
@@ -132,6 +134,7 @@ class RunConfig:
     propensity_features: tuple[str, ...] | None = None
     model_features: tuple[str, ...] | None = None
     allow_leak: tuple[str, ...] = ()
+    stream: bool | None = None
 
     def __post_init__(self) -> None:
         require_count(self.seeds)
@@ -196,7 +199,7 @@ class RunConfig:
 def run(
     config: RunConfig,
     progress: Progress = SILENT,
-    show: Callable[[Dataset], None] | None = None,
+    show: Callable[[Dataset | StreamedDataset], None] | None = None,
     checkpoint: Checkpoint | str | Path | None = None,
 ) -> RunResult:
     """Train, calibrate, debias and evaluate; ``save`` of the result writes the run folder.
@@ -217,14 +220,7 @@ def run(
     >>> list(result.models), result.main
     (['naive', 'ips_raw', 'ips'], 'ips')
     """
-    root = None if config.root is None else Path(config.root)
-    dataset = load(config.data, root, protocol=config.protocol, **_loader_options(config))
-    if config.method != NO_METHOD and dataset.train.conversion is None:
-        raise ParameterError(
-            f"the log has no conversions: {config.method} cannot be trained, a propensity can",
-            remedy="name the column of conversions (--conversion), or give method none",
-        )
-    dataset = mature_dataset(dataset, config.maturity, config.time)
+    dataset = _loaded(config, progress)
     journal = None if checkpoint is None else Checkpoint.of(checkpoint)
     if journal is not None:
         journal.open(_about(config, dataset))
@@ -234,7 +230,18 @@ def run(
         return replace(_run(config, dataset, progress), checkpoint=journal)
 
 
-def _about(config: RunConfig, dataset: Dataset) -> dict[str, Any]:
+def _loaded(config: RunConfig, progress: Progress) -> Dataset | StreamedDataset:
+    """The logs of a run, in memory or streamed."""
+    why = why_streamed(config)
+    if why is not None:
+        return streamed_dataset(config, _loader_options(config), why, progress)
+    root = None if config.root is None else Path(config.root)
+    dataset = load(config.data, root, protocol=config.protocol, **_loader_options(config))
+    require_conversions(config, dataset.train.conversion is not None)
+    return mature_dataset(dataset, config.maturity, config.time)
+
+
+def _about(config: RunConfig, dataset: Dataset | StreamedDataset) -> dict[str, Any]:
     """What a checkpoint knows a job by: where its data lie and where it writes are not part of it."""
     logs = {"train": dataset.train, "test": dataset.test, "validation": dataset.validation}
     return {
@@ -244,7 +251,7 @@ def _about(config: RunConfig, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _run(config: RunConfig, dataset: Dataset, progress: Progress) -> RunResult:
+def _run(config: RunConfig, dataset: Dataset | StreamedDataset, progress: Progress) -> RunResult:
     protocol = protocol_named(
         config.protocol,
         crossfit=config.crossfit,
@@ -252,17 +259,12 @@ def _run(config: RunConfig, dataset: Dataset, progress: Progress) -> RunResult:
         p_min=config.p_min,
         data=config.data,
     )
+    if isinstance(dataset, StreamedDataset):
+        return run_streamed(config, protocol, dataset, progress)
     leaks = require_no_leaks(dataset.train, config.allow_leak)
     job = _run_with_trained if dataset.train.known_propensity is None else _run_with_known
     result = job(config, protocol, dataset, progress)
-    return result if dataset.train.features is None else with_fields(_with_leaks(result, leaks))
-
-
-def _with_leaks(result: RunResult, leaks: Sequence[Leak]) -> RunResult:
-    """The result with the leaks that were found and allowed."""
-    found = {"leaks_allowed": [leak.to_dict() for leak in leaks]}
-    labels = [*result.metrics["labels"], *(f"leak allowed: '{leak.column}', {leak.found}" for leak in leaks)]
-    return replace(result, metrics={**result.metrics, **found, "labels": labels})
+    return result if dataset.train.features is None else with_fields(with_leaks(result, leaks))
 
 
 def _run_with_trained(
@@ -305,7 +307,7 @@ def _run_with_trained(
                 models,
                 dataset,
             ),
-            *_set_by_hand(config),
+            *set_by_hand(config),
         ],
     }
     if dataset.test is not None and models:
@@ -336,12 +338,6 @@ def _loader_options(config: RunConfig) -> dict[str, Any]:
         for option in ("keep", "numbers"):
             options[option] = tuple(dict.fromkeys((*options.get(option, ()), column)))
     return options
-
-
-def _set_by_hand(config: RunConfig) -> list[str]:
-    """Parameters that are not what they are by default."""
-    named = ", ".join(f"{name} = {value}" for name, value in config.parameters.items())
-    return [f"set: {named}"] if named else []
 
 
 def _untouched(dataset: Dataset, propensity: BasePropensity) -> Dataset:
@@ -385,7 +381,7 @@ def _run_with_known(config: RunConfig, protocol: Protocol, dataset: Dataset, pro
         "p_min": clip,
         "labels": [
             *split_labels(known_labels(column, clip, tested=dataset.test is not None), models, dataset),
-            *_set_by_hand(config),
+            *set_by_hand(config),
         ],
     }
     if dataset.test is not None:
@@ -411,11 +407,7 @@ def _trained(
     """A model for each key: a method by name, and its propensities."""
     models: dict[str, Debiaser] = {}
     for key, (name, propensity) in wanted.items():
-        backbone = changed(make_backbone(config.backbone), "backbone", config.parameters)
-        method = protocol.method(name, backbone, dataset.train.density)
-        method.set_params(**validation_params(config.split, config.valid_from, config.time))
-        method.fields = config.model_features
-        method = changed(method, "method", config.parameters)
+        method = method_of(config, protocol, name, dataset.train.density)
         models |= train_methods(
             method,
             dataset,

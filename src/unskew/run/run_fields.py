@@ -24,8 +24,8 @@ def with_fields(result: RunResult) -> RunResult:
     by 1/p as that choice is. The propensity is judged on the training log, out of fold.
     """
     found: dict[str, Any] = {}
-    model = result.models[result.main]
-    if model.reads_features:
+    model = result.models.get(result.main)
+    if model is not None and model.reads_features:
         found["conversion"] = _of_model(result, model)
     propensity = result.propensity
     if propensity is not None and propensity.reads_features and propensity.encoders_ is not None:

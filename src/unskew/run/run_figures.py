@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.datasets import Dataset
+from unskew.datasets.streams import StreamedDataset
 from unskew.debias import Debiaser
 from unskew.evaluation import Evaluated, evaluate_users, level_limits
-from unskew.log import Log
+from unskew.log import Log, StreamedLog
 from unskew.metrics import weight_diagnostics
 from unskew.metrics.clip import Clip, resolve_clip
 from unskew.metrics.collapse import counts
@@ -29,9 +30,15 @@ SPREAD_GROUPS = 20
 """Points of the curve of the spread by propensity."""
 
 
-def data_facts(dataset: Dataset) -> dict[str, Any]:
+def data_facts(dataset: Dataset | StreamedDataset) -> dict[str, Any]:
     """Sizes and rates of a dataset."""
     log = dataset.train
+    known: dict[str, Any] = {"known_propensity": None, "actions": None}
+    if isinstance(log, StreamedLog):
+        rate = None if log.n_conversions is None else log.n_conversions / log.n_clicks
+    else:
+        rate = None if log.conversion is None else float(log.known_conversion().mean())
+        known = {"known_propensity": log.known_propensity, "actions": log.actions}
     return {
         "name": dataset.name,
         "space": log.space,
@@ -41,11 +48,10 @@ def data_facts(dataset: Dataset) -> dict[str, Any]:
         "clicks": log.n_clicks,
         "population": log.population_size,
         "density": log.density,
-        "conversion_rate_of_clicks": None if log.conversion is None else float(log.known_conversion().mean()),
+        "conversion_rate_of_clicks": rate,
         "test_rows": 0 if dataset.test is None else len(dataset.test),
         "test_rows_judged": 0 if dataset.test is None else dataset.test.n_clicks,
-        "known_propensity": log.known_propensity,
-        "actions": log.actions,
+        **known,
         "test_is": None if dataset.test is None else dataset.test_is,
         "leaked_cells_dropped": 0,
         **({} if log.features is None else {"fields": log.schema_table()}),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from unskew.backbones import BACKBONES, make_backbone
 from unskew.calibration import make_calibrator
 from unskew.datasets import Dataset
+from unskew.datasets.streams import StreamedDataset
 from unskew.errors import ParameterError
 from unskew.log import Log
 from unskew.progress import Progress
@@ -22,9 +23,11 @@ from unskew.propensity import (
     make_propensity,
     registered_name,
 )
+from unskew.propensity.choice import MOST_WORK, Choice
 from unskew.propensity.propensity import BasePropensity
 from unskew.run.protocol import Protocol
 from unskew.run.run_parameters import changed
+from unskew.training import resolve_device
 
 if TYPE_CHECKING:
     from unskew.run.job import RunConfig
@@ -38,31 +41,59 @@ def fitted_propensity(
 ) -> tuple[BasePropensity, dict[str, Any]]:
     """The propensity of a run, fitted for all its seeds, and how it came to be this one."""
     log = dataset.train
-    if config.propensity == "auto" and config.needs_network is None:
-        simple = (LogisticPropensity, PopularityPropensity)
-        candidates: dict[str, BasePropensity] = {
-            kind.name: _made(config, protocol, kind.name, log) for kind in simple
-        }
-        candidates[config.backbone] = _made(config, protocol, config.backbone, log)
-        choice = choose_propensity(log, candidates, seed=config.seed, device=config.device, progress=progress)
-        record = {"asked": "auto", **choice.to_dict(), "sentence": choice.sentence}
-        if config.seeds == 1:
-            return choice.propensity, record
-        propensity = candidates[choice.name]
-    else:
-        name = config.backbone if config.propensity == "auto" else config.propensity
-        because = "" if config.propensity != "auto" else f", since {config.needs_network} is of a network"
-        propensity = _made(config, protocol, name, log)
-        called = f"column '{name}'" if isinstance(propensity, ColumnPropensity) else name
-        record = {"asked": config.propensity, "chosen": name, "sentence": f"propensity by {called}{because}"}
-    options: dict[str, Any] = {}
-    if isinstance(propensity, NaiveBayesPropensity):
-        options["random_sample"] = _random_sample(dataset)
+    propensity, choice, record = chosen_propensity(config, protocol, log, progress)
+    if choice is not None and config.seeds == 1:
+        return choice.propensity, record
+    options = further_data(propensity, dataset)
     propensity.fit(log, seeds=config.seed_list, device=config.device, progress=progress, **options)
     return propensity, record
 
 
-def _made(config: RunConfig, protocol: Protocol, name: str, log: Log) -> BasePropensity:
+def chosen_propensity(
+    config: RunConfig, protocol: Protocol, log: Log, progress: Progress, share: float = 1.0
+) -> tuple[BasePropensity, Choice | None, dict[str, Any]]:
+    """The propensity of a run, unfitted; the choice, where there was one; and how it came to be this one.
+
+    Parameters
+    ----------
+    share
+        Of all rows that the chosen one is to be fitted on, those that ``log`` has.
+    """
+    if config.propensity == "auto" and config.needs_network is None:
+        simple = (LogisticPropensity, PopularityPropensity)
+        candidates: dict[str, BasePropensity] = {
+            kind.name: made(config, protocol, kind.name, log) for kind in simple
+        }
+        candidates[config.backbone] = made(config, protocol, config.backbone, log)
+        choice = choose_propensity(
+            log,
+            candidates,
+            seed=config.seed,
+            device=config.device,
+            progress=progress,
+            most_work=MOST_WORK[resolve_device(config.device).type] * share,
+        )
+        record = {"asked": "auto", **choice.to_dict(), "sentence": choice.sentence}
+        return candidates[choice.name], choice, record
+    name = config.backbone if config.propensity == "auto" else config.propensity
+    because = "" if config.propensity != "auto" else f", since {config.needs_network} is of a network"
+    propensity = made(config, protocol, name, log)
+    called = f"column '{name}'" if isinstance(propensity, ColumnPropensity) else name
+    return (
+        propensity,
+        None,
+        {"asked": config.propensity, "chosen": name, "sentence": f"propensity by {called}{because}"},
+    )
+
+
+def further_data(propensity: BasePropensity, dataset: Dataset | StreamedDataset) -> dict[str, Any]:
+    """What a propensity is fitted on beside the log."""
+    if isinstance(propensity, NaiveBayesPropensity):
+        return {"random_sample": _random_sample(dataset)}
+    return {}
+
+
+def made(config: RunConfig, protocol: Protocol, name: str, log: Log) -> BasePropensity:
     """A propensity by name, unfitted, with the fields that were chosen; a candidate may read none."""
     made = _plain(config, protocol, name, log)
     if made.reads_features or config.propensity != "auto":
@@ -101,7 +132,7 @@ def unknown_propensity(name: str) -> ParameterError:
     )
 
 
-def _random_sample(dataset: Dataset) -> Log:
+def _random_sample(dataset: Dataset | StreamedDataset) -> Log:
     if dataset.test is None or dataset.test_is != "random":
         raise ParameterError(
             "naive Bayes needs a test set of pairs shown at random, a part of which it looks at",

@@ -51,6 +51,9 @@ class RunResult:
     ``"known"``."""
     checkpoint: Checkpoint | None = None
     """Where the job would go on from; ``save`` removes its states."""
+    streamed: bool = False
+    """Whether the training log was streamed: ``dataset.train`` is then some of its rows at random, and the
+    folder has no table of all of them."""
 
     @property
     def main(self) -> str:
@@ -98,7 +101,7 @@ class RunResult:
         ``metrics.json``, ``report.html``, its first picture as ``overview.svg``, the propensity's weights,
         the vocabularies, ``row_features.parquet`` where models read features of rows, and the manifest of all
         these. A propensity that no file can hold (trees, a column) is left out;
-        ``propensities.parquet`` has what it gave.
+        ``propensities.parquet`` has what it gave. Of a streamed log there are no tables of rows.
 
         Parameters
         ----------
@@ -127,9 +130,10 @@ class RunResult:
             if not self.models and self.propensity is not None:
                 write_inputs(beside, self.propensity)
             write_config(beside, config)
-            pq.write_table(self.propensity_table(), beside / "propensities.parquet")
-            if (table := self.row_features()) is not None:
-                pq.write_table(table, beside / ROW_FEATURES)
+            if not self.streamed:
+                pq.write_table(self.propensity_table(), beside / "propensities.parquet")
+                if (table := self.row_features()) is not None:
+                    pq.write_table(table, beside / ROW_FEATURES)
             write_json(beside / "metrics.json", self.metrics)
             (beside / "report.html").write_text(report, encoding="utf-8")
             (beside / "overview.svg").write_text(overview, encoding="utf-8")

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unskew.datasets import Dataset
+from unskew.datasets.streams import StreamedDataset
 from unskew.debias import Debiaser
 from unskew.errors import ParameterError
 from unskew.log import Log
 from unskew.log.splitting import SplitBy, mature_rows, times_of
 from unskew.training.held_out import Split
+from unskew.training.streams import KEPT
 
 if TYPE_CHECKING:
     from unskew.run.job import RunConfig
@@ -97,19 +99,26 @@ def mature_dataset(dataset: Dataset, maturity: str | None, time: str | None) -> 
     )
 
 
-def split_labels(labels: list[str], models: Mapping[str, Debiaser], dataset: Dataset) -> list[str]:
+def split_labels(
+    labels: list[str], models: Mapping[str, Debiaser], dataset: Dataset | StreamedDataset
+) -> list[str]:
     """The labels of a protocol, with what was held out and left out in this run."""
-    split = next(iter(models.values())).split_ if models else None
-    if split is not None and split.held_out and split.by.kind != "pair":
-        labels = [split_words(split, dataset.train) if each in BY_PAIRS else each for each in labels]
+    model = next(iter(models.values())) if models else None
+    split = None if model is None else model.split_
+    if model is not None and split is not None and split.held_out and split.by.kind != "pair":
+        clicks = dataset.train.n_clicks
+        if isinstance(dataset, StreamedDataset):
+            # The split is of the clicks that are kept of a stream.
+            clicks = min(clicks, KEPT)
+        labels = [split_words(split, clicks) if each in BY_PAIRS else each for each in labels]
     if "immature_rows_dropped" in dataset.facts:
         labels = [*labels, maturity_words(dataset.facts)]
     return labels
 
 
-def split_words(split: Split, log: Log) -> str:
-    """What a split held out, in words."""
-    share = f"{100 * split.held_out / max(log.n_clicks, 1):.2g} % of the clicks"
+def split_words(split: Split, clicks: int) -> str:
+    """What a split held out of so many clicks, in words."""
+    share = f"{100 * split.held_out / max(clicks, 1):.2g} % of the clicks"
     if split.by.kind == "time":
         first = np.datetime64(-split.thresholds[0], "us").astype("datetime64[s]")
         return f"epoch chosen on the latest {share}: by time, from {first} on (column '{split.by.column}')"

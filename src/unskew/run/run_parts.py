@@ -1,0 +1,53 @@
+"""What every job of a run does in the same way: its methods, its labels, what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from unskew.backbones import make_backbone
+from unskew.debias import Debiaser
+from unskew.errors import ParameterError
+from unskew.leaks import Leak
+from unskew.run.protocol import Protocol
+from unskew.run.run_parameters import changed
+from unskew.run.run_result import RunResult
+from unskew.run.run_split import validation_params
+
+if TYPE_CHECKING:
+    from unskew.run.job import RunConfig
+
+NO_METHOD = "none"
+"""The method of a run that trains the propensity alone."""
+
+
+def method_of(config: RunConfig, protocol: Protocol, name: str, density: float) -> Debiaser:
+    """A method by name, untrained, with all that the configuration says of it."""
+    backbone = changed(make_backbone(config.backbone), "backbone", config.parameters)
+    method = protocol.method(name, backbone, density)
+    method.set_params(**validation_params(config.split, config.valid_from, config.time))
+    method.fields = config.model_features
+    return changed(method, "method", config.parameters)
+
+
+def require_conversions(config: RunConfig, there: bool) -> None:
+    """An error for a method where the log has no conversions."""
+    if config.method != NO_METHOD and not there:
+        raise ParameterError(
+            f"the log has no conversions: {config.method} cannot be trained, a propensity can",
+            remedy="name the column of conversions (--conversion), or give method none",
+        )
+
+
+def set_by_hand(config: RunConfig) -> list[str]:
+    """Parameters that are not what they are by default."""
+    named = ", ".join(f"{name} = {value}" for name, value in config.parameters.items())
+    return [f"set: {named}"] if named else []
+
+
+def with_leaks(result: RunResult, leaks: Sequence[Leak]) -> RunResult:
+    """The result with the leaks that were found and allowed."""
+    found = {"leaks_allowed": [leak.to_dict() for leak in leaks]}
+    labels = [*result.metrics["labels"], *(f"leak allowed: '{leak.column}', {leak.found}" for leak in leaks)]
+    return replace(result, metrics={**result.metrics, **found, "labels": labels})

@@ -1,0 +1,196 @@
+"""The main job on a stream: models read all rows, and what is looked at is a bounded number of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unskew.datasets import Dataset, wanted_features
+from unskew.datasets.streams import IN_MEMORY, StreamedDataset, memory_needed, stream_files
+from unskew.debias import METHODS, Debiaser
+from unskew.errors import DataError
+from unskew.estimator import require
+from unskew.io.row_groups import SCHEME
+from unskew.leaks import require_no_leaks
+from unskew.log import Log, StreamedLog
+from unskew.progress import Progress
+from unskew.propensity import InSampleWarning
+from unskew.propensity.in_sample import warn_if_in_sample
+from unskew.propensity.propensity import BasePropensity
+from unskew.run.protocol import Protocol
+from unskew.run.run_fields import with_fields
+from unskew.run.run_figures import (
+    BASELINE,
+    collapsed_counts,
+    data_facts,
+    metrics_on_test,
+    spread_figures,
+)
+from unskew.run.run_parts import NO_METHOD, method_of, require_conversions, set_by_hand, with_leaks
+from unskew.run.run_propensity import chosen_propensity, further_data, require_everywhere, run_labels
+from unskew.run.run_result import RunResult
+from unskew.run.run_split import split_labels
+from unskew.training.memory import available_memory
+
+if TYPE_CHECKING:
+    from unskew.run.job import RunConfig
+
+SAMPLE_ROWS = 1 << 19
+"""Rows at random in which leaks are looked for, and on which propensities are chosen and fields judged."""
+
+FITTED_ROWS = 1 << 22
+"""Rows at random that a propensity is fitted on which cannot read a stream; all where there are fewer."""
+
+
+def why_streamed(config: RunConfig) -> str | None:
+    """Why the training log of a run is streamed, in words; None where it is read into memory."""
+    if config.stream:
+        require(
+            config.data == "files",
+            f"the dataset '{config.data}' is not streamed",
+            "give Parquet files as data",
+        )
+        return "the log is streamed, as was asked for"
+    options, train = config.options, config.options.get("train") or config.root
+    fits = options.get("space") != "impressions" or options.get("known_propensity") is not None
+    if config.stream is False or config.data != "files" or fits or not isinstance(train, str):
+        return None
+    free = available_memory()
+    place = train if SCHEME.match(train) else str(Path(config.root or "") / train)
+    try:
+        needed = memory_needed(place)
+    except DataError:
+        # CSV, or what cannot be read: whoever reads it says so.
+        return None
+    if free is None or needed <= IN_MEMORY * free:
+        return None
+    return (
+        f"the log is streamed: in memory it would take about {needed / 1e9:.3g} GB, more than"
+        f" {IN_MEMORY:.0%} of the {free / 1e9:.3g} GB that are free"
+    )
+
+
+def streamed_dataset(
+    config: RunConfig, options: Mapping[str, Any], why: str, progress: Progress
+) -> StreamedDataset:
+    """The logs of a run whose training log is streamed.
+
+    Parameters
+    ----------
+    options
+        Of the loader of files.
+    why
+        Why it is streamed, for the facts of the dataset.
+    """
+    require(
+        config.protocol == "honest",
+        "the paper's protocol goes with a log in memory",
+        "leave --stream or --protocol out",
+    )
+    require(
+        config.maturity is None,
+        "--maturity goes with a log in memory",
+        "leave young rows out of the files, or give --no-stream",
+    )
+    given = dict(options)
+    given["features"] = wanted_features(given.get("features"), given.pop("numeric", ()), given.pop("bag", ()))
+    dataset = stream_files(config.root, progress=progress, **given)
+    require_conversions(config, dataset.train.n_conversions is not None)
+    return replace(dataset, facts={**dataset.facts, "streamed": why})
+
+
+def run_streamed(
+    config: RunConfig, protocol: Protocol, dataset: StreamedDataset, progress: Progress
+) -> RunResult:
+    """The job on a training log that is streamed."""
+    log = dataset.train
+    sample = log.sample(SAMPLE_ROWS)
+    leaks = require_no_leaks(sample, config.allow_leak)
+    propensity, choice = _fitted(config, protocol, dataset, sample, progress)
+    if config.method not in (BASELINE, NO_METHOD):
+        warn_if_in_sample(propensity, sample)
+    with warnings.catch_warnings():
+        # Warned of once, above.
+        warnings.simplefilter("ignore", InSampleWarning)
+        models = _trained(config, protocol, log, propensity, progress)
+    predicted = propensity.predict_both_each(sample)
+    figures = propensity.diagnose(p_min=protocol.clip)
+    view = Dataset(dataset.name, sample, dataset.test, facts=dataset.facts, test_is=dataset.test_is)
+    labels = run_labels(protocol, propensity, choice, tested=view.test is not None, models=bool(models))
+    metrics: dict[str, Any] = {
+        "data": data_facts(dataset),
+        "propensity": figures,
+        "propensity_by": choice,
+        "spread": spread_figures(propensity, predicted.raw, predicted.spread),
+        "methods": {},
+        "collapsed": collapsed_counts(
+            ({"propensity": propensity} if propensity.may_collapse else {}) | models
+        ),
+        "protocol": protocol.name,
+        "p_min": figures["calibrated"]["p_min"],
+        "labels": [dataset.facts["streamed"], *split_labels(labels, models, dataset), *set_by_hand(config)],
+    }
+    if view.test is not None and models:
+        metrics |= metrics_on_test(models, view)
+    result = RunResult(
+        config=config,
+        dataset=view,
+        propensity=propensity,
+        models=models,
+        metrics=metrics,
+        sketches={
+            kind: propensity.held_out_sketches(calibrated=kind == "calibrated")[0]
+            for kind in ("raw", "calibrated")
+        },
+        rows={"raw": predicted.raw, "calibrated": predicted.calibrated},
+        streamed=True,
+    )
+    return result if log.features is None else with_fields(with_leaks(result, leaks))
+
+
+def _fitted(
+    config: RunConfig, protocol: Protocol, dataset: StreamedDataset, sample: Log, progress: Progress
+) -> tuple[BasePropensity, dict[str, Any]]:
+    """The propensity, fitted on the stream, or on some of its rows where its kind cannot read a stream."""
+    log = dataset.train
+    share = len(sample) / len(log)
+    propensity, tried, record = chosen_propensity(config, protocol, sample, progress, share)
+    if tried is not None and share < 1.0:
+        record["sentence"] += f", on {len(sample):,} of {len(log):,} rows"
+    rows: Log | StreamedLog = log
+    if not propensity.streams:
+        rows = log.sample(FITTED_ROWS)
+        if len(rows) < len(log):
+            record["fitted_on_rows"] = len(rows)
+            record["sentence"] += f"; fitted on {len(rows):,} rows at random, which its kind has in memory"
+    further = further_data(propensity, dataset)
+    propensity.fit(rows, seeds=config.seed_list, device=config.device, progress=progress, **further)
+    return propensity, record
+
+
+def _trained(
+    config: RunConfig, protocol: Protocol, log: StreamedLog, propensity: BasePropensity, progress: Progress
+) -> dict[str, Debiaser]:
+    """The naive model, and the method with raw and with calibrated propensities."""
+    if config.method == NO_METHOD:
+        return {}
+    wanted: dict[str, tuple[str, bool]] = {BASELINE: (BASELINE, True)}
+    if config.method != BASELINE:
+        if METHODS[config.method].needs_propensity_everywhere:
+            require_everywhere(propensity, config.method)
+        wanted |= {f"{config.method}_raw": (config.method, False), config.method: (config.method, True)}
+    models: dict[str, Debiaser] = {}
+    for key, (name, calibrated) in wanted.items():
+        models[key] = method_of(config, protocol, name, log.density).fit(
+            log,
+            propensity=None if name == BASELINE else propensity,
+            calibrated=calibrated,
+            seeds=config.seed_list,
+            device=config.device,
+            progress=progress,
+            label=key.replace("_", " "),
+        )
+    return models
