@@ -45,6 +45,8 @@ class _Group:
 
 
 _group: _Group | None = None
+_one_batch = False
+_in_step = False
 
 
 def started() -> int:
@@ -257,6 +259,72 @@ def write(work: Callable[[], None]) -> None:
         return None, {}
 
     exchange(here)
+
+
+@contextmanager
+def one_batch() -> Iterator[None]:
+    """Inside, all processes train the same networks, each on its part of the rows of every batch."""
+    global _one_batch
+    _one_batch = world() > 1
+    try:
+        yield
+    finally:
+        _one_batch = False
+
+
+def parts() -> int:
+    """In how many parts the rows of batches are read: one for each process inside of :func:`one_batch`."""
+    return world() if _one_batch else 1
+
+
+def part() -> int:
+    """Which of them this process reads."""
+    return rank() if _one_batch else 0
+
+
+@contextmanager
+def step() -> Iterator[None]:
+    """Inside, tensors are of a part of a batch: what is said of all its rows asks the other processes."""
+    global _in_step
+    _in_step = _one_batch
+    try:
+        yield
+    finally:
+        _in_step = False
+
+
+def in_parts() -> bool:
+    """Whether tensors are of a part of a batch (:func:`step`)."""
+    return _in_step
+
+
+def total(tensor: Tensor, *, least: bool = False) -> Tensor:
+    """The sum over all processes of tensors of one shape, without gradient; or the least of each element."""
+    import torch.distributed as dist
+
+    result = tensor.detach().clone()
+    with _others():
+        dist.all_reduce(result, dist.ReduceOp.MIN if least else dist.ReduceOp.SUM)
+    return result
+
+
+def side_by_side(tensor: Tensor, dim: int) -> Tensor:
+    """Tensors of one shape of all processes, in the order of ranks, as one."""
+    import torch
+    import torch.distributed as dist
+
+    mine = tensor.detach().contiguous()
+    found = [torch.empty_like(mine) for _ in range(world())]
+    with _others():
+        dist.all_gather(found, mine)
+    return torch.cat(found, dim)
+
+
+def first(tensor: Tensor) -> Tensor:
+    """The tensor of rank 0, for all processes."""
+    result = tensor.detach().clone()
+    _broadcast(result, 0)
+    return result
 
 
 def failed(line: str) -> bool:

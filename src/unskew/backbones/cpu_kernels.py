@@ -42,11 +42,11 @@ def _mask(key: Any, element: Any, threshold: Any, scale: Any) -> Any:
 
 
 @compiled()
-def fill_mask(seed: Any, call: Any, threshold: Any, scale: Any, out: Any) -> None:
-    """The mask of one call, ``[n]``."""
+def fill_mask(seed: Any, call: Any, threshold: Any, scale: Any, start: Any, out: Any) -> None:
+    """The mask of one call, ``[n]``, from element ``start`` on."""
     key = _key(seed, call)
     for element in range(len(out)):
-        out[element] = _mask(key, element, threshold, scale)
+        out[element] = _mask(key, start + element, threshold, scale)
 
 
 @compiled(fastmath=_FAST)

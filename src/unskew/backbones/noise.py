@@ -7,11 +7,14 @@ inside the step, so that it fuses with it and replays under a CUDA graph; on a C
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from unskew import processes
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 """Whether there are kernels for a GPU: Triton comes with PyTorch's CUDA builds."""
@@ -19,6 +22,7 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 _UINT16 = 1 << 16
 _MIX = (0x7FEB352D, 0x846CA68B - (1 << 32))
 _GOLDEN = 0x9E3779B9 - (1 << 32)
+_PART = 7919
 
 
 class Noise:
@@ -52,8 +56,12 @@ class Noise:
 
     @property
     def seed_tensor(self) -> Tensor:
-        """Seeds as the hash takes them, ``[R]``."""
-        return self._seed
+        """Seeds as the hash takes them, ``[R]``; others for each part of a batch, on a GPU."""
+        return self._seed + self.first_row(_PART) if self._seed.is_cuda else self._seed
+
+    def first_row(self, rows: int) -> int:
+        """The number of the first of so many rows in a batch, which processes may have in parts."""
+        return processes.part() * rows if processes.in_parts() else 0
 
     def calls_so_far(self) -> Tensor:
         """How many masks were made, as a number on the device."""
@@ -66,7 +74,11 @@ class Noise:
         return first
 
     def keep_mask(self, shape: Sequence[int], rate: float, dtype: torch.dtype) -> Tensor:
-        """A mask ``[R, …]`` of 0 and 1/(1 − rate): zero with probability ``rate``, to 1/65,536."""
+        """A mask ``[R, B, …]`` of 0 and 1/(1 − rate): zero with probability ``rate``, to 1/65,536.
+
+        Where processes have a batch in parts, each has its rows' part of the mask; a mask of one row is
+        for the whole batch.
+        """
         threshold = round(rate * _UINT16) - _UINT16 // 2
         call = self.next_calls(1)
         if self.compiled and self.device.type == "cpu":
@@ -74,7 +86,7 @@ class Noise:
         if self.device.type == "cuda" and HAS_TRITON:
             from unskew.backbones import field_kernels
 
-            return field_kernels.keep_mask(shape, self._seed, call, rate).to(dtype)
+            return field_kernels.keep_mask(shape, self._seeds_of(shape), call, rate).to(dtype)
         return (self._bits(shape, call) >= threshold).to(dtype).mul_(1.0 / (1.0 - rate))
 
     def dropped(self, x: Tensor, rate: float) -> Tensor:
@@ -82,7 +94,7 @@ class Noise:
         if x.is_cuda and HAS_TRITON and x.dtype == torch.float32:
             from unskew.backbones import field_kernels
 
-            return field_kernels.dropout(x, self._seed, self.next_calls(1), rate)
+            return field_kernels.dropout(x, self.seed_tensor, self.next_calls(1), rate)
         return x * self.keep_mask(x.shape, rate, x.dtype)
 
     def _compiled_mask(self, shape: Sequence[int], call: Tensor, threshold: int, scale: float) -> Tensor:
@@ -90,13 +102,23 @@ class Noise:
 
         mask = torch.empty(tuple(shape))
         for seed, line in zip(self._seed.tolist(), mask.view(shape[0], -1), strict=True):
-            fill_mask(seed, int(call), np.int32(threshold), np.float32(scale), line.numpy())
+            start = self._first_element(shape)
+            fill_mask(seed, int(call), np.int32(threshold), np.float32(scale), start, line.numpy())
         return mask
+
+    def _first_element(self, shape: Sequence[int]) -> int:
+        """Of a mask on a CPU, in that of a whole batch."""
+        apart = shape[1] > 1 and self.device.type == "cpu"
+        return self.first_row(math.prod(shape[1:])) if apart else 0
+
+    def _seeds_of(self, shape: Sequence[int]) -> Tensor:
+        return self.seed_tensor if shape[1] > 1 else self._seed
 
     def _bits(self, shape: Sequence[int], call: Tensor) -> Tensor:
         per_replica = int(torch.Size(shape[1:]).numel())
         element = torch.arange(per_replica, dtype=torch.int32, device=self._seed.device)
-        key = _mix32(self._seed + _mix32(call * _GOLDEN + 1)).unsqueeze(1)
+        element += self._first_element(shape)
+        key = _mix32(self._seeds_of(shape) + _mix32(call * _GOLDEN + 1)).unsqueeze(1)
         bits = _mix32((element * _GOLDEN) ^ key)
         return (bits >> 16).to(torch.int16).view(tuple(shape))
 

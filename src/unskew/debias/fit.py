@@ -224,9 +224,16 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def train_replicas(method: Debiaser, job: Job, given: GivenPropensities | None) -> Trained:
-    """Train the replicas of all seeds, in one go if they fit into memory; several processes share them."""
+    """Train the replicas of all seeds, in one go if they fit into memory; several processes share them.
+
+    Each of several processes trains some of the replicas. Where a stream has fewer replicas than there are
+    processes, all train all of them, each on a part of every batch.
+    """
     if processes.world() == 1:
         return _train_here(method, job, given)
+    if job.kept is not None and len(job.seeds) < processes.world():
+        with processes.one_batch():
+            return _train_here(method, job, given)
     seeds, parts = job.seeds, [processes.share_of(each, len(job.seeds)) for each in range(processes.world())]
     own = parts[processes.rank()]
     trained: list[Trained] = []
@@ -262,6 +269,8 @@ def _train_here(method: Debiaser, job: Job, given: GivenPropensities | None) -> 
         batch_rows=round(method.batch_size * (1 + getattr(method, "ratio", 1.0))),
     )
     size = once("replicas", lambda: replicas_at_once(len(job.seeds), of_one, job.device, kept=2))
+    if processes.parts() > 1:
+        size = int(processes.total(torch.tensor(size), least=True))
     parts = in_groups(len(job.seeds), train_some, size)
     if len(parts) == 1:
         return parts[0]

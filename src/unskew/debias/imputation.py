@@ -15,6 +15,7 @@ from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, State, clicks, require_ratio
 from unskew.estimator import require
 from unskew.losses import FORMS, FormName, ImputationForm, bias_weight, inverse_weight, variance_weight
+from unskew.losses.means import mean as mean_of_batch
 from unskew.training import Pass, Step
 
 Copy = Literal["epoch", "batch", "none", "host"]
@@ -59,7 +60,7 @@ def watch_for_far_targets(setting: Setting, observed: Batch, label: Tensor) -> N
     far = setting.state(FarTargets)
     if not far.is_empty:
         target = losses.effective_target(observed.conversion, observed.propensity, label.detach())
-        share = (target.abs() * setting.density > FAR_TARGET).float().mean(-1)
+        share = mean_of_batch((target.abs() * setting.density > FAR_TARGET).float())
         far.write(share=torch.maximum(far.share, share))
 
 

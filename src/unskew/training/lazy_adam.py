@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unskew import processes
 from unskew.backbones import threads
 from unskew.backbones.layers import ReplicaEmbedding
 from unskew.backbones.noise import HAS_TRITON
@@ -47,7 +48,7 @@ SMALLEST_PART = 1024
 def is_lazy(table: ReplicaEmbedding, batch_rows: int) -> bool:
     """Whether a table is trained by touched rows, with so many rows in a replica's batch."""
     weight = table.weight
-    if weight.dtype != torch.float32 or (weight.is_cuda and not HAS_TRITON):
+    if weight.dtype != torch.float32 or (weight.is_cuda and (not HAS_TRITON or processes.parts() > 1)):
         return False
     return weight.shape[1] > (FEWEST_ROWS_ON_GPU if weight.is_cuda else FEWEST_ROWS) * batch_rows
 
@@ -103,8 +104,8 @@ class LazyTable:
         table.lazy = self
 
     def read(self, codes: Int[Tensor, "R n"]) -> None:
-        """Bring rows up to date."""
-        lines = codes.numpy()
+        """Bring rows up to date: of a batch that processes have in parts, those of all, so that all agree."""
+        lines = (processes.side_by_side(codes, 1) if processes.in_parts() else codes).numpy()
 
         def work(replica: int, part: int, parts: int) -> None:
             p, m, v, seen, _, _ = self.replicas[replica]
@@ -112,7 +113,7 @@ class LazyTable:
                 lines[replica], p, m, v, seen, self._step, self._settled, self._lr, part, parts
             )
 
-        self._for_each(work, codes.shape[1])
+        self._for_each(work, lines.shape[1])
 
     def add(self, codes: Int[Tensor, "R n"], gradient: Float[Tensor, "R n F"]) -> None:
         """Keep gradients of rows for the step."""
@@ -122,14 +123,21 @@ class LazyTable:
         """Drop the gradients."""
         self._read = []
 
+    def exchange(self) -> None:
+        """Take the mean of the gradients of all processes: rows that any of them touched."""
+        if self._read:
+            codes, gradient = (processes.side_by_side(each, 1) for each in self._joined())
+            self._read = [(codes, gradient / processes.world())]
+
+    def _joined(self) -> tuple[Tensor, Tensor]:
+        codes, gradients = zip(*self._read, strict=True)
+        return (codes[0], gradients[0]) if len(codes) == 1 else (torch.cat(codes, 1), torch.cat(gradients, 1))
+
     def step(self) -> None:
         """One update by the gradients that there are; without any the table stays as it is."""
         if not self._read:
             return
-        codes, gradient = (
-            (parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)).contiguous().numpy()
-            for parts in zip(*self._read, strict=True)
-        )
+        codes, gradient = (each.contiguous().numpy() for each in self._joined())
         self._step += 1
 
         def work(replica: int, part: int, parts: int) -> None:
@@ -177,21 +185,21 @@ class LazyAdam:
     """Tables by touched rows, all other parameters by an optimiser of PyTorch's."""
 
     def __init__(self, dense: torch.optim.Optimizer | None, tables: Sequence[RowsTable]) -> None:
-        self._dense = dense
-        self._tables = tables
+        self.dense = dense
+        self.tables = tables
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop all gradients."""
-        if self._dense is not None:
-            self._dense.zero_grad(set_to_none=set_to_none)
-        for table in self._tables:
+        if self.dense is not None:
+            self.dense.zero_grad(set_to_none=set_to_none)
+        for table in self.tables:
             table.forget()
 
     def step(self) -> None:
         """One update."""
-        if self._dense is not None:
-            self._dense.step()
-        for table in self._tables:
+        if self.dense is not None:
+            self.dense.step()
+        for table in self.tables:
             table.step()
 
     def tensors(self) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from unskew import processes
 from unskew.backbones import fused, threads
 from unskew.backbones.layers import release, settle, tables_of
 from unskew.backbones.noise import HAS_TRITON
@@ -166,7 +167,7 @@ def _train(
     result: Parts,
     call: Call | None,
 ) -> History:
-    batch_rows = max(each.sampler.batch_rows for each in passes)
+    batch_rows = max(each.sampler.batch_rows for each in passes) * processes.parts()
     optimisers = {name: adam(network, name, schedule, batch_rows) for name, network in networks.items()}
     on_gpu = _device(networks).type == "cuda"
     executors = [_executor(each, optimisers, on_gpu) for each in passes]
@@ -201,6 +202,9 @@ def _train(
         if validate is not None:
             with evaluating(networks.values()):
                 value = validate()
+                if processes.parts() > 1:
+                    # Rounding may differ between machines; all stop at the same time.
+                    value = processes.first(value)
             _require_finite(value, "validation", epoch, keeper)
             _record(value, history.validation, keeper)
             if keeper is not None:
@@ -286,7 +290,8 @@ def _values(setting: float | Mapping[str, float]) -> list[float]:
 
 def _executor(each: Pass[Sampler], optimisers: Mapping[str, Optimiser], on_gpu: bool) -> Executor:
     eager = EagerSteps(each.steps, optimisers)
-    return CapturedSteps(eager) if on_gpu else eager
+    # What other processes are asked for cannot be captured.
+    return CapturedSteps(eager) if on_gpu and processes.parts() == 1 else eager
 
 
 @contextmanager

@@ -11,7 +11,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from unskew import processes
 from unskew.errors import TrainingError
+from unskew.training import parallel
 from unskew.training.samplers import Sample, Sampler
 
 WARM_UP = 3
@@ -44,7 +46,8 @@ START = Position()
 
 def blocks_from(sampler: Sampler, epoch: int, start: Position) -> Iterator[tuple[int, Sample, int]]:
     """The blocks of an epoch from a position on: their numbers, they, and the steps of each that are done."""
-    for number, block in enumerate(sampler.epoch(epoch)):
+    blocks = sampler.epoch(epoch)
+    for number, block in enumerate(parallel.together(blocks) if processes.parts() > 1 else blocks):
         if number >= start.block:
             yield number, block, start.step if number == start.block else 0
 
@@ -94,17 +97,22 @@ class EagerSteps:
                 taken += 1
                 if after is not None:
                     after(Position(number, step, taken, sums))
-        return {name: total / taken for name, total in sums.items()}
+        losses = {name: total / taken for name, total in sums.items()}
+        return parallel.averaged(losses) if processes.parts() > 1 else losses
 
     def take(self, sample: Sample) -> dict[str, Tensor]:
         """One batch: every step in turn; losses without gradient."""
         losses = {}
         for step in self.steps:
-            loss = step.loss(sample)
-            _require_loss(loss, step.name)
-            for optimiser in self.optimisers.values():
-                optimiser.zero_grad(set_to_none=True)
-            torch.autograd.backward(loss, torch.ones_like(loss))
+            with processes.step():
+                loss = step.loss(sample)
+                _require_loss(loss, step.name)
+                for optimiser in self.optimisers.values():
+                    optimiser.zero_grad(set_to_none=True)
+                torch.autograd.backward(loss, torch.ones_like(loss))
+                if processes.in_parts():
+                    for name in step.trains:
+                        parallel.average_gradients(self.optimisers[name])
             for name in step.trains:
                 self.optimisers[name].step()
             losses[step.name] = loss.detach()

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unskew import processes
 from unskew.log import Encoders, Log, Rows, StreamedLog
 from unskew.seeds import splitmix64, stream
 from unskew.training.held_out import SHARED_SEED
@@ -114,13 +115,22 @@ class Rounds:
     @classmethod
     def of(cls, source: StreamedLog, visited: float, most: int) -> Self:
         """Rounds in which about ``most`` of the rows are visited, of which there are ``visited`` an epoch."""
-        blocks = -(-source.n_blocks() // max(1, round(visited / most)))
-        return cls(source, -(-source.n_blocks() // blocks), blocks)
+        # Of the process that has most rows: all have as many rounds.
+        rows = -(-len(source) // processes.parts())
+        whole = -(-rows // source.block_rows)
+        blocks = -(-whole // max(1, round(visited / most)))
+        return cls(source, -(-whole // blocks), blocks)
 
     def read(self, number: int, seed: int) -> Iterator[Log]:
-        """The blocks of a round."""
-        epoch, part = divmod(number, self.per_epoch)
-        read = self.source.blocks(seed=seed, epoch=epoch, start=part * self.blocks)
+        """The blocks of a round; of several processes that share batches each has its own."""
+        epoch, place = divmod(number, self.per_epoch)
+        read = self.source.blocks(
+            seed=seed,
+            epoch=epoch,
+            start=place * self.blocks,
+            rank=processes.part(),
+            world=processes.parts(),
+        )
         return islice(read, self.blocks)
 
     def count(self, epochs: int, visited: float, stops: bool) -> int:
@@ -205,7 +215,8 @@ class StreamedClicks:
 
     @cached_property
     def _sizes(self) -> tuple[int, int]:
-        return batches(max(1, round(self.visited / self.rounds.per_epoch)), self.batch_size)
+        steps, rows = batches(max(1, round(self.visited / self.rounds.per_epoch)), self.batch_size)
+        return steps, -(-rows // processes.parts())
 
     @property
     def steps(self) -> int:

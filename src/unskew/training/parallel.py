@@ -1,0 +1,58 @@
+"""One batch on several processes: steps that all take together, and gradients that all have.
+
+Each process reads its own rows (:class:`~unskew.training.streams.Rounds`) and has a part of every batch, of
+the same size as any other's. What a loss says of the whole batch it asks of all (:mod:`unskew.losses.means`).
+After the gradients of all are averaged, each process makes the same update: networks stay the same in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from unskew import processes
+from unskew.training.lazy_adam import LazyAdam, LazyTable
+from unskew.training.samplers import Sample
+
+
+def together(blocks: Iterable[Sample]) -> Iterator[Sample]:
+    """Blocks of as many steps as every process has rows for; what one has more than another is left out."""
+    waiting, block = iter(blocks), None
+    while True:
+        if block is None:
+            block = next(waiting, None)
+        size = 0 if block is None else block.shape[1]
+        steps = int(processes.total(torch.tensor(size), least=True))
+        if block is None or steps == 0:
+            return
+        yield _between(block, 0, steps)
+        block = None if steps == size else _between(block, steps, size)
+
+
+def _between(block: Sample, start: int, stop: int) -> Sample:
+    return block.map(lambda values: values[:, start:stop])
+
+
+def average_gradients(optimiser: object) -> None:
+    """Give every process the mean over all of them; of tables, all rows that any of them touched."""
+    dense = optimiser.dense if isinstance(optimiser, LazyAdam) else optimiser
+    if isinstance(dense, torch.optim.Optimizer):
+        _average([p.grad for group in dense.param_groups for p in group["params"] if p.grad is not None])
+    for table in optimiser.tables if isinstance(optimiser, LazyAdam) else ():
+        assert isinstance(table, LazyTable)
+        table.exchange()
+
+
+def _average(gradients: list[Tensor]) -> None:
+    if not gradients:
+        return
+    flat = processes.total(torch.cat([each.reshape(-1) for each in gradients])) / processes.world()
+    for each, averaged in zip(gradients, flat.split([each.numel() for each in gradients]), strict=True):  # type: ignore[no-untyped-call]
+        each.copy_(averaged.view_as(each))
+
+
+def averaged(losses: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Losses of all processes."""
+    return {name: processes.total(loss) / processes.world() for name, loss in losses.items()}

@@ -1,0 +1,159 @@
+"""Two processes with one batch in parts train what one process does with the whole batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import unskew as us
+from contracts.streamed_contract import BLOCK, impressions
+from ranks import together
+from unskew import processes
+from unskew.debias import METHODS
+from unskew.log import StreamedLog
+from unskew.training import streams
+from unskew.training.parallel import together as in_step
+from unskew.training.samplers import Sample
+
+PARTS = 2
+
+
+def many_users() -> us.Log:
+    """So many ids that tables are trained by touched rows, which some batches share."""
+    random = np.random.default_rng(5)
+    user, item = random.integers(3_000, size=900), (3_000 * random.random(900) ** 4).astype(int)
+    click = (random.random(900) < 0.5).astype(int)
+    conversion = np.where(click == 1, (user + item) % 2, np.nan)
+    users, items = (us.Vocabulary.range(3_000, name=name) for name in ("user", "item"))
+    return us.Log.from_arrays(
+        user=user, item=item, click=click, conversion=conversion, space="impressions",
+        users=users, items=items, columns={"p": np.full(900, 0.5)},
+    )  # fmt: skip
+
+
+def plain_fits() -> Iterator[tuple[str, us.Debiaser]]:
+    """Every method, by a network without dropout."""
+    stream = StreamedLog.of(impressions(), block_rows=BLOCK)
+    options = {"learning_rate": 0.05, "p_min": 0.05, "epochs": 1, "batch_size": 32, "patience": 1}
+    for name, method in METHODS.items():
+        yield name, _fit(method(backbone=us.MF(dim=2), **options), stream)
+
+
+def sparse_fits() -> Iterator[tuple[str, us.Debiaser]]:
+    """Networks with dropout, on tables of many rows."""
+    stream = StreamedLog.of(many_users(), block_rows=300)
+    options = {"epochs": 2, "batch_size": 64, "learning_rate": 0.01, "weight_decay": 1e-3}
+    for backbone in (us.NeuMF(dim=4), us.DCN(dim=4)):
+        yield f"dr-jl by {backbone.name}", _fit(us.DRJL(backbone=backbone, **options), stream)
+
+
+def _fit(model: us.Debiaser, rows: StreamedLog) -> us.Debiaser:
+    return model.fit(rows, propensity="p" if model.needs_propensity else None, seeds=[3])
+
+
+def _save(folder: Path) -> None:
+    from safetensors.torch import save_file
+
+    for name, model in (*plain_fits(), *sparse_fits()):
+        tensors = {
+            f"{network} {key}": value.contiguous()
+            for network, each in model.networks_.items()
+            for key, value in each.state_dict().items()
+        }
+        save_file(tensors, folder / f"{name} {processes.rank()}.safetensors")
+        facts = {"history": model.history_.to_dict(), "validation": model.validation_loss_}
+        (folder / f"{name} {processes.rank()}.json").write_text(json.dumps(facts))
+
+
+class InParts:
+    """The batches of one process as those that several have in parts, side by side.
+
+    Parameters
+    ----------
+    halves
+        Whether the first halves of all parts come before the second ones: losses that multiply means of two
+        halves of a batch take the halves of each part.
+    """
+
+    def __init__(self, monkeypatch, *, halves: bool) -> None:
+        self.now, self.halves = 0, halves
+        told = SimpleNamespace(parts=lambda: PARTS, part=lambda: self.now)
+        monkeypatch.setattr(streams, "processes", told)
+        monkeypatch.setattr(
+            streams.StreamedClicks, "epoch", lambda sampler, number: self.epoch(sampler, number)
+        )
+
+    def epoch(self, sampler: streams.StreamedClicks, number: int):
+        parts = []
+        for self.now in range(PARTS):
+            blocks = list(sampler._samples(number))
+            parts.append([step for block in blocks for step in block.steps()])
+        for steps in zip(*parts, strict=False):
+            tensors = [_as_mapped(step) for step in steps]
+            joined = iter([self.joined(each) for each in zip(*tensors, strict=True)])
+            yield steps[0].map(lambda _, joined=joined: next(joined).unsqueeze(1))
+
+    def joined(self, tensors) -> torch.Tensor:
+        if not self.halves:
+            return torch.cat(tensors, 1)
+        middle = tensors[0].shape[1] // 2
+        return torch.cat(
+            [*(each[:, :middle] for each in tensors), *(each[:, middle:] for each in tensors)], 1
+        )
+
+
+def _as_mapped(sample: Sample) -> list[torch.Tensor]:
+    """The tensors of a sample in the order in which ``map`` comes to them."""
+    found: list[torch.Tensor] = []
+    sample.map(lambda each: found.append(each) or each)
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("two")
+    outcome = together(__file__, "_save", folder)
+    assert [code for code, _ in outcome] == [0, 0], outcome
+    return folder
+
+
+@pytest.mark.parametrize("halves", [True, False])
+def test_two_processes_train_what_one_does_with_the_same_batches(folder, monkeypatch, tmp_path, halves):
+    InParts(monkeypatch, halves=halves)
+    from safetensors.torch import load_file
+
+    for name, model in plain_fits() if halves else sparse_fits():
+        found = json.loads((folder / f"{name} 0.json").read_text())
+        expected = model.history_.to_dict()
+        assert found["validation"] == pytest.approx(model.validation_loss_, rel=1e-4), name
+        assert found["history"]["best_epoch"] == expected["best_epoch"], name
+        for step, losses in expected["train"].items():
+            assert np.allclose(found["history"]["train"][step], losses, rtol=1e-4, atol=1e-6), (name, step)
+        weights = [load_file(folder / f"{name} {rank}.safetensors") for rank in range(PARTS)]
+        for key, value in weights[0].items():
+            network, _, inside = key.partition(" ")
+            assert torch.equal(value, weights[1][key]), (name, key)
+            own = model.networks_[network].state_dict()[inside]
+            assert torch.allclose(value, own, rtol=1e-3, atol=2e-5), (name, key, (value - own).abs().max())
+
+
+def test_processes_take_as_many_steps_as_the_one_with_fewest_rows(monkeypatch):
+    """The other one has 3 + 2 steps, and then none."""
+    least = iter([3, 1, 1, 0])
+    seen = []
+
+    def total(size, *, least=least, **_):
+        seen.append(int(size))
+        return torch.minimum(size, torch.tensor(next(least)))
+
+    monkeypatch.setattr(processes, "total", lambda size, **_: total(size))
+    blocks = [Sample(observed=torch.arange(8).view(1, 4, 2)), Sample(observed=torch.arange(4).view(1, 2, 2))]
+    taken = [each.observed.tolist() for each in in_step(blocks)]
+    assert taken == [[[[0, 1], [2, 3], [4, 5]]], [[[6, 7]]], [[[0, 1]]]]
+    assert seen == [4, 1, 2, 1]
