@@ -17,6 +17,7 @@ from unskew import processes
 from unskew.backbones import Backbone, Network, NeuMF
 from unskew.estimator import plain_params, require, require_schedule, require_types
 from unskew.log import Log, Rows, Schema, StreamedLog
+from unskew.losses.means import weighted_mean
 from unskew.progress import Progress
 from unskew.propensity.crossfit import (
     STOP,
@@ -253,14 +254,26 @@ class Propensity(BasePropensity):
         self.scorer_ = NetworkStack(trained.network_, self.method(), self.offset_)
 
     def _train(self, progress: Progress) -> Scorer:
-        """Train all networks, in one go if they fit into memory; each keeps its best epoch."""
+        """Train all networks, in one go if they fit into memory; each keeps its best epoch.
+
+        Several processes share the networks; where a stream has fewer networks than there are processes, all
+        train all of them, each on a part of every batch.
+        """
+        if self.kept_ is not None and len(self._seeds("propensity")) < processes.world():
+            with processes.one_batch():
+                return self._train_own(progress)
+        return self._train_own(progress)
+
+    def _train_own(self, progress: Progress) -> Scorer:
         self.offset_ = self._offset()
         assert self.log_ is not None
         schema, seeds = self.log_.schema, self._seeds("propensity")
         backbone = self.trained_backbone()
         of_one = size_of(lambda schema: [backbone.build(schema, seeds[:1])], schema, self.batch_size)
-        own = processes.share(len(seeds))
+        own = processes.share(len(seeds)) if processes.parts() == 1 else slice(0, len(seeds))
         size = once("replicas", lambda: replicas_at_once(own.stop - own.start, of_one, self.device_))
+        if processes.parts() > 1:
+            size = int(processes.total(torch.tensor(size), least=True))
         whole = self._untrained(schema)
         self.method().check_network(whole)
         whole.to_device(self.device_)
@@ -281,10 +294,10 @@ class Propensity(BasePropensity):
             history = join_histories(histories).to_dict() if histories else None
             return history, {name: values[own] for name, values in state.items()}
 
-        parts = processes.exchange(train_own)
+        parts = processes.exchange(train_own) if processes.parts() == 1 else [train_own()]
         for rank, (_, tensors) in enumerate(parts):
             for name, values in tensors.items():
-                if rank != processes.rank():
+                if processes.parts() == 1 and rank != processes.rank():
                     state[name][processes.share_of(rank, len(seeds))] = values.to(self.device_)
         self.history_ = join_histories([History(**history) for history, _ in parts if history is not None])
         return NetworkStack(whole, self.method(), self.offset_)
@@ -317,8 +330,7 @@ class Propensity(BasePropensity):
             own, tables = sample.cells.rows, population.tables
             rows = own if tables is None else tables.completed(own)
             each = likelihood(rows, sample.cells.click.expand(network.replicas, -1))
-            mine = trains(rows).to(each.dtype)
-            return (each * mine).sum(-1) / mine.sum(-1).clamp(min=1.0)
+            return weighted_mean(each, trains(rows).to(each.dtype), least=1.0)
 
         epochs, kept, trained = self.epochs, self.kept_, ("propensity",)
         if kept is None:
@@ -385,11 +397,11 @@ class Propensity(BasePropensity):
         cells, weight = self.cells_.held_out(STOP, replicas, self._most_held_out())
         rows, click = population.rows(cells), population.click(cells)
 
-        def weighted_mean() -> Tensor:
+        def held_out_loss() -> Tensor:
             each = method.held_out_loss(click, logits(network, rows), offset)
             return (each * weight).sum(1) / weight.sum(1)
 
-        return weighted_mean
+        return held_out_loss
 
 
 def _of_one_row(schema: Schema) -> Schema:

@@ -211,5 +211,5 @@ class LazyAdam:
         restore(self._parts(), tensors)
 
     def _parts(self) -> Parts:
-        dense: Parts = {} if self._dense is None else {"dense": AdamState(self._dense)}
-        return {**{f"table {number}": table for number, table in enumerate(self._tables)}, **dense}
+        dense: Parts = {} if self.dense is None else {"dense": AdamState(self.dense)}
+        return {**{f"table {number}": table for number, table in enumerate(self.tables)}, **dense}

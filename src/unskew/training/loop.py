@@ -20,6 +20,7 @@ from unskew.estimator import require
 from unskew.progress import Tracker
 from unskew.training.checkpoint import Call, checkpoint_in_effect
 from unskew.training.lazy_adam import LazyAdam, is_lazy, lazy_table
+from unskew.training.parallel import SharedCall
 from unskew.training.samplers import Sampler
 from unskew.training.snapshot import Place, optimiser_parts, result_parts
 from unskew.training.stateful import Parts, Stateful, restore, tensors_of
@@ -121,7 +122,8 @@ def train(
         A loss became NaN or infinite.
     """
     checkpoint = checkpoint_in_effect()
-    call = None if checkpoint is None else checkpoint.call({**_about(networks, passes, schedule), **about()})
+    own = None if checkpoint is None else checkpoint.call({**_about(networks, passes, schedule), **about()})
+    call = own if own is None or processes.parts() == 1 else SharedCall(own)
     result = result_parts(networks, state)
     if call is not None and (done := call.done()) is not None:
         restore(result, done.tensors)
@@ -132,8 +134,8 @@ def train(
             history = _train(networks, passes, schedule, replicas, validate, tracker, result, call)
     except torch.cuda.OutOfMemoryError:
         # Smaller groups of replicas come in its place.
-        if checkpoint is not None and call is not None:
-            checkpoint.take_back(call)
+        if checkpoint is not None and own is not None:
+            checkpoint.take_back(own)
         raise
     finally:
         for network in networks.values():
@@ -165,7 +167,7 @@ def _train(
     validate: Callable[[], Tensor] | None,
     tracker: Tracker,
     result: Parts,
-    call: Call | None,
+    call: Call | SharedCall | None,
 ) -> History:
     batch_rows = max(each.sampler.batch_rows for each in passes) * processes.parts()
     optimisers = {name: adam(network, name, schedule, batch_rows) for name, network in networks.items()}
@@ -224,7 +226,9 @@ def _device(networks: Mapping[str, nn.Module]) -> torch.device:
     return next(p.device for network in networks.values() for p in network.parameters())
 
 
-def _save(call: Call, parts: Parts, history: History, epoch: int, number: int, position: Position) -> None:
+def _save(
+    call: Call | SharedCall, parts: Parts, history: History, epoch: int, number: int, position: Position
+) -> None:
     """Between two steps: a state for the checkpoint, where it is time for one."""
     if call.is_due:
         place = Place(epoch, number, position)

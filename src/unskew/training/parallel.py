@@ -7,14 +7,17 @@ After the gradients of all are averaged, each process makes the same update: net
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from unskew import processes
+from unskew.training.checkpoint import Call
 from unskew.training.lazy_adam import LazyAdam, LazyTable
 from unskew.training.samplers import Sample
+from unskew.training.state_files import State
 
 
 def together(blocks: Iterable[Sample]) -> Iterator[Sample]:
@@ -51,6 +54,50 @@ def _average(gradients: list[Tensor]) -> None:
     flat = processes.total(torch.cat([each.reshape(-1) for each in gradients])) / processes.world()
     for each, averaged in zip(gradients, flat.split([each.numel() for each in gradients]), strict=True):  # type: ignore[no-untyped-call]
         each.copy_(averaged.view_as(each))
+
+
+class SharedCall:
+    """A training of all processes in the journal of rank 0: what it keeps of networks is the same in all.
+
+    Parameters
+    ----------
+    call
+        That of this process, which rank 0 alone uses.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for a state, and this process writes it."""
+        return processes.is_writer() and self._call.is_due
+
+    def done(self) -> State | None:
+        """What it left, if it is done."""
+        return self._shared(self._call.done)
+
+    def latest(self) -> State | None:
+        """Its last state that is whole, if it was running."""
+        return self._shared(self._call.latest)
+
+    def save(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Keep a state; asked of the process that writes."""
+        self._call.save(facts, tensors)
+
+    def finish(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Keep what the training left."""
+        if processes.is_writer():
+            self._call.finish(facts, tensors)
+
+    @staticmethod
+    def _shared(read: Callable[[], State | None]) -> State | None:
+        def packed() -> processes.Packed:
+            state = read() if processes.is_writer() else None
+            return (None, {}) if state is None else (dict(state.facts), state.tensors)
+
+        facts, tensors = processes.exchange(packed)[0]
+        return None if facts is None else State(facts, tensors)
 
 
 def averaged(losses: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -133,6 +133,11 @@ class Rounds:
         )
         return islice(read, self.blocks)
 
+    def sizes(self, visited: float, batch_size: int) -> tuple[int, int]:
+        """Steps of a round, about, and rows of a step: of a batch that processes share, this one's part."""
+        steps, rows = batches(max(1, round(visited / self.per_epoch)), batch_size)
+        return steps, -(-rows // processes.parts())
+
     def count(self, epochs: int, visited: float, stops: bool) -> int:
         """Rounds to train for: of so many epochs, and with early stopping of at most
         max(1, ⌈:data:`MOST_VISITS` / rows⌉)."""
@@ -215,8 +220,7 @@ class StreamedClicks:
 
     @cached_property
     def _sizes(self) -> tuple[int, int]:
-        steps, rows = batches(max(1, round(self.visited / self.rounds.per_epoch)), self.batch_size)
-        return steps, -(-rows // processes.parts())
+        return self.rounds.sizes(self.visited, self.batch_size)
 
     @property
     def steps(self) -> int:
@@ -296,7 +300,7 @@ class StreamedCells:
 
     @cached_property
     def _sizes(self) -> tuple[int, int]:
-        return batches(max(1, round(self.visited / self.rounds.per_epoch)), self.batch_size)
+        return self.rounds.sizes(self.visited, self.batch_size)
 
     def epoch(self, number: int) -> Iterator[Sample]:
         """Samples of a round, on the device."""
