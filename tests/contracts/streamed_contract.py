@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import roc_auc_score
 
@@ -49,6 +53,11 @@ class StreamedContract:
         again = fit(make(epochs=3), StreamedLog.of(log, block_rows=BLOCK), SEEDS)
         np.testing.assert_array_equal(again.predict_each(log), fitted.predict_each(log))
 
+    def test_files_are_trained_on_as_the_same_blocks_in_memory(self, make, fitted, tmp_path):
+        log = impressions()
+        from_files = fit(make(epochs=3), files_of(log, tmp_path), SEEDS)
+        np.testing.assert_allclose(from_files.predict_each(log), fitted.predict_each(log), atol=ROUNDING)
+
     def test_a_seed_alone_is_the_seed_in_a_stack(self, make, fitted):
         log = impressions()
         alone = fit(make(epochs=3), StreamedLog.of(log, block_rows=BLOCK), [3])
@@ -57,6 +66,23 @@ class StreamedContract:
 
 def fit(model: Debiaser, rows: us.Log | StreamedLog, seeds) -> Debiaser:
     return model.fit(rows, propensity="p" if model.needs_propensity else None, seeds=seeds)
+
+
+def files_of(log: us.Log, folder: Path) -> StreamedLog:
+    """The rows of a log in two files, with groups of as many rows as its blocks in memory have."""
+    table = pa.table(
+        {
+            "user": log.users.decode(log.user),
+            "item": log.items.decode(log.item),
+            "click": log.click,
+            "buy": np.nan_to_num(log.conversion),
+            "p": log.columns["p"],
+        }
+    )
+    for number, start in enumerate((0, 2 * BLOCK)):
+        part = table.slice(start, 2 * BLOCK if number == 0 else None)
+        pq.write_table(part, folder / f"part{number}.parquet", row_group_size=BLOCK)
+    return us.stream_log(folder / "*.parquet", click="click", conversion="buy", keep=["p"], block_rows=BLOCK)
 
 
 def impressions() -> us.Log:
