@@ -133,7 +133,9 @@ class ReplicaLinear(nn.Module):
     def forward(self, x: Float[Tensor, "R B F"]) -> Float[Tensor, "R B G"]:
         """``[R, B, in]`` → ``[R, B, out]``."""
         if self.weight.shape[0] == 1:
-            return nn.functional.linear(x[0], self.weight[0].t(), self.bias[0, 0]).unsqueeze(0)
+            # Views that drop a dimension: indexing would fill and copy a gradient for each.
+            weight, bias = self.weight.squeeze(0), self.bias.view(-1)
+            return nn.functional.linear(x.squeeze(0), weight.t(), bias).unsqueeze(0)
         return torch.baddbmm(self.bias, x, self.weight)
 
 
