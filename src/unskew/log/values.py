@@ -289,7 +289,7 @@ def times_of(column: Any, name: str) -> NDArray[np.datetime64]:
 
 
 def _texts(array: Any, name: str) -> Texts:
-    # Fewer values are written as text once they are told apart.
+    # Fewer values are written as text once they are distinguished.
     coded = _plain(array, name).dictionary_encode()
     codes = coded.indices.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int32)
     return Texts(codes, np.array(coded.dictionary.cast(pa.large_string()).to_pylist(), dtype=TEXT))

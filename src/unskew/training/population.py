@@ -109,7 +109,7 @@ class Population:
             return self._click[cell].float()
         if self._maybe is None:
             return self._searched(cell)
-        # Nearly all cells of a large D are told by one look-up to have no click; the rest are searched.
+        # One look-up shows for nearly all cells of a large D that they have no click; the rest are searched.
         result = torch.zeros(cell.shape)
         maybe = self._maybe[_place_of(cell)]
         result[maybe] = self._searched(cell[maybe])
