@@ -27,7 +27,7 @@ LAYERS = (
     ("training",),
     ("propensity", "debias"),
     ("audit", "classifier", "evaluation", "export", "fields", "leaks", "offpolicy", "report"),
-    ("run",),
+    ("run", "serve"),
     ("study",),
     ("reproduce",),
     ("cli",),

@@ -7,7 +7,7 @@ from import_graph import LAYERS, SOURCE, home_of, imported, modules
 
 import unskew
 
-WITHOUT_TORCH = (*LAYERS[0], *LAYERS[1], "audit", "report", "cli")
+WITHOUT_TORCH = (*LAYERS[0], *LAYERS[1], "audit", "report", "serve", "cli")
 """Accept tensors by their duck type, and import torch, if at all, inside a function."""
 
 HEAVY = ("torch", "safetensors")

@@ -16,6 +16,7 @@ from unskew.cli.methods import methods
 from unskew.cli.reproduce import reproduce
 from unskew.cli.run import run
 from unskew.cli.score import score
+from unskew.cli.serve import serve
 from unskew.cli.study import study
 from unskew.cli.weights import weights
 from unskew.errors import ParameterError
@@ -73,6 +74,7 @@ app.command()(audit)
 app.command()(weights)
 app.command()(score)
 app.command()(export)
+app.command()(serve)
 app.command()(compare)
 app.command()(methods)
 app.command("make-data")(make_data)

@@ -60,6 +60,12 @@ def faults(folder: Path, known: Collection[str]) -> list[str]:
     return [each for each in found if each]
 
 
+def digest_of(folder: Path) -> str:
+    """One digest of what a folder held when it was written; ValueError or OSError where it has none."""
+    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    return _digest_of(_files(manifest))
+
+
 def _files(manifest: Any) -> Mapping[str, Mapping[str, Any]]:
     """The table of files of a manifest; a ValueError if it is none, or was changed."""
     files = manifest.get("files") if isinstance(manifest, dict) else None

@@ -1,0 +1,1 @@
+"""A run folder as a service that audits itself: scores, late outcomes, calibration; without torch."""

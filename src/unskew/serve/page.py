@@ -1,0 +1,70 @@
+"""The calibration of a served model as one HTML page: the verdict, the reliability curve, the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from unskew.metrics import CalibrationSketch
+from unskew.metrics.registry import PROPENSITY_METRICS
+from unskew.report.html_tables import HtmlCell, HtmlRow, HtmlTable, number_cell
+from unskew.report.page import Pictures, render
+from unskew.report.plots.reliability import reliability_figure
+from unskew.report.words import counted, number
+
+HEADLINES = {True: "Honest", False: "Wrong", None: "Undecided"}
+
+
+def render_page(
+    model: Mapping[str, Any], figures: Mapping[str, Any], sketch: CalibrationSketch, saved: Mapping[str, Any]
+) -> str:
+    """The page of a model, from what ``/model`` and ``/calibration`` say of it."""
+    pictures = Pictures()
+    if sketch.rows:
+        drawn = reliability_figure({"served": sketch})
+        for axes in drawn.axes:
+            axes.set(xlabel=f"predicted {model['what']}", ylabel="share with outcome 1")
+        pictures.add(
+            "reliability",
+            drawn,
+            "Reliability diagram of served scores on linear and logit axes, with 95 % intervals",
+            "Each point is a group of rows of equal size, with the 95 % interval of the share with outcome 1;"
+            " on the diagonal a score means what it says.",
+        )
+    return render(
+        "served.html.j2",
+        title=f"unskew serve: {model['what']}",
+        tone={True: "good", None: "open", False: "bad"}[figures["healthy"]],
+        headline=HEADLINES[figures["healthy"]],
+        verdict=figures["verdict"],
+        data_line=f"{counted(figures['rows'], 'outcome')} of {model['what']} so far.",
+        pictures=pictures,
+        figures=_figures(figures) if sketch.rows else None,
+        about=[
+            ("Model", model["name"]),
+            ("Run", model["run"]),
+            ("Method", str(model["method"] or model["backbone"])),
+            (
+                "On disk",
+                f"{number(saved['seconds_ago'], 1)} s ago, {counted(saved['rows_behind'], 'row')} behind",
+            ),
+        ],
+    )
+
+
+def _figures(figures: Mapping[str, Any]) -> HtmlTable:
+    rows = []
+    for name in ("wce", "ece"):
+        about, found = PROPENSITY_METRICS[name], figures[name]
+        limits = "" if found["low"] is None else f"{number(found['low'])} to {number(found['high'])}"
+        cells = (number_cell(found["value"]), HtmlCell(limits), number_cell(found["floor"]))
+        rows.append(HtmlRow(about.label, cells, about.note))
+    for label, key, ideal in (
+        ("Predicted ÷ actual rate", "mean_over_rate", "1"),
+        ("Mean prediction", "mean_score", ""),
+        ("Actual rate", "rate", ""),
+        ("NLL", "nll", ""),
+        ("AUC", "auc", ""),
+    ):
+        rows.append(HtmlRow(label, (number_cell(figures[key]), HtmlCell(""), HtmlCell(ideal))))
+    return HtmlTable(("value", "without noise, 95 %", "if honest"), tuple(rows))
