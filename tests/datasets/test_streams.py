@@ -13,6 +13,7 @@ import pytest
 from unskew import Bag, Category, Number, read_log, stream_log
 from unskew.errors import DataError
 from unskew.log import Log, StreamedLog
+from unskew.log.splitting import mature_rows
 
 ROLES = ("user", "item", "row")
 
@@ -208,6 +209,48 @@ def test_reading_fewer_features_reads_fewer_columns(folder: Path, monkeypatch: p
     block = next(stream.in_order())
     assert set(read[0]) == {"uid", "iid", "clicked", "bought", "shown", "device"}
     assert block.encoders is stream.encoders
+
+
+class TestMaturity:
+    """Rows too young to have converted are left out, as of a log in memory."""
+
+    def test_the_rows_are_those_of_a_log_in_memory(self, folder: Path) -> None:
+        options: dict[str, Any] = {**NAMES, "keep": ["number"], "features": ["device", "score"]}
+        stream = stream_log(folder, **options, maturity="5d", block_rows=64)
+        log = mature_rows(read_log(folder, space="impressions", time="shown", **options), "5d").log
+        assert 0 < len(log) < 900
+        assert len(stream) == len(log)
+        for blocks in (stream.in_order(), stream.blocks(seed=0, epoch=0)):
+            met = np.concatenate([block.columns["number"] for block in blocks])
+            assert sorted(met) == sorted(log.columns["number"])
+        assert stream.n_clicks == log.n_clicks
+        some = stream.sample(50, seed=1)
+        assert np.isin(some.columns["number"], log.columns["number"]).all()
+        parts = [
+            b.columns["number"] for r in range(3) for b in stream.blocks(seed=0, epoch=0, rank=r, world=3)
+        ]
+        assert sorted(np.concatenate(parts)) == sorted(log.columns["number"])
+
+    def test_a_wrong_row_is_named_by_its_number_in_the_file(self, tmp_path: Path) -> None:
+        when = np.datetime64("2026-01-01", "s") + np.arange(100, 0, -1) * np.timedelta64(1, "D")
+        click = np.tile([0, 1], 50)
+        click[70] = 3
+        pq.write_table(
+            pa.table({"user": np.arange(100) % 7, "item": np.arange(100) % 3, "click": click, "when": when}),
+            tmp_path / "a.parquet",
+            row_group_size=30,
+        )
+        with pytest.raises(DataError, match=r"a\.parquet, column 'click', row 70: click is value 3"):
+            stream_log(tmp_path, maturity="40d")
+
+    def test_without_times_or_old_rows_it_is_refused(self, folder: Path, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match="no click is older than 2000d"):
+            stream_log(folder, **NAMES, maturity="2000d")
+        other = tmp_path / "other"
+        other.mkdir()
+        pq.write_table(pa.table({"user": [1, 2], "item": [1, 2], "click": [1, 0]}), other / "a.parquet")
+        with pytest.raises(DataError, match="no column of times"):
+            stream_log(other, maturity="1d")
 
 
 class TestTooManyIds:

@@ -117,6 +117,26 @@ def test_kinds_that_need_all_rows_are_fitted_on_some_and_say_so(
     assert any("fitted on 600 rows at random" in label for label in found.metrics["labels"])
 
 
+def test_young_rows_and_a_validation_by_time_are_those_of_a_run_in_memory(folder: Path) -> None:
+    found, memory = (
+        us.run(
+            config(
+                folder,
+                stream=stream,
+                maturity="2m",
+                valid_from="2026-01-01T00:05",
+                options={"time": "when"},
+            )
+        )
+        for stream in (True, False)
+    )
+    for name in ("rows", "clicks", "immature_rows_dropped", "mature_until"):
+        assert found.metrics["data"][name] == memory.metrics["data"][name]
+    assert found.metrics["data"]["immature_rows_dropped"] > 0
+    label = next(each for each in memory.metrics["labels"] if "by time, from" in each)
+    assert label in found.metrics["labels"]
+
+
 class TestWhenItIsStreamed:
     """Where the log would take too much of the memory, or where it is asked for."""
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from unskew.datasets.dataset import TestIs
 from unskew.datasets.files import CLICK, Unseen, checked_unseen, held_out_log, require_test_is, under
 from unskew.errors import DataError, ParameterError
-from unskew.io.row_groups import SCHEME, RowGroups
+from unskew.io.columns import column_of, frame_of
+from unskew.io.row_groups import SCHEME, Counted, Piece, RowGroups
 from unskew.io.stream import TEXT_BYTES, value_bytes
 from unskew.io.tables import Paths
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log, StreamedLog, Wanted
-from unskew.log.scan import MOST_IDS, Columns, scanned
+from unskew.log.scan import MOST_IDS, SCAN_ROWS, Columns, scanned
+from unskew.log.splitting import as_times, duration, too_young
 from unskew.log.streamed import BLOCK_ROWS
 from unskew.progress import SILENT, Progress
 
@@ -51,6 +55,7 @@ def stream_log(
     features: Wanted | None = None,
     ignore: Sequence[str] = (),
     time: str | None = None,
+    maturity: str | None = None,
     block_rows: int = BLOCK_ROWS,
     most_ids: int = MOST_IDS,
     users: Vocabulary | None = None,
@@ -76,6 +81,8 @@ def stream_log(
     time
         The column that says when each row was, which is carried along; by default the first column whose
         type is one of times and which has no missing values.
+    maturity
+        Leave out rows less than this before the last one (``"7d"``), too young to have converted.
     block_rows
         Rows of a block at most.
     most_ids
@@ -97,22 +104,11 @@ def stream_log(
     StreamedLog(2 users × 2 items, 3 rows, 2 clicks, density 0.6667)
     """
     files = RowGroups.of(path)
-    present = files.column_names
-    if click is None and CLICK not in present:
-        raise DataError(
-            "the space 'impressions' needs a click for each row",
-            where=str(files.files[0]),
-            remedy="name the column of clicks with click= (--click)",
-        )
-    columns = Columns(user, item, click or CLICK, conversion, tuple(keep), time)
-    taken = {user, item, *columns.outcomes, *columns.carried, *ignore}
-    schema = files.typed([name for name in present if name not in taken]) if time is None else ()
-    times = tuple(
-        each.name for each in schema if pa.types.is_timestamp(each.type) or pa.types.is_date(each.type)
-    )
-    return scanned(
+    if maturity is not None:
+        files, _ = mature_files(files, maturity, time)
+    return _streamed(
         files,
-        Columns(user, item, columns.click, conversion, tuple(keep), time, times),
+        Columns(user, item, click or CLICK, conversion, tuple(keep), time),
         features=features,
         ignore=tuple(ignore),
         block_rows=block_rows,
@@ -121,6 +117,79 @@ def stream_log(
         items=items,
         progress=progress,
     )
+
+
+def _streamed(files: RowGroups, columns: Columns, **options: Any) -> StreamedLog:
+    """The stream of files, with their column of times if there is one."""
+    present = files.column_names
+    if columns.click == CLICK and CLICK not in present:
+        raise DataError(
+            "the space 'impressions' needs a click for each row",
+            where=str(files.files[0]),
+            remedy="name the column of clicks with click= (--click)",
+        )
+    taken = {columns.user, columns.item, *columns.outcomes, *columns.carried, *options["ignore"]}
+    if columns.time is None:
+        times = [name for name in _times(files) if name not in taken]
+        columns = replace(columns, times=tuple(times))
+    return scanned(files, columns, **options)
+
+
+def _times(files: RowGroups) -> list[str]:
+    """The columns of times of the first file, by their type."""
+    schema = files.metadata[0].schema.to_arrow_schema()
+    return [each.name for each in schema if pa.types.is_timestamp(each.type) or pa.types.is_date(each.type)]
+
+
+def mature_files(files: RowGroups, maturity: str, time: str | None) -> tuple[RowGroups, dict[str, Any]]:
+    """Files without rows too young to have converted, and how many these are, as ``mature_rows`` has it.
+
+    The column of times is read twice, and no other.
+    """
+    window = duration(maturity)
+    found = None
+    for name in [time] if time is not None else _times(files):
+        assert name is not None
+        last = _last_time(files, name, missing=time is None)
+        if last is not None:
+            found = name, last
+            break
+    if found is None:
+        raise DataError("the log has no column of times", remedy="name it with time= (--time COLUMN)")
+    column, last = found
+    until = last - window
+
+    def old(values: Any) -> NDArray[np.bool_]:
+        return np.asarray(_as_times(values, column) <= until)
+
+    mature = replace(files, counted=Counted(column, old))
+    try:
+        dropped = sum(files.sizes) - sum(mature.sizes)
+    except DataError:
+        raise too_young(maturity) from None
+    return mature, {
+        "maturity": maturity,
+        "immature_rows_dropped": dropped,
+        "late_conversions_censored": 0,
+        "mature_until": str(until.astype("datetime64[s]")),
+    }
+
+
+def _last_time(files: RowGroups, name: str, *, missing: bool) -> np.datetime64 | None:
+    """The latest time of a column; None where some are missing and that is allowed."""
+    latest: list[np.datetime64] = []
+    pieces = [Piece(number, 0, rows) for number, rows in enumerate(files.sizes)]
+    for chunk in files.chunks(pieces, files.typed([name]), SCAN_ROWS):
+        column = chunk.table.column(name).combine_chunks()
+        if missing and column.null_count:
+            return None
+        with chunk.located():
+            latest.append(_as_times(column, name).max())
+    return max(latest)
+
+
+def _as_times(column: Any, name: str) -> NDArray[np.datetime64]:
+    return as_times(column_of(frame_of(pa.table({name: column})), name), name)
 
 
 def stream_files(
@@ -138,6 +207,7 @@ def stream_files(
     time: str | None = None,
     features: Wanted | None = None,
     ignore: Sequence[str] = (),
+    maturity: str | None = None,
     block_rows: int = BLOCK_ROWS,
     most_ids: int = MOST_IDS,
     progress: Progress = SILENT,
@@ -155,22 +225,20 @@ def stream_files(
     unseen = checked_unseen(unseen, features)
     require_test_is(test_is)
     _refuse(other)
-    place = _place(root, train)
-    log = stream_log(
-        place,
-        user=user,
-        item=item,
-        click=click,
-        conversion=conversion,
-        keep=keep,
+    files = RowGroups.of(_place(root, train))
+    facts: dict[str, Any] = {"protocol": "honest", "unseen_rows_dropped": 0}
+    if maturity is not None:
+        files, young = mature_files(files, maturity, time)
+        facts |= young
+    log = _streamed(
+        files,
+        Columns(user, item, click or CLICK, conversion, tuple(keep), time),
         features=features,
-        ignore=ignore,
-        time=time,
+        ignore=tuple(ignore),
         block_rows=block_rows,
         most_ids=most_ids,
         progress=progress,
     )
-    facts: dict[str, Any] = {"protocol": "honest", "unseen_rows_dropped": 0}
     held_out = None
     if test is not None:
         if conversion is None:

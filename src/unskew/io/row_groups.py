@@ -7,7 +7,7 @@ others.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,12 +61,27 @@ class Piece(NamedTuple):
     stop: int
 
 
+Numbers = NDArray[np.int64] | range
+"""Of rows."""
+
+
 class Part(NamedTuple):
-    """Where some rows come from: the first of them is row ``first_row`` of the file."""
+    """Where some rows come from: a file, and their numbers there."""
 
     file: File
-    first_row: int
-    rows: int
+    numbers: Numbers
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        return len(self.numbers)
+
+
+class Counted(NamedTuple):
+    """Which rows of files count: a column, and what tells of its values."""
+
+    column: str
+    which: Callable[[Any], NDArray[np.bool_]]
 
 
 class Chunk(NamedTuple):
@@ -81,9 +96,11 @@ class Chunk(NamedTuple):
         try:
             yield
         except DataError as error:
-            lengths = [part.rows for part in self.parts]
             raise in_its_file(
-                error, [part.file for part in self.parts], lengths, [part.first_row for part in self.parts]
+                error,
+                [part.file for part in self.parts],
+                [part.rows for part in self.parts],
+                lambda part, row: int(self.parts[part].numbers[row]),
             ) from error
 
 
@@ -104,10 +121,13 @@ class RowGroups:
         As :func:`parquet_files` finds them.
     metadata
         What their ends say.
+    counted
+        Which of their rows count; None for all. The others are as good as not there.
     """
 
     files: Sequence[File]
     metadata: Sequence[Any]
+    counted: Counted | None = None
 
     @classmethod
     def of(cls, paths: Paths) -> RowGroups:
@@ -126,9 +146,19 @@ class RowGroups:
                 if rows:
                     found.append(_Group(index, number, first, rows))
                 first += rows
+        if self.counted is not None:
+            found = [group._replace(rows=rows) for group in found if (rows := self._counted_rows(group))]
         if not found:
             raise DataError("the files have no rows", where=str(self.files[0]), remedy="give at least a few")
         return found
+
+    def _counted_rows(self, group: _Group) -> int:
+        """How many rows of a group count: its one column is read."""
+        assert self.counted is not None
+        schema = self.typed([self.counted.column])
+        with _reading(self.files[group.file]), self._opened(group.file, schema) as opened:
+            read = opened.iter_batches(row_groups=[group.number], columns=schema.names)
+            return sum(int(self.counted.which(_typed(each, schema).column(0)).sum()) for each in read)
 
     @property
     def sizes(self) -> list[int]:
@@ -177,7 +207,7 @@ class RowGroups:
             while at < part.rows:
                 taken = min(part.rows - at, rows - count)
                 piece = record.slice(at, taken)
-                held.append((Part(part.file, part.first_row + at, taken), piece))
+                held.append((Part(part.file, part.numbers[at : at + taken]), piece))
                 at, count, size = at + taken, count + taken, size + piece.nbytes
                 if count == rows or (most_bytes is not None and size >= most_bytes):
                     yield _chunk(held, schema)
@@ -195,34 +225,48 @@ class RowGroups:
             at = int(ends[number] - sizes[number])
             for part, record in self._records([Piece(int(number), 0, int(sizes[number]))], schema):
                 low, high = np.searchsorted(places, (at, at + part.rows))
-                some = record.take(pa.array(places[low:high] - at))
-                taken.append((Part(part.file, part.first_row, some.num_rows), some))
+                own = places[low:high] - at
+                taken.append((Part(part.file, np.asarray(part.numbers)[own]), record.take(pa.array(own))))
                 at += part.rows
         return _chunk(taken, schema)
 
     def _records(self, pieces: Sequence[Piece], schema: ArrowSchema) -> Iterator[tuple[Part, RecordBatch]]:
         """The rows of pieces as Arrow decodes them, some thousands at a time."""
+        further = [] if self.counted is None else [self.counted.column]
+        read = self.typed(list(dict.fromkeys([*schema.names, *further])))
         for index, of_file in groupby(pieces, key=lambda piece: self.groups[piece.group].file):
             file, metadata = self.files[index], self.metadata[index]
-            with _reading(file), _source(file) as source:
-                opened = pa.parquet.ParquetFile(
-                    source, metadata=metadata, pre_buffer=False, buffer_size=parquet_buffer(len(schema))
-                )
+            with _reading(file), self._opened(index, read) as opened:
                 for piece in of_file:
-                    group, at = self.groups[piece.group], 0
+                    group = self.groups[piece.group]
+                    at, first_row = 0, group.first_row
                     for record in opened.iter_batches(
-                        piece_rows(list(schema), metadata), row_groups=[group.number], columns=schema.names
+                        piece_rows(list(read), metadata), row_groups=[group.number], columns=read.names
                     ):
-                        first, last = max(piece.start - at, 0), min(piece.stop - at, record.num_rows)
+                        typed = _typed(record, read)
+                        numbers: Numbers = range(first_row, first_row + record.num_rows)
+                        first_row += record.num_rows
+                        if self.counted is not None:
+                            which = self.counted.which(typed.column(self.counted.column))
+                            numbers = np.asarray(numbers)[which]
+                            typed = typed.filter(pa.array(which))
+                        first, last = max(piece.start - at, 0), min(piece.stop - at, len(numbers))
                         if first < last:
-                            some = record.slice(first, last - first)
-                            yield (
-                                Part(file, group.first_row + at + first, some.num_rows),
-                                _typed(some, schema),
-                            )
-                        at += record.num_rows
+                            some = typed.slice(first, last - first).select(schema.names)
+                            yield Part(file, numbers[first:last]), some
+                        at += len(numbers)
                         if at >= piece.stop:
                             break
+
+    @contextmanager
+    def _opened(self, index: int, schema: ArrowSchema) -> Iterator[Any]:
+        with _source(self.files[index]) as source:
+            yield pa.parquet.ParquetFile(
+                source,
+                metadata=self.metadata[index],
+                pre_buffer=False,
+                buffer_size=parquet_buffer(len(schema)),
+            )
 
 
 def parquet_files(paths: Paths) -> list[File]:

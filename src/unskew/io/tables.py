@@ -6,7 +6,7 @@ import glob
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -471,7 +471,10 @@ def concatenate(files: Sequence[object], tables: list[Table]) -> Table:
 
 
 def in_its_file(
-    error: DataError, files: Sequence[object], lengths: Sequence[int], firsts: Sequence[int] | None = None
+    error: DataError,
+    files: Sequence[object],
+    lengths: Sequence[int],
+    row_of: Callable[[int, int], int] = lambda part, row: row,
 ) -> DataError:
     """Name the file of a data error, and turn a row of all files together into a row of that file.
 
@@ -479,8 +482,8 @@ def in_its_file(
     ----------
     lengths
         Rows of each file, in the order in which they were put together.
-    firsts
-        The number, in each file, of the first of these rows; 0 by default.
+    row_of
+        From the number of a file, and of one of these rows, to the row of the file.
     """
     where = error.where or ""
     row = re.search(r"(?<=row )\d+", where)
@@ -491,6 +494,6 @@ def in_its_file(
         ends = np.cumsum(lengths)
         part = int(np.searchsorted(ends, int(row[0]), side="right"))
         place = str(files[part])
-        number = int(row[0]) - int(ends[part] - lengths[part]) + (firsts[part] if firsts else 0)
+        number = row_of(part, int(row[0]) - int(ends[part] - lengths[part]))
         where = f"{where[: row.start()]}{number}{where[row.end() :]}"
     return DataError(error.problem, where=f"{place}, {where}" if where else place, remedy=error.remedy)

@@ -15,6 +15,7 @@ from unskew.errors import DataError
 from unskew.estimator import require
 from unskew.io.columns import binary_column, column_of, conversion_column, frame_of
 from unskew.io.row_groups import Chunk, Piece, RowGroups
+from unskew.io.stream import ahead
 from unskew.io.vocabulary import TEXT, Vocabulary, id_column
 from unskew.log.checks import require_both_clicks, require_both_conversions
 from unskew.log.described import (
@@ -246,7 +247,7 @@ class _Scan:
         pieces = [Piece(number, 0, rows) for number, rows in enumerate(self.files.sizes)]
         task = progress.task("reading vocabularies", 100)
         total, shown = sum(self.files.sizes), 0
-        for chunk in self.files.chunks(pieces, self.schema, SCAN_ROWS, SCAN_BYTES):
+        for chunk in ahead(self.files.chunks(pieces, self.schema, SCAN_ROWS, SCAN_BYTES), 1):
             yield chunk
             done = 100 * self.rows // total
             task.advance(done - shown)

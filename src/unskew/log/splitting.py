@@ -131,7 +131,11 @@ def require_time_column(log: Log, name: str | None = None) -> str:
 def times_of(log: Log, name: str | None = None) -> NDArray[np.datetime64]:
     """The times of a log's rows; whole numbers are counted from 1970, text is read as ISO dates."""
     column = require_time_column(log, name)
-    values = log.columns[column]
+    return as_times(log.columns[column], column)
+
+
+def as_times(values: NDArray[Any], column: str) -> NDArray[np.datetime64]:
+    """A column as times, as :func:`times_of` reads them; a missing one is an error."""
     if values.dtype.kind in "iu":
         times = _from_epoch(values.astype(np.int64))
     elif values.dtype.kind == "M":
@@ -209,16 +213,21 @@ def mature_rows(
     kept = times <= until
     taken = log.take(kept)
     if not taken.n_clicks:
-        raise DataError(
-            f"no click is older than {maturity}: nothing is left to train on",
-            remedy="give a shorter --maturity, or a longer log",
-        )
+        raise too_young(maturity)
     censored = 0
     if conversion_time is not None and taken.conversion is not None:
         late = (taken.conversion == 1) & (conversion_time[kept].astype(TICK) - times[kept] > window)
         censored = int(late.sum())
         taken = replace(taken, conversion=np.where(late, np.float32(0), taken.conversion))
     return Mature(taken, kept, int((~kept).sum()), censored, until)
+
+
+def too_young(maturity: str) -> DataError:
+    """The error for a log without a click that is old enough."""
+    return DataError(
+        f"no click is older than {maturity}: nothing is left to train on",
+        remedy="give a shorter --maturity, or a longer log",
+    )
 
 
 def duration(text: str) -> np.timedelta64:

@@ -90,14 +90,10 @@ def streamed_dataset(
         "the paper's protocol goes with a log in memory",
         "leave --stream or --protocol out",
     )
-    require(
-        config.maturity is None,
-        "--maturity goes with a log in memory",
-        "leave young rows out of the files, or give --no-stream",
-    )
     given = dict(options)
     given["features"] = wanted_features(given.get("features"), given.pop("numeric", ()), given.pop("bag", ()))
-    dataset = stream_files(config.root, progress=progress, **given)
+    given["time"] = config.time or given.get("time")
+    dataset = stream_files(config.root, maturity=config.maturity, progress=progress, **given)
     require_conversions(config, dataset.train.n_conversions is not None)
     return replace(dataset, facts={**dataset.facts, "streamed": why})
 
