@@ -85,11 +85,11 @@ def files_of(log: us.Log, folder: Path) -> StreamedLog:
     return us.stream_log(folder / "*.parquet", click="click", conversion="buy", keep=["p"], block_rows=BLOCK)
 
 
-def impressions() -> us.Log:
+def impressions(rows: int = ROWS) -> us.Log:
     random = np.random.default_rng(2)
-    user, item = random.integers(USERS, size=ROWS), random.integers(ITEMS, size=ROWS)
+    user, item = random.integers(USERS, size=rows), random.integers(ITEMS, size=rows)
     p = np.where(user < 8, 0.5, 0.2)
-    click = (random.random(ROWS) < p).astype(int)
+    click = (random.random(rows) < p).astype(int)
     return us.Log.from_arrays(
         user=user,
         item=item,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
 from contracts import feature_world
-from contracts.streamed_contract import ROUNDING, StreamedContract
+from contracts.streamed_contract import BLOCK, ROUNDING, StreamedContract, fit, impressions
 from unskew.debias import METHODS
 from unskew.log import StreamedLog
+from unskew.training.streams import KEPT, Kept
 
 
 class TestEveryStreamedDebiaser(StreamedContract):
@@ -38,3 +41,31 @@ def test_features_of_files_are_trained_on_as_those_in_memory(tmp_path):
         made.append((weights.predict_each(log), model.predict_each(log)))
     for of_files, in_memory in zip(*made, strict=True):
         np.testing.assert_allclose(of_files, in_memory, atol=ROUNDING)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["naive", "ips", "dr-jl", "esmm"])
+def test_a_gpu_trains_on_a_stream_as_a_cpu_does(name):
+    """Steps are captured, or a warning, which is an error here, would say that they cannot be."""
+    log = impressions()
+    source = StreamedLog.of(log, block_rows=BLOCK)
+    made = []
+    for device in ("cpu", "cuda"):
+        method = METHODS[name](backbone=us.MF(dim=2), epochs=4, batch_size=32, p_min=0.05, patience=None)
+        propensity = "p" if method.needs_propensity else None
+        made.append(method.fit(source, propensity=propensity, seeds=2, device=device).predict_each(log))
+    np.testing.assert_allclose(made[0], made[1], atol=1e-3)
+
+
+def test_means_over_the_clicks_that_are_kept_are_those_of_all_within_their_error(monkeypatch):
+    """With 1,000 of some 5,000 clicks in memory a doubly robust method learns the same."""
+    log = impressions(rows=16_000)
+    source, made, keep = StreamedLog.of(log, block_rows=2_000), {}, Kept.of
+    for most in (KEPT, 1_000):
+        monkeypatch.setattr(Kept, "of", partial(keep, most=most))
+        method = us.DRJL(backbone=us.MF(dim=2), epochs=4, learning_rate=0.05)
+        made[most] = fit(method, source, [0])
+    few, all_of_them = made[1_000], made[KEPT]
+    assert few.clipping_[0].rows < 1_200 < all_of_them.clipping_[0].rows
+    assert few.clipping_[0].weight_check == pytest.approx(all_of_them.clipping_[0].weight_check, abs=0.06)
+    np.testing.assert_allclose(few.predict(log), all_of_them.predict(log), atol=0.1)

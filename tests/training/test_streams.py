@@ -9,7 +9,16 @@ import torch
 from unskew.log import Log, StreamedLog
 from unskew.log.splitting import SplitBy
 from unskew.training.held_out import SHARED_SEED, Split, split_clicks
-from unskew.training.streams import KEPT, Kept, Reading, Rounds, RowColumns, StreamedClicks, Waiting
+from unskew.training.streams import (
+    KEPT,
+    Kept,
+    Reading,
+    Rounds,
+    RowColumns,
+    StreamedClicks,
+    Waiting,
+    moved,
+)
 
 ROWS = 3_000
 CPU = torch.device("cpu")
@@ -148,3 +157,15 @@ def test_rows_wait_in_their_order():
     assert waiting.size == 4
     assert waiting.rest(6)["user"].tolist() == [2, 3, 4, 5, 2, 3]
     assert waiting.size == 0
+
+
+@pytest.mark.gpu
+def test_samples_come_to_a_gpu_in_their_order(log):
+    gpu = torch.device("cuda")
+    here = list(sampler(log, block_rows=100, ratio=1.0).epoch(0))
+    there = list(moved(iter(here), gpu))
+    assert len(there) == len(here)
+    for one, other in zip(here, there, strict=True):
+        for expected, found in zip(one.tensors(), other.tensors(), strict=True):
+            assert found.is_cuda
+            torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=0)
