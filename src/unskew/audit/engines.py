@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unskew.audit.sql import By, Dialect, cells_query, missing_extra
+from unskew.audit.periods import By
+from unskew.audit.sql import Dialect, cells_query, missing_extra
 from unskew.errors import DataError, ParameterError
 from unskew.io.stream import Roles, number_columns, stream
 from unskew.io.tables import sources

@@ -90,52 +90,22 @@ class Segment:
     q_value: float | None
 
 
-class SegmentTable:
-    """Sums by value of a column and octave of the score.
+class ValueCodes:
+    """Values of a column as numbers, in the order in which they are met; the rest beyond ``most`` is one."""
 
-    Examples
-    --------
-    >>> table = SegmentTable("country")
-    >>> table.add(pa.array(["de", "fr", "de"]), np.array([0.5, 0.25, 0.5]), np.array([1, 0, 0]), None)
-    >>> [(segment.value, segment.rows, segment.base_rate) for segment in table.segments()]
-    [('de', 2, 0.5), ('fr', 1, 0.0)]
-    """
-
-    def __init__(self, column: str, *, most: int = MOST_SEGMENTS) -> None:
-        self.column = column
+    def __init__(self, most: int = MOST_SEGMENTS, known: Sequence[str] = ()) -> None:
         self.most = most
-        self._codes: dict[str, int] = {}
-        self._sums: Array = np.zeros((len(_SUMS), 0, CELLS))
+        self._codes: dict[str, int] = {name: code for code, name in enumerate(known)}
 
-    def add(
-        self, values: Any, score: NDArray[Any], outcome: NDArray[Any], weight: NDArray[Any] | None
-    ) -> None:
-        """Add rows, known to be valid; ``values`` is an Arrow array of any type that has equality."""
-        code = self._code(values)
-        missing = len(self._codes) - self._sums.shape[1]
-        self._sums = np.pad(self._sums, ((0, 0), (0, missing), (0, 0)))
-        for start in range(0, len(code), ROWS_AT_A_TIME):
-            rows = slice(start, start + ROWS_AT_A_TIME)
-            self._add(code[rows], score[rows], outcome[rows], None if weight is None else weight[rows])
+    def __len__(self) -> int:
+        return len(self._codes)
 
-    def add_cells(self, value: str, cells: ScoreCells) -> None:
-        """Add the cells of a value's sketch; Σwp(1 − p) and Σw(1 − p)/p are those of the cells' means."""
-        code = self._code_of(value)
-        self._sums = np.pad(self._sums, ((0, 0), (0, len(self._codes) - self._sums.shape[1]), (0, 0)))
-        p, total = cells.score, cells.total
-        odds = np.where(p > 0, (1 - p) / np.maximum(p, SMALLEST), 0.0)
-        columns = (both(cells.rows), total, cells.positive, both(cells.score_sum), cells.inverse_sum)
-        spreads = (total * p * (1 - p), total * odds, cells.square_sum[:, 1], cells.square_sum[:, 0])
-        for place, column in enumerate((*columns, *spreads)):
-            self._sums[place, code] += np.bincount(_octave(p), column, minlength=CELLS)
+    def names(self) -> list[str]:
+        """The values, by code."""
+        return list(self._codes)
 
-    def segments(self) -> list[Segment]:
-        """Figures of every value, in the order in which they were met; without q-values."""
-        order = sorted(self._codes.items(), key=lambda item: item[1])
-        weights = _outcome_weights(self._sums)
-        return [_figures(self.column, value, self._sums[:, code], weights[code]) for value, code in order]
-
-    def _code(self, values: Any) -> NDArray[np.int64]:
+    def codes(self, values: Any) -> NDArray[np.int64]:
+        """The code of each value of an Arrow array of any type that has equality."""
         encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
         found = encoded.indices.to_numpy(zero_copy_only=False)
         size = len(encoded.dictionary)
@@ -152,16 +122,62 @@ class SegmentTable:
         names = dictionary.take(pa.array(used[used < size])).to_pylist()
         names += [None] * (len(used) - len(names))
         lookup = np.zeros(size + 1, dtype=np.int64)
-        lookup[used] = [self._code_of(MISSING if name is None else str(name)) for name in names]
+        lookup[used] = [self.code_of(MISSING if name is None else str(name)) for name in names]
         return np.asarray(lookup[found])
 
-    def _code_of(self, name: str) -> int:
+    def code_of(self, name: str) -> int:
+        """The code of one value."""
         code = self._codes.get(name)
         if code is None:
             if len(self._codes) >= self.most and name != MISSING:
                 name = OTHERS
             code = self._codes.setdefault(name, len(self._codes))
         return code
+
+
+class SegmentTable:
+    """Sums by value of a column and octave of the score.
+
+    Examples
+    --------
+    >>> table = SegmentTable("country")
+    >>> table.add(pa.array(["de", "fr", "de"]), np.array([0.5, 0.25, 0.5]), np.array([1, 0, 0]), None)
+    >>> [(segment.value, segment.rows, segment.base_rate) for segment in table.segments()]
+    [('de', 2, 0.5), ('fr', 1, 0.0)]
+    """
+
+    def __init__(self, column: str, *, most: int = MOST_SEGMENTS) -> None:
+        self.column = column
+        self._values = ValueCodes(most)
+        self._sums: Array = np.zeros((len(_SUMS), 0, CELLS))
+
+    def add(
+        self, values: Any, score: NDArray[Any], outcome: NDArray[Any], weight: NDArray[Any] | None
+    ) -> None:
+        """Add rows, known to be valid; ``values`` is an Arrow array of any type that has equality."""
+        code = self._values.codes(values)
+        missing = len(self._values) - self._sums.shape[1]
+        self._sums = np.pad(self._sums, ((0, 0), (0, missing), (0, 0)))
+        for start in range(0, len(code), ROWS_AT_A_TIME):
+            rows = slice(start, start + ROWS_AT_A_TIME)
+            self._add(code[rows], score[rows], outcome[rows], None if weight is None else weight[rows])
+
+    def add_cells(self, value: str, cells: ScoreCells) -> None:
+        """Add the cells of a value's sketch; Σwp(1 − p) and Σw(1 − p)/p are those of the cells' means."""
+        code = self._values.code_of(value)
+        self._sums = np.pad(self._sums, ((0, 0), (0, len(self._values) - self._sums.shape[1]), (0, 0)))
+        p, total = cells.score, cells.total
+        odds = np.where(p > 0, (1 - p) / np.maximum(p, SMALLEST), 0.0)
+        columns = (both(cells.rows), total, cells.positive, both(cells.score_sum), cells.inverse_sum)
+        spreads = (total * p * (1 - p), total * odds, cells.square_sum[:, 1], cells.square_sum[:, 0])
+        for place, column in enumerate((*columns, *spreads)):
+            self._sums[place, code] += np.bincount(_octave(p), column, minlength=CELLS)
+
+    def segments(self) -> list[Segment]:
+        """Figures of every value, in the order in which they were met; without q-values."""
+        weights = _outcome_weights(self._sums)
+        named = enumerate(self._values.names())
+        return [_figures(self.column, value, self._sums[:, code], weights[code]) for code, value in named]
 
     def _add(self, code: NDArray[np.int64], score: Any, outcome: Any, weight: NDArray[Any] | None) -> None:
         p, o = score.astype(np.float64), outcome.astype(np.float64)

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from unskew.audit.periods import By
 from unskew.audit.segments import MISSING
 from unskew.errors import ParameterError
 from unskew.estimator import require_choice
@@ -32,9 +32,6 @@ from unskew.metrics.sketch_grid import LOWEST_EXPONENT, grid, half_cell
 
 Dialect = Literal["duckdb", "spark", "bigquery", "snowflake", "postgres"]
 
-UNITS = ("hour", "day", "week")
-"""Periods that are cut from a column of times; a week begins on Monday."""
-
 PERIOD_GRID = {"bins": DEFAULT_BINS, "mantissa_bits": 4}
 """Of sketches of periods and segments, of which there are thousands: cells 3 to 6 % wide, an eighth as many.
 Their sums are as exact."""
@@ -42,36 +39,6 @@ Their sums are as exact."""
 LEAST_WEIGHT, MOST_WEIGHT = "1e-12", "1e12"
 _LOG2_E = "1.4426950408889634"
 _SIMPLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-@dataclass(frozen=True)
-class By:
-    """What periods are: a unit of a column of times, or the values of a column.
-
-    Examples
-    --------
-    >>> By.of("day", "shown_at"), By.of("model_version", None)
-    (By(column='shown_at', unit='day'), By(column='model_version', unit=None))
-    """
-
-    column: str
-    unit: str | None = None
-
-    @classmethod
-    def of(cls, by: str, time: str | None) -> By:
-        """From ``--by`` and ``--time``."""
-        if by in UNITS:
-            if time is None:
-                raise ParameterError(
-                    f"--by {by} needs the column of times", remedy="give --time COLUMN, or --by COLUMN"
-                )
-            return cls(time, by)
-        if time is not None:
-            raise ParameterError(
-                f"--time has no effect with --by {by}, a column",
-                remedy=f"leave it out, or give --by {', '.join(UNITS)}",
-            )
-        return cls(by)
 
 
 def cells_query(

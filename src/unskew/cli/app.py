@@ -13,6 +13,7 @@ from unskew.cli.compare import compare
 from unskew.cli.export import export
 from unskew.cli.make_data import make_data
 from unskew.cli.methods import methods
+from unskew.cli.monitor import monitor
 from unskew.cli.reproduce import reproduce
 from unskew.cli.run import run
 from unskew.cli.score import score
@@ -71,6 +72,7 @@ def _common(
 
 app.command()(run)
 app.command()(audit)
+app.command()(monitor)
 app.command()(weights)
 app.command()(score)
 app.command()(export)

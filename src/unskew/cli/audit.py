@@ -215,7 +215,8 @@ def _print_query(
     time: str | None,
     boolean_outcome: bool,
 ) -> int:
-    from unskew.audit.sql import By, cells_query
+    from unskew.audit.periods import By
+    from unskew.audit.sql import cells_query
 
     if table is None:
         raise ParameterError("--table is missing", remedy="name the table as the engine knows it")

@@ -59,7 +59,7 @@ class SplitBy:
         name, colon, rest = text.partition(":")
         if name == "from" and rest:
             start, _, column = rest.partition("@")
-            _moment(start)
+            moment(start)
             return cls("time", column or None, start)
         if (
             name not in get_args(Kind)
@@ -108,7 +108,7 @@ class SplitBy:
         """How many of some rows are held out: a share, or those from ``start`` on."""
         if self.start is None or not share:
             return round(share * len(rows))
-        return int((times_of(log, self.column)[rows] >= _moment(self.start)).sum())
+        return int((times_of(log, self.column)[rows] >= moment(self.start)).sum())
 
 
 def time_column(log: Log) -> str | None:
@@ -137,14 +137,14 @@ def times_of(log: Log, name: str | None = None) -> NDArray[np.datetime64]:
 def as_times(values: NDArray[Any], column: str) -> NDArray[np.datetime64]:
     """A column as times, as :func:`times_of` reads them; a missing one is an error."""
     if values.dtype.kind in "iu":
-        times = _from_epoch(values.astype(np.int64))
+        times = from_epoch(values.astype(np.int64))
     elif values.dtype.kind == "M":
         times = values.astype(TICK)
     else:
         text = [str(value).strip().removesuffix("Z") for value in values]
         try:
             whole = all(map(str.isdecimal, text))
-            times = _from_epoch(np.array(text, dtype=np.int64)) if whole else np.array(text, dtype=TICK)
+            times = from_epoch(np.array(text, dtype=np.int64)) if whole else np.array(text, dtype=TICK)
         except ValueError as error:
             raise DataError(
                 f"holds no times: {error}",
@@ -240,18 +240,19 @@ def duration(text: str) -> np.timedelta64:
     return np.timedelta64(int(match[1]), UNITS[match[2]])  # type: ignore[call-overload, no-any-return]
 
 
-def _moment(text: str) -> np.datetime64:
+def moment(text: str) -> np.datetime64:
+    """A date or a date and a time."""
     remedy = "write 2026-01-17 or 2026-01-17T12:00"
     try:
-        moment = np.datetime64(text.removesuffix("Z"), "us")
+        found = np.datetime64(text.removesuffix("Z"), "us")
     except ValueError:
         raise ParameterError(f"{text!r} is not a date", remedy=remedy) from None
-    if np.isnat(moment):
+    if np.isnat(found):
         raise ParameterError(f"{text!r} is not a date", remedy=remedy)
-    return moment
+    return found
 
 
-def _from_epoch(values: NDArray[np.int64]) -> NDArray[np.datetime64]:
+def from_epoch(values: NDArray[np.int64]) -> NDArray[np.datetime64]:
     """Seconds, milliseconds, microseconds or nanoseconds since 1970, as their size says."""
     largest = int(np.abs(values).max()) if len(values) else 0
     unit = next(unit for unit, most in SIZES.items() if largest < most)

@@ -129,11 +129,11 @@ def read_cells(given: Any) -> CellTable:
     rows = columns["rows"].astype(np.float64)
     columns |= {name: _numbers(table, name, where) if weighted else rows for name in WEIGHTS}
     _require_cells(columns, grid(bins, mantissa_bits).size, where)
-    groups, group = _groups(table)
+    groups, group = groups_of(table)
     return CellTable(bins, mantissa_bits, groups, group, columns)
 
 
-def _groups(table: Any) -> tuple[tuple[Group, ...], NDArray[np.int64]]:
+def groups_of(table: Any) -> tuple[tuple[Group, ...], NDArray[np.int64]]:
     """What sketches there are, sorted, and that of each row."""
     names = [name for name in KEYS if name in table.column_names]
     codes = np.zeros(len(table), dtype=np.int64)

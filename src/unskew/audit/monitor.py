@@ -1,0 +1,437 @@
+"""The monitor: are the scores still honest, for whom not, since when, in which way, and what does it cost?
+
+Read from a store (``monitor_store``), with tests that hold under daily looking (``unskew.metrics.anytime``);
+in words in ``monitor_words``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unskew.audit.monitor_store import MonitorStore, Settings
+from unskew.audit.periods import in_order
+from unskew.calibration import make_calibrator
+from unskew.errors import DataError
+from unskew.metrics import CalibrationSketch
+from unskew.metrics.anytime import (
+    ALTERNATIVES,
+    KIND_WEIGHT,
+    SIZES,
+    Episode,
+    episodes,
+    evidence_over_time,
+    family_shares,
+    log_evidence,
+    smallest_factor,
+    start_weight,
+)
+from unskew.metrics.cell_frames import SUMS, WEIGHTS, CellTable, Group, groups_of
+from unskew.metrics.cell_sums import CellSums, both
+from unskew.metrics.judgement import TOLERANCE, Judgement, Level, detected_error, require_limits
+from unskew.metrics.score_cells import ScoreCells, cells_of
+from unskew.metrics.weight_calibration import (
+    DEFAULT_WEIGHT_BINS,
+    errors_of_bins,
+    inverse_of,
+    inverse_variance,
+    joined_bins,
+)
+
+SIGNIFICANCE = 0.05
+"""The chance that honest scores are ever called off: over all looks and all segments together."""
+
+NORMAL_95 = 1.96
+"""Standard deviations on either side that hold 95 % of a normal law."""
+
+Key = tuple[str, str]
+"""A column and one of its values; ("", "") for all rows."""
+
+
+@dataclass(frozen=True)
+class PeriodFigures:
+    """A period of a segment.
+
+    Attributes
+    ----------
+    closed
+        Whether its outcomes had the time to come in; others are not judged.
+    rows, clicks, expected
+        Rows, Σwo and Σwp.
+    ratio, low, high
+        Mean of o/p̂, 1 for honest propensities, with a 95 % interval.
+    wce, floor
+        Weight-calibration error, and what it would be by noise alone.
+    """
+
+    period: str
+    closed: bool
+    rows: int
+    clicks: float
+    expected: float
+    ratio: float
+    low: float
+    high: float
+    wce: float
+    floor: float
+
+
+@dataclass(frozen=True)
+class Break:
+    """Periods in which a segment's scores were off beyond noise.
+
+    Attributes
+    ----------
+    first, last, found, over
+        The periods from when to when, the one with which that was certain, and whether it has ended.
+    kind
+        ``"level"``, ``"slope"`` or ``"shape"``: whichever the evidence is largest for.
+    ratio, low, high
+        Mean of o/p̂ over these periods, with a 95 % interval.
+    level, slope
+        Σwo/Σwp, and the slope of the logit that Platt's map would give (below 1: scores too spread).
+    weight_error, weight_share
+        Σwo/p̂ − Σw: by how many rows the weights miss their sum, and as a share of it.
+    click_error, money
+        Σwo − Σwp, and the same times the value of a click (None where that is not known).
+    log_evidence
+        Natural logarithm of the evidence.
+    """
+
+    first: str
+    last: str
+    found: str
+    over: bool
+    kind: str
+    ratio: float
+    low: float
+    high: float
+    level: float
+    slope: float | None
+    weight_error: float
+    weight_share: float
+    click_error: float
+    money: float | None
+    log_evidence: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class SegmentHistory:
+    """What became of a segment.
+
+    Attributes
+    ----------
+    judgement
+        Bad: ``"off"`` now; good: ``"honest"``, or ``"over"`` where it was off before; undecided:
+        ``"too few rows"`` to see a factor 1.2.
+    breaks
+        Periods in which it was off.
+    log_evidence, threshold
+        The evidence that it is off, after the last closed period, and what it takes to be called so.
+    smallest_now, smallest_so_far
+        The factor of a change of the level that would be found with the last period alone, and with all.
+    """
+
+    column: str
+    value: str
+    judgement: Judgement
+    breaks: tuple[Break, ...]
+    periods: tuple[PeriodFigures, ...]
+    log_evidence: float
+    threshold: float
+    smallest_now: float
+    smallest_so_far: float
+
+    @property
+    def name(self) -> str:
+        """What the segment is called."""
+        return f"{self.column} = {self.value}" if self.column else "all rows"
+
+    @property
+    def rows(self) -> int:
+        """Rows of closed periods."""
+        return sum(each.rows for each in self.periods if each.closed)
+
+
+@dataclass(frozen=True, eq=False)
+class MonitorResult:
+    """What a monitor found; :meth:`to_dict` is what ``unskew monitor --json`` writes."""
+
+    store: str
+    settings: Settings
+    tolerance: float
+    significance: float
+    value: float | None
+    periods: tuple[str, ...]
+    open: tuple[str, ...]
+    whole: SegmentHistory
+    segments: tuple[SegmentHistory, ...]
+    judgement: Judgement
+    headline: str
+    verdict: str
+
+    @property
+    def healthy(self) -> bool | None:
+        """Whether the scores are honest now, for all; None where that is undecided."""
+        return self.judgement.healthy
+
+    @property
+    def histories(self) -> tuple[SegmentHistory, ...]:
+        """All rows, and the segments, the worst first."""
+        return (self.whole, *self.segments)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and text."""
+        return {
+            "store": self.store,
+            "settings": self.settings.to_dict(),
+            "tolerance": self.tolerance,
+            "significance": self.significance,
+            "value": self.value,
+            "periods": list(self.periods),
+            "open_periods": list(self.open),
+            "headline": self.headline,
+            "healthy": self.healthy,
+            "reason": self.judgement.reason,
+            "verdict": self.verdict,
+            "whole": _history_dict(self.whole),
+            "segments": [_history_dict(each) for each in self.segments],
+        }
+
+
+def _history_dict(history: SegmentHistory) -> dict[str, Any]:
+    return {**asdict(history), "healthy": history.judgement.healthy, "rows": history.rows}
+
+
+def monitor(
+    store: str | Path,
+    *,
+    tolerance: float = TOLERANCE,
+    significance: float = SIGNIFICANCE,
+    value: float | None = None,
+) -> MonitorResult:
+    """Are the scores of a store still honest; for whom not, and since when?
+
+    Every period adds evidence, for each segment, that its scores are off by more than the tolerance from some
+    period on (:mod:`unskew.metrics.anytime`). The chance that honest scores are ever called off is at most
+    ``significance``, over all segments and however often one looks. Periods that are open are shown and not
+    judged. Rows are taken to be independent: where few users give many rows, ask for less significance.
+
+    Parameters
+    ----------
+    store
+        The file that :func:`unskew.audit.monitor_add.add` wrote.
+    tolerance
+        Relative error of the weights that passes.
+    value
+        What a click is worth, for the cost in money.
+    """
+    require_limits(tolerance, significance)
+    held = MonitorStore.load(Path(store))
+    closed = held.periods()
+    labels = in_order(closed)
+    sketches = _sketches(held)
+    judged = [label for label in labels if closed[label]]
+    if not judged:
+        raise DataError(
+            f"none of its {len(labels)} periods is closed",
+            where=str(store),
+            remedy="add their files again when the outcomes are in (--maturity has passed)",
+        )
+    keys = list(sketches)
+    first_seen = np.array([min(labels.index(label) for label in sketches[key]) for key in keys])
+    shares = family_shares(first_seen)
+    histories = {
+        key: _history(
+            key, sketches[key], closed, labels, math.log(1 / (significance * share)), tolerance, value
+        )
+        for key, share in zip(keys, shares.tolist(), strict=True)
+    }
+    whole = histories.pop(("", ""))
+    segments = tuple(sorted(histories.values(), key=_worst_first))
+    judgement = _judged(whole, segments)
+    # It imports the types of this file.
+    from unskew.audit.monitor_words import headline, verdict
+
+    return MonitorResult(
+        store=str(store),
+        settings=held.settings,
+        tolerance=tolerance,
+        significance=significance,
+        value=value,
+        periods=tuple(labels),
+        open=tuple(label for label in labels if not closed[label]),
+        whole=whole,
+        segments=segments,
+        judgement=judgement,
+        headline=headline(judgement),
+        verdict=verdict(
+            whole, segments, judgement, tolerance, [label for label in labels if not closed[label]]
+        ),
+    )
+
+
+def _sketches(store: MonitorStore) -> dict[Key, dict[str, CalibrationSketch]]:
+    """The sketch of each period of all rows and of each segment."""
+    groups, code = groups_of(store.table)
+    names = ("cell", "outcome", "rows", *SUMS, *WEIGHTS)
+    columns = {name: store.table.column(name).to_numpy() for name in names}
+    columns |= {name: columns[name].astype(np.int64) for name in ("cell", "outcome")}
+    table = CellTable(store.bins, store.mantissa_bits, groups, code, columns)
+    first = (*store.settings.roles.segments, "")[0]
+    found: dict[Key, dict[str, CalibrationSketch]] = {("", ""): {}}
+    for group, sums in table.each():
+        if group.segment == first:
+            _add(found[("", "")], group, sums, store)
+        if group.segment:
+            _add(found.setdefault((group.segment, group.value), {}), group, sums, store)
+    return found
+
+
+def _add(periods: dict[str, CalibrationSketch], group: Group, sums: CellSums, store: MonitorStore) -> None:
+    known = periods.get(group.period)
+    if known is None:
+        copied = CellSums(**{name: values.copy() for name, values in sums.arrays().items()})
+        periods[group.period] = CalibrationSketch.from_cell_sums(store.bins, store.mantissa_bits, copied)
+    else:
+        known.sums.add(sums)
+
+
+def _history(
+    key: Key,
+    sketches: Mapping[str, CalibrationSketch],
+    closed: Mapping[str, bool],
+    labels: Sequence[str],
+    threshold: float,
+    tolerance: float,
+    value: float | None,
+) -> SegmentHistory:
+    here = [label for label in labels if label in sketches and sketches[label].total > 0]
+    cells = {label: cells_of(sketch=sketches[label]) for label in here}
+    judged = [label for label in here if closed[label]]
+    evidence = np.array([log_evidence(cells[label], tolerance) for label in judged]).reshape(
+        len(judged), len(ALTERNATIVES)
+    )
+    breaks = tuple(_break(each, judged, sketches, value) for each in episodes(evidence, threshold))
+    expected = [
+        float((cells[label].total * cells[label].score / cells[label].row_weight()).sum()) for label in judged
+    ]
+    needed = threshold + math.log(2 * len(SIZES) / KIND_WEIGHT["level"])
+    so_far = smallest_factor(sum(expected), needed + math.log(1 / start_weight(1)), tolerance)
+    late = needed + math.log(1 / start_weight(max(len(judged), 1)))
+    return SegmentHistory(
+        column=key[0],
+        value=key[1],
+        judgement=_judge(breaks, so_far, tolerance),
+        breaks=breaks,
+        periods=tuple(_figures(label, closed[label], cells[label]) for label in here),
+        log_evidence=float(evidence_over_time(evidence)[-1]) if judged else 0.0,
+        threshold=threshold,
+        smallest_now=smallest_factor(expected[-1] if expected else 0.0, late, tolerance),
+        smallest_so_far=so_far,
+    )
+
+
+def _judge(breaks: Sequence[Break], smallest: float, tolerance: float) -> Judgement:
+    level: Level
+    if any(not each.over for each in breaks):
+        level, reason = "bad", "off"
+    elif breaks:
+        level, reason = "good", "over"
+    elif smallest > detected_error(tolerance):
+        level, reason = "undecided", "too few rows"
+    else:
+        level, reason = "good", "honest"
+    return Judgement(level, reason)
+
+
+def _judged(whole: SegmentHistory, segments: Sequence[SegmentHistory]) -> Judgement:
+    """Bad where anything is off now; else what is said of all rows."""
+    bad = [each.judgement for each in (whole, *segments) if each.judgement.level == "bad"]
+    if bad:
+        return bad[0]
+    past = any(each.breaks for each in (whole, *segments))
+    return Judgement("good", "over") if past and whole.judgement.level == "good" else whole.judgement
+
+
+def _worst_first(history: SegmentHistory) -> tuple[int, float, int]:
+    """Those that are off now, by what it costs; those that were; the others by their evidence."""
+    order = {"off": 0, "over": 1}.get(history.judgement.reason, 2)
+    cost = max((abs(each.weight_error) for each in history.breaks), default=0.0)
+    return order, -cost if order < 2 else -history.log_evidence, -history.rows
+
+
+def _figures(label: str, closed: bool, cells: ScoreCells) -> PeriodFigures:
+    total = float(cells.total.sum())
+    ratio, low, high = _ratio(cells)
+    used = cells.take(cells.score > 0)
+    wce = floor = 0.0
+    if len(used.score):
+        index = joined_bins(used, used.bin_index(bins=DEFAULT_WEIGHT_BINS, spacing="mass"))
+        share, excess, variance = errors_of_bins(used, index)
+        # The mean of a normal error's absolute value.
+        wce, floor = float(share @ np.abs(excess)), float(share @ np.sqrt(2 * variance / math.pi))
+    return PeriodFigures(
+        period=label,
+        closed=closed,
+        rows=int(cells.rows.sum()),
+        clicks=float(cells.positive.sum()),
+        expected=float(total and both(cells.score_sum).sum()),
+        ratio=ratio,
+        low=low,
+        high=high,
+        wce=math.inf if math.isinf(ratio) else wce,
+        floor=floor,
+    )
+
+
+def _ratio(cells: ScoreCells) -> tuple[float, float, float]:
+    """Mean of o/p̂ and its 95 % interval, with the variance that the scores imply in proportion to it."""
+    total = float(cells.total.sum())
+    ratio = float(inverse_of(cells).sum()) / total
+    if not math.isfinite(ratio):
+        return ratio, ratio, ratio
+    half = NORMAL_95 * math.sqrt(float(inverse_variance(cells).sum()) * max(ratio, 1 / total)) / total
+    return ratio, max(ratio - half, 0.0), ratio + half
+
+
+def _break(
+    episode: Episode,
+    judged: Sequence[str],
+    sketches: Mapping[str, CalibrationSketch],
+    value: float | None,
+) -> Break:
+    """An episode with what it amounts to."""
+    merged = sketches[judged[episode.first]].copy()
+    for label in judged[episode.first + 1 : episode.last + 1]:
+        merged.merge(sketches[label])
+    cells = cells_of(sketch=merged)
+    ratio, low, high = _ratio(cells)
+    total, promised = float(cells.total.sum()), float(both(cells.score_sum).sum())
+    clicks = float(cells.positive.sum())
+    both_outcomes = 0 < merged.positives < merged.total
+    slope = float(make_calibrator("platt").fit(merged).slope_) if both_outcomes else None  # type: ignore[attr-defined]
+    return Break(
+        first=judged[episode.first],
+        last=judged[episode.last],
+        found=judged[episode.found],
+        over=episode.over,
+        kind=episode.kind,
+        ratio=ratio,
+        low=low,
+        high=high,
+        level=clicks / promised if promised else math.inf,
+        slope=slope,
+        weight_error=(ratio - 1) * total,
+        weight_share=ratio - 1,
+        click_error=clicks - promised,
+        money=None if value is None else value * (clicks - promised),
+        log_evidence=episode.log_evidence,
+        rows=merged.rows,
+    )

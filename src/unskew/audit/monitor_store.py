@@ -1,0 +1,297 @@
+"""The store of a monitor: sketches of periods and segments in one Parquet file, extended by merging.
+
+A period is closed once its outcomes had the time to come in (``maturity``) when its rows were written; what
+files gave to closed periods is added up. What they gave to open ones is kept by file, so that a newer version
+of a file takes the place of the older. The file is replaced as a whole, under a lock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from unskew.audit.group_sketches import CELLS
+from unskew.audit.periods import By, end_of
+from unskew.errors import DataError, ParameterError
+from unskew.io.files import Found, NewFile, real, whole_file
+from unskew.io.moving import OURS, Lock
+from unskew.io.stream import Roles
+from unskew.log.splitting import duration
+
+FORMAT = 1
+MARK = b"unskew monitor"
+"""The key of the file's metadata that tells a store from other Parquet files."""
+
+LOCK_SECONDS = 60.0
+"""How long to wait for others that extend a store in the same folder: each takes a second or two."""
+
+STORED = CELLS.append(pa.field("source", pa.string()))
+"""``source`` is the file that gave the cells of an open period, "" in closed ones."""
+
+_KEYS = ["source", "period", "segment", "value", "cell", "outcome"]
+_SUMS = ["rows", "weight", "square", "score", "inverse", "brier", "log_loss"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all rows of a store have in common."""
+
+    roles: Roles
+    by: By
+    zone: str = "UTC"
+    maturity: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain text and lists."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, header: dict[str, Any]) -> Settings:
+        """From :meth:`to_dict`."""
+        roles = {**header["roles"], "segments": tuple(header["roles"]["segments"])}
+        return cls(Roles(**roles), By(**header["by"]), header["zone"], header["maturity"])
+
+    def is_closed(self, period: str, as_of: np.datetime64) -> bool:
+        """Whether a period's outcomes were in when its rows were written."""
+        end = end_of(period, self.by)
+        if end is None:
+            return True
+        return bool(
+            as_of >= end + (np.timedelta64(0, "s") if self.maturity is None else duration(self.maturity))
+        )
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that was added: its name beside the store, what it held, and when that was so."""
+
+    name: str
+    digest: str
+    as_of: str
+    rows: int
+    periods: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Addition:
+    """A file to be added: its cells of closed and of open periods."""
+
+    source: Source
+    closed: Any
+    open: Any
+
+
+@dataclass(frozen=True, eq=False)
+class MonitorStore:
+    """What a store holds; ``found`` is the file as it was read."""
+
+    path: Path
+    settings: Settings
+    bins: int
+    mantissa_bits: int
+    sources: tuple[Source, ...]
+    table: Any
+    found: Found = field(default_factory=lambda: Found(None))
+
+    @classmethod
+    def empty(cls, path: Path, settings: Settings, bins: int, mantissa_bits: int) -> MonitorStore:
+        """A store of no rows, not yet written."""
+        return cls(path, settings, bins, mantissa_bits, (), STORED.empty_table())
+
+    @classmethod
+    def load(cls, path: Path) -> MonitorStore:
+        """Read a store; another file is an error."""
+        found = Found.file(path)
+        if found.identity is None:
+            raise DataError("there is no such store", where=str(path), remedy="make one with --add FILE...")
+        try:
+            table = pa.parquet.read_table(path)
+            header = json.loads((table.schema.metadata or {})[MARK])
+            version = header["format"]
+        except (pa.ArrowException, OSError, KeyError, ValueError):
+            raise DataError(
+                "is not a store of unskew monitor, or is damaged",
+                where=str(path),
+                remedy="give a store, or another name for a new one",
+            ) from None
+        if version != FORMAT or table.column_names != STORED.names:
+            raise DataError(
+                f"the store has format {version}, this library reads {FORMAT}",
+                where=str(path),
+                remedy="make it again from the files",
+            )
+        sources = tuple(Source(**{**each, "periods": tuple(each["periods"])}) for each in header["sources"])
+        return cls(
+            path,
+            Settings.from_dict(header["settings"]),
+            header["bins"],
+            header["mantissa_bits"],
+            sources,
+            table.cast(STORED).replace_schema_metadata(None),
+            found,
+        )
+
+    def save(self) -> None:
+        """Write the store, if nobody else did since it was read."""
+        header = {
+            "format": FORMAT,
+            "bins": self.bins,
+            "mantissa_bits": self.mantissa_bits,
+            "settings": self.settings.to_dict(),
+            "sources": [asdict(source) for source in self.sources],
+        }
+        table = self.table.replace_schema_metadata({MARK: json.dumps(header).encode()})
+        with whole_file(NewFile(self.path, self.found)) as beside:
+            pa.parquet.write_table(table, beside, compression="zstd")
+
+    def source(self, name: str) -> Source | None:
+        """A file that was added under this name."""
+        return next((source for source in self.sources if source.name == name), None)
+
+    def with_digest(self, digest: str) -> Source | None:
+        """A file that was added with this content."""
+        return next((source for source in self.sources if source.digest == digest), None)
+
+    def values(self, column: str) -> list[str]:
+        """Values of a segment's column, as they are kept."""
+        here = self.table.filter(pa.array(np.asarray(self.table.column("segment")) == column))
+        return sorted(set(here.column("value").to_pylist()))
+
+    def periods(self) -> dict[str, bool]:
+        """Every period, and whether it is closed."""
+        pairs = self.table.select(["period", "source"]).group_by(["period", "source"]).aggregate([])
+        found: dict[str, bool] = {}
+        for period, source in zip(pairs["period"].to_pylist(), pairs["source"].to_pylist(), strict=True):
+            found[period] = found.get(period, True) and source == ""
+        return found
+
+    def closed_of(self, name: str) -> frozenset[str]:
+        """Periods of a file that are closed: nothing of it is added to them again."""
+        known = self.source(name)
+        if known is None:
+            return frozenset()
+        as_of = np.datetime64(known.as_of)
+        return frozenset(each for each in known.periods if self.settings.is_closed(each, as_of))
+
+    def extended(self, additions: Sequence[Addition], *, latest: bool) -> MonitorStore:
+        """The store with further files: open periods of a known file are replaced, all else is added up."""
+        table, sources = self.table, {source.name: source for source in self.sources}
+        if latest:
+            replaced = {period for each in additions for period in each.source.periods}
+            table = _without(table, lambda period, source: period in replaced)
+            sources = {
+                name: replace(each, periods=tuple(p for p in each.periods if p not in replaced))
+                for name, each in sources.items()
+            }
+        parts = [table]
+        for each in additions:
+            name, fresh = each.source.name, set(each.source.periods)
+            parts[0] = _without(
+                parts[0], lambda period, source, name=name, fresh=fresh: source == name and period in fresh
+            )
+            earlier = sources.get(name)
+            before = () if earlier is None else earlier.periods
+            sources[name] = replace(each.source, periods=tuple(sorted(fresh | set(before))))
+            parts += [_of_source(each.closed, ""), _of_source(each.open, name)]
+        return replace(self, table=_added_up(pa.concat_tables(parts)), sources=tuple(sources.values()))
+
+    def seen_again(self, name: str, as_of: np.datetime64) -> MonitorStore:
+        """The store where a file's content is known to be that of a later time: more of it may be closed."""
+        sources = tuple(
+            replace(each, as_of=str(as_of))
+            if each.name == name and as_of > np.datetime64(each.as_of)
+            else each
+            for each in self.sources
+        )
+        source = self.table.column("source").to_pylist()
+        period = self.table.column("period").to_pylist()
+        closed = {each: self.settings.is_closed(each, as_of) for each in set(period)}
+        moved = ["" if of == name and closed[here] else of for of, here in zip(source, period, strict=True)]
+        place = STORED.get_field_index("source")
+        table = self.table.set_column(place, "source", pa.array(moved, pa.string()))
+        return replace(self, table=_added_up(table), sources=sources)
+
+
+@contextmanager
+def locked_for_long(path: Path) -> Iterator[None]:
+    """The folder of a store for this process alone, while the store is read, extended and replaced."""
+    folder = real(path).parent
+    lock = Lock(folder)
+    try:
+        if lock.take(seconds=LOCK_SECONDS) is False:
+            raise DataError(
+                f"another process has kept its folder for {LOCK_SECONDS:.0f} seconds",
+                where=str(path),
+                remedy="run it again when that has ended",
+            )
+        OURS.add(folder)
+        yield
+    finally:
+        OURS.discard(folder)
+        lock.close()
+
+
+def require_same(known: Settings, given: Settings, path: Path) -> None:
+    """An error for the first setting that differs from the store's."""
+    one, other = (_flat(each) for each in (known, given))
+    for name, value in one.items():
+        if other[name] != value:
+            raise ParameterError(
+                f"the store {path} was made with {name} {_shown(value)}, not {_shown(other[name])}",
+                remedy="leave it out, or make another store",
+            )
+
+
+def _flat(settings: Settings) -> dict[str, Any]:
+    roles, by = settings.roles, settings.by
+    return {
+        "--score": roles.score,
+        "--outcome": roles.outcome,
+        "--weight": roles.weight,
+        "--segment": roles.segments,
+        "--by": by.unit or by.column,
+        "--time": by.column if by.unit else None,
+        "--zone": settings.zone,
+        "--maturity": settings.maturity,
+    }
+
+
+def _shown(value: Any) -> str:
+    if not value:
+        return "(none)"
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _without(table: Any, dropped: Any) -> Any:
+    """The rows whose period and source are not to be dropped."""
+    pairs = zip(table.column("period").to_pylist(), table.column("source").to_pylist(), strict=True)
+    known: dict[tuple[str, str], bool] = {}
+    kept = []
+    for pair in pairs:
+        if pair not in known:
+            known[pair] = not dropped(*pair)
+        kept.append(known[pair])
+    return table.filter(pa.array(kept, pa.bool_()))
+
+
+def _of_source(table: Any, name: str) -> Any:
+    names = pa.array([name], pa.string()).take(pa.array(np.zeros(len(table), dtype=np.int64)))
+    return table.select(CELLS.names).append_column("source", names).cast(STORED)
+
+
+def _added_up(table: Any) -> Any:
+    """Cells of one key as one row, sorted."""
+    summed = table.group_by(_KEYS, use_threads=False).aggregate([(name, "sum") for name in _SUMS])
+    named = summed.rename_columns([name.removesuffix("_sum") for name in summed.column_names])
+    ordered = named.sort_by(
+        [(name, "ascending") for name in ("period", "segment", "value", "source", "cell", "outcome")]
+    )
+    return ordered.select(STORED.names).cast(STORED)

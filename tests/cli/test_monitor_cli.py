@@ -1,0 +1,107 @@
+"""``unskew monitor``: add, look, exit codes, outputs and bad input."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from unskew.cli import main
+
+COLUMNS = ["--score", "p", "--outcome", "clicked", "--segment", "country", "--by", "day", "--time", "t"]
+
+
+@pytest.fixture
+def days(tmp_path, monkeypatch):
+    """Ten days; from the seventh on, clicks of fr are half as many again."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs").mkdir()
+    generator = np.random.default_rng(0)
+    for day in range(10):
+        score = 1 / (1 + np.exp(-generator.normal(-2, 1, 6000)))
+        country = np.array(["de", "fr"])[generator.integers(0, 2, len(score))]
+        rate = score * np.where((country == "fr") & (day >= 6), 1.5, 1.0)
+        time = np.datetime64("2026-03-01", "us") + np.timedelta64(day, "D") + np.zeros(6000, "timedelta64[s]")
+        table = {"p": score, "clicked": generator.random(6000) < rate, "country": country, "t": time}
+        pq.write_table(pa.table(table), tmp_path / "logs" / f"{day}.parquet")
+    return tmp_path
+
+
+def test_a_store_is_made_extended_and_looked_at(days, capsys):
+    first = [f"logs/{day}.parquet" for day in range(5)]
+    assert main(["monitor", "watch.store", "--add", *first, *COLUMNS, "--as-of", "2026-04-01"]) == 0
+    assert "Added 30,000 rows of 5 files" in capsys.readouterr().out
+    assert main(["monitor", "watch.store"]) == 0
+    assert "Healthy." in capsys.readouterr().out
+    assert main(["monitor", "watch.store", "--add", "logs", "--as-of", "2026-04-01"]) == 0
+    out = capsys.readouterr().out
+    assert "Added 30,000 rows of 5 files; 5 known already" in out
+    assert "10 periods, 0 of them open" in out
+    assert main(["monitor", "watch.store", "--json", "found.json", "--value", "3"]) == 1
+    out = capsys.readouterr().out
+    told = " ".join(out.split())
+    assert "Miscalibrated." in told
+    assert "Scores where country is 'fr' have been off since 2026-03-07" in told
+    found = json.loads((days / "found.json").read_text())
+    assert found["healthy"] is False
+    assert found["segments"][0]["breaks"][0]["money"] > 0
+    page = (days / "watch-report.html").read_text()
+    assert "have been off since 2026-03-07" in page
+
+
+def test_cells_of_a_query_are_added(days, capsys):
+    import duckdb
+
+    query = ["audit", "--sql", "duckdb", "--table", "logs/*.parquet", *COLUMNS]
+    assert main(query) == 0
+    pq.write_table(duckdb.sql(capsys.readouterr().out).to_arrow_table(), days / "cells.parquet")
+    assert main(["monitor", "s", "--add", "cells.parquet", *COLUMNS, "--as-of", "2026-04-01"]) == 0
+    assert "Added 60,000 rows of 1 files" in capsys.readouterr().out
+    assert main(["monitor", "s", "--no-report"]) == 1
+    assert not list(days.glob("*.html"))
+
+
+def test_maturity_leaves_young_periods_open(days, capsys):
+    arguments = ["--add", "logs", *COLUMNS, "--maturity", "7d", "--as-of", "2026-03-13"]
+    assert main(["monitor", "s", *arguments]) == 0
+    assert "10 periods, 5 of them open" in capsys.readouterr().out
+    assert main(["monitor", "s", "--no-report"]) == 0
+    assert "5 periods from 2026-03-06 on are not judged yet" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_report_replaces_reports_alone(days, capsys):
+    assert main(["monitor", "s", "--add", "logs", *COLUMNS, "--as-of", "2026-04-01"]) == 0
+    (days / "mine.html").write_text("<html>my own page</html>")
+    assert main(["monitor", "s", "--report", "mine.html"]) == 2
+    assert "is there and is no report" in capsys.readouterr().err
+    assert main(["monitor", "s", "--report", "new.html"]) == 1
+    assert main(["monitor", "s", "--report", "new.html"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--add", "logs"], "--score is missing, which a new store needs"),
+        (["--add", *COLUMNS], "there is nothing to add"),
+        (["--add", "none.parquet", *COLUMNS], "no such file"),
+        (["--add", "logs", *COLUMNS[:-2]], "--by day needs the column of times"),
+        (["--add", "logs", *COLUMNS[:-1], "none"], "column 'none' is missing"),
+        (["--add", "logs", *COLUMNS, "--json", "x.json"], "--json has no effect with --add"),
+        (["--add", "logs", *COLUMNS, "--maturity", "soon"], "'soon' is not a length of time"),
+        (["--add", "logs", *COLUMNS, "--as-of", "soon"], "'soon' is not a date"),
+        (["logs"], "FILE has no effect without --add"),
+        (["--score", "p"], "--score has no effect without --add"),
+        ([], "there is no such store"),
+        (["--report", "a.html", "--no-report"], "--report has no effect with --no-report"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(days, capsys, arguments, told):
+    before = sorted(days.iterdir())
+    assert main(["monitor", "s", *arguments]) == 2
+    error = capsys.readouterr().err.strip()
+    assert told in error
+    assert "\n" not in error
+    assert sorted(days.iterdir()) == before
