@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import sys
+import types
+
 import pytest
 
 import unskew as us
+from unskew.errors import ParameterError
 from unskew.progress import SILENT, Lines, progress_bars
 
 
@@ -31,13 +36,13 @@ def test_long_work_says_a_line_now_and_then_where_there_is_no_terminal(capsys):
     assert out == ""
     assert error.count("\n") == 1, "the second line came too soon"
     assert error.startswith("study · 2 of 25: dr-jl")
-    assert ": 7 of 40, 18 %, after 0 s" in error
+    assert ": 7 of 40, 18 %, after 0 s, at most 0 s left" in error
     assert "\x1b" not in error
 
 
 def test_a_line_of_steps_beyond_counting_is_a_share(capsys):
     Lines(quiet=0.0).task("audit", 8_000_000).advance(4_000_000)
-    assert capsys.readouterr().err == "audit: 50 %, after 0 s\n"
+    assert capsys.readouterr().err.startswith("audit: 50 %, after 0 s, at most 0 s left")
 
 
 def test_bars_are_shown_on_standard_error_and_are_full_at_the_end(capsys):
@@ -66,7 +71,7 @@ def test_steps_beyond_counting_are_a_share_and_a_bar_says_what_it_is_about(capsy
 def test_training_tells_its_epochs():
     class Recorder:
         def __init__(self):
-            self.tasks = {}
+            self.tasks, self.figures, self.rows = {}, {}, {}
 
         def task(self, description, total):
             self.tasks[description] = [total, 0]
@@ -75,6 +80,10 @@ def test_training_tells_its_epochs():
             class Tracker:
                 def advance(self, steps=1):
                     outer.tasks[name][1] += steps
+
+                def observe(self, part, rows, figures):
+                    outer.figures[name] = outer.figures.get(name, {}) | figures
+                    outer.rows[name] = outer.rows.get(name, 0) + rows
 
                 def finish(self):
                     outer.tasks[name].append("finished")
@@ -86,6 +95,9 @@ def test_training_tells_its_epochs():
     us.Propensity(backbone=us.MF(dim=2), crossfit=None, epochs=4, patience=None).fit(log, progress=progress)
     us.Naive(backbone=us.MF(dim=2), epochs=3).fit(log, progress=progress, label="my model")
     assert progress.tasks == {"propensity": [4, 4, "finished"], "my model": [3, 3, "finished"]}
+    assert progress.figures["my model"].keys() == {"epoch", "step", "loss", "loss_naive", "validation"}
+    assert progress.figures["my model"]["epoch"] == 3
+    assert progress.rows["propensity"] == 4 * log.population_size * 0.8
 
 
 @pytest.mark.parametrize("show", [True, False])
@@ -97,3 +109,76 @@ def test_an_interrupt_inside_passes_through(show, capsys):
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
+
+
+def test_a_line_tells_rows_a_second_the_loss_and_memory(capsys):
+    tracker = Lines(quiet=0.0).task("ips", 4)
+    tracker.observe(0.5, 1000, {"loss": 0.25, "epoch": 1})
+    error = capsys.readouterr().err
+    assert error.startswith("ips: 0 of 4, 12 %, after 0 s, at most 0 s left, ")
+    assert " rows/s, loss 0.25, " in error
+    assert error.endswith(" GB\n")
+
+
+def test_the_log_for_machines_has_a_json_object_a_line_and_is_appended_to(tmp_path):
+    path = tmp_path / "log.jsonl"
+    for _ in range(2):
+        with progress_bars(False, log_json=path) as progress:
+            tracker = progress.task("ips", 2)
+            tracker.observe(1.0, 500, {"loss": float("nan"), "epoch": 1})
+            tracker.advance()
+            tracker.finish()
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [each["event"] for each in records] == ["start", "progress", "end"] * 2
+    told = records[1]
+    assert (told["phase"], told["done"], told["total"], told["rows"]) == ("ips", 1, 2, 500)
+    assert told["loss"] is None
+    assert told["share"] == 0.5
+    assert told["rows_per_second"] > 0
+    assert told["memory_mb"] > 1
+    assert told["time"].endswith("+00:00")
+
+
+@pytest.mark.parametrize(("option", "package"), [("tensorboard", "TensorBoard"), ("mlflow", "MLflow")])
+def test_what_is_not_installed_is_told_in_a_line(option, package, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    opened = progress_bars(False, **{option: tmp_path})
+    with pytest.raises(ParameterError, match=f"{package} is not installed. To fix: pip install {option}"):
+        opened.__enter__()
+
+
+def test_mlflow_gets_the_figures_of_each_step(monkeypatch):
+    logged = []
+    fake = types.ModuleType("mlflow")
+    fake.active_run = lambda: "a run of the user's"
+    fake.log_metric = lambda name, value, step: logged.append((name, value, step))
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    with progress_bars(False, mlflow=True) as progress:
+        tracker = progress.task("ips", 2)
+        tracker.observe(1.0, 0, {"loss": 0.5})
+        tracker.advance()
+    assert logged == [("ips/loss", 0.5, 1)]
+
+
+def test_tensorboard_gets_the_figures_of_each_step(monkeypatch, tmp_path):
+    logged = []
+
+    class Writer:
+        def __init__(self, folder):
+            self.folder = folder
+
+        def add_scalar(self, name, value, step):
+            logged.append((name, value, step))
+
+        def close(self):
+            logged.append(self.folder)
+
+    fake = types.ModuleType("torch.utils.tensorboard")
+    fake.SummaryWriter = Writer
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
+    with progress_bars(False, tensorboard=tmp_path) as progress:
+        tracker = progress.task("ips", 2)
+        tracker.observe(1.0, 0, {"loss": 0.5})
+        tracker.advance()
+    assert logged == [("ips/loss", 0.5, 1), str(tmp_path)]

@@ -1,14 +1,20 @@
-"""Progress on long work: a bar on a terminal, a line now and then elsewhere."""
+"""Progress on long work: a bar on a terminal, a line a minute elsewhere, and a log for machines."""
 
 from __future__ import annotations
 
+import json
+import math
+import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
 
 from unskew import processes
+from unskew.errors import ParameterError
 from unskew.plain_text import plain
 
 MOST_COUNTED = 100_000
@@ -17,8 +23,11 @@ MOST_COUNTED = 100_000
 QUIET_SECONDS = 20.0
 """Without a terminal, work that is done sooner says nothing."""
 
-SECONDS_BETWEEN_LINES = 30.0
+SECONDS_BETWEEN_LINES = 60.0
 """Without a terminal, the least time from one line to the next."""
+
+SECONDS_BETWEEN_RECORDS = 10.0
+"""In a log for machines, the least time from one line to the next within a step."""
 
 
 class Tracker(Protocol):
@@ -30,6 +39,20 @@ class Tracker(Protocol):
 
     def say(self, what: str) -> None:
         """What it is about at the moment."""
+        ...
+
+    def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
+        """What is known within a step.
+
+        Parameters
+        ----------
+        part
+            The share of the next step that is done.
+        rows
+            Rows that were worked on since the last time.
+        figures
+            By name: ``loss``, ``epoch``, …
+        """
         ...
 
     def finish(self) -> None:
@@ -55,12 +78,86 @@ class _Silent:
     def say(self, what: str) -> None:
         return None
 
+    def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
+        return None
+
     def finish(self) -> None:
         return None
 
 
 SILENT = _Silent()
 """Shows nothing."""
+
+
+class Watch:
+    """What a task has done, how fast, and how long it may still take."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done, self.part, self.rows = total, 0, 0.0, 0
+        self.figures: dict[str, float] = {}
+        self._start = time.monotonic()
+
+    def advance(self, steps: int) -> None:
+        """So many steps are done."""
+        self.done += steps
+        self.part = 0.0
+
+    def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
+        """What is known within a step."""
+        self.part = part
+        self.rows += rows
+        self.figures |= figures
+
+    @property
+    def share(self) -> float:
+        """Of the whole task that is done."""
+        return min((self.done + self.part) / self.total, 1.0) if self.total else 1.0
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._start
+
+    @property
+    def rows_per_second(self) -> float | None:
+        """Since it began; None where it counts no rows."""
+        return self.rows / self.seconds if self.rows and self.seconds > 0 else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At most, since training may stop early; None before anything is done."""
+        return self.seconds * (1 - self.share) / self.share if self.share > 0 else None
+
+    def shown(self) -> list[str]:
+        """Rows a second and the loss, in words."""
+        rows, loss = self.rows_per_second, self.figures.get("loss")
+        return [
+            *([] if rows is None else [f"{rows:,.0f} rows/s"]),
+            *([] if loss is None else [f"loss {loss:.4g}"]),
+        ]
+
+
+def memory_mb() -> float | None:
+    """Resident memory of this process; None where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them.
+
+    Examples
+    --------
+    >>> duration(41.3), duration(3000), duration(9000)
+    ('41 s', '50 min', '2 h 30 min')
+    """
+    minutes = round(seconds / 60)
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 class _Bars:
@@ -78,12 +175,20 @@ class _Bar:
         assert isinstance(bars, Rich)
         self._bars, self._description = bars, description
         self._task = bars.add_task(description, total=total)
+        self._watch = Watch(total)
 
     def advance(self, steps: int = 1) -> None:
-        self._bars.advance(self._task, steps)
+        self._watch.advance(steps)
+        self._bars.update(self._task, completed=self._watch.done)
 
     def say(self, what: str) -> None:
         self._bars.update(self._task, description=plain(f"{self._description} · {what}", 80))
+
+    def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
+        self._watch.observe(part, rows, figures)
+        self._bars.update(self._task, completed=self._watch.done + part)
+        if shown := self._watch.shown():
+            self.say(", ".join(shown))
 
     def finish(self) -> None:
         self._bars.update(self._task, description=self._description)
@@ -107,28 +212,45 @@ class Lines:
         """A new task of ``total`` steps."""
         return _Line(self, description, total)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the last line was written long enough ago."""
+        return time.monotonic() >= self._next and sys.stderr is not None
+
     def write(self, line: str) -> None:
-        """Write a line, unless one was written a moment ago."""
-        now = time.monotonic()
-        if now >= self._next and sys.stderr is not None:
-            self._next = now + self._between
-            print(line, file=sys.stderr, flush=True)
+        """Write a line."""
+        self._next = time.monotonic() + self._between
+        print(line, file=sys.stderr, flush=True)
 
 
 class _Line:
     def __init__(self, lines: Lines, description: str, total: int) -> None:
-        self._lines, self._description, self._total = lines, description, total
-        self._about, self._done, self._start = "", 0, time.monotonic()
+        self._lines, self._description = lines, description
+        self._about, self._watch = "", Watch(total)
 
     def advance(self, steps: int = 1) -> None:
-        self._done += steps
-        count = f"{self._done} of {self._total}, " if self._total <= MOST_COUNTED else ""
-        share = self._done / self._total if self._total else 1.0
+        self._watch.advance(steps)
+        self._tell()
+
+    def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
+        self._watch.observe(part, rows, figures)
+        self._tell()
+
+    def _tell(self) -> None:
+        if not self._lines.is_due:
+            return
+        watch = self._watch
+        count = f"{watch.done} of {watch.total}, " if watch.total <= MOST_COUNTED else ""
         about = f" · {self._about}" if self._about else ""
-        seconds = time.monotonic() - self._start
-        self._lines.write(
-            f"{plain(self._description + about, 80)}: {count}{100 * share:.0f} %, after {seconds:.0f} s"
-        )
+        left, memory = watch.seconds_left, memory_mb()
+        shown = [
+            f"{count}{100 * watch.share:.0f} %",
+            f"after {duration(watch.seconds)}",
+            *([] if left is None or watch.share == 1 else [f"at most {duration(left)} left"]),
+            *watch.shown(),
+            *([] if memory is None else [f"{memory / 1000:.1f} GB"]),
+        ]
+        self._lines.write(f"{plain(self._description + about, 80)}: {', '.join(shown)}")
 
     def say(self, what: str) -> None:
         self._about = what
@@ -137,15 +259,212 @@ class _Line:
         return None
 
 
+class JsonLog:
+    """One JSON object a line, appended to a file: what began, how far it is, what ended.
+
+    ``time`` (UTC), ``phase``, ``event`` (start, progress, end), ``done`` of ``total`` steps, ``share``,
+    ``seconds``, ``seconds_left``, ``rows``, ``rows_per_second``, ``memory_mb``, and what the task tells of
+    itself: ``epoch``, ``step``, ``loss``, ``validation``, ….
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
+
+    def task(self, description: str, total: int) -> _JsonTracker:
+        """A new task of ``total`` steps."""
+        return _JsonTracker(self, description, total)
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Append a line; what JSON cannot hold is null."""
+        plainly = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in record.items()
+        }
+        self._file.write(json.dumps(plainly, ensure_ascii=False) + "\n")
+
+    def close(self) -> None:
+        """Nothing is written afterwards."""
+        self._file.close()
+
+
+class _JsonTracker:
+    def __init__(self, log: JsonLog, description: str, total: int) -> None:
+        self._log, self._phase, self._about = log, description, ""
+        self._watch, self._next = Watch(total), time.monotonic() + SECONDS_BETWEEN_RECORDS
+        self._write("start")
+
+    def advance(self, steps: int = 1) -> None:
+        self._watch.advance(steps)
+        if steps:
+            self._write("progress")
+
+    def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
+        self._watch.observe(part, rows, figures)
+        if part and time.monotonic() >= self._next:
+            self._write("progress")
+
+    def say(self, what: str) -> None:
+        self._about = what
+
+    def finish(self) -> None:
+        self._write("end")
+
+    def _write(self, event: str) -> None:
+        self._next = time.monotonic() + SECONDS_BETWEEN_RECORDS
+        watch = self._watch
+        shown = {
+            "share": watch.share,
+            "seconds": watch.seconds,
+            "seconds_left": watch.seconds_left,
+            "rows_per_second": watch.rows_per_second,
+            "memory_mb": memory_mb(),
+            **watch.figures,
+        }
+        self._log.write(
+            {
+                "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+                "phase": self._phase,
+                "about": self._about or None,
+                "event": event,
+                "done": watch.done,
+                "total": watch.total,
+                "rows": watch.rows,
+                **{
+                    name: value if value is None or isinstance(value, int) else float(f"{value:.6g}")
+                    for name, value in shown.items()
+                },
+            }
+        )
+
+
+class _Figures:
+    """Figures of each step to TensorBoard or MLflow."""
+
+    def __init__(self, send: Any) -> None:
+        self._send = send
+
+    def task(self, description: str, total: int) -> _FigureTracker:
+        return _FigureTracker(self._send, description, total)
+
+
+class _FigureTracker:
+    def __init__(self, send: Any, description: str, total: int) -> None:
+        self._send, self._phase, self._watch = send, description, Watch(total)
+
+    def advance(self, steps: int = 1) -> None:
+        self._watch.advance(steps)
+        rows = self._watch.rows_per_second
+        figures = self._watch.figures | ({} if rows is None else {"rows_per_second": rows})
+        for name, value in figures.items():
+            self._send(f"{self._phase}/{name}", value, self._watch.done)
+
+    def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
+        self._watch.observe(part, rows, figures)
+
+    def say(self, what: str) -> None:
+        return None
+
+    def finish(self) -> None:
+        return None
+
+
+class _Several:
+    """Each task in several places."""
+
+    def __init__(self, places: Sequence[Progress]) -> None:
+        self._places = places
+
+    def task(self, description: str, total: int) -> _SeveralTrackers:
+        return _SeveralTrackers([each.task(description, total) for each in self._places])
+
+
+class _SeveralTrackers:
+    def __init__(self, trackers: Sequence[Tracker]) -> None:
+        self._trackers = trackers
+
+    def advance(self, steps: int = 1) -> None:
+        for each in self._trackers:
+            each.advance(steps)
+
+    def say(self, what: str) -> None:
+        for each in self._trackers:
+            each.say(what)
+
+    def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
+        for each in self._trackers:
+            each.observe(part, rows, figures)
+
+    def finish(self) -> None:
+        for each in self._trackers:
+            each.finish()
+
+
 @contextmanager
-def progress_bars(show: bool | None = None) -> Iterator[Progress]:
-    """Bars on standard error while inside, where it is a terminal; elsewhere a line now and then.
+def progress_bars(
+    show: bool | None = None,
+    *,
+    log_json: str | Path | None = None,
+    tensorboard: str | Path | None = None,
+    mlflow: bool = False,
+) -> Iterator[Progress]:
+    """Bars on standard error while inside, where it is a terminal; elsewhere a line a minute.
 
     Parameters
     ----------
     show
-        True draws bars in any case, False shows nothing; of several processes one shows something.
+        True draws bars in any case, False shows nothing.
+    log_json
+        A file to which a line of JSON is appended for each step (:class:`JsonLog`).
+    tensorboard
+        A folder for TensorBoard, if it is installed: losses and rows a second by step.
+    mlflow
+        The same as metrics of MLflow's active run (or a new one), if it is installed.
     """
+    with ExitStack() as stack:
+        places: list[Progress] = [stack.enter_context(_shown(show))]
+        if processes.is_writer():
+            if log_json is not None:
+                log = JsonLog(Path(log_json))
+                stack.callback(log.close)
+                places.append(log)
+            if tensorboard is not None:
+                places.append(_Figures(stack.enter_context(_tensorboard(Path(tensorboard)))))
+            if mlflow:
+                places.append(_Figures(stack.enter_context(_mlflow())))
+        yield places[0] if len(places) == 1 else _Several(places)
+
+
+@contextmanager
+def _tensorboard(folder: Path) -> Iterator[Any]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ParameterError(
+            "TensorBoard is not installed", remedy="pip install tensorboard, or leave --tensorboard out"
+        ) from None
+    writer = SummaryWriter(str(folder))
+    try:
+        yield writer.add_scalar
+    finally:
+        writer.close()
+
+
+@contextmanager
+def _mlflow() -> Iterator[Any]:
+    try:
+        import mlflow
+    except ImportError:
+        raise ParameterError(
+            "MLflow is not installed", remedy="pip install mlflow, or leave --mlflow out"
+        ) from None
+    with ExitStack() as stack:
+        if mlflow.active_run() is None:
+            stack.enter_context(mlflow.start_run())
+        yield lambda name, value, step: mlflow.log_metric(name, value, step=step)
+
+
+@contextmanager
+def _shown(show: bool | None) -> Iterator[Progress]:
     if show is False or not processes.is_writer():
         yield SILENT
         return

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unskew.cli.options import clip
+from unskew.cli.options import LogJson, clip
 from unskew.errors import ParameterError
 from unskew.plain_text import plain
 
@@ -85,6 +85,7 @@ def audit(
     boolean_outcome: Annotated[
         bool, typer.Option("--boolean-outcome", help="With --sql, the outcome is true and false.")
     ] = False,
+    log_json: LogJson = None,
 ) -> int:
     """Check whether a propensity column is honest, what its error costs and what fixes it; write report.html.
 
@@ -121,7 +122,7 @@ def audit(
             ("outcome", "weight", "segment", "p_min", "out", "overwrite", "no_report", "seed"),
             "with --actions, which audits the probability of showing, and prints alone",
         )
-        return _audit_actions(_given(files), score, actions, tolerance, significance, json)
+        return _audit_actions(_given(files), score, actions, tolerance, significance, json, log_json)
     outcome = _required(outcome, "--outcome", cells)
     rows = _rows_of(files, table, cells)
     if no_report:
@@ -130,7 +131,9 @@ def audit(
     target = out or _free_folder(rows[0])
     found = None if no_report else check_target(target, overwrite=overwrite, kind=AUDIT)
     folders = {} if no_report else {"--out": target}
-    check_outputs({"--json": json}, folders=folders, read=[] if run else table_files(rows))
+    check_outputs(
+        {"--json": json, "--log-json": log_json}, folders=folders, read=[] if run else table_files(rows)
+    )
 
     from unskew.audit import audit as run_audit
     from unskew.audit import audit_cells
@@ -158,7 +161,7 @@ def audit(
     elif cells is not None:
         result = audit_cells(cells, where=str(cells), roles=Roles(**columns), **limits)
     else:
-        with progress_bars() as progress:
+        with progress_bars(log_json=log_json) as progress:
             result = run_audit(rows, **columns, **limits, progress=progress)
     if not no_report:
         from unskew.report.audit_report import render_audit_report
@@ -243,17 +246,18 @@ def _audit_actions(
     tolerance: float,
     significance: float,
     json: Path | None,
+    log_json: Path | None,
 ) -> int:
     from unskew.cli.places import check_outputs, table_files
     from unskew.io.files import write_json
 
-    check_outputs({"--json": json}, folders={}, read=table_files(files))
+    check_outputs({"--json": json, "--log-json": log_json}, folders={}, read=table_files(files))
 
     from unskew.audit import audit_actions
     from unskew.cli.audit_tables import print_actions
     from unskew.progress import progress_bars
 
-    with progress_bars() as progress:
+    with progress_bars(log_json=log_json) as progress:
         result = audit_actions(
             files,
             score=score,

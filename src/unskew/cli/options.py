@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -12,6 +13,20 @@ from unskew.errors import ParameterError
 
 FLAGS = {"name": "--data", "root": "--root", "protocol": "--protocol"}
 """Arguments of every loader that have a flag of their own."""
+
+LogJson = Annotated[
+    Path | None,
+    typer.Option(
+        "--log-json",
+        help="Append the progress to this file: a JSON object a line, with rows/s, loss, memory.",
+    ),
+]
+TensorBoard = Annotated[
+    Path | None, typer.Option(help="Write losses for TensorBoard into this folder, if it is installed.")
+]
+MLflow = Annotated[
+    bool, typer.Option("--mlflow", help="Log losses to MLflow's active run, if it is installed.")
+]
 
 TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 

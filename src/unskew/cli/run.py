@@ -12,6 +12,7 @@ import typer
 from unskew import processes
 from unskew.cli.config_file import defaults_of_file, options_of_file, parameters
 from unskew.cli.config_file import save_config as write_config
+from unskew.cli.options import LogJson, MLflow, TensorBoard
 from unskew.errors import CollapseWarning, ParameterError
 from unskew.plain_text import plain
 
@@ -215,6 +216,9 @@ def run(
     ] = "5m",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     json: Annotated[Path | None, typer.Option(help="Write the metrics to this file too.")] = None,
+    log_json: LogJson = None,
+    tensorboard: TensorBoard = None,
+    mlflow: MLflow = False,
     save_config: Annotated[
         Path | None, typer.Option(help="Write all options to this TOML file, for --config.")
     ] = None,
@@ -249,8 +253,9 @@ def run(
     named = [each for each in (None if remote else data, test) if each] if is_file else []
     read = table_files(str(Path(root or "") / each) for each in named) if named else []
     read += [] if config is None else [config]
-    outputs = {"--json": json, "--save-config": save_config}
+    outputs = {"--json": json, "--save-config": save_config, "--log-json": log_json}
     states = {} if checkpoint is None else {"--checkpoint": checkpoint}
+    states |= {} if tensorboard is None else {"--tensorboard": tensorboard}
     check_outputs(outputs, folders=states | ({} if out is None else {"--out": out}), read=read)
     if is_file and conversion is None:
         # A log of clicks alone trains a propensity; it says so.
@@ -341,7 +346,8 @@ def run(
         if fields:
             print_schema(dataset)
 
-    with progress_bars() as progress, warnings.catch_warnings():
+    logs: dict[str, Any] = {"log_json": log_json, "tensorboard": tensorboard, "mlflow": mlflow}
+    with progress_bars(**logs) as progress, warnings.catch_warnings():
         # Networks that learned nothing are marked in the tables, the verdict and the report.
         warnings.simplefilter("ignore", CollapseWarning)
         try:

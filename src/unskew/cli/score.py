@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from unskew.cli.options import LogJson
 from unskew.errors import ParameterError
 from unskew.plain_text import plain
 
@@ -38,6 +39,7 @@ def score(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    log_json: LogJson = None,
 ) -> None:
     """Add conversion (mean over seeds), its standard deviation, and the propensity to each pair.
 
@@ -53,13 +55,15 @@ def score(
     from unskew.io.row_files import check_rows_target
 
     file, folder = rows_outputs(out)
-    check_outputs(file, folders=folder, read=[*run_files(run), *table_files(pairs)])
+    check_outputs(
+        {**file, "--log-json": log_json}, folders=folder, read=[*run_files(run), *table_files(pairs)]
+    )
     new = check_rows_target(out, overwrite=overwrite)
 
     from unskew.progress import progress_bars
     from unskew.run.scoring import score_pairs
 
-    with progress_bars() as progress:
+    with progress_bars(log_json=log_json) as progress:
         rows = score_pairs(
             run,
             pairs,

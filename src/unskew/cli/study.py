@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unskew.cli import RESUME, interrupted
+from unskew.cli.options import LogJson, MLflow, TensorBoard
 from unskew.errors import ParameterError
 from unskew.plain_text import plain
 
@@ -32,6 +33,9 @@ def study(
     protocol: Annotated[str | None, typer.Option(help="honest or paper, instead of the grid's.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     json: Annotated[Path | None, typer.Option(help="Write the summaries to this file too.")] = None,
+    log_json: LogJson = None,
+    tensorboard: TensorBoard = None,
+    mlflow: MLflow = False,
 ) -> None:
     """Run a grid, or resume it; write one long table of all numbers, and summaries of it."""
     from unskew.cli.options import refuse
@@ -65,16 +69,17 @@ def study(
         refuse(context, ("data", "root"), f"on {what}, which names its datasets", "leave it out, or edit it")
         grid = read_grid(what, **changes)
     target = out or Path("studies") / plain_name(grid.name, "the study's name")
-    check_outputs({"--json": json}, folders={"--out": target})
-    _run(grid, target, device, json)
+    folders = {"--out": target} | ({} if tensorboard is None else {"--tensorboard": tensorboard})
+    check_outputs({"--json": json, "--log-json": log_json}, folders=folders)
+    _run(grid, target, device, json, log_json=log_json, tensorboard=tensorboard, mlflow=mlflow)
 
 
-def _run(grid: Grid, out: Path, device: str, json: Path | None) -> None:
+def _run(grid: Grid, out: Path, device: str, json: Path | None, **logs: Any) -> None:
     from unskew.progress import progress_bars
     from unskew.study.engine import run_study
 
     try:
-        with progress_bars() as progress:
+        with progress_bars(**logs) as progress:
             result: StudyResult = run_study(grid, out, device=device, progress=progress)
     except KeyboardInterrupt:
         if not out.exists():

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unskew.cli.options import clip
+from unskew.cli.options import LogJson, clip
 from unskew.errors import ParameterError
 
 
@@ -65,6 +65,7 @@ def weights(
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the folds and of training.")] = 0,
     device: Annotated[str, typer.Option(help="Without --score: auto, cpu, cuda or cuda:1.")] = "auto",
+    log_json: LogJson = None,
 ) -> None:
     """Add propensity_calibrated, weight, fold and clipped to every row; other columns stay as they are."""
     from unskew.cli.options import feature_options, refuse
@@ -88,12 +89,12 @@ def weights(
 
     check_seed(seed)
     file, folder = rows_outputs(out)
-    check_outputs({**file, "--json": json}, folders=folder, read=table_files(files))
+    check_outputs({**file, "--json": json, "--log-json": log_json}, folders=folder, read=table_files(files))
 
     from unskew.audit import write_weights
     from unskew.progress import progress_bars
 
-    with progress_bars() as progress:
+    with progress_bars(log_json=log_json) as progress:
         if score is not None and outcome is not None:
             result = write_weights(
                 files,

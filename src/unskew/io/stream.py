@@ -148,7 +148,9 @@ def tracked(batches: Iterator[FileBatch], progress: Progress, what: str) -> Iter
         shown = 0
         for batch in batches:
             yield batch
-            tracker.advance(int(100 * batch.done) - shown)
+            tracker.observe(100 * batch.done - shown, batch.record.num_rows, {})
+            if int(100 * batch.done) > shown:
+                tracker.advance(int(100 * batch.done) - shown)
             shown = int(100 * batch.done)
         tracker.finish()
 

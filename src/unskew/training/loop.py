@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -24,9 +25,21 @@ from unskew.training.parallel import SharedCall
 from unskew.training.samplers import Sampler
 from unskew.training.snapshot import Place, optimiser_parts, result_parts
 from unskew.training.stateful import Parts, Stateful, restore, tensors_of
-from unskew.training.steps import START, CapturedSteps, EagerSteps, Executor, Optimiser, Position, Step
+from unskew.training.steps import (
+    START,
+    After,
+    CapturedSteps,
+    EagerSteps,
+    Executor,
+    Optimiser,
+    Position,
+    Step,
+)
 
 Source = TypeVar("Source", covariant=True)
+
+SECONDS_BETWEEN_WORDS = 5.0
+"""Within an epoch, from one word on its progress to the next: a GPU is asked for its losses then."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +208,9 @@ def _train(
             for network in networks.values():
                 network.train()
             saves = None if call is None else partial(_save, call, parts, history, epoch, number)
-            losses = executor.run(each.sampler, epoch, start, saves)
+            watch = _Watched(tracker, each.sampler, epoch, number, len(passes), start.taken, saves)
+            losses = executor.run(each.sampler, epoch, start, watch)
+            watch.end(losses)
             for network in networks.values():
                 settle(network)
             for name, loss in losses.items():
@@ -209,6 +224,7 @@ def _train(
                     value = processes.first(value)
             _require_finite(value, "validation", epoch, keeper)
             _record(value, history.validation, keeper)
+            tracker.observe(0.0, 0, {"validation": float(value.mean())})
             if keeper is not None:
                 keeper.offer(value, epoch)
         tracker.advance()
@@ -233,6 +249,47 @@ def _save(
     if call.is_due:
         place = Place(epoch, number, position)
         call.save({"history": history.to_dict(), **place.facts()}, {**tensors_of(parts), **place.tensors()})
+
+
+class _Watched:
+    """Between two steps: the state for a checkpoint, and every few seconds a word on how far a pass is."""
+
+    def __init__(
+        self,
+        tracker: Tracker,
+        sampler: Sampler,
+        epoch: int,
+        number: int,
+        passes: int,
+        taken: int,
+        saves: After | None,
+    ) -> None:
+        self._tracker, self._sampler, self._saves = tracker, sampler, saves
+        self._epoch, self._number, self._passes = epoch, number, passes
+        self._told, self._taken, self._next = taken, taken, time.monotonic() + SECONDS_BETWEEN_WORDS
+
+    def __call__(self, position: Position) -> None:
+        """So many steps of the pass are done."""
+        if self._saves is not None:
+            self._saves(position)
+        self._taken = position.taken
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + SECONDS_BETWEEN_WORDS
+            part = (self._number + position.taken / max(self._sampler.steps, 1)) / self._passes
+            self._tell(part, {name: total / position.taken for name, total in position.sums.items()})
+
+    def end(self, losses: Mapping[str, Tensor]) -> None:
+        """The pass is over."""
+        self._tell((self._number + 1) / self._passes, losses)
+
+    def _tell(self, part: float, losses: Mapping[str, Tensor]) -> None:
+        rows = (self._taken - self._told) * self._sampler.batch_rows
+        self._told = self._taken
+        figures: dict[str, float] = {"epoch": self._epoch + 1, "step": self._taken}
+        for name, loss in losses.items():
+            # Of several steps each has its loss; the last is the one to show.
+            figures |= {f"loss_{name}": float(loss.mean()), "loss": float(loss.mean())}
+        self._tracker.observe(min(part, 1.0), rows, figures)
 
 
 def _threads_for(networks: Iterable[nn.Module]) -> AbstractContextManager[None]:
