@@ -107,7 +107,13 @@ class FieldEmbeddings(nn.Module):
                 if each.kind == "id"
             ]
             start = embeddings(init_std, ids, extra)
-            self.tables.append(ReplicaEmbedding(table, width + extra, start, plan.generators))
+            embedding = ReplicaEmbedding(table, width + extra, start, plan.generators)
+            embedding.rows_of = {
+                each.name: slice(offsets[each.name], offsets[each.name] + each.size)
+                for each in mine
+                if each.name in offsets
+            }
+            self.tables.append(embedding)
             self.groups.append((mine, len(mine) == len(fields)))
             places = [starts[each.name] + slot for each in mine for slot in range(each.width)]
             self.register_buffer(f"places_{number}", torch.tensor(places), persistent=False)

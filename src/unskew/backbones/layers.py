@@ -88,6 +88,8 @@ class ReplicaEmbedding(nn.Module):
     ):
         super().__init__()
         self.weight = replicated((field.size, dim), initialise, generators)
+        self.rows_of = {field.name: slice(0, field.size)}
+        """Which rows are of which field."""
 
     def forward(self, index: Int[Tensor, "_ B"]) -> Float[Tensor, "R B F"]:
         """``[R, B]`` codes, or ``[1, B]`` for all replicas → ``[R, B, dim]``."""

@@ -204,6 +204,14 @@ def run(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder [runs/DATA-METHOD].")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
+    from_: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="An earlier run folder, whose models these start from: ids and values that it knows keep"
+            " their embeddings, new ones get new ones.",
+        ),
+    ] = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option(
@@ -253,6 +261,7 @@ def run(
     named = [each for each in (None if remote else data, test) if each] if is_file else []
     read = table_files(str(Path(root or "") / each) for each in named) if named else []
     read += [] if config is None else [config]
+    read += [] if from_ is None else [from_]
     outputs = {"--json": json, "--save-config": save_config, "--log-json": log_json}
     states = {} if checkpoint is None else {"--checkpoint": checkpoint}
     states |= {} if tensorboard is None else {"--tensorboard": tensorboard}
@@ -263,6 +272,8 @@ def run(
         conversion = "conversion" if "conversion" in there or known_propensity is not None else None
         method = method or (None if conversion else "none")
     method = method or "ips"
+    if from_ is not None and method == "none":
+        raise ParameterError("--from has no effect without a method", remedy="leave it out, or give --method")
     called = name_of_tables(data, "files") if is_file else data
     target = out or Path("runs") / plain_name(f"{called}-{method}", "the dataset and the method,")
     check_outputs(outputs, folders=states | {"--out": target}, read=read)
@@ -351,7 +362,7 @@ def run(
         # Networks that learned nothing are marked in the tables, the verdict and the report.
         warnings.simplefilter("ignore", CollapseWarning)
         try:
-            result = us.run(job, progress, before_training, journal)
+            result = us.run(job, progress, before_training, journal, from_)
         except JobDoneError as done:
             print(done.problem)
             if json is not None:

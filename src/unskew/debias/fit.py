@@ -19,6 +19,7 @@ from unskew import processes
 from unskew.backbones import Network
 from unskew.debias.setting import Batch, Loss, ObservedSampler, Setting, Stage, State, unknown
 from unskew.debias.streamed import StreamedRows
+from unskew.debias.warm_start import WarmStart
 from unskew.errors import DataError, ParameterError
 from unskew.estimator import plain_params
 from unskew.io.digest import digest_of
@@ -84,6 +85,8 @@ class Job:
         What the progress bar calls this training.
     kept
         Of a stream: it, and the rows of it that are kept in memory, which ``log`` has too.
+    start
+        The model that it starts from.
     """
 
     log: Log
@@ -93,6 +96,7 @@ class Job:
     progress: Progress
     label: str
     kept: Kept | None = None
+    start: WarmStart | None = None
 
     def __post_init__(self) -> None:
         if self.validation is not None:
@@ -317,6 +321,8 @@ def _train_at_once(
     training, held_out = data.split(share, by)
     setting = _setting(method, job, data, training, networks, given)
     networks["prediction"].start_at("prediction", torch.logit(_rate(setting)))
+    if job.start is not None:
+        job.start.fill(networks, seeds, method)
     validate = validation_loss(
         networks["prediction"],
         data,
@@ -359,6 +365,7 @@ def _train_at_once(
             tracker=job.progress.task(job.label, epochs),
             state=setting,
             about=partial(_about, method, job, seeds, given, number),
+            keeps_start=job.start is not None,
         )
         history = history + (trained if stage.validate is None else _with_its_own_validation(trained, stage))
     return Trained(
@@ -405,6 +412,7 @@ def _about(
         "log": job.whole.digest,
         "validation": None if job.validation is None else job.validation.digest,
         "propensities": digest_of(*known),
+        "start": None if job.start is None else job.start.digest,
         "device": job.device.type,
     }
 

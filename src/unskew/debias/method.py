@@ -18,6 +18,7 @@ from torch import Tensor
 from unskew.backbones import Backbone, Network, NeuMF
 from unskew.debias.fit import Job, Trained, train_replicas, train_sets
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
+from unskew.debias.warm_start import WarmStart
 from unskew.errors import ParameterError
 from unskew.estimator import Estimator, require, require_schedule, require_types
 from unskew.io.columns import is_frame
@@ -83,6 +84,7 @@ class Debiaser(Estimator):
     -----
     After ``fit``, ``collapsed_`` lists the networks and seeds that learned nothing (the rule is that of
     :func:`unskew.metrics.collapse.learned`), and a :class:`unskew.errors.CollapseWarning` named them.
+    ``start_`` is what it started from, None for fresh weights; its ``changes(model, log)`` has what changed.
     """
 
     paper: ClassVar[str] = ""
@@ -196,6 +198,7 @@ class Debiaser(Estimator):
         progress: Progress = SILENT,
         label: str | None = None,
         calibrated: bool = True,
+        start: Debiaser | str | Path | None = None,
     ) -> Self:
         """Train one conversion model per seed, all in one stacked loop.
 
@@ -215,12 +218,17 @@ class Debiaser(Estimator):
             What the progress bar calls this training.
         calibrated
             False takes the raw scores of a :class:`unskew.Propensity`.
+        start
+            A fitted model, or its folder, to start from: users, items and values of features that it knows
+            keep their rows, others have new ones, all other weights are taken over. Its seeds must be among
+            the model's, and backbone and fields the same. Where no epoch is better than what it started as,
+            that is kept.
         """
         self._check()
         self._start(seeds, device)
         rows = _in_memory(log)
         given = self._given(rows, propensity, calibrated)
-        job = self._job(rows, validation, progress, label)
+        job = self._job(rows, validation, progress, label, start)
         trained = train_replicas(self, job, given)
         self._keep(job, trained)
         self.finish(trained.setting)
@@ -237,6 +245,7 @@ class Debiaser(Estimator):
         device: str = "auto",
         progress: Progress = SILENT,
         label: str | None = None,
+        start: Debiaser | str | Path | None = None,
     ) -> dict[str, Self]:
         """Train one model per set of propensities and seed, all in one stacked loop.
 
@@ -250,7 +259,7 @@ class Debiaser(Estimator):
         ----------
         propensities
             What :meth:`fit` takes as ``propensity``, by a key of your own.
-        seeds, validation, device, progress, label
+        seeds, validation, device, progress, label, start
             As in :meth:`fit`.
 
         Returns
@@ -265,13 +274,27 @@ class Debiaser(Estimator):
         for part, propensity in zip(parts, propensities.values(), strict=True):
             part._start(seeds, device)
             given.append(part._given(rows, propensity, True))
-        job = parts[0]._job(rows, validation, progress, label)
-        trained_sets = train_sets(type(self)(**params), job, given)
+        job = parts[0]._job(rows, validation, progress, label, start)
+        for part in parts:
+            part.backbone = parts[0].backbone
+        trained_sets = train_sets(type(self)(**(params | {"backbone": parts[0].backbone})), job, given)
         for key, part, trained in zip(propensities, parts, trained_sets, strict=True):
             part._keep(job, trained)
             part.finish(trained.setting)
             warn_of_collapse(f"{job.label} ({key})", part.collapsed_, len(part.seeds_))
         return dict(zip(propensities, parts, strict=True))
+
+    def check_start(
+        self, start: Debiaser, log: Log, seeds: int | Sequence[int], *, called: str = "start"
+    ) -> None:
+        """An error, which calls the model so, where :meth:`fit` could not start from it; before the work."""
+        copy = type(self)(**self.get_params(deep=False))
+        copy._start(seeds, "cpu")
+        log = copy._read_alone(log)
+        warm = WarmStart.of(start, copy, log, called)
+        copy.backbone = warm.backbone(copy, log.schema.select(copy.fields))
+        with torch.device("meta"):
+            warm.check(copy.untrained(log.schema, copy.seeds_[:1]), copy)
 
     def _start(self, seeds: int | Sequence[int], device: str) -> None:
         self.seeds_ = as_seeds(seeds)
@@ -317,10 +340,20 @@ class Debiaser(Estimator):
         """Whether one of its networks reads more than the two ids."""
         return any(self.backbones().get(name, self.backbone).reads_features for name in self.networks())
 
-    def _job(self, rows: Log | Kept, validation: Log | None, progress: Progress, label: str | None) -> Job:
+    def _job(
+        self,
+        rows: Log | Kept,
+        validation: Log | None,
+        progress: Progress,
+        label: str | None,
+        start: Debiaser | str | Path | None,
+    ) -> Job:
         kept = rows if isinstance(rows, Kept) else None
         log = self._read_alone(rows.log if isinstance(rows, Kept) else rows)
-        return Job(log, self.seeds_, self.device_, validation, progress, label or self.name, kept)
+        warm = None if start is None else WarmStart.of(start, self, log)
+        if warm is not None:
+            self.backbone = warm.backbone(self, log.schema.select(self.fields))
+        return Job(log, self.seeds_, self.device_, validation, progress, label or self.name, kept, warm)
 
     def _read_alone(self, log: Log) -> Log:
         """The log with what its networks read."""
@@ -333,6 +366,7 @@ class Debiaser(Estimator):
         self.users_, self.items_ = log.users, log.items
         self.encoders_: Encoders | None = log.encoders
         self.networks_ = trained.networks
+        self.start_: WarmStart | None = job.start
         self.history_ = trained.history
         self.validation_loss_ = trained.validation_loss
         self.split_: Split | None = Split.of(

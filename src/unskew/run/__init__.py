@@ -28,12 +28,13 @@ class _Run(ModuleType):
         progress: Progress | None = None,
         show: Callable[[Dataset | StreamedDataset], None] | None = None,
         checkpoint: Checkpoint | str | Path | None = None,
+        start: str | Path | None = None,
     ) -> RunResult:
         """Train, calibrate, debias and evaluate; ``save`` of the result writes the run folder."""
         from unskew.progress import SILENT
         from unskew.run.job import run
 
-        return run(config, progress or SILENT, show, checkpoint)
+        return run(config, progress or SILENT, show, checkpoint, start)
 
 
 sys.modules[__name__].__class__ = _Run

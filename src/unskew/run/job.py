@@ -57,6 +57,7 @@ from unskew.run.run_propensity import (
 )
 from unskew.run.run_result import RunResult
 from unskew.run.run_split import mature_dataset, split_labels, validation_params, with_group_column
+from unskew.run.run_start import Starts, run_digest, start_models, with_start
 from unskew.run.streamed import run_streamed, streamed_dataset, why_streamed
 from unskew.run.training import read_off, train_methods
 from unskew.seeds import require_count
@@ -201,6 +202,7 @@ def run(
     progress: Progress = SILENT,
     show: Callable[[Dataset | StreamedDataset], None] | None = None,
     checkpoint: Checkpoint | str | Path | None = None,
+    start: str | Path | None = None,
 ) -> RunResult:
     """Train, calibrate, debias and evaluate; ``save`` of the result writes the run folder.
 
@@ -211,6 +213,9 @@ def run(
     checkpoint
         A folder, or a :class:`~unskew.Checkpoint`, from which the same job goes on after it was killed. Its
         states are removed when the result is saved.
+    start
+        An earlier run folder: conversion models start from its models (``fit(…, start=…)``), and what changed
+        is under ``"start"`` in the metrics. The propensity, which must fit the new log, is fitted anew.
 
     Examples
     --------
@@ -220,19 +225,22 @@ def run(
     >>> list(result.models), result.main
     (['naive', 'ips_raw', 'ips'], 'ips')
     """
-    dataset = _loaded(config, progress)
     journal = None if checkpoint is None else Checkpoint.of(checkpoint)
+    unfinished = {} if journal is None else journal.unfinished()
+    # What was decided by the memory that was free then stays so.
+    why = unfinished["streamed"] if "streamed" in unfinished else why_streamed(config)
+    dataset = _loaded(config, progress, why)
     if journal is not None:
-        journal.open(_about(config, dataset))
+        journal.open({**_about(config, dataset), "start": None if start is None else run_digest(start)})
     with nullcontext() if journal is None else journal.in_effect():
         if show is not None:
             show(dataset)
-        return replace(_run(config, dataset, progress), checkpoint=journal)
+        result = _run(config, dataset, progress, start)
+        return replace(result, checkpoint=journal)
 
 
-def _loaded(config: RunConfig, progress: Progress) -> Dataset | StreamedDataset:
-    """The logs of a run, in memory or streamed."""
-    why = why_streamed(config)
+def _loaded(config: RunConfig, progress: Progress, why: str | None) -> Dataset | StreamedDataset:
+    """The logs of a run, in memory or, for a reason, streamed."""
     if why is not None:
         return streamed_dataset(config, _loader_options(config), why, progress)
     root = None if config.root is None else Path(config.root)
@@ -247,11 +255,14 @@ def _about(config: RunConfig, dataset: Dataset | StreamedDataset) -> dict[str, A
     return {
         **{name: value for name, value in config.to_dict().items() if name != "root"},
         "device": resolve_device(config.device).type,
+        "streamed": dataset.facts.get("streamed"),
         "contents": {name: None if log is None else log.digest for name, log in logs.items()},
     }
 
 
-def _run(config: RunConfig, dataset: Dataset | StreamedDataset, progress: Progress) -> RunResult:
+def _run(
+    config: RunConfig, dataset: Dataset | StreamedDataset, progress: Progress, start: str | Path | None
+) -> RunResult:
     protocol = protocol_named(
         config.protocol,
         crossfit=config.crossfit,
@@ -259,16 +270,19 @@ def _run(config: RunConfig, dataset: Dataset | StreamedDataset, progress: Progre
         p_min=config.p_min,
         data=config.data,
     )
+    starts = {} if start is None else _starts(config, protocol, dataset, start)
     if isinstance(dataset, StreamedDataset):
-        return run_streamed(config, protocol, dataset, progress)
+        result = run_streamed(config, protocol, dataset, progress, starts)
+        return result if start is None else with_start(result, start)
     leaks = require_no_leaks(dataset.train, config.allow_leak)
     job = _run_with_trained if dataset.train.known_propensity is None else _run_with_known
-    result = job(config, protocol, dataset, progress)
+    result = job(config, protocol, dataset, progress, starts)
+    result = result if start is None else with_start(result, start)
     return result if dataset.train.features is None else with_fields(with_leaks(result, leaks))
 
 
 def _run_with_trained(
-    config: RunConfig, protocol: Protocol, dataset: Dataset, progress: Progress
+    config: RunConfig, protocol: Protocol, dataset: Dataset, progress: Progress, starts: Starts
 ) -> RunResult:
     log = dataset.train
     propensity, choice = fitted_propensity(config, protocol, dataset, progress)
@@ -287,7 +301,7 @@ def _run_with_trained(
     with warnings.catch_warnings():
         # Warned of once, above; the paper's protocol is in-sample on purpose, and says so in its labels.
         warnings.simplefilter("ignore", InSampleWarning)
-        models = _trained(config, protocol, dataset, wanted, progress)
+        models = _trained(config, protocol, dataset, wanted, progress, starts)
     metrics: dict[str, Any] = {
         "data": data_facts(dataset),
         "propensity": {kind: each.figures for kind, each in found.items()},
@@ -347,7 +361,9 @@ def _untouched(dataset: Dataset, propensity: BasePropensity) -> Dataset:
     return replace(dataset, test=propensity.unseen_)
 
 
-def _run_with_known(config: RunConfig, protocol: Protocol, dataset: Dataset, progress: Progress) -> RunResult:
+def _run_with_known(
+    config: RunConfig, protocol: Protocol, dataset: Dataset, progress: Progress, starts: Starts
+) -> RunResult:
     """The run of a log with known propensities: they are audited, and neither trained nor calibrated."""
     require(
         config.protocol == "honest",
@@ -366,7 +382,7 @@ def _run_with_known(config: RunConfig, protocol: Protocol, dataset: Dataset, pro
     wanted: dict[str, tuple[str, Any]] = {BASELINE: (BASELINE, None)}
     if config.method != BASELINE:
         wanted[f"{config.method}_known"] = config.method, None
-    models = _trained(config, protocol, dataset, wanted, progress)
+    models = _trained(config, protocol, dataset, wanted, progress, starts)
     clip = resolve_clip(protocol.clip, propensity=p)
     metrics: dict[str, Any] = {
         "data": data_facts(dataset),
@@ -403,6 +419,7 @@ def _trained(
     dataset: Dataset,
     wanted: Mapping[str, tuple[str, Any]],
     progress: Progress,
+    starts: Starts,
 ) -> dict[str, Debiaser]:
     """A model for each key: a method by name, and its propensities."""
     models: dict[str, Debiaser] = {}
@@ -417,5 +434,22 @@ def _trained(
             device=config.device,
             progress=progress,
             label=key.replace("_", " "),
+            start=starts.get(key),
         )
     return models
+
+
+def _starts(
+    config: RunConfig, protocol: Protocol, dataset: Dataset | StreamedDataset, folder: str | Path
+) -> Starts:
+    """The models of an earlier run by the keys of this one; an error where one of them does not fit."""
+    log = dataset.train.source.empty if isinstance(dataset, StreamedDataset) else dataset.train
+    kinds = ("_raw", "") if log.known_propensity is None else ("_known",)
+    others = [] if config.method == BASELINE else [f"{config.method}{kind}" for kind in kinds]
+    keys = [] if config.method == NO_METHOD else [BASELINE, *others]
+    found = start_models(folder, keys, config.device)
+    for key, model in found.items():
+        name = BASELINE if key == BASELINE else config.method
+        method = method_of(config, protocol, name, dataset.train.density)
+        method.check_start(model, log, config.seed_list, called=str(folder))
+    return found

@@ -33,6 +33,7 @@ from unskew.run.run_parts import NO_METHOD, method_of, require_conversions, set_
 from unskew.run.run_propensity import chosen_propensity, further_data, require_everywhere, run_labels
 from unskew.run.run_result import RunResult
 from unskew.run.run_split import split_labels
+from unskew.run.run_start import Starts
 from unskew.training.memory import available_memory
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def streamed_dataset(
 
 
 def run_streamed(
-    config: RunConfig, protocol: Protocol, dataset: StreamedDataset, progress: Progress
+    config: RunConfig, protocol: Protocol, dataset: StreamedDataset, progress: Progress, starts: Starts
 ) -> RunResult:
     """The job on a training log that is streamed."""
     log = dataset.train
@@ -111,7 +112,7 @@ def run_streamed(
     with warnings.catch_warnings():
         # Warned of once, above.
         warnings.simplefilter("ignore", InSampleWarning)
-        models = _trained(config, protocol, log, propensity, progress)
+        models = _trained(config, protocol, log, propensity, progress, starts)
     predicted = propensity.predict_both_each(sample)
     figures = propensity.diagnose(p_min=protocol.clip)
     view = Dataset(dataset.name, sample, dataset.test, facts=dataset.facts, test_is=dataset.test_is)
@@ -168,7 +169,12 @@ def _fitted(
 
 
 def _trained(
-    config: RunConfig, protocol: Protocol, log: StreamedLog, propensity: BasePropensity, progress: Progress
+    config: RunConfig,
+    protocol: Protocol,
+    log: StreamedLog,
+    propensity: BasePropensity,
+    progress: Progress,
+    starts: Starts,
 ) -> dict[str, Debiaser]:
     """The naive model, and the method with raw and with calibrated propensities."""
     if config.method == NO_METHOD:
@@ -188,5 +194,6 @@ def _trained(
             device=config.device,
             progress=progress,
             label=key.replace("_", " "),
+            start=starts.get(key),
         )
     return models

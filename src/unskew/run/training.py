@@ -92,6 +92,7 @@ def train_methods(
     device: str = "auto",
     progress: Progress = SILENT,
     label: str = "",
+    start: Debiaser | None = None,
 ) -> dict[str, Debiaser]:
     """A method with each set of propensities, all seeds of all sets in one stack of replicas.
 
@@ -101,6 +102,8 @@ def train_methods(
         By name, in any form that ``Debiaser.fit`` takes; None trains without any.
     validation
         The log on which the epoch is chosen; None takes a share of the clicks.
+    start
+        The model that all start from.
     """
     return method.fit_many(
         data.train,
@@ -110,4 +113,5 @@ def train_methods(
         device=device,
         progress=progress,
         label=label or method.name,
+        start=start,
     )

@@ -195,6 +195,17 @@ class Checkpoint:
         self._end(str(out))
         self.close()
 
+    def unfinished(self) -> Mapping[str, Any]:
+        """What the folder says of a job that is not done; nothing where there is none."""
+
+        def recorded() -> Mapping[str, Any]:
+            with suppress(DamagedStateError):
+                found = self.files.read(JOB).facts
+                return {} if found.get("status") == "done" else dict(found["about"])
+            return {}
+
+        return dict(processes.exchange(lambda: (recorded(), {}))[0][0])
+
     def wrote(self, out: Path) -> bool:
         """Whether a run folder may be the one that the job of this checkpoint left.
 

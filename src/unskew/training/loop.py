@@ -91,17 +91,20 @@ class History:
     train: dict[str, list[list[float]]] = field(default_factory=dict)
     validation: list[list[float]] = field(default_factory=list)
     best_epoch: list[int] = field(default_factory=list)
+    start: list[float] = field(default_factory=list)
+    """Validation loss ``[R]`` of another model's weights that it started from; they are of epoch −1."""
 
     def __add__(self, later: History) -> History:
         """One stage after another; the best epoch is counted from the start of the last."""
         steps = {**self.train}
         for name, losses in later.train.items():
             steps[name] = steps.get(name, []) + losses
-        return History(steps, self.validation + later.validation, later.best_epoch)
+        return History(steps, self.validation + later.validation, later.best_epoch, self.start or later.start)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain lists, for JSON."""
-        return {"train": self.train, "validation": self.validation, "best_epoch": self.best_epoch}
+        found = {"train": self.train, "validation": self.validation, "best_epoch": self.best_epoch}
+        return {**found, "start": self.start} if self.start else found
 
 
 def train(
@@ -114,6 +117,7 @@ def train(
     tracker: Tracker,
     state: Stateful | None = None,
     about: Callable[[], Mapping[str, Any]] = dict,
+    keeps_start: bool = False,
 ) -> History:
     """Train all replicas of all networks together; with patience each keeps the weights of its best epoch.
 
@@ -128,6 +132,9 @@ def train(
     state, about
         For a checkpoint, where one is in effect: what steps change beside the networks, and what is trained
         on what.
+    keeps_start
+        With patience, the weights that the training starts from are kept, as those of epoch −1, where no
+        epoch is better.
 
     Raises
     ------
@@ -144,7 +151,9 @@ def train(
         return History(**done.facts["history"])
     try:
         with _threads_for(networks.values()), _matrix_products():
-            history = _train(networks, passes, schedule, replicas, validate, tracker, result, call)
+            history = _train(
+                networks, passes, schedule, replicas, validate, tracker, result, call, keeps_start
+            )
     except torch.cuda.OutOfMemoryError:
         # Smaller groups of replicas come in its place.
         if checkpoint is not None and own is not None:
@@ -181,6 +190,7 @@ def _train(
     tracker: Tracker,
     result: Parts,
     call: Call | SharedCall | None,
+    keeps_start: bool,
 ) -> History:
     batch_rows = max(each.sampler.batch_rows for each in passes) * processes.parts()
     optimisers = {name: adam(network, name, schedule, batch_rows) for name, network in networks.items()}
@@ -188,7 +198,7 @@ def _train(
     executors = [_executor(each, optimisers, on_gpu) for each in passes]
     history = History()
     # Of one epoch there is nothing to choose.
-    selects = validate is not None and schedule.patience is not None and schedule.epochs > 1
+    selects = validate is not None and schedule.patience is not None and (schedule.epochs > 1 or keeps_start)
     keeper = _BestWeights(networks, replicas) if selects else None
     parts = {**result, **optimiser_parts(optimisers), **({} if keeper is None else {"best": keeper})}
     place = Place()
@@ -196,6 +206,9 @@ def _train(
         restore(parts, saved.tensors)
         place, history = Place.of(saved, _device(networks)), History(**saved.facts["history"])
         tracker.advance(place.epoch)
+    elif keeps_start and keeper is not None and validate is not None:
+        with evaluating(networks.values()):
+            history.start = _offered(validate(), keeper)
     for epoch in range(place.epoch, schedule.epochs):
         for number, (each, executor) in enumerate(zip(passes, executors, strict=True)):
             if (epoch, number) < (place.epoch, place.number):
@@ -380,6 +393,13 @@ def _require_finite(loss: Tensor, name: str, epoch: int, keeper: _BestWeights | 
             f"the loss '{name}' became {float(loss[replica])} in epoch {epoch} (replica {replica})",
             remedy="lower learning_rate, raise p_min, or check the propensities",
         )
+
+
+def _offered(value: Tensor, keeper: _BestWeights) -> list[float]:
+    """The validation loss of what training starts from, as of epoch −1."""
+    _require_finite(value, "validation", -1, keeper)
+    keeper.offer(value, -1)
+    return [float(each) for each in value]
 
 
 def _record(loss: Tensor, lines: list[list[float]], keeper: _BestWeights | None) -> None:

@@ -243,6 +243,7 @@ def join_histories(parts: Sequence[History]) -> History:
         train={name: _side_by_side([part.train[name] for part in parts]) for name in names},
         validation=_side_by_side([part.validation for part in parts]),
         best_epoch=[epoch for part in parts for epoch in part.best_epoch],
+        start=[loss for part in parts for loss in part.start],
     )
 
 
@@ -258,6 +259,7 @@ def share_of_history(history: History, replicas: slice) -> History:
         train={name: [line[replicas] for line in losses] for name, losses in history.train.items()},
         validation=[line[replicas] for line in history.validation],
         best_epoch=history.best_epoch[replicas],
+        start=history.start[replicas],
     )
 
 

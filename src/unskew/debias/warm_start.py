@@ -1,0 +1,288 @@
+"""Training that starts from another day's model: rows of known ids and values are taken over, others are new.
+
+Tables of embeddings are mapped by what their rows stand for (ids, values of categories), all other weights
+are taken as they are, and optimisers start anew. Replicas are paired by their seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+from torch import Tensor
+
+from unskew.backbones import Backbone, Network
+from unskew.backbones.fields import embedding_width
+from unskew.backbones.layers import ReplicaEmbedding
+from unskew.errors import ParameterError
+from unskew.estimator import plain_params
+from unskew.io.digest import digest_of
+from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary, positions_of_text
+from unskew.log import Encoders, Field, Log, Schema, StreamedLog
+from unskew.log.encoder import FIRST_CODE, CodeEncoder, Encoder
+from unskew.plain_text import listed
+from unskew.training.checkpoint import difference
+
+if TYPE_CHECKING:
+    from unskew.debias.method import Debiaser
+
+COMPARED_ROWS = 1 << 16
+"""Rows of a log, evenly spaced, on which the predictions of two models are compared."""
+
+REMEDY = "train without it, or as it was trained"
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What became of the ids or values of a field: with a row in both, in the new model alone, no longer."""
+
+    kept: int
+    new: int
+    gone: int
+
+
+@dataclass(frozen=True)
+class CodeMap:
+    """Of each code of a field the code that it had, −1 for a new one."""
+
+    before: NDArray[np.int64]
+    carried: Carried
+
+
+@dataclass(frozen=True, eq=False)
+class WarmStart:
+    """A trained model that another one starts from.
+
+    Parameters
+    ----------
+    maps
+        By field: which rows of its tables are taken over.
+    called
+        What the model is called in messages.
+    """
+
+    model: Debiaser
+    maps: Mapping[str, CodeMap]
+    called: str
+
+    @classmethod
+    def of(cls, given: Debiaser | str | Path, method: Debiaser, log: Log, called: str = "start") -> WarmStart:
+        """From a model, or its folder, for a method on a log that has what its networks read."""
+        from unskew.debias.storage import load_model
+
+        if isinstance(given, str | Path):
+            model, called = load_model(given, device=str(method.device_)), str(given)
+        else:
+            model = given
+            model._require_fitted("networks_")
+        missing = [seed for seed in method.seeds_ if seed not in model.seeds_]
+        if missing:
+            raise ParameterError(
+                f"has no seed {missing[0]}: it was trained with {listed(map(str, model.seeds_))}",
+                where=called,
+                remedy="give seeds that it has",
+            )
+        if type(model.backbone) is not type(method.backbone):
+            raise cls(model, {}, called)._unlike(method)
+        return cls(model, code_maps(model, log, called), called)
+
+    @property
+    def digest(self) -> str:
+        """Of its weights."""
+        weights = (each for name in self.model.networks_ for each in self.model.networks_[name].parameters())
+        return digest_of(*(each.detach().cpu().numpy() for each in weights))
+
+    def backbone(self, method: Debiaser, schema: Schema) -> Backbone:
+        """The backbone of a method; a width that follows from the number of ids stays what it was."""
+        backbone, before = method.backbone, self.model.backbone
+        if type(backbone) is not type(before) or getattr(backbone, "dim", 0) is not None:
+            return backbone
+        width = getattr(before, "dim", None) or embedding_width(_schema(self.model))
+        return backbone if width == embedding_width(schema) else replace(backbone, dim=width)  # type: ignore[call-arg]
+
+    def check(self, networks: Mapping[str, Network], method: Debiaser) -> None:
+        """An error where networks of the method are not of the shapes that it has, but for rows of tables."""
+        for name, network in networks.items():
+            before = self.model.networks_.get(name)
+            if before is None:
+                continue
+            old, old_tables, tables = dict(before.named_parameters()), _tables(before), _tables(network)
+            for key, weight in network.named_parameters():
+                first = 1
+                if key in tables and key in old_tables:
+                    # Rows may be more or fewer, of the same fields.
+                    first = 2 if tables[key].rows_of.keys() == old_tables[key].rows_of.keys() else 1
+                if key not in old or old[key].shape[first:] != weight.shape[first:]:
+                    raise self._unlike(method)
+
+    def fill(self, networks: Mapping[str, Network], seeds: Sequence[int], method: Debiaser) -> None:
+        """Give new networks, one replica a seed, the weights that they start from."""
+        self.check(networks, method)
+        replicas = torch.tensor([self.model.seeds_.index(seed) for seed in seeds])
+        with torch.no_grad():
+            for name, network in networks.items():
+                before = self.model.networks_.get(name)
+                if before is not None:
+                    self._fill(network, before, replicas)
+
+    def _fill(self, network: Network, before: Network, replicas: Tensor) -> None:
+        old_tables, tables = _tables(before), _tables(network)
+        old = dict(before.named_parameters())
+        known = {"user": len(self.model.users_), "item": len(self.model.items_)}
+        for name, weight in network.named_parameters():
+            source = old[name].detach()[replicas.to(old[name].device)].to(weight)
+            if name not in tables:
+                weight.copy_(source)
+                continue
+            for field, rows in tables[name].rows_of.items():
+                old_rows = old_tables[name].rows_of[field]
+                wanted = _with_other(self.maps[field].before, rows, old_rows, known.get(field, 0))
+                new = torch.as_tensor(np.flatnonzero(wanted >= 0), device=weight.device)
+                taken = torch.as_tensor(wanted[wanted >= 0], device=weight.device)
+                weight[:, rows.start + new] = source[:, old_rows.start + taken]
+
+    def _unlike(self, method: Debiaser) -> ParameterError:
+        """The error for networks of other shapes: what differs."""
+        differs = difference(plain_params(self.model.backbone), plain_params(method.backbone))
+        problem = f"is of another backbone: {differs}"
+        if differs is None:
+            problem = f"has networks of other shapes: it is of {self.model.name}, and this is {method.name}"
+        return ParameterError(problem, where=self.called, remedy=REMEDY)
+
+    def changes(self, after: Debiaser, log: Log | StreamedLog) -> dict[str, Any]:
+        """What changed, in plain values: ids and values of each field, and predictions.
+
+        Predictions are those of the log's rows whose user and item both models know, at most
+        :data:`COMPARED_ROWS` of them: the mean absolute change, Spearman's rank correlation, and the mean
+        before and after, of which the level is the ratio.
+        """
+        if isinstance(log, StreamedLog):
+            log = log.sample(COMPARED_ROWS)
+        known = [self.maps[role].before >= 0 for role in ("user", "item")]
+        rows = np.flatnonzero(known[0][log.user] & known[1][log.item])
+        rows = rows[:: max(1, -(-len(rows) // COMPARED_ROWS))]
+        found: dict[str, Any] = {"fields": {name: asdict(each.carried) for name, each in self.maps.items()}}
+        if len(rows):
+            part = log.take(rows)
+            old, new = (model.predict(part) for model in (self.model, after))
+            found |= {
+                "rows": len(rows),
+                "mean_absolute_change": float(np.abs(new - old).mean()),
+                "rank_correlation": _rank_correlation(old, new),
+                "mean_before": float(old.mean()),
+                "mean_after": float(new.mean()),
+                "level": float(new.mean() / old.mean()),
+            }
+        return found
+
+
+def _rank_correlation(old: NDArray[np.float64], new: NDArray[np.float64]) -> float | None:
+    """None where one of them is constant: there is no order to compare."""
+    if len(old) < 2 or np.ptp(old) == 0 or np.ptp(new) == 0:
+        return None
+    return float(spearmanr(old, new).statistic)
+
+
+def code_maps(before: Any, log: Log, called: str) -> dict[str, CodeMap]:
+    """Of each field that has codes, the codes that those of a log had for a fitted model."""
+    maps = {
+        "user": _of_ids(before.users_, log.users),
+        "item": _of_ids(before.items_, log.items),
+    }
+    _require_same_fields(_schema(before), log.schema, called)
+    old = _coded(before.encoders_)
+    return maps | {
+        name: _of_values(old[name], encoder, called) for name, encoder in _coded(log.encoders).items()
+    }
+
+
+def _of_ids(old: Vocabulary, new: Vocabulary) -> CodeMap:
+    at = old.encode(new.ids, unseen="nan").astype(np.int64)
+    own = (at != UNSEEN_CODE) & (at < len(old.ids))
+    shared = np.full(new.buckets, UNSEEN_CODE, dtype=np.int64)
+    if new.buckets == old.buckets:
+        shared = len(old.ids) + np.arange(new.buckets)
+    kept = int(own.sum())
+    return CodeMap(np.append(at, shared), Carried(kept, len(new.ids) - kept, len(old.ids) - kept))
+
+
+def _of_values(old: CodeEncoder, new: CodeEncoder, called: str) -> CodeMap:
+    if old.buckets != new.buckets:
+        raise ParameterError(
+            f"hashes the field '{new.feature.name}' to {old.buckets} codes, not {new.buckets}",
+            where=called,
+            remedy=REMEDY,
+        )
+    if new.buckets is not None:
+        return CodeMap(np.arange(FIRST_CODE + new.buckets), Carried(new.buckets, 0, 0))
+    at = np.empty(0, dtype=np.int64)
+    if len(new.vocabulary):
+        at = np.full(len(new.vocabulary), UNSEEN_CODE, dtype=np.int64)
+        if len(old.vocabulary):
+            at = positions_of_text(old.vocabulary, new.vocabulary)
+    kept = int((at != UNSEEN_CODE).sum())
+    codes = np.append(np.arange(FIRST_CODE), np.where(at == UNSEEN_CODE, UNSEEN_CODE, at + FIRST_CODE))
+    return CodeMap(codes, Carried(kept, len(at) - kept, len(old.vocabulary) - kept))
+
+
+def _coded(encoders: Encoders | None) -> dict[str, CodeEncoder]:
+    found: Sequence[Encoder] = () if encoders is None else encoders.encoders
+    return {each.feature.name: each for each in found if isinstance(each, CodeEncoder)}
+
+
+def _with_other(codes: NDArray[np.int64], rows: slice, old_rows: slice, known: int) -> NDArray[np.int64]:
+    """With the row of ids that are not known, where the table has one after those that are.
+
+    Parameters
+    ----------
+    known
+        Ids that the other table had rows for.
+    """
+    if rows.stop - rows.start == len(codes):
+        return codes
+    return np.append(codes, known if old_rows.stop - old_rows.start > known else UNSEEN_CODE)
+
+
+def _tables(network: Network) -> dict[str, ReplicaEmbedding]:
+    return {
+        f"{name}.weight": module
+        for name, module in network.named_modules()
+        if isinstance(module, ReplicaEmbedding)
+    }
+
+
+def _schema(model: Any) -> Schema:
+    """What a fitted model reads."""
+    if model.encoders_ is None:
+        return Schema.of_ids(len(model.users_), len(model.items_))
+    found: Schema = model.encoders_.schema
+    return found
+
+
+def _require_same_fields(old: Schema, new: Schema, called: str) -> None:
+    """An error that names the first field that one of two schemas lacks, or has otherwise."""
+    before, now = ({each.name: each for each in schema.features} for schema in (old, new))
+    for name in (*now, *before):
+        if name not in before:
+            problem = f"does not read the field '{name}'"
+        elif name not in now:
+            problem = f"reads the field '{name}', which is not there"
+        elif before[name].kind != now[name].kind:
+            problem = f"reads the field '{name}' as a {before[name].kind}, not as a {now[name].kind}"
+        elif now[name].kind == "number" and before[name].width != now[name].width:
+            problem = f"'{name}' had {_missing(before[name])}, and has {_missing(now[name])} now"
+        else:
+            continue
+        raise ParameterError(problem, where=called, remedy=REMEDY)
+    if list(before) != list(now):
+        raise ParameterError("reads the fields in another order", where=called, remedy=REMEDY)
+
+
+def _missing(field: Field) -> str:
+    return "missing values" if field.width > 1 else "no missing values"

@@ -1,0 +1,228 @@
+"""Models that start from yesterday's: what is known keeps its rows, what is new gets new ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import unskew as us
+from unskew.debias.fit import Job
+from unskew.debias.warm_start import WarmStart
+from unskew.errors import ParameterError, RunFolderError
+from unskew.log import StreamedLog
+from unskew.progress import SILENT
+from unskew.training.checkpoint import Checkpoint
+
+
+def made(users, items, rows=1500, seed=0, brands=("a", "b", "c"), price=True):
+    """Impressions of some users and items; what converts depends on both and on the brand."""
+    draw = np.random.default_rng(seed)
+    user, item = draw.choice(users, rows), draw.choice(items, rows)
+    brand = draw.choice(brands, rows)
+    click = draw.random(rows) < 0.6
+    rate = 1 / (1 + np.exp(-(user % 5 - 2 + item % 3 - 1 + (brand == "a"))))
+    columns = {"user": user, "item": item, "click": click.astype(int), "brand": brand}
+    columns["conversion"] = np.where(click, draw.random(rows) < rate, np.nan)
+    features = [us.Category("brand", min_count=1)]
+    if price:
+        columns["price"] = draw.lognormal(size=rows)
+        features.append(us.Number("price"))
+    named = {name: name for name in ("user", "item", "click", "conversion")}
+    return us.Log.from_frame(pa.table(columns), space="impressions", features=features, **named)
+
+
+YESTERDAY = made(np.arange(40), np.arange(20))
+TODAY = made(np.arange(10, 55), np.arange(5, 24), seed=1, brands=("a", "c", "d"))
+
+BACKBONES = {
+    "mf": us.MF(dim=4),
+    "neumf": us.NeuMF(dim=4, layers=(8,)),
+    "dcn": us.DCN(dim=4, layers=(8,)),
+    "deepfm": us.DeepFM(dim=4, layers=(8,)),
+}
+
+
+def fitted(backbone, log=YESTERDAY, *, seeds=2, epochs=40, **more):
+    method = us.Naive(backbone=backbone, epochs=epochs, batch_size=128, learning_rate=0.01)
+    return method.fit(log, seeds=seeds, device="cpu", **more)
+
+
+def networks_at_step_0(method, start, log, seeds=(0, 1)):
+    """The networks that a training on a log would start from, beside fresh ones."""
+    method.seeds_, method.device_ = tuple(seeds), torch.device("cpu")
+    log = log if method.reads_features else log.with_features(None)
+    warm = WarmStart.of(start, method, log)
+    job = Job(log, method.seeds_, method.device_, None, SILENT, "test", None, warm)
+    fresh, filled = (job.untrained(method, method.seeds_)["prediction"] for _ in range(2))
+    warm.fill({"prediction": filled}, method.seeds_, method)
+    return fresh, filled
+
+
+@pytest.mark.parametrize("name", ["mf", "neumf"])
+def test_known_ids_keep_their_rows_to_the_bit_and_new_ones_start_as_usual(name):
+    old = fitted(BACKBONES[name], epochs=2)
+    fresh, filled = networks_at_step_0(us.Naive(backbone=BACKBONES[name]), old, TODAY)
+    for side, vocabulary, before in (("user", TODAY.users, old.users_), ("item", TODAY.items, old.items_)):
+        table, first = filled.get_submodule(side).weight, fresh.get_submodule(side).weight
+        was = old.networks_["prediction"].get_submodule(side).weight
+        known = np.isin(vocabulary.ids, before.ids)
+        assert 0 < known.sum() < len(known)
+        at = np.searchsorted(before.ids, vocabulary.ids[known])
+        assert torch.equal(table[:, known], was[:, at])
+        assert torch.equal(table[:, ~known], first[:, ~known])
+    others = [key for key, _ in filled.named_parameters() if key not in ("user.weight", "item.weight")]
+    for key in others:
+        assert torch.equal(filled.get_parameter(key), old.networks_["prediction"].get_parameter(key))
+
+
+@pytest.mark.parametrize("name", ["dcn", "deepfm"])
+def test_pairs_of_known_ids_and_values_are_predicted_as_yesterday(name):
+    """Codes of categories are mapped too: 'c' has another code today, as 'b' is gone."""
+    log = made(np.arange(10, 55), np.arange(5, 24), seed=1, brands=("a", "c", "d"), price=False)
+    old = fitted(BACKBONES[name], made(np.arange(40), np.arange(20), price=False), epochs=2)
+    method = us.Naive(backbone=BACKBONES[name])
+    _, filled = networks_at_step_0(method, old, log)
+    known = np.isin(log.users.ids[log.user], old.users_.ids) & np.isin(
+        log.items.ids[log.item], old.items_.ids
+    )
+    known &= log.features.values["brand"].texts[log.features.values["brand"].codes] != "d"
+    part = log.take(np.flatnonzero(known))
+    assert len(part) > 100
+    method.users_, method.items_, method.encoders_ = log.users, log.items, log.encoders
+    method.networks_ = {"prediction": filled}
+    np.testing.assert_array_equal(method.predict_each(part), old.predict_each(part))
+
+
+def test_the_row_of_unknown_ids_is_taken_over():
+    old = fitted(BACKBONES["dcn"], epochs=2)
+    _, filled = networks_at_step_0(us.Naive(backbone=BACKBONES["dcn"]), old, TODAY)
+    tables = [network.inputs.fields.tables[0] for network in (filled, old.networks_["prediction"])]
+    for field in ("user", "item"):
+        new, was = (table.weight[:, table.rows_of[field].stop - 1] for table in tables)
+        assert torch.equal(new, was)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_on_the_same_data_it_begins_at_yesterdays_loss_and_needs_no_more_epochs(name):
+    old = fitted(BACKBONES[name])
+    new = fitted(BACKBONES[name], start=old)
+    np.testing.assert_allclose(new.history_.start, old.validation_loss_, rtol=1e-5)
+    assert (np.array(new.validation_loss_) <= np.array(old.validation_loss_) * (1 + 1e-5)).all()
+    assert len(new.history_.validation) <= len(old.history_.validation)
+
+
+def test_where_no_epoch_is_better_the_start_is_kept():
+    old = fitted(BACKBONES["mf"])
+    method = us.Naive(backbone=BACKBONES["mf"], epochs=3, batch_size=128, learning_rate=1.0)
+    new = method.fit(YESTERDAY, seeds=2, device="cpu", start=old)
+    assert new.history_.best_epoch == [-1, -1]
+    np.testing.assert_array_equal(new.predict_each(YESTERDAY), old.predict_each(YESTERDAY))
+
+
+def test_it_starts_from_a_folder_and_from_some_of_the_seeds(tmp_path):
+    old = fitted(BACKBONES["mf"], epochs=3, seeds=3)
+    old.save(tmp_path / "model")
+    one = fitted(BACKBONES["mf"], epochs=1, seeds=[2], start=tmp_path / "model")
+    other = fitted(BACKBONES["mf"], epochs=1, seeds=[2], start=old)
+    assert one.history_.start == pytest.approx([old.validation_loss_[2]], rel=1e-5)
+    np.testing.assert_array_equal(one.predict(YESTERDAY), other.predict(YESTERDAY))
+
+
+def test_what_changed_is_counted_and_measured():
+    old = fitted(BACKBONES["dcn"], epochs=5)
+    new = fitted(BACKBONES["dcn"], TODAY, epochs=5, start=old)
+    changes = new.start_.changes(new, TODAY)
+    assert changes["fields"]["user"] == {"kept": 30, "new": 15, "gone": 10}
+    assert changes["fields"]["item"] == {"kept": 15, "new": 4, "gone": 5}
+    assert changes["fields"]["brand"] == {"kept": 2, "new": 1, "gone": 1}
+    known = np.isin(TODAY.users.ids[TODAY.user], old.users_.ids)
+    known &= np.isin(TODAY.items.ids[TODAY.item], old.items_.ids)
+    assert changes["rows"] == known.sum()
+    part = TODAY.take(np.flatnonzero(known))
+    before, after = old.predict(part), new.predict(part)
+    assert changes["mean_absolute_change"] == pytest.approx(np.abs(after - before).mean())
+    assert changes["level"] == pytest.approx(after.mean() / before.mean())
+    ranks = (np.argsort(np.argsort(each)) for each in (before, after))
+    assert changes["rank_correlation"] == pytest.approx(np.corrcoef(*ranks)[0, 1], abs=1e-6)
+
+
+def test_nothing_moves_where_nothing_was_trained():
+    old = fitted(BACKBONES["mf"], epochs=3)
+    same = WarmStart.of(old, old, YESTERDAY.with_features(None)).changes(old, YESTERDAY)
+    assert same["mean_absolute_change"] == 0
+    assert same["rank_correlation"] == pytest.approx(1)
+    assert same["level"] == 1
+    assert same["fields"]["user"] == {"kept": 40, "new": 0, "gone": 0}
+
+
+def test_a_width_that_follows_from_the_number_of_ids_stays_what_it_was():
+    """4·n^¼ of 40 users is 12, of 400 users 16."""
+    backbone = us.DCN(layers=(8,))
+    old = fitted(backbone, made(np.arange(40), np.arange(20), price=False), epochs=1)
+    many = made(np.arange(400), np.arange(20), price=False)
+    new = fitted(backbone, many, epochs=1, start=old)
+    assert new.backbone.dim == old.networks_["prediction"].inputs.fields.dim
+    assert backbone.dim is None
+    assert fitted(backbone, many, epochs=1).networks_["prediction"].inputs.fields.dim != new.backbone.dim
+
+
+def test_a_stream_starts_from_a_model_of_a_log():
+    old = fitted(BACKBONES["mf"])
+    new = fitted(BACKBONES["mf"], StreamedLog.of(TODAY, block_rows=300), epochs=2, start=old)
+    changes = new.start_.changes(new, StreamedLog.of(TODAY, block_rows=300))
+    assert changes["fields"]["user"] == {"kept": 30, "new": 15, "gone": 10}
+
+
+@pytest.mark.parametrize(
+    ("backbone", "log", "message"),
+    [
+        (us.NeuMF(dim=4), YESTERDAY, r"is of another backbone: name was 'dcn' and is 'neumf'"),
+        (us.DCN(dim=8, layers=(8,)), YESTERDAY, r"is of another backbone: dim was 4 and is 8"),
+        (us.DCN(dim=4, layers=(9,)), YESTERDAY, r"is of another backbone: layers was \[8\] and is \[9\]"),
+        (BACKBONES["dcn"], YESTERDAY.reading(("brand",)), "reads the field 'price', which is not there"),
+    ],
+)
+def test_what_cannot_be_started_from_is_refused_with_what_differs(backbone, log, message):
+    old = fitted(BACKBONES["dcn"], epochs=1)
+    with pytest.raises(ParameterError, match=message) as caught:
+        fitted(backbone, log, start=old)
+    assert str(caught.value).startswith("start: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_field_that_is_new_and_missing_values_that_are_new_are_refused():
+    old = fitted(BACKBONES["dcn"], YESTERDAY.reading(("brand",)), epochs=1)
+    with pytest.raises(ParameterError, match="does not read the field 'price'"):
+        fitted(BACKBONES["dcn"], start=old)
+
+
+def test_seeds_that_it_does_not_have_are_refused():
+    old = fitted(BACKBONES["mf"], epochs=1, seeds=[0, 3])
+    with pytest.raises(ParameterError, match="has no seed 1: it was trained with 0, 3"):
+        fitted(BACKBONES["mf"], seeds=2, start=old)
+
+
+def test_a_model_that_is_not_fitted_is_refused():
+    with pytest.raises(AttributeError, match="is not fitted yet"):
+        fitted(BACKBONES["mf"], start=us.Naive())
+
+
+def test_networks_of_other_towers_are_refused():
+    old = us.ESMM(backbone=BACKBONES["mf"], epochs=1).fit(YESTERDAY, seeds=2, device="cpu")
+    with pytest.raises(
+        ParameterError, match="has networks of other shapes: it is of esmm, and this is naive"
+    ):
+        fitted(BACKBONES["mf"], start=old)
+
+
+def test_a_checkpoint_of_another_start_is_refused(tmp_path):
+    first, second = (fitted(BACKBONES["mf"], epochs=epochs) for epochs in (1, 2))
+    unfinished = Checkpoint(tmp_path, every=0)
+    unfinished.open()
+    with unfinished.in_effect():
+        fitted(BACKBONES["mf"], epochs=2, start=first)
+    unfinished.close()
+    with pytest.raises(RunFolderError, match="start differs"), Checkpoint(tmp_path, every=0):
+        fitted(BACKBONES["mf"], epochs=2, start=second)
