@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def direct() -> dict[str, set[str]]:
         if has_arrows(name)
     }
 
+    @cache
     def below(name: str) -> set[str]:
         return needs[name].union(*(below(other) for other in needs[name]))
 
@@ -52,6 +54,7 @@ def direct() -> dict[str, set[str]]:
 def ranks(needs: Mapping[str, set[str]]) -> dict[str, int]:
     """The row of each package: one above the highest that it imports."""
 
+    @cache
     def rank(name: str) -> int:
         return 1 + max((rank(other) for other in needs[name]), default=-1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,19 @@ def coat_root() -> Path:
     if not (folder / "train.ascii").is_file():
         pytest.skip("the Coat data are not there: put them in $UNSKEW_DATA/coat or ../shared/data/coat")
     return folder
+
+
+@pytest.fixture(scope="module")
+def undrawn() -> Iterator[None]:
+    """Figures are made, but not laid out and written, which takes seconds a page; tests/report does it."""
+
+    def svg(figure: object, *, title: str, **_: object) -> str:
+        return f"<svg><title>{title}</title></svg>"
+
+    with pytest.MonkeyPatch.context() as patched:
+        for place in ("unskew.report.page", "unskew.report.plots.overview"):
+            patched.setattr(f"{place}.svg", svg)
+        yield
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

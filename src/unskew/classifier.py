@@ -10,18 +10,10 @@ from typing import Any, Literal, Self
 import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import (
-    BaseEstimator,
-    ClassifierMixin,
-    MetaEstimatorMixin,
-    clone,
-    is_classifier,
-    is_regressor,
-)
+from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing, get_tags
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import (
     _check_sample_weight,
     _num_samples,
@@ -31,6 +23,7 @@ from sklearn.utils.validation import (
     indexable,
 )
 
+from unskew.calibration.sklearn_adapter import TwoClasses
 from unskew.errors import DataError, ParameterError
 from unskew.estimator import require
 from unskew.io.numbers import parts_of
@@ -42,7 +35,7 @@ Method = Literal["naive", "ips", "snips", "dr"]
 METHODS: tuple[Method, ...] = ("naive", "ips", "snips", "dr")
 
 
-class DebiasedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class DebiasedClassifier(TwoClasses):
     r"""P(conversion) over all rows, learned from those that were clicked, by any scikit-learn estimator.
 
     ``"ips"`` and ``"snips"`` fit ``estimator`` on the clicked rows with the weights of
@@ -163,9 +156,7 @@ class DebiasedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
                 keyword = {_weight_keyword(self.estimator): own[clicked]}
             named = self.classes_[outcome[clicked]]
             self.estimator_ = clone(self.estimator).fit(_some(X, clicked), named, **keyword)
-        for attribute in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self.estimator_, attribute):
-                setattr(self, attribute, getattr(self.estimator_, attribute))
+        self._set_features(self.estimator_)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -176,17 +167,6 @@ class DebiasedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
             return np.asarray(self.estimator_.predict_proba(X), dtype=np.float64)
         positive = np.clip(np.asarray(self.estimator_.predict(X), dtype=np.float64), 0.0, 1.0)
         return np.column_stack([1.0 - positive, positive])
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The class of the higher probability."""
-        check_is_fitted(self)
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
-        return tags
 
     def _check(self) -> None:
         require(
@@ -207,21 +187,13 @@ class DebiasedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  #
 
     def _outcome(self, y: NDArray[Any], clicked: NDArray[np.bool_]) -> NDArray[np.int64]:
         """The class of each clicked row; 0 elsewhere."""
-        labels = y[clicked]
-        check_classification_targets(labels)
-        if type_of_target(labels) != "binary":
-            raise DataError(
-                "Only binary classification is supported: the target has"
-                f" {len(np.unique(labels))} classes of type {type_of_target(labels)}",
-                remedy="train one class against the rest",
-            )
-        self.classes_, found = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise DataError(
-                "the conversions of clicks are of 1 class", where="y", remedy="give clicks of both classes"
-            )
         outcome = np.zeros(len(clicked), dtype=np.int64)
-        outcome[clicked] = found
+        outcome[clicked] = self._set_classes(
+            y[clicked],
+            one="the conversions of clicks are of 1 class",
+            remedy="give clicks of both classes",
+            mend="train one class against the rest",
+        )
         return outcome
 
     def _propensities(

@@ -21,6 +21,11 @@ from unskew.metrics import CalibrationSketch
 COLUMNS = ("--score", "p", "--outcome", "clicked")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _undrawn() -> None:
+    """Pages here have their drawings."""
+
+
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

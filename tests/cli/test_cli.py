@@ -26,6 +26,11 @@ QUICK = ["--backbone", "mf", "--seeds", "2", "--crossfit", "2", "--propensity-ep
 COLUMNS = ["--user", "who", "--item", "what", "--click", "seen", "--conversion", "bought"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _undrawn() -> None:
+    """Pages here have their drawings."""
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """A training log and a test log as files, drawn from the synthetic world."""

@@ -18,7 +18,7 @@ NOISE = 0.03
 @cache
 def fitted(method: str, world: str) -> tuple[Debiaser, World]:
     place = WORLDS[world]()
-    # A small network, so that 72 trainings take a minute; everything else is the method's default.
+    # A small network, for time; everything else is the method's default.
     model = METHODS[method](backbone=us.NeuMF(dim=16, layers=(32, 16)), learning_rate=3e-3)
     propensity = place.propensity if model.needs_propensity else None
     return model.fit(place.log, propensity=propensity, seeds=1), place

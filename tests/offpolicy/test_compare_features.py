@@ -24,7 +24,7 @@ def frame():
 
 
 @pytest.fixture(scope="module")
-def run(frame, tmp_path_factory):
+def run(frame, tmp_path_factory, undrawn):
     folder = tmp_path_factory.mktemp("run")
     pq.write_table(frame, folder / "log.parquet")
     given = ["--space", "impressions", "--click", "click", "--conversion", "bought", "--backbone", "mlp"]

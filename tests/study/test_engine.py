@@ -449,13 +449,14 @@ def finished_results(folder):
 
 
 @pytest.mark.slow
-def test_three_kills_at_random_and_the_same_table_to_the_last_digit(tmp_path):
-    whole = run_study(grid(), tmp_path / "whole", device="cpu").folder
+def test_killed_twice_at_random_and_the_same_table_to_the_last_digit(done, tmp_path):
+    """The first kill meets a new study, the second one that resumes."""
+    whole = done.folder
     assert len(finished_results(whole)) == RESULTS
     killed = tmp_path / "killed"
     seed = random.SystemRandom().randrange(1 << 30)
     moments = random.Random(seed)
-    for finished in sorted(moments.sample(range(RESULTS - 1), 3)):
+    for finished in sorted(moments.sample(range(RESULTS - 1), 2)):
         process = start(killed)
         while len(finished_results(killed)) < finished or not (killed / "results").is_dir():
             with contextlib.suppress(subprocess.TimeoutExpired):

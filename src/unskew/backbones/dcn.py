@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from unskew.backbones.backbone import Backbone, Blueprint, Embedded, Network
-from unskew.backbones.fields import DROP, FieldNetwork, FlatFields, Hidden, head, require_tower
+from unskew.backbones.backbone import Backbone, Blueprint, Network
+from unskew.backbones.fields import DROP, FlatFields, FlatNetwork, Hidden, head, require_tower
 from unskew.backbones.layers import ReplicaLinear
 from unskew.estimator import require
-from unskew.log import Rows
 from unskew.registry import register
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 
 @register(order=30)
@@ -59,22 +55,8 @@ class DCN(Backbone):
     def _network(self, plan: Blueprint) -> Network:
         require_tower(self.layers, self.dropout, self.dim, self.drop)
         require(self.crosses >= 1, f"crosses must be at least 1, not {self.crosses}", "give 1 or more")
-        return _DCNNetwork(self, plan)
-
-
-class _DCNNetwork(FieldNetwork):
-    def __init__(self, spec: DCN, plan: Blueprint):
-        super().__init__()
-        self.noise = plan.noise
-        self.inputs = FlatFields(plan, spec.dim, spec.init_std, spec.drop)
-        self.tower = nn.ModuleDict({name: _Tower(spec, self.inputs.width, plan) for name in plan.towers})
-
-    def embed(self, rows: Rows) -> Embedded:
-        return (self.inputs(rows),)
-
-    def read(self, embedded: Embedded, tower: str) -> Float[Tensor, "R B"]:
-        logit: Tensor = self.tower[tower](*embedded)
-        return logit
+        inputs = FlatFields(plan, self.dim, self.init_std, self.drop)
+        return FlatNetwork(plan, inputs, lambda width: _Tower(self, width, plan))
 
 
 class _Tower(nn.Module):

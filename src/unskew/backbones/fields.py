@@ -6,14 +6,14 @@ have a ``dim`` of their own there is one width, and one look-up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 
-from unskew.backbones.backbone import Blueprint, Network
+from unskew.backbones.backbone import Blueprint, Embedded, Network
 from unskew.backbones.layers import (
     Initialiser,
     ReplicaDropout,
@@ -295,6 +295,25 @@ class FieldNetwork(Network):
         bias = self.get_parameter(f"tower.{tower}.head.bias")
         with torch.no_grad():
             bias.add_(logit.to(bias).view(-1, 1, 1))
+
+
+class FlatNetwork(FieldNetwork):
+    """Towers that read x₀, all fields of a row side by side; ``tower`` makes one for the width of x₀."""
+
+    def __init__(self, plan: Blueprint, inputs: FlatFields, tower: Callable[[int], nn.Module]) -> None:
+        super().__init__()
+        self.noise = plan.noise
+        self.inputs = inputs
+        self.tower = nn.ModuleDict({name: tower(inputs.width) for name in plan.towers})
+
+    def embed(self, rows: Rows) -> Embedded:
+        """x₀."""
+        return (self.inputs(rows),)
+
+    def read(self, embedded: Embedded, tower: str) -> Float[Tensor, "R B"]:
+        """The logit of one tower."""
+        logit: Tensor = self.tower[tower](*embedded)
+        return logit
 
 
 def head(fan_in: int, plan: Blueprint) -> ReplicaLinear:

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from torch import Tensor, nn
-
-from unskew.backbones.backbone import Backbone, Blueprint, Embedded, Network
-from unskew.backbones.fields import DROP, FieldNetwork, FlatFields, Tower, require_tower
-from unskew.log import Rows
+from unskew.backbones.backbone import Backbone, Blueprint, Network
+from unskew.backbones.fields import DROP, FlatFields, FlatNetwork, Tower, require_tower
 from unskew.registry import register
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 
 @register(order=50)
@@ -42,21 +36,5 @@ class MLP(Backbone):
 
     def _network(self, plan: Blueprint) -> Network:
         require_tower(self.layers, self.dropout, self.dim, self.drop)
-        return _MLPNetwork(self, plan)
-
-
-class _MLPNetwork(FieldNetwork):
-    def __init__(self, spec: MLP, plan: Blueprint):
-        super().__init__()
-        self.noise = plan.noise
-        self.inputs = FlatFields(plan, spec.dim, spec.init_std, spec.drop)
-        self.tower = nn.ModuleDict(
-            {name: Tower(self.inputs.width, spec.layers, spec.dropout, plan) for name in plan.towers}
-        )
-
-    def embed(self, rows: Rows) -> Embedded:
-        return (self.inputs(rows),)
-
-    def read(self, embedded: Embedded, tower: str) -> Float[Tensor, "R B"]:
-        logit: Tensor = self.tower[tower](*embedded)
-        return logit
+        inputs = FlatFields(plan, self.dim, self.init_std, self.drop)
+        return FlatNetwork(plan, inputs, lambda width: Tower(width, self.layers, self.dropout, plan))

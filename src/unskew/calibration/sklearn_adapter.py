@@ -37,7 +37,50 @@ class Calibrated(NamedTuple):
     calibrator: Calibrator
 
 
-class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class TwoClasses(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """What classifiers of two classes around an ``estimator`` share."""
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class of the higher probability."""
+        check_is_fitted(self)
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+    def _set_classes(self, labels: NDArray[Any], *, one: str, remedy: str, mend: str) -> NDArray[np.int64]:
+        """Which of two ``classes_`` each label is.
+
+        Parameters
+        ----------
+        one, remedy
+            What is said of labels of one class alone.
+        mend
+            What is advised for more than two.
+        """
+        check_classification_targets(labels)
+        if type_of_target(labels) != "binary":
+            raise DataError(
+                "Only binary classification is supported: the target has"
+                f" {len(np.unique(labels))} classes of type {type_of_target(labels)}",
+                remedy=mend,
+            )
+        self.classes_, found = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise DataError(one, where="y", remedy=remedy)
+        return np.asarray(found)
+
+    def _set_features(self, fitted: Any) -> None:
+        """Those of the fitted estimator."""
+        for attribute in ("n_features_in_", "feature_names_in_"):
+            if hasattr(fitted, attribute):
+                setattr(self, attribute, getattr(fitted, attribute))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
+        return tags
+
+
+class CalibratedClassifier(TwoClasses):
     r"""A binary classifier whose probabilities are calibrated out of fold.
 
     .. math:: P(y = 1 | x) = \frac1K Σ_k q_k(g_k(x))
@@ -98,19 +141,12 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         check_classification_targets(y)
         X, y = indexable(X, y)
         labels = column_or_1d(y, warn=True)
-        if type_of_target(labels) != "binary":
-            raise DataError(
-                "Only binary classification is supported: the target has"
-                f" {len(np.unique(labels))} classes of type {type_of_target(labels)}",
-                remedy="calibrate one class against the rest",
-            )
-        self.classes_, outcome = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise DataError(
-                "the target has 1 class; calibration needs both",
-                where="y",
-                remedy="give rows of both classes",
-            )
+        outcome = self._set_classes(
+            labels,
+            one="the target has 1 class; calibration needs both",
+            remedy="give rows of both classes",
+            mend="calibrate one class against the rest",
+        )
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
         if weight is not None and "sample_weight" in signature(self.estimator.fit).parameters:
             fit_params["sample_weight"] = weight
@@ -120,9 +156,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         splits = list(check_cv(self.cv, labels, classifier=True).split(X, labels))
         pairs = self._fit_each if ensemble else self._fit_one
         self.calibrated_classifiers_ = pairs(X, labels, outcome, weight, splits, fit_params)
-        for attribute in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self.calibrated_classifiers_[0].estimator, attribute):
-                setattr(self, attribute, getattr(self.calibrated_classifiers_[0].estimator, attribute))
+        self._set_features(self.calibrated_classifiers_[0].estimator)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -133,17 +167,6 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             axis=0,
         )
         return np.column_stack([1 - positive, positive])
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The class of the higher probability."""
-        check_is_fitted(self)
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
-        return tags
 
     def _new_calibrator(self) -> Calibrator:
         return make_calibrator(self.calibrator).clone()
