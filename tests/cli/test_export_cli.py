@@ -125,7 +125,7 @@ def test_an_output_file_is_replaced_only_on_request(run, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["{run}"], ["Missing option", "--out"]),
+        (["{run}"], ["give one of -o FILE and --triton DIR"]),
         (["nowhere", "-o", "m.onnx"], ["nowhere", "is not a folder"]),
         ([".", "-o", "m.onnx"], ["config.toml is missing"]),
         (["{run}", "-o", "m.onnx", "--what", "clicks"], ["--what must be conversion or propensity"]),
