@@ -21,6 +21,7 @@ from unskew import errors
 from unskew.errors import ParameterError, ProcessError, UnskewError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
 
 LONGEST_WAIT = timedelta(hours=12)
@@ -195,6 +196,23 @@ def exchange(work: Callable[[], Packed]) -> list[Packed]:
         if message["problem"] is not None:
             _raise(message["problem"], source)
     return [(message["value"], tensors) for message, tensors in parts]
+
+
+def exchange_arrays(
+    work: Callable[[], tuple[Any, Mapping[str, NDArray[Any]]]],
+) -> list[tuple[Any, Mapping[str, NDArray[Any]]]]:
+    """The same with arrays of NumPy in the place of tensors."""
+    if _group is None:
+        return [work()]
+    import torch
+
+    def packed() -> Packed:
+        value, arrays = work()
+        return value, {name: torch.as_tensor(each) for name, each in arrays.items()}
+
+    return [
+        (value, {name: each.numpy() for name, each in tensors.items()}) for value, tensors in exchange(packed)
+    ]
 
 
 def _raise(problem: Mapping[str, Any], source: int) -> NoReturn:

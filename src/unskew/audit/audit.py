@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from unskew import processes
 from unskew.audit.audit_figures import errors, regions, weight_figures
 from unskew.audit.audit_result import AuditResult
 from unskew.audit.fold_sketches import COMPARED, CalibratorScore, FoldSketches, can_crossfit, compare
@@ -194,21 +196,48 @@ def _require_options(roles: Roles, tolerance: float, significance: float, p_min:
 def read(
     files: Sequence[Source], roles: Roles, *, folds: int, seed: int = 0, progress: Progress = SILENT
 ) -> tuple[FoldSketches, list[SegmentTable]]:
-    """The one pass: sketches of the folds and tables of the segments."""
-    sketches = FoldSketches(folds, seed=seed)
-    tables = [SegmentTable(column) for column in roles.segments]
-    batches = stream(files, columns=roles.names, numbers=roles.numbers, text=roles.segments)
-    batches = tracked(batches, progress, "reading")
-    load_pass()
-    for batch in batches:
-        columns = sketches.add(batch, roles)
-        weight = columns[2] if roles.weight else None
-        for table in tables:
-            table.add(batch.record.column(table.column), columns[0], columns[1], weight)
+    """The one pass: sketches of the folds and tables of the segments. Several processes share the rows."""
+
+    def pass_over(sketches: FoldSketches, tables: Sequence[SegmentTable]) -> None:
+        batches = stream(files, columns=roles.names, numbers=roles.numbers, text=roles.segments, shared=True)
+        batches = tracked(batches, progress, "reading")
+        load_pass()
+        for batch in batches:
+            columns = sketches.add(batch, roles)
+            weight = columns[2] if roles.weight else None
+            for table in tables:
+                table.add(batch.record.column(table.column), columns[0], columns[1], weight)
+
+    sketches, tables = _shared_pass(pass_over, folds, seed, roles)
     if not any(sketch.total for sketch in sketches.sketches):
         what = "rows" if roles.weight is None else "rows with a weight above 0"
         raise DataError(f"there are no {what}", where=_named(files), remedy="give files with rows")
     return sketches, tables
+
+
+def _shared_pass(
+    pass_over: Callable[[FoldSketches, Sequence[SegmentTable]], None], folds: int, seed: int, roles: Roles
+) -> tuple[FoldSketches, list[SegmentTable]]:
+    """What a pass counts, of this process and all others."""
+    sketches = FoldSketches(folds, seed=seed)
+    tables = [SegmentTable(column) for column in roles.segments]
+    if processes.world() == 1:
+        pass_over(sketches, tables)
+        return sketches, tables
+
+    def counted() -> tuple[Any, dict[str, NDArray[Any]]]:
+        pass_over(sketches, tables)
+        arrays = {f"fold {name}": each for name, each in sketches.arrays().items()}
+        arrays |= {f"segments {place}": table.sums for place, table in enumerate(tables)}
+        return [table.values for table in tables], arrays
+
+    whole, whole_tables = FoldSketches(folds, seed=seed), [SegmentTable(each) for each in roles.segments]
+    for values, arrays in processes.exchange_arrays(counted):
+        folded = {name.removeprefix("fold "): each for name, each in arrays.items() if name[:5] == "fold "}
+        whole.add_arrays(folded, roles.weight)
+        for place, (table, of_table) in enumerate(zip(whole_tables, values, strict=True)):
+            table.add_sums(of_table, arrays[f"segments {place}"])
+    return whole, whole_tables
 
 
 def judge(

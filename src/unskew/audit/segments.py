@@ -173,6 +173,24 @@ class SegmentTable:
         for place, column in enumerate((*columns, *spreads)):
             self._sums[place, code] += np.bincount(_octave(p), column, minlength=CELLS)
 
+    @property
+    def values(self) -> list[str]:
+        """Those that have a table, in the order in which they were met."""
+        return self._values.names()
+
+    @property
+    def sums(self) -> Array:
+        """Of each of :attr:`values`, ``[sum, value, cell]``."""
+        return self._sums
+
+    def add_sums(self, values: Sequence[str], sums: Array) -> None:
+        """Add what another table has. A value that has a table here may be among the others there, where a
+        column has more values than get tables."""
+        codes = [self._values.code_of(value) for value in values]
+        self._sums = np.pad(self._sums, ((0, 0), (0, len(self._values) - self._sums.shape[1]), (0, 0)))
+        for place, code in enumerate(codes):
+            self._sums[:, code] += sums[:, place]
+
     def segments(self) -> list[Segment]:
         """Figures of every value, in the order in which they were met; without q-values."""
         weights = _outcome_weights(self._sums)

@@ -499,7 +499,8 @@ def write_with(
     number_of: dict[Source, int] = {file: number for number, file in enumerate(files)}
     try:
         with rows_writer(target, _extended(schema), plain=SPREAD) as writer:
-            for batch in tracked(stream(files, columns=None, numbers=numbers), progress, "writing"):
+            batches = stream(files, columns=None, numbers=numbers, shared=True)
+            for batch in tracked(batches, progress, "writing"):
                 propensity, fold = assign(batch)
                 added = (propensity, 1 / np.maximum(propensity, p_min), fold, propensity < p_min)
                 columns = cast_columns(batch, schema) + [

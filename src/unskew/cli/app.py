@@ -31,7 +31,7 @@ app = typer.Typer(
 )
 
 
-BY_SEVERAL_PROCESSES = ("run",)
+BY_SEVERAL_PROCESSES = ("run", "audit", "weights", "score")
 """Verbs whose work torchrun's processes share."""
 
 
