@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
-from unskew.errors import DataError, ParameterError
+from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.run import streamed
 from unskew.run.streamed import why_streamed
 
@@ -91,6 +91,8 @@ def test_the_folder_has_models_and_a_report_and_no_table_of_rows(
     pairs = np.array([1, 2]), np.array([3, 4])
     assert np.array_equal(loaded.predict_pairs_each(*pairs), result.models["ips"].predict_pairs_each(*pairs))
     assert us.load_propensity(tmp_path / "run").predict_pairs_each(*pairs).shape == (1, 2)
+    with pytest.raises(RunFolderError, match="is of a streamed log"):
+        us.compare_run(tmp_path / "run")
 
 
 def test_a_network_reads_features_of_the_stream(folder: Path) -> None:

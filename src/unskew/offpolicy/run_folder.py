@@ -59,6 +59,12 @@ def compare_run(
         if name not in known:
             raise ParameterError(f"this run has no model {name!r}", remedy=f"use one of {', '.join(known)}")
     space, p_min, actions = _facts_of(saved)
+    if not (saved.folder / PROPENSITIES).is_file() and "streamed" in saved.json(METRICS)["data"]:
+        raise RunFolderError(
+            "is of a streamed log, of which a run keeps no table of rows",
+            where=str(folder),
+            remedy="run some days of it in memory (--no-stream), and compare there",
+        )
     options = {"p_min": p_min, **options}
     chosen = {name: load_model(saved, name, device=device) for name in models or known}
     for name, model in chosen.items():
