@@ -187,6 +187,15 @@ class TestOnGPU:
         on_cpu = lazy_steps(table_of(200), steps, decay, settled_every)
         assert float((on_gpu - on_cpu).norm() / (on_cpu - start).norm()) < 1e-3
 
+    def test_a_row_that_is_looked_up_many_times_at_once_is_brought_up_to_date_once(self):
+        """Some 60,000 look-ups a step, by programs that run at the same time."""
+        steps = list(reads(45, 20_000, 60_000, seed=4))
+        on_gpu, on_cpu = (
+            lazy_steps(table, steps, 0.0, None) for table in (table_of(20_000).cuda(), table_of(20_000))
+        )
+        start = table_of(20_000).weight.detach()
+        assert float((on_gpu - on_cpu).norm() / (on_cpu - start).norm()) < 1e-3
+
     def test_gradients_that_no_step_took_are_gone(self):
         table = table_of(9).cuda()
         rows = lazy_table(table, LR, 0.1)

@@ -1,8 +1,10 @@
 """Adam on the rows of tables that steps touch, on a GPU: what :mod:`unskew.training.lazy_adam` does on a CPU.
 
 Gradients are added up in a buffer of the table's shape, of which a step reads and clears the rows that were
-looked up. A row that was looked up several times belongs to the program that is first to claim it. The number
-of the step is on the device, so that a captured step can be replayed. Imported only on a GPU.
+looked up. A row that was looked up several times belongs to the place that is first to claim it, in a kernel
+of its own: what an atomic operation on fewer elements than a program has threads returns is not the same in
+all of them. The number of the step is on the device, so that a captured step can be replayed. Imported only
+on a GPU.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ triton_cache()
 
 ROWS = 8
 """Rows of a table that one program works on."""
+CLAIMS = 512
+"""Places that one program claims rows for: several for each of its threads."""
 
 
 # β₁ = 0.9, β₂ = 0.999 and ε = 1e-8 are PyTorch's defaults; 128 and 16 are HORIZON and SPAN of table_loops.
@@ -52,10 +56,8 @@ def _brought(p, m, v, since, step, settled, lr):
 
 
 @triton.jit
-def _read_kernel(
-    codes, parameter, first, second, seen, step, settled, codes_stride, n, rows, lr,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, T: tl.constexpr,
-):  # fmt: skip
+def _claim_behind_kernel(codes, seen, claims, step, codes_stride, n, rows, T: tl.constexpr):
+    """The step that a row is at, at the place that is to bring it up to date; 0 elsewhere."""
     r = tl.program_id(1).to(tl.int64)
     place = tl.program_id(0) * T + tl.arange(0, T)
     inside = place < n
@@ -63,10 +65,36 @@ def _read_kernel(
     now = tl.load(step)
     since = tl.load(seen + row, mask=inside, other=0)
     behind = inside & (since > 0) & (since < now)
-    if tl.max(behind.to(tl.int32), axis=0) > 0:
-        # No row is at the step −1: those that are not behind stay as they are.
-        old = tl.atomic_cas(seen + row, tl.where(behind, since, -1), tl.zeros_like(since) + now)
-        own = behind & (old == since)
+    # No row is at the step −1: those that are not behind stay as they are.
+    old = tl.atomic_cas(seen + row, tl.where(behind, since, -1), tl.zeros_like(since) + now)
+    tl.store(claims + r * n + place, tl.where(behind & (old == since), since, 0), mask=inside)
+
+
+@triton.jit
+def _claim_kernel(codes, claimed, claims, step, codes_stride, n, rows, T: tl.constexpr):
+    """1 at the place that is to update a row, 0 elsewhere."""
+    r = tl.program_id(1).to(tl.int64)
+    place = tl.program_id(0) * T + tl.arange(0, T)
+    inside = place < n
+    row = r * rows + tl.load(codes + r * codes_stride + place, mask=inside, other=0)
+    t = tl.load(step) + 1
+    last = tl.atomic_xchg(claimed + row, tl.zeros((T,), dtype=tl.int32) + t, mask=inside)
+    tl.store(claims + r * n + place, tl.where(last != t, 1, 0), mask=inside)
+
+
+@triton.jit
+def _read_kernel(
+    codes, claims, parameter, first, second, step, settled, codes_stride, n, rows, lr,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, T: tl.constexpr,
+):  # fmt: skip
+    r = tl.program_id(1).to(tl.int64)
+    place = tl.program_id(0) * T + tl.arange(0, T)
+    inside = place < n
+    row = r * rows + tl.load(codes + r * codes_stride + place, mask=inside, other=0)
+    now = tl.load(step)
+    since = tl.load(claims + r * n + place, mask=inside, other=0)
+    own = since > 0
+    if tl.max(since, axis=0) > 0:
         at = row[:, None] * D + tl.arange(0, BLOCK_D)[None, :]
         there = own[:, None] & (tl.arange(0, BLOCK_D) < D)[None, :]
         p = tl.load(parameter + at, mask=there, other=0.0)
@@ -81,7 +109,7 @@ def _read_kernel(
 
 @triton.jit
 def _update_kernel(
-    codes, parameter, gradient, first, second, seen, touched, claimed, step, codes_stride, n, rows, lr, decay,
+    codes, claims, parameter, gradient, first, second, seen, touched, step, codes_stride, n, rows, lr, decay,
     D: tl.constexpr, BLOCK_D: tl.constexpr, T: tl.constexpr,
 ):  # fmt: skip
     r = tl.program_id(1).to(tl.int64)
@@ -89,8 +117,7 @@ def _update_kernel(
     inside = place < n
     row = r * rows + tl.load(codes + r * codes_stride + place, mask=inside, other=0)
     t = tl.load(step) + 1
-    last = tl.atomic_xchg(claimed + row, tl.zeros((T,), dtype=tl.int32) + t, mask=inside)
-    own = inside & (last != t)
+    own = tl.load(claims + r * n + place, mask=inside, other=0) > 0
     at = row[:, None] * D + tl.arange(0, BLOCK_D)[None, :]
     there = own[:, None] & (tl.arange(0, BLOCK_D) < D)[None, :]
     p = tl.load(parameter + at, mask=there, other=0.0)
@@ -164,10 +191,15 @@ class TableOnGPU:
     def read(self, codes: Tensor) -> None:
         """Bring rows up to date, ``[R, n]`` or ``[1, n]`` for all replicas."""
         codes = codes.contiguous()
+        where = (self._stride(codes), codes.shape[1], self._weight.shape[1])
         with torch.cuda.device_of(codes):
-            _read_kernel[self._grid(codes)](
-                codes, self._weight, self._first, self._second, self._seen, self._step, self._settled,
-                self._stride(codes), codes.shape[1], self._weight.shape[1], self._lr, **self._sizes,
+            claims = self._claims(codes)
+            _claim_behind_kernel[self._grid(codes, CLAIMS)](
+                codes, self._seen, claims, self._step, *where, T=CLAIMS
+            )
+            _read_kernel[self._grid(codes, ROWS)](
+                codes, claims, self._weight, self._first, self._second, self._step, self._settled,
+                *where, self._lr, **self._sizes,
             )  # fmt: skip
 
     def add(self, codes: Tensor, gradient: Tensor) -> None:
@@ -191,11 +223,15 @@ class TableOnGPU:
         if not self._touching:
             return
         for codes in self._touching:
+            where = (self._stride(codes), codes.shape[1], self._weight.shape[1])
             with torch.cuda.device_of(codes):
-                _update_kernel[self._grid(codes)](
-                    codes, self._weight, self.gradient, self._first, self._second, self._seen, self._touched,
-                    self._claimed, self._step, self._stride(codes), codes.shape[1], self._weight.shape[1],
-                    self._lr, self._decay, **self._sizes,
+                claims = self._claims(codes)
+                _claim_kernel[self._grid(codes, CLAIMS)](
+                    codes, self._claimed, claims, self._step, *where, T=CLAIMS
+                )
+                _update_kernel[self._grid(codes, ROWS)](
+                    codes, claims, self._weight, self.gradient, self._first, self._second, self._seen,
+                    self._touched, self._step, *where, self._lr, self._decay, **self._sizes,
                 )  # fmt: skip
         self._step += 1
         self._touching = []
@@ -233,8 +269,12 @@ class TableOnGPU:
         start = torch.arange(0, replicas * rows, rows, device=codes.device).unsqueeze(1)
         return (codes + start).flatten()
 
-    def _grid(self, codes: Tensor) -> tuple[int, int]:
-        return triton.cdiv(codes.shape[1], ROWS), len(self._weight)
+    def _grid(self, codes: Tensor, places: int) -> tuple[int, int]:
+        return triton.cdiv(codes.shape[1], places), len(self._weight)
+
+    def _claims(self, codes: Tensor) -> Tensor:
+        """Room for what each replica's places claim."""
+        return torch.empty(len(self._weight), codes.shape[1], dtype=torch.int32, device=codes.device)
 
     @staticmethod
     def _stride(codes: Tensor) -> int:
