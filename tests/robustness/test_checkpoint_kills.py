@@ -10,8 +10,12 @@ import random
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
@@ -22,8 +26,8 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as on POSIX"
 RANDOM_KILLS = 20
 
 COMMAND = (
-    "run --data clicks.csv --space impressions --propensity mf --backbone mf --method dr-jl --seeds 2"
-    " --crossfit 2 --set training.epochs=6 --set training.batch_size=40 --device cpu"
+    "run --data clicks.parquet --space impressions --propensity mf --backbone mf --method dr-jl --seeds 2"
+    " --crossfit 2 --set training.epochs=6 --set training.batch_size=40 --device cpu --out"
 )
 
 OFTEN = """
@@ -41,17 +45,19 @@ entry()
 def here(tmp_path_factory):
     folder = tmp_path_factory.mktemp("here")
     log = us.load("synthetic", n_users=25, n_items=20, density=0.4, seed=2).train
-    bought = log.known_conversion().astype(int)
-    rows = zip(log.user, log.item, bought, strict=True)
-    lines = [f"{user},{item},1,{each}\n" for user, item, each in rows]
-    lines += [f"{user},{(item + 1) % 20},0,0\n" for user, item in zip(log.user, log.item, strict=True)]
-    text = "user,item,click,conversion\n" + "".join(lines)
-    (folder / "clicks.csv").write_text(text, encoding="utf-8")
+    clicks = len(log)
+    columns = {
+        "user": np.tile(log.user, 2),
+        "item": np.concatenate([log.item, (log.item + 1) % 20]),
+        "click": np.repeat([1, 0], clicks),
+        "conversion": np.append(log.known_conversion(), np.zeros(clicks)).astype(int),
+    }
+    pq.write_table(pa.table(columns), folder / "clicks.parquet", row_group_size=50)
     return folder
 
 
-def started(here: Path, out: str, *, milliseconds: int = 10) -> subprocess.Popen[bytes]:
-    command = [*COMMAND.split(), "--out", out, "--checkpoint", f"{out}.states"]
+def started(here: Path, out: str, how: str, *, milliseconds: int = 10) -> subprocess.Popen[bytes]:
+    command = [*COMMAND.split(), out, "--checkpoint", f"{out}.states", how]
     code = OFTEN.format(milliseconds=milliseconds)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -67,13 +73,13 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(here):
-    """The run without a kill: its files, and how long it took."""
+@cache
+def uninterrupted(here: Path, how: str) -> tuple[dict[str, bytes], float]:
+    """The files of a run without a kill, and how long it took."""
     begin = time.monotonic()
-    code, _, error = ended(started(here, "plain", milliseconds=10**9))
-    assert (code, error) == (0, "")
-    return content(here / "plain"), time.monotonic() - begin
+    code, _, error = ended(started(here, f"plain{how}", how, milliseconds=10**9))
+    assert code == 0, error
+    return content(here / f"plain{how}"), time.monotonic() - begin
 
 
 def killed_when(process: subprocess.Popen[bytes], states: Path, wanted: str) -> None:
@@ -84,38 +90,45 @@ def killed_when(process: subprocess.Popen[bytes], states: Path, wanted: str) -> 
     ended(process)
 
 
-def test_killed_twice_it_goes_on_and_ends_with_the_same_files(here, uninterrupted):
+@pytest.mark.parametrize("how", ["--stream", pytest.param("--no-stream", marks=pytest.mark.hostile)])
+def test_killed_twice_it_goes_on_and_ends_with_the_same_files(here, how):
     """In the propensity, and in the last conversion model; then between its run and its last word."""
-    states = here / "twice.states"
+    wanted_files, _ = uninterrupted(here, how)
+    out = f"twice{how}"
+    states = here / f"{out}.states"
     for wanted in ("training-0001-000004.json", "training-0004-0*.json"):
-        killed_when(started(here, "twice"), states, wanted)
+        killed_when(started(here, out, how), states, wanted)
         assert list(states.glob(wanted)), "it was killed in time"
-    code, _, error = ended(started(here, "twice"))
-    assert (code, error) == (0, "unskew: going on from twice.states\n")
-    assert content(here / "twice") == uninterrupted[0]
+    code, _, error = ended(started(here, out, how))
+    # Beside it, a line now and then of how far it is.
+    assert code == 0, error
+    assert f"unskew: going on from {out}.states" in error.splitlines()
+    assert content(here / out) == wanted_files
     assert [path.name for path in states.iterdir()] == ["job.json"]
     files = StateFiles(states)
     files.write("job", {**files.read("job").facts, "status": "saving"})
-    code, said, error = ended(started(here, "twice"))
-    assert (code, said, error) == (0, f"this job is done: its run is {here / 'twice'}\n", "")
-    assert content(here / "twice") == uninterrupted[0]
+    code, said, error = ended(started(here, out, how))
+    assert code == 0, error
+    assert said == f"this job is done: its run is {here / out}\n"
+    assert content(here / out) == wanted_files
     assert files.read("job").facts["status"] == "done"
 
 
 @pytest.mark.hostile
-def test_twenty_random_kills_change_nothing(here, uninterrupted, request):
-    wanted, takes = uninterrupted
+@pytest.mark.parametrize("how", ["--stream", "--no-stream"])
+def test_twenty_random_kills_change_nothing(here, how, request):
+    wanted, takes = uninterrupted(here, how)
     chosen = random.Random(f"checkpoint {request.config.getoption('randomly_seed', 0)}")
-    kills, late = 0, 0
-    number = 0
+    kills = late = runs = 0
     while kills < RANDOM_KILLS:
-        number += 1
-        out = f"random {number}"
+        runs += 1
+        out = f"random{how} {runs}"
         code = None
-        while code is None and kills < RANDOM_KILLS:
-            process = started(here, out)
+        while code is None:
+            process = started(here, out, how)
             try:
-                process.wait(chosen.uniform(0.2, 1.1) * takes)
+                # The last one is left alone.
+                process.wait(chosen.uniform(0.2, 1.1) * takes if kills < RANDOM_KILLS else None)
                 code, _, error = ended(process)
                 assert code == 0, error
             except subprocess.TimeoutExpired:
@@ -123,9 +136,6 @@ def test_twenty_random_kills_change_nothing(here, uninterrupted, request):
                 ended(process)
                 kills += 1
                 late += (here / out).exists()
-        if code is None:
-            code, _, error = ended(started(here, out))
-            assert code == 0, error
         assert content(here / out) == wanted
         assert [path.name for path in (here / f"{out}.states").iterdir()] == ["job.json"]
-    print(f"{kills} kills of {number} runs, {late} of them after the run was in place")
+    print(f"{how}: {kills} kills of {runs} runs, {late} of them after the run was in place")

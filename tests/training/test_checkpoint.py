@@ -17,6 +17,7 @@ import unskew as us
 from unskew.debias import Debiaser
 from unskew.errors import CheckpointWarning, ParameterError, RunFolderError
 from unskew.log import StreamedLog
+from unskew.propensity.logistic import Likelihood
 from unskew.training.checkpoint import Checkpoint, difference, once
 from unskew.training.state_files import DamagedStateError, StateFiles
 
@@ -102,6 +103,10 @@ def fit_folds(log):
     return us.Propensity(backbone=SMALL, epochs=2, crossfit=2, batch_size=200).fit(log, seeds=2, device="cpu")
 
 
+def fit_logistic(log):
+    return us.LogisticPropensity(crossfit=3).fit(log, seeds=2, device="cpu")
+
+
 def fit_drawing(log):
     torch.manual_seed(3)
     return Drawing(backbone=us.MF(dim=2), epochs=2, batch_size=60).fit(log, device="cpu")
@@ -178,6 +183,24 @@ def test_a_stream_goes_on_in_the_middle_of_an_epoch(tmp_path, wide, monkeypatch)
     """Several samples of several steps in an epoch."""
     monkeypatch.setattr("unskew.training.streams.AT_ONCE", 100)
     resumed_at_every_state(tmp_path, fit_stream, wide, before=False)
+
+
+def test_a_propensity_without_a_network_is_fitted_once_for_each_replica(tmp_path, log, monkeypatch):
+    wanted = fit_logistic(log)
+    with pytest.raises(KilledError), Killing(tmp_path, at=4):
+        fit_logistic(log)
+    fits = []
+    optimum = Likelihood.optimum
+
+    def counted(self):
+        fits.append(self)
+        return optimum(self)
+
+    monkeypatch.setattr(Likelihood, "optimum", counted)
+    with Checkpoint(tmp_path):
+        found = fit_logistic(log)
+    assert len(fits) == 6 - 5
+    np.testing.assert_array_equal(found.predict_each(log), wanted.predict_each(log))
 
 
 def test_killed_again_and_again_it_comes_to_the_same_end(tmp_path, log):

@@ -106,7 +106,15 @@ class LogisticPropensity(BasePropensity):
             likelihood = Likelihood(cells, inputs, ids=self.ids, penalty=self.penalty)
             return LogitModel(*likelihood.logit_parts(likelihood.optimum()))
 
-        return PerReplica.fit(fit_one, self.cells_, self.name, progress, make=LogitModel, ratio=self.ratio_)
+        return PerReplica.fit(
+            fit_one,
+            self.cells_,
+            self.name,
+            progress,
+            make=LogitModel,
+            ratio=self.ratio_,
+            about=self.about_training,
+        )
 
     def _train_designed(self, encoders: Encoders, progress: Progress) -> Scorer:
         """From the features that the log was given."""
@@ -133,6 +141,7 @@ class LogisticPropensity(BasePropensity):
             make=DesignedLogit,
             ratio=self.ratio_,
             reads=DESIGN,
+            about=self.about_training,
         )
         return fitted.with_design(design)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ from torch.nn import Module
 
 from unskew import processes
 from unskew.backbones import Backbone, Network, NeuMF
-from unskew.estimator import plain_params, require, require_schedule, require_types
+from unskew.estimator import require, require_schedule, require_types
 from unskew.log import Log, Rows, Schema, StreamedLog
 from unskew.losses.means import weighted_mean
 from unskew.progress import Progress
@@ -347,7 +346,7 @@ class Propensity(BasePropensity):
             replicas=network.replicas,
             validate=self._validation(network, replicas),
             tracker=progress.task("propensity", epochs),
-            about=partial(self._about, networks),
+            about=lambda: {**self.about_training(), "replicas": [networks.start, networks.stop]},
         )
 
     def _streamed(self, source: StreamedLog) -> StreamedCells:
@@ -365,18 +364,6 @@ class Propensity(BasePropensity):
             self.device_,
             unclicked,
         )
-
-    def _about(self, networks: slice) -> dict[str, Any]:
-        """What a checkpoint knows a training by; what is read off afterwards does not change it."""
-        assert self.log_ is not None
-        return {
-            "trains": self.name,
-            "seeds": list(self.seeds_),
-            "replicas": [networks.start, networks.stop],
-            "parameters": plain_params(self),
-            "log": (self.log_ if self.kept_ is None else self.kept_.stream).digest,
-            "device": self.device_.type,
-        }
 
     def _sampler(self, replicas: Sequence[int], seeds: Sequence[int]) -> Sampler:
         """Training cells of networks that belong to some replicas, in orders of their own."""

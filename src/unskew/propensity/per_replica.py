@@ -28,6 +28,7 @@ from unskew.propensity.crossfit import (
 )
 from unskew.seeds import stream
 from unskew.training import ClicksAndNegatives
+from unskew.training.checkpoint import checkpoint_in_effect
 
 BLOCK = 1 << 18
 """Cells looked at, or pairs scored, at once: bounds the memory of a model's inputs."""
@@ -186,6 +187,7 @@ class PerReplica:
         make: Callable[..., Model] | None,
         ratio: float | None = None,
         reads: str = "",
+        about: Callable[[], Mapping[str, Any]] | None = None,
     ) -> Self:
         """Fit one model for each replica, and find the offset of what it samples.
 
@@ -194,6 +196,8 @@ class PerReplica:
         make
             What makes a model from its numbers (:meth:`tensors`), so that several processes can share the
             work; None where a model is more than numbers, and every process fits them all.
+        about
+            What a checkpoint, where one is in effect, knows the fits by; None fits them again after a kill.
         """
         for role in (TRAIN, OUT) if dealt.folds.design.folds else (TRAIN, STOP, OUT):
             dealt.require_clicks(role)
@@ -205,7 +209,7 @@ class PerReplica:
             for number in range(own.start, own.stop):
                 replica = Replica(dealt, number, name)
                 offsets.append(replica.offset(ratio))
-                models.append(fit_one(replica))
+                models.append(_recorded(fit_one, replica, make, about))
                 tracker.advance()
             return PerReplica(models, offsets, reads)
 
@@ -267,6 +271,27 @@ class PerReplica:
         parts = [PerReplica._of_tensors(tensors, make, "") for tensors in sent]
         models = [model for part in parts for model in part.models]
         return PerReplica(models, [offset for part in parts for offset in part.offsets])
+
+
+def _recorded(
+    fit_one: Callable[[Replica], Model],
+    replica: Replica,
+    make: Callable[..., Model] | None,
+    about: Callable[[], Mapping[str, Any]] | None,
+) -> Model:
+    """The model of a replica: fitted, or as a checkpoint has it."""
+    checkpoint = checkpoint_in_effect()
+    if checkpoint is None or make is None or about is None:
+        return fit_one(replica)
+    call = checkpoint.call({**about(), "replica": replica.number})
+    if (done := call.done()) is not None:
+        # Copies, in the order of the numbers: those of a file lie anywhere.
+        numbers = {name: done.tensors[name].clone() for name in done.facts["numbers"]}
+        return PerReplica._of_tensors(numbers, make, "").models[0]
+    model = fit_one(replica)
+    tensors = PerReplica([model], [0.0]).tensors()
+    call.finish({"numbers": list(tensors)}, tensors)
+    return model
 
 
 def room_for(replicas: int, **shapes: tuple[int, ...]) -> Module:

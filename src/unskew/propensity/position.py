@@ -140,7 +140,15 @@ class PositionPropensity(LogisticPropensity):
             theta = likelihood.optimum()
             return PositionModel(*likelihood.logit_parts(theta), likelihood.examination(theta), positions)
 
-        return PerReplica.fit(fit_one, self.cells_, self.name, progress, make=PositionModel, reads=FIELD)
+        return PerReplica.fit(
+            fit_one,
+            self.cells_,
+            self.name,
+            progress,
+            make=PositionModel,
+            reads=FIELD,
+            about=self.about_training,
+        )
 
     def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOutCells:
         assert self.log_ is not None

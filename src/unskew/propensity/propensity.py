@@ -21,7 +21,7 @@ from torch.nn import Module
 
 from unskew.calibration import Calibrator, Platt
 from unskew.errors import NotFittedError
-from unskew.estimator import Estimator, require, require_types
+from unskew.estimator import Estimator, plain_params, require, require_types
 from unskew.io.columns import is_frame
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Encoders, Log, Rows, Schema, Space, StreamedLog, require_log
@@ -208,6 +208,17 @@ class BasePropensity(Estimator, ABC):
         vars(self).update(vars(fitted))
         warn_of_collapse("propensity", self.collapsed_ if self.may_collapse else (), len(self.seeds_))
         return self
+
+    def about_training(self) -> dict[str, Any]:
+        """What a checkpoint knows its training by."""
+        assert self.log_ is not None
+        return {
+            "trains": self.name,
+            "seeds": list(self.seeds_),
+            "parameters": plain_params(self),
+            "log": (self.log_ if self.kept_ is None else self.kept_.stream).digest,
+            "device": self.device_.type,
+        }
 
     def reread(self, **params: Any) -> Self:
         """The same fitted models, calibrated (or, by kind, read off) in another way.
