@@ -7,15 +7,18 @@ a module.
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unskew.audit.actions import ActionsResult, audit_actions
 from unskew.audit.audit import audit, audit_cells
 from unskew.audit.audit_result import AuditResult
 from unskew.audit.engines import sketch_of
 from unskew.audit.sql import cells_query
-from unskew.audit.weights import WeightsResult, write_weights
+
+if TYPE_CHECKING:
+    from unskew.audit.weights import WeightsResult, write_weights
 
 __all__ = [
     "ActionsResult",
@@ -28,6 +31,17 @@ __all__ = [
     "sketch_of",
     "write_weights",
 ]
+
+
+_WEIGHTS = ("WeightsResult", "weights", "write_weights")
+
+
+def __getattr__(name: str) -> Any:
+    # Weights may be trained, by what reads logs and data frames; an audit has no use for that.
+    if name in _WEIGHTS:
+        module = import_module("unskew.audit.weights")
+        return module if name == "weights" else getattr(module, name)
+    raise AttributeError(f"module 'unskew.audit' has no attribute {name!r}")
 
 
 class _Audit(ModuleType):

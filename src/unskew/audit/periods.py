@@ -11,7 +11,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
-from unskew.log.splitting import from_epoch
 
 UNITS = ("hour", "day", "week")
 """Periods that are cut from a column of times; a week begins on Monday."""
@@ -103,6 +102,9 @@ class PeriodCodes:
             column = column.dictionary_decode()
             kind = column.type
         if pa.types.is_integer(kind):
+            # It loads what works with data frames, which an audit, that imports this file, has no use for.
+            from unskew.log.splitting import from_epoch
+
             return from_epoch(column.to_numpy(zero_copy_only=False).astype(np.int64))
         try:
             if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):

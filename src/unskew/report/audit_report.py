@@ -11,9 +11,14 @@ from unskew.metrics.registry import MISSING, PROPENSITY_METRICS
 from unskew.plain_text import plain
 from unskew.report.html_tables import HtmlCell, HtmlRow, HtmlTable, number_cell
 from unskew.report.page import Pictures, render
-from unskew.report.plots.audit import SEGMENTS_DRAWN, score_histogram_figure, segments_figure
-from unskew.report.plots.reliability import reaching, reliability_figure
-from unskew.report.plots.weights import weight_calibration_figure
+from unskew.report.plots.audit import (
+    SEGMENTS_DRAWN,
+    histograms_picture,
+    reliability_picture,
+    segments_picture,
+    weights_picture,
+)
+from unskew.report.plots.reliability import reaching
 from unskew.report.words import brief, counted, listed, number, p_value, percent
 
 if TYPE_CHECKING:
@@ -90,26 +95,20 @@ def _sketches(result: AuditResult) -> dict[str, CalibrationSketch]:
 def _pictures(result: AuditResult) -> Pictures:
     sketches = _sketches(result)
     p_min = None if result.weights is None else result.weights.p_min
-    weights = weight_calibration_figure(sketches)
-    weights.axes[0].set_ylabel("sum of weights ÷ rows")
     made = Pictures()
-    made.add(
-        "reliability",
-        reliability_figure(sketches),
-        "Reliability diagram on linear and logit axes, with 95 % intervals",
-        _reliability_caption(sketches, result.recommended),
-    )
+    title = "Reliability diagram on linear and logit axes, with 95 % intervals"
+    caption = _reliability_caption(sketches, result.recommended)
+    made.put("reliability", reliability_picture(sketches, title), caption)
     title = "Sum of the weights relative to the rows, by score"
-    made.add("weights", weights, title, _weights_caption(result))
-    histograms = score_histogram_figure(sketches, p_min=p_min)
-    made.add("histograms", histograms, "Histograms of scores and of weights", _histogram_caption(result))
+    made.put("weights", weights_picture(sketches, title), _weights_caption(result))
+    title = "Histograms of scores and of weights"
+    made.put("histograms", histograms_picture(sketches, title, p_min=p_min), _histogram_caption(result))
     if result.judged_segments:
         drawn = result.judged_segments[:SEGMENTS_DRAWN]
         clear = [not is_off_by_chance(segment.q_value, result.significance) for segment in drawn]
-        made.add(
+        made.put(
             "segments",
-            segments_figure(drawn, clear),
-            "Mean of outcome over score of the worst segments",
+            segments_picture(drawn, clear, "Mean of outcome over score of the worst segments"),
             "The worst segments first, with 95 % intervals; a filled marker is off beyond chance, all"
             " segments taken together (Benjamini and Hochberg).",
         )

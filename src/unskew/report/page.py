@@ -32,9 +32,13 @@ class Pictures(dict[str, Picture]):
 
     def add(self, name: str, figure: Figure, title: str, caption: str) -> None:
         """A figure made ready for a page; ``title`` is for those who hear it."""
+        self.put(name, svg(figure, name=name, title=title), caption)
+
+    def put(self, name: str, drawn: str, caption: str) -> None:
+        """A figure that is SVG already (``plots/drawing``)."""
         from markupsafe import Markup
 
-        self[name] = Picture(name, Markup(svg(figure, name=name, title=title)), caption)
+        self[name] = Picture(name, Markup(drawn), caption)
 
 
 def render(template: str, **content: Any) -> str:

@@ -58,7 +58,7 @@ def plain(value: float, _: int | None = None) -> str:
 
 def set_logit(axes: Axes, limits: tuple[float, float], *, which: Literal["x", "both"] = "both") -> None:
     """A logit scale with plain decimals."""
-    ticks = _apart([tick for tick in LOGIT_TICKS if limits[0] <= tick <= limits[1]], limits)
+    ticks = logit_ticks(limits)
     axes.set_xscale("logit")
     axes.set_xlim(*limits)
     axes.set_xticks(ticks, [plain(tick) for tick in ticks])
@@ -70,11 +70,11 @@ def set_logit(axes: Axes, limits: tuple[float, float], *, which: Literal["x", "b
         axes.set_yticks([], minor=True)
 
 
-def _apart(ticks: list[float], limits: tuple[float, float]) -> list[float]:
-    """Ticks whose labels do not touch; the smaller of two stays."""
+def logit_ticks(limits: tuple[float, float]) -> list[float]:
+    """Ticks of a logit axis whose labels do not touch; the smaller of two stays."""
     span = logit(limits[1]) - logit(limits[0])
     kept: list[float] = []
-    for tick in ticks:
+    for tick in (tick for tick in LOGIT_TICKS if limits[0] <= tick <= limits[1]):
         if not kept or (logit(tick) - logit(kept[-1])) / span >= APART:
             kept.append(tick)
     return kept
@@ -86,12 +86,25 @@ def set_log_ticks(axes: Axes, which: Literal["x", "y"]) -> None:
 
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
+    axis.set_major_locator(FixedLocator(log_ticks(low, high)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(plain))
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Ticks of a logarithmic axis, as fine as :data:`MOST_TICKS` allow, in round steps of each decade."""
     decades = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     for steps in LOG_STEPS:
         ticks = np.sort(np.outer(10.0**decades, steps).ravel())
         ticks = ticks[(ticks >= low * 0.999) & (ticks <= high * 1.001)]
         if len(ticks) <= MOST_TICKS:
             break
-    axis.set_major_locator(FixedLocator(list(ticks)))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(plain))
+    return [float(tick) for tick in ticks]
+
+
+def linear_ticks(low: float, high: float) -> list[float]:
+    """Ticks of a linear axis in steps of 1, 2 or 5 times a power of ten, some five of them."""
+    rough = (high - low) / 5
+    power = 10.0 ** np.floor(np.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
+    return [float(tick) for tick in np.arange(np.ceil(low / step), np.floor(high / step) + 1) * step]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 from unskew.plain_text import plain
+from unskew.report.plots.drawing import picture, polyline, rectangle, text
 from unskew.report.words import number, percent
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ LEAST_RANGE, MOST_RANGE = math.log(1.25), math.log(4.0)
 """How far the small figures reach from 1 in both directions, as logarithms."""
 
 _TICKS = (0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0)
-_STYLE = 'font-family="inherit" font-size="{size}" fill="var(--{colour})"'
 
 
 def heat_map(
@@ -44,7 +44,7 @@ def heat_map(
     parts = []
     for row, history in enumerate(rows):
         y = top + row * (height + 2)
-        parts.append(_text(_cut(history.name, 28), left - 8, y + 14, anchor="end", colour="ink"))
+        parts.append(text(_cut(history.name, 28), left - 8, y + 14, anchor="end", colour="ink"))
         parts += [
             _field(history.name, each, left + place[each.period] * step, y, step - 1, height)
             for each in history.periods
@@ -55,13 +55,13 @@ def heat_map(
             if shown:
                 x, span = left + shown[0] * step, (shown[-1] - shown[0] + 1) * step
                 frame = 'fill="none" stroke="var(--ink)" stroke-width="2"'
-                parts.append(_rectangle(x - 1.5, y - 1.5, span + 2, height + 3, frame))
+                parts.append(rectangle(x - 1.5, y - 1.5, span + 2, height + 3, frame))
     bottom = top + len(rows) * (height + 2)
     every = max(1, math.ceil(86 / step))
     for number_, period in enumerate(drawn):
         if number_ % every == 0 and left + number_ * step + 70 <= width + 10:
-            parts.append(_text(_cut(period, 13), left + number_ * step, bottom + 14))
-    return _svg(parts, width, bottom + 22, title)
+            parts.append(text(_cut(period, 13), left + number_ * step, bottom + 14))
+    return picture(parts, width, bottom + 22, title)
 
 
 def history_figure(
@@ -83,19 +83,19 @@ def history_figure(
 
     band = y(1 / (1 + tolerance)) - y(1 + tolerance)
     parts = [
-        _text(_cut(history.name, 40), 0, 12, colour="ink", size=12.5),
-        _rectangle(left, y(1 + tolerance), inner, band, 'fill="var(--line)"'),
+        text(_cut(history.name, 40), 0, 12, colour="ink", size=12.5),
+        rectangle(left, y(1 + tolerance), inner, band, 'fill="var(--line)"'),
     ]
     for tick in _TICKS:
         if abs(math.log(tick)) <= reach + 1e-9:
-            parts.append(_text(f"{tick:g}", left - 5, y(tick) + 4, anchor="end", size=10.5))
-            parts.append(_line([(left, y(tick)), (left + inner, y(tick))], "line", 0.8))
+            parts.append(text(f"{tick:g}", left - 5, y(tick) + 4, anchor="end", size=10.5))
+            parts.append(polyline([(left, y(tick)), (left + inner, y(tick))], "line", 0.8))
     for found in history.breaks:
         shown = _within(found, place, periods)
         if shown:
             span = (shown[-1] - shown[0] + 1) * step
             shade = 'fill="var(--before)" opacity="0.22"'
-            parts.append(_rectangle(x(shown[0] - 0.5), top, span, tall, shade))
+            parts.append(rectangle(x(shown[0] - 0.5), top, span, tall, shade))
     here = [each for each in history.periods if each.period in place]
     for each in here:
         at = x(place[each.period])
@@ -108,9 +108,9 @@ def history_figure(
             f' fill="var(--{"after" if each.closed else "surface"})" stroke="var(--after)"/></g>'
         )
     if drawn:
-        parts.append(_text(_cut(drawn[0], 13), left, height - 4, size=10.5))
-        parts.append(_text(_cut(drawn[-1], 13), left + inner, height - 4, anchor="end", size=10.5))
-    return _svg(parts, width, height, title)
+        parts.append(text(_cut(drawn[0], 13), left, height - 4, size=10.5))
+        parts.append(text(_cut(drawn[-1], 13), left + inner, height - 4, anchor="end", size=10.5))
+    return picture(parts, width, height, title)
 
 
 def shared_reach(histories: Sequence[SegmentHistory]) -> float:
@@ -134,8 +134,8 @@ def _field(name: str, each: PeriodFigures, x: float, y: float, width: float, hei
     beyond = max(each.wce - each.floor, 0.0)
     strength = min(beyond / FULL_COLOUR, 1.0)
     colour = "before" if each.ratio >= 1 else "after"
-    ground = _rectangle(x, y, width, height, 'fill="var(--line)" opacity="0.5"')
-    over = _rectangle(x, y, width, height, f'fill="var(--{colour})" opacity="{strength:.2f}"')
+    ground = rectangle(x, y, width, height, 'fill="var(--line)" opacity="0.5"')
+    over = rectangle(x, y, width, height, f'fill="var(--{colour})" opacity="{strength:.2f}"')
     dot = (
         ""
         if each.closed
@@ -153,29 +153,6 @@ def _tells(name: str, each: PeriodFigures) -> str:
     )
 
 
-def _cut(text: str, most: int) -> str:
-    clean = plain(text)
+def _cut(words: str, most: int) -> str:
+    clean = plain(words)
     return clean if len(clean) <= most else f"{clean[: most - 1]}…"
-
-
-def _text(
-    text: str, x: float, y: float, *, anchor: str = "start", colour: str = "muted", size: float = 12
-) -> str:
-    style = _STYLE.format(size=size, colour=colour)
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {style}>{escape(text)}</text>'
-
-
-def _rectangle(x: float, y: float, width: float, height: float, look: str) -> str:
-    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" {look}/>'
-
-
-def _line(points: Sequence[tuple[float, float]], colour: str, width: float) -> str:
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return f'<polyline points="{path}" fill="none" stroke="var(--{colour})" stroke-width="{width}"/>'
-
-
-def _svg(parts: Sequence[str], width: float, height: float, title: str) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img">'
-        f"<title>{escape(title)}</title>{''.join(parts)}</svg>"
-    )

@@ -109,7 +109,7 @@ def draw_propensities(
         say_nothing_to_show(axes, "no held-out scores")
         return
     values = {name: np.maximum(p.score, LOWEST_SHOWN) for name, p in points.items()}
-    edges = _log_edges(list(values.values()))
+    edges = log_edges(list(values.values()))
     for name, p in points.items():
         share = np.histogram(values[name], bins=edges, weights=p.total)[0] / p.total.sum()
         _draw_histogram(axes, share, edges, name)
@@ -133,7 +133,7 @@ def draw_weights(
     if not weights:
         say_nothing_to_show(axes, "no clicked rows")
         return
-    edges = _log_edges([parts[0] for parts in weights.values()])
+    edges = log_edges([parts[0] for parts in weights.values()])
     for name, (weight, rows) in weights.items():
         _draw_histogram(axes, np.histogram(weight, bins=edges, weights=rows)[0], edges, name)
     axes.set_xscale("log")
@@ -186,7 +186,8 @@ def draw_weight_calibration(
     axes.legend(loc="upper right")
 
 
-def _log_edges(values: list[Array]) -> Array:
+def log_edges(values: list[Array]) -> Array:
+    """Edges of :data:`HISTOGRAM_BINS` bins of equal ratio that hold all values."""
     every = np.concatenate(values)
     low, high = float(every.min()), float(every.max())
     if high < low * 1.01:
