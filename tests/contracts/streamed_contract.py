@@ -1,4 +1,8 @@
-"""What every debiasing method must do on a stream of impressions, beside what it does on a log in memory."""
+"""What every debiasing method must do on a stream of impressions, beside what it does on a log in memory.
+
+What the stream does for all methods is tested with one of each kind of plan, in
+``tests/debias/test_every_streamed_debiaser.py``.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,8 @@ from unskew.log import StreamedLog
 ROUNDING = 1e-5
 SEEDS = (1, 3)
 USERS, ITEMS, ROWS, BLOCK = 20, 15, 600, 128
+LEARNED = 0.94
+"""An AUC of items that one in 400 orders at random has (``DebiaserContract``)."""
 
 
 class StreamedContract:
@@ -41,22 +47,9 @@ class StreamedContract:
         return fit(make(epochs=3), StreamedLog.of(impressions(), block_rows=BLOCK), SEEDS)
 
     def test_a_stream_is_learned_as_well_as_the_log_in_memory(self, make):
+        """``DebiaserContract`` asks the same of the log."""
         log = impressions()
-        options = {"epochs": 15, "patience": None}
-        for rows in (log, StreamedLog.of(log, block_rows=len(log)), StreamedLog.of(log, block_rows=BLOCK)):
-            prediction = fit(make(**options), rows, [0]).predict(log)
-            by_item = [prediction[log.item == item].mean() for item in range(ITEMS)]
-            assert roc_auc_score(np.arange(ITEMS) % 3 == 0, by_item) >= 0.94
-
-    def test_two_fits_are_the_same_bit_by_bit(self, make, fitted):
-        log = impressions()
-        again = fit(make(epochs=3), StreamedLog.of(log, block_rows=BLOCK), SEEDS)
-        np.testing.assert_array_equal(again.predict_each(log), fitted.predict_each(log))
-
-    def test_files_are_trained_on_as_the_same_blocks_in_memory(self, make, fitted, tmp_path):
-        log = impressions()
-        from_files = fit(make(epochs=3), files_of(log, tmp_path), SEEDS)
-        np.testing.assert_allclose(from_files.predict_each(log), fitted.predict_each(log), atol=ROUNDING)
+        assert learned(make(), StreamedLog.of(log, block_rows=BLOCK), log) >= LEARNED
 
     def test_a_seed_alone_is_the_seed_in_a_stack(self, make, fitted):
         log = impressions()
@@ -66,6 +59,13 @@ class StreamedContract:
 
 def fit(model: Debiaser, rows: us.Log | StreamedLog, seeds) -> Debiaser:
     return model.fit(rows, propensity="p" if model.needs_propensity else None, seeds=seeds)
+
+
+def learned(model: Debiaser, rows: us.Log | StreamedLog, log: us.Log) -> float:
+    """How well items are ordered after 15 epochs."""
+    prediction = fit(model.set_params(epochs=15, patience=None), rows, [0]).predict(log)
+    by_item = [prediction[log.item == item].mean() for item in range(ITEMS)]
+    return float(roc_auc_score(np.arange(ITEMS) % 3 == 0, by_item))
 
 
 def files_of(log: us.Log, folder: Path) -> StreamedLog:

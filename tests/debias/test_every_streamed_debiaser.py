@@ -10,7 +10,17 @@ import pytest
 
 import unskew as us
 from contracts import feature_world
-from contracts.streamed_contract import BLOCK, ROUNDING, StreamedContract, fit, impressions
+from contracts.streamed_contract import (
+    BLOCK,
+    LEARNED,
+    ROUNDING,
+    SEEDS,
+    StreamedContract,
+    files_of,
+    fit,
+    impressions,
+    learned,
+)
 from unskew.debias import METHODS
 from unskew.log import StreamedLog
 from unskew.training.streams import KEPT, Kept
@@ -21,6 +31,28 @@ class TestEveryStreamedDebiaser(StreamedContract):
     @classmethod
     def method(cls, request):
         return METHODS[request.param]
+
+
+# One step, steps that alternate, a propensity of its own, towers, stages, and balance over D.
+PLANS = ("ips", "dr-jl", "stable-dr", "escm2-dr", "gpl", "kb-dr")
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_fits_of_blocks_and_of_files_are_the_same(name, tmp_path):
+    log = impressions()
+    small = {"backbone": us.MF(dim=2), "learning_rate": 0.05, "p_min": 0.05, "epochs": 3}
+    first, again, of_files = (
+        fit(METHODS[name](**small), rows, SEEDS).predict_each(log)
+        for rows in (*(StreamedLog.of(log, block_rows=BLOCK) for _ in range(2)), files_of(log, tmp_path))
+    )
+    np.testing.assert_array_equal(again, first, "bit by bit")
+    np.testing.assert_allclose(of_files, first, atol=ROUNDING)
+
+
+def test_one_block_is_learned_as_well():
+    log = impressions()
+    model = us.DRJL(backbone=us.MF(dim=2), learning_rate=0.05, p_min=0.05)
+    assert learned(model, StreamedLog.of(log, block_rows=len(log)), log) >= LEARNED
 
 
 def test_features_of_files_are_trained_on_as_those_in_memory(tmp_path):
