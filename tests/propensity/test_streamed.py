@@ -103,7 +103,7 @@ def test_rows_of_a_fold_do_not_train_its_network(log, monkeypatch):
 @pytest.mark.parametrize("ratio", [1.0, 3.0])
 def test_sampled_negatives_are_new_in_each_epoch_and_their_offset_is_undone(log, ratio):
     propensity = network(negatives=ratio).fit(stream(log))
-    sampler = propensity._streamed(stream(log))
+    sampler = propensity.streamed_cells(stream(log))
     first, second = (
         np.concatenate([sample.cells.click.flatten().numpy() for sample in sampler.epoch(number)])
         for number in range(2)

@@ -336,7 +336,7 @@ class Propensity(BasePropensity):
             ordered = self._sampler(replicas, self._seeds("propensity order")[networks])
             one: Pass[Sampler] = Pass(LookedUp(ordered, population), (Step("propensity", loss, trained),))
         else:
-            streamed = self._streamed(kept.stream)
+            streamed = self.streamed_cells(kept.stream)
             one = Pass(streamed, (Step("propensity", loss_of_stream, trained),))
             epochs = streamed.rounds.count(epochs, streamed.visited, stops=self.patience is not None)
         return train(
@@ -349,7 +349,7 @@ class Propensity(BasePropensity):
             about=lambda: {**self.about_training(), "replicas": [networks.start, networks.stop]},
         )
 
-    def _streamed(self, source: StreamedLog) -> StreamedCells:
+    def streamed_cells(self, source: StreamedLog) -> StreamedCells:
         """Rows of a stream in one order for all networks; each leaves out those of its fold in its loss."""
         self.cells_.require_clicks(TRAIN)
         clicks, size = self._counts()
