@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from unskew.errors import RunFolderError
-from unskew.io.manifest import MANIFEST
+from unskew.io.manifest import MANIFEST, MODEL_CARD
 from unskew.io.moving import (
     OURS,
     Lock,
@@ -117,7 +117,8 @@ RUN = FolderKind(
             "calibrator.json",
             "users.parquet",
         }
-        | {"items.parquet", "propensities.parquet", "metrics.json", "report.html", "overview.svg", MANIFEST}
+        | {"items.parquet", "propensities.parquet", "metrics.json", "report.html", "overview.svg"}
+        | {MODEL_CARD, MANIFEST}
     ),
 )
 

@@ -10,7 +10,9 @@ from typing import Any
 
 MANIFEST = "manifest.json"
 
-FOR_PEOPLE = frozenset({"report.html", "overview.svg"})
+MODEL_CARD = "MODEL_CARD.md"
+
+FOR_PEOPLE = frozenset({"report.html", "overview.svg", MODEL_CARD})
 """Files that no command reads: they may be edited, moved and deleted. The manifest lists them too."""
 
 DIGEST = "sha256"

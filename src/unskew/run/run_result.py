@@ -19,6 +19,7 @@ from unskew.datasets import Dataset
 from unskew.debias import Debiaser
 from unskew.debias.storage import write_models
 from unskew.io.files import ROW_FEATURES, Found, write_json
+from unskew.io.manifest import MODEL_CARD
 from unskew.io.vocabulary import as_arrow
 from unskew.log.values import as_column
 from unskew.metrics import CalibrationSketch
@@ -96,11 +97,17 @@ class RunResult:
             histories=self.histories,
         )
 
+    def model_card(self) -> str:
+        """What the model is, how good, and what it must not be used for, as Markdown."""
+        from unskew.report.model_card import model_card
+
+        return model_card(self.metrics, self._settings(), self.main, self.findings)
+
     def save(self, folder: str | Path, *, overwrite: bool = False, found: Found | None = None) -> None:
         """Write ``config.toml``, ``model.safetensors``, ``calibrator.json``, ``propensities.parquet``,
-        ``metrics.json``, ``report.html``, its first picture as ``overview.svg``, the propensity's weights,
-        the vocabularies, ``row_features.parquet`` where models read features of rows, and the manifest of all
-        these. A propensity that no file can hold (trees, a column) is left out;
+        ``metrics.json``, ``report.html``, its first picture as ``overview.svg``, ``MODEL_CARD.md``, the
+        propensity's weights, the vocabularies, ``row_features.parquet`` where models read features of rows,
+        and the manifest of all these. A propensity that no file can hold (trees, a column) is left out;
         ``propensities.parquet`` has what it gave. Of a streamed log there are no tables of rows.
 
         Parameters
@@ -137,6 +144,7 @@ class RunResult:
             write_json(beside / "metrics.json", self.metrics)
             (beside / "report.html").write_text(report, encoding="utf-8")
             (beside / "overview.svg").write_text(overview, encoding="utf-8")
+            (beside / MODEL_CARD).write_text(self.model_card(), encoding="utf-8")
 
     def propensity_table(self) -> pa.Table:
         """Every row of the log with its propensity, raw and calibrated, and its weight if clicked."""

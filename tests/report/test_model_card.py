@@ -1,0 +1,107 @@
+"""The card of a run says what its figures say, and what the model must not be used for."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from unskew.cli import main
+from unskew.report.finding import Finding
+from unskew.report.model_card import model_card
+
+METRICS = {
+    "data": {
+        "name": "synthetic",
+        "space": "matrix",
+        "rows": 3544,
+        "clicks": 3544,
+        "users": 180,
+        "items": 130,
+        "population": 23400,
+        "density": 0.151,
+        "test_rows": 2481,
+        "test_rows_judged": 2481,
+        "test_is": "random",
+    },
+    "protocol": "honest",
+    "p_min": 0.01,
+    "methods": {
+        "ips": {
+            "auc": {"mean": 0.64, "std": 0.017, "users": {"low": 0.61, "high": 0.66}},
+            "mean_over_rate": {"mean": 1.114, "std": 0.1, "users": {"low": 1.0, "high": 1.2}},
+            "dcg@2": {"mean": 0.73, "std": 0.05},
+        },
+        "naive": {"auc": {"mean": 0.67, "std": float("nan")}},
+    },
+    "propensity": {"raw": {"ece": 0.3, "auc": 0.56}, "calibrated": {"ece": 0.01, "auc": 0.56}},
+}
+CONFIG = {"calibrator": "platt", "crossfit": 2, "backbone": "neumf", "seeds": 3, "seed": 0}
+FOUND = [Finding("What is skewed?", "bad", "short", ("The naive model predicts too much.",))]
+
+
+def test_it_has_the_figures_with_their_intervals():
+    card = model_card(METRICS, CONFIG, "ips", FOUND)
+    assert re.search(r"\| AUC +\| 0\.6400 \(0\.6100 to 0\.6600\) ± 0\.0170 \| 0\.6700 \|", card)
+    assert "| ECE | 0.300 | 0.0100 |" in card
+    assert "**What is skewed?** The naive model predicts too much." in card
+    assert "synthetic: 3,544 rows, 3,544 clicks, 180 users, 130 items." in card
+    assert "Propensity by –, calibrated by platt, cross-fitted over 2 folds, clipped at 0.0100." in card
+    assert "± nan" not in card
+
+
+def test_what_it_must_not_be_used_for_follows_from_the_run():
+    card = model_card(METRICS, CONFIG, "ips", FOUND)
+    assert "Real people: the data were drawn from a model." in card
+    assert "it reads ids alone" in card
+    assert "predicted ÷ actual conversions was 1.11 on the test set" in card
+    logged = {
+        **METRICS,
+        "data": {**METRICS["data"], "name": "files", "test_is": "logged", "fields": [{"name": "age"}]},
+    }
+    card = model_card(logged, CONFIG, "ips", FOUND)
+    assert "Claims about pairs that nobody chose" in card
+    assert "Real people: the data" not in card
+    assert "it reads ids alone" not in card
+    collapsed = {"ips": [{"network": "prediction", "reason": "flat", "seeds": 3, "of": 3}]}
+    card = model_card({**METRICS, "collapsed": collapsed}, CONFIG, "ips", FOUND)
+    assert "Anything, before this is mended" in card
+    assert "it says how likely a pair is clicked" in model_card(METRICS, CONFIG, "none", [])
+
+
+def test_names_of_the_user_obey_no_markdown():
+    data = {**METRICS["data"], "name": "a|b\n# c <script>", "fields": [{"name": "[x](y)"}]}
+    card = model_card({**METRICS, "data": data}, CONFIG, "ips", FOUND)
+    assert "a\\|b \\# c \\<script\\>" in card
+    assert "\\[x\\](y)" in card
+
+
+def test_every_run_folder_has_one_which_may_be_edited(tmp_path):
+    world = [f"--option={each}" for each in ("n_users=40", "n_items=30", "density=0.2")]
+    quick = [
+        "--backbone",
+        "mf",
+        "--seeds",
+        "2",
+        "--crossfit",
+        "0",
+        "--propensity-epochs",
+        "1",
+        "--method",
+        "naive",
+    ]
+    given = ["run", "--data", "synthetic", *world, *quick, "--out", str(tmp_path / "run")]
+    assert main(given) == 0
+    card = tmp_path / "run" / "MODEL_CARD.md"
+    assert card.read_text().startswith("# Model card: a conversion model (Naive)")
+    assert "MODEL_CARD.md" in json.loads((tmp_path / "run" / "manifest.json").read_text())["files"]
+    card.write_text("mine")
+    assert main(["export", str(tmp_path / "run"), "-o", str(tmp_path / "m.onnx")]) == 0
+    assert main([*given, "--overwrite"]) == 0
+    assert card.read_text() != "mine"
+
+
+@pytest.mark.parametrize("metrics", [{}, {"data": {}, "methods": {}, "propensity": {}}])
+def test_a_run_of_which_little_is_known_has_one_too(metrics):
+    assert "## What it must not be used for" in model_card(metrics, {}, "ips", [])
