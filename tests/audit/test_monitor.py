@@ -109,6 +109,47 @@ def test_a_file_is_counted_once_whatever_its_name(tmp_path):
     )
 
 
+def test_content_that_comes_twice_at_once_counts_once(tmp_path):
+    file = write(tmp_path, "a.parquet", rows_of(0))
+    (tmp_path / "b.parquet").write_bytes(file.read_bytes())
+    found = add(tmp_path / "store", [file, tmp_path / "b.parquet"], settings=settings(), as_of=LATE)
+    assert (found.files, found.known) == (1, 1)
+    assert counted(tmp_path / "store") == {"2026-01-01": 3000}
+
+
+def test_the_latest_files_may_be_known_ones(tmp_path):
+    one = write(tmp_path, "a.parquet", rows_of(0))
+    other = write(tmp_path, "b.parquet", rows_of(0, rows=10, seed=1))
+    add(tmp_path / "store", one, settings=settings(), as_of=LATE)
+    add(tmp_path / "store", [one, other], as_of=LATE, latest=True)
+    assert counted(tmp_path / "store") == {"2026-01-01": 3010}
+
+
+def test_weights_are_kept(tmp_path):
+    table = rows_of(0).append_column("w", pa.array(np.arange(3000) % 3 * 0.5))
+    file = write(tmp_path, "a.parquet", table)
+    add(tmp_path / "store", file, settings=settings(roles=Roles("p", "clicked", "w")), as_of=LATE)
+    kept = MonitorStore.load(tmp_path / "store").table
+    weight, score = np.asarray(table["w"]), np.asarray(table["p"])
+    expected = {"weight": weight.sum(), "square": (weight**2).sum(), "score": (weight * score).sum()}
+    for name, value in expected.items():
+        assert sum(kept[name].to_pylist()) == pytest.approx(value, rel=1e-12)
+    result = monitor(tmp_path / "store")
+    assert result.whole.periods[0].clicks == pytest.approx(weight[np.asarray(table["clicked"])].sum())
+
+
+def test_days_of_an_engine_are_those_of_utc(tmp_path):
+    times = pa.array(np.full(5, START + np.timedelta64(23, "h"))).cast(pa.timestamp("us", tz="Asia/Tokyo"))
+    table = pa.table({"p": [0.5] * 5, "clicked": [0, 1, 0, 1, 1], "shown_at": times})
+    cells = run_query(str(write(tmp_path, "a.parquet", table)), score="p", outcome="clicked", by=DAY)
+    assert {str(day) for day in cells["period"].to_pylist()} == {"2026-01-01"}
+
+
+def test_maturity_needs_times():
+    with pytest.raises(ParameterError, match="--maturity has no effect on periods that are values of 'v'"):
+        settings(by=By("v"), maturity="7d")
+
+
 def test_an_open_period_is_replaced_and_a_closed_one_stays(tmp_path):
     young, old = START + np.timedelta64(2, "D"), START + np.timedelta64(40, "D")
     kept = settings(maturity="7d")

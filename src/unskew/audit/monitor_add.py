@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ def add(
     digests = {file: _digest(file) for file in given}
     for _ in range(TRIES):
         known = _load(path, settings, given)
-        plan = [_Planned.of(file, digests[file], known, as_of) for file in given]
+        plan = _plan(digests, known, as_of, latest)
         additions, closed = _read(plan, known, latest, progress)
         with locked_for_long(path):
             now = known if Found.file(path) == known.found else MonitorStore.load(path)
@@ -129,12 +129,24 @@ class _Planned:
     as_of: np.datetime64
     known_as: str | None
 
-    @classmethod
-    def of(cls, file: Path, digest: str, store: MonitorStore, as_of: np.datetime64 | None) -> _Planned:
-        written = np.datetime64(file.stat().st_mtime_ns // 1000, "us")
-        known = store.with_digest(digest)
+
+def _plan(
+    digests: Mapping[Path, str], store: MonitorStore, as_of: np.datetime64 | None, latest: bool
+) -> list[_Planned]:
+    """What to do with each file: one whose content is known, or comes twice, adds nothing.
+
+    With ``latest`` all are read: what the store has of their periods is dropped.
+    """
+    plan: list[_Planned] = []
+    names: dict[str, str] = {}
+    for file, digest in digests.items():
         name = os.path.relpath(real(file), real(store.path).parent)
-        return cls(file, name, digest, written if as_of is None else as_of, known.name if known else None)
+        known = None if latest else store.with_digest(digest)
+        twice = names.get(digest) or (None if known is None else known.name)
+        names.setdefault(digest, name)
+        written = np.datetime64(file.stat().st_mtime_ns // 1000, "us")
+        plan.append(_Planned(file, name, digest, written if as_of is None else as_of, twice))
+    return plan
 
 
 def _known(store: MonitorStore, plan: Sequence[_Planned]) -> list[Any]:

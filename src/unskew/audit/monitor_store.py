@@ -49,6 +49,15 @@ class Settings:
     zone: str = "UTC"
     maturity: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.maturity is not None:
+            duration(self.maturity)
+            if self.by.unit is None:
+                raise ParameterError(
+                    f"--maturity has no effect on periods that are values of '{self.by.column}'",
+                    remedy="leave it out, or give --by hour, day or week with --time",
+                )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain text and lists."""
         return asdict(self)
