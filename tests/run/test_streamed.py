@@ -29,6 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "item": item,
             "click": click.astype(int),
             "conversion": np.where(click, draw.random(n) < 0.5, 0).astype(int),
+            "logged": 0.2 + 0.02 * item,
             "device": np.array(["tv", "pc"])[draw.integers(0, 2, n)],
             "when": np.datetime64("2026-01-01", "s") + np.arange(n),
         }
@@ -101,7 +102,7 @@ def test_a_network_reads_features_of_the_stream(folder: Path) -> None:
         stream=True,
         propensity="dcn",
         backbone="dcn",
-        options={"features": "auto", "ignore": ("when",)},
+        options={"features": "auto", "ignore": ("when", "logged")},
         parameters={"training.epochs": 1, "backbone.dim": 2},
     )
     found = us.run(asked)
@@ -137,6 +138,23 @@ def test_young_rows_and_a_validation_by_time_are_those_of_a_run_in_memory(folder
     assert found.metrics["data"]["immature_rows_dropped"] > 0
     label = next(each for each in memory.metrics["labels"] if "by time, from" in each)
     assert label in found.metrics["labels"]
+
+
+def test_a_column_is_a_propensity_of_a_stream(folder: Path) -> None:
+    found = us.run(config(folder, stream=True, propensity="logged"))
+    assert found.metrics["propensity_by"]["sentence"] == "propensity by column 'logged'"
+    assert found.metrics["propensity"]["raw"]["mean_over_base_rate"] == pytest.approx(1, abs=0.1)
+
+
+def test_a_propensity_is_chosen_on_rows_at_random(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streamed, "SAMPLE_ROWS", 800)
+    found = us.run(config(folder, stream=True, propensity="auto", method="none", parameters={}))
+    assert {each["name"] for each in found.metrics["propensity_by"]["candidates"]} == {
+        "logistic",
+        "popularity",
+        "mf",
+    }
+    assert "on 800 of 1,200 rows" in found.metrics["propensity_by"]["sentence"]
 
 
 class TestWhenItIsStreamed:
