@@ -256,7 +256,7 @@ class PositionLikelihood(Likelihood):
         slope = np.where(clicked, -1.0, e * relevant / not_both)
         of_places = np.bincount(self.place, slope, minlength=self.places)[1:] * expit(-t)
         of_places += PSEUDO_ROWS * (expit(t) - expit(-t))
-        return float(value), np.concatenate([self._by_parameter(slope * expit(-z), 1), of_places])
+        return float(value), np.concatenate([self.derivatives(slope * expit(-z)), of_places])
 
 
 def warn_of_lone_positions(positions: Floats, place: Codes, item: Codes) -> None:

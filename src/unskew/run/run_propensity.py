@@ -64,14 +64,21 @@ def chosen_propensity(
         candidates: dict[str, BasePropensity] = {
             kind.name: made(config, protocol, kind.name, log) for kind in simple
         }
-        candidates[config.backbone] = made(config, protocol, config.backbone, log)
+        network = made(config, protocol, config.backbone, log)
+        assert isinstance(network, Propensity)
+        most_work = MOST_WORK[resolve_device(config.device).type] * share
+        if share < 1.0 and resolve_device(config.device).type == "cuda" and network.work(log) <= most_work:
+            because = ": on a GPU a network reads all rows of a stream while other kinds read some"
+            sentence = f"propensity by {config.backbone}{because}"
+            return network, None, {"asked": "auto", "chosen": config.backbone, "sentence": sentence}
+        candidates[config.backbone] = network
         choice = choose_propensity(
             log,
             candidates,
             seed=config.seed,
             device=config.device,
             progress=progress,
-            most_work=MOST_WORK[resolve_device(config.device).type] * share,
+            most_work=most_work,
         )
         record = {"asked": "auto", **choice.to_dict(), "sentence": choice.sentence}
         return candidates[choice.name], choice, record

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 SAMPLE_ROWS = 1 << 19
 """Rows at random in which leaks are looked for, and on which propensities are chosen and fields judged."""
 
-FITTED_ROWS = 1 << 22
+FITTED_ROWS = 1 << 20
 """Rows at random that a propensity is fitted on which cannot read a stream; all where there are fewer."""
 
 
