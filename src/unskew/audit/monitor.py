@@ -31,8 +31,8 @@ from unskew.metrics.anytime import (
     smallest_factor,
     start_weight,
 )
-from unskew.metrics.cell_frames import SUMS, WEIGHTS, CellTable, Group, groups_of
-from unskew.metrics.cell_sums import CellSums, both
+from unskew.metrics.cell_frames import SUMS, WEIGHTS, CellTable, groups_of
+from unskew.metrics.cell_sums import both
 from unskew.metrics.judgement import TOLERANCE, Judgement, Level, detected_error, require_limits
 from unskew.metrics.score_cells import ScoreCells, cells_of
 from unskew.metrics.weight_calibration import (
@@ -236,7 +236,6 @@ def monitor(
     held = MonitorStore.load(Path(store))
     closed = held.periods()
     labels = in_order(closed)
-    sketches = _sketches(held)
     judged = [label for label in labels if closed[label]]
     if not judged:
         raise DataError(
@@ -244,14 +243,16 @@ def monitor(
             where=str(store),
             remedy="add their files again when the outcomes are in (--maturity has passed)",
         )
-    keys = list(sketches)
-    first_seen = np.array([min(labels.index(label) for label in sketches[key]) for key in keys])
-    shares = family_shares(first_seen)
+    kept = _Kept.of(held)
+    place = {label: number for number, label in enumerate(labels)}
+    first_seen = np.array([min(place[label] for label in kept.periods(key)) for key in kept.keys])
+    shares = family_shares(first_seen).tolist()
+    # One segment after the other: a year of a thousand segments would not fit into memory at once.
     histories = {
         key: _history(
-            key, sketches[key], closed, labels, math.log(1 / (significance * share)), tolerance, value
+            key, kept.sketches(key), closed, labels, math.log(1 / (significance * share)), tolerance, value
         )
-        for key, share in zip(keys, shares.tolist(), strict=True)
+        for key, share in zip(kept.keys, shares, strict=True)
     }
     whole = histories.pop(("", ""))
     segments = tuple(sorted(histories.values(), key=_worst_first))
@@ -277,30 +278,45 @@ def monitor(
     )
 
 
-def _sketches(store: MonitorStore) -> dict[Key, dict[str, CalibrationSketch]]:
-    """The sketch of each period of all rows and of each segment."""
-    groups, code = groups_of(store.table)
-    names = ("cell", "outcome", "rows", *SUMS, *WEIGHTS)
-    columns = {name: store.table.column(name).to_numpy() for name in names}
-    columns |= {name: columns[name].astype(np.int64) for name in ("cell", "outcome")}
-    table = CellTable(store.bins, store.mantissa_bits, groups, code, columns)
-    first = (*store.settings.roles.segments, "")[0]
-    found: dict[Key, dict[str, CalibrationSketch]] = {("", ""): {}}
-    for group, sums in table.each():
-        if group.segment == first:
-            _add(found[("", "")], group, sums, store)
-        if group.segment:
-            _add(found.setdefault((group.segment, group.value), {}), group, sums, store)
-    return found
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """The cells of a store, by segment."""
 
+    table: CellTable
+    keys: dict[Key, list[int]]
+    """All rows and every segment, with the groups of their periods."""
 
-def _add(periods: dict[str, CalibrationSketch], group: Group, sums: CellSums, store: MonitorStore) -> None:
-    known = periods.get(group.period)
-    if known is None:
-        copied = CellSums(**{name: values.copy() for name, values in sums.arrays().items()})
-        periods[group.period] = CalibrationSketch.from_cell_sums(store.bins, store.mantissa_bits, copied)
-    else:
-        known.sums.add(sums)
+    @classmethod
+    def of(cls, store: MonitorStore) -> _Kept:
+        groups, code = groups_of(store.table)
+        names = ("cell", "outcome", "rows", *SUMS, *WEIGHTS)
+        columns = {name: store.table.column(name).to_numpy() for name in names}
+        columns |= {name: columns[name].astype(np.int64) for name in ("cell", "outcome")}
+        # Each column of segments has all rows: the first tells all of them.
+        first = (*store.settings.roles.segments, "")[0]
+        keys: dict[Key, list[int]] = {("", ""): []}
+        for number, group in enumerate(groups):
+            if group.segment == first:
+                keys[("", "")].append(number)
+            if group.segment:
+                keys.setdefault((group.segment, group.value), []).append(number)
+        return cls(CellTable(store.bins, store.mantissa_bits, groups, code, columns), keys)
+
+    def periods(self, key: Key) -> list[str]:
+        """Periods in which a segment has rows."""
+        return [self.table.groups[number].period for number in self.keys[key]]
+
+    def sketches(self, key: Key) -> dict[str, CalibrationSketch]:
+        """A segment's sketch of each period."""
+        found: dict[str, CalibrationSketch] = {}
+        for number in self.keys[key]:
+            period, sums = self.table.groups[number].period, self.table.sums_of(number)
+            if period in found:
+                found[period].sums.add(sums)
+            else:
+                bits = self.table.bins, self.table.mantissa_bits
+                found[period] = CalibrationSketch.from_cell_sums(*bits, sums)
+        return found
 
 
 def _history(

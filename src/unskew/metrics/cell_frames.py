@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,10 +91,19 @@ class CellTable:
 
     def each(self) -> Iterator[tuple[Group, CellSums]]:
         """Every sketch's sums."""
-        order = np.argsort(self.group, kind="stable")
-        ends = np.searchsorted(self.group[order], np.arange(len(self.groups) + 1))
         for number, group in enumerate(self.groups):
-            yield group, self.sums(order[ends[number] : ends[number + 1]])
+            yield group, self.sums_of(number)
+
+    def sums_of(self, number: int) -> CellSums:
+        """The sums of one of the groups."""
+        order, ends = self._sorted
+        return self.sums(order[ends[number] : ends[number + 1]])
+
+    @cached_property
+    def _sorted(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The rows by group, and where each group ends."""
+        order = np.argsort(self.group, kind="stable")
+        return order, np.searchsorted(self.group[order], np.arange(len(self.groups) + 1))
 
     def whole(self) -> CellSums:
         """All rows once: of several segments' columns, each of which has them all, the first."""
