@@ -13,6 +13,7 @@ import pytest
 from unskew import Bag, Category, Number, read_log, stream_log
 from unskew.errors import DataError
 from unskew.log import Log, StreamedLog
+from unskew.log.scan import RowsOfFiles
 from unskew.log.splitting import mature_rows
 
 ROLES = ("user", "item", "row")
@@ -185,6 +186,29 @@ def test_start_and_ranks_read_parts_of_row_groups(folder: Path, monkeypatch: pyt
             for block in stream.blocks(seed=0, epoch=0, rank=rank, world=world)
         ]
         assert sorted(np.concatenate(parts)) == list(range(len(stream)))
+
+
+def test_blocks_before_the_first_are_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 100)
+    stream = stream_log(write(tmp_path, 900), **NAMES, block_rows=50)
+    plain, decoded, read = RowsOfFiles._decoded, [], []
+
+    def noted(self: RowsOfFiles, chunk: Any) -> Log:
+        decoded.append(len(chunk.table))
+        return plain(self, chunk)
+
+    batches = pq.ParquetFile.iter_batches
+
+    def read_groups(self: Any, *given: Any, row_groups: list[int], **rest: Any) -> Any:
+        read.extend(row_groups)
+        return batches(self, *given, row_groups=row_groups, **rest)
+
+    monkeypatch.setattr(RowsOfFiles, "_decoded", noted)
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", read_groups)
+    assert len(list(stream.blocks(seed=0, epoch=0, start=14))) == 4
+    assert sum(decoded) == 200
+    # Of 13 row groups of 70 rows those that have the last 200 rows.
+    assert len(read) <= 4
 
 
 def test_a_sample_has_the_rows_of_the_same_sample_in_memory(folder: Path) -> None:
