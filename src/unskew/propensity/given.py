@@ -126,7 +126,7 @@ def streamed_propensities(
             remedy="give a fitted Propensity, the name of a column that the stream keeps, or one number",
         )
     given = given_propensities(
-        kept.log,
+        kept.log.take(kept.log.clicked),
         propensity,
         seeds,
         p_min,
