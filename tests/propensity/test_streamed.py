@@ -150,3 +150,12 @@ def test_kinds_that_need_all_rows_at_once_say_so(log):
 def test_an_array_of_propensities_does_not_fit_a_stream(log):
     with pytest.raises(ParameterError, match=r"does not fit a stream.*column"):
         us.IPS().fit(stream(log), propensity=np.full(len(log), 0.5))
+
+
+def test_members_of_a_bootstrap_learn_from_samples_of_their_own(log):
+    spreads = {}
+    for bootstrap in (False, True):
+        uncertainty = us.DeepEnsemble(members=4, bootstrap=bootstrap)
+        propensity = network(uncertainty=uncertainty, crossfit=None, epochs=12).fit(stream(log))
+        spreads[bootstrap] = float(propensity.predict_spread_each(log).mean())
+    assert spreads[True] > 1.1 * spreads[False]

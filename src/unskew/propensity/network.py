@@ -50,6 +50,7 @@ from unskew.training.checkpoint import once
 from unskew.training.held_out import SHARED_SEED
 from unskew.training.inference import logits, probability_moments
 from unskew.training.memory import replicas_at_once, size_of
+from unskew.training.population import PoissonWeights
 from unskew.training.samplers import Known
 from unskew.training.streams import Rounds, RowColumns, StreamedCells
 
@@ -313,23 +314,31 @@ class Propensity(BasePropensity):
         population = self.cells_.population
         trains = self.cells_.of_rows(TRAIN, replicas)
 
-        def likelihood(rows: Rows, click: Tensor) -> Tensor:
+        drawn = (
+            PoissonWeights(self.folds_.hashes, self._seeds("bootstrap")[networks])
+            if method.resamples()
+            else None
+        )
+
+        def mean_loss(rows: Rows, click: Tensor, weight: Tensor | None) -> Tensor:
             target = click * (1.0 - smoothing) + 0.5 * smoothing if smoothing else click
-            return method.loss(target, network(rows))
+            each = method.loss(target, network(rows))
+            if drawn is not None:
+                weight = drawn.of_rows(rows) if weight is None else weight * drawn.of_rows(rows)
+            return each.mean(-1) if weight is None else weighted_mean(each, weight, least=1.0)
 
         def loss(sample: Sample) -> Tensor:
             assert sample.rows is not None
             assert sample.click is not None
             assert not isinstance(sample.cells, Known)
             rows = sample.rows if sample.cells is None else population.filled(sample.rows, sample.cells)
-            return likelihood(rows, sample.click).mean(-1)
+            return mean_loss(rows, sample.click, None)
 
         def loss_of_stream(sample: Sample) -> Tensor:
             assert isinstance(sample.cells, Known)
             own, tables = sample.cells.rows, population.tables
             rows = own if tables is None else tables.completed(own)
-            each = likelihood(rows, sample.cells.click.expand(network.replicas, -1))
-            return weighted_mean(each, trains(rows).to(each.dtype), least=1.0)
+            return mean_loss(rows, sample.cells.click.expand(network.replicas, -1), trains(rows).float())
 
         epochs, kept, trained = self.epochs, self.kept_, ("propensity",)
         if kept is None:
