@@ -418,3 +418,30 @@ def test_every_type_of_tensor_comes_back(tmp_path):
         warnings.simplefilter("error")
         files.remove("some")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("wide_tables", [False, True])
+def test_on_a_gpu_captured_steps_go_on_to_the_same_weights_but_for_rounding(tmp_path, wide_tables):
+    """In the middle of an epoch, with dense tables and with those that are trained by touched rows."""
+    draw = np.random.default_rng(0)
+    users = 20_000 if wide_tables else 300
+    log = us.Log.from_arrays(
+        user=draw.integers(users, size=4000),
+        item=draw.integers(200, size=4000),
+        click=np.tile([1, 1, 1, 0], 1000),
+        conversion=draw.integers(2, size=4000),
+        space="impressions",
+    )
+
+    def fit():
+        model = us.DRJL(backbone=us.DCN(dim=8, layers=(8,)), epochs=3, batch_size=100)
+        return model.fit(log, propensity=0.5, seeds=2, device="cuda")
+
+    wanted = fit().predict_each(log)
+    for at in (0, 5, 17, 40):
+        folder = tmp_path / str(at)
+        with pytest.raises(KilledError), Killing(folder, at=at):
+            fit()
+        with Checkpoint(folder):
+            np.testing.assert_allclose(fit().predict_each(log), wanted, atol=2e-3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -23,6 +24,8 @@ from unskew.training import (
     samplers,
     steps,
 )
+from unskew.training.snapshot import optimiser_parts, result_parts
+from unskew.training.stateful import restore, tensors_of
 from unskew.training.steps import CapturedSteps, EagerSteps
 
 SEEDS = (3, 8)
@@ -111,6 +114,39 @@ class TestPlayedOnACPU:
     def test_epochs_in_several_blocks_of_d(self, matrix_log, played, monkeypatch):
         monkeypatch.setattr(samplers, "BLOCK", 256)
         assert_same(trained(matrix_log, CapturedSteps), trained(matrix_log, eagerly))
+
+    @pytest.mark.parametrize("executor", [CapturedSteps, eagerly])
+    def test_an_epoch_goes_on_from_any_step_of_any_block(self, matrix_log, played, executor):
+        """As a checkpoint does it: from weights, moments, sums of losses and the position."""
+        blocks = Blocks(Population(matrix_log, torch.device("cpu")), (4, 7, 8))
+        states = []
+
+        def made(start=None):
+            network = NeuMF(dim=16, layers=(16, 16, 16)).build(matrix_log.schema, SEEDS)
+            adam = loop.adam(network, "network", Schedule(1, 0.01, 1e-4, None), 64)
+            parts = {**result_parts({"network": network}, None), **optimiser_parts({"network": adam})}
+            step = Step(
+                "fit", lambda each: cross_entropy(each.click, network(each.rows)).mean(-1), ("network",)
+            )
+            run, position = executor(EagerSteps([step], {"network": adam})), steps.START
+            if start is not None:
+                tensors, position = start
+                restore(parts, tensors)
+                return run.run(blocks, 0, position)["fit"], tensors_of(parts)
+
+            def after(position):
+                sums = {name: total.clone() for name, total in position.sums.items()}
+                copies = {name: each.clone() for name, each in tensors_of(parts).items()}
+                states.append((copies, replace(position, sums=sums)))
+
+            return run.run(blocks, 0, position, after)["fit"], tensors_of(parts)
+
+        losses, wanted = made()
+        assert len({(each.block, each.step) for _, each in states}) == len(states) >= 10
+        for start in states:
+            found_losses, found = made(start)
+            assert torch.equal(found_losses, losses)
+            assert all(torch.equal(found[name], each) for name, each in wanted.items())
 
     def test_steps_that_cannot_be_captured_run_one_by_one_and_a_warning_says_so(
         self, matrix_log, monkeypatch
