@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Small enough for a minute on two cores; the epochs without early stopping make raw propensities overconfident.
 DEMO_WORLD := $(foreach each,n_users=180 n_items=130 density=0.15 bias=1.2 dimension=2,--option $(each))
 
-.PHONY: demo test test-spark quick times lint typecheck pytest fuzz kills test-settings bench bench-gpu docs install clean help
+.PHONY: demo test test-spark quick quick-tests times lint typecheck pytest fuzz kills test-settings bench bench-gpu docs install clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -55,7 +55,10 @@ test-settings: $(VENV)/.installed-test  ## the tests in another place, locale, z
 
 test: lint typecheck pytest  ## lint, type-check, all tests
 
-quick: lint typecheck  ## lint, type-check, the fast tests of every package, while one writes
+quick: lint  ## lint, type-check, the fast tests of every package, while one writes
+	$(MAKE) --no-print-directory -j2 typecheck quick-tests
+
+quick-tests: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not hostile and not slow'
 
 times: $(VENV)/.installed-test  ## all tests, and which of them are slow into tests/slow.json
