@@ -21,7 +21,5 @@ class DampedIPS(us.Debiaser):
 
 
 if __name__ == "__main__":
-    world = {"n_users": 100, "n_items": 80}
-    quick = {"backbone": "mf", "crossfit": 2, "propensity_epochs": 5, "seeds": 2}
-    run = us.RunConfig(options=world, method="damped-ips", **quick)
+    run = us.RunConfig(method="damped-ips", backbone="mf", crossfit=2, propensity_epochs=5, seeds=3)
     print({name: of["auc"]["mean"] for name, of in us.run(run).metrics["methods"].items()})
