@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -66,6 +68,15 @@ def test_a_printed_query_gives_cells_that_can_be_audited(rows, capsys):
     assert {each["value"] for each in found["segments"]} == {"de", "fr"}
     assert main(["audit", "--cells", "cells.parquet", "--out", "folder"]) == 1
     assert (rows / "folder" / "report.html").exists()
+
+
+def test_a_process_that_ran_duckdb_ends_without_a_word(rows):
+    arguments = ["--sql", "duckdb", "--run", "--table", "rows-0.parquet", *COLUMNS, "--no-report"]
+    code = "from unskew.cli import entry; entry()"
+    command = [sys.executable, "-c", code, "audit", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == ""
 
 
 def test_cells_of_days_have_the_grid_of_the_monitor(rows, capsys):

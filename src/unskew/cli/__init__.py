@@ -161,6 +161,8 @@ def entry() -> None:
     code = main()
     # Python takes a moment to end, in which a signal would be a traceback.
     signals.ignore()
-    # Nor is it looked for at the end, when the system takes all memory back at once.
-    gc.freeze()
+    # Nor is it looked for at the end, when the system takes all memory back at once; but DuckDB would tell of
+    # everything that is left of it.
+    if "duckdb" not in sys.modules:
+        gc.freeze()
     sys.exit(code)
