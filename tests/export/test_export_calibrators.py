@@ -60,7 +60,7 @@ def in_a_graph(calibrators, scores: np.ndarray) -> np.ndarray:
     row = graph.input("row")
     score = graph.constant(scores).take(row, axis=1)
     answer = mean_calibrated(score, calibrators)
-    content = serialised(graph, [answer.named("p")], name="test", doc="", metadata={})
+    content = serialised(graph, [answer.named("p")], name="test", doc="", metadata={}).content
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     return session.run(["p"], {"row": np.arange(scores.shape[1])})[0]
 
@@ -112,14 +112,23 @@ def test_one_of_your_own_is_refused_even_where_it_inherits(base):
         form_of(Mine())
 
 
-def test_a_graph_that_is_too_large_for_one_file_is_refused():
+def test_the_tables_of_a_graph_that_is_too_large_for_one_file_go_beside_it():
     graph = Graph()
     row = graph.input("row")
     huge = np.broadcast_to(np.float32(0), (700_000_000,))
     graph.constants["huge"] = huge
     answer = Value(graph, "huge", huge.dtype).take(row)
-    with pytest.raises(UnskewError, match=r"2\.8 GB, and one ONNX file holds 2\.1 GB.*fewer seeds"):
-        serialised(graph, [answer.named("p")], name="test", doc="", metadata={})
+    made = serialised(graph, [answer.named("p")], name="test", doc="", metadata={}, beside="x.data")
+    assert len(made.content) < 10_000
+    assert {start: array.nbytes for start, array in made.outside.items()} == {0: 2_800_000_000}
+
+
+def test_texts_that_are_too_large_for_one_file_are_refused(monkeypatch):
+    monkeypatch.setattr("unskew.export.graph.LARGEST_BYTES", 1000)
+    graph = Graph()
+    doubled = (graph.input("row") * 2).named("p")
+    with pytest.raises(UnskewError, match=r"ids and texts of the model have .* GB.*shorter ids"):
+        serialised(graph, [doubled], name="t", doc="d", metadata={"users": "x" * 2000})
 
 
 def test_small_probabilities_keep_their_digits():
@@ -127,7 +136,7 @@ def test_small_probabilities_keep_their_digits():
     graph = Graph()
     logit = np.array([-800.0, -40.0, -30.0, -5.0, 0.0, 5.0, 800.0])
     answer = graph.constant(logit).take(graph.input("row")).sigmoid()
-    content = serialised(graph, [answer.named("p")], name="t", doc="", metadata={})
+    content = serialised(graph, [answer.named("p")], name="t", doc="", metadata={}).content
     (inside,) = onnxruntime.InferenceSession(content).run(None, {"row": np.arange(len(logit))})
     np.testing.assert_allclose(inside, expit(logit), rtol=1e-14, atol=1e-300)
 
@@ -135,6 +144,8 @@ def test_small_probabilities_keep_their_digits():
 def test_the_versions_are_those_that_old_runtimes_know():
     graph = Graph()
     doubled = (graph.input("row") * 2).named("p")
-    model = onnx.load_from_string(serialised(graph, [doubled], name="t", doc="d", metadata={"a": "b"}))
+    model = onnx.load_from_string(
+        serialised(graph, [doubled], name="t", doc="d", metadata={"a": "b"}).content
+    )
     assert (model.ir_version, model.opset_import[0].version) == (IR_VERSION, OPSET) == (8, 17)
     assert {each.key: each.value for each in model.metadata_props} == {"a": "b"}

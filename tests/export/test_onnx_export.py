@@ -405,3 +405,45 @@ def test_the_ten_lines_of_the_page_serve_a_model(log, tmp_path, monkeypatch):
     exec(compile(code, PAGE.name, "exec"), space)
     expected = model.predict_pairs_each([17, 17, 99_999], [3, 8, 3], unseen="nan").mean(axis=0)
     np.testing.assert_allclose(space["conversion"], expected, rtol=FLOAT32)
+
+
+def lower_limit(monkeypatch, whole):
+    """A file holds no more than the metadata and half of the tables."""
+    file = onnx.load(str(whole))
+    texts = sum(len(each.value.encode()) for each in file.metadata_props)
+    tables = sum(len(each.raw_data) for each in file.graph.initializer)
+    monkeypatch.setattr("unskew.export.graph.LARGEST_BYTES", texts + tables // 2)
+    monkeypatch.setattr("unskew.export.graph.SMALLEST_OUTSIDE", 64)
+
+
+def test_a_model_beyond_the_size_of_a_file_has_its_tables_beside_it(model, tmp_path, monkeypatch):
+    """With a lower limit: the answers are those of one file, and both files are needed."""
+    whole, parted = tmp_path / "whole.onnx", tmp_path / "parted.onnx"
+    us.export_onnx(model, whole)
+    lower_limit(monkeypatch, whole)
+    told = us.export_onnx(model, parted)
+    tables = tmp_path / "parted.onnx.data"
+    assert told["tables"] == str(tables)
+    assert told["bytes"] == parted.stat().st_size + tables.stat().st_size
+    pairs = {"user": np.arange(8), "item": np.arange(8)}
+    answers = [onnxruntime.InferenceSession(str(each)).run(None, pairs)[0] for each in (whole, parted)]
+    np.testing.assert_array_equal(*answers)
+    with pytest.raises(RunFolderError, match="exists already"):
+        us.export_onnx(model, parted)
+    us.export_onnx(model, parted, overwrite=True)
+    tables.unlink()
+    with pytest.raises(Exception, match="data"):
+        onnxruntime.InferenceSession(str(parted))
+
+
+def test_of_two_files_nothing_is_left_if_the_second_fails(model, tmp_path, monkeypatch):
+    us.export_onnx(model, tmp_path / "whole.onnx")
+    lower_limit(monkeypatch, tmp_path / "whole.onnx")
+
+    def fails(path):
+        raise UnskewError("no", remedy="none")
+
+    monkeypatch.setattr("unskew.export.onnx_file.check_file", fails)
+    with pytest.raises(UnskewError):
+        us.export_onnx(model, tmp_path / "model.onnx")
+    assert [each.name for each in tmp_path.iterdir()] == ["whole.onnx"]

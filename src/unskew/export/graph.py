@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,12 @@ ML, ML_OPSET = "ai.onnx.ml", 2
 
 LARGEST_BYTES = (1 << 31) - (1 << 20)
 """A file of Protocol Buffers ends at 2 GiB; the graph itself needs less than the megabyte left."""
+
+SMALLEST_OUTSIDE = 1 << 10
+"""Bytes from which a table goes into the file beside, where there is one."""
+
+PAGE_BYTES = 1 << 12
+"""Tables begin on whole pages there, so that a runtime can map them."""
 
 Array = NDArray[Any]
 
@@ -253,21 +260,51 @@ def require_onnx() -> None:
         ) from error
 
 
+class Serialised(NamedTuple):
+    """The content of an ONNX file, and the tables that do not fit into it."""
+
+    content: bytes
+    outside: Mapping[int, Array]
+    """By where each begins in the file beside it (ONNX external data); none where one file holds all."""
+
+    def write_outside(self, path: Path) -> None:
+        """Write the file beside."""
+        with open(path, "wb") as file:
+            for start, array in self.outside.items():
+                file.seek(start)
+                np.ascontiguousarray(array).tofile(file)
+
+
 def serialised(
-    graph: Graph, outputs: Sequence[Value], *, name: str, doc: str, metadata: Mapping[str, str]
-) -> bytes:
-    """The file's content; every output is a vector of any length ``n``."""
+    graph: Graph,
+    outputs: Sequence[Value],
+    *,
+    name: str,
+    doc: str,
+    metadata: Mapping[str, str],
+    beside: str = "",
+) -> Serialised:
+    """The file's content; every output is a vector of any length ``n``.
+
+    Parameters
+    ----------
+    beside
+        The name of the file for the tables, where they make the model too large for one file.
+    """
     require_onnx()
     from onnx import checker, helper, numpy_helper
 
-    size = sum(each.nbytes for each in graph.constants.values())
-    size += sum(_bytes_of(each) for node in graph.nodes for each in node.attributes.values())
-    size += sum(len(text.encode()) for text in metadata.values())
-    if size > LARGEST_BYTES:
+    inside = sum(_bytes_of(each) for node in graph.nodes for each in node.attributes.values())
+    inside += sum(len(text.encode()) for text in metadata.values())
+    tables = {key: each for key, each in graph.constants.items() if each.nbytes >= SMALLEST_OUTSIDE}
+    inside += sum(each.nbytes for key, each in graph.constants.items() if key not in tables)
+    if inside > LARGEST_BYTES:
         raise UnskewError(
-            f"the model has {size / 1e9:.1f} GB, and one ONNX file holds 2.1 GB",
-            remedy="export fewer seeds, or train smaller embeddings (dim)",
+            f"ids and texts of the model have {inside / 1e9:.1f} GB, and an ONNX file holds 2.1 GB of them",
+            remedy="train on shorter ids, such as whole numbers",
         )
+    fits = inside + sum(each.nbytes for each in tables.values()) <= LARGEST_BYTES
+    places = {} if fits else _places(tables)
 
     def tensor(name: str, dtype: Any, shape: Sequence[str | int] = ("n",)) -> Any:
         return helper.make_tensor_value_info(
@@ -278,8 +315,11 @@ def serialised(
         helper.make_node(node.kind, list(node.inputs), [node.output], domain=node.domain, **_attributes(node))
         for node in graph.nodes
     ]
-    constants = [numpy_helper.from_array(array, key) for key, array in graph.constants.items()]
-    inside = helper.make_graph(
+    constants = [
+        _outside(key, array, beside, places[key]) if key in places else numpy_helper.from_array(array, key)
+        for key, array in graph.constants.items()
+    ]
+    drawn = helper.make_graph(
         nodes,
         name,
         [tensor(each.name, each.dtype, each.shape) for each in graph.inputs],
@@ -288,7 +328,7 @@ def serialised(
         doc_string=doc,
     )
     model = helper.make_model(
-        inside,
+        drawn,
         opset_imports=[
             helper.make_opsetid("", OPSET),
             *([helper.make_opsetid(ML, ML_OPSET)] if any(node.domain == ML for node in graph.nodes) else []),
@@ -298,8 +338,42 @@ def serialised(
         doc_string=doc,
     )
     helper.set_model_props(model, dict(metadata))
-    checker.check_model(model, full_check=True)
-    return bytes(model.SerializeToString())
+    if fits:
+        # With tables outside, the file is checked when both are there.
+        checker.check_model(model, full_check=True)
+    outside = {start: graph.constants[key] for key, start in places.items()}
+    return Serialised(bytes(model.SerializeToString()), outside)
+
+
+def check_file(path: Path) -> None:
+    """An error of the package ``onnx`` for a file that is no valid model, with what lies beside it."""
+    from onnx import checker
+
+    checker.check_model(str(path), full_check=True)
+
+
+def _places(tables: Mapping[str, Array]) -> dict[str, int]:
+    """Where each table begins, one after the other, on whole pages."""
+    places, start = {}, 0
+    for key, array in tables.items():
+        places[key] = start
+        start += -(-array.nbytes // PAGE_BYTES) * PAGE_BYTES
+    return places
+
+
+def _outside(name: str, array: Array, file: str, start: int) -> Any:
+    """A tensor whose numbers are in another file."""
+    from onnx import TensorProto, helper
+
+    tensor = TensorProto(
+        name=name,
+        data_type=helper.np_dtype_to_tensor_dtype(array.dtype),
+        dims=array.shape,
+        data_location=TensorProto.EXTERNAL,
+    )
+    for key, value in (("location", file), ("offset", start), ("length", array.nbytes)):
+        tensor.external_data.add(key=key, value=str(value))
+    return tensor
 
 
 def _attributes(node: Node) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from unskew import __version__
 from unskew.debias import Debiaser, load_model
 from unskew.errors import NotFittedError, ParameterError, RunFolderError
-from unskew.export.graph import OPSET, require_onnx, serialised
+from unskew.export.graph import OPSET, Serialised, check_file, require_onnx, serialised
 from unskew.export.inputs import Form, require_free_names
 from unskew.export.predictions import conversion_graph, propensity_graph, reads_features
 from unskew.io.files import NewFile, check_new_file, whole_file
@@ -17,6 +17,9 @@ from unskew.propensity import Propensity, load_propensity
 from unskew.propensity.propensity import BasePropensity
 
 What = Literal["conversion", "propensity"]
+
+OUTSIDE = ".data"
+"""What the name of a file of tables adds to that of the model, where the model is beyond 2 GB."""
 
 
 def export_onnx(
@@ -39,7 +42,8 @@ def export_onnx(
         A fitted conversion model, or a fitted :class:`unskew.Propensity`. Not: a custom ``nn.Module``, MC
         dropout, a propensity without a network, a calibrator of your own.
     path
-        The file to write.
+        The file to write. Beyond 2 GB the tables are in a second file beside it, ``PATH.data`` (ONNX external
+        data), which must go where the file goes.
     inputs
         ``"raw"``: ids and values as the log has them; texts are looked up and numbers are transformed in the
         graph, only values that are hashed come as codes. ``"codes"``: positions in the vocabularies, which
@@ -96,15 +100,25 @@ def _export(model: Debiaser | BasePropensity, target: NewFile, form: Form | None
         for name, known in (("users", model.users_), ("items", model.items_)):
             metadata[name] = json.dumps(known.ids.tolist(), ensure_ascii=False)
     doc = f"{what} of pairs; the metadata says what the inputs hold"
-    content = serialised(
-        inputs.graph, [answer.named(what)], name=f"unskew_{what}", doc=doc, metadata=metadata
+    tables = target.path.with_name(f"{target.path.name}{OUTSIDE}")
+    made = serialised(
+        inputs.graph,
+        [answer.named(what)],
+        name=f"unskew_{what}",
+        doc=doc,
+        metadata=metadata,
+        beside=tables.name,
     )
-    with whole_file(target) as beside:
-        beside.write_bytes(content)
+    if made.outside:
+        _write_two(made, target, check_new_file(tables, overwrite=target.found.identity is not None))
+    else:
+        with whole_file(target) as beside:
+            beside.write_bytes(made.content)
     return {
         "what": what,
         "file": str(target.path),
-        "bytes": len(content),
+        **({"tables": str(tables)} if made.outside else {}),
+        "bytes": len(made.content) + (tables.stat().st_size if made.outside else 0),
         "opset": OPSET,
         "inputs": [each["name"] for each in inputs.described],
         "holds": {each["name"]: each["holds"] for each in inputs.described},
@@ -113,6 +127,19 @@ def _export(model: Debiaser | BasePropensity, target: NewFile, form: Form | None
         "items": len(model.items_),
         **facts,
     }
+
+
+def _write_two(made: Serialised, target: NewFile, tables: NewFile) -> None:
+    """The tables, and then the file that names them; of a failure nothing new is left."""
+    with whole_file(tables) as beside:
+        made.write_outside(beside)
+    try:
+        with whole_file(target) as beside:
+            beside.write_bytes(made.content)
+            check_file(beside)
+    except BaseException:
+        tables.path.unlink(missing_ok=True)
+        raise
 
 
 def export_run(

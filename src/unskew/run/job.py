@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -58,6 +58,7 @@ from unskew.run.run_propensity import (
 from unskew.run.run_result import RunResult
 from unskew.run.run_split import mature_dataset, split_labels, validation_params, with_group_column
 from unskew.run.run_start import Starts, run_digest, start_models, with_start
+from unskew.run.sizes import sized, sizes_of
 from unskew.run.streamed import run_streamed, streamed_dataset, why_streamed
 from unskew.run.training import read_off, train_methods
 from unskew.seeds import require_count
@@ -86,7 +87,8 @@ class RunConfig:
     seeds, seed
         How many repetitions, numbered from ``seed``.
     crossfit
-        Folds of the propensity; None for a single split.
+        Folds of the propensity; None for a single split, ``"auto"`` for five, or fewer of more than 3 million
+        rows (:mod:`unskew.run.sizes`).
     p_min
         Propensities below are raised to it; ``"auto"`` is the clip with the least error.
     propensity_epochs
@@ -123,7 +125,7 @@ class RunConfig:
     seeds: int = 10
     seed: int = 0
     protocol: ProtocolName = "honest"
-    crossfit: int | None = 5
+    crossfit: int | Literal["auto"] | None = "auto"
     propensity_epochs: int | None = None
     p_min: Clip = "auto"
     device: str = "auto"
@@ -141,7 +143,7 @@ class RunConfig:
         require_count(self.seeds)
         require(self.seed >= 0, f"seed must not be negative, not {self.seed}", "give 0 or more")
         require(
-            self.crossfit is None or 2 <= self.crossfit <= MOST_FOLDS,
+            self.crossfit in (None, "auto") or 2 <= int(self.crossfit) <= MOST_FOLDS,
             f"crossfit must be None (0) or from 2 to {MOST_FOLDS} folds, not {self.crossfit}",
             "give 5, for example",
         )
@@ -261,8 +263,22 @@ def _about(config: RunConfig, dataset: Dataset | StreamedDataset) -> dict[str, A
 
 
 def _run(
+    given: RunConfig, dataset: Dataset | StreamedDataset, progress: Progress, start: str | Path | None
+) -> RunResult:
+    sizes = sizes_of(given, dataset.train)
+    config = sized(given, sizes)
+    result = _run_sized(config, dataset, progress, start)
+    if not sizes.label:
+        return result
+    labels = [each for each in result.metrics["labels"] if each not in set_by_hand(config)]
+    labels += [*sizes.label, *set_by_hand(given)]
+    return replace(result, metrics={**result.metrics, "labels": labels})
+
+
+def _run_sized(
     config: RunConfig, dataset: Dataset | StreamedDataset, progress: Progress, start: str | Path | None
 ) -> RunResult:
+    assert config.crossfit != "auto"
     protocol = protocol_named(
         config.protocol,
         crossfit=config.crossfit,

@@ -1,0 +1,165 @@
+"""Sizes that a run takes from its data: batches, embeddings and folds; and how long it may take.
+
+Logs of up to 2·10⁵ rows and 50,000 ids have the sizes of the paper. What is set by hand stays. How many
+replicas are trained at a time follows from free memory
+(:func:`unskew.training.memory.replicas_at_once`), and so does whether a log is streamed.
+``docs/defaults.md`` argues for each rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from unskew.backbones import BACKBONES, make_backbone
+from unskew.debias import METHODS
+from unskew.log import Log, StreamedLog
+from unskew.progress import duration
+from unskew.propensity import registered_name
+from unskew.propensity.crossfit import AUTO_RATIO, DEFAULT_FOLDS
+from unskew.propensity.per_replica import MOST_CELLS
+from unskew.run.run_parts import NO_METHOD
+from unskew.training import resolve_device
+
+if TYPE_CHECKING:
+    from unskew.run.job import RunConfig
+
+SMALLEST_BATCH, LARGEST_BATCH = 1024, 8192
+"""The paper's, and the one beyond which a step takes as many times longer."""
+
+ROWS_PER_BATCH = 100
+"""An epoch has about so many steps from 2·10⁵ rows on, until batches are the largest."""
+
+MANY_IDS = 50_000
+"""Users and items up to which embeddings have the width of the backbone's default."""
+
+NARROW = 16
+"""The width beyond them."""
+
+FOLDS = ((3_000_000, DEFAULT_FOLDS), (30_000_000, 3))
+"""Rows up to which so many folds; two beyond."""
+
+ROW_SECONDS = {"cpu": 1.2e-5, "cuda": 6e-8}
+"""Of one row of one replica of a network in one epoch: measured on two cores and on an H200, where NeuMF of
+dimension 64 and DCN with eight features differ by a factor of 2."""
+
+EPOCHS = 20
+"""After which early stopping most often ends."""
+
+NAMES = {"method.batch_size", "propensity.batch_size", "training.batch_size"}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a run is trained with.
+
+    Attributes
+    ----------
+    parameters
+        By name, as ``RunConfig.parameters`` has them; only those that differ from the defaults.
+    crossfit, fewer_folds
+        Folds of the propensity, and whether they are fewer than usual because of the data.
+    seconds
+        What training may take, about.
+    """
+
+    parameters: dict[str, Any]
+    crossfit: int | None
+    fewer_folds: bool
+    seconds: float
+    sentence: str
+
+    @property
+    def label(self) -> list[str]:
+        """What was chosen by the data, for the labels of a run; nothing where all is as by default."""
+        named = [f"{name} = {value}" for name, value in self.parameters.items()]
+        named += [f"crossfit = {self.crossfit}"] if self.fewer_folds else []
+        return [f"sizes by the data: {', '.join(named)}"] if named else []
+
+
+def batch_size(rows: int) -> int:
+    """A power of two: about a hundredth of the rows, from 1,024 to 8,192.
+
+    Examples
+    --------
+    >>> batch_size(7_000), batch_size(300_000), batch_size(10**8)
+    (1024, 2048, 8192)
+    """
+    return min(max(1 << (max(rows // ROWS_PER_BATCH, 1)).bit_length() - 1, SMALLEST_BATCH), LARGEST_BATCH)
+
+
+def width(ids: int, usual: int) -> int:
+    """Of embeddings: as the backbone has it, and at most 16 for more than 50,000 users and items."""
+    return usual if ids <= MANY_IDS else min(usual, NARROW)
+
+
+def folds(rows: int) -> int:
+    """Five up to 3 million rows, three up to 30 million, then two."""
+    return next((number for most, number in FOLDS if rows <= most), 2)
+
+
+def sizes_of(config: RunConfig, log: Log | StreamedLog) -> Sizes:
+    """The sizes of a run on a log; those set by hand stay, and the paper's protocol has its own."""
+    paper = config.protocol == "paper"
+    cells = len(log) if log.space == "impressions" else log.population_size
+    if log.space == "matrix" and cells > MOST_CELLS:
+        cells = round((1 + AUTO_RATIO) * log.n_clicks)
+    crossfit: int | None = config.crossfit if config.crossfit != "auto" else folds(cells)
+    if paper and config.crossfit == "auto":
+        crossfit = DEFAULT_FOLDS
+    wanted: dict[str, Any] = {}
+    if not paper:
+        by_network = config.propensity == "auto" or registered_name(config.propensity) in BACKBONES
+        rows_of = {"method": log.n_clicks} if config.method != NO_METHOD else {}
+        rows_of |= {"propensity": cells} if by_network else {}
+        for part, rows in rows_of.items():
+            if batch_size(rows) != SMALLEST_BATCH:
+                wanted[f"{part}.batch_size"] = batch_size(rows)
+        usual = getattr(make_backbone(config.backbone), "dim", None)
+        if isinstance(usual, int) and width(log.n_users + log.n_items, usual) != usual:
+            wanted["backbone.dim"] = width(log.n_users + log.n_items, usual)
+    given = set(config.parameters)
+    if "training.batch_size" in given:
+        given |= NAMES
+    parameters = {name: value for name, value in wanted.items() if name not in given}
+    seconds = _seconds(config, log, cells, crossfit)
+    fewer = config.crossfit == "auto" and crossfit != DEFAULT_FOLDS
+    return Sizes(parameters, crossfit, fewer, seconds, _sentence(config, log, parameters, crossfit, seconds))
+
+
+def sized(config: RunConfig, sizes: Sizes) -> RunConfig:
+    """The configuration with its sizes; what was set by hand comes last, and wins."""
+    return replace(config, parameters={**sizes.parameters, **config.parameters}, crossfit=sizes.crossfit)
+
+
+def _seconds(config: RunConfig, log: Log | StreamedLog, cells: int, crossfit: int | None) -> float:
+    """Rows × replicas × epochs of all networks, at what one takes."""
+    rows = 0.0
+    if config.method != NO_METHOD:
+        models = 1 if config.method == "naive" else 3
+        reads = 2 if METHODS[config.method].needs_full_space else 1
+        rows += models * reads * log.n_clicks * config.seeds * EPOCHS
+    network = registered_name(config.propensity) in BACKBONES or config.needs_network is not None
+    if network:
+        rows += cells * config.seeds * (crossfit or 1) * (config.propensity_epochs or EPOCHS)
+    else:
+        # Logistic regression: some 30 passes over a fold's rows, each at a hundredth of a network's cost.
+        rows += 0.3 * cells * config.seeds * (crossfit or 1)
+    return rows * ROW_SECONDS[resolve_device(config.device).type]
+
+
+def _sentence(
+    config: RunConfig,
+    log: Log | StreamedLog,
+    parameters: dict[str, Any],
+    crossfit: int | None,
+    seconds: float,
+) -> str:
+    named = [f"{name} = {value}" for name, value in parameters.items()]
+    held_out = "one split" if crossfit is None else f"{crossfit} folds"
+    by_data = f"; by the data: {', '.join(named)} (--set changes them)" if named else ""
+    ids = log.n_users + log.n_items
+    return (
+        f"{log.n_clicks:,} clicks of {ids:,} ids: {config.seeds} seeds, {held_out}{by_data};"
+        f" training takes about {duration(seconds)}, often less by early stopping"
+    )
