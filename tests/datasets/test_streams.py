@@ -191,7 +191,7 @@ def test_start_and_ranks_read_parts_of_row_groups(folder: Path, monkeypatch: pyt
 def test_blocks_before_the_first_are_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 100)
     stream = stream_log(write(tmp_path, 900), **NAMES, block_rows=50)
-    plain, decoded, read = RowsOfFiles._decoded, [], []
+    plain, decoded, read = RowsOfFiles.decoded, [], []
 
     def noted(self: RowsOfFiles, chunk: Any) -> Log:
         decoded.append(len(chunk.table))
@@ -203,7 +203,7 @@ def test_blocks_before_the_first_are_not_decoded(tmp_path: Path, monkeypatch: py
         read.extend(row_groups)
         return batches(self, *given, row_groups=row_groups, **rest)
 
-    monkeypatch.setattr(RowsOfFiles, "_decoded", noted)
+    monkeypatch.setattr(RowsOfFiles, "decoded", noted)
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", read_groups)
     assert len(list(stream.blocks(seed=0, epoch=0, start=14))) == 4
     assert sum(decoded) == 200

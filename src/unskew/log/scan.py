@@ -106,11 +106,11 @@ class RowsOfFiles:
     def read(self, pieces: Sequence[Piece], rows: int) -> Iterator[Log]:
         """The rows of pieces, in logs of so many rows."""
         for chunk in self.files.chunks(pieces, self._schema, rows):
-            yield self._decoded(chunk)
+            yield self.decoded(chunk)
 
     def read_some(self, places: NDArray[np.int64]) -> Log:
         """Rows by their numbers, which ascend."""
-        return self._decoded(self.files.rows_at(places, self._schema))
+        return self.decoded(self.files.rows_at(places, self._schema))
 
     def reading(self, fields: Sequence[str] | None) -> RowsOfFiles:
         """The same with some of the features; columns that no feature is made of are not read."""
@@ -129,7 +129,7 @@ class RowsOfFiles:
         )
         return self.files.typed(list(dict.fromkeys(names)))
 
-    def _decoded(self, chunk: Chunk) -> Log:
+    def decoded(self, chunk: Chunk) -> Log:
         table, columns, empty = chunk.table, self.columns, self.empty
         with chunk.located():
             frame = frame_of(table)
