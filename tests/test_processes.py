@@ -320,3 +320,58 @@ def test_half_an_environment_of_torchrun_is_refused(monkeypatch):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(us.UnskewError, match="MASTER_ADDR"), us.torchrun():
         pass
+
+
+KILLER = """
+import os, signal
+from pathlib import Path
+from unskew import processes
+from unskew.training import checkpoint, parallel
+
+mark, steps, average = Path(__file__).with_name("killed"), [], parallel.average_gradients
+
+def counted(optimiser):
+    average(optimiser)
+    steps.append(None)
+    if processes.rank() == 1 and len(steps) == 12 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+parallel.average_gradients = counted
+checkpoint.Checkpoint.is_due = property(lambda self: True)
+"""
+
+
+@pytest.mark.hostile
+def test_a_rank_that_is_killed_is_started_again_and_the_job_goes_on_to_the_same_end(tmp_path):
+    """Folds are shared by replicas, the naive model by rows; it is killed in the midst of the latter."""
+    from safetensors.numpy import load_file
+
+    random = np.random.default_rng(1)
+    click = (random.random(2_000) < 0.4).astype(int)
+    columns = {
+        "user": random.integers(60, size=2_000),
+        "item": random.integers(40, size=2_000),
+        "click": click,
+        "conversion": click * random.integers(2, size=2_000),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "log.parquet", row_group_size=300)
+    (tmp_path / "killer.py").write_text(KILLER)
+    job = ["run", "--data", str(tmp_path / "log.parquet"), "--space", "impressions", "--stream"]
+    job += ["--seeds", "1", "--crossfit", "2", "--propensity", "mf", "--backbone", "mf"]
+    job += ["--set", "method.epochs=3", "--set", "propensity.epochs=2", "--set", "method.batch_size=64"]
+    wanted = torchrun(*job, "--out", str(tmp_path / "plain"))
+    assert wanted.returncode == 0, wanted.stderr
+    killed = torchrun(
+        *("--with", str(tmp_path / "killer.py"), *job, "--checkpoint", str(tmp_path / "night")),
+        *("--out", str(tmp_path / "killed run")),
+        options=("--max-restarts", "1"),
+    )
+    assert (tmp_path / "killed").exists()
+    assert killed.returncode == 0, killed.stderr
+    assert killed.stderr.count("unskew: rank 1 of 2 died: it was killed") == 1
+    assert "unskew: going on from" in killed.stderr
+    for name in ("model.safetensors", "propensity.safetensors"):
+        expected, found = (load_file(tmp_path / run / name) for run in ("plain", "killed run"))
+        for key, value in expected.items():
+            np.testing.assert_array_equal(found[key], value, err_msg=f"{name} {key}")

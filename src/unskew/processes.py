@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ machine that vanishes is noticed by torchrun, which ends the others."""
 
 LONGEST_ANSWER = timedelta(seconds=10)
 """For what the processes wrote of themselves at the start, when one of them is gone."""
+
+LONGEST_LOOK = 30
+"""Tenths of a second in which is found out what became of a process that no longer answers."""
 
 LARGEST_MESSAGE = 1 << 30
 """Bytes of a tensor that are sent at once."""
@@ -123,8 +127,11 @@ def join() -> None:
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
-    store, number, size = next(rendezvous("env://", timeout=LONGEST_WAIT))
-    _group = _Group(number, size, PrefixStore("unskew", store))
+    meeting, number, size = next(rendezvous("env://", timeout=LONGEST_WAIT))
+    # torchrun keeps what was written when it starts the processes again.
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store = PrefixStore(f"unskew, attempt {attempt}", meeting)
+    _group = _Group(number, size, store)
     _group.store.set(f"process {number}", json.dumps([platform.node(), os.getpid()]))
     with _others():
         dist.init_process_group(_backend(), store=store, rank=number, world_size=size, timeout=LONGEST_WAIT)
@@ -399,17 +406,17 @@ def lost(why: str) -> ProcessError:
     """What became of a process that no longer answers: what it said, or that it died."""
     assert _group is not None
     remedy = "start the same command again"
-    try:
-        if _group.store.check(["failure"]):
-            number, line = json.loads(_group.store.get("failure"))
-            return ProcessError(f"rank {number} of {world()} failed: {line}", remedy=remedy)
-    except RuntimeError:
-        return ProcessError(f"the process that the others meet at is gone ({why})", remedy=remedy)
-    dead = gone()
-    if dead:
-        numbers = ", ".join(map(str, dead))
-        return ProcessError(
-            f"rank {numbers} of {world()} died: it was killed, or the machine ran out of memory",
-            remedy=remedy,
-        )
+    # A process that is killed takes a moment to end, and one that fails to say why.
+    for _ in range(LONGEST_LOOK):
+        try:
+            if _group.store.check(["failure"]):
+                number, line = json.loads(_group.store.get("failure"))
+                return ProcessError(f"rank {number} of {world()} failed: {line}", remedy=remedy)
+        except RuntimeError:
+            return ProcessError(f"the process that the others meet at is gone ({why})", remedy=remedy)
+        if dead := gone():
+            numbers = ", ".join(map(str, dead))
+            killed = "it was killed, or the machine ran out of memory"
+            return ProcessError(f"rank {numbers} of {world()} died: {killed}", remedy=remedy)
+        time.sleep(0.1)
     return ProcessError(f"another process no longer answers ({why})", remedy=remedy)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from unskew import processes
 from unskew.audit.actions import Moments, judged_actions
 from unskew.backbones import BACKBONES, make_backbone
 from unskew.calibration import make_calibrator
@@ -231,6 +232,8 @@ def run(
     unfinished = {} if journal is None else journal.unfinished()
     # What was decided by the memory that was free then stays so.
     why = unfinished["streamed"] if "streamed" in unfinished else why_streamed(config)
+    # Machines may have different memory, and all do the same.
+    why = processes.exchange(lambda: (why, {}))[0][0]
     dataset = _loaded(config, progress, why)
     if journal is not None:
         journal.open({**_about(config, dataset), "start": None if start is None else run_digest(start)})
