@@ -32,7 +32,7 @@ import numpy as np
 HOST = "127.0.0.1"
 SAVE_EVERY = 1.0
 WARM_UP = 30
-WAIT = 120.0
+WAIT = 600.0
 """Seconds that the service may take to load or refuse a run folder, on a busy machine."""
 ATOL = 1e-6
 """Float rounding between torch's and onnxruntime's order of the same sums."""
@@ -348,10 +348,12 @@ class Endurance:
 
     async def until_served(self, name: str) -> None:
         client = Client(self.service.port)
-        async with asyncio.timeout(WAIT):
-            while json.loads((await client.ask("GET", "/model"))[1])["name"] != name:
-                await asyncio.sleep(0.05)
-        client.close()
+        try:
+            async with asyncio.timeout(WAIT):
+                while json.loads((await client.ask("GET", "/model"))[1])["name"] != name:
+                    await asyncio.sleep(0.05)
+        finally:
+            client.close()
 
 
 def put_in_place(source: Path, run: Path, *, damaged: bool = False) -> None:

@@ -17,6 +17,8 @@ import pytest
 
 from unskew.cli import main
 from unskew.errors import RunFolderError
+from unskew.serve.reload import Loader
+from unskew.serve.settings import ServeSettings
 from unskew.serve.state import State
 
 if sys.platform != "linux":
@@ -109,6 +111,17 @@ def test_a_damaged_run_at_the_start_leaves_the_model_before(service, other_run):
     assert asyncio.run(question())["name"] == name
     refused = [each for each in service.events() if each["event"] == "run refused"]
     assert "model.safetensors is damaged" in refused[-1]["why"]
+
+
+def test_a_model_that_an_orphan_makes_ready_meanwhile_is_served(ids_run, ids_ready, tmp_path):
+    """The child of a killed service goes on; whichever of two is first, both find the model."""
+    loader = Loader(ServeSettings(run=ids_run, state=tmp_path / "state"), State(tmp_path / "state"))
+
+    async def both():
+        return await asyncio.gather(loader.load(loader.name()), loader.load(loader.name()))
+
+    assert [each.name for each in asyncio.run(both())] == [ids_ready.name] * 2
+    loader.state.close()
 
 
 def test_a_connection_that_never_ends_its_head_is_closed(ids_run, ids_ready, tmp_path):

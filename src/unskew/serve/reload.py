@@ -69,7 +69,12 @@ class Loader:
             except UnskewError as error:
                 logs.write("made again", level="warning", model=name, why=str(error))
                 await asyncio.to_thread(_remove, folder)
-        await self._prepare(folder)
+        try:
+            await self._prepare(folder)
+        except RunFolderError:
+            # The child of a service that was killed goes on, and may have put the same there first.
+            if not folder.is_dir():
+                raise
         return await asyncio.to_thread(self._read, folder)
 
     async def last(self) -> ServedModel | None:
