@@ -130,6 +130,7 @@ class RowsOfFiles:
         return self.files.typed(list(dict.fromkeys(names)))
 
     def decoded(self, chunk: Chunk) -> Log:
+        """The rows of a chunk as a log, with the codes of the stream."""
         table, columns, empty = chunk.table, self.columns, self.empty
         with chunk.located():
             frame = frame_of(table)
