@@ -451,9 +451,13 @@ class _BestWeights:
         }
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Bring back what :meth:`tensors` gave, in place."""
-        for name, part in self.tensors().items():
-            part.copy_(tensors[name])
+        """Bring back what :meth:`tensors` gave."""
+        if "weight/0" in tensors:
+            # Before the first validation there are none.
+            self._best = [torch.empty_like(current.detach()) for current in self._parameters]
+        with torch.no_grad():
+            for name, part in self.tensors().items():
+                part.copy_(tensors[name])
 
     def put_back(self) -> list[int]:
         """Give the networks the best weights; the epochs they are from."""
