@@ -319,7 +319,7 @@ def run(
 
     import unskew as us
     from unskew.cli.run_tables import print_run, print_schema
-    from unskew.progress import progress_bars
+    from unskew.progress import QUIET_SECONDS, progress_bars
     from unskew.run.sizes import sizes_of
     from unskew.training.checkpoint import JobDoneError
 
@@ -361,8 +361,9 @@ def run(
             print(f"{why[0].upper()}{why[1:]}: {dataset.train!r}\n")
         if fields:
             print_schema(dataset)
-        if processes.is_writer():
-            say(f"unskew: {sizes_of(job, dataset.train).sentence}")
+        sizes = sizes_of(job, dataset.train)
+        if processes.is_writer() and (sizes.label or sizes.seconds > QUIET_SECONDS):
+            say(f"unskew: {sizes.sentence}")
 
     logs: dict[str, Any] = {"log_json": log_json, "tensorboard": tensorboard, "mlflow": mlflow}
     with progress_bars(**logs) as progress, warnings.catch_warnings():
