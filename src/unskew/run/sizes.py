@@ -159,7 +159,8 @@ def _sentence(
     held_out = "one split" if crossfit is None else f"{crossfit} folds"
     by_data = f"; by the data: {', '.join(named)} (--set changes them)" if named else ""
     ids = log.n_users + log.n_items
+    seeds = f"{config.seeds} seed{'' if config.seeds == 1 else 's'}"
     return (
-        f"{log.n_clicks:,} clicks of {ids:,} ids: {config.seeds} seeds, {held_out}{by_data};"
+        f"{log.n_clicks:,} clicks of {ids:,} ids: {seeds}, {held_out}{by_data};"
         f" training takes about {duration(seconds)}, often less by early stopping"
     )
