@@ -429,7 +429,10 @@ def test_rows_and_pairs_are_scored_once_for_raw_calibrated_figures_and_spread(mo
     data = us.run(config).dataset.train
     held_out, *predicted = scored
     assert held_out[0] == 2, "a line for each fold"
-    assert predicted == [(1, len(data)), (1, data.population_size)]
+    # Each fold scores the rows that it never saw, filled up to those of the larger.
+    for shape, rows in zip(predicted, (len(data), data.population_size), strict=True):
+        assert shape[0] == 2
+        assert rows <= shape.numel() < 1.1 * rows
 
 
 @pytest.mark.parametrize(("uncertainty", "spreads"), [("deep-ensemble", True), ("dual-focal", False)])
