@@ -39,6 +39,7 @@ PROPENSITY = {
 }
 RANKING = {f"{name}@{k}" for name in ("dcg", "hits", "recall", "ndcg") for k in (2, 4, 6)}
 FILES = {
+    "MODEL_CARD.md",
     "calibrator.json",
     "config.toml",
     "items.parquet",

@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -299,7 +300,8 @@ def _elsewhere(uri: str) -> list[File]:
     fixed = re.split(r"[*?\[]", uri, maxsplit=1)[0]
     root = uri if fixed == uri else fixed.rpartition("/")[0] or fixed
     try:
-        system, base = pa.fs.FileSystem.from_uri(root)
+        # A path with spaces is no URI; what is one already (%20) stays as it is.
+        system, base = pa.fs.FileSystem.from_uri(quote(root, safe="/:%?=&@+~"))
         info = system.get_file_info(base)
         if info.type == pa.fs.FileType.File:
             found = [info]
