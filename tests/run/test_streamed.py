@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 import unskew as us
 from unskew.errors import DataError, ParameterError, RunFolderError
-from unskew.run import streamed
+from unskew.run import run_propensity, streamed
 from unskew.run.streamed import why_streamed
 
 
@@ -118,6 +119,22 @@ def test_kinds_that_need_all_rows_are_fitted_on_some_and_say_so(
     found = us.run(config(folder, stream=True, method="none", parameters={}))
     assert found.metrics["propensity_by"]["fitted_on_rows"] == 600
     assert any("fitted on 600 rows at random" in label for label in found.metrics["labels"])
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_on_a_gpu_a_network_reads_all_rows_and_on_a_cpu_kinds_are_compared(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    monkeypatch.setattr(streamed, "SAMPLE_ROWS", 600)
+    monkeypatch.setattr(run_propensity, "resolve_device", lambda name: torch.device(device))
+    asked = config(folder, stream=True, propensity="auto", method="none", parameters={"backbone.dim": 2})
+    by = us.run(asked).metrics["propensity_by"]
+    if device == "cuda":
+        assert by["chosen"] == "mf"
+        assert "a network reads all rows of a stream" in by["sentence"]
+        assert "fitted_on_rows" not in by
+    else:
+        assert [each["name"] for each in by["candidates"]] == ["logistic", "popularity", "mf"]
 
 
 def test_young_rows_and_a_validation_by_time_are_those_of_a_run_in_memory(folder: Path) -> None:
