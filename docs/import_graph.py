@@ -48,9 +48,20 @@ def home_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imported(path: Path, *, inside_functions: bool) -> Iterator[tuple[str, int]]:
+@cache
+def parsed(path: Path) -> ast.Module:
+    """A module of the library, parsed once: the drawing and each test ask for all of them."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imported(path: Path, *, inside_functions: bool) -> tuple[tuple[str, int], ...]:
     """Names of imported modules and their lines; those for type checking alone are left out."""
-    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    return tuple(_imported(path, inside_functions=inside_functions))
+
+
+def _imported(path: Path, *, inside_functions: bool) -> Iterator[tuple[str, int]]:
+    waiting: list[ast.AST] = [parsed(path)]
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Import):
@@ -71,9 +82,8 @@ def imported(path: Path, *, inside_functions: bool) -> Iterator[tuple[str, int]]
 
 def imported_files(path: Path) -> set[Path]:
     """Files of the library that a module's names come from, through whatever exports them."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     found: set[Path] = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "unskew":
             for alias in node.names:
                 found |= _origins(str(node.module), alias.name)
@@ -87,8 +97,7 @@ def _origins(module: str, name: str) -> set[Path]:
     if place.with_suffix(".py").is_file():
         return {place.with_suffix(".py")}
     exports = place / ("__init__.py" if module != "unskew" else "__init__.pyi")
-    tree = ast.parse(exports.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
+    for node in ast.walk(parsed(exports)):
         if name in _defined(node):
             return {exports}
         if (
@@ -103,7 +112,7 @@ def _origins(module: str, name: str) -> set[Path]:
     inner = place / name / "__init__.py"
     return {
         origin
-        for node in ast.walk(ast.parse(inner.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(inner))
         if inner.is_file() and isinstance(node, ast.ImportFrom) and str(node.module).startswith("unskew.")
         for alias in node.names
         for origin in _origins(str(node.module), alias.name)

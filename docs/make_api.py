@@ -8,12 +8,14 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import typer
+from import_graph import parsed
 
 import unskew
 from unskew import registry
@@ -71,17 +73,19 @@ def _said_below(module: str, name: str) -> str:
     """The string below the assignment of a constant, anywhere in its package, or where registries are."""
     file = Path(str(import_module(module).__file__))
     files = [Path(registry.__file__), *file.parent.rglob("*.py")]
-    for source in sorted(files):
-        body = ast.parse(source.read_text(encoding="utf-8")).body
-        for statement, following in pairwise(body):
-            targets = getattr(statement, "targets", [getattr(statement, "target", None)])
-            if (
-                any(isinstance(target, ast.Name) and target.id == name for target in targets)
-                and isinstance(following, ast.Expr)
-                and isinstance(following.value, ast.Constant)
-            ):
-                return str(following.value.value)
-    return ""
+    return next((said[name] for source in sorted(files) if name in (said := _constants(source))), "")
+
+
+@cache
+def _constants(source: Path) -> dict[str, str]:
+    """Constants of a file that have a string below them, with the first such string."""
+    found: dict[str, str] = {}
+    for statement, following in pairwise(parsed(source).body):
+        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            for target in getattr(statement, "targets", [getattr(statement, "target", None)]):
+                if isinstance(target, ast.Name):
+                    found.setdefault(target.id, str(following.value.value))
+    return found
 
 
 def _section(module: str) -> str:

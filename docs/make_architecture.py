@@ -13,7 +13,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from import_graph import LAYERS, SOURCE, lines, packages
+from import_graph import LAYERS, SOURCE, lines, packages, parsed
 
 PAGE = Path(__file__).with_name("architecture.md")
 DRAWING = Path(__file__).parent / "images" / "architecture.svg"
@@ -172,7 +172,7 @@ def page(written: str, counted: Mapping[str, int]) -> str:
 def _says(name: str) -> str:
     """The first sentence of its docstring."""
     place = SOURCE / name / "__init__.py" if (SOURCE / name).is_dir() else SOURCE / f"{name}.py"
-    text = ast.get_docstring(ast.parse(place.read_text(encoding="utf-8"))) or ""
+    text = ast.get_docstring(parsed(place)) or ""
     first = " ".join(text.split("\n\n")[0].split()).replace("``", "`").replace("|", "\\|")
     return first if first.endswith(".") else f"{first}."
 

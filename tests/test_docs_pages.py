@@ -1,8 +1,7 @@
-"""The guide's examples are true, every link leads somewhere, and the README names what there is."""
+"""Every link leads somewhere, and the README names what there is; test_examples.py runs what pages show."""
 
 from __future__ import annotations
 
-import doctest
 import re
 from pathlib import Path
 
@@ -14,12 +13,6 @@ from unskew.cli.app import app
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)\s#]+)[^)]*\)")
-
-
-def test_the_guide_does_what_it_says():
-    result = doctest.testfile(str(ROOT / "docs" / "guide.md"), module_relative=False, encoding="utf-8")
-    assert result.attempted > 15
-    assert result.failed == 0
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -48,13 +41,3 @@ def test_the_readme_names_every_verb():
 def test_every_dataset_has_a_section():
     text = (ROOT / "docs" / "datasets.md").read_text(encoding="utf-8")
     assert [name for name in us.DATASETS if f"\n## `{name}`" not in text] == []
-
-
-def test_the_example_of_the_readme_runs(tmp_path, monkeypatch):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(code.splitlines()) <= 12, "ten lines, and what parts them"
-    monkeypatch.chdir(tmp_path)
-    space: dict[str, object] = {}
-    exec(compile(code, "README.md", "exec"), space)
-    assert (tmp_path / "model").is_dir()

@@ -1,16 +1,20 @@
-"""Every example runs, and prints what it is there to show."""
+"""Every example runs, and prints what it is there to show: the scripts, those of the README and the guide."""
 
 from __future__ import annotations
 
-import os
+import doctest
 import re
-import subprocess
-import sys
+import runpy
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+from unskew.registry import METHODS
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
 MOST_LINES = 30
 SHOWN = {
     "quickstart": r"propensities: ECE 0\.\d+.*\nauc +0\.\d+ ± 0\.\d+",
@@ -36,15 +40,39 @@ def test_every_example_is_tested_and_short():
         assert len(file.read_text(encoding="utf-8").splitlines()) < MOST_LINES, file.name
 
 
+@pytest.fixture
+def own_methods() -> Iterator[None]:
+    """What an example registers is gone after it."""
+    before = set(METHODS)
+    yield
+    for name in set(METHODS) - before:
+        del METHODS[name]
+
+
+@pytest.mark.usefixtures("own_methods")
 @pytest.mark.parametrize("name", SHOWN)
-def test_the_example_runs_without_warnings_and_shows(name: str, tmp_path: Path):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", EXAMPLES / f"{name}.py"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert re.search(SHOWN[name], done.stdout), done.stdout
+def test_the_example_runs_without_warnings_and_shows(name: str, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    shown = capsys.readouterr().out
+    assert re.search(SHOWN[name], shown), shown
+
+
+def test_the_guide_does_what_it_says():
+    result = doctest.testfile(str(ROOT / "docs" / "guide.md"), module_relative=False, encoding="utf-8")
+    assert result.attempted > 15
+    assert result.failed == 0
+
+
+def test_the_example_of_the_readme_runs(tmp_path, monkeypatch):
+    """In a smaller world than that of the page: nothing here depends on the figures."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(code.splitlines()) <= 12, "ten lines, and what parts them"
+    code, worlds = re.subn(r"n_users=\d+, n_items=\d+", "n_users=30, n_items=20", code)
+    assert worlds == 1
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {})
+    assert (tmp_path / "model").is_dir()
