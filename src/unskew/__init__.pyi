@@ -86,6 +86,7 @@ from unskew.calibration.temperature import Temperature as Temperature
 from unskew.calibration.venn_abers import VennAbers as VennAbers
 from unskew.debias.att import ATT as ATT
 from unskew.debias.cdr import CDR as CDR
+from unskew.debias.dcmt import DCMT as DCMT
 from unskew.debias.ddpo import DDPO as DDPO
 from unskew.debias.dr import DR as DR
 from unskew.debias.dr_bias import DRBias as DRBias

@@ -20,7 +20,7 @@ USERS, ITEMS, SEEDS = 12, 15, (3, 4)
 LEAST = 1e-6
 """The clip where a method would choose one."""
 CELLS = np.arange(USERS * ITEMS)
-JOINT = (us.MultiIPW, us.MultiDR, us.ESCM2IPS, us.ESCM2DR, us.DDPO, us.IPSV2, us.DRV2)
+JOINT = (us.MultiIPW, us.MultiDR, us.ESCM2IPS, us.ESCM2DR, us.DDPO, us.DCMT, us.IPSV2, us.DRV2)
 """Methods whose p is a weight in the step that also trains it."""
 
 

@@ -115,7 +115,7 @@ def test_held_out_cells_leave_the_click_tower_as_it_is_and_others_do_not(cls):
         assert (world.click_gradient(loss) > 0) is moves
 
 
-@pytest.mark.parametrize("cls", [c for c in JOINT if c is not DDPO])
+@pytest.mark.parametrize("cls", [c for c in JOINT if not c.needs_propensity_everywhere])
 def test_given_propensities_take_the_place_of_the_tower_s_own_in_weights(cls):
     for source, changes in (("external", False), ("report-only", True)):
         world = World(deep(cls, calibration=source))

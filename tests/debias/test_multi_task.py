@@ -10,7 +10,7 @@ import torch
 from scipy.special import logit
 
 from contracts.click_world import CELLS, World, ce, deep
-from unskew import DDPO, DRV2, ESCM2DR, ESCM2IPS, ESMM, IPSV2, MultiDR, MultiIPW, losses
+from unskew import DCMT, DDPO, DRV2, ESCM2DR, ESCM2IPS, ESMM, IPSV2, MultiDR, MultiIPW, losses
 from unskew.debias.towers import Tasks
 from unskew.errors import ParameterError
 from unskew.losses.tasks import log_not_both
@@ -83,6 +83,34 @@ def test_ddpo_takes_soft_labels_for_clicks_only_if_asked_to():
         shift = weight * excess * -logit(world.on_clicks(prediction))
         losses[soften] = world.loss() - soften * shift.sum(1) / weight.sum(1)
     np.testing.assert_allclose(losses[True], losses[False], rtol=1e-6)
+
+
+@pytest.mark.parametrize("sum_weight", [0.0, 0.3])
+def test_dcmt_is_its_formula_with_weights_on_both_sides_of_the_click(sum_weight):
+    """The towers' labels are r on clicks, and r* = 1 − 0 elsewhere; their sum is held to 1 on all of D."""
+    options = {"conversion_weight": 0.5, "click_conversion_weight": 0.7, "sum_weight": sum_weight}
+    world = World(deep(DCMT, **options))
+    click, both = click_and_both(world)
+    factual, other, p = world.read("prediction"), world.read("counterfactual"), world.p.ravel()
+    weighted = np.where(world.click, ce(world.everywhere(world.r), factual) / p, -np.log(other) / (1 - p))
+    off = np.abs(1 - (factual + other))
+    expected = click + 0.7 * both + 0.5 * (weighted + sum_weight * off).mean(1)
+    np.testing.assert_allclose(world.loss(), expected, rtol=1e-6)
+
+
+def test_without_the_sum_the_prediction_of_dcmt_learns_as_in_escm2_ips():
+    """Towers share embeddings, so only what is the prediction's own is compared."""
+    dcmt, escm2 = World(deep(DCMT, sum_weight=0.0)), World(deep(ESCM2IPS))
+    weights = dcmt.networks["prediction"].state_dict()
+    names = list(escm2.networks["prediction"].state_dict())
+    escm2.networks["prediction"].load_state_dict({name: weights[name] for name in names})
+    first, second = (
+        each.gradients(each.method.loss(each.setting, each.observed, each.full)) for each in (dcmt, escm2)
+    )
+    own = [name for name in second if "tower.prediction" in name]
+    assert own
+    for name in own:
+        assert first[name] == pytest.approx(second[name], rel=1e-10)
 
 
 def balance_of(world: World, clicks: slice, cells: slice) -> np.ndarray:

@@ -14,6 +14,10 @@ from unskew.debias import METHODS, Debiaser
 NOISE = 0.03
 """AUC that one seed can lose to the naive model by chance here: two standard deviations over seeds."""
 
+ONE_WORLD = {"dcmt": "impressions"}
+"""Methods that are tried in one world alone, the one that asks most of what is new in them: time is short."""
+CASES = [(method, world) for method in METHODS for world in WORLDS if ONE_WORLD.get(method, world) == world]
+
 
 @cache
 def fitted(method: str, world: str) -> tuple[Debiaser, World]:
@@ -24,8 +28,7 @@ def fitted(method: str, world: str) -> tuple[Debiaser, World]:
     return model.fit(place.log, propensity=propensity, seeds=1), place
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "world"), CASES)
 def test_no_method_collapses_or_loses_to_the_naive_model_beyond_noise(method, world):
     model, place = fitted(method, world)
     naive, _ = fitted("naive", world)

@@ -23,6 +23,7 @@ TOWERS = {
     us.ESCM2DR: ("p", "imputation"),
     us.DRV2: ("p", "imputation"),
     us.DDPO: ("p everywhere", "soft_label"),
+    us.DCMT: ("p everywhere", "counterfactual"),
 }
 """What the function of a method takes between the logits of conversions and of clicks."""
 
@@ -51,7 +52,7 @@ def test_methods_of_several_tasks_train_by_their_functions(cls):
     given = {} if cls is us.ESMM else {"p": method.tower.propensity(setting, observed)}
     given["p everywhere"] = given.get("p"), method.tower.propensity(setting, full)
     between = [given[name] if name in given else tasks.of(name) for name in TOWERS[cls]]
-    clip = {"p_min": 1e-3} if cls in (us.IPSV2, us.DRV2) else {}
+    clip = {"p_min": 1e-3} if cls in (us.IPSV2, us.DRV2, us.DCMT) else {}
     prediction, click = tasks.of("prediction"), tasks.of("click")
     expected = function_of(cls.name)(observed.conversion, prediction, *between, click, **clip, **tasks.space)
     torch.testing.assert_close(method.loss(setting, observed, full), expected, rtol=1e-12, atol=0)

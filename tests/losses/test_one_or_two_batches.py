@@ -122,6 +122,9 @@ CASES: dict[str, Case] = {
     "ddpo": lambda d: losses.ddpo(
         d.known(d.r), d.both(d.logit), d.both(d.p), d.both(d.soft), d.both(d.click_logit), **d.cells
     ),
+    "dcmt": lambda d: losses.dcmt(
+        d.known(d.r), d.both(d.logit), d.both(d.p), d.both(d.soft), d.both(d.click_logit), **d.cells
+    ),
     "imbalance": lambda d: losses.imbalance(d.both(d.logit), d.both(d.click_logit), **d.cells),
     "gpl_propensity": lambda d: losses.gpl_propensity(
         d.known(d.logit.detach()), d.both(d.click_logit), count=9, **d.cells
@@ -180,7 +183,7 @@ def test_clicks_alone_do_not_stand_for_the_population():
 
 
 @pytest.mark.parametrize(
-    "name", ["ips", "snips", "dr P1", "escm2_ips", "multi_dr", "ddpo", "mrdr_imputation"]
+    "name", ["ips", "snips", "dr P1", "escm2_ips", "multi_dr", "ddpo", "dcmt", "mrdr_imputation"]
 )
 def test_propensities_have_no_gradient_where_they_are_weights(name):
     drawn = Drawn(one=True, batched=False)

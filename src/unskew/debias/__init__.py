@@ -26,6 +26,7 @@ __all__ = [
 # Registered: written by `make docs`.
 from unskew.debias.att import ATT
 from unskew.debias.cdr import CDR
+from unskew.debias.dcmt import DCMT
 from unskew.debias.ddpo import DDPO
 from unskew.debias.dr import DR
 from unskew.debias.dr_bias import DRBias
@@ -52,6 +53,7 @@ from unskew.debias.tdr import TDR
 __all__ += [
     "ATT",
     "CDR",
+    "DCMT",
     "DDPO",
     "DR",
     "DRJL",

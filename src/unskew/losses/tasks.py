@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 LEAST_UNCLICKED = 1e-6
-"""Least 1 − p in DDPO, as published."""
+"""Least 1 − p in a weight, as DDPO has it published."""
 LEAST_PENALISED = 1e-4
 """Least p in the penalties of GPL, as published."""
 FORM_OF_ERRORS: dict[Errors, ImputationForm] = {"ce": FORMS["P1"], "squared": SquaredPseudoLabel()}
@@ -380,6 +380,77 @@ def ddpo_soft_label(
     """L = (1/|D|) Σ_O CE(r, c): how the third tower of :func:`ddpo` learns, from clicks."""
     space = Space(click, density)
     return space.over_clicks(cross_entropy(space.known(conversion), soft_label))
+
+
+def dcmt(
+    conversion: Float[Tensor, "*#batches #B"],
+    logit: OnBoth,
+    propensity: OnBoth,
+    counterfactual: OnBoth,
+    click_logit: OnBoth,
+    *,
+    conversion_weight: float = 1.0,
+    click_conversion_weight: float = 1.0,
+    sum_weight: float = 0.01,
+    p_min: float | Tensor = LEAST_UNCLICKED,
+    **space: Any,
+) -> Tensor:
+    """L = mean_D CE(o, p) + λ_c · L_cvr + λ_g · mean_D CE(o·r, p·r̂), L_cvr from :func:`dcmt_conversion`.
+
+    Parameters
+    ----------
+    conversion, logit, click_logit, space
+        As in :func:`escm2_ips`.
+    propensity
+        The p of weights, on all rows.
+    counterfactual
+        Logit of r̂* ``[..., B]``; or a pair.
+    conversion_weight, click_conversion_weight, sum_weight
+        λ_c, λ_g and λ.
+    p_min
+        What 1 − p is clipped at.
+
+    Examples
+    --------
+    >>> zero, click = torch.zeros(2), torch.tensor([1.0, 0.0])
+    >>> dcmt(torch.tensor([1.0, 0.0]), zero, torch.tensor([0.5, 0.5]), zero, zero, click=click)
+    tensor(2.9164)
+    """
+    tasks = esmm(conversion, logit, click_logit, click_conversion_weight=click_conversion_weight, **space)
+    conversions = dcmt_conversion(
+        conversion, logit, propensity, counterfactual, sum_weight=sum_weight, p_min=p_min, **space
+    )
+    return tasks + conversion_weight * conversions
+
+
+def dcmt_conversion(
+    conversion: Float[Tensor, "*#batches #B"],
+    logit: OnBoth,
+    propensity: OnBoth,
+    counterfactual: OnBoth,
+    *,
+    sum_weight: float = 0.01,
+    p_min: float | Tensor = LEAST_UNCLICKED,
+    **space: Any,
+) -> Tensor:
+    """L_cvr = (1/|D|) [Σ_O CE(r, r̂)/p + Σ_{D∖O} CE(1, r̂*)/(1 − p)] + λ · mean_D |1 − (r̂ + r̂*)|.
+
+    p and 1 − p are read without gradient; parameters are those of :func:`dcmt`.
+    """
+    whole = Space(**space)
+    (factual, factual_cells), (other, other_cells) = whole.both(logit), whole.both(counterfactual)
+    p, p_cells = (each.detach() for each in whole.both(propensity))
+    errors = whole.over_cells(
+        clicked=cross_entropy(whole.known(conversion), factual) / whole.known(p),
+        unclicked=-logsigmoid(other_cells) / (1.0 - p_cells).clamp(min=p_min),
+    )
+    off = whole.over_cells(clicked=_off_one(factual, other), unclicked=_off_one(factual_cells, other_cells))
+    return errors + sum_weight * off
+
+
+def _off_one(logit: Tensor, other: Tensor) -> Tensor:
+    """|1 − (r̂ + r̂*)| = |σ(−a) − σ(a*)|."""
+    return (torch.sigmoid(-logit) - torch.sigmoid(other)).abs()
 
 
 def ips_v2(

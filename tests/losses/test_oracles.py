@@ -1,0 +1,64 @@
+"""Losses against plain NumPy: their formulas row by row, in probabilities, over all rows of a population.
+
+Nothing of the library is used but the function that is tested. Every loss is of three models side by side.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from unskew import losses
+
+MODELS, ROWS = 3, 60
+CLOSE = {"rtol": 1e-8, "atol": 1e-10}
+
+
+def drawn(low: float, high: float, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(low, high, (MODELS, ROWS))
+
+
+CLICK = (np.random.default_rng(0).random((MODELS, ROWS)) < 0.4).astype(float)
+CONVERSION = np.where(CLICK == 1, drawn(0, 1, 1).round(), np.nan)
+P = drawn(0.05, 0.9, 2)
+LOGIT, CLICK_LOGIT, OTHER = drawn(-3, 3, 3), drawn(-3, 3, 4), drawn(-3, 3, 5)
+
+
+def of(values: Any) -> torch.Tensor:
+    return torch.as_tensor(np.asarray(values, dtype=np.float64))
+
+
+def sigma(logit: float) -> float:
+    return 1.0 / (1.0 + np.exp(-logit))
+
+
+def ce(target: float, probability: float) -> float:
+    return float(-target * np.log(probability) - (1.0 - target) * np.log(1.0 - probability))
+
+
+def mean_of_rows(row) -> np.ndarray:
+    """(1/|D|) Σ_D of ``row(model, number)``."""
+    return np.array([sum(row(m, n) for n in range(ROWS)) / ROWS for m in range(MODELS)])
+
+
+def test_dcmt():
+    def row(m: int, n: int) -> float:
+        o, p, r_hat, star = CLICK[m, n], sigma(CLICK_LOGIT[m, n]), sigma(LOGIT[m, n]), sigma(OTHER[m, n])
+        r = CONVERSION[m, n] if o else 0.0
+        error = ce(r, r_hat) / P[m, n] if o else ce(1.0, star) / (1.0 - P[m, n])
+        return ce(o, p) + 0.5 * (error + 0.2 * abs(1.0 - (r_hat + star))) + 0.7 * ce(o * r, p * r_hat)
+
+    found = losses.dcmt(
+        of(CONVERSION),
+        of(LOGIT),
+        of(P),
+        of(OTHER),
+        of(CLICK_LOGIT),
+        conversion_weight=0.5,
+        click_conversion_weight=0.7,
+        sum_weight=0.2,
+        click=of(CLICK),
+    )
+    np.testing.assert_allclose(found, mean_of_rows(row), **CLOSE)
