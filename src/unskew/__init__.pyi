@@ -32,9 +32,11 @@ from unskew.metrics import CalibrationSketch as CalibrationSketch
 from unskew.metrics.sample_weight import sample_weight as sample_weight
 from unskew.offpolicy import Comparison as Comparison
 from unskew.offpolicy import OffPolicyEstimate as OffPolicyEstimate
+from unskew.offpolicy import RandomPlan as RandomPlan
 from unskew.offpolicy import compare as compare
 from unskew.offpolicy import compare_run as compare_run
 from unskew.offpolicy import off_policy_estimates as off_policy_estimates
+from unskew.offpolicy import plan_random as plan_random
 from unskew.processes import torchrun as torchrun
 from unskew.progress import progress_bars as progress_bars
 from unskew.propensity import BatchEnsembleMembers as BatchEnsembleMembers

@@ -109,3 +109,33 @@ def test_a_folder_of_an_earlier_version_is_told(run: Path, tmp_path: Path) -> No
     write_manifest(old)
     with pytest.raises(RunFolderError, match="does not tell which rows naive held out"):
         us.compare_run(old)
+
+
+def test_random_impressions_are_planned_from_a_run(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "plan.json"
+    assert main(["plan-random", str(run), "--metric", "nll", "--metric", "dcg@4", "--json", str(out)]) == 0
+    plan = json.loads(out.read_text())
+    compared = us.compare_run(run, models=("naive", "ips"), metrics=["nll"], slate=16)
+    assert plan["models"] == ["naive", "ips"]
+    assert plan["metrics"]["nll"]["difference"] == pytest.approx(compared.differences[0].advantage)
+    assert plan["metrics"]["nll"]["better"] == compared.differences[0].better
+    assert plan["metrics"]["dcg@4"]["sigma"] > 0
+    assert "in sign too" in capsys.readouterr().out
+    # Two folders of one log are as two models of one run.
+    two = us.plan_random(run, run, models=("naive", "ips"), metrics=["nll"])
+    assert two.plans["nll"].difference == plan["metrics"]["nll"]["difference"]
+
+
+def test_a_plan_from_a_run_refuses_models_that_are_not_there(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for options, message in (
+        (["--model", "ips"], "1 model(s) are named"),
+        (["--model", "ips", "--model", "mrdr"], "this run has no model 'mrdr'"),
+        (["--model", "ips", "--model", "ips"], "compared with itself"),
+        (["--score", "x"], "--score has no effect on run folders"),
+    ):
+        assert main(["plan-random", str(run), *options]) == 2
+        assert message in capsys.readouterr().err

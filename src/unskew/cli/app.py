@@ -14,6 +14,7 @@ from unskew.cli.export import export
 from unskew.cli.make_data import make_data
 from unskew.cli.methods import methods
 from unskew.cli.monitor import monitor
+from unskew.cli.plan_random import plan_random
 from unskew.cli.reproduce import reproduce
 from unskew.cli.run import run
 from unskew.cli.score import score
@@ -78,6 +79,7 @@ app.command()(score)
 app.command()(export)
 app.command()(serve)
 app.command()(compare)
+app.command("plan-random")(plan_random)
 app.command()(methods)
 app.command("make-data")(make_data)
 app.command()(reproduce)

@@ -154,7 +154,7 @@ def evidence_of(
     cell_of_row = log.cell if log.space == "matrix" else np.arange(len(log), dtype=np.int64)
     candidate = _candidates(log, people, user_of_row, slate, seed)
     cells = np.concatenate([cell_of_row[clicked], candidate])
-    pairs = _pairs(log, cells)
+    pairs = pairs_of(log, cells)
     row = np.concatenate([clicked, _rows_of(candidate, cell_of_row)])
     user = np.searchsorted(people, pairs.user)
     population = (
@@ -257,7 +257,8 @@ def _candidates(log: Log, people: Integers, user_of_row: Integers, slate: int, s
     return np.sort(np.concatenate(drawn).ravel())
 
 
-def _pairs(log: Log, cells: Integers) -> Log:
+def pairs_of(log: Log, cells: Integers) -> Log:
+    """Pairs of the population by their cells; of impressions, rows of the log."""
     if log.space == "impressions":
         return log.take(cells)
     return replace(

@@ -58,7 +58,7 @@ def compare_run(
     for name in models:
         if name not in known:
             raise ParameterError(f"this run has no model {name!r}", remedy=f"use one of {', '.join(known)}")
-    space, p_min, actions = _facts_of(saved)
+    space, p_min, actions = facts_of(saved)
     if not (saved.folder / PROPENSITIES).is_file() and "streamed" in saved.json(METRICS)["data"]:
         raise RunFolderError(
             "is of a streamed log, of which a run keeps no table of rows",
@@ -134,7 +134,7 @@ def with_row_features(model: Debiaser, saved: SavedFolder, log: Log) -> Debiaser
     return RowScorer(model, {name: values_of(kinds[name], arrow_of(table[name], name)) for name in names})
 
 
-def _facts_of(saved: SavedFolder) -> tuple[Space, float, int | None]:
+def facts_of(saved: SavedFolder) -> tuple[Space, float, int | None]:
     """The space of a run's log, its clip and, where its propensities are known, the actions of a row."""
     metrics = saved.json(METRICS)
     p_min = metrics.get("p_min") if isinstance(metrics, Mapping) else None
