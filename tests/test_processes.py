@@ -94,7 +94,10 @@ def _fits(folder: Path) -> None:
             model.fit(log, propensity=given, seeds=seeds)
             model.save(folder / f"{method.name} {seeds}", overwrite=True)
             _save_history(folder / f"{method.name} {seeds}.json", model)
-    many = us.IPS(backbone=small, **SHORT).fit_many(log, propensities={"a": 0.3, "b": propensity}, seeds=2)
+    # Members of one seed on different processes.
+    many = us.IPS(backbone=small, members=3, **SHORT).fit_many(
+        log, propensities={"a": 0.3, "b": propensity}, seeds=2
+    )
     for key, model in many.items():
         model.save(folder / f"ips {key}", overwrite=True)
         _save_history(folder / f"ips {key}.json", model)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,23 @@ def stream(seed: int, purpose: str, *further: int) -> int:
     """A 63-bit seed for one purpose of one repetition, e.g. ``stream(3, "weights", fold)``."""
     entropy = [as_seed(seed), zlib.crc32(purpose.encode()), *further]
     return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+class Replica(NamedTuple):
+    """A member of a seed's ensemble: what its rows follow from, and its number."""
+
+    seed: int
+    member: int = 0
+
+    @property
+    def own(self) -> int:
+        """The seed of its first weights and of the order of its batches; the first member's is the seed."""
+        return self.seed if self.member == 0 else stream(self.seed, "member", self.member)
+
+
+def replicas_of(seeds: Sequence[int], members: int) -> tuple[Replica, ...]:
+    """So many members of each seed, side by side."""
+    return tuple(Replica(seed, member) for seed in seeds for member in range(members))
 
 
 def splitmix64(value: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -54,9 +54,9 @@ def networks_at_step_0(method, start, log, seeds=(0, 1)):
     method.seeds_, method.device_ = tuple(seeds), torch.device("cpu")
     log = log if method.reads_features else log.with_features(None)
     warm = WarmStart.of(start, method, log)
-    job = Job(log, method.seeds_, method.device_, None, SILENT, "test", None, warm)
-    fresh, filled = (job.untrained(method, method.seeds_)["prediction"] for _ in range(2))
-    warm.fill({"prediction": filled}, method.seeds_, method)
+    job = Job(log, method.replicas(), method.device_, None, SILENT, "test", None, warm)
+    fresh, filled = (job.untrained(method, method.replicas())["prediction"] for _ in range(2))
+    warm.fill({"prediction": filled}, method.replicas(), method)
     return fresh, filled
 
 

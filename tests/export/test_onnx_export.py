@@ -118,6 +118,17 @@ class TestConversion:
         )
         assert expected.std() > 0.01, "pairs that all get one answer would test nothing"
 
+    @pytest.mark.parametrize(
+        "backbone", [WIDE["neumf"], BatchEnsemble(base=us.MF(dim=3), members=2)], ids=["neumf", "shared"]
+    )
+    def test_of_an_ensemble_it_is_the_mean_logit_of_its_members(self, log, tmp_path, backbone):
+        model = us.Naive(backbone=backbone, members=3, **QUICK).fit(log, seeds=2)
+        us.export_onnx(model, tmp_path / "model.onnx")
+        pairs = every_pair(model)
+        expected = model.predict_pairs_each(*pairs).mean(axis=0)
+        answer = served(tmp_path / "model.onnx", *pairs)
+        np.testing.assert_allclose(answer, expected, rtol=FLOAT32, atol=FLOAT32)
+
     def test_an_intercept_is_one_number_for_every_pair(self, log, tmp_path):
         model = us.Naive(backbone=Intercept(), **QUICK).fit(log, seeds=3)
         us.export_onnx(model, tmp_path / "model.onnx")

@@ -1,4 +1,4 @@
-"""How a method is trained on a log: rows, split, passes, validation; one replica per seed, all in a stack.
+"""How a method is trained on a log: rows, split, passes, validation; all members of all seeds in a stack.
 
 What is trained is decided by the method (:mod:`unskew.debias.method`), how by :mod:`unskew.training`.
 """
@@ -29,7 +29,7 @@ from unskew.losses.means import cross_entropy, weighted_mean
 from unskew.metrics.collapse import Collapsed, Learned, learned
 from unskew.progress import Progress
 from unskew.propensity.given import GivenPropensities, PropensitiesOfRows
-from unskew.seeds import stream
+from unskew.seeds import Replica, stream
 from unskew.training import (
     History,
     Pass,
@@ -77,8 +77,8 @@ class Job:
 
     Parameters
     ----------
-    seeds
-        One replica for each; a seed may come several times, with other propensities.
+    replicas
+        Those to train; one may come several times, with other propensities.
     validation
         A log to choose the epoch on instead of a share of O.
     label
@@ -90,7 +90,7 @@ class Job:
     """
 
     log: Log
-    seeds: tuple[int, ...]
+    replicas: tuple[Replica, ...]
     device: torch.device
     validation: Log | None
     progress: Progress
@@ -112,9 +112,9 @@ class Job:
         """Clicks of the whole that one of ``log`` stands for."""
         return 1.0 if self.kept is None else self.kept.clicks_each
 
-    def untrained(self, method: Debiaser, seeds: tuple[int, ...]) -> Networks:
-        """A method's networks for some seeds."""
-        return method.untrained(self.log.schema, seeds, self.device)
+    def untrained(self, method: Debiaser, replicas: tuple[Replica, ...]) -> Networks:
+        """A method's networks for some replicas."""
+        return method.untrained(self.log.schema, [each.own for each in replicas], self.device)
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,12 @@ class Trained:
     validation_loss: list[float] | None
     """Of each replica at its chosen epoch; None where nothing was held out."""
     held_out: int
-    """Clicks of each seed that trained nothing."""
+    """Clicks of each replica that trained nothing."""
     learned: dict[str, list[Learned]]
     """What each replica's towers learned, by the tower's name."""
 
     @classmethod
-    def joined(cls, parts: Sequence[Trained], fresh: Networks, seeds: tuple[int, ...]) -> Trained:
+    def joined(cls, parts: Sequence[Trained], fresh: Networks, replicas: tuple[Replica, ...]) -> Trained:
         """All replicas of several groups, in untrained networks of as many."""
         networks = {
             name: join_networks([part.networks[name] for part in parts], network)
@@ -142,7 +142,7 @@ class Trained:
         losses = [part.validation_loss for part in parts if part.validation_loss is not None]
         return cls(
             networks=networks,
-            setting=Setting.combined([part.setting for part in parts], torch.cat, networks, seeds),
+            setting=Setting.combined([part.setting for part in parts], torch.cat, networks, _seeds(replicas)),
             history=join_histories([part.history for part in parts]),
             validation_loss=[loss for part in losses for loss in part] if losses else None,
             held_out=parts[0].held_out,
@@ -151,18 +151,20 @@ class Trained:
             },
         )
 
-    def share(self, replicas: slice, fresh: Networks, seeds: tuple[int, ...]) -> Trained:
+    def share(self, part: slice, fresh: Networks, replicas: tuple[Replica, ...]) -> Trained:
         """What some of the replicas would have been alone, in untrained networks of as many."""
         networks = {
-            name: share_of_network(self.networks[name], network, replicas) for name, network in fresh.items()
+            name: share_of_network(self.networks[name], network, part) for name, network in fresh.items()
         }
         return Trained(
             networks=networks,
-            setting=Setting.combined([self.setting], lambda values: values[0][replicas], networks, seeds),
-            history=share_of_history(self.history, replicas),
-            validation_loss=None if self.validation_loss is None else self.validation_loss[replicas],
+            setting=Setting.combined(
+                [self.setting], lambda values: values[0][part], networks, _seeds(replicas)
+            ),
+            history=share_of_history(self.history, part),
+            validation_loss=None if self.validation_loss is None else self.validation_loss[part],
             held_out=self.held_out,
-            learned={tower: of_replicas[replicas] for tower, of_replicas in self.learned.items()},
+            learned={tower: of_replicas[part] for tower, of_replicas in self.learned.items()},
         )
 
     def packed(self) -> processes.Packed:
@@ -186,15 +188,15 @@ class Trained:
         packed: processes.Packed,
         method: Debiaser,
         job: Job,
-        seeds: tuple[int, ...],
+        replicas: tuple[Replica, ...],
         given: GivenPropensities | None,
     ) -> Trained:
-        """From what another process found for some seeds."""
+        """From what another process found for some replicas."""
         value, tensors = packed
-        networks = job.untrained(method, seeds)
+        networks = job.untrained(method, replicas)
         for name, network in networks.items():
             network.load_state_dict(_under(f"network {name} ", tensors))
-        data = Observed(job.log, given, seeds, job.device, shared=job.kept is not None)
+        data = Observed(job.log, given, _seeds(replicas), job.device, shared=job.kept is not None)
         share = method.validation_share if job.validation is None else 0.0
         training, _ = data.split(share, SplitBy.of(method.validation_by, job.log))
         setting = _setting(method, job, data, training, networks, given)
@@ -212,14 +214,18 @@ class Trained:
             learned={tower: [Learned(*each) for each in of] for tower, of in value["learned"].items()},
         )
 
-    def collapsed(self, seeds: tuple[int, ...]) -> tuple[Collapsed, ...]:
-        """The towers and seeds that learned nothing."""
+    def collapsed(self, replicas: tuple[Replica, ...]) -> tuple[Collapsed, ...]:
+        """The towers and seeds that learned nothing; members beyond the first are named."""
         return tuple(
-            Collapsed(tower, seed, each.reason)
+            Collapsed(f"{tower}, member {of.member}" if of.member else tower, of.seed, each.reason)
             for tower, of_replicas in self.learned.items()
-            for seed, each in zip(seeds, of_replicas, strict=True)
+            for of, each in zip(replicas, of_replicas, strict=True)
             if each.reason is not None
         )
+
+
+def _seeds(replicas: Sequence[Replica]) -> tuple[int, ...]:
+    return tuple(each.seed for each in replicas)
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -228,32 +234,34 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def train_replicas(method: Debiaser, job: Job, given: GivenPropensities | None) -> Trained:
-    """Train the replicas of all seeds, in one go if they fit into memory; several processes share them.
+    """Train all replicas, in one go if they fit into memory; several processes share them.
 
     Each of several processes trains some of the replicas. Where a stream has fewer replicas than there are
     processes, all train all of them, each on a part of every batch.
     """
     if processes.world() == 1:
         return _train_here(method, job, given)
-    if job.kept is not None and len(job.seeds) < processes.world():
+    if job.kept is not None and len(job.replicas) < processes.world():
         with processes.one_batch():
             return _train_here(method, job, given)
-    seeds, parts = job.seeds, [processes.share_of(each, len(job.seeds)) for each in range(processes.world())]
-    own = parts[processes.rank()]
+    parts = [processes.share_of(each, len(job.replicas)) for each in range(processes.world())]
+    own, replicas = parts[processes.rank()], job.replicas
     trained: list[Trained] = []
 
     def train_own() -> processes.Packed:
-        if not seeds[own]:
+        if not replicas[own]:
             return None, {}
-        trained.append(_train_here(method, replace(job, seeds=seeds[own]), _share(given, own)))
+        trained.append(_train_here(method, replace(job, replicas=replicas[own]), _share(given, own)))
         return trained[0].packed()
 
     all_trained = [
-        trained[0] if part == own else Trained.unpacked(packed, method, job, seeds[part], _share(given, part))
+        trained[0]
+        if part == own
+        else Trained.unpacked(packed, method, job, replicas[part], _share(given, part))
         for part, packed in zip(parts, processes.exchange(train_own), strict=True)
-        if seeds[part]
+        if replicas[part]
     ]
-    return Trained.joined(all_trained, job.untrained(method, seeds), seeds)
+    return Trained.joined(all_trained, job.untrained(method, replicas), replicas)
 
 
 def _share(given: GivenPropensities | None, replicas: slice) -> GivenPropensities | None:
@@ -261,32 +269,32 @@ def _share(given: GivenPropensities | None, replicas: slice) -> GivenPropensitie
 
 
 def _train_here(method: Debiaser, job: Job, given: GivenPropensities | None) -> Trained:
-    """Train the replicas of all seeds in this process."""
+    """Train all replicas in this process."""
 
-    def train_some(replicas: slice) -> Trained:
-        return _train_at_once(method, job, job.seeds[replicas], _share(given, replicas))
+    def train_some(part: slice) -> Trained:
+        return _train_at_once(method, job, job.replicas[part], _share(given, part))
 
     of_one = size_of(
-        lambda schema: list(method.untrained(schema, job.seeds[:1]).values()),
+        lambda schema: list(method.untrained(schema, [job.replicas[0].own]).values()),
         job.log.schema,
         # Beside a batch of O most methods read as large a part of D, or ``ratio`` times as large.
         batch_rows=round(method.batch_size * (1 + getattr(method, "ratio", 1.0))),
     )
-    size = once("replicas", lambda: replicas_at_once(len(job.seeds), of_one, job.device, kept=2))
+    size = once("replicas", lambda: replicas_at_once(len(job.replicas), of_one, job.device, kept=2))
     if processes.parts() > 1:
         size = int(processes.total(torch.tensor(size), least=True))
-    parts = in_groups(len(job.seeds), train_some, size)
+    parts = in_groups(len(job.replicas), train_some, size)
     if len(parts) == 1:
         return parts[0]
-    return Trained.joined(parts, job.untrained(method, job.seeds), job.seeds)
+    return Trained.joined(parts, job.untrained(method, job.replicas), job.replicas)
 
 
 def train_sets(method: Debiaser, job: Job, given: Sequence[GivenPropensities | None]) -> list[Trained]:
-    """Train all seeds with each set of propensities in one stack; then each set's share of it."""
-    seeds, size = job.seeds, len(job.seeds)
-    whole = train_replicas(method, replace(job, seeds=seeds * len(given)), _stacked(given))
+    """Train all replicas with each set of propensities in one stack; then each set's share of it."""
+    replicas, size = job.replicas, len(job.replicas)
+    whole = train_replicas(method, replace(job, replicas=replicas * len(given)), _stacked(given))
     return [
-        whole.share(slice(number * size, (number + 1) * size), job.untrained(method, seeds), seeds)
+        whole.share(slice(number * size, (number + 1) * size), job.untrained(method, replicas), replicas)
         for number in range(len(given))
     ]
 
@@ -302,19 +310,22 @@ def _stacked(given: Sequence[GivenPropensities | None]) -> GivenPropensities | N
         )
     everywhere = [each.everywhere for each in known if each.everywhere is not None]
     of_rows = [each.of_rows for each in known if each.of_rows is not None]
+    first = np.cumsum([0, *(len(each.clicked) for each in known)]).tolist()
     return GivenPropensities(
         clicked=np.concatenate([each.clicked for each in known]),
         everywhere=np.concatenate(everywhere) if everywhere else None,
         diagnostics=tuple(each for one in known for each in one.diagnostics),
         floors=tuple(floor for one in known for floor in one.floors),
+        lines=tuple(start + line for start, one in zip(first, known, strict=False) for line in one.lines),
         of_rows=PropensitiesOfRows.joined(of_rows) if of_rows else None,
     )
 
 
 def _train_at_once(
-    method: Debiaser, job: Job, seeds: tuple[int, ...], given: GivenPropensities | None
+    method: Debiaser, job: Job, replicas: tuple[Replica, ...], given: GivenPropensities | None
 ) -> Trained:
-    log, kept, networks = job.log, job.kept, job.untrained(method, seeds)
+    log, kept, seeds = job.log, job.kept, _seeds(replicas)
+    networks = job.untrained(method, replicas)
     data = Observed(log, given, seeds, job.device, shared=kept is not None)
     share = method.validation_share if job.validation is None else 0.0
     by = SplitBy.of(method.validation_by, log)
@@ -322,7 +333,7 @@ def _train_at_once(
     setting = _setting(method, job, data, training, networks, given)
     networks["prediction"].start_at("prediction", torch.logit(_rate(setting)))
     if job.start is not None:
-        job.start.fill(networks, seeds, method)
+        job.start.fill(networks, replicas, method)
     validate = validation_loss(
         networks["prediction"],
         data,
@@ -351,7 +362,7 @@ def _train_at_once(
                 network.noise.restart()
         epochs = method.epochs if stage.epochs is None else stage.epochs
         patience = stage.patience or method.patience if stage.selects else None
-        order: Callable[[str], ObservedSampler] = partial(_shuffled, training, data.seeds, method.batch_size)
+        order: Callable[[str], ObservedSampler] = partial(_shuffled, training, replicas, method.batch_size)
         if streamed is not None:
             epochs = streamed.rounds.count(epochs, clicks, stops=patience is not None)
             order = partial(streamed.sampler, method.batch_size)
@@ -360,11 +371,11 @@ def _train_at_once(
             networks,
             _passes(stage, setting, data, order, bind),
             Schedule(epochs, rates, decays, patience),
-            replicas=len(seeds),
+            replicas=len(replicas),
             validate=validate if stage.validate is None else partial(stage.validate, setting),
             tracker=job.progress.task(job.label, epochs),
             state=setting,
-            about=partial(_about, method, job, seeds, given, number),
+            about=partial(_about, method, job, replicas, given, number),
             keeps_start=job.start is not None,
         )
         history = history + (trained if stage.validate is None else _with_its_own_validation(trained, stage))
@@ -400,14 +411,15 @@ def _setting(
 
 
 def _about(
-    method: Debiaser, job: Job, seeds: tuple[int, ...], given: GivenPropensities | None, stage: int
+    method: Debiaser, job: Job, replicas: tuple[Replica, ...], given: GivenPropensities | None, stage: int
 ) -> dict[str, Any]:
     """What a checkpoint knows a training by."""
-    known = () if given is None else (given.clicked, given.everywhere)
+    known = () if given is None else (given.clicked, given.everywhere, np.array(given.lines))
     return {
         "trains": method.name,
         "stage": stage,
-        "seeds": list(seeds),
+        "seeds": list(_seeds(replicas)),
+        "members": [each.member for each in replicas],
         "parameters": plain_params(method),
         "log": job.whole.digest,
         "validation": None if job.validation is None else job.validation.digest,
@@ -445,9 +457,9 @@ def _passes(
     return passes
 
 
-def _shuffled(rows: Tensor, seeds: Sequence[int], batch_size: int, purpose: str) -> ShuffledRows:
-    """Positions ``rows [R, n]`` in O, in an order of each seed's own."""
-    return ShuffledRows(rows, [stream(seed, purpose) for seed in seeds], batch_size)
+def _shuffled(rows: Tensor, replicas: Sequence[Replica], batch_size: int, purpose: str) -> ShuffledRows:
+    """Positions ``rows [R, n]`` in O, in an order of each replica's own."""
+    return ShuffledRows(rows, [stream(each.own, purpose) for each in replicas], batch_size)
 
 
 def _with_its_own_validation(history: History, stage: Stage) -> History:
@@ -461,7 +473,7 @@ def _floors(
 ) -> Tensor:
     """The clip of each replica's propensities ``[R, 1]``; the density until a click tower has some."""
     if given is not None:
-        floors = torch.tensor(given.floors)
+        floors = torch.tensor([given.floors[line] for line in given.lines])
     else:
         floors = torch.full((replicas,), density if method.p_min == "auto" else float(method.p_min))
     return floors.to(device, torch.float32).unsqueeze(1)
@@ -496,6 +508,8 @@ class Observed:
         self.conversion = torch.as_tensor(log.known_conversion(), device=device)
         self.propensity = None if given is None else _on(given.clicked, device)
         self.everywhere = None if given is None or given.everywhere is None else _on(given.everywhere, device)
+        lines = range(len(seeds)) if given is None else given.lines
+        self._line = torch.tensor(list(lines), device=device).unsqueeze(1)
 
     def split(self, validation_share: float, by: SplitBy) -> tuple[Tensor, Tensor]:
         """Training and validation positions ``[R, n]`` in O, by ids, times and each seed."""
@@ -507,8 +521,8 @@ class Observed:
                 remedy="give more data, or hold out others",
             )
         seeds = (SHARED_SEED,) if self._shared else self.seeds
-        parts = [split_clicks(self._log, seed, held, by) for seed in seeds]
-        training, held_out = (np.stack(each) for each in zip(*parts, strict=True))
+        parts = {seed: split_clicks(self._log, seed, held, by) for seed in dict.fromkeys(seeds)}
+        training, held_out = (np.stack(each) for each in zip(*(parts[seed] for seed in seeds), strict=True))
         return torch.as_tensor(training, device=self.device), torch.as_tensor(held_out, device=self.device)
 
     def observed(self, rows: Tensor) -> Batch:
@@ -519,7 +533,7 @@ class Observed:
             conversion=self.conversion[rows].expand(shape),
             propensity=unknown(shape, rows.device)
             if self.propensity is None
-            else self.propensity.gather(1, rows.expand(shape)),
+            else self.propensity[self._line, rows.expand(shape)],
             cell=cell.expand(shape),
         )
 
@@ -530,7 +544,7 @@ class Observed:
             conversion=unknown(cells.shape, cells.device),
             propensity=unknown(cells.shape, cells.device)
             if self.everywhere is None
-            else self.everywhere.gather(1, cells),
+            else self.everywhere[self._line, cells],
             cell=cells,
         )
 

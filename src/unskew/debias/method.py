@@ -5,6 +5,7 @@ How it is trained is in :mod:`unskew.debias.fit`, once for all methods.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import expit, logit, stdtrit
 from torch import Tensor
 
 from unskew.backbones import Backbone, Network, NeuMF
@@ -29,7 +31,7 @@ from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.collapse import Collapsed, warn_of_collapse
 from unskew.progress import SILENT, Progress
 from unskew.propensity.given import GivenPropensities, given_propensities, streamed_propensities
-from unskew.seeds import as_seeds, stream
+from unskew.seeds import Replica, as_seeds, replicas_of, stream
 from unskew.training import Pass, Step, resolve_device
 from unskew.training.held_out import Split
 from unskew.training.inference import probability_moments
@@ -38,6 +40,12 @@ from unskew.training.streams import Kept
 
 if TYPE_CHECKING:
     from unskew.debias.towers import ClickTower
+
+MOST_MEMBERS = 1000
+"""Members of a seed; more are a mistake."""
+
+LEAST = 1e-15
+"""Probabilities of members are kept so far from 0 and 1, where logits would be infinite."""
 
 Counted = Literal["clicks", "population"]
 """What the loss of a network is a likelihood of: |O| clicks, or |D| cells."""
@@ -79,10 +87,16 @@ class Debiaser(Estimator):
         ``"auto"`` is by time for impressions with a column of times, and by pair otherwise.
     selection
         Validation loss: ``"snips"`` weights it by the method's own propensities, ``"ce"`` does not.
+    members
+        Networks of each seed, whose mean logit is the model: an ensemble. Members have first weights and an
+        order of batches of their own; propensities and held-out rows are the seed's, and each member stops at
+        its own epoch. All members of all seeds are trained in one stack. The first member is the model that
+        ``members=1`` trains.
 
     Notes
     -----
-    After ``fit``, ``collapsed_`` lists the networks and seeds that learned nothing (the rule is that of
+    After ``fit``, ``history_`` and ``validation_loss_`` have a column for every member, those of a seed side
+    by side. ``collapsed_`` lists the networks and seeds that learned nothing (the rule is that of
     :func:`unskew.metrics.collapse.learned`), and a :class:`unskew.errors.CollapseWarning` named them.
     ``start_`` is what it started from, None for fresh weights; its ``changes(model, log)`` has what changed.
     """
@@ -114,6 +128,7 @@ class Debiaser(Estimator):
     validation_share: float = 0.1
     validation_by: str = "auto"
     selection: Literal["snips", "ce"] = "snips"
+    members: int = 1
 
     # What a method says of itself.
 
@@ -172,10 +187,8 @@ class Debiaser(Estimator):
     def untrained(
         self, schema: Schema, seeds: Sequence[int], device: torch.device | None = None
     ) -> dict[str, Network]:
-        """Networks of one replica per seed; a seed's first weights do not depend on the others'.
-
-        Without a device they stay where they are made.
-        """
+        """Networks of one replica per seed (:attr:`unskew.seeds.Replica.own`), which do not depend on each
+        other; without a device they stay where they are made."""
         schema = schema.select(self.fields)
         networks = {
             name: self.backbones()
@@ -200,7 +213,7 @@ class Debiaser(Estimator):
         calibrated: bool = True,
         start: Debiaser | str | Path | None = None,
     ) -> Self:
-        """Train one conversion model per seed, all in one stacked loop.
+        """Train one conversion model (of ``members`` networks) per seed, all in one stacked loop.
 
         Parameters
         ----------
@@ -294,7 +307,7 @@ class Debiaser(Estimator):
         warm = WarmStart.of(start, copy, log, called)
         copy.backbone = warm.backbone(copy, log.schema.select(copy.fields))
         with torch.device("meta"):
-            warm.check(copy.untrained(log.schema, copy.seeds_[:1]), copy)
+            warm.check(copy.untrained(log.schema, [copy.replicas()[0].own]), copy)
 
     def _start(self, seeds: int | Sequence[int], device: str) -> None:
         self.seeds_ = as_seeds(seeds)
@@ -320,7 +333,7 @@ class Debiaser(Estimator):
                 log, propensity, self.seeds_, self.p_min, everywhere=everywhere, **options
             )
         self.clipping_ = given.diagnostics
-        return given
+        return given.of_members(self.members)
 
     def _require_no_propensity(self) -> None:
         """An error for a method that cannot do without."""
@@ -353,7 +366,11 @@ class Debiaser(Estimator):
         warm = None if start is None else WarmStart.of(start, self, log)
         if warm is not None:
             self.backbone = warm.backbone(self, log.schema.select(self.fields))
-        return Job(log, self.seeds_, self.device_, validation, progress, label or self.name, kept, warm)
+        return Job(log, self.replicas(), self.device_, validation, progress, label or self.name, kept, warm)
+
+    def replicas(self) -> tuple[Replica, ...]:
+        """All members of all seeds, in the order of the networks' replicas."""
+        return replicas_of(self.seeds_, self.members)
 
     def _read_alone(self, log: Log) -> Log:
         """The log with what its networks read."""
@@ -376,7 +393,7 @@ class Debiaser(Estimator):
             SplitBy.of(self.validation_by, log),
             shared=job.kept is not None,
         )
-        self.collapsed_: tuple[Collapsed, ...] = trained.collapsed(self.seeds_)
+        self.collapsed_: tuple[Collapsed, ...] = trained.collapsed(self.replicas())
 
     def _check(self) -> None:
         require_types(self, choices=False)
@@ -386,6 +403,11 @@ class Debiaser(Estimator):
             "use a backbone that reads features, such as DCN(), or leave fields out",
         )
         require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}", "give 1 or more")
+        require(
+            1 <= self.members <= MOST_MEMBERS,
+            f"members must be from 1 to {MOST_MEMBERS:,}, not {self.members}",
+            "give 5, for example",
+        )
         require(
             self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}", "give 1 or more"
         )
@@ -463,6 +485,65 @@ class Debiaser(Estimator):
         asked = reader.of_frame(frame, user, item, unseen)
         return reader.predictions(asked, reader.policy(unseen), self.predict_rows)
 
+    def predict_members_each(self, log: Any, *, unseen: Unseen | None = None) -> NDArray[np.float64]:
+        """Conversion probabilities ``[seeds, members, n]`` by each member of the ensembles.
+
+        Parameters
+        ----------
+        log, unseen
+            As in :meth:`predict_each`.
+        """
+        reader = self.reader()
+        asked = reader.of_frame(log, None, None, unseen) if is_frame(log) else reader.of_log(log, unseen)
+
+        def members(rows: Rows) -> NDArray[np.float64]:
+            return np.concatenate(self.predict_members_rows(rows))
+
+        found = reader.predictions(asked, reader.policy(unseen), members)
+        return self._by_seed(found)
+
+    def predict_interval(
+        self, log: Any, *, level: float = 0.9, unseen: Unseen | None = None
+    ) -> NDArray[np.float64]:
+        r"""Limits ``[2, n]`` between which another member's prediction would lie with probability ``level``.
+
+        .. math:: \sigma\left(\bar z \pm t_{K-1} \, s \, \sqrt{1 + 1/K}\right)
+
+        z̄ and s are the mean and the standard deviation of the logits of all K members of all seeds. They tell
+        how far the data leave a prediction open, for whoever ranks under risk: a pair that members agree on
+        has a narrow interval. What all members miss alike, such as hidden confounding, is not in it.
+
+        Parameters
+        ----------
+        log, unseen
+            As in :meth:`predict_each`.
+        """
+        require(0.0 < level < 1.0, f"level must be between 0 and 1, not {level}", "give 0.9, for example")
+        members = self._disagreeing(log, unseen)
+        z, count = logit(np.clip(members, LEAST, 1.0 - LEAST)), len(members)
+        half = stdtrit(count - 1, (1.0 + level) / 2.0) * z.std(axis=0, ddof=1) * math.sqrt(1.0 + 1.0 / count)
+        return np.stack([expit(z.mean(axis=0) - half), expit(z.mean(axis=0) + half)])
+
+    def spread(self, log: Any, *, unseen: Unseen | None = None) -> NDArray[np.float64]:
+        """The standard deviation ``[n]`` of the predictions of all members of all seeds.
+
+        Parameters
+        ----------
+        log, unseen
+            As in :meth:`predict_each`.
+        """
+        return np.asarray(self._disagreeing(log, unseen).std(axis=0, ddof=1))
+
+    def _disagreeing(self, log: Any, unseen: Unseen | None) -> NDArray[np.float64]:
+        """Predictions ``[K, n]`` of all members of all seeds, of which there must be two."""
+        found = self.predict_members_each(log, unseen=unseen)
+        require(
+            found.shape[0] * found.shape[1] > 1,
+            f"one network of {self.name} does not tell how far its predictions may be off",
+            "fit it with members=5",
+        )
+        return np.concatenate(found)
+
     def reader(self) -> Reader:
         """What turns logs, pairs and frames into the rows that the networks read."""
         self._require_fitted("networks_")
@@ -490,9 +571,24 @@ class Debiaser(Estimator):
 
     def predict_rows(self, rows: Rows) -> NDArray[np.float64]:
         """Conversion probabilities ``[seeds, n]`` of rows ``[1, n]`` as :meth:`reader` gives them."""
+        return combined(self.predict_members_rows(rows))
+
+    def predict_members_rows(self, rows: Rows) -> NDArray[np.float64]:
+        """The same ``[seeds, members, n]`` by each member."""
         # The first tower of the network that predicts; of members that share weights, all of them.
         mean, _ = probability_moments(self.networks_["prediction"], rows)
-        return np.asarray(mean.cpu().numpy())
+        return self._by_seed(mean.cpu().numpy())
+
+    def _by_seed(self, lines: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Lines of all replicas ``[R, n]`` as ``[seeds, members, n]``."""
+        return lines.reshape(len(self.seeds_), len(lines) // len(self.seeds_), lines.shape[1])
+
+
+def combined(members: NDArray[np.float64]) -> NDArray[np.float64]:
+    """σ of the mean logit of members: probabilities ``[…, members, n]`` → ``[…, n]``; those of one stay."""
+    if members.shape[-2] == 1:
+        return members[..., 0, :]
+    return np.asarray(expit(logit(np.clip(members, LEAST, 1.0 - LEAST)).mean(axis=-2)))
 
 
 def _in_memory(log: Log | StreamedLog) -> Log | Kept:

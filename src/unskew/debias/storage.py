@@ -98,16 +98,15 @@ def load_model(
     model.split_ = _split(saved, *at) if "split" in methods[key] else None
     model.collapsed_ = _collapsed(saved, *at)
     model.device_ = resolve_device(device)
+    own = [each.own for each in model.replicas()]
     saved.check_shapes(
-        lambda schema: {
-            f"{key}/{name}/": network for name, network in model.untrained(schema, model.seeds_).items()
-        },
+        lambda schema: {f"{key}/{name}/": network for name, network in model.untrained(schema, own).items()},
         WEIGHTS,
     )
     model.users_, model.items_ = saved.vocabulary("users"), saved.vocabulary("items")
     encoders = saved.encoders() if model.reads_features else None
     model.encoders_ = None if encoders is None else encoders.select(model.fields)
-    model.networks_ = model.untrained(saved.schema(), model.seeds_, model.device_)
+    model.networks_ = model.untrained(saved.schema(), own, model.device_)
     for name, network in model.networks_.items():
         saved.fill(network, WEIGHTS, f"{key}/{name}/")
     return model

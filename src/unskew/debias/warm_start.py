@@ -1,7 +1,7 @@
 """Training that starts from another day's model: rows of known ids and values are taken over, others are new.
 
 Tables of embeddings are mapped by what their rows stand for (ids, values of categories), all other weights
-are taken as they are, and optimisers start anew. Replicas are paired by their seeds.
+are taken as they are, and optimisers start anew. Replicas are paired by their seeds and members.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary, positions_of_text
 from unskew.log import Encoders, Field, Log, Schema, StreamedLog
 from unskew.log.encoder import FIRST_CODE, CodeEncoder, Encoder
 from unskew.plain_text import listed
+from unskew.seeds import Replica
 from unskew.training.checkpoint import difference
 
 if TYPE_CHECKING:
@@ -88,6 +89,12 @@ class WarmStart:
                 where=called,
                 remedy="give seeds that it has",
             )
+        if method.members > model.members:
+            raise ParameterError(
+                f"has {model.members} members a seed, and {method.members} are to start from it",
+                where=called,
+                remedy=f"give members={model.members}",
+            )
         if type(model.backbone) is not type(method.backbone):
             raise cls(model, {}, called)._unlike(method)
         return cls(model, code_maps(model, log, called), called)
@@ -121,22 +128,23 @@ class WarmStart:
                 if key not in old or old[key].shape[first:] != weight.shape[first:]:
                     raise self._unlike(method)
 
-    def fill(self, networks: Mapping[str, Network], seeds: Sequence[int], method: Debiaser) -> None:
-        """Give new networks, one replica a seed, the weights that they start from."""
+    def fill(self, networks: Mapping[str, Network], replicas: Sequence[Replica], method: Debiaser) -> None:
+        """Give new networks the weights that they start from: of the same member of the same seed."""
         self.check(networks, method)
-        replicas = torch.tensor([self.model.seeds_.index(seed) for seed in seeds])
+        known = self.model.replicas()
+        places = torch.tensor([known.index(each) for each in replicas])
         with torch.no_grad():
             for name, network in networks.items():
                 before = self.model.networks_.get(name)
                 if before is not None:
-                    self._fill(network, before, replicas)
+                    self._fill(network, before, places)
 
-    def _fill(self, network: Network, before: Network, replicas: Tensor) -> None:
+    def _fill(self, network: Network, before: Network, places: Tensor) -> None:
         old_tables, tables = _tables(before), _tables(network)
         old = dict(before.named_parameters())
         known = {"user": len(self.model.users_), "item": len(self.model.items_)}
         for name, weight in network.named_parameters():
-            source = old[name].detach()[replicas.to(old[name].device)].to(weight)
+            source = old[name].detach()[places.to(old[name].device)].to(weight)
             if name not in tables:
                 weight.copy_(source)
                 continue

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unskew.backbones import Backbone, Network
 from unskew.backbones.backbone import TOWER
 from unskew.debias import Debiaser
+from unskew.debias.method import LEAST as LEAST_OF_MEMBERS
 from unskew.errors import UnskewError
 from unskew.export.calibrators import mean_calibrated
 from unskew.export.graph import Value
@@ -17,12 +19,18 @@ from unskew.propensity.uncertainty import LEAST
 
 
 def conversion_graph(model: Debiaser, form: Form) -> tuple[Inputs, Value]:
-    """r̂(u, i) = (1/S) Σ_s σ(f_s(u, i)): the mean over seeds (and members) of the conversion probability."""
+    """r̂(u, i) = (1/S) Σ_s σ((1/M) Σ_m f_sm(u, i)): the mean over seeds of what their ensembles say.
+
+    f_sm is the logit of a member; where a network has members that share weights, of their mean probability.
+    """
     _refuse_own_predictions(model, Debiaser)
     inputs, network = _inputs(model, form), model.networks_["prediction"]
     logit = replica_logits(network, _backbone(model), inputs, "prediction")
-    probability = _score(network, logit, 1).sum(0) / len(model.seeds_)
-    return inputs, inputs.known_alone(probability)
+    each, members = _score(network, logit, 1), network.replicas // len(model.seeds_)
+    if members > 1:
+        p = each.maximum(LEAST_OF_MEMBERS).minimum(1.0 - LEAST_OF_MEMBERS)
+        each = (_mean_of_groups(network.replicas, members) @ (p / (1.0 - p)).log()).sigmoid()
+    return inputs, inputs.known_alone(each.sum(0) / len(model.seeds_))
 
 
 def propensity_graph(propensity: Propensity, form: Form) -> tuple[Inputs, Value]:
@@ -70,8 +78,12 @@ def _score(network: Network, logit: Value, stacked: int) -> Value:
     each = p.sum(1) / network.members
     if stacked == 1:
         return each
-    ensembles = np.eye(network.replicas // stacked).repeat(stacked, axis=1) / stacked
-    return ensembles @ each
+    return _mean_of_groups(network.replicas, stacked) @ each
+
+
+def _mean_of_groups(replicas: int, size: int) -> NDArray[np.float64]:
+    """The matrix that averages so many lines, side by side, at a time."""
+    return np.asarray(np.eye(replicas // size).repeat(size, axis=1) / size)
 
 
 def _inverse_link(score: Value, gamma: float) -> Value:

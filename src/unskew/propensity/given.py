@@ -39,18 +39,35 @@ class GivenPropensities:
     """What was clipped on O and what that did."""
     floors: tuple[float, ...]
     """The clip of each seed."""
+    lines: tuple[int, ...]
+    """The line that each replica reads: that of its seed."""
     of_rows: PropensitiesOfRows | None = None
     """Those of the rows of a stream, as they come; the others are then of the rows that are kept."""
 
+    def of_members(self, members: int) -> GivenPropensities:
+        """Those of so many members of each seed, side by side."""
+        return replace(
+            self,
+            lines=_repeated(self.lines, members),
+            of_rows=None if self.of_rows is None else self.of_rows.of_members(members),
+        )
+
     def share(self, replicas: slice) -> GivenPropensities:
-        """Those of some seeds."""
-        return GivenPropensities(
-            clicked=self.clicked[replicas],
-            everywhere=None if self.everywhere is None else self.everywhere[replicas],
-            diagnostics=self.diagnostics[replicas],
-            floors=self.floors[replicas],
+        """Those of some replicas, with the lines from their first to their last."""
+        own = self.lines[replicas]
+        read = slice(min(own), max(own) + 1)
+        return replace(
+            self,
+            clicked=self.clicked[read],
+            everywhere=None if self.everywhere is None else self.everywhere[read],
+            floors=self.floors[read],
+            lines=tuple(line - read.start for line in own),
             of_rows=None if self.of_rows is None else self.of_rows.share(replicas),
         )
+
+
+def _repeated(lines: tuple[int, ...], times: int) -> tuple[int, ...]:
+    return tuple(line for line in lines for _ in range(times))
 
 
 @dataclass(frozen=True)
@@ -65,29 +82,40 @@ class PropensitiesOfRows:
 
     sources: tuple[PropensitySource, ...]
     floors: tuple[float, ...]
-    first: int = 0
-    """Of the replicas: there are as many as floors."""
+    """The clip of each seed, source after source."""
+    lines: tuple[int, ...]
+    """Which of these each replica reads."""
 
     def __call__(self, rows: Log) -> NDArray[np.float32]:
         """Of all rows of a log ``[1 or R, n]``."""
-        lines = [source.lines(rows) for source in self.sources]
-        if len(self.sources) == 1 and len(set(self.floors)) == 1 and len(lines[0]) == 1:
-            return np.asarray(np.maximum(lines[0], self.floors[0]), dtype=np.float32)
+        found = [source.lines(rows) for source in self.sources]
+        if len(self.sources) == 1 and len(set(self.floors)) == 1 and len(found[0]) == 1:
+            return np.asarray(np.maximum(found[0], self.floors[0]), dtype=np.float32)
         shape = (len(self.sources[0].seeds), len(rows))
-        every = np.concatenate([np.broadcast_to(each, shape) for each in lines])
-        mine = every[self.first : self.first + len(self.floors)]
-        return np.asarray(np.maximum(mine, np.array(self.floors)[:, None]), dtype=np.float32)
+        every = np.concatenate([np.broadcast_to(each, shape) for each in found])
+        clipped = np.maximum(every, np.array(self.floors)[:, None]).astype(np.float32)
+        # One line serves all replicas that read the same.
+        read = self.lines[:1] if len(set(self.lines)) == 1 else self.lines
+        return np.asarray(clipped[list(read)])
+
+    def of_members(self, members: int) -> PropensitiesOfRows:
+        """Those of so many members of each seed, side by side."""
+        return replace(self, lines=_repeated(self.lines, members))
 
     def share(self, replicas: slice) -> PropensitiesOfRows:
         """Those of some replicas."""
-        return replace(self, floors=self.floors[replicas], first=self.first + (replicas.start or 0))
+        return replace(self, lines=self.lines[replicas])
 
     @classmethod
     def joined(cls, parts: Sequence[PropensitiesOfRows]) -> PropensitiesOfRows:
         """Several sets, one after the other."""
+        first = np.cumsum([0, *(len(part.floors) for part in parts)]).tolist()
         return cls(
             tuple(source for part in parts for source in part.sources),
             tuple(floor for part in parts for floor in part.floors),
+            tuple(
+                int(start) + line for start, part in zip(first, parts, strict=False) for line in part.lines
+            ),
         )
 
 
@@ -136,7 +164,7 @@ def streamed_propensities(
         density=kept.stream.density,
     )
     source = PropensitySource(propensity, seeds, calibrated)
-    return replace(given, of_rows=PropensitiesOfRows((source,), given.floors))
+    return replace(given, of_rows=PropensitiesOfRows((source,), given.floors, given.lines))
 
 
 def given_propensities(
@@ -198,6 +226,7 @@ def given_propensities(
         everywhere=on_cells,
         diagnostics=diagnostics,
         floors=tuple(np.broadcast_to(floors, len(seeds)).tolist()),
+        lines=tuple(range(len(seeds))),
     )
 
 

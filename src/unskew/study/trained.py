@@ -310,16 +310,21 @@ def _validation_loss(stack: Stack, model: Debiaser, propensity: Any) -> list[flo
     """A model's own; in a search under the judge's weights, since 1/max(p, p_min) differ between trials."""
     log, judge = stack.data.train, stack.judge
     own = model.validation_loss_
-    if judge is None or propensity is None or own is None or stack.validation is not None:
-        return own
-    given = given_propensities(log, propensity, model.seeds_, judge.p_min)
-    data = Observed(log, given, model.seeds_, model.device_)
+    if own is None or judge is None or propensity is None or stack.validation is not None:
+        return None if own is None else _by_seed(own, model)
+    given = given_propensities(log, propensity, model.seeds_, judge.p_min).of_members(model.members)
+    data = Observed(log, given, tuple(each.seed for each in model.replicas()), model.device_)
     _, held_out = data.split(model.validation_share, SplitBy.of(model.validation_by, log))
     loss = validation_loss(
         model.networks_["prediction"], data, held_out, log, None, weighted=judge.selection == "snips"
     )
     assert loss is not None
-    return [float(each) for each in loss()]
+    return _by_seed(loss().tolist(), model)
+
+
+def _by_seed(values: Sequence[float], model: Debiaser) -> list[float]:
+    """Means over the members of each seed."""
+    return [float(each) for each in np.reshape(values, (len(model.seeds_), -1)).mean(axis=1)]
 
 
 def _read(store: ResultStore, given: Given, everywhere: bool, seeds: tuple[int, ...]) -> Any:
@@ -343,7 +348,7 @@ def _evaluated(
         resampled |= {f"{name}{suffix}": draws for name, draws in found.resampled.items()}
     if loss is not None:
         values["validation_loss"] = loss
-    values["best_epoch"] = [float(epoch) for epoch in model.history_.best_epoch]
+    values["best_epoch"] = _by_seed(model.history_.best_epoch, model)
     values["diverged"] = [0.0] * len(model.seeds_)
     values |= collapsed_values(model.collapsed_, model.seeds_)
     numbers = {name: [float(np.float64(value)) for value in line] for name, line in values.items()}

@@ -1,0 +1,205 @@
+"""Members: the networks of a seed, whose mean logit is the model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+
+import unskew as us
+from contracts.streamed_contract import impressions
+from unskew.debias import make_method
+from unskew.debias.method import combined
+from unskew.errors import ParameterError
+from unskew.log import StreamedLog
+from unskew.propensity.given import streamed_propensities
+from unskew.seeds import Replica, replicas_of, stream
+from unskew.training.streams import Kept
+
+QUICK = {"epochs": 3, "patience": 2, "batch_size": 256}
+EVERY_PART = ("ips", "att", "tdr", "kb-dr", "stable-dr", "gpl", "dr-v2")
+"""Methods that between them have every kind of stage, state and click tower."""
+SEEDS = (3, 5)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return us.load("synthetic", n_users=40, n_items=30, density=0.2, seed=2)
+
+
+@pytest.fixture(scope="module")
+def propensity(data):
+    """Of its own for each seed, everywhere."""
+    return np.random.default_rng(0).uniform(0.1, 0.6, (len(SEEDS), data.train.n_users, data.train.n_items))
+
+
+@pytest.fixture(scope="module")
+def fitted(data, propensity):
+    return ips(members=3).fit(data.train, propensity=propensity, seeds=SEEDS, device="cpu")
+
+
+def ips(**more) -> us.IPS:
+    return us.IPS(**{"backbone": us.MF(dim=4, init_std=0.3), **QUICK, "learning_rate": 0.02, **more})
+
+
+def test_the_first_member_of_a_seed_is_the_seed_and_all_are_distinct():
+    replicas = replicas_of((3, 5), 2)
+    assert replicas == (Replica(3, 0), Replica(3, 1), Replica(5, 0), Replica(5, 1))
+    assert [each.own for each in replicas] == [3, stream(3, "member", 1), 5, stream(5, "member", 1)]
+
+
+def test_the_model_is_the_mean_logit_of_its_members():
+    members = np.array([[[0.1, 1.0], [0.4, 0.5]]])
+    expected = [expit((logit(0.1) + logit(0.4)) / 2)]
+    np.testing.assert_allclose(combined(members)[0, :1], expected)
+    assert 0.5 < combined(members)[0, 1] < 1.0
+    np.testing.assert_array_equal(combined(members[:, :1]), members[:, 0])
+
+
+def test_predictions_are_those_of_the_ensembles(data, fitted):
+    members = fitted.predict_members_each(data.test)
+    assert members.shape == (2, 3, len(data.test))
+    np.testing.assert_array_equal(fitted.predict_each(data.test), combined(members))
+    np.testing.assert_allclose(fitted.predict(data.test), combined(members).mean(axis=0))
+    for seed in members:
+        assert np.abs(seed[0] - seed[1]).max() > 1e-3
+        assert np.abs(seed[1] - seed[2]).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", EVERY_PART)
+def test_the_first_members_are_the_model_without_others(name, data, propensity):
+    """Also with propensities of each seed: a member of one seed never reads those of the other."""
+
+    def model(members):
+        method = make_method(name, backbone=us.MF(dim=4), members=members, **QUICK)
+        return method.fit(data.train, propensity=propensity, seeds=SEEDS, device="cpu")
+
+    one, two = model(1), model(2)
+    members = two.predict_members_each(data.test)
+    np.testing.assert_allclose(members[:, 0], one.predict_each(data.test), rtol=1e-4)
+    assert np.abs(members[:, 1] - members[:, 0]).max() > 1e-4
+    assert two.history_.best_epoch[::2] == one.history_.best_epoch
+    np.testing.assert_allclose(two.validation_loss_[::2], one.validation_loss_, rtol=1e-4)
+    np.testing.assert_array_equal(two.validation_rows(data.train), one.validation_rows(data.train))
+
+
+def test_members_of_several_sets_of_propensities(data, propensity, fitted):
+    many = ips(members=3).fit_many(
+        data.train, propensities={"a": 0.3, "b": propensity}, seeds=SEEDS, device="cpu"
+    )
+    alone = fitted.predict_members_each(data.test)
+    np.testing.assert_allclose(many["b"].predict_members_each(data.test), alone, rtol=1e-4)
+    assert np.abs(many["a"].predict_members_each(data.test) - alone).max() > 1e-3
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["all of D", "clicks"])
+def test_members_in_groups_are_those_trained_at_once(data, propensity, monkeypatch, whole):
+    """Groups that end within a seed, whose propensities both parts read."""
+    name = "kb-dr" if whole else "ips"
+    method = make_method(name, backbone=us.MF(dim=4), members=3, **QUICK)
+
+    def lines():
+        model = method.fit(data.train, propensity=propensity, seeds=SEEDS, device="cpu")
+        return model.predict_members_each(data.test)
+
+    at_once = lines()
+    monkeypatch.setattr("unskew.debias.fit.replicas_at_once", lambda *_, **__: 2)
+    np.testing.assert_allclose(lines(), at_once, rtol=1e-4)
+
+
+def test_saved_and_loaded(data, fitted, tmp_path):
+    fitted.save(tmp_path / "model")
+    loaded = us.load_model(tmp_path / "model", device="cpu")
+    assert loaded.members == 3
+    np.testing.assert_array_equal(
+        loaded.predict_members_each(data.test), fitted.predict_members_each(data.test)
+    )
+    assert loaded.collapsed_ == fitted.collapsed_
+
+
+def test_on_a_stream():
+    log = impressions()
+    rows = StreamedLog.of(log, block_rows=128)
+    one, three = (
+        ips(members=members, backbone=us.MF(dim=4)).fit(rows, propensity="p", seeds=SEEDS, device="cpu")
+        for members in (1, 3)
+    )
+    members = three.predict_members_each(log)
+    np.testing.assert_allclose(members[:, 0], one.predict_each(log), rtol=1e-4)
+    assert np.abs(members[:, 1] - members[:, 0]).max() > 1e-4
+
+
+def test_each_member_reads_the_propensities_of_its_seed_on_a_stream():
+    log = impressions()
+    propensity = us.Propensity(backbone=us.MF(dim=2), crossfit=2, epochs=2).fit(log, seeds=SEEDS)
+    given = streamed_propensities(
+        Kept.of(StreamedLog.of(log, block_rows=128)),
+        propensity,
+        SEEDS,
+        0.1,
+        calibrated=True,
+        full_space=False,
+    )
+    wanted = np.maximum(propensity.predict_each(log), 0.1)
+    assert np.abs(wanted[0] - wanted[1]).max() > 1e-3
+    rows = given.of_members(2).of_rows
+    np.testing.assert_allclose(rows(log), wanted[[0, 0, 1, 1]], rtol=1e-6)
+    np.testing.assert_allclose(rows.share(slice(1, 4))(log), wanted[[0, 1, 1]], rtol=1e-6)
+    np.testing.assert_allclose(rows.share(slice(2, 4))(log), wanted[[1]], rtol=1e-6)
+    both = type(rows).joined([rows, rows])
+    np.testing.assert_allclose(both.share(slice(3, 6))(log), wanted[[1, 0, 0]], rtol=1e-6)
+
+
+class TestWarmStart:
+    def test_each_member_goes_on_from_itself(self, data, propensity, fitted):
+        start = ips(members=2, epochs=1, learning_rate=1e-9)
+        again = start.fit(data.train, propensity=propensity[1], seeds=[5], start=fitted, device="cpu")
+        before = fitted.predict_members_each(data.test)[1:, :2]
+        np.testing.assert_allclose(again.predict_members_each(data.test), before, rtol=1e-4)
+
+    def test_more_members_than_there_were_are_an_error(self, data, propensity, fitted):
+        with pytest.raises(ParameterError, match=r"has 3 members a seed, and 4 are to start.*give members=3"):
+            ips(members=4).fit(data.train, propensity=propensity[1], seeds=[5], start=fitted, device="cpu")
+
+
+class TestSpread:
+    def test_it_is_the_deviation_over_all_members_of_all_seeds(self, data, fitted):
+        members = np.concatenate(fitted.predict_members_each(data.test))
+        np.testing.assert_allclose(fitted.spread(data.test), members.std(axis=0, ddof=1))
+
+    def test_the_interval_holds_the_mean_logit_and_widens_with_its_level(self, data, fitted):
+        low, high = fitted.predict_interval(data.test, level=0.8)
+        middle = combined(np.concatenate(fitted.predict_members_each(data.test))[None])[0]
+        assert ((low < middle) & (middle < high)).all()
+        wide = fitted.predict_interval(data.test, level=0.99)
+        assert ((wide[0] < low) & (high < wide[1])).all()
+
+    def test_the_interval_holds_another_member_as_often_as_it_says(self, data):
+        few, many = (
+            ips(members=members).fit(data.train, propensity=0.3, device="cpu") for members in (5, 30)
+        )
+        low, high = few.predict_interval(data.test, level=0.8)
+        new = many.predict_members_each(data.test)[0, 5:]
+        assert ((low < new) & (new < high)).mean() == pytest.approx(0.8, abs=0.05)
+
+    def test_one_network_tells_nothing(self, data):
+        model = us.Naive(backbone=us.MF(dim=2), epochs=1).fit(data.train, device="cpu")
+        with pytest.raises(ParameterError, match=r"one network of naive .* fit it with members=5"):
+            model.spread(data.test)
+        with pytest.raises(ParameterError, match="fit it with members=5"):
+            model.predict_interval(data.test)
+
+    def test_a_level_must_be_a_share(self, data, fitted):
+        with pytest.raises(ParameterError, match="level must be between 0 and 1, not 95"):
+            fitted.predict_interval(data.test, level=95)
+
+    def test_no_rows_have_none(self, data, fitted):
+        nobody = data.test.take(np.empty(0, dtype=np.int64))
+        assert fitted.predict_members_each(nobody).shape == (2, 3, 0)
+        assert fitted.predict_interval(nobody).shape == (2, 0)
+
+
+@pytest.mark.parametrize("members", [0, 1001])
+def test_impossible_numbers_of_members_are_refused(data, members):
+    with pytest.raises(ParameterError, match=f"members must be from 1 to 1,000, not {members}"):
+        us.Naive(members=members).fit(data.train)
