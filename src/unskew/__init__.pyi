@@ -86,6 +86,7 @@ from unskew.calibration.scaling_binning import ScalingBinning as ScalingBinning
 from unskew.calibration.spline import Spline as Spline
 from unskew.calibration.temperature import Temperature as Temperature
 from unskew.calibration.venn_abers import VennAbers as VennAbers
+from unskew.debias.acdr import ACDR as ACDR
 from unskew.debias.att import ATT as ATT
 from unskew.debias.cdr import CDR as CDR
 from unskew.debias.dcmt import DCMT as DCMT

@@ -129,6 +129,12 @@ CASES: dict[str, Case] = {
     "gpl_propensity": lambda d: losses.gpl_propensity(
         d.known(d.logit.detach()), d.both(d.click_logit), count=9, **d.cells
     ),
+    "acdr_propensity": lambda d: losses.acdr_propensity(
+        d.both(d.click_logit),
+        torch.tensor([0.2, 0.5, 0.8], dtype=torch.float64).expand(*d.logit.shape[:-1], 3).contiguous(),
+        counts=d.both(d.trusted),
+        **d.cells,
+    ),
     "stable_dr_propensity": lambda d: losses.stable_dr_propensity(
         d.both(d.p), d.both(d.logit), d.both(d.output), d.both(d.soft), constraint=0.0, **d.space
     ),

@@ -62,3 +62,21 @@ def test_dcmt():
         click=of(CLICK),
     )
     np.testing.assert_allclose(found, mean_of_rows(row), **CLOSE)
+
+
+def test_acdr_propensity():
+    edges = np.quantile(sigma(CLICK_LOGIT), [0.25, 0.5, 0.75], axis=1).T
+
+    def error(m: int) -> float:
+        p, result = sigma(CLICK_LOGIT[m]), 0.0
+        for low, high in zip([0.0, *edges[m]], [*edges[m], 1.0], strict=True):
+            inside = (p >= low) & (p < high)
+            assert inside.any()
+            frequency, confidence = CLICK[m][inside].mean(), p[inside].mean()
+            result += inside.mean() * abs(frequency - confidence)
+        return float(result)
+
+    clicks = mean_of_rows(lambda m, n: ce(CLICK[m, n], sigma(CLICK_LOGIT[m, n])))
+    expected = clicks + 0.3 * np.array([error(m) for m in range(MODELS)])
+    found = losses.acdr_propensity(of(CLICK_LOGIT), of(edges), penalty=0.3, click=of(CLICK))
+    np.testing.assert_allclose(found, expected, **CLOSE)

@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 # Registered: written by `make docs`.
+from unskew.debias.acdr import ACDR
 from unskew.debias.att import ATT
 from unskew.debias.cdr import CDR
 from unskew.debias.dcmt import DCMT
@@ -51,6 +52,7 @@ from unskew.debias.stable_dr import StableDR
 from unskew.debias.tdr import TDR
 
 __all__ += [
+    "ACDR",
     "ATT",
     "CDR",
     "DCMT",

@@ -27,6 +27,7 @@ from unskew.losses.balance import (
     stable_dr_propensity,
     tilted_logit,
 )
+from unskew.losses.binned import acdr_propensity, calibration_error, equal_mass_edges
 from unskew.losses.doubly_robust import (
     cdr,
     cdr_correction,
@@ -72,7 +73,7 @@ from unskew.losses.tasks import (
 from unskew.losses.weighted import att, ips, naive, snips
 from unskew.metrics.sample_weight import bias_weight, error_weight, inverse_weight, variance_weight
 
-dr_jl = mrdr = dr_bias = dr_mse = tdr = gpl = dr
+dr_jl = mrdr = dr_bias = dr_mse = tdr = gpl = acdr = dr
 stable_dr = snips
 
 OF_METHOD: dict[str, dict[str, Callable[..., Any]]] = {
@@ -103,6 +104,7 @@ OF_METHOD: dict[str, dict[str, Callable[..., Any]]] = {
     "ddpo": {"prediction": ddpo},
     "att": {"first and second": ips, "start": naive, "prediction": att},
     "dcmt": {"prediction": dcmt},
+    "acdr": {"prediction": acdr, "imputation": dr_jl_imputation, "propensity": acdr_propensity},
     "kb-ips": {"prediction": kb_ips, "weight": kernel_balance},
     "kb-dr": {"prediction": kb_dr, "imputation": kb_dr_imputation, "weight": kernel_balance},
 }
@@ -116,9 +118,12 @@ __all__ = [
     "ImputationForm",
     "Space",
     "SquaredPseudoLabel",
+    "acdr",
+    "acdr_propensity",
     "att",
     "balancing_weight",
     "bias_weight",
+    "calibration_error",
     "cdr",
     "cdr_correction",
     "cdr_trusted",
@@ -144,6 +149,7 @@ __all__ = [
     "dr_with_imputation",
     "effective_target",
     "eib",
+    "equal_mass_edges",
     "error_weight",
     "escm2_dr",
     "escm2_ips",

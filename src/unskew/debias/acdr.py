@@ -1,0 +1,122 @@
+"""ACDR: DR-JL whose propensities are also trained for their calibration error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from unskew import losses
+from unskew.debias.imputation import JointLearning
+from unskew.debias.setting import Batch, ClicksAndCells, Setting, Stage, State
+from unskew.debias.towers import ClickTower, Source, Tasks, held_out
+from unskew.estimator import require
+from unskew.losses import inverse_weight
+from unskew.registry import register
+from unskew.training import Pass, Step
+
+
+class Bins(State):
+    """The bins of the calibration error in this epoch."""
+
+    edges: Tensor
+    """Between them ``[R, M − 1]``."""
+
+
+@register(order=260)
+@dataclass(kw_only=True)
+class ACDR(JointLearning):
+    """L_g = mean_D CE(o, p) + λ · ECE, ECE = Σ_m |mean_D 1[p in bin m]·(o − p)|; then DR-JL with p.
+
+    The M bins have equal weight in D by the p of held-out cells, and are found anew in each epoch; a bin's p
+    has its gradient, its edges have none. In turn, each epoch: the click network learns L_g, then DR-JL
+    trains its imputer and its prediction with p, without gradient. Before that the click network warms up on
+    the first term alone. A baseline: calibration in the loss, where post-hoc calibration is the alternative
+    (``calibration="in-loop"``, or :class:`DRJL` with a calibrated :class:`Propensity`). Given propensities
+    only weigh the validation loss.
+
+    Parameters
+    ----------
+    penalty
+        λ; 1 in the published code.
+    bins
+        M; 15 in the published code.
+    click_warm_up, calibration
+        How long the click network trains alone, and which p becomes a weight: as in :class:`ClickTower`, but
+        ``"auto"`` is the network's own.
+    """
+
+    name: ClassVar[str] = "acdr"
+    paper: ClassVar[str] = "ACDR, public code"
+    when: ClassVar[str] = "as a baseline: calibration in the loss of the propensity, not after it"
+    needs_propensity: ClassVar[bool] = False
+    sources: ClassVar[tuple[Source, ...]] = ("report-only", "in-loop")
+    detached: ClassVar[tuple[str, ...]] = (
+        "propensity in the imputation and prediction steps",
+        "imputation in the prediction step",
+        "prediction in the imputation step",
+        "edges of the bins",
+    )
+
+    penalty: float = 1.0
+    bins: int = 15
+    click_warm_up: int = 50
+    calibration: Literal["auto", "in-loop", "report-only"] = "auto"
+
+    @property
+    def tower(self) -> ClickTower:
+        """The click network."""
+        return ClickTower(
+            self.sources, self.calibration, self.click_warm_up, self.ratio, chooses_clip=self.p_min == "auto"
+        )
+
+    def networks(self) -> Mapping[str, tuple[str, ...]]:
+        """Those of DR-JL, and one for the click."""
+        return {**super().networks(), "click": ("click",)}
+
+    def stages(self) -> tuple[Stage, ...]:
+        """The click network alone, then with DR-JL in turn."""
+        step = Step("click", self.propensity_loss, ("click",))
+        click = Pass(ClicksAndCells(self.ratio), (step,), self.find_bins)
+        return (*self.tower.stages(self.networks()), Stage((click, *self.plan())))
+
+    def find_bins(self, setting: Setting) -> None:
+        """Bins of equal weight, by the p of the cells that no click network trains on."""
+        cells = held_out(setting).calibration
+        p = self.tower.probability(setting, cells, raw=True)
+        setting.state(Bins).write(edges=losses.equal_mass_edges(p, cells.weight.to(p.dtype), bins=self.bins))
+
+    def propensity_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
+        """L_g."""
+        tasks, trains = Tasks.read(setting, observed, full), held_out(setting).trains
+        return losses.acdr_propensity(
+            tasks.of("click"),
+            setting.state(Bins).edges,
+            penalty=self.penalty,
+            counts=(trains(observed.rows), trains(full.rows)),
+            **tasks.space,
+        )
+
+    def imputation_weight(self, propensity: Tensor) -> Tensor:
+        """w = 1/p, as DR-JL."""
+        return inverse_weight(propensity)
+
+    def before_imputation(self, setting: Setting) -> None:
+        """The clip of the new p, then as DR-JL."""
+        self.tower.recalibrate(setting)
+        super().before_imputation(setting)
+
+    def propensity_of_clicks(self, setting: Setting) -> Tensor:
+        """p."""
+        return self.tower.propensity(setting, setting.clicks)
+
+    def weighed(self, setting: Setting, observed: Batch) -> Batch:
+        """With p in the place of given propensities."""
+        return replace(observed, propensity=self.tower.propensity(setting, observed))
+
+    def _check(self) -> None:
+        super()._check()
+        require(self.penalty >= 0, f"penalty must not be negative, not {self.penalty}", "give 0 or more")
+        require(self.bins >= 1, f"bins must be at least 1, not {self.bins}", "give 1 or more")
