@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from unskew.errors import DataError, ParameterError
 from unskew.log import Log, Wanted
 from unskew.plain_text import listed
+from unskew.seeds import stream
 
 if TYPE_CHECKING:
     from unskew.datasets.synthetic import Truth
@@ -52,6 +53,9 @@ class Dataset:
         ``leaked_cells_dropped`` and more.
     extra
         Arrays that came with the data and are no part of the logs (Coat's ``shipped_propensities``).
+    unbiased
+        A small sample of pairs shown at random, none of them in ``test``, to choose a method on and to set
+        levels right.
     """
 
     name: str
@@ -63,16 +67,73 @@ class Dataset:
     extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     row_truth: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
     test_is: TestIs = "logged"
+    unbiased: Log | None = None
 
     def with_features(self, features: Wanted, ignore: Sequence[str] = ()) -> Dataset:
         """The same with features in all logs; what the training log makes of ``"auto"`` holds for all."""
         train = self.train.with_features(features, ignore)
         assert train.features is not None
         declared = train.features.declared
-        test, validation = (
-            None if log is None else log.with_features(declared) for log in (self.test, self.validation)
+        test, validation, unbiased = (
+            None if log is None else log.with_features(declared)
+            for log in (self.test, self.validation, self.unbiased)
         )
-        return replace(self, train=train, test=test, validation=validation)
+        return replace(self, train=train, test=test, validation=validation, unbiased=unbiased)
+
+
+def random_part(log: Log, share: float, seed: int = 0) -> NDArray[np.bool_]:
+    """Which rows belong to a random part of a log, by a hash of their ids.
+
+    A copy, a subset and a re-read file give the same pairs.
+    """
+    # The constants of splitmix64; users and items must not cancel, so that one is mixed before the other.
+    with np.errstate(over="ignore"):
+        hashed = np.full(len(log), stream(seed, "random part") & 0x7FFFFFFFFFFFFFFF, dtype=np.uint64)
+        for codes, vocabulary in ((log.user, log.users), (log.item, log.items)):
+            hashed += vocabulary.hashes[codes].view(np.uint64)
+            hashed *= np.uint64(0x9E3779B97F4A7C15)
+            hashed ^= hashed >> np.uint64(30)
+            hashed *= np.uint64(0xBF58476D1CE4E5B9)
+            hashed ^= hashed >> np.uint64(27)
+    part: NDArray[np.bool_] = hashed.astype(np.float64) < share * 2.0**64
+    return part
+
+
+def with_unbiased_share(dataset: Dataset, share: float, seed: int = 0) -> Dataset:
+    """A random test log as two: a share of its pairs becomes ``unbiased``, the rest stays the test.
+
+    Examples
+    --------
+    >>> from unskew.datasets import load
+    >>> data = with_unbiased_share(load("synthetic"), 0.05)
+    >>> 0.03 < len(data.unbiased) / (len(data.unbiased) + len(data.test)) < 0.07
+    True
+    """
+    if not 0.0 < share < 1.0:
+        raise ParameterError(
+            f"the unbiased share must be between 0 and 1, not {share}", remedy="give 0.05, for example"
+        )
+    if dataset.test is None or dataset.test_is != "random":
+        raise ParameterError(
+            f"{dataset.name} has no test pairs that were shown at random, of which a share could be taken",
+            remedy="give the random sample as a file (--unbiased), or say --test-is random of --test",
+        )
+    if dataset.unbiased is not None:
+        raise ParameterError(f"{dataset.name} has an unbiased sample already", remedy="leave the share out")
+    part = random_part(dataset.test, share, seed)
+    sample, test = dataset.test.take(part), dataset.test.take(~part)
+    for log, what in ((sample, "sample"), (test, "test")):
+        outcome = log.known_conversion() if log.n_clicks else np.empty(0)
+        if not len(outcome) or outcome.min() == outcome.max():
+            raise DataError(
+                f"a share of {share} leaves the {what} without converted and unconverted pairs",
+                remedy="give another share",
+            )
+    truth = {name: dict(of) for name, of in dataset.row_truth.items()}
+    if "test" in truth:
+        truth["test"] = {name: values[~part] for name, values in truth["test"].items()}
+    facts = {**dataset.facts, "unbiased_rows": len(sample), "unbiased_share": share}
+    return replace(dataset, test=test, unbiased=sample, row_truth=truth, facts=facts)
 
 
 def without_leaked_cells(train: Log, test: Log, protocol: Protocol) -> tuple[Log, dict[str, Any]]:

@@ -75,6 +75,7 @@ def synthetic(
     conversion_rate: float = 0.3,
     test_per_user: int = 16,
     dimension: int = 8,
+    confounding: float = 0.0,
     seed: int = 0,
 ) -> Dataset:
     """Draw a world in which people click what they are likely to convert on.
@@ -82,7 +83,9 @@ def synthetic(
     ``t[u,i] = a·⟨x_u, y_i⟩/√dimension + b·level_u + c·appeal_i``, standardised over D (the preference);
     ``η = σ(c₀ + 1.5·t)`` with mean ``conversion_rate``;
     ``p = σ(d₀ + bias·(0.8·t + 0.4·activity_u + 0.4·popularity_i))`` with mean ``density``;
-    ``r ~ Bernoulli(η)`` once for all of D, ``o ~ Bernoulli(p)``, r is logged where o = 1.
+    ``r ~ Bernoulli(η)`` once for all of D, ``o ~ Bernoulli(p)``, r is logged where o = 1. ``confounding``
+    adds that many times a hidden taste to both logits: standard normal for each pair, in no feature, and no
+    sum or product of something of the user and something of the item.
 
     The intercepts c₀ and d₀ are found by bisection, so that the means are exact. With ``bias=0`` every pair
     has the propensity ``density`` and clicks are missing completely at random; the naive estimate is biased
@@ -100,6 +103,8 @@ def synthetic(
         are left out under the honest protocol.
     dimension
         Length of the latent tastes x_u and y_i.
+    confounding
+        Strength of the hidden taste in the logits of click and conversion.
     seed
         Of everything; the test draw is independent of the training draw.
 
@@ -109,8 +114,10 @@ def synthetic(
     >>> round(float(data.truth.propensity.mean()), 6)
     0.09
     """
-    _check(root, n_users, n_items, density, bias, conversion_rate, test_per_user, dimension, seed)
-    world, label_draw, click_draw, test_draw = np.random.default_rng(seed).spawn(4)
+    _check(
+        root, n_users, n_items, density, bias, confounding, conversion_rate, test_per_user, dimension, seed
+    )
+    world, label_draw, click_draw, test_draw, hidden_draw = np.random.default_rng(seed).spawn(5)
     taste = world.standard_normal((n_users, dimension))
     style = world.standard_normal((n_items, dimension))
     level, activity = world.standard_normal((2, n_users))
@@ -128,8 +135,12 @@ def synthetic(
         by_preference * preference + by_activity * activity[:, None] + by_popularity * popularity[None, :]
     )
 
-    conversion = _with_mean(PREFERENCE_SCALE * preference, conversion_rate)
-    propensity = _with_mean(bias * selection, density)
+    of_conversion, of_click = PREFERENCE_SCALE * preference, bias * selection
+    if confounding:
+        hidden = confounding * hidden_draw.standard_normal(preference.shape)
+        of_conversion, of_click = of_conversion + hidden, of_click + hidden
+    conversion = _with_mean(of_conversion, conversion_rate)
+    propensity = _with_mean(of_click, density)
     labels = (label_draw.random(conversion.shape) < conversion).astype(np.uint8)
     clicked = np.flatnonzero(click_draw.random(propensity.shape) < propensity)
     shown = np.concatenate(
@@ -161,6 +172,7 @@ def synthetic(
         "conversion_rate": conversion_rate,
         "test_per_user": test_per_user,
         "dimension": dimension,
+        "confounding": confounding,
         "seed": seed,
     }
     return Dataset(
@@ -179,6 +191,7 @@ def _check(
     n_items: Any,
     density: Any,
     bias: Any,
+    confounding: Any,
     conversion_rate: Any,
     test_per_user: Any,
     dimension: Any,
@@ -200,7 +213,8 @@ def _check(
             raise ParameterError(
                 f"{name} must be at least {least}, not {size}", remedy=f"give {least} or more"
             )
-    for name, number in (("density", density), ("conversion_rate", conversion_rate), ("bias", bias)):
+    strengths = (("bias", bias), ("confounding", confounding))
+    for name, number in (("density", density), ("conversion_rate", conversion_rate), *strengths):
         if isinstance(number, bool) or not isinstance(number, Real):
             raise ParameterError(f"{name} must be a number, not {number!r}", remedy=REMEDY)
     for name, share in (("density", density), ("conversion_rate", conversion_rate)):
@@ -208,10 +222,11 @@ def _check(
             raise ParameterError(
                 f"{name} must lie between 0 and 1, not {share}", remedy="give a share such as 0.1"
             )
-    if not (math.isfinite(bias) and bias >= 0):
-        raise ParameterError(
-            f"bias must be a finite number of at least 0, not {bias}", remedy="give 0 or more"
-        )
+    for name, strength in strengths:
+        if not (math.isfinite(strength) and strength >= 0):
+            raise ParameterError(
+                f"{name} must be a finite number of at least 0, not {strength}", remedy="give 0 or more"
+            )
     if test_per_user > n_items:
         raise ParameterError(
             f"test_per_user is {test_per_user}, but there are only {n_items} items",
