@@ -5,6 +5,7 @@ from unskew.audit.audit import audit as audit
 from unskew.audit.engines import sketch_of as sketch_of
 from unskew.audit.weights import weights as weights
 from unskew.backbones import Custom as Custom
+from unskew.calibration import Multicalibrated as Multicalibrated
 from unskew.calibration import load_calibrator as load_calibrator
 from unskew.calibration.calibrator import Calibrator as Calibrator
 from unskew.classifier import DebiasedClassifier as DebiasedClassifier

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unskew.calibration.calibrator import Calibrator
+from unskew.calibration.multicalibrated import Multicalibrated
 from unskew.calibration.segmented import Segmented
 from unskew.errors import RunFolderError
 from unskew.registry import CALIBRATORS
@@ -20,6 +21,7 @@ __all__ = [
     "CALIBRATORS",
     "CalibratedClassifier",
     "Calibrator",
+    "Multicalibrated",
     "Segmented",
     "calibrator_from_dict",
     "load_calibrator",
@@ -65,13 +67,16 @@ def make_calibrator(name: str | Calibrator | None, **parameters: Any) -> Calibra
     """
     if isinstance(name, Calibrator):
         return name.set_params(**parameters)
+    if name == Multicalibrated.name:
+        return Multicalibrated().set_params(**parameters)
     return CALIBRATORS["none" if name is None else name]().set_params(**parameters)
 
 
 def calibrator_from_dict(saved: Mapping[str, Any]) -> Calibrator:
     """The fitted calibrator, of whatever kind, that ``to_dict`` wrote."""
     name = saved.get("calibrator") if isinstance(saved, Mapping) else None
-    kind = Segmented if name == Segmented.name else CALIBRATORS.get(name) if isinstance(name, str) else None
+    by_segment: dict[Any, type[Calibrator]] = {each.name: each for each in (Segmented, Multicalibrated)}
+    kind = by_segment.get(name) or CALIBRATORS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise RunFolderError(
             f"this does not hold a calibrator of this version (found {name!r})",

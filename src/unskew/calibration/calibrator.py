@@ -100,6 +100,8 @@ class Calibrator(Estimator, ABC):
     learned: ClassVar[tuple[str, ...]] = ()
     """Names of the learned attributes, all of them numbers, text, or arrays of numbers."""
     needs_both_classes: ClassVar[bool] = True
+    reads_features: ClassVar[bool] = False
+    """Whether ``fit`` and ``predict`` take ``features=`` beside the scores."""
 
     exact_below: int = 50_000
 
