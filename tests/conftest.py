@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +68,35 @@ def undrawn() -> Iterator[None]:
         for place in ("unskew.report.page", "unskew.report.plots.overview"):
             patched.setattr(f"{place}.svg", svg)
         yield
+
+
+MOST = {"epochs": 10}
+"""Of a training where tests ask for :func:`briefly`."""
+
+
+@pytest.fixture(scope="module")
+def briefly() -> Iterator[None]:
+    """Trainings end after a few epochs: the smallest worlds never stop early, and 200 epochs take seconds."""
+    from unskew.debias import fit
+    from unskew.propensity import network
+
+    def shortened(train: Callable[..., object]) -> Callable[..., object]:
+        def trained(networks: object, passes: object, schedule: Any, **further: Any) -> object:
+            epochs = min(schedule.epochs, MOST["epochs"])
+            return train(networks, passes, dataclasses.replace(schedule, epochs=epochs), **further)
+
+        return trained
+
+    with pytest.MonkeyPatch.context() as patched:
+        for place in (fit, network):
+            patched.setattr(place, "train", shortened(place.train))
+        yield
+
+
+@pytest.fixture
+def at_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test of what is learned, among those that train briefly."""
+    monkeypatch.setitem(MOST, "epochs", 10_000)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,4 +1,4 @@
-"""Reports of commands are pages without drawings, but where a file looks at them (its own ``_undrawn``)."""
+"""Trainings are short, and reports without drawings, but where a file has its own ``_undrawn``."""
 
 from __future__ import annotations
 
@@ -8,3 +8,8 @@ import pytest
 @pytest.fixture(scope="module", autouse=True)
 def _undrawn(undrawn: None) -> None:
     """In every file here."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _briefly(briefly: None) -> None:
+    """In every file here; a test of what is learned asks for ``at_length``."""

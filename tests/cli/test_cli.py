@@ -99,6 +99,7 @@ class TestRun:
         for outside in ('src="http', "src='http", 'href="http', "@import", "url(http"):
             assert outside not in page
 
+    @pytest.mark.usefixtures("at_length")
     def test_it_prints_short_tables_and_where_the_report_is(self, files, tmp_path, capsys, no_report):
         arguments = ["--data", files / "train.csv", "--test", files / "test.parquet", *QUICK]
         arguments += ["--test-is", "random"]
@@ -111,6 +112,7 @@ class TestRun:
         assert re.search(row, out, re.MULTILINE), "a row is one line on a terminal of 80 columns"
         assert error == "", "no bar where there is no terminal"
 
+    @pytest.mark.usefixtures("at_length")
     def test_a_test_file_counts_as_logged_unless_it_is_said_to_be_random(
         self, run, files, tmp_path, capsys, no_report
     ):

@@ -18,6 +18,11 @@ COLUMNS = ("--user", "user", "--item", "item", "--outcome", "click")
 WANTED = ("country", "position", "tags")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _briefly() -> None:
+    """Here trainings are not cut short."""
+
+
 @pytest.fixture(scope="module")
 def frame():
     return table().drop_columns(["match", "bought"])

@@ -1,4 +1,4 @@
-"""Reports of runs are pages without drawings."""
+"""Reports of runs are pages without drawings, and trainings are short."""
 
 from __future__ import annotations
 
@@ -8,3 +8,8 @@ import pytest
 @pytest.fixture(scope="module", autouse=True)
 def _undrawn(undrawn: None) -> None:
     """In every file here."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _briefly(briefly: None) -> None:
+    """In every file here; a test of what is learned asks for ``at_length``."""

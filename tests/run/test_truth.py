@@ -19,6 +19,11 @@ SEEDS = range(10)
 P_MIN = 0.01
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _briefly() -> None:
+    """Here trainings are not cut short."""
+
+
 @dataclass(frozen=True)
 class Judged:
     report: TruthReport
