@@ -85,6 +85,17 @@ def test_a_small_noisy_segment_does_not_stand_before_a_large_one_that_is_off() -
     assert tiny.q_value is None
 
 
+def test_a_large_segment_that_costs_more_stands_before_a_small_one_that_is_further_off() -> None:
+    score = np.full(12_000, 0.1)
+    outcome = np.concatenate([np.arange(10_000) % 1000 < 130, np.arange(2000) % 1000 < 250]).astype(np.int64)
+    group = ["large"] * 10_000 + ["small"] * 2000
+    segments = worst_first(corrected(filled(group, score, outcome).segments()), significance=0.01)
+    assert [segment.value for segment in segments] == ["small", "large"], "2,000 × 1.5 against 10,000 × 0.3"
+    fewer = filled(group[:11_000], score[:11_000], outcome[:11_000]).segments()
+    assert [each.value for each in worst_first(corrected(fewer), significance=0.01)] == ["large", "small"]
+    assert max(segments, key=lambda each: each.wce_debiased).value == "small"
+
+
 def test_missing_values_and_values_beyond_the_limit_are_segments_too() -> None:
     score, outcome = np.full(6, 0.5), np.array([0, 1, 0, 1, 0, 1])
     segments = filled(["a", None, "b", "c", "d", "a"], score, outcome, most=3).segments()

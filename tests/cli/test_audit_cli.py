@@ -121,12 +121,16 @@ def test_the_report_is_one_offline_page_with_every_part() -> None:
     main(["audit", write_log(factor=2.0), *COLUMNS, "--segment", "country", "--out", "found"])
     page = Path("found/report.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
-    for part in ("verdict", "reliability", "weights", "calibrators", "segments", "settings"):
+    for part in ("top", "verdict", "weights", "calibrators", "segments", "settings"):
         assert f'<section id="{part}">' in page
-    for figure in ("reliability", "weights", "histograms", "segments"):
+    for figure in ("reliability", "weights", "segments"):
         assert f'id="figure-{figure}"' in page
+    top = page[page.index('id="top"') : page.index('id="verdict"')]
+    assert re.search(r"promises &#39;clicked&#39; on [\d,]+ of 20,000 rows and it came on", top)
+    assert re.search(r"[\d,]+ too many \(95 % interval [\d,]+ to [\d,]+\)", top)
+    assert top.index('class="cost') < top.index("<svg")
     assert not re.search(r'(?:src|href)="(?:https?:)?//', page)
-    assert "<script" not in page
+    assert page.count("<script") == 1
 
 
 def test_names_from_the_data_are_escaped_in_the_report() -> None:

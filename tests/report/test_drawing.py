@@ -11,14 +11,10 @@ import pytest
 
 from unskew.audit.segments import Segment
 from unskew.metrics import CalibrationSketch, reliability_curve
-from unskew.report.plots.audit import (
-    histograms_picture,
-    reliability_picture,
-    segments_picture,
-    weights_picture,
-)
 from unskew.report.plots.axes import linear_ticks, log_ticks, logit_ticks
 from unskew.report.plots.drawing import Axis, Panel
+from unskew.report.plots.panels import reliability_panels, weight_panels
+from unskew.report.plots.segments import segments_chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -55,26 +51,31 @@ def test_ticks_of_other_scales_are_within():
     assert logit_ticks((0.001, 0.999))[0] == 0.001
 
 
-def test_a_line_goes_through_its_values():
-    panel = Panel(10.0, 20.0, 100.0, 50.0, Axis(0.0, 1.0), Axis(0.0, 10.0))
-    panel.line(np.array([0.0, 0.5, 1.0]), np.array([0.0, 5.0, 10.0]), "raw")
-    line = ET.fromstring(panel.parts[0])
-    assert line.get("points") == "10.0,70.0 60.0,45.0 110.0,20.0"
-    assert len(panel.parts) == 1 + 3
+def test_a_line_goes_through_its_values_and_says_them():
+    panel = Panel("t", Axis(0.0, 1.0), Axis(0.0, 10.0), height=50.0)
+    panel.line(np.array([0.0, 0.5, 1.0]), np.array([0.0, 5.0, 10.0]), "raw", ["a", "<b>", "c"])
+    group = ET.fromstring(panel.parts[0])
+    assert group.get("class") == "of-raw"
+    assert group.find("polyline").get("points") == "60.0,80.0 233.0,55.0 406.0,30.0"
+    assert [each.text for each in group.iter("title")] == ["a", "<b>", "c"]
 
 
 def test_the_reliability_diagram_has_a_point_a_group_in_both_panels(sketches):
-    picture = ET.fromstring(reliability_picture(sketches, "Reliability of p < 1 & <b>"))
-    groups = sum(
-        len(reliability_curve(sketch=sketch, bins=20, spacing="mass").score) for sketch in sketches.values()
-    )
-    squares = [each for each in picture.iter(f"{SVG}rect") if each.get("width") == "5.6"]
-    assert len(squares) + len(list(picture.iter(f"{SVG}circle"))) == 2 * groups
-    assert picture.find(f"{SVG}title").text == "Reliability of p < 1 & <b>"
+    for panel in reliability_panels(sketches):
+        picture = ET.fromstring(panel.drawn("Reliability of p < 1 & <b>"))
+        groups = {
+            name: len(reliability_curve(sketch=sketch, bins=20, spacing="mass").score)
+            for name, sketch in sketches.items()
+        }
+        squares = [each for each in picture.iter(f"{SVG}rect") if each.get("width") == "5.6"]
+        assert (len(squares), len(list(picture.iter(f"{SVG}circle")))) == tuple(groups.values())
+        assert picture.find(f"{SVG}title").text == "Reliability of p < 1 & <b>"
+        assert sum(each.text.startswith("raw: said") for each in picture.iter(f"{SVG}title")) == groups["raw"]
 
 
 def test_honest_weights_are_drawn_nearer_to_one(sketches):
-    picture = ET.fromstring(weights_picture(sketches, "Weights"))
+    (panel,) = weight_panels(sketches)
+    picture = ET.fromstring(panel.drawn("Weights"))
     (rule,) = (each for each in picture.iter(f"{SVG}polyline") if each.get("stroke-width") == "1.2")
     one = float(rule.get("points").split()[0].split(",")[1])
     raw = [
@@ -85,32 +86,23 @@ def test_honest_weights_are_drawn_nearer_to_one(sketches):
     assert abs(np.mean(honest)) < 0.3 * np.mean(raw)
 
 
-def test_histograms_name_the_clip_and_do_without_clicks(sketches):
-    drawn = histograms_picture(sketches, "Histograms", p_min=0.02)
-    assert "p_min 0.02" in drawn
-    assert "clip 50" in drawn
-    quiet = CalibrationSketch.of(score=[0.1, 0.2], outcome=[0, 0])
-    assert "no clicked rows" in histograms_picture({"raw": quiet}, "Histograms")
-
-
 def test_segments_are_named_from_the_top_and_filled_if_clear():
     names = ["<b>&", "x" * 100, "fr"]
-    drawn = segments_picture(
-        [segment(n, 1 + i) for i, n in enumerate(names)], [True, False, False], "Segments"
+    chart = segments_chart([segment(n, 1 + i) for i, n in enumerate(names)], [True, False, False])
+    assert [row.dots[0].filled for row in chart.rows] == [True, False, False]
+    assert [chart.placed(row)[0].at for row in chart.rows] == sorted(
+        chart.placed(row)[0].at for row in chart.rows
     )
-    picture = ET.fromstring(drawn)
-    marks = list(picture.iter(f"{SVG}circle"))
-    assert [mark.get("fill") for mark in marks] == ["var(--before)", "var(--surface)", "var(--surface)"]
-    assert [float(mark.get("cx")) for mark in marks] == sorted(float(mark.get("cx")) for mark in marks)
-    assert [float(mark.get("cy")) for mark in marks] == sorted(float(mark.get("cy")) for mark in marks)
-    words = [each.text for each in picture.iter(f"{SVG}text")]
-    assert "c = <b>&" in words
-    assert all(len(each) < 90 for each in words if each)
+    assert chart.rows[0].name == "c = <b>&"
+    assert chart.rows[0].aside == "10", "rows × error"
+    assert all(len(row.name) < 90 for row in chart.rows)
+    assert chart.is_long
 
 
-def test_an_infinite_ratio_is_drawn_at_the_edge():
-    (mark,) = ET.fromstring(segments_picture([segment("a", np.inf)], [True], "Segments")).iter(f"{SVG}circle")
-    assert 0 < float(mark.get("cx")) < 960
+@pytest.mark.parametrize(("ratio", "beyond"), [(np.inf, "right"), (60.0, "right"), (0.01, "left"), (2.0, "")])
+def test_a_segment_beyond_the_axis_is_marked(ratio, beyond):
+    chart = segments_chart([segment("a", ratio)], [True])
+    assert chart.placed(chart.rows[0])[0].beyond == beyond
 
 
 def test_a_report_of_an_audit_loads_no_matplotlib():
@@ -120,7 +112,7 @@ def test_a_report_of_an_audit_loads_no_matplotlib():
         "p = np.tile([.1, .4], 500); o = np.arange(1000) % 5 == 0\n"
         "frame = pa.table({'p': p, 'o': o, 'c': np.repeat(['a', 'b'], 500)})\n"
         "page = render_audit_report(us.audit(frame, score='p', outcome='o', segments=['c']))\n"
-        "assert page.count('<svg') == 4, page.count('<svg')\n"
+        "assert page.count('<figure') == 3, page.count('<figure')\n"
         "assert 'matplotlib' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

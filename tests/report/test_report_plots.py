@@ -2,58 +2,40 @@
 
 from __future__ import annotations
 
+import math
+import xml.etree.ElementTree as ET
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from unskew.metrics import CalibrationSketch, reliability_curve, wce
-from unskew.report.plots.learning import learning_figure
-from unskew.report.plots.methods import differences_figure, methods_figure
+from unskew.metrics import CalibrationSketch, wce
+from unskew.metrics.promise import Promise
+from unskew.report.plots.dot_charts import Dot, DotChart, DotRow, axis_of
+from unskew.report.plots.drawing import Axis
+from unskew.report.plots.fields import fields_charts
+from unskew.report.plots.learning import learning_panels
+from unskew.report.plots.methods import differences_charts, methods_charts, promised_chart
 from unskew.report.plots.overview import overview_figure
-from unskew.report.plots.reliability import reliability_figure
-from unskew.report.plots.truth import truth_figure
-from unskew.report.plots.weights import histogram_figure, weight_calibration_figure, weight_curve
-from unskew.report.style import SERIES, SURFACE, svg
+from unskew.report.plots.panels import (
+    clipped_weights,
+    histogram_panels,
+    reliability_panels,
+    sketched_weights,
+    weight_panels,
+)
+from unskew.report.plots.spread import spread_panel
+from unskew.report.plots.truth import truth_charts
+from unskew.report.plots.weights import weight_curve
+from unskew.report.style import svg
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
-def drawn(figure: Any) -> str:
-    """The figure as text: layout and drawing must not fail or warn either."""
-    return svg(figure, name="f", title="f")
-
-
-def lines_of(axes: Any, label: str) -> tuple[Any, Any]:
-    (line,) = [line for line in axes.get_lines() if line.get_label() == label]
-    return line.get_xdata(), line.get_ydata()
-
-
-@pytest.mark.parametrize("panel", [0, 1])
-def test_reliability_shows_the_curve_and_its_intervals(inputs: dict[str, Any], panel: int) -> None:
-    axes = reliability_figure(inputs["sketches"]).axes[panel]
-    for name, sketch in inputs["sketches"].items():
-        curve = reliability_curve(sketch=sketch, bins=20, spacing="mass")
-        score, frequency = lines_of(axes, name)
-        np.testing.assert_allclose(score, curve.score)
-        np.testing.assert_allclose(frequency, curve.frequency)
-    assert [axes.get_xscale(), axes.get_yscale()] == [["linear"] * 2, ["logit"] * 2][panel]
-    low, high = axes.get_xlim()
-    every = np.concatenate(
-        [reliability_curve(sketch=s, bins=20, spacing="mass").score for s in inputs["sketches"].values()]
-    )
-    assert low <= every.min()
-    assert every.max() <= high
-
-
-def test_bins_without_a_click_are_marked_at_the_edge_of_the_logit_axis() -> None:
-    score = np.repeat([0.001, 0.02, 0.3], 50)
-    outcome = np.concatenate([np.zeros(50), np.arange(50) < 2, np.arange(50) < 20])
-    figure = reliability_figure({"raw": CalibrationSketch.of(score=score, outcome=outcome)}, bins=3)
-    axes = figure.axes[1]
-    (marker,) = [line for line in axes.get_lines() if line.get_marker() == "v"]
-    np.testing.assert_allclose(marker.get_ydata(), axes.get_ylim()[0])
-    np.testing.assert_allclose(marker.get_xdata(), 0.001)
-    assert drawn(figure)
+def titles(picture: str) -> list[str]:
+    """What is said where a pointer rests, without the title of the picture."""
+    return [each.text or "" for each in ET.fromstring(picture).iter(f"{SVG}title")][1:]
 
 
 @pytest.mark.parametrize(
@@ -69,21 +51,36 @@ def test_bins_without_a_click_are_marked_at_the_edge_of_the_logit_axis() -> None
 def test_every_figure_of_scores_survives_extremes(score: list[float], outcome: list[int]) -> None:
     sketches = {"raw": CalibrationSketch.of(score=score, outcome=outcome)}
     clicked = {"raw": np.array(score)[np.array(outcome) == 1]}
-    for figure in (
-        reliability_figure(sketches),
-        histogram_figure(sketches, clicked, p_min=0.01),
-        weight_calibration_figure(sketches),
-        overview_figure(metrics={}, sketches=sketches),
-    ):
-        assert "<title>" in drawn(figure)
+    pictures = [each.drawn("t") for each in (*reliability_panels(sketches), *weight_panels(sketches))]
+    pictures += histogram_panels(sketches, clipped_weights(clicked, 0.01), p_min=0.01)
+    pictures += histogram_panels(sketches, sketched_weights(sketches))
+    for picture in pictures:
+        assert ET.fromstring(picture).find(f"{SVG}title") is not None
+        assert "nan" not in picture
+    alone = svg(overview_figure(metrics={}, sketches=sketches), name="f", title="f")
+    assert "<title>f</title>" in alone
+
+
+def test_bins_without_a_click_are_marked_at_the_edge_of_the_logit_axis() -> None:
+    score = np.repeat([0.001, 0.02, 0.3], 50)
+    outcome = np.concatenate([np.zeros(50), np.arange(50) < 2, np.arange(50) < 20])
+    linear, logit = reliability_panels({"raw": CalibrationSketch.of(score=score, outcome=outcome)})
+    triangles = [panel.drawn("t").count('fill="var(--surface)"') for panel in (linear, logit)]
+    squares = [panel.drawn("t").count("<rect") for panel in (linear, logit)]
+    assert squares == [3, 2]
+    assert triangles == [3, 3]
+    assert "raw: said 0.100 %, 0 % came" in titles(logit.drawn("t"))[0]
 
 
 def test_figures_without_data_say_so() -> None:
-    assert "no held-out scores" in drawn(reliability_figure({}))
-    assert "no held-out scores" in drawn(weight_calibration_figure({"raw": CalibrationSketch()}))
-    assert "no clicked rows" in drawn(histogram_figure({}, {"raw": np.array([np.nan])}))
-    assert "no losses were kept" in drawn(learning_figure({"naive": {}}))
-    assert "nothing was compared" in drawn(differences_figure({}, {}))
+    assert reliability_panels({}) == weight_panels({"raw": CalibrationSketch()}) == []
+    left, right = histogram_panels({}, clipped_weights({"raw": np.array([np.nan])}, None))
+    assert "no held-out scores" in left
+    assert "no clicked rows" in right
+    (picture,) = learning_panels({"naive": {}})
+    assert "no losses were kept" in picture
+    assert differences_charts({}, {}) == []
+    assert "members do not disagree" in spread_panel([])
 
 
 def test_the_weight_curve_adds_up_to_the_weight_calibration_error(inputs: dict[str, Any]) -> None:
@@ -109,68 +106,73 @@ def test_the_weight_curve_with_weights_equals_repeated_rows() -> None:
     np.testing.assert_allclose(weighted.ratio, weight_curve(repeated, bins=2).ratio)
 
 
-def test_histograms_hold_every_pair_and_cap_the_weights(inputs: dict[str, Any]) -> None:
-    figure = histogram_figure(inputs["sketches"], inputs["clicked"], p_min=0.02)
-    left, right = figure.axes
-    shares = [patch.get_data().values.sum() for patch in left.patches]
-    np.testing.assert_allclose(shares, 1.0)
-    counts = {patch.get_data().values.sum() for patch in right.patches}
-    assert counts == {float(len(inputs["clicked"]["raw"]))}
-    assert right.patches[0].get_data().edges[-1] == pytest.approx(50, rel=0.01)
-    assert {"p_min 0.02", "cap 50"} <= {text.get_text() for axes in figure.axes for text in axes.texts}
+def test_histograms_hold_every_pair_and_clip_the_weights(inputs: dict[str, Any]) -> None:
+    weights = clipped_weights(inputs["clicked"], 0.02)
+    assert weights["raw"][0].max() == pytest.approx(50)
+    assert len(weights["raw"][0]) == len(inputs["clicked"]["raw"])
+    left, right = histogram_panels(inputs["sketches"], weights, p_min=0.02, rows="impressions")
+    shares = [float(each.rpartition(": ")[2].rstrip(" %")) for each in titles(left) if each.startswith("raw")]
+    assert sum(shares) == pytest.approx(100, abs=0.5)
+    assert "p_min 0.02" in left
+    assert "clip 50" in right
+    assert "Weights of the clicked impressions" in right
+    assert "pairs" not in left + right
 
 
-def test_methods_show_means_and_students_intervals(inputs: dict[str, Any]) -> None:
+def test_methods_show_means_seeds_and_students_intervals(inputs: dict[str, Any]) -> None:
     metrics = inputs["metrics"]
-    axes = methods_figure(metrics["methods"], metrics["rails"]).axes[0]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["Naive", "IPS, raw", "IPS, calibrated"]
-    for row, (collection, key) in enumerate(zip(axes.collections, metrics["methods"], strict=True)):
+    chart = methods_charts(metrics["methods"], metrics["rails"])[0]
+    assert [row.name for row in chart.rows] == ["Naive", "IPS, raw", "IPS, calibrated"]
+    for row, key in zip(chart.rows, metrics["methods"], strict=True):
         seeds = metrics["methods"][key]["auc"]["seeds"]
-        low, high = stats.t.interval(0.95, len(seeds) - 1, np.mean(seeds), stats.sem(seeds))
-        np.testing.assert_allclose(collection.get_segments()[0], [[low, row], [high, row]])
+        (dot,) = row.dots
+        limits = stats.t.interval(0.95, len(seeds) - 1, np.mean(seeds), stats.sem(seeds))
+        np.testing.assert_allclose((dot.low, dot.high), limits)
+        np.testing.assert_allclose(dot.seeds, seeds)
+        assert chart.axis.low < dot.low < dot.high < chart.axis.high
 
 
-def test_rails_stand_below_each_metric(inputs: dict[str, Any]) -> None:
+def test_rails_stand_below_each_metric_and_1_is_a_line(inputs: dict[str, Any]) -> None:
     metrics = inputs["metrics"]
-    notes = [axes.get_xlabel() for axes in methods_figure(metrics["methods"], metrics["rails"]).axes]
-    assert notes[:3] == ["random 0.500 · oracle 1.00", "1 is right", "lower is better"]
-    assert notes[3] == "random 0.395 · oracle 1.26"
+    charts = methods_charts(metrics["methods"], metrics["rails"])
+    assert [chart.note for chart in charts][:4] == [
+        "random 0.500 · oracle 1.00",
+        "1 is right",
+        "lower is better",
+        "random 0.395 · oracle 1.26",
+    ]
+    assert [chart.rule for chart in charts][:3] == [None, 1.0, None]
 
 
-def test_the_level_stands_beside_the_line_of_kept_promises(inputs: dict[str, Any]) -> None:
-    methods = inputs["metrics"]["methods"]
-    axes = methods_figure(methods, metrics=["mean_over_rate"]).axes[0]
-    line = axes.get_lines()[-1]
-    assert list(line.get_xdata()) == [1.0, 1.0]
-    low, high = axes.get_xlim()
-    assert low < 1 < methods["naive"]["mean_over_rate"]["mean"] < high
+def test_promises_stand_beside_what_came() -> None:
+    chart = promised_chart(
+        {"naive": Promise(150, 100, 80, 120), "ips": Promise(101, 100, 80, 120)}, 100, "it"
+    )
+    assert (chart.rule, chart.rule_words) == (100, "100 came")
+    naive = chart.rows[0].dots[0]
+    assert (naive.value, naive.low, naive.high) == (150, 130, 170)
+    assert [row.aside for row in chart.rows] == ["150", "101"]
 
 
 def test_a_difference_is_filled_only_beyond_noise() -> None:
     methods = {"naive": {"auc": {"mean": 0.5}, "dcg@2": {"mean": 2.0}}}
     test = {"difference": 0.01, "low": 0.005, "high": 0.015, "p_value": 0.01}
     comparison = {"ips": {"auc": {**test, "p_holm": 0.02}, "dcg@2": {**test, "p_holm": 0.2}}}
-    axes = differences_figure(comparison, methods).axes[0]
-    auc, dcg = [line for line in axes.get_lines() if line.get_marker() == "o" and len(line.get_xdata())]
-    assert auc.get_markerfacecolor() == SERIES["calibrated"].colour.light
-    assert dcg.get_markerfacecolor() == SURFACE.light
-    np.testing.assert_allclose([auc.get_xdata()[0], dcg.get_xdata()[0]], [2.0, 0.5])  # per cent of naive
+    (chart,) = differences_charts(comparison, methods)
+    auc, dcg = (row.dots[0] for row in chart.rows)
+    assert (auc.filled, dcg.filled) == (True, False)
+    np.testing.assert_allclose([auc.value, dcg.value], [2.0, 0.5])  # per cent of naive
 
 
 def test_better_is_to_the_right_whatever_the_metric() -> None:
     methods = {"naive": {"auc": {"mean": 0.5}, "nll": {"mean": 0.5}, "mean_over_rate": {"mean": 1.5}}}
     risen = {"difference": 0.1, "low": 0.05, "high": 0.2, "p_holm": 0.01}
-    figure = differences_figure({"ips": dict.fromkeys(methods["naive"], risen)}, methods)
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["Level", "Ranking"]
+    charts = differences_charts({"ips": dict.fromkeys(methods["naive"], risen)}, methods)
+    assert [chart.title for chart in charts] == ["Level", "Ranking"]
     shown = {
-        label.get_text(): (point.get_xdata()[0], interval.get_segments()[0][:, 0].tolist())
-        for axes in figure.axes
-        for label, point, interval in zip(
-            axes.get_yticklabels(),
-            [line for line in axes.get_lines() if line.get_marker() == "o" and len(line.get_xdata())],
-            axes.collections,
-            strict=True,
-        )
+        row.name: (row.dots[0].value, [row.dots[0].low, row.dots[0].high])
+        for chart in charts
+        for row in chart.rows
     }
     assert shown["AUC"] == (pytest.approx(20), pytest.approx([10, 40]))
     assert shown["NLL"] == (pytest.approx(-20), pytest.approx([-40, -10]))
@@ -179,35 +181,62 @@ def test_better_is_to_the_right_whatever_the_metric() -> None:
 
 def test_truth_shows_estimates_and_both_parts(inputs: dict[str, Any]) -> None:
     truth = inputs["metrics"]["truth"]
-    left, right = truth_figure(truth).axes
-    assert left.get_lines()[0].get_xdata()[0] == truth["ideal_loss"]
-    with_parts = [of for of in truth["estimates"].values() if "calibration_part" in of]
-    expected = [-of[part] for of in with_parts for part in ("calibration_part", "refinement_part")]
-    np.testing.assert_allclose([bar.get_width() for bar in right.patches], expected)
-    sums = [line.get_xdata()[0] for line in right.get_lines() if line.get_marker() == "D"]
-    np.testing.assert_allclose(sums, [-of["bias"] for of in truth["estimates"].values()])
+    left, right = truth_charts(truth)
+    assert left.rule == truth["ideal_loss"]
+    for row, of in zip(right.rows, truth["estimates"].values(), strict=True):
+        calibration, total, refinement = row.dots
+        assert total.value == -of["bias"]
+        assert (calibration.start, refinement.start, refinement.filled) == (0.0, 0.0, False)
+        if "calibration_part" in of:
+            assert (calibration.value, refinement.value) == (-of["calibration_part"], -of["refinement_part"])
+
+
+def test_fields_are_hollow_where_they_may_be_nothing() -> None:
+    def field(low: float) -> dict[str, Any]:
+        return {"field": "f", "auc": {"mean": low + 0.01, "low": low, "high": low + 0.02}}
+
+    charts = fields_charts({"A": {"fields": [field(0.02), field(-0.01)]}, "B": {"fields": []}})
+    assert [row.dots[0].filled for row in charts[0].rows] == [True, False]
+    assert charts[1].note == "too few rows to tell"
 
 
 def test_learning_shows_the_median_and_the_kept_epoch(inputs: dict[str, Any]) -> None:
     history = inputs["histories"]["naive"]
-    axes = learning_figure({"naive": history}).axes[0]
-    epoch, loss = lines_of(axes, "validation")
-    np.testing.assert_allclose(loss, np.median(history["validation"], axis=1))
-    assert epoch[0] == 1
-    (kept,) = [line for line in axes.get_lines() if line.get_marker() == "|"]
-    np.testing.assert_array_equal(kept.get_xdata(), np.array(history["best_epoch"]) + 1)
+    (picture,) = learning_panels({"naive": history})
+    median = np.median(history["validation"], axis=1)
+    last = [each for each in titles(picture) if each.startswith("validation")][-1]
+    assert last == f"validation, epoch {len(median)}: {median[-1]:.4f}"
+    assert f"kept: {np.median(history['best_epoch']) + 1:g}" in picture
 
 
-def test_learning_leaves_out_missing_losses_and_names_several_steps() -> None:
+def test_losses_of_different_things_share_no_axis() -> None:
     history = {
         "train": {"imputation": [[2.0, float("nan")], [float("nan"), None]], "prediction": [[0.01], [0.02]]},
-        "validation": [],
+        "validation": [[0.5], [0.4]],
         "best_epoch": [None, 1],
     }
-    axes = learning_figure({"mrdr": history}).axes[0]
-    np.testing.assert_array_equal(lines_of(axes, "training: imputation")[1], [2.0])
-    np.testing.assert_array_equal(lines_of(axes, "training: prediction")[1], [0.01, 0.02])
-    assert axes.get_yscale() == "log"
+    imputation, prediction = learning_panels({"mrdr": history})
+    assert titles(imputation) == ["training, epoch 1: 2.000"]
+    assert [each.partition(",")[0] for each in titles(prediction)] == ["training"] * 2 + ["validation"] * 2
+    assert "MRDR, calibrated: imputation" in imputation
+    assert "log axis" in prediction
+
+
+def test_what_is_beyond_the_axis_is_an_arrow_with_its_value() -> None:
+    dots = (Dot(0.05), Dot(2.0, 1.0, 40.0), Dot(math.inf), Dot(math.nan))
+    chart = DotChart("t", Axis(0.1, 10.0, "log"), (DotRow("a", dots),))
+    left, inside, right = chart.placed(chart.rows[0])
+    assert [left.beyond, inside.beyond, right.beyond] == ["left", "", "right"]
+    assert [left.at, right.at] == [0, 100]
+    assert inside.interval == (50, 50)
+    assert [chart.written(0.05), chart.written(math.inf)] == ["0.050", "∞"]
+
+
+def test_ticks_are_few_and_an_axis_holds_its_values() -> None:
+    for values in ([0.0], [1200.0, 1700.0], [0.66, 0.69], [-10.0, 12.0], [math.nan], [5.0, math.inf]):
+        axis = axis_of(values)
+        assert all(axis.low < value < axis.high for value in values if math.isfinite(value))
+        assert 2 <= len(DotChart("", axis, ()).ticks) <= 6
 
 
 def test_the_overview_has_a_panel_for_each_thing_that_is_known(inputs: dict[str, Any]) -> None:

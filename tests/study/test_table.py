@@ -171,7 +171,7 @@ def test_a_row_whose_network_collapsed_is_marked_in_all_renderings_with_a_footno
     assert r"dr-jl $^{\dagger}$ & $" in shown.latex()
     assert r"$^{\dagger}$ a network learned nothing: dr-jl (imputation" in shown.latex()
     write_pages(tmp_path, "t", [made.shown()], ())
-    for name, cell in (("tables.md", "| dr-jl ⚠ |"), ("tables.html", "<td>dr-jl ⚠</td>")):
+    for name, cell in (("tables.md", "| dr-jl ⚠ |"), ("tables.html", ">dr-jl ⚠</td>")):
         text = (tmp_path / name).read_text(encoding="utf-8")
         assert cell in text
         assert footnote in text

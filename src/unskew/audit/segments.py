@@ -230,16 +230,16 @@ def corrected(segments: Sequence[Segment]) -> list[Segment]:
 
 
 def worst_first(segments: Sequence[Segment], *, significance: float) -> list[Segment]:
-    """Those beyond chance first, by what is left of WCE after noise; then the rest, likewise.
+    """Those beyond chance first, by rows × what is left of WCE after noise; then the rest, likewise.
 
-    So a small segment, whose WCE is large by chance, does not stand before a large one that is off. Those
-    with too few rows for a test come last, the largest first.
+    So a small segment does not stand before a large one that costs more, however far off it is. Those with
+    too few rows for a test come last, the largest first.
     """
 
     def key(segment: Segment) -> tuple[int, float, int]:
         if segment.q_value is None:
             return 2, 0.0, -segment.rows
-        return int(segment.q_value >= significance), -segment.wce_debiased, -segment.rows
+        return int(segment.q_value >= significance), -segment.rows * segment.wce_debiased, -segment.rows
 
     return sorted(segments, key=key)
 

@@ -12,7 +12,7 @@ from unskew.cli.console import plain_console
 from unskew.metrics.judgement import differs
 from unskew.metrics.registry import SHOWN_METRICS, SHOWN_PROPENSITY
 from unskew.plain_text import plain
-from unskew.report.finding import collapsed_sentences
+from unskew.report.finding import collapsed_sentences, units
 from unskew.report.words import COLLAPSED_MARK
 
 if TYPE_CHECKING:
@@ -127,7 +127,8 @@ def _propensity_table(propensity: Mapping[str, Any]) -> Table:
 def _method_table(metrics: Mapping[str, Any]) -> Table:
     methods = metrics["methods"]
     seeds = len(next(iter(methods.values()))["auc"]["seeds"])
-    shown = "randomly shown pairs" if metrics["data"]["test_is"] == "random" else "a logged, biased test set"
+    random = metrics["data"]["test_is"] == "random"
+    shown = f"randomly shown {units(metrics)}" if random else "a logged, biased test set"
     table = _table(f"Conversion models on {shown} (mean ± deviation of {seeds} seeds)")
     table.add_column("metric")
     for key in methods:

@@ -245,7 +245,7 @@ def tells_apart(auc: float | None, chance: float | None = None) -> bool:
     return auc is not None and auc > PREDICTABLE_AUC and not (chance is not None and auc <= chance)
 
 
-def judge_level(low: float | None, high: float | None) -> Judgement:
+def judge_level(low: float | None, high: float | None, *, tolerance: float = LEVEL_TOLERANCE) -> Judgement:
     """Is the mean prediction ÷ the actual rate right, off, or not decided by its interval?
 
     Examples
@@ -254,9 +254,9 @@ def judge_level(low: float | None, high: float | None) -> Judgement:
     ['right', 'off', 'wide interval', 'wide interval']
     """
     if low is not None and high is not None:
-        if low > 1 + LEVEL_TOLERANCE or high < 1 - LEVEL_TOLERANCE:
+        if low > 1 + tolerance or high < 1 - tolerance:
             return Judgement("bad", "off")
-        if low >= 1 - LEVEL_TOLERANCE and high <= 1 + LEVEL_TOLERANCE:
+        if low >= 1 - tolerance and high <= 1 + tolerance:
             return Judgement("good", "right")
     return Judgement("undecided", "wide interval")
 

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING
 
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.judgement import LEAST_POWER, is_off_by_chance
+from unskew.metrics.promise import promise
 from unskew.metrics.registry import MISSING, PROPENSITY_METRICS
 from unskew.plain_text import plain
+from unskew.report.cost import excess_words, judge_promise
 from unskew.report.html_tables import HtmlCell, HtmlRow, HtmlTable, number_cell
 from unskew.report.page import Pictures, render
-from unskew.report.plots.audit import (
-    SEGMENTS_DRAWN,
-    histograms_picture,
-    reliability_picture,
-    segments_picture,
-    weights_picture,
+from unskew.report.plots.panels import (
+    histogram_panels,
+    reliability_panels,
+    sketched_weights,
+    weight_panels,
 )
 from unskew.report.plots.reliability import reaching
+from unskew.report.plots.segments import SEGMENTS_DRAWN, segments_chart
 from unskew.report.words import brief, counted, listed, number, p_value, percent
 
 if TYPE_CHECKING:
@@ -32,7 +34,9 @@ def render_audit_report(result: AuditResult) -> str:
     """One HTML file that opens offline and shows what an audit found."""
     return render(
         "audit.html.j2",
-        title="unskew audit",
+        title=f"{result.roles.score} against {result.roles.outcome} · unskew audit",
+        question=f"Is '{result.roles.score}' an honest probability of '{result.roles.outcome}'?",
+        cost=_cost(result),
         tone={True: "good", None: "open", False: "bad"}[result.healthy],
         headline=result.headline,
         verdict=result.verdict,
@@ -47,6 +51,20 @@ def render_audit_report(result: AuditResult) -> str:
         recommended=result.recommended,
         rule=_rule(result),
     )
+
+
+def _cost(result: AuditResult) -> str:
+    """Outcomes promised too many or too few on these rows; that they cancel out where they do."""
+    found, roles = promise(result.sketch), result.roles
+    stop = "" if result.headline.endswith("?") else ":"
+    promised, total, came = (number(each, 0) for each in (found.promised, result.sketch.total, found.came))
+    said = (
+        f"{result.headline}{stop} '{roles.score}' promises '{roles.outcome}' on {promised} of {total} rows"
+        f" and it came on {came}: {excess_words(found, result.tolerance)}."
+    )
+    if result.healthy is False and judge_promise(found, result.tolerance) != "bad":
+        said += f" Too many here cancel too few there: the weights are off by {percent(result.wce_debiased)}."
+    return said
 
 
 def _data_line(result: AuditResult) -> str:
@@ -78,7 +96,7 @@ def _rule(result: AuditResult) -> str:
     return (
         f"Miscalibrated means: weights beyond the tolerance, {percent(result.tolerance)}, and not by noise"
         f" (χ² test, p below {brief(result.significance, 1)}). Healthy means: not so, with rows enough to"
-        f" find weights that are off by a factor {brief(judgement.error, 1)} in {percent(LEAST_POWER)} of"
+        f" find weights that are off by a factor {brief(judgement.error, 2)} in {percent(LEAST_POWER)} of"
         " cases, and an AUC beyond chance; else it is undecided. Here p"
         f" {p_value(result.p_beyond_tolerance)}, these rows would find them in"
         f" {percent(judgement.power)}{needed}{chance}."
@@ -96,21 +114,20 @@ def _pictures(result: AuditResult) -> Pictures:
     sketches = _sketches(result)
     p_min = None if result.weights is None else result.weights.p_min
     made = Pictures()
-    title = "Reliability diagram on linear and logit axes, with 95 % intervals"
     caption = _reliability_caption(sketches, result.recommended)
-    made.put("reliability", reliability_picture(sketches, title), caption)
-    title = "Sum of the weights relative to the rows, by score"
-    made.put("weights", weights_picture(sketches, title), _weights_caption(result))
-    title = "Histograms of scores and of weights"
-    made.put("histograms", histograms_picture(sketches, title, p_min=p_min), _histogram_caption(result))
+    made.put("reliability", caption, panels=reliability_panels(sketches))
+    histograms = histogram_panels(sketches, sketched_weights(sketches), p_min=p_min)
+    caption = f"{_weights_caption(result)} {_histogram_caption(result)}"
+    made.put("weights", caption, panels=[*weight_panels(sketches), *histograms])
     if result.judged_segments:
         drawn = result.judged_segments[:SEGMENTS_DRAWN]
         clear = [not is_off_by_chance(segment.q_value, result.significance) for segment in drawn]
         made.put(
             "segments",
-            segments_picture(drawn, clear, "Mean of outcome over score of the worst segments"),
-            "The worst segments first, with 95 % intervals; a filled marker is off beyond chance, all"
-            " segments taken together (Benjamini and Hochberg).",
+            "Ranked by rows × error, which stands at the right: what is left of WCE after noise, in rows."
+            " Bars are 95 % intervals; an arrow is a segment beyond the axis, with its value; a filled marker"
+            " is off beyond chance, all segments taken together (Benjamini and Hochberg).",
+            charts=[segments_chart(drawn, clear)],
         )
     return made
 
@@ -188,10 +205,12 @@ def _segments(result: AuditResult) -> HtmlTable:
             HtmlCell(brief(segment.base_rate), segment.base_rate),
             number_cell(ratio, 3, limits),
             HtmlCell(percent(segment.wce_debiased), segment.wce_debiased),
+            number_cell(segment.rows * segment.wce_debiased, 0),
             HtmlCell(p_value(segment.q_value).removeprefix("= "), segment.q_value),
         )
         rows.append(HtmlRow(plain(f"{segment.column} = {segment.value}"), cells))
-    return HtmlTable(("rows", "mean score", "clicked", "mean o/p", "WCE without noise", "q"), tuple(rows))
+    heads = ("rows", "mean score", "clicked", "mean o/p", "WCE without noise", "rows × error", "q")
+    return HtmlTable(heads, tuple(rows))
 
 
 def _calibrators(result: AuditResult) -> HtmlTable:

@@ -49,9 +49,18 @@ def is_random(metrics: Mapping[str, Any]) -> bool:
     return bool((metrics.get("data") or {}).get("test_is") == "random")
 
 
+def units(metrics: Mapping[str, Any]) -> str:
+    """What the population of a run consists of: pairs, impressions, or rows that a policy showed."""
+    data = metrics.get("data") or {}
+    if data.get("known_propensity") is not None:
+        return "rows"
+    return "impressions" if data.get("space") == "impressions" else "pairs"
+
+
 def tested_on(metrics: Mapping[str, Any]) -> str:
     """What the test set is, in a sentence."""
-    return "the randomly shown test pairs" if is_random(metrics) else "the clicks of the logged test set"
+    random = f"the randomly shown test {units(metrics)}"
+    return random if is_random(metrics) else "the clicks of the logged test set"
 
 
 def level_of(methods: Mapping[str, Any], key: str) -> float:

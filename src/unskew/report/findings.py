@@ -11,7 +11,7 @@ from typing import Any
 
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.judgement import LEVEL_TOLERANCE, Judgement, Level, is_clear, judge_level
-from unskew.report.finding import LEVEL, Finding, is_random, know_clicks, level_of, tested_on, times
+from unskew.report.finding import LEVEL, Finding, is_random, know_clicks, level_of, tested_on, times, units
 from unskew.report.honesty import honesty
 from unskew.report.improvement import improvement
 from unskew.report.plots.truth import deviation
@@ -27,9 +27,9 @@ def findings(
 
 def skew(metrics: Mapping[str, Any]) -> Finding:
     """How far what was clicked, and what is learnt from it, differ from the whole."""
-    data = metrics.get("data", {})
-    seen = f"Conversions are known for {percent(data.get('density'))} of the pairs, those that were clicked."
-    short = f"{percent(data.get('density'))} of pairs seen"
+    data, rows = metrics.get("data", {}), units(metrics)
+    seen = f"Conversions are known for {percent(data.get('density'))} of the {rows}, those that were clicked."
+    short = f"{percent(data.get('density'))} of {rows} seen"
     if data.get("known_propensity") is not None:
         seen = (
             f"Each of {number(data.get('rows'), 0)} rows shows one of {number(data.get('actions'), 0)} items;"
@@ -86,16 +86,16 @@ def _naive_estimate(metrics: Mapping[str, Any]) -> tuple[bool, str, str] | None:
     off, error = deviation(naive), real(naive.get("standard_error"))
     size = f"{percent(abs(off) / ideal)} too {'high' if off > 0 else 'low'}"
     text = (
-        f"Averaged over them, the loss looks like {brief(naive.get('estimate'))}; over all pairs it is"
-        f" {brief(ideal)}. The naive estimate is {size} on average"
+        f"Averaged over them, the loss looks like {brief(naive.get('estimate'))}; over all {units(metrics)}"
+        f" it is {brief(ideal)}. The naive estimate is {size} on average"
         + (f", {brief(abs(off) / error, 2)} of its standard errors." if error > 0 else ".")
     )
     return is_clear(off, error), f"clicks show a loss {size}", text
 
 
 def _predictable(metrics: Mapping[str, Any]) -> str:
-    figures = metrics.get("propensity", {}).get("calibrated", {})
+    figures, rows = metrics.get("propensity", {}).get("calibrated", {}), units(metrics)
     if know_clicks(figures):
         auc = brief(figures.get("auc"))
-        return f"Which pairs are clicked can be predicted (AUC {auc}), so they are no random sample."
-    return "Which pairs are clicked could hardly be predicted."
+        return f"Which {rows} are clicked can be predicted (AUC {auc}), so they are no random sample."
+    return f"Which {rows} are clicked could hardly be predicted."

@@ -10,7 +10,7 @@ import numpy as np
 
 from unskew.metrics import CalibrationSketch, reliability_curve
 from unskew.metrics.judgement import SAME_AUC, Level, WeightJudgement, judge_clip, judge_weights
-from unskew.report.finding import Finding, collapsed_sentences, know_clicks
+from unskew.report.finding import Finding, collapsed_sentences, know_clicks, units
 from unskew.report.plots.reliability import CURVE_BINS
 from unskew.report.words import brief, moved, number, percent, real
 
@@ -38,11 +38,12 @@ def honesty(
     judged = {kind: judge_weights(sketches[kind]) for kind in kinds}
     main = "raw" if calibrator == "none" else "calibrated"
     raw, after = (figures[kind] for kind in kinds)
+    rows = units(metrics)
     paragraphs = (
         *collapsed_sentences(metrics, "propensity"),
-        _before(raw, judged["raw"], sketches["raw"]),
-        _after(raw, after, judged["calibrated"], calibrator),
-        *_open(figures[main], judged[main]),
+        _before(raw, judged["raw"], sketches["raw"], rows),
+        _after(raw, after, judged["calibrated"], calibrator, rows),
+        *_open(figures[main], judged[main], rows),
     )
     clip = _clip(figures[main], metrics.get("p_min", config.get("p_min")))
     if clip is not None:
@@ -83,45 +84,47 @@ def _clip(figures: Mapping[str, Any], p_min: Any) -> tuple[str, str] | None:
     )
 
 
-def _state(judged: WeightJudgement) -> str:
+def _state(judged: WeightJudgement, rows: str) -> str:
     return {
         "honest": "honest",
         "off": f"miscalibrated (weights off by {percent(judged.wce_debiased)}, beyond noise)",
         "infinite weight": "miscalibrated (clicks at a propensity of 0)",
         "too few rows": "not shown to be off, by too few clicks to call them honest",
-        "not beyond chance": "right on average, and do not tell clicked pairs from others",
+        "not beyond chance": f"right on average, and do not tell clicked {rows} from others",
     }[judged.reason]
 
 
-def _before(raw: Mapping[str, Any], judged: WeightJudgement, sketch: CalibrationSketch) -> str:
-    text = f"The raw propensities are {_state(judged)}: {_figures(raw)}."
+def _before(raw: Mapping[str, Any], judged: WeightJudgement, sketch: CalibrationSketch, rows: str) -> str:
+    text = f"The raw propensities are {_state(judged, rows)}: {_figures(raw)}."
     worst = worst_misstatement(sketch)
     if worst is not None and judged.level == "bad":
         text += f" Where they say {percent(worst.said)}, {percent(worst.seen)} were clicked."
     return text
 
 
-def _after(raw: Mapping[str, Any], after: Mapping[str, Any], judged: WeightJudgement, calibrator: str) -> str:
+def _after(
+    raw: Mapping[str, Any], after: Mapping[str, Any], judged: WeightJudgement, calibrator: str, rows: str
+) -> str:
     if calibrator == "none":
         return "No calibrator was used."
     text = (
-        f"After {_name(calibrator)} they are {_state(judged)}: {_figures(after)}; the NLL"
+        f"After {_name(calibrator)} they are {_state(judged, rows)}: {_figures(after)}; the NLL"
         f" {moved(raw.get('nll'), after.get('nll'))}."
     )
     if abs(real(after.get("auc")) - real(raw.get("auc"))) < SAME_AUC:
         text += (
             f" Their AUC stays at {brief(after.get('auc'))}: calibration changes how sure they are, not which"
-            " pairs they put first."
+            f" {rows} they put first."
         )
     return text
 
 
-def _open(figures: Mapping[str, Any], judged: WeightJudgement) -> tuple[str, ...]:
+def _open(figures: Mapping[str, Any], judged: WeightJudgement, rows: str) -> tuple[str, ...]:
     """Why there is no tick though nothing is shown to be off."""
     if judged.reason == "too few rows":
         needed = judged.rows_needed
         rounded = "" if needed is None else number(float(f"{needed:.2g}"), 0)
-        more = f"; some {rounded} pairs like these would tell" if rounded else ""
+        more = f"; some {rounded} {rows} like these would tell" if rounded else ""
         return (
             f"Weights that are off by a factor {brief(judged.error, 2)} would be found with a chance of"
             f" {percent(judged.power)}{more}.",
@@ -131,7 +134,7 @@ def _open(figures: Mapping[str, Any], judged: WeightJudgement) -> tuple[str, ...
     chance = real(figures.get("auc_of_chance"))
     beside = f", and chance alone would reach {brief(chance)} at this size" if math.isfinite(chance) else ""
     return (
-        f"They hardly know which pairs are clicked (AUC {brief(figures.get('auc'))}{beside}): weights from"
+        f"They hardly know which {rows} are clicked (AUC {brief(figures.get('auc'))}{beside}): weights from"
         " them are nearly constant, and debias next to nothing. Either clicks are nearly random here, or the"
         " propensity needs features, more data or longer training.",
     )

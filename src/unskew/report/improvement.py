@@ -37,7 +37,7 @@ from unskew.report.words import (
 LOGGED = (
     "The test set is logged: its clicks were chosen as those of training were, and on them the naive model"
     " looks best whether it is or not. `unskew compare` on this run's folder weighs the clicks that the"
-    " models held out. If the test pairs were shown at random, say so (--test-is random)."
+    " models held out. If what it holds was shown at random, say so (`--test-is random`)."
 )
 """What metrics on a biased test set are worth."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from unskew import __version__
 from unskew.metrics.registry import metric
 from unskew.plain_text import plain
-from unskew.report.finding import LEVEL, Finding, collapsed_sentences, is_random, tested_on
+from unskew.report.finding import LEVEL, Finding, collapsed_sentences, is_random, tested_on, units
 from unskew.report.words import brief, counted, method_name, number, percent, real
 
 SHOWN = ("auc", "user_auc", "nll", LEVEL)
@@ -64,7 +64,7 @@ def _data(metrics: Mapping[str, Any]) -> list[str]:
         facts.append("There was no test set.")
     if data.get("leaked_cells_dropped"):
         leaked = number(data["leaked_cells_dropped"], 0)
-        facts.append(f"{leaked} test pairs that were also clicked in training were left out.")
+        facts.append(f"{leaked} test {units(metrics)} that were also clicked in training were left out.")
     fields = [_plain(each.get("name")) for each in data.get("fields") or ()]
     facts.append(f"Fields: {', '.join(fields)}." if fields else "Read: the ids of users and items alone.")
     if data.get("note"):
@@ -127,8 +127,8 @@ def _limits(metrics: Mapping[str, Any], main: str) -> list[str]:
     level = ((metrics.get("methods") or {}).get(main) or {}).get(LEVEL) or {}
     if main != "none" and not is_random(metrics):
         limits.append(
-            "Claims about pairs that nobody chose: the test set is as chosen as the clicks, so its figures do"
-            " not say how the model does on random pairs."
+            f"Claims about {units(metrics)} that nobody chose: the test set is as chosen as the clicks, so"
+            f" its figures do not say how the model does on random {units(metrics)}."
         )
     if main != "none" and real(level.get("mean")) == real(level.get("mean")):
         limits.append(

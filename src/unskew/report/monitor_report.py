@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from unskew.metrics.promise import counted_promise
 from unskew.plain_text import plain
+from unskew.report.cost import excess_words
 from unskew.report.html_tables import HtmlCell, HtmlRow, HtmlTable, number_cell
 from unskew.report.page import Picture, render
 from unskew.report.plots.over_time import (
@@ -45,11 +47,13 @@ def render_monitor_report(result: MonitorResult) -> str:
         for each in drawn
     ]
     title = "Weight-calibration error of segments by period"
-    heat = Picture("heat", Markup(heat_map(result.histories, result.periods, title)), _heat_caption(result))
+    drawn_heat = Markup(heat_map(result.histories, result.periods, title))
+    heat = Picture("heat", _heat_caption(result), wide=drawn_heat)
     off = [each for each in result.histories if each.breaks]
     return render(
         "monitor.html.j2",
-        title="unskew monitor",
+        title=f"{result.settings.roles.score} against {result.settings.roles.outcome} · unskew monitor",
+        cost=_cost(result),
         tone={True: "good", None: "open", False: "bad"}[result.healthy],
         headline=result.headline,
         verdict=result.verdict,
@@ -61,6 +65,29 @@ def render_monitor_report(result: MonitorResult) -> str:
         seen=_seen(result),
         columns=_settings(result),
         rule=_rule(result),
+    )
+
+
+def _cost(result: MonitorResult) -> str:
+    """Clicks promised too many or too few: where scores broke last, else over all closed periods."""
+    broken = [each for each in result.histories if each.breaks and not each.breaks[-1].over]
+    history = broken[0] if broken else result.whole
+    periods = [each for each in history.periods if each.closed]
+    since = ""
+    if broken:
+        found = history.breaks[-1]
+        first = [each.period for each in periods].index(found.first)
+        periods, since = periods[first:], f" since {plain(found.first)}"
+    promised, came = (sum(getattr(each, name) for each in periods) for name in ("expected", "clicks"))
+    rows = sum(each.rows for each in periods)
+    if result.settings.roles.weight:
+        # Effective rows are not kept by period, so that no interval is known.
+        off = f"{number(abs(promised - came), 0)} too {'many' if promised > came else 'few'} (undecided)"
+    else:
+        off = excess_words(counted_promise(promised, came, rows), result.tolerance)
+    return (
+        f"{result.headline}: for {plain(history.name)}{since} the scores promise {number(promised, 0)} clicks"
+        f" on {counted(rows, 'row')} and {number(came, 0)} came: {off}."
     )
 
 

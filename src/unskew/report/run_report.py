@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,8 @@ from numpy.typing import NDArray
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.judgement import judge_difference
 from unskew.metrics.registry import metric, shown_metrics
-from unskew.report.finding import collapsed_sentences, is_random, level_of, tested_on
+from unskew.report.cost import main_method, promises, run_cost
+from unskew.report.finding import LEVEL, collapsed_sentences, is_random, level_of, tested_on, units
 from unskew.report.findings import findings
 from unskew.report.honesty import worst_misstatement
 from unskew.report.html_tables import (
@@ -23,23 +26,33 @@ from unskew.report.html_tables import (
     values_table,
 )
 from unskew.report.page import Pictures, render
-from unskew.report.plots.fields import fields_figure
-from unskew.report.plots.learning import learning_figure
-from unskew.report.plots.methods import differences_figure, methods_figure
-from unskew.report.plots.overview import TITLE, overview_figure
-from unskew.report.plots.reliability import reaching, reliability_figure
-from unskew.report.plots.spread import spread_figure
-from unskew.report.plots.truth import deviation, truth_figure
-from unskew.report.plots.weights import histogram_figure, weight_calibration_figure
+from unskew.report.plots.dot_charts import DotChart
+from unskew.report.plots.drawing import Panel, nothing
+from unskew.report.plots.fields import fields_charts
+from unskew.report.plots.learning import learning_panels
+from unskew.report.plots.methods import differences_charts, methods_charts, promised_chart
+from unskew.report.plots.panels import (
+    NO_SCORES,
+    clipped_weights,
+    histogram_panels,
+    reliability_panels,
+    weight_panels,
+)
+from unskew.report.plots.reliability import reaching
+from unskew.report.plots.spread import spread_panel
+from unskew.report.plots.truth import deviation, estimates_chart, truth_charts
 from unskew.report.words import (
     brief,
     counted,
     filled,
     listed,
+    method_name,
+    method_parts,
     method_phrase,
     number,
     percent,
     real,
+    sentence,
     signed_fixed,
 )
 
@@ -81,10 +94,14 @@ def render_run_report(
     figures = metrics.get("propensity") or {}
     methods, comparison = filled(metrics.get("methods")), filled(metrics.get("comparison"))
     rails, truth = metrics.get("rails") or {}, metrics.get("truth") or {}
+    about = _about(metrics, config)
     return render(
         "run.html.j2",
-        title=f"unskew run: {data.get('name', 'data')}",
-        data_line=_data_line(data),
+        title=f"{about} · unskew run",
+        question=about,
+        cost=run_cost(metrics, sketches),
+        units=units(metrics),
+        data_line=_data_line(metrics),
         protocol=metrics.get("protocol"),
         labels=list(metrics.get("labels") or []),
         findings=findings(metrics, config, sketches),
@@ -104,6 +121,21 @@ def render_run_report(
     )
 
 
+def _about(metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """What was run on what data; files by the last two parts of their path."""
+    name = str((metrics.get("data") or {}).get("name", "data"))
+    given = (config.get("options") or {}).get("train") if name == "files" else None
+    if given is not None:
+        paths = [str(each) for each in ([given] if isinstance(given, (str, PurePath)) else given)]
+        more = f" and {counted(len(paths) - 1, 'more file')}" if len(paths) > 1 else ""
+        parts = [part for part in PurePath(paths[0]).parts if part.strip("./\\")]
+        name = "/".join(parts[-2:]) + more
+    method = main_method(filled(metrics.get("methods"))) or str(config.get("method") or "none")
+    if method in ("none", "naive"):
+        return f"{'Propensities' if method == 'none' else 'The naive model'} on {name}"
+    return f"{method_name(method).partition(',')[0]} on {name}"
+
+
 def _pictures(
     metrics: Mapping[str, Any],
     config: Mapping[str, Any],
@@ -112,51 +144,64 @@ def _pictures(
     histories: Mapping[str, Mapping[str, Any]],
 ) -> Pictures:
     """Every figure there is data for, by name."""
-    figures = metrics.get("propensity") or {}
+    rows = units(metrics)
     methods, comparison = filled(metrics.get("methods")), filled(metrics.get("comparison"))
     truth = metrics.get("truth") or {}
     limit = real(metrics.get("p_min", config.get("p_min")))
     p_min = limit if np.isfinite(limit) else None
     made = Pictures()
-    made.add(
-        "overview", overview_figure(metrics=metrics, sketches=sketches), TITLE, _overview_caption(metrics)
-    )
-    made.add(
-        "histograms",
-        histogram_figure(sketches, clicked, p_min=p_min),
-        "Histograms of propensities and of weights",
-        _histograms_caption(figures, metrics.get("data", {}).get("clicks"), p_min),
-    )
-    if sketches or not clicked:
-        title = "Reliability diagram before and after calibration, on linear and logit axes"
-        made.add("reliability", reliability_figure(sketches), title, _reliability_caption(sketches))
-        title = "Sum of the weights relative to the pairs, by propensity"
-        caption = _weight_calibration_caption(figures)
-        made.add("weights", weight_calibration_figure(sketches), title, caption)
+    reliability = reliability_panels(sketches, rows=rows)
+    charts = _overview_charts(metrics)
+    panels: list[Panel | str] = [replace(each, title=OVERVIEW_TITLE) for each in reliability[1:]]
+    if not panels and not charts:
+        panels = [nothing("Propensities", NO_SCORES)]
+    made.put("overview", _overview_caption(metrics), panels=panels, charts=charts)
+    if reliability:
+        made.put("reliability", _reliability_caption(sketches, rows), panels=reliability)
+    weights = weight_panels(sketches, rows=rows)
+    histograms = histogram_panels(sketches, clipped_weights(clicked, p_min), p_min=p_min, rows=rows)
+    made.put("weights", _weights_caption(metrics, p_min), panels=[*weights, *histograms])
     spread = metrics.get("spread") or {}
     if spread.get("curve"):
-        title = "How far members disagree, by propensity"
-        made.add("spread", spread_figure(spread["curve"]), title, _spread_caption(spread))
+        made.put("spread", _spread_caption(spread), panels=[spread_panel(spread["curve"])])
     if methods:
-        title = "Metrics of each method on the test set, over seeds"
-        made.add("methods", methods_figure(methods, metrics.get("rails")), title, _methods_caption(methods))
+        charts = methods_charts(methods, metrics.get("rails"))
+        made.put("methods", _methods_caption(methods), charts=charts)
     if methods and comparison:
-        title = "Paired differences of each method from the naive model"
-        drawn = differences_figure(comparison, methods)
-        made.add("differences", drawn, title, _differences_caption(comparison))
+        keys = {method_parts(key)[1]: method_name(key) for key in comparison}
+        charts = differences_charts(comparison, methods)
+        made.put("differences", _differences_caption(comparison), charts=charts, keys=keys)
     if truth.get("estimates"):
-        title = "Estimates of the loss beside the true one, and the two parts of their bias"
-        made.add("truth", truth_figure(truth), title, _truth_caption(truth))
+        made.put("truth", _truth_caption(truth), charts=truth_charts(truth))
     importances = _importances(metrics)
     if importances:
-        title = "What AUC loses when a field is permuted, with 95 % intervals"
-        made.add("fields", fields_figure(importances), title, _fields_caption(metrics))
+        made.put("fields", _fields_caption(metrics), charts=fields_charts(importances))
     if histories:
-        title = "Training and validation losses by epoch"
-        made.add("learning", learning_figure(histories), title, _learning_caption(histories))
+        keys = {"training": "training", "validation": "validation"}
+        panels = list(learning_panels(histories))
+        made.put("learning", _learning_caption(histories), panels=panels, keys=keys)
     return made
 
 
+def _overview_charts(metrics: Mapping[str, Any]) -> list[DotChart]:
+    """What the models promise, the order they reach, and estimates beside the truth, as far as known."""
+    methods = filled(metrics.get("methods"))
+    found = promises(metrics)
+    charts = []
+    if found:
+        came = next(iter(found.values())).came
+        charts.append(promised_chart(found, came, tested_on(metrics)))
+    elif any(LEVEL in of for of in methods.values()):
+        charts += methods_charts(methods, metrics.get("rails"), metrics=[LEVEL])
+    if any("auc" in of for of in methods.values()):
+        charts += methods_charts(methods, metrics.get("rails"), metrics=["auc"])
+    truth = metrics.get("truth") or {}
+    if truth.get("estimates") and not charts:
+        charts.append(estimates_chart(truth))
+    return charts
+
+
+OVERVIEW_TITLE = "Propensities: said, and seen"
 FIELD_MODELS = {"conversion": "Conversion model", "propensity": "Propensity"}
 
 
@@ -195,13 +240,14 @@ def _fields_caption(metrics: Mapping[str, Any]) -> str:
     )
 
 
-def _data_line(data: Mapping[str, Any]) -> str:
+def _data_line(metrics: Mapping[str, Any]) -> str:
     """The size of the data in one line."""
+    data, rows = metrics.get("data", {}), units(metrics)
     parts = []
     if data.get("users") is not None and data.get("items") is not None:
         parts.append(f"{counted(data['users'], 'user')} × {counted(data['items'], 'item')}")
     if data.get("clicks") is not None:
-        share = f" ({percent(data['density'])} of pairs)" if data.get("density") is not None else ""
+        share = f" ({percent(data['density'])} of {rows})" if data.get("density") is not None else ""
         known = data.get("known_propensity") is not None
         shown = (
             f"{counted(data['clicks'], 'shown row')}, one of {counted(data.get('actions'), 'action')} each"
@@ -209,65 +255,55 @@ def _data_line(data: Mapping[str, Any]) -> str:
         parts.append(shown if known else f"{counted(data['clicks'], 'click')}{share}")
     if data.get("test_rows"):
         kind = "randomly shown" if data.get("test_is") == "random" else "logged"
-        parts.append(f"{number(data.get('test_rows_judged', data['test_rows']), 0)} {kind} test pairs")
+        parts.append(f"{number(data.get('test_rows_judged', data['test_rows']), 0)} {kind} test {rows}")
     if data.get("leaked_cells_dropped"):
-        parts.append(f"{number(data['leaked_cells_dropped'], 0)} leaked test pairs dropped")
+        parts.append(f"{number(data['leaked_cells_dropped'], 0)} leaked test {rows} dropped")
     return " · ".join(parts)
 
 
 def _overview_caption(metrics: Mapping[str, Any]) -> str:
-    parts = ["Left, honest propensities lie on the diagonal"]
-    truth_known, tested = filled(metrics.get("truth")), filled(metrics.get("methods"))
-    if truth_known:
-        parts.append("next to it, honest estimates lie on the line of the true loss")
-    if not truth_known and not tested:
-        parts.append("right, honest weights lie on the line at 1")
-    if tested:
-        parts.append(f"right, the models on {tested_on(metrics)}: their level and their order")
-    return "; ".join(parts) + "; each is taken up below."
+    promised = (
+        f"Right promises lie on the line of what came on {tested_on(metrics)}; a higher AUC puts more"
+        " conversions first; "
+    )
+    diagonal = "honest propensities lie on the diagonal. Bars are 95 % intervals; each is taken up below."
+    return promised + diagonal if promises(metrics) else sentence(diagonal)
 
 
-def _reliability_caption(sketches: Mapping[str, CalibrationSketch]) -> str:
+def _reliability_caption(sketches: Mapping[str, CalibrationSketch], rows: str) -> str:
     worst = worst_misstatement(sketches.get("raw"))
     said = (
         f", and where the raw say {percent(worst.said)}, {percent(worst.seen)} were clicked" if worst else ""
     )
     return (
-        "Each point is a group of held-out pairs of equal size, with the 95 % interval of the share that was"
-        f" clicked, and on the diagonal a propensity means what it says; here"
+        f"Each point is a group of held-out {rows} of equal size, with the 95 % interval of the share that"
+        f" was clicked, and on the diagonal a propensity means what it says; here"
         f" {listed(reaching(sketches))}{said}."
     )
 
 
-def _histograms_caption(figures: Mapping[str, Any], clicks: Any, p_min: float | None) -> str:
+def _weights_caption(metrics: Mapping[str, Any], p_min: float | None) -> str:
+    figures, rows = metrics.get("propensity") or {}, units(metrics)
+    off = _of_kinds(figures, "wce", percent)
     clipped = _of_kinds(figures, "clipped", percent)
     sizes = _of_kinds(figures, "effective_sample_size", lambda size: number(size, 0))
-    shown = []
+    shown = [f"they are off by {listed(off)} on average (WCE)"] if off else []
     if clipped and p_min is not None:
-        shown.append(f"the cap raises the propensity of {listed(clipped)} of the clicked pairs")
+        shown.append(f"the clip raises the propensity of {listed(clipped)} of the clicked {rows}")
     if sizes:
-        shown.append(
-            f"the weights of {number(clicks, 0)} clicks carry as much information as {listed(sizes)}"
-        )
-    here = f"; here {' and '.join(shown)}" if shown else ""
+        clicks = number(metrics.get("data", {}).get("clicks"), 0)
+        shown.append(f"the weights of {clicks} clicks carry as much information as {listed(sizes)}")
+    here = f" Here {listed(shown)}." if shown else ""
     return (
-        "A small propensity on the left becomes a large weight on the right, and few large weights decide"
-        f"{here}."
+        f"Among {rows} of one propensity, the weights of the clicked ones should add up to the number of"
+        f" {rows}, which is the line at 1; above it they are too large. A small propensity becomes a large"
+        f" weight, and few large weights decide.{here}"
     )
 
 
 def _of_kinds(figures: Mapping[str, Any], name: str, shown: Callable[[Any], str]) -> list[str]:
     """A figure of each kind of propensities that has it."""
     return [f"{shown(of[name])} ({kind})" for kind, of in figures.items() if of.get(name) is not None]
-
-
-def _weight_calibration_caption(figures: Mapping[str, Any]) -> str:
-    off = _of_kinds(figures, "wce", percent)
-    here = f"; here they are off by {listed(off)} on average (WCE)" if off else ""
-    return (
-        "Among pairs of one propensity, the weights of the clicked ones should add up to the number of pairs,"
-        f" which is the line at 1: above it they are too large{here}."
-    )
 
 
 def _spread_caption(of_spread: Mapping[str, Any]) -> str:
@@ -324,7 +360,7 @@ def _truth_caption(known: Mapping[str, Any]) -> str:
     ]
     here = f"; here the estimates are off by, on average: {listed(off)}" if off else ""
     return (
-        "Left, the estimates from the clicks at hand with 95 % intervals beside the true loss; right, how far"
+        "The estimates from the clicks at hand with 95 % intervals beside the true loss, and how far"
         " each is off on average, split into what a calibrator could remove (filled) and what none can"
         f" (hatched){here}."
     )
@@ -339,6 +375,7 @@ def _learning_caption(histories: Mapping[str, Mapping[str, Any]]) -> str:
             kept.append(f"{called} kept epoch {np.quantile(epochs, 0.5, method='lower') + 1:g}")
     here = f"; here, in the median, {listed(kept)}" if kept else ""
     return (
-        "The line is the median over seeds, the band holds all of them, and dotted line and ticks mark"
-        f" the epochs whose weights were kept{here}."
+        "The line is the median over seeds, the band holds all of them, and the dashed line marks"
+        f" the epoch whose weights were kept, in the median{here}. Losses of different things have axes of"
+        " their own."
     )

@@ -1,7 +1,8 @@
 """How every figure looks: palette, matplotlib settings, and SVG that is the same bytes every time.
 
-What is drawn is in ``plots/``. matplotlib is imported inside the functions, so that nobody waits for it
-who draws nothing, and only through its objects (``Figure``), never through pyplot.
+What is drawn is in ``plots/``: pages by ``drawing`` and ``dot_charts``; files of their own (``overview.svg``,
+figures of ``unskew reproduce``) by matplotlib. It is imported inside the functions, so that nobody waits for
+it who draws nothing, and only through its objects (``Figure``), never through pyplot.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 FIGURE_WIDTH = 9.6
-"""Inches, of every figure: all are scaled alike on the page, so that their letters are of one size."""
+"""Inches, of every figure: all are scaled alike, so that their letters are of one size."""
 
-STANDALONE_MARGIN = 9.0
-"""Points around a picture that stands alone; on a page its card has a margin."""
+MARGIN = 9.0
+"""Points around a picture."""
 
 SVG_NAMESPACE = "http://www.w3.org/2000/svg"
 XLINK_NAMESPACE = "http://www.w3.org/1999/xlink"
@@ -180,22 +181,19 @@ def say_nothing_to_show(axes: Axes, what: str) -> None:
     axes.text(0.5, 0.5, what, ha="center", va="center", color=MUTED.light, transform=axes.transAxes)
 
 
-def svg(figure: Figure, *, name: str, title: str, standalone: bool = False) -> str:
-    """A figure as SVG text, the same bytes for the same figure.
+def svg(figure: Figure, *, name: str, title: str) -> str:
+    """A figure as an SVG file, the same bytes for the same figure: fixed colours on a white ground.
 
     Parameters
     ----------
     name
         Put before every id, so that several figures can stand in one page.
     title
-        What the figure shows, for those who hear the page instead of seeing it.
-    standalone
-        True for a file of its own (fixed colours on a white ground); False for a part of a page, which
-        takes its colours from the page's variables and so follows it into the dark.
+        What the figure shows, for those who hear it instead of seeing it.
     """
     target = io.StringIO()
     with settings(), warnings.catch_warnings():
-        # The page's reader has fonts of his own for letters that the one of the layout lacks.
+        # The reader has fonts of his own for letters that the one of the layout lacks.
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from", UserWarning)
         figure.savefig(target, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Type", "Format")))
     text = target.getvalue()
@@ -204,18 +202,13 @@ def svg(figure: Figure, *, name: str, title: str, standalone: bool = False) -> s
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", text)
     rest = text.split(">", 1)[1]
-    margin = STANDALONE_MARGIN if standalone else 0.0
-    width, height = (72 * inches + 2 * margin for inches in figure.get_size_inches())
-    box = f"{-margin:g} {-margin:g} {width:g} {height:g}"
+    width, height = (72 * inches + 2 * MARGIN for inches in figure.get_size_inches())
+    box = f"{-MARGIN:g} {-MARGIN:g} {width:g} {height:g}"
     opening = f'<svg xmlns="{SVG_NAMESPACE}" xmlns:xlink="{XLINK_NAMESPACE}" viewBox="{box}" role="img"'
-    if standalone:
-        opening += f' width="{width:g}pt" height="{height:g}pt"'
-        size = f'x="{-margin:g}" y="{-margin:g}" width="{width:g}" height="{height:g}"'
-        rest = f'\n <rect {size} fill="{SURFACE.light}"/>{rest}'
-    else:
-        for colour in COLOURS:
-            rest = rest.replace(colour.light, f"var(--{colour.name})")
-    return f"{opening}>\n <title>{escape(title)}</title>{rest}\n"
+    opening += f' width="{width:g}pt" height="{height:g}pt"'
+    size = f'x="{-MARGIN:g}" y="{-MARGIN:g}" width="{width:g}" height="{height:g}"'
+    ground = f'\n <rect {size} fill="{SURFACE.light}"/>'
+    return f"{opening}>\n <title>{escape(title)}</title>{ground}{rest}\n"
 
 
 def css_variables(dark: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,9 +23,10 @@ from unskew.reproduce.presets import SOURCES, Preset, chosen_presets, sources_of
 from unskew.reproduce.reproduction import ReproduceConfig, Reproduction
 from unskew.reproduce.switches import chosen_on_test_table, switch_table
 from unskew.study.engine import GRID, OTHER_TEST, RESULTS, Engine
+from unskew.study.page import first_screen
 from unskew.study.results import LOCK, ResultStore
 from unskew.study.shown_table import Shown, write_pages
-from unskew.study.table import long_table, write_tables
+from unskew.study.table import long_table, summary, write_tables
 
 WHERE = {
     "coat": "download coat.zip from https://www.cs.cornell.edu/~schnabts/mnar/ and unpack it",
@@ -191,7 +192,7 @@ def _add_figure(result: Reproduced, work: Reproduction, engine: Engine, preset: 
             # A constant has one bar, in which nothing can be seen.
             sketches.pop(SOURCES["constant"].title, None)
             figure = histogram_grid(sketches)
-    result.figures[preset.name] = svg(figure, name=preset.name, title=title, standalone=True)
+    result.figures[preset.name] = svg(figure, name=preset.name, title=title)
 
 
 def facts_of(config: ReproduceConfig) -> dict[str, str]:
@@ -227,7 +228,10 @@ def write_folder(result: Reproduced) -> None:
             beside_.write_text(text, encoding="utf-8")
     lines = [f"{name}: {value}" for name, value in result.facts.items()]
     shown = [each for tables in result.tables.values() for each in tables]
-    write_pages(out, "The paper's tables", shown, [*lines, *result.labels, *result.notes])
+    methods = summary(result.table, against={"method": "naive"})
+    first = first_screen(methods if methods.rows else None, None, "naive")
+    first = replace(first, figures=result.figures)
+    write_pages(out, "The paper's tables", shown, [*lines, *result.labels, *result.notes], first)
     write_json(
         out / "reproduction.json",
         {

@@ -51,12 +51,20 @@ def data_facts(dataset: Dataset | StreamedDataset) -> dict[str, Any]:
         "conversion_rate_of_clicks": rate,
         "test_rows": 0 if dataset.test is None else len(dataset.test),
         "test_rows_judged": 0 if dataset.test is None else dataset.test.n_clicks,
+        "test_conversions": _test_conversions(dataset.test),
         **known,
         "test_is": None if dataset.test is None else dataset.test_is,
         "leaked_cells_dropped": 0,
         **({} if log.features is None else {"fields": log.schema_table()}),
         **dataset.facts,
     }
+
+
+def _test_conversions(test: Log | None) -> int | None:
+    """Conversions that came on the test rows that models are judged by."""
+    if test is None or test.conversion is None:
+        return None
+    return int((test.known_conversion() == 1).sum())
 
 
 def known_figures(log: Log, p: NDArray[np.float64], p_min: float) -> dict[str, Any]:

@@ -105,7 +105,7 @@ class RunResult:
 
     def save(self, folder: str | Path, *, overwrite: bool = False, found: Found | None = None) -> None:
         """Write ``config.toml``, ``model.safetensors``, ``calibrator.json``, ``propensities.parquet``,
-        ``metrics.json``, ``report.html``, its first picture as ``overview.svg``, ``MODEL_CARD.md``, the
+        ``metrics.json``, ``report.html``, a picture for slides, ``overview.svg``, ``MODEL_CARD.md``, the
         propensity's weights, the vocabularies, ``row_features.parquet`` where models read features of rows,
         and the manifest of all these. A propensity that no file can hold (trees, a column) is left out;
         ``propensities.parquet`` has what it gave. Of a streamed log there are no tables of rows.

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from unskew.metrics import CalibrationSketch
+from unskew.metrics.judgement import LEVEL_TOLERANCE
 from unskew.metrics.registry import PROPENSITY_METRICS
+from unskew.report.cost import sketch_cost
 from unskew.report.html_tables import HtmlCell, HtmlRow, HtmlTable, number_cell
 from unskew.report.page import Pictures, render
-from unskew.report.plots.reliability import reliability_figure
+from unskew.report.plots.panels import reliability_panels
 from unskew.report.words import counted, number
 
 HEADLINES = {True: "Honest", False: "Wrong", None: "Undecided"}
@@ -20,20 +22,22 @@ def render_page(
 ) -> str:
     """The page of a model, from what ``/model`` and ``/calibration`` say of it."""
     pictures = Pictures()
+    cost = "No outcome has come in: what the scores promise cannot be held against anything yet."
     if sketch.rows:
-        drawn = reliability_figure({"served": sketch})
-        for axes in drawn.axes:
-            axes.set(xlabel=f"predicted {model['what']}", ylabel="share with outcome 1")
-        pictures.add(
+        pictures.put(
             "reliability",
-            drawn,
-            "Reliability diagram of served scores on linear and logit axes, with 95 % intervals",
             "Each point is a group of rows of equal size, with the 95 % interval of the share with outcome 1;"
             " on the diagonal a score means what it says.",
+            panels=reliability_panels(
+                {"served": sketch}, predicted=f"predicted {model['what']}", seen="share with outcome 1"
+            ),
         )
+        what = f"{model['what']}s" if model["what"] == "conversion" else "clicks"
+        cost = sketch_cost(sketch, what=what, rows="rows", tolerance=LEVEL_TOLERANCE)
     return render(
         "served.html.j2",
-        title=f"unskew serve: {model['what']}",
+        title=f"Served {model['what']} · unskew serve",
+        cost=cost,
         tone={True: "good", None: "open", False: "bad"}[figures["healthy"]],
         headline=HEADLINES[figures["healthy"]],
         verdict=figures["verdict"],

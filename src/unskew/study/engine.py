@@ -23,6 +23,7 @@ from unskew.progress import SILENT, Progress, Tracker
 from unskew.report.words import COLLAPSED_MARK
 from unskew.study import trained as kept
 from unskew.study.grid import NOTHING, DatasetEntry, Grid, MethodEntry, PropensityEntry
+from unskew.study.page import first_screen
 from unskew.study.results import LOCK, ResultStore, dataset_hash, described, result_key
 from unskew.study.shown_table import write_pages
 from unskew.study.table import (
@@ -169,8 +170,10 @@ class StudyResult:
 
     def write_pages(self) -> None:
         """``tables.md``, ``tables.tex`` and ``tables.html`` in the study's folder."""
-        shown = [each.shown() for each in self.summaries().values()]
-        write_pages(self.folder, self.grid.name, shown, self.notes)
+        made = self.summaries()
+        shown = [each.shown() for each in made.values()]
+        first = first_screen(made.get("methods"), made.get("propensities"), self.grid.baseline)
+        write_pages(self.folder, self.grid.name, shown, self.notes, first)
 
 
 def run_study(grid: Grid, out: Path, *, device: str = "auto", progress: Progress = SILENT) -> StudyResult:

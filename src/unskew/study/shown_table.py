@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,8 @@ from unskew.plain_text import plain
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from unskew.report.plots.dot_charts import DotChart
 
 DEEPEST = 4
 """Blanks at the beginning of a cell that are kept: they set a row below another."""
@@ -195,41 +197,52 @@ def _cell(text: str) -> str:
     return " " * min(indent, DEEPEST) + plain(text.lstrip(" "))
 
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<title>{title}</title>
-<style>
-body {{ font: 15px/1.45 system-ui, sans-serif; margin: 2rem; color: #222; }}
-table {{ border-collapse: collapse; margin: 2rem 0; }}
-caption {{ text-align: left; padding-bottom: .5rem; font-weight: 600; }}
-th, td {{ padding: .25rem .7rem; text-align: left; border-bottom: 1px solid #ddd; }}
-td.number {{ text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }}
-</style>
-<h1>{title}</h1>
-<ul>
-{notes}
-</ul>
-{tables}
-</html>
-"""
+@dataclass(frozen=True)
+class FirstScreen:
+    """What stands above the tables of a page: one sentence, charts, and pictures (SVG) by name."""
+
+    cost: str = ""
+    charts: tuple[DotChart, ...] = ()
+    caption: str = ""
+    figures: Mapping[str, str] = field(default_factory=dict)
 
 
-def write_pages(folder: Path, title: str, tables: Sequence[Shown], notes: Sequence[str]) -> None:
+def write_pages(
+    folder: Path,
+    title: str,
+    tables: Sequence[Shown],
+    notes: Sequence[str],
+    first: FirstScreen | None = None,
+) -> None:
     """Tables as files to read: ``tables.md``, ``tables.tex`` and ``tables.html``."""
     markdown = [f"# {title}", "\n".join(f"- {note}" for note in notes)]
     for each in tables:
         markdown += [f"## {each.title}", each.markdown(), each.caption]
-    page = _PAGE.format(
-        title=html.escape(title),
-        notes="\n".join(f"<li>{html.escape(note)}</li>" for note in notes),
-        tables="".join(each.html() for each in tables),
-    )
     texts = {
         "tables.md": "\n\n".join(markdown) + "\n",
         "tables.tex": "\n".join(each.latex() for each in tables) + "\n",
-        "tables.html": page,
+        "tables.html": _page(title, tables, notes, first or FirstScreen()),
     }
     for name, text in texts.items():
         with whole_file(folder / name) as beside:
             beside.write_text(text, encoding="utf-8")
+
+
+def _page(title: str, tables: Sequence[Shown], notes: Sequence[str], first: FirstScreen) -> str:
+    from markupsafe import Markup
+
+    from unskew.report.page import Pictures, render
+
+    pictures = Pictures()
+    if first.charts:
+        pictures.put("overview", first.caption, charts=first.charts)
+    return render(
+        "tables.html.j2",
+        title=f"{title} · unskew study",
+        heading=f"Study: {title}" if " " not in title else title,
+        cost=first.cost,
+        picture=pictures.get("overview"),
+        figures=[(name, Markup(drawn)) for name, drawn in first.figures.items()],
+        tables=tables,
+        notes=list(notes),
+    )

@@ -53,7 +53,8 @@ def plain(value: float, _: int | None = None) -> str:
     """A number on an axis without exponent or trailing zeros."""
     if value >= 1000:
         return f"{value:,.0f}"
-    return np.format_float_positional(value, precision=3, fractional=False, trim="-")
+    # Adding 0 makes a zero of a negative zero.
+    return np.format_float_positional(value + 0.0, precision=3, fractional=False, trim="-").replace("-", "−")
 
 
 def set_logit(axes: Axes, limits: tuple[float, float], *, which: Literal["x", "both"] = "both") -> None:
@@ -102,9 +103,9 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [float(tick) for tick in ticks]
 
 
-def linear_ticks(low: float, high: float) -> list[float]:
-    """Ticks of a linear axis in steps of 1, 2 or 5 times a power of ten, some five of them."""
-    rough = (high - low) / 5
+def linear_ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Ticks of a linear axis in steps of 1, 2 or 5 times a power of ten, about so many of them."""
+    rough = (high - low) / about
     power = 10.0 ** np.floor(np.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
     return [float(tick) for tick in np.arange(np.ceil(low / step), np.floor(high / step) + 1) * step]

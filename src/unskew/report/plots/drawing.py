@@ -6,7 +6,7 @@ Colours are the page's variables, so that figures follow it into the dark. What 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from xml.sax.saxutils import escape
@@ -21,12 +21,17 @@ from unskew.report.style import BEFORE, SERIES, Series
 Array = NDArray[np.float64]
 Point = tuple[float, float]
 
-FIGURE_WIDTH = 960.0
-"""Units of a figure that is as wide as the page; letters are 12 of them high."""
+PANEL_WIDTH = 420.0
+"""Units of a panel. Panels stand beside each other on a wide page and below each other on a narrow one, where
+their letters are still ten pixels high."""
 
-LETTER = 12.0
-_WIDTH_OF_LETTER = 0.58
-"""Of its height, at most, on average over a line: for room, not for layout."""
+LEFT, RIGHT, TOP, BOTTOM = 60.0, 14.0, 30.0, 44.0
+"""Room around the inside of a panel, for its title and the names of its axes."""
+
+LETTER = 12.5
+
+LOOKS: Mapping[str, Series] = {**SERIES, "training": SERIES["raw"], "validation": SERIES["calibrated"]}
+"""How a series looks, by its name; others look like the calibrated one."""
 
 
 def text(
@@ -89,48 +94,64 @@ class Axis:
 
 @dataclass
 class Panel:
-    """A part of a figure with two axes; ``left``, ``top``, ``width``, ``height`` are those of its inside."""
+    """One pair of axes and what is drawn on them, as a picture of its own; ``height`` is of the inside."""
 
-    left: float
-    top: float
-    width: float
-    height: float
+    title: str
     x: Axis
     y: Axis
-    title: str = ""
+    height: float = 250.0
     parts: list[str] = field(default_factory=list)
     named: list[str] = field(default_factory=list)
 
     def at(self, x: Any, y: Any) -> list[Point]:
-        """Where values are in the figure."""
-        across = self.left + self.width * self.x.share(x)
-        down = self.top + self.height * (1 - self.y.share(y))
+        """Where values are in the picture."""
+        across = LEFT + (PANEL_WIDTH - LEFT - RIGHT) * self.x.share(x)
+        down = TOP + self.height * (1 - self.y.share(y))
         return list(zip(np.atleast_1d(across).tolist(), np.atleast_1d(down).tolist(), strict=True))
 
-    def line(self, x: Array, y: Array, name: str) -> None:
-        """A series with its markers, named in the legend."""
-        series = SERIES.get(name, SERIES["calibrated"])
-        points = self.at(x, y)
-        self.parts.append(polyline(points, series.colour.name, 1.8, f'fill="none"{_dashes(series)}'))
-        self.parts += [_marker(point, series) for point in points]
+    def line(self, x: Array, y: Array, name: str, tips: Sequence[str] = ()) -> None:
+        """A series, with a marker where there is something to read: one of ``tips`` for each. What is above
+        or below the axis is a triangle at its end that points there."""
+        series = LOOKS.get(name, SERIES["calibrated"])
+        points = [point for point in self.at(x, y) if math.isfinite(sum(point))]
+        drawn = [polyline(points, series.colour.name, 1.8, f'fill="none"{_dashes(series)}')]
+        for point, value, tip in zip(self.at(x, y), y, tips, strict=False):
+            beyond = -1 if value > self.y.high else 1 if value < self.y.low else 0
+            mark = _triangle(point, series, beyond) if beyond else _marker(point, series)
+            drawn.append(f'<g class="point"><title>{escape(tip)}</title>{mark}</g>')
+        self._put(name, drawn)
         self.named.append(name)
 
-    def intervals(self, x: Array, low: Array, high: Array, name: str, *, across: bool = False) -> None:
-        """Lines from low to high, upright or across."""
-        colour = SERIES.get(name, SERIES["calibrated"]).colour.name
-        ends = (self.at(low, x), self.at(high, x)) if across else (self.at(x, low), self.at(x, high))
+    def intervals(self, x: Array, low: Array, high: Array, name: str) -> None:
+        """Upright lines from low to high."""
+        colour = LOOKS.get(name, SERIES["calibrated"]).colour.name
         look = 'fill="none" opacity="0.65"'
-        self.parts += [polyline(pair, colour, 1.5, look) for pair in zip(*ends, strict=True)]
+        ends = zip(self.at(x, low), self.at(x, high), strict=True)
+        self._put(name, [polyline(pair, colour, 1.5, look) for pair in ends])
+
+    def band(self, x: Array, low: Array, high: Array, name: str) -> None:
+        """The area between two lines."""
+        colour = LOOKS.get(name, SERIES["calibrated"]).colour.name
+        edge = [*self.at(x, high), *reversed(self.at(x, low))]
+        self._put(name, [polyline(edge, colour, 0, f'fill="var(--{colour})" opacity="0.18"')])
 
     def steps(self, values: Array, edges: Array, name: str) -> None:
         """A histogram: its outline over a light area."""
-        series = SERIES.get(name, SERIES["calibrated"])
+        series = LOOKS.get(name, SERIES["calibrated"])
         colour = series.colour.name
         points = self.at(np.repeat(edges, 2)[1:-1], np.repeat(values, 2))
-        floor = self.top + self.height
+        floor = TOP + self.height
         area = [(points[0][0], floor), *points, (points[-1][0], floor)]
-        self.parts.append(polyline(area, colour, 0, f'fill="var(--{colour})" opacity="0.16"'))
-        self.parts.append(polyline(points, colour, 1.8, f'fill="none"{_dashes(series)}'))
+        light = polyline(area, colour, 0, f'fill="var(--{colour})" opacity="0.16"')
+        outline = polyline(points, colour, 1.8, f'fill="none"{_dashes(series)}')
+        hover = []
+        for value, low, high, left, right in zip(
+            values, edges[:-1], edges[1:], points[::2], points[1::2], strict=True
+        ):
+            tip = escape(f"{name}, {low:.3g} to {high:.3g}: {self.y.written(value)}")
+            bar = rectangle(left[0], left[1], right[0] - left[0], floor - left[1], 'fill="transparent"')
+            hover.append(f'<g class="point"><title>{tip}</title>{bar}</g>')
+        self._put(name, [light, outline, *hover])
         self.named.append(name)
 
     def rule(self, start: Point, end: Point, *, words: str = "") -> None:
@@ -140,49 +161,50 @@ class Panel:
         self.parts.append(polyline(pair, "ink" if words else "muted", 1.2, f'fill="none"{dashes}'))
         if words:
             x, y = min(pair, key=lambda point: point[1])
-            leftwards = x - self.left > self.width / 2
+            leftwards = x > PANEL_WIDTH / 2
             place = (x - 5, "end") if leftwards else (x + 5, "start")
-            self.parts.append(text(words, place[0], y + LETTER, anchor=place[1], colour="ink"))
+            halo = ' paint-order="stroke" stroke="var(--surface)" stroke-width="4"'
+            self.parts.append(text(words, place[0], y + LETTER, anchor=place[1], colour="ink", more=halo))
 
-    def mark(self, x: float, y: float, name: str, *, filled: bool) -> None:
-        """A round marker."""
-        colour = SERIES[name].colour.name
-        ((across, down),) = self.at(x, y)
-        face = colour if filled else "surface"
-        look = f'fill="var(--{face})" stroke="var(--{colour})" stroke-width="1.6"'
-        self.parts.append(f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3.8" {look}/>')
-
-    def drawn(self) -> list[str]:
-        """The grid, the names of the axes, what was drawn, and the legend."""
-        right, bottom = self.left + self.width, self.top + self.height
-        parts = [text(self.title, self.left, self.top - 10, colour="ink", more=' font-weight="700"')]
+    def drawn(self, title: str) -> str:
+        """The picture: grid, names of the axes, what was drawn; ``title`` is for those who hear it."""
+        right, bottom = PANEL_WIDTH - RIGHT, TOP + self.height
+        parts = [text(self.title, LEFT - 44, TOP - 13, colour="ink", size=13, more=' font-weight="700"')]
         for tick in self.x.ticks():
             ((x, _),) = self.at(tick, self.y.low)
-            parts.append(polyline([(x, self.top), (x, bottom)], "line", 0.9))
-            parts.append(text(self.x.written(tick), x, bottom + LETTER + 4, anchor="middle", size=11))
-        for tick in self.y.ticks() if self.y.label else ():
+            parts.append(polyline([(x, TOP), (x, bottom)], "line", 0.9))
+            parts.append(text(self.x.written(tick), x, bottom + LETTER + 4, anchor="middle", size=11.5))
+        for tick in self.y.ticks():
             ((_, y),) = self.at(self.x.low, tick)
-            parts.append(polyline([(self.left, y), (right, y)], "line", 0.9))
-            parts.append(text(self.y.written(tick), self.left - 6, y + 4, anchor="end", size=11))
-        parts.append(polyline([(self.left, self.top), (self.left, bottom), (right, bottom)], "muted", 1))
-        parts.append(text(self.x.label, self.left + self.width / 2, bottom + 2 * LETTER + 9, anchor="middle"))
-        middle = self.top + self.height / 2
-        x = self.left - 44
+            parts.append(polyline([(LEFT, y), (right, y)], "line", 0.9))
+            parts.append(text(self.y.written(tick), LEFT - 6, y + 4, anchor="end", size=11.5))
+        parts.append(polyline([(LEFT, TOP), (LEFT, bottom), (right, bottom)], "muted", 1, 'fill="none"'))
+        parts.append(text(self.x.label, (LEFT + right) / 2, bottom + 2 * LETTER + 9, anchor="middle"))
+        x, middle = LETTER, TOP + self.height / 2
         turned = f' transform="rotate(-90 {x:.1f} {middle:.1f})"'
-        parts.append(text(self.y.label, x, middle, anchor="middle", more=turned) if self.y.label else "")
-        return [*parts, *self.parts, *self._legend(right)]
+        parts.append(text(self.y.label, x, middle, anchor="middle", more=turned))
+        return picture([*parts, *self.parts], PANEL_WIDTH, bottom + BOTTOM, title)
 
-    def _legend(self, right: float) -> list[str]:
-        """To the right of the title, where nothing is drawn."""
-        parts, x = [], right
-        for name in reversed(self.named):
-            series = SERIES.get(name, SERIES["calibrated"])
-            x -= _WIDTH_OF_LETTER * LETTER * len(name)
-            parts.append(text(name, x, self.top - 10, colour="ink"))
-            sample = [(x - 30, self.top - 14), (x - 5, self.top - 14)]
-            parts.append(polyline(sample, series.colour.name, 1.8, f'fill="none"{_dashes(series)}'))
-            x -= 46
-        return parts
+    def _put(self, name: str, drawn: Iterable[str]) -> None:
+        """Parts of one series, which the page can switch off."""
+        self.parts.append(f'<g class="of-{name}">{"".join(drawn)}</g>')
+
+
+def nothing(title: str, why: str) -> str:
+    """A picture that says why it is empty."""
+    words = text(why, PANEL_WIDTH / 2, 70, anchor="middle")
+    heading = text(title, LEFT - 44, TOP - 13, colour="ink", size=13, more=' font-weight="700"')
+    return picture([heading, words], PANEL_WIDTH, 120, title)
+
+
+def sample(name: str) -> str:
+    """The line and the marker of a series, for a legend."""
+    series = LOOKS.get(name, SERIES["calibrated"])
+    line = polyline([(1, 7), (29, 7)], series.colour.name, 1.8, f'fill="none"{_dashes(series)}')
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 30 14" width="30" height="14"'
+        f' aria-hidden="true">{line}{_marker((15, 7), series)}</svg>'
+    )
 
 
 def _dashes(series: Series) -> str:
@@ -191,12 +213,24 @@ def _dashes(series: Series) -> str:
     return f' stroke-dasharray="{" ".join(f"{1.6 * each:g}" for each in series.dashes[1])}"'
 
 
+def _triangle(point: Point, series: Series, downwards: int) -> str:
+    """A marker that points down (1) or up (−1)."""
+    x, y = point
+    corners = [
+        (x - 5, y - 4 * downwards),
+        (x + 5, y - 4 * downwards),
+        (x, y + 5 * downwards),
+        (x - 5, y - 4 * downwards),
+    ]
+    return polyline(corners, series.colour.name, 1.5, 'fill="var(--surface)"')
+
+
 def _marker(point: Point, series: Series) -> str:
     x, y = point
-    face = "surface" if series.colour is BEFORE else series.colour.name
-    look = f'fill="var(--{face})" stroke="var(--{series.colour.name})" stroke-width="1.5"'
     if not math.isfinite(x + y):
         return ""
+    face = "surface" if series.colour is BEFORE else series.colour.name
+    look = f'fill="var(--{face})" stroke="var(--{series.colour.name})" stroke-width="1.5"'
     if series.marker == "s":
         return rectangle(x - 2.8, y - 2.8, 5.6, 5.6, look)
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" {look}/>'

@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from unskew.metrics.judgement import differs
+from unskew.metrics.promise import Promise
 from unskew.metrics.registry import metric, shown_metrics
 from unskew.metrics.user_bootstrap import DEFAULT_LEVEL
-from unskew.report.style import INK, MUTED, SERIES, SURFACE, Series, new_figure, say_nothing_to_show, styled
-from unskew.report.words import brief, method_name, method_parts, real
+from unskew.report.plots.dot_charts import Dot, DotChart, DotRow, axis_of
+from unskew.report.style import INK, SERIES, Series, say_nothing_to_show
+from unskew.report.words import brief, method_name, method_parts, number, real, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-PANELS_A_ROW = 3
 BASE_MARKERS = ("o", "s", "^", "v", "P", "X", "p", "h")
 
 
@@ -40,14 +40,13 @@ def seed_values(methods: Mapping[str, Any], method: str, name: str) -> NDArray[n
     return values[np.isfinite(values)]
 
 
-@styled
-def methods_figure(
+def methods_charts(
     methods: Mapping[str, Any],
     rails: Mapping[str, Mapping[str, float]] | None = None,
     *,
     metrics: Sequence[str] | None = None,
-) -> Figure:
-    """One panel a metric, one row a method: every seed, the mean and its interval.
+) -> list[DotChart]:
+    """One chart a metric, one row a method: every seed, the mean and its interval.
 
     Parameters
     ----------
@@ -58,17 +57,48 @@ def methods_figure(
     metrics
         Which, and in which order; by default those of the registry that are shown.
     """
-    chosen = list(metrics or shown_metrics(methods))
-    columns = min(PANELS_A_ROW, max(len(chosen), 1))
-    rows = max(-(-len(chosen) // columns), 1)
-    figure = new_figure(rows * (0.95 + 0.22 * max(len(methods), 2)))
-    panels = figure.subplots(rows, columns, squeeze=False)
-    for place, axes in enumerate(panels.flat):
-        if place >= len(chosen):
-            axes.set_axis_off()
+    return [_metric_chart(methods, name, rails or {}) for name in metrics or shown_metrics(methods)]
+
+
+def _metric_chart(
+    methods: Mapping[str, Any], name: str, rails: Mapping[str, Mapping[str, float]]
+) -> DotChart:
+    about = metric(name)
+    rows, ends = [], [1.0] if about.goal == "one" else []
+    for key in methods:
+        values = seed_values(methods, key, name)
+        if not len(values):
+            rows.append(DotRow(method_name(key), ()))
             continue
-        draw_methods(axes, methods, chosen[place], rails, names=place % columns == 0)
-    return figure
+        mean, half = float(values.mean()), half_interval(values, DEFAULT_LEVEL)
+        ends += [mean - half, mean + half, float(values.min()), float(values.max())]
+        spread = f" ({brief(mean - half)} to {brief(mean + half)} over seeds)" if half else ""
+        tip = f"{method_name(key)}: {about.label} {brief(mean, 4)}{spread}"
+        seeds = tuple(values.tolist()) if len(values) > 1 else ()
+        dot = Dot(mean, mean - half, mean + half, look=method_parts(key)[1], seeds=seeds, tip=tip)
+        rows.append(DotRow(method_name(key), (dot,), brief(mean)))
+    note = about.advice or _rails_note(about.rails(rails))
+    rule = 1.0 if about.goal == "one" else None
+    return DotChart(about.label, axis_of(ends), tuple(rows), rule=rule, note=note if ends else "undefined")
+
+
+def promised_chart(promised: Mapping[str, Promise], came: float, where: str) -> DotChart:
+    """Conversions that each method promises, with 95 % intervals, beside those that came."""
+    rows, ends = [], [came]
+    for key, each in promised.items():
+        low, high = (came + excess for excess in (each.excess_low, each.excess_high))
+        ends += [each.promised, low, high]
+        count = number(each.promised, 0)
+        tip = f"{method_name(key)}: {count} promised ({number(low, 0)} to {number(high, 0)})"
+        dot = Dot(each.promised, low, high, look=method_parts(key)[1], tip=tip)
+        rows.append(DotRow(method_name(key), (dot,), count))
+    return DotChart(
+        f"Conversions promised on {where}",
+        axis_of(ends, "conversions"),
+        tuple(rows),
+        rule=came,
+        rule_words=f"{number(came, 0)} came",
+    )
 
 
 def draw_methods(
@@ -123,13 +153,13 @@ def _rails_note(known: Mapping[str, float | None]) -> str:
     return " · ".join(parts)
 
 
-@styled
-def differences_figure(
+def differences_charts(
     comparison: Mapping[str, Any], methods: Mapping[str, Any], *, metrics: Sequence[str] | None = None
-) -> Figure:
+) -> list[DotChart]:
     """Paired differences against the naive model in per cent, with intervals: of the level, of the order.
 
     The two have axes of their own, since a level can be off by half where an order changes by a hundredth.
+    Better is to the right; a marker is filled where it is beyond the noise of training and of test users.
 
     Parameters
     ----------
@@ -137,64 +167,34 @@ def differences_figure(
         ``{method: {metric: {"difference", "low", "high", "p_value", "p_holm", "users"}}}``; of
         ``mean_over_rate`` the differences are of its distance from 1.
     methods
-        As in :func:`methods_figure`; gives the naive values.
+        As in :func:`methods_charts`; gives the naive values.
     """
     chosen = [m for m in metrics or shown_metrics(comparison) if _scale(methods, m)]
     groups = {
         "Level": [name for name in chosen if metric(name).level],
         "Ranking": [name for name in chosen if not metric(name).level],
     }
-    shown = {title: group for title, group in groups.items() if group} or {"": []}
-    row = max(0.36, 0.13 * len(comparison))
-    figure = new_figure(0.5 + sum(0.65 + row * max(len(group), 2) for group in shown.values()))
-    heights = [max(len(group), 1) for group in shown.values()]
-    panels = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for axes, (title, group) in zip(panels, shown.items(), strict=True):
-        draw_differences(axes, comparison, methods, group)
-        axes.set_title(title)
-    if chosen and comparison:
-        panels[-1].set_xlabel("difference from the naive model, in % (left: worse, right: better)")
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=4)
-    return figure
+    return [_differences(title, comparison, methods, group) for title, group in groups.items() if group]
 
 
-def draw_differences(
-    axes: Axes, comparison: Mapping[str, Any], methods: Mapping[str, Any], metrics: Sequence[str]
-) -> None:
-    """One row a metric, one point a method, better to the right; filled where it is beyond the noise of
-    training and of test users."""
-    keys = list(comparison)
-    if not keys or not metrics:
-        say_nothing_to_show(axes, "nothing was compared")
-        return
-    offsets = (np.arange(len(keys)) - (len(keys) - 1) / 2) * min(0.26, 0.7 / len(keys))
-    for key, offset in zip(keys, offsets, strict=True):
-        series = method_series(key, keys)
-        colour = series.colour.light
-        for row, name in enumerate(metrics):
-            found = comparison[key].get(name)
-            scale = metric(name).gain(100 / (_scale(methods, name) or np.nan))
-            if found is None or not np.isfinite(real(found.get("difference"))):
-                continue
+def _differences(
+    title: str, comparison: Mapping[str, Any], methods: Mapping[str, Any], metrics: Sequence[str]
+) -> DotChart:
+    rows, ends = [], [0.0]
+    for name in metrics:
+        scale = metric(name).gain(100 / (_scale(methods, name) or np.nan))
+        dots = []
+        for key, found in ((key, of[name]) for key, of in comparison.items() if name in of):
+            value = scale * real(found.get("difference"))
             low, high = sorted(scale * real(found.get(end)) for end in ("low", "high"))
-            if np.isfinite([low, high]).all():
-                axes.hlines(row + offset, low, high, color=colour, linewidth=1.4)
-            face = colour if differs(found) else SURFACE.light
-            axes.plot(
-                scale * real(found["difference"]),
-                row + offset,
-                marker=series.marker,
-                linestyle="none",
-                color=colour,
-                markerfacecolor=face,
-                markersize=5.5,
-            )
-        axes.plot([], [], marker=series.marker, linestyle="none", color=colour, label=method_name(key))
-    axes.axvline(0.0, color=MUTED.light, linewidth=0.9, zorder=1)
-    axes.set_ylim(len(metrics) - 0.5, -0.5)
-    axes.set_yticks(range(len(metrics)), [metric(name).label for name in metrics])
-    axes.tick_params(axis="y", length=0, labelcolor=axes.title.get_color())
-    axes.spines["left"].set_visible(False)
+            ends += [value, low, high]
+            noise = "" if differs(found) else ", within noise"
+            said = f"{signed(value)} % ({signed(low)} to {signed(high)}){noise}"
+            tip = f"{method_name(key)}, {metric(name).label}: {said}"
+            dots.append(Dot(value, low, high, look=method_parts(key)[1], filled=differs(found), tip=tip))
+        rows.append(DotRow(metric(name).label, tuple(dots)))
+    label = "difference from the naive model in %: left is worse, right is better"
+    return DotChart(title, axis_of(ends, label), tuple(rows), rule=0.0)
 
 
 def _scale(methods: Mapping[str, Any], name: str) -> float | None:

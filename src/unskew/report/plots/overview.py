@@ -73,4 +73,4 @@ def overview_figure(*, metrics: Mapping[str, Any], sketches: Mapping[str, Calibr
 def overview_svg(*, metrics: Mapping[str, Any], sketches: Mapping[str, CalibrationSketch]) -> str:
     """:func:`overview_figure` as an SVG file of its own, for a README or a slide."""
     figure = overview_figure(metrics=metrics, sketches=sketches)
-    return svg(figure, name="overview", title=TITLE, standalone=True)
+    return svg(figure, name="overview", title=TITLE)

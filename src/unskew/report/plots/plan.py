@@ -64,4 +64,4 @@ def draw_plan(axes: Axes, plan: Mapping[str, Any], name: str) -> None:
 
 def plan_svg(plan: Mapping[str, Any]) -> str:
     """:func:`plan_figure` as an SVG file of its own."""
-    return svg(plan_figure(plan), name="plan", title=TITLE, standalone=True)
+    return svg(plan_figure(plan), name="plan", title=TITLE)

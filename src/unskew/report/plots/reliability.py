@@ -10,11 +10,10 @@ import numpy as np
 from unskew.metrics import CalibrationSketch, ReliabilityCurve, reliability_curve
 from unskew.metrics.user_bootstrap import DEFAULT_LEVEL
 from unskew.report.plots.axes import LOWEST_SHOWN, Scale, linear_limit, logit_limits, set_logit
-from unskew.report.style import MUTED, SERIES, SURFACE, new_figure, say_nothing_to_show, styled
+from unskew.report.style import MUTED, SERIES, SURFACE, say_nothing_to_show
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 CURVE_BINS = 20
 """Points of a curve; of equal mass, so that each stands for as many rows."""
@@ -29,29 +28,6 @@ def reaching(sketches: Mapping[str, CalibrationSketch]) -> list[str]:
             touching = int(((curve.low <= curve.score) & (curve.score <= curve.high)).sum())
             counts.append(f"{touching} of {len(curve.score)} {name} intervals reach it")
     return counts
-
-
-@styled
-def reliability_figure(sketches: Mapping[str, CalibrationSketch], *, bins: int = CURVE_BINS) -> Figure:
-    """Reliability of several scores on linear and on logit axes.
-
-    Use the logit panel to judge weights: 0.001 and 0.01 are far apart there, as they are in 1/p.
-
-    Parameters
-    ----------
-    sketches
-        Scores against outcomes, under the names that the legend shows; ``"raw"`` and ``"calibrated"`` have
-        their own colours.
-    bins
-        Points of each curve.
-    """
-    figure = new_figure(4.25)
-    linear, logit = figure.subplots(1, 2)
-    draw_reliability(linear, sketches, scale="linear", bins=bins)
-    linear.set_title("Linear axes: the large ones")
-    draw_reliability(logit, sketches, scale="logit", bins=bins)
-    logit.set_title("Logit axes: small ones become large weights")
-    return figure
 
 
 def draw_reliability(

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unskew.report.plots.dot_charts import Dot, DotChart, DotRow, axis_of
 from unskew.report.plots.methods import method_series
-from unskew.report.style import INK, MUTED, SURFACE, new_figure, say_nothing_to_show, styled
-from unskew.report.words import brief, method_name, real
+from unskew.report.style import INK, say_nothing_to_show
+from unskew.report.words import brief, method_name, method_parts, real, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 STANDARD_ERRORS = 1.96
 """Half of the intervals of the estimates, in standard errors: 95 %."""
-BAR = 0.34
 
 
 def deviation(estimate: Mapping[str, Any], name: str = "bias") -> float:
@@ -25,8 +24,7 @@ def deviation(estimate: Mapping[str, Any], name: str = "bias") -> float:
     return 0.0 - real(estimate.get(name))
 
 
-@styled
-def truth_figure(truth: Mapping[str, Any]) -> Figure:
+def truth_charts(truth: Mapping[str, Any]) -> list[DotChart]:
     """Each estimate beside the ideal loss, and the two parts of how far it is off on average.
 
     Parameters
@@ -36,14 +34,42 @@ def truth_figure(truth: Mapping[str, Any]) -> Figure:
         "refinement_part"}}}``; biases are truth − expected estimate, as in :mod:`unskew.theory`, and the
         parts may be missing.
     """
-    estimates = truth.get("estimates", {})
-    figure = new_figure(1.25 + 0.36 * max(len(estimates), 2))
-    left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.0))
-    draw_estimates(left, truth)
-    left.set_title("Estimates of the loss")
-    draw_bias_parts(right, estimates)
-    right.set_title("How far off on average, and why")
-    return figure
+    return [estimates_chart(truth), _bias_chart(truth.get("estimates", {}))]
+
+
+def estimates_chart(truth: Mapping[str, Any]) -> DotChart:
+    """Estimates with intervals, and the ideal loss as a line."""
+    ideal = real(truth.get("ideal_loss"))
+    rows, ends = [], [ideal]
+    for key, of in truth.get("estimates", {}).items():
+        value, half = real(of.get("estimate")), STANDARD_ERRORS * real(of.get("standard_error"))
+        ends += [value, value - half, value + half]
+        tip = f"{method_name(key)}: {brief(value, 4)} ({brief(value - half)} to {brief(value + half)})"
+        dot = Dot(value, value - half, value + half, look=method_parts(key)[1], tip=tip)
+        rows.append(DotRow(method_name(key), (dot,), brief(value)))
+    axis = axis_of(ends, "loss over all pairs, as estimated from the clicked ones")
+    rule = ideal if np.isfinite(ideal) else None
+    return DotChart("Estimates of the loss", axis, tuple(rows), rule=rule, rule_words=f"truth {brief(ideal)}")
+
+
+def _bias_chart(estimates: Mapping[str, Any]) -> DotChart:
+    """Calibration part and refinement part of each deviation as bars, and their sum as a marker."""
+    rows, ends = [], [0.0]
+    for key, of in estimates.items():
+        look = method_parts(key)[1]
+        dots = []
+        for part, filled in (("calibration_part", True), ("refinement_part", False)):
+            size = deviation(of, part)
+            tip = f"{method_name(key)}: {part.replace('_', ' ')} {signed(size)}"
+            dots.append(Dot(size, look=look, filled=filled, start=0.0, tip=tip))
+            ends.append(size)
+        total = deviation(of)
+        ends.append(total)
+        dots.insert(1, Dot(total, look="naive", tip=f"{method_name(key)}: off by {signed(total)} on average"))
+        rows.append(DotRow(method_name(key), tuple(dots), signed(total)))
+    axis = axis_of(ends, "estimate − truth, on average (right: too high)")
+    note = "upper bar, filled: calibration part; lower bar, hatched: refinement part; marker: sum"
+    return DotChart("How far off on average, and why", axis, tuple(rows), rule=0.0, note=note)
 
 
 def draw_estimates(axes: Axes, truth: Mapping[str, Any]) -> None:
@@ -64,7 +90,7 @@ def draw_estimates(axes: Axes, truth: Mapping[str, Any]) -> None:
             axes.hlines(row, value - half, value + half, color=series.colour.light, linewidth=1.8)
         if np.isfinite(value):
             axes.plot(value, row, **{**series.line(), "markersize": 6})
-    _set_rows(axes, keys, names=True)
+    _set_rows(axes, keys)
     axes.annotate(
         f"truth {brief(ideal)}",
         (ideal, 1.0),
@@ -79,55 +105,10 @@ def draw_estimates(axes: Axes, truth: Mapping[str, Any]) -> None:
     axes.locator_params(axis="x", nbins=6)
 
 
-def draw_bias_parts(axes: Axes, estimates: Mapping[str, Any]) -> None:
-    """Calibration part and refinement part of each deviation, and their sum as a diamond."""
-    keys = list(estimates)
-    if not keys:
-        say_nothing_to_show(axes, "the truth is not known")
-        return
-    axes.axvline(0.0, color=MUTED.light, linewidth=0.9, zorder=3)
-    for row, key in enumerate(keys):
-        parts = [deviation(estimates[key], part) for part in ("calibration_part", "refinement_part")]
-        colour = method_series(key, keys).colour.light
-        for part, offset, filled in zip(parts, (-BAR / 2, BAR / 2), (True, False), strict=True):
-            if np.isfinite(part):
-                axes.barh(
-                    row + offset,
-                    part,
-                    height=BAR,
-                    color=colour if filled else SURFACE.light,
-                    edgecolor=colour,
-                    hatch=None if filled else "/////",
-                    linewidth=1.0,
-                    zorder=2,
-                )
-        total = deviation(estimates[key])
-        if np.isfinite(total):
-            if not np.isfinite(parts).any():
-                axes.hlines(row, 0.0, total, color=colour, linewidth=2.0, zorder=2)
-            axes.plot(total, row, "D", color=INK.light, markersize=4.5, zorder=4)
-    _set_rows(axes, keys, names=False)
-    _draw_key(axes)
-    axes.set_xlabel("estimate − truth, on average (right: too high)")
-    axes.locator_params(axis="x", nbins=6)
-
-
-def _draw_key(axes: Axes) -> None:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    handles = [
-        Patch(facecolor=MUTED.light, edgecolor=MUTED.light, label="calibration part"),
-        Patch(facecolor=SURFACE.light, edgecolor=MUTED.light, hatch="/////", label="refinement part"),
-        Line2D([], [], marker="D", linestyle="none", color=INK.light, label="sum"),
-    ]
-    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=3)
-
-
-def _set_rows(axes: Axes, keys: list[str], *, names: bool) -> None:
+def _set_rows(axes: Axes, keys: list[str]) -> None:
     axes.set_ylim(len(keys) - 0.45, -0.75)
-    axes.set_yticks(range(len(keys)), [method_name(key) for key in keys] if names else [""] * len(keys))
+    axes.set_yticks(range(len(keys)), [method_name(key) for key in keys])
     axes.tick_params(axis="y", length=0, labelcolor=INK.light)
     axes.spines["left"].set_visible(False)
-    axes.grid(axis="y", visible=not names)
+    axes.grid(axis="y", visible=False)
     axes.margins(x=0.08)
