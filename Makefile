@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Small enough for a minute on two cores; the epochs without early stopping make raw propensities overconfident.
 DEMO_WORLD := $(foreach each,n_users=180 n_items=130 density=0.15 bias=1.2 dimension=2,--option $(each))
 
-.PHONY: demo test test-spark quick quick-tests times lint typecheck pytest fuzz kills test-settings bench bench-gpu docs install clean help
+.PHONY: demo test test-spark quick quick-tests times lint typecheck pytest fuzz kills test-settings bench bench-gpu pages docs install clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -77,11 +77,20 @@ bench: $(VENV)/.installed-test  ## the benchmarks a CPU can run
 bench-gpu: $(VENV)/.installed-test  ## the benchmarks of speed and memory, on a GPU
 	$(BIN)/python -m benchmarks --device cuda
 
-docs: $(VENV)/.installed  ## write what follows from the code: exported names, API page, drawing, tables
+pages: $(VENV)/.installed  ## write what follows from the code: exported names, drawing, tables
 	$(BIN)/python docs/make_registered.py
 	$(BIN)/python docs/make_architecture.py
-	$(BIN)/python docs/make_api.py
 	$(BIN)/python docs/make_tables.py
 
-clean:  ## remove .venv and caches; never your runs
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(PIP) -e '.[docs]'
+	touch $@
+
+docs: pages $(VENV)/.installed-docs  ## the same, and the site: docs/_build/html/index.html, which opens offline
+	rm -rf docs/_build/html  # Pages that are gone must be gone.
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --quiet -W --keep-going -b html -d docs/_build/doctrees \
+		docs docs/_build/html
+	$(BIN)/python docs/check_site.py docs/_build/html
+
+clean:  ## remove .venv, caches and the site; never your runs
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache docs/_build docs/api docs/gallery

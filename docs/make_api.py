@@ -1,72 +1,86 @@
-"""Writes ``api.md``, the table of all public names, from the docstrings: ``python docs/make_api.py``.
+"""Writes the site's pages of public names and of the command line: ``api/``, which git ignores.
 
-What a name does is said in its docstring; nothing is said here. A test compares the page with the code.
+What a name does is said in its docstring, and what a verb does in its help; nothing is said here.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
+import re
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import typer
 from import_graph import parsed
+from public_names import SECTIONS, home, names_of
+from typer.testing import CliRunner
 
 import unskew
 from unskew import registry
 from unskew.cli.app import app
 
-PAGE = Path(__file__).with_name("api.md")
-
-SECTIONS = {
-    "unskew": "Everything most people need; `import unskew as us`. Loaded when first used.",
-    "unskew.losses": "Estimators as functions of tensors; [bring your own model](bring-your-own-model.md).",
-    "unskew.calibration": "Calibrators, NumPy in and NumPy out; [a page each](calibrators/index.md).",
-    "unskew.metrics": "Calibration, ranking, weights, significance; [a page each](metrics/index.md).",
-    "unskew.theory": "Bias, its two parts and bounds; [what holds and what does not](theory.md).",
-    "unskew.audit": "What `unskew audit` and `unskew weights` do, from Python.",
-}
-"""Modules in the order of the page, with what they are for."""
-
-HEAD = """# API
-
-Every public name with its first parameters and the first sentence of its docstring; `help(us.IPS)` has the
-rest: all parameters, when to use it, an example. Parameters that all debiasers share are omitted.
-Written by `python docs/make_api.py`; a test compares it with the code.
-"""
-
-
+FOLDER = Path(__file__).with_name("api")
 MOST_PARAMETERS = 6
-"""More are cut short: the page is for finding a name, ``help`` for calling it."""
+"""More are cut short: a table is for finding a name, its page for calling it."""
+COLUMNS = "88"
+"""Width of the help of a verb."""
 
 
-def page() -> str:
-    """The text of ``api.md``."""
-    parts = [HEAD, *map(_section, SECTIONS), _verbs()]
-    return "\n".join(parts)
+def write() -> None:
+    """Write all pages; those of names that are gone are removed."""
+    made = pages()
+    for old in FOLDER.glob("*"):
+        if old.name not in made:
+            old.unlink()
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in made.items():
+        path = FOLDER / name
+        # Sphinx reads again what is newer.
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def pages() -> dict[str, str]:
+    """Texts by the name of their file."""
+    made = {f"{module}.module.md": _section(module) for module in SECTIONS}
+    for module in SECTIONS:
+        for name in names_of(module):
+            file = _file_of(module, name)
+            if file not in made and home(module, name) == f"{module}.{name}":
+                made[file] = _page_of(module, name)
+    return {**made, "command-line.md": _command_line()}
+
+
+def _file_of(module: str, name: str) -> str:
+    thing, full = getattr(import_module(module), name), home(module, name)
+    return f"{full}.module.md" if inspect.ismodule(thing) and not callable(thing) else f"{full}.rst"
 
 
 def described(module: str, name: str) -> str:
     """The first sentence of a name's docstring; empty if it has none."""
-    thing = getattr(import_module(module), name)
-    if inspect.ismodule(thing) and callable(thing):  # A package that is called, such as unskew.run.
-        thing = type(thing).__call__
-    is_code = inspect.isclass(thing) or inspect.isroutine(thing) or inspect.ismodule(thing)
-    text = _own_docstring(thing) if is_code else _said_below(module, name)
-    first = " ".join(text.strip().split("\n\n")[0].split())
+    first = " ".join(_text_of(module, name).strip().split("\n\n")[0].split())
     return first.partition(". ")[0].rstrip(".")
+
+
+def _text_of(module: str, name: str) -> str:
+    thing = _called(getattr(import_module(module), name))
+    is_code = inspect.isclass(thing) or inspect.isroutine(thing) or inspect.ismodule(thing)
+    return _own_docstring(thing) if is_code else _said_below(module, name)
+
+
+def _called(thing: Any) -> Any:
+    """Of a package that is called, such as unskew.run, what is called."""
+    return type(thing).__call__ if inspect.ismodule(thing) and callable(thing) else thing
 
 
 def _own_docstring(thing: Any) -> str:
     text = thing.__doc__ or ""
     # A dataclass without a docstring is given its signature as one.
     made = inspect.isclass(thing) and text.startswith(f"{thing.__name__}(")
-    return "" if made else text
+    return "" if made else inspect.cleandoc(text)
 
 
 def _said_below(module: str, name: str) -> str:
@@ -84,70 +98,130 @@ def _constants(source: Path) -> dict[str, str]:
         if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
             for target in getattr(statement, "targets", [getattr(statement, "target", None)]):
                 if isinstance(target, ast.Name):
-                    found.setdefault(target.id, str(following.value.value))
+                    found.setdefault(target.id, inspect.cleandoc(str(following.value.value)))
     return found
 
 
 def _section(module: str) -> str:
-    names = sorted(import_module(module).__all__, key=str.lower)
-    rows = [f"| `{_call(module, name)}` | {_cell(described(module, name))} |" for name in names]
+    rows = [
+        f"| [`{_call(module, name)}`]({_file_of(module, name)}) | {_cell(described(module, name))} |"
+        for name in names_of(module)
+    ]
+    own = [name for name in names_of(module) if home(module, name) == f"{module}.{name}"]
+    files = [_file_of(module, name) for name in own]
+    listed = [f"{name} <{file}>" for name, file in zip(own, files, strict=True) if file.endswith(".rst")]
     return "\n".join(
-        [f"## `{module}`", "", SECTIONS[module], "", "| name | what it is |", "|---|---|", *rows, ""]
+        [
+            *(f"# {module}", "", SECTIONS[module], "", "| name | what it is |", "|---|---|", *rows, ""),
+            *("```{toctree}", ":hidden:", "", *listed, "```", ""),
+        ]
     )
 
 
 def _call(module: str, name: str) -> str:
-    thing = getattr(import_module(module), name)
+    thing = _called(getattr(import_module(module), name))
     if not callable(thing) or (inspect.isclass(thing) and issubclass(thing, Exception)):
         return name
-    parameters = list(_parameters(thing))
+    parameters = _parameters(thing)
     if len(parameters) > MOST_PARAMETERS:
         parameters[MOST_PARAMETERS:] = ["…"]
     return f"{name}({', '.join(parameters)})"
 
 
-def _parameters(thing: Any) -> Iterator[str]:
+def _parameters(thing: Any) -> list[str]:
     """Names of parameters, without those that all debiasers share."""
-    shared: set[str] = set()
+    shared = {"self"}
     if inspect.isclass(thing) and thing is not unskew.Debiaser and issubclass(thing, unskew.Debiaser):
-        shared = set(inspect.signature(unskew.Debiaser).parameters)
+        shared |= set(inspect.signature(unskew.Debiaser).parameters)
+    names = []
     for name, parameter in inspect.signature(thing).parameters.items():
         if name not in shared:
             stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-            yield f"{stars}{name}"
+            names.append(f"{stars}{name}")
+    return names
 
 
-def _verbs() -> str:
-    rows = []
+def _page_of(module: str, name: str) -> str:
+    """The page of one name; autodoc reads its docstring, but for what has none of its own in Python."""
+    thing, full = getattr(import_module(module), name), f"{module}.{name}"
+    head = [name, "=" * len(name), "", f".. currentmodule:: {module}", ""]
+    if inspect.isclass(thing):
+        body = [f".. autoclass:: {full}", "   :members:"]
+        body += ["   :show-inheritance:"] if thing.__bases__ != (object,) else []
+    elif inspect.isroutine(thing):
+        body = [f".. autofunction:: {full}"]
+    else:
+        is_called = inspect.ismodule(thing)
+        kind, said = ("function", _call(module, name)) if is_called else ("data", name)
+        text = escaped(_text_of(module, name)).splitlines()
+        body = [f".. py:{kind}:: {said}", "", *(f"   {line}".rstrip() for line in text)]
+    return "\n".join([*head, *body, *_page_with_formula(module, name), ""])
+
+
+def _page_with_formula(module: str, name: str) -> list[str]:
+    """A link to the page of a method, a calibrator or a metric."""
+    thing = getattr(import_module(module), name)
+    own = [(f"{kind}/{getattr(thing, 'name', '')}") for kind in ("methods", "calibrators")]
+    found = [page for page in [*own, f"metrics/{name}"] if (FOLDER.parent / f"{page}.md").is_file()]
+    return [line for page in found for line in ("", f"Formula, use and pitfalls: :doc:`/{page}`.")]
+
+
+_KEPT = re.compile(
+    r"``.+?``"
+    r"|(?::[a-z:]+:)?`[^`]+`"
+    r"|(?<![\w*])\*\*?\w(?:[^*\n]*\w)?\*\*?(?![\w*])"
+    r"|^[ ]*\*[ ]"
+    r"|^[ ]*\.\.[ ]\w+::[^\n]*(?:\n[ ]+\S[^\n]*|\n[ ]*(?=\n))*"
+    r"|^[ ]*>>>.*?(?:\n[ ]*\n|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
+"""Literals, roles, emphasis, bullets, directives and examples."""
+
+
+def escaped(text: str) -> str:
+    """A docstring whose formulas (|D|, slope_, a*b) are not taken for marks of reStructuredText."""
+    parts, end = [], 0
+    for kept in _KEPT.finditer(text):
+        parts += [_plain(text[end : kept.start()]), kept[0]]
+        end = kept.end()
+    return "".join([*parts, _plain(text[end:])])
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[|*]|(?<=\w)_(?!\w)", lambda found: f"\\{found[0]}", text)
+
+
+def as_restructured_text(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Sphinx's hook for each docstring: numpydoc, whose attributes have no type before a colon."""
+    from sphinx.ext.napoleon import Config, NumpyDocstring
+
+    kind = "" if what in ("attribute", "property", "data") else what
+    text = escaped("\n".join(lines))
+    lines[:] = NumpyDocstring(text, Config(napoleon_use_rtype=False), app, kind, name, obj, options).lines()
+
+
+def is_left_out(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Sphinx's hook for each member: what scikit-learn puts into a class is described there."""
+    return True if str(getattr(obj, "__module__", "")).startswith("sklearn.") else None
+
+
+def _command_line() -> str:
+    parts = ["# Command line", "", "What `unskew VERB --help` says.", ""]
     for verb in app.registered_commands:
         assert verb.callback is not None
-        first = (inspect.getdoc(verb.callback) or "").splitlines()[0].rstrip(".")
-        arguments = [
-            _metavar(name, parameter)
-            for name, parameter in inspect.signature(verb.callback, eval_str=True).parameters.items()
-            if any(
-                isinstance(said, typer.models.ArgumentInfo)
-                for said in getattr(parameter.annotation, "__metadata__", ())
-            )
-        ]
-        called = " ".join([f"unskew {verb.name or verb.callback.__name__}", *arguments])
-        rows.append(f"| `{_cell(called)}` | {_cell(first)} |")
-    intro = "`unskew VERB --help` lists the options."
-    return "\n".join(["## Command line", "", intro, "", "| verb | what it does |", "|---|---|", *rows, ""])
-
-
-def _metavar(name: str, parameter: inspect.Parameter) -> str:
-    (said,) = (s for s in parameter.annotation.__metadata__ if isinstance(s, typer.models.ArgumentInfo))
-    return said.metavar or name.upper()
+        name = verb.name or verb.callback.__name__
+        said = CliRunner().invoke(app, [name, "--help"], prog_name="unskew", env={"COLUMNS": COLUMNS})
+        assert said.exit_code == 0, said.output
+        parts += [f"## `unskew {name}`", "", "```text", said.output.strip(), "```", ""]
+    return "\n".join(parts)
 
 
 def _cell(text: str) -> str:
     """Markdown of a table cell: bars would end it, and roles of reStructuredText mean nothing."""
-    for role in (":class:", ":func:", ":mod:", ":meth:", ":data:"):
-        text = text.replace(role, "")
-    return text.replace("``", "`").replace("|", "\\|")
+    text = re.sub(r":[a-z]+:(?=`)", "", text).replace("``", "`")
+    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    print(f"written: {PAGE.name}")
+    write()
+    print(f"written: {FOLDER.name}/")

@@ -1,7 +1,14 @@
-"""A method of your own is one class. As a table: ``unskew --with examples/add_a_method.py study methods``."""
+"""
+A method of your own is one class
+=================================
+
+As a table: ``unskew --with examples/add_a_method.py study methods``.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
+
+import matplotlib.pyplot as plt
 
 import unskew as us
 from unskew.losses import cross_entropy
@@ -22,4 +29,10 @@ class DampedIPS(us.Debiaser):
 
 if __name__ == "__main__":
     run = us.RunConfig(method="damped-ips", backbone="mf", crossfit=2, propensity_epochs=5, seeds=3)
-    print({name: of["auc"]["mean"] for name, of in us.run(run).metrics["methods"].items()})
+    auc = {name: of["auc"]["mean"] for name, of in us.run(run).metrics["methods"].items()}
+    print(auc)
+    plt.barh(list(auc), list(auc.values()))
+    plt.xlim(0.5)
+    plt.xlabel("AUC on pairs shown at random")
+    plt.tight_layout()
+    plt.show()

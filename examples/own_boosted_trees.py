@@ -1,5 +1,13 @@
-"""LightGBM, or scikit-learn's boosted trees where it is not installed, with ``us.sample_weight``."""
+"""
+Boosted trees, debiased by sample weights
+=========================================
 
+LightGBM, or scikit-learn's boosted trees where it is not installed, with ``us.sample_weight``.
+
+Errors over all pairs, clicked or not: those of the naive model are too large on one side.
+"""
+
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -22,4 +30,11 @@ for method in ("naive", "snips"):
     weight = us.sample_weight(None, p.predict(data.train), method=method)  # None: every row is a click
     predicted = model.fit(clicked, bought, sample_weight=weight).predict_proba(x)[:, 1]
     error = predicted - data.truth.conversion.ravel()
+    plt.hist(error, bins=60, histtype="step", linewidth=2, label=method)
     print(f"{method:5} predicts {error.mean():+.3f} too much on average, off by {np.abs(error).mean():.3f}")
+
+plt.axvline(0, color="grey")
+plt.xlabel("prediction minus true conversion rate")
+plt.ylabel("pairs")
+plt.legend()
+plt.show()

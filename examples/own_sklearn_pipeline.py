@@ -1,5 +1,13 @@
-"""A scikit-learn pipeline that is trained on clicks and predicts for all rows: ``us.DebiasedClassifier``."""
+"""
+A scikit-learn pipeline, debiased
+=================================
 
+It is trained on clicks and predicts for all rows: ``us.DebiasedClassifier``.
+
+Clicks convert more often than other pairs, and the naive model predicts so for all of them.
+"""
+
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from sklearn.compose import make_column_transformer
@@ -19,9 +27,18 @@ click = np.isin(np.arange(len(shown)), data.train.cell)
 bought = np.where(click, data.truth.labels.ravel(), np.nan)  # known on clicks
 
 model = make_pipeline(make_column_transformer((StandardScaler(), columns)), LogisticRegression())
+tenths = np.array_split(np.argsort(data.truth.conversion.ravel()), 10)
 propensity = us.LogisticPropensity(crossfit=3).fit(data.train)  # or an array, a column, a classifier
 for method in ("naive", "snips"):
     debiased = us.DebiasedClassifier(model, propensity=propensity, method=method)
     predicted = debiased.fit(shown, bought, click=click).predict_proba(shown)[:, 1]
     error = predicted - data.truth.conversion.ravel()
+    means = [(data.truth.conversion.ravel()[rows].mean(), predicted[rows].mean()) for rows in tenths]
+    plt.plot(*zip(*means, strict=True), "o-", label=method)
     print(f"{method:5} predicts {error.mean():+.3f} too much on average, off by {np.abs(error).mean():.3f}")
+
+plt.axline((0, 0), slope=1, color="grey", label="right")
+plt.xlabel("true conversion rate, by tenths of all pairs")
+plt.ylabel("mean prediction")
+plt.legend()
+plt.show()

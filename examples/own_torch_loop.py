@@ -1,5 +1,13 @@
-"""Your own PyTorch model and loop, debiased: the loss is ``us.losses.dr``."""
+"""
+Your own PyTorch loop, debiased
+===============================
 
+The model and the loop are yours; the loss is ``us.losses.dr``.
+
+Clicks convert more often than other pairs, and the naive model predicts so for all of them.
+"""
+
+import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from torch import nn
@@ -14,6 +22,7 @@ x = torch.tensor(np.hstack([data.train.user_features.values[user], data.train.it
 click = torch.tensor(np.isin(np.arange(len(x)), data.train.cell))
 bought = torch.where(click, torch.tensor(data.truth.labels.ravel()), torch.nan)  # known on clicks
 
+tenths = np.array_split(np.argsort(data.truth.conversion.ravel()), 10)
 for name in ("naive", "dr"):
     torch.manual_seed(0)
     model, imputer = (nn.Sequential(nn.Linear(x.shape[1], 16), nn.ReLU(), nn.Linear(16, 1)) for _ in range(2))
@@ -25,5 +34,14 @@ for name in ("naive", "dr"):
             loss = us.losses.dr(r, a, p[rows], b, click=click[rows])
             loss += us.losses.dr_jl_imputation(r, b, a, p[rows], click=click[rows], loss="ce")
         optimiser.zero_grad(), loss.backward(), optimiser.step()
-    error = model(x)[:, 0].sigmoid().detach().numpy() - data.truth.conversion.ravel()
+    predicted = model(x)[:, 0].sigmoid().detach().numpy()
+    error = predicted - data.truth.conversion.ravel()
+    means = [(data.truth.conversion.ravel()[rows].mean(), predicted[rows].mean()) for rows in tenths]
+    plt.plot(*zip(*means, strict=True), "o-", label=name)
     print(f"{name:5} predicts {error.mean():+.3f} too much on average, off by {np.abs(error).mean():.3f}")
+
+plt.axline((0, 0), slope=1, color="grey", label="right")
+plt.xlabel("true conversion rate, by tenths of all pairs")
+plt.ylabel("mean prediction")
+plt.legend()
+plt.show()

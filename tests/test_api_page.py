@@ -1,46 +1,110 @@
-"""Every public name has a docstring, and the page of all names is that of the code."""
+"""Every public name has a docstring and one page of the site, and references in docstrings lead there."""
 
 from __future__ import annotations
 
 import importlib
 import re
-from pathlib import Path
+from functools import cache
 
 import make_api
 import pytest
+from public_names import SECTIONS, found_at, names_of
 
 import unskew as us
 from unskew.cli.app import app
 
-DOCS = Path(__file__).parents[1] / "docs"
+
+@cache
+def pages() -> dict[str, str]:
+    return make_api.pages()
 
 
 def test_every_public_name_says_what_it_is():
     silent = [
         f"{module}.{name}"
-        for module in make_api.SECTIONS
+        for module in SECTIONS
         for name in importlib.import_module(module).__all__
         if not make_api.described(module, name)
     ]
     assert silent == []
 
 
-@pytest.mark.parametrize("name", us.__all__)
-def test_every_public_name_is_on_the_page(name: str):
-    assert re.search(rf"^\| `{name}[(`]", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
-
-
-def test_every_verb_is_on_the_page():
-    page = (DOCS / "api.md").read_text(encoding="utf-8")
-    for verb in app.registered_commands:
-        assert f"| `unskew {verb.name or verb.callback.__name__}" in page
-
-
-def test_the_page_is_that_of_the_code():
-    written = (DOCS / "api.md").read_text(encoding="utf-8")
-    assert written == make_api.page(), "write it again: python docs/make_api.py"
-
-
 def test_a_name_without_a_docstring_would_be_found(monkeypatch):
     monkeypatch.setattr(us.evaluate, "__doc__", None)
     assert make_api.described("unskew", "evaluate") == ""
+
+
+@pytest.mark.parametrize("module", SECTIONS)
+def test_every_public_name_is_in_the_table_of_its_module_and_has_a_page(module: str):
+    table = pages()[f"{module}.module.md"]
+    rows = re.findall(r"^\| \[`(\w+)[(`].*?\]\((\S+)\) \|", table, re.MULTILINE)
+    assert [name for name, _ in rows] == names_of(module)
+    assert {file for _, file in rows} <= set(pages())
+
+
+def test_a_thing_that_two_modules_export_is_described_once():
+    assert us.Platt is us.calibration.Platt
+    assert "unskew.Platt.rst" in pages()
+    assert "unskew.calibration.Platt.rst" not in pages()
+    assert "(unskew.Platt.rst)" in pages()["unskew.calibration.module.md"]
+    told = [line for text in pages().values() for line in text.splitlines() if line.startswith(".. auto")]
+    assert len(told) == len(set(told))
+
+
+def test_every_page_of_a_name_is_in_the_contents_of_one_module():
+    listed = [
+        file
+        for module in SECTIONS
+        for file in re.findall(r"^\S+ <(\S+)>$", pages()[f"{module}.module.md"], re.MULTILINE)
+    ]
+    assert sorted(listed) == sorted(name for name in pages() if name.endswith(".rst"))
+
+
+def test_every_verb_is_on_the_page_with_its_options():
+    page = pages()["command-line.md"]
+    for verb in app.registered_commands:
+        assert f"\n## `unskew {verb.name or verb.callback.__name__}`\n" in page
+    assert "Usage: unskew audit [OPTIONS]" in page
+    assert "--tolerance" in page
+
+
+def test_constants_and_packages_that_are_called_have_their_text_on_the_page():
+    assert ".. py:data:: METHODS" in pages()["unskew.METHODS.rst"]
+    assert ".. py:function:: run(config" in pages()["unskew.run.rst"]
+    assert ".. py:function:: audit(data, **options)" in pages()["unskew.audit.rst"]
+
+
+@pytest.mark.parametrize(
+    ("target", "module", "owner", "leads_to"),
+    [
+        ("SNIPS", "unskew", "IPS", "unskew.SNIPS"),
+        ("unskew.debias.snips.SNIPS", "unskew", "", "unskew.SNIPS"),
+        ("fit", "unskew", "Debiaser", "unskew.Debiaser.fit"),
+        ("unskew.debias.Debiaser.fit", "unskew", "", "unskew.Debiaser.fit"),
+        ("unskew.metrics.ece", "unskew", "", "unskew.metrics.ece"),
+        ("numpy.ndarray", "unskew", "", ""),
+        ("unskew.seeds", "unskew", "", ""),
+        ("ValueError", "unskew", "", ""),
+        ("unskew.IPS.no_such_thing", "unskew", "", None),
+        ("no_such_thing", "unskew", "IPS", None),
+    ],
+)
+def test_where_a_reference_leads(target, module, owner, leads_to):
+    assert found_at(target, module, owner) == leads_to
+
+
+@pytest.mark.parametrize(
+    ("said", "made"),
+    [
+        ("L = (1/|D|) Σ_O e / p", r"L = (1/\|D\|) Σ_O e / p"),
+        ("b is slope_, c ``intercept_``", r"b is slope\_, c ``intercept_``"),
+        ("a*b, **options", r"a\*b, \*\*options"),
+        ("*not* and **never**", "*not* and **never**"),
+        ("see :func:`ece` of |x|", r"see :func:`ece` of \|x\|"),
+        ("* one\n* two", "* one\n* two"),
+        (".. math::\n    |a| * b\n\n|c|", ".. math::\n    |a| * b\n\n" r"\|c\|"),
+        (">>> a_ * |b|\n1_\n\n|c|", ">>> a_ * |b|\n1_\n\n" r"\|c\|"),
+    ],
+)
+def test_formulas_are_not_marks_of_restructured_text(said, made):
+    assert make_api.escaped(said) == made

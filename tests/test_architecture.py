@@ -14,12 +14,12 @@ WALKS = dict(re.findall(r"^### (.+)\n\n((?:\d+\. .+\n)+)", TEXT, re.MULTILINE))
 
 def test_the_drawing_and_the_table_are_those_of_the_code():
     told, now = written_lines(TEXT), rounded()
-    assert set(told) == set(now), "run make docs"
+    assert set(told) == set(now), "run make pages"
     # A package may grow a little before it is drawn again.
     far = {name for name in now if abs(told[name] - now[name]) > max(50, 0.1 * now[name])}
-    assert far == set(), "run make docs"
-    assert page(TEXT, told) == TEXT, "run make docs"
-    assert DRAWING.read_text(encoding="utf-8") == drawing(told), "run make docs"
+    assert far == set(), "run make pages"
+    assert page(TEXT, told) == TEXT, "run make pages"
+    assert DRAWING.read_text(encoding="utf-8") == drawing(told), "run make pages"
 
 
 def test_an_arrow_is_drawn_once_and_leads_to_what_is_not_reached_otherwise():

@@ -11,7 +11,15 @@ import unskew as us
 from unskew.cli.app import app
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GENERATED = ("_build", "api", "gallery")
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(
+        page
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        if page.relative_to(ROOT / "docs").parts[0] not in GENERATED
+    ),
+]
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)\s#]+)[^)]*\)")
 
 
@@ -20,16 +28,6 @@ def test_every_link_leads_to_a_file(page: Path):
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     missing = [link for link in LINK.findall(text) if not (page.parent / link).exists()]
     assert missing == []
-
-
-def test_every_page_can_be_reached_from_the_map():
-    seen, waiting = set(), [ROOT / "docs" / "index.md"]
-    while waiting:
-        page = waiting.pop().resolve()
-        if page not in seen and page.suffix == ".md":
-            seen.add(page)
-            waiting += [page.parent / link for link in LINK.findall(page.read_text(encoding="utf-8"))]
-    assert {page for page in PAGES if page.parent.name != ROOT.name} <= seen
 
 
 def test_the_readme_names_every_verb():

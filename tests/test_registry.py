@@ -46,7 +46,7 @@ def test_an_unknown_name_is_answered_with_the_closest_and_with_all(registry):
 
 def test_what_is_registered_is_public_and_written_in_the_source():
     for path, text in written().items():
-        assert path.read_text(encoding="utf-8") == text, f"{path}: run make docs"
+        assert path.read_text(encoding="utf-8") == text, f"{path}: run make pages"
     for registry in (METHODS, CALIBRATORS, BACKBONES):
         for kind in registry.built_in.values():
             assert getattr(us, kind.__name__) is kind

@@ -21,7 +21,7 @@ INDEX = PAGES / "index.md"
 def test_tables_and_lists_are_up_to_date(page):
     text = page.read_text(encoding="utf-8")
     assert "<!-- table: " in text or "<!-- names: " in text
-    assert text == make_tables.with_tables(text), "run make docs"
+    assert text == make_tables.with_tables(text), "run make pages"
 
 
 def test_the_index_has_its_tables():

@@ -14,7 +14,9 @@ FILES = [
     path
     for folder in ("src", "docs", "examples")
     for path in sorted((ROOT / folder).rglob("*"))
-    if path.suffix in (".py", ".md", ".html", ".css", ".js", ".svg") and path != GLOSSARY
+    if path.suffix in (".py", ".md", ".html", ".css", ".js", ".svg")
+    and path != GLOSSARY
+    and not path.is_relative_to(ROOT / "docs" / "_build")
 ] + [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 TEXTS = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in FILES}
 
