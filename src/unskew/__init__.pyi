@@ -113,4 +113,5 @@ from unskew.debias.naive import Naive as Naive
 from unskew.debias.snips import SNIPS as SNIPS
 from unskew.debias.stable_dr import StableDR as StableDR
 from unskew.debias.tdr import TDR as TDR
+from unskew.debias.uips import UIPS as UIPS
 # End of what is registered.

@@ -73,6 +73,9 @@ CASES: dict[str, Case] = {
     "naive": lambda d: losses.naive(d.known(d.r), d.clicked(d.logit), **d.only_click),
     "ips": _weighted("ips"),
     "snips": _weighted("snips"),
+    "uips": lambda d: losses.uips(
+        d.known(d.r), d.clicked(d.logit), d.known(d.p), d.known(1.0 - d.p), shrinkage=30.0, **d.space
+    ),
     "eib": lambda d: losses.eib(d.known(d.r), d.both(d.logit), d.both(d.output), **d.space),
     **{
         f"dr {form}": lambda d, form=form: losses.dr(
@@ -189,7 +192,7 @@ def test_clicks_alone_do_not_stand_for_the_population():
 
 
 @pytest.mark.parametrize(
-    "name", ["ips", "snips", "dr P1", "escm2_ips", "multi_dr", "ddpo", "dcmt", "mrdr_imputation"]
+    "name", ["ips", "snips", "uips", "dr P1", "escm2_ips", "multi_dr", "ddpo", "dcmt", "mrdr_imputation"]
 )
 def test_propensities_have_no_gradient_where_they_are_weights(name):
     drawn = Drawn(one=True, batched=False)

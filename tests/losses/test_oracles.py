@@ -43,6 +43,25 @@ def mean_of_rows(row) -> np.ndarray:
     return np.array([sum(row(m, n) for n in range(ROWS)) / ROWS for m in range(MODELS)])
 
 
+def test_uips():
+    uncertainty, options = drawn(0.0, 2.0, 6), {"shrinkage": 40.0, "gamma": 0.8, "eta": 1.3, "cap": 0.9}
+
+    def row(m: int, n: int) -> float:
+        if not CLICK[m, n]:
+            return 0.0
+        p, wide = P[m, n], np.exp(0.8 * uncertainty[m, n])
+        first = 40.0 / (40.0 / 1.3 / wide + 1.3 / (p**2 / wide))
+        second = 2 * 0.9 / (wide + 1 / wide)
+        branches.add(first < second)
+        return min(first, second) * ce(CONVERSION[m, n], sigma(LOGIT[m, n])) / p
+
+    branches: set[bool] = set()
+    expected = mean_of_rows(row)
+    assert branches == {True, False}
+    found = losses.uips(of(CONVERSION), of(LOGIT), of(P), of(uncertainty), click=of(CLICK), **options)
+    np.testing.assert_allclose(found, expected, **CLOSE)
+
+
 def test_dcmt():
     def row(m: int, n: int) -> float:
         o, p, r_hat, star = CLICK[m, n], sigma(CLICK_LOGIT[m, n]), sigma(LOGIT[m, n]), sigma(OTHER[m, n])

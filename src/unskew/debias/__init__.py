@@ -50,6 +50,7 @@ from unskew.debias.naive import Naive
 from unskew.debias.snips import SNIPS
 from unskew.debias.stable_dr import StableDR
 from unskew.debias.tdr import TDR
+from unskew.debias.uips import UIPS
 
 __all__ += [
     "ACDR",
@@ -73,6 +74,7 @@ __all__ += [
     "MRDR",
     "SNIPS",
     "TDR",
+    "UIPS",
     "DRBias",
     "MultiDR",
     "MultiIPW",

@@ -70,7 +70,7 @@ from unskew.losses.tasks import (
     multi_ipw,
     squared_imbalance,
 )
-from unskew.losses.weighted import att, ips, naive, snips
+from unskew.losses.weighted import att, ips, naive, snips, uips, uips_factor
 from unskew.metrics.sample_weight import bias_weight, error_weight, inverse_weight, variance_weight
 
 dr_jl = mrdr = dr_bias = dr_mse = tdr = gpl = acdr = dr
@@ -80,6 +80,7 @@ OF_METHOD: dict[str, dict[str, Callable[..., Any]]] = {
     "naive": {"prediction": naive},
     "ips": {"prediction": ips},
     "snips": {"prediction": snips},
+    "uips": {"prediction": uips},
     "eib": {"prediction": eib, "imputation": imputation_loss},
     "dr": {"prediction": dr, "imputation": constant_imputation},
     "dr-jl": {"prediction": dr_jl, "imputation": dr_jl_imputation},
@@ -184,5 +185,7 @@ __all__ = [
     "tdr_epsilon",
     "tdr_targeting",
     "tilted_logit",
+    "uips",
+    "uips_factor",
     "variance_weight",
 ]
