@@ -8,7 +8,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 import unskew as us
 from unskew.errors import DataError, ParameterError
-from unskew.evaluation import level_limits
+from unskew.evaluation import evaluate_members, evaluate_users, level_limits
 from unskew.metrics.ranking import ranking_rails
 from unskew.metrics.registry import metric
 
@@ -50,6 +50,31 @@ def test_every_metric_has_one_value_for_each_seed_and_auc_is_pooled(data):
         pooled = roc_auc_score(data.test.known_conversion(), scores[seed][data.test.user, data.test.item])
         assert told["auc"][seed] == pytest.approx(pooled)
         assert all(values.shape == (3,) for values in told.values())
+
+
+class Ensemble(Given):
+    """Members ``[seeds, members, users, items]``, of which each seed's first is what is shipped."""
+
+    members = 2
+
+    def predict_each(self, log):
+        return self.predict_members_each(log)[:, 0]
+
+    def predict_members_each(self, log):
+        return self.matrix[:, :, log.user, log.item]
+
+
+def test_members_are_evaluated_beside_their_ensemble(data):
+    scores = np.random.default_rng(3).uniform(0.05, 0.95, (3, 2, 40, 30))
+    model = Ensemble(scores)
+    found = evaluate_users(model, data.test)
+    each = [us.evaluate(Given(scores[:, member]), data.test) for member in (0, 1)]
+    by_member = evaluate_members(model, data.test)
+    for name in ("auc", "dcg@2", "nll", "mean_over_rate"):
+        np.testing.assert_allclose(found.values[name], each[0][name])
+        np.testing.assert_allclose(found.members[name], (each[0][name] + each[1][name]) / 2)
+        np.testing.assert_allclose(by_member[name], np.stack([each[0][name], each[1][name]], axis=1))
+    assert evaluate_users(Given(scores[:, 0]), data.test).members is None
 
 
 def test_the_level_of_predictions_is_told_beside_their_order(data):

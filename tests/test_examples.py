@@ -76,6 +76,12 @@ def test_the_guide_does_what_it_says():
     assert result.failed == 0
 
 
+def test_the_page_on_ensembles_does_what_it_says():
+    result = doctest.testfile(str(ROOT / "docs" / "ensembles.md"), module_relative=False, encoding="utf-8")
+    assert result.attempted > 5
+    assert result.failed == 0
+
+
 def test_the_example_of_the_readme_runs(tmp_path, monkeypatch):
     """In a smaller world than that of the page: nothing here depends on the figures."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")

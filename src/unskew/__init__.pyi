@@ -17,6 +17,7 @@ from unskew.debias import Debiaser as Debiaser
 from unskew.debias import load_model as load_model
 from unskew.errors import UnskewError as UnskewError
 from unskew.evaluation import evaluate as evaluate
+from unskew.evaluation import evaluate_members as evaluate_members
 from unskew.export import export_onnx as export_onnx
 from unskew.fields import field_calibration as field_calibration
 from unskew.fields import field_importance as field_importance

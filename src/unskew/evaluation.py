@@ -45,10 +45,13 @@ class Evaluated:
     resampled
         By metric ``[seeds, resamples]``: of the same resamples for every model on the same test log, so that
         differences of models are paired.
+    members
+        By metric, the mean over the members of each seed, of a model that is an ensemble; else None.
     """
 
     values: Mapping[str, Floats]
     resampled: Mapping[str, Floats]
+    members: Mapping[str, Floats] | None = None
 
 
 def evaluate(
@@ -81,7 +84,38 @@ def evaluate_users(
     for name, lines in measured.items():
         top, bottom = (np.stack([sums[part] for _, sums in lines]) for part in (0, 1))
         resampled[name] = users.ratios(top, bottom)
-    return Evaluated(values=_values(measured), resampled=resampled)
+    members = evaluate_members(model, test, ks=ks, seed=seed) if getattr(model, "members", 1) > 1 else None
+    mean = None if members is None else {name: each.mean(axis=1) for name, each in members.items()}
+    return Evaluated(values=_values(measured), resampled=resampled, members=mean)
+
+
+def evaluate_members(
+    model: Any, test: Log, *, ks: Sequence[int] = CUTOFFS, seed: int = 0
+) -> dict[str, NDArray[np.float64]]:
+    """The metrics of :func:`evaluate` for every member of a model's ensembles ``[seeds, members]``.
+
+    What members reach on average, beside what their ensemble does, is what averaging is worth.
+    """
+    lines = model.predict_members_each(test.take(test.clicked))
+    measured, _ = _measured(_Scored(np.concatenate(lines), model), test, ks, seed)
+    return {name: values.reshape(lines.shape[:2]) for name, values in _values(measured).items()}
+
+
+@dataclass(frozen=True, eq=False)
+class _Scored:
+    """Predictions of the clicked rows of a test log, in the place of the model that made them."""
+
+    lines: Floats
+    model: Any
+
+    @property
+    def predicts_rates(self) -> bool:
+        """Of the model."""
+        return getattr(self.model, "predicts_rates", True)
+
+    def predict_each(self, log: Log) -> Floats:
+        """``[lines, n]``."""
+        return self.lines
 
 
 def _values(measured: Measured) -> dict[str, Floats]:

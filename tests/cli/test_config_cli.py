@@ -53,6 +53,7 @@ def config_of(folder):
 
 def test_a_run_is_repeated_from_its_folder(arguments, here):
     given = [*arguments, "--set", "method.learning_rate=0.02", "--set", "backbone.dim=4"]
+    given += ["--members", "2"]
     assert main([*given, "--out", "first", "--save-config", "run.toml"]) == 0
     assert tomllib.loads((here / "run.toml").read_text())["run"] == config_of(here / "first")
     for number, source in enumerate(("first/config.toml", "run.toml")):
@@ -64,6 +65,7 @@ def test_a_run_is_repeated_from_its_folder(arguments, here):
 def test_the_command_line_wins_key_by_key(log, here):
     (here / "mine.toml").write_text(
         f'data = "{log}"\nuser = "uid"\nitem = "iid"\nconversion = "bought"\npropensity = "popularity"\n'
+        'members = "auto"\n'
         'backbone = "mf"\nmethod = "naive"\nseeds = 3\ncrossfit = 2\nout = "mine"\np-min = 0.02\n'
         "[set]\nmethod.learning_rate = 0.02\nmethod.epochs = 2\n"
     )

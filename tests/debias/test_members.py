@@ -9,7 +9,7 @@ from scipy.special import expit, logit
 import unskew as us
 from contracts.streamed_contract import impressions
 from unskew.debias import make_method
-from unskew.debias.method import combined
+from unskew.debias.ensemble import combined
 from unskew.errors import ParameterError
 from unskew.log import StreamedLog
 from unskew.propensity.given import streamed_propensities

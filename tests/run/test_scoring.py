@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
-from unskew.errors import DataError
+from unskew.errors import DataError, ParameterError
 from unskew.io import row_files, stream
 from unskew.run.scoring import score, score_pairs
 
@@ -50,6 +50,30 @@ def files(pairs, tmp_path):
     for name, rows in (("a", pairs.slice(0, 300)), ("b", pairs.slice(300))):
         pq.write_table(rows, tmp_path / f"{name}.parquet")
     return [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+
+
+def test_how_far_members_disagree_is_added_where_it_is_asked_for(run, pairs, files, tmp_path, small_batches):
+    folder, model, _ = run
+    score_pairs(folder, files, tmp_path / "out.parquet", spread=True, device="cpu")
+    found, expected = pq.read_table(tmp_path / "out.parquet"), score(folder, pairs, spread=True, device="cpu")
+    asked = pairs.to_pandas()[["user", "item"]]
+    low, high = model.predict_interval(asked, level=0.9)
+    wanted = {
+        "conversion_spread": model.spread(asked),
+        "conversion_low": low,
+        "conversion_high": high,
+    }
+    for name, values in wanted.items():
+        np.testing.assert_allclose(found[name].to_numpy(), values, rtol=1e-6)
+        np.testing.assert_allclose(expected[name].to_numpy(), values, rtol=1e-6)
+    assert set(wanted).isdisjoint(score(folder, pairs, device="cpu").column_names)
+
+
+def test_one_network_has_no_members_to_disagree(run, pairs, tmp_path):
+    log = us.load("synthetic", n_users=30, n_items=20, density=0.2).train
+    us.Naive(backbone=us.MF(dim=2), epochs=1).fit(log, device="cpu").save(tmp_path / "one")
+    with pytest.raises(ParameterError, match="one network of naive does not tell"):
+        score(tmp_path / "one", {"user": [0], "item": [0]}, spread=True, device="cpu")
 
 
 def test_scores_in_batches_are_those_in_memory(run, pairs, files, tmp_path, small_batches):

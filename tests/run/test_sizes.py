@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 import unskew as us
+from unskew.errors import ParameterError
 from unskew.run.sizes import batch_size, folds, sized, sizes_of, width
 
 
@@ -64,7 +65,51 @@ def test_the_paper_has_sizes_of_its_own():
 def test_more_rows_and_seeds_take_longer():
     one = sizes_of(us.RunConfig(seeds=1, device="cpu"), LARGE).seconds
     assert sizes_of(us.RunConfig(seeds=4, device="cpu"), LARGE).seconds == pytest.approx(4 * one)
-    assert sizes_of(us.RunConfig(seeds=1, device="cpu"), COAT).seconds < one / 50
+    assert sizes_of(us.RunConfig(seeds=1, members=1, device="cpu"), COAT).seconds < one / 50
+    two, three = (
+        sizes_of(us.RunConfig(seeds=1, members=number, device="cpu"), COAT).seconds for number in (2, 3)
+    )
+    assert three > two
+
+
+class TestMembers:
+    def test_five_where_they_are_quick_and_one_where_they_are_not(self):
+        found = [
+            sizes_of(us.RunConfig(device="cpu", seeds=seeds), log).members
+            for seeds, log in ((1, COAT), (3, COAT), (10, COAT), (1, LARGE))
+        ]
+        assert found == [5, 2, 1, 1]
+
+    def test_a_gpu_has_five(self, monkeypatch):
+        monkeypatch.setattr("unskew.run.sizes.resolve_device", lambda _: SimpleNamespace(type="cuda"))
+        sizes = sizes_of(us.RunConfig(), LARGE)
+        assert (sizes.members, sizes.of_members) == (5, ["each model is the mean logit of 5 members"])
+        assert "10 seeds of 5 members" in sizes.sentence
+
+    def test_what_the_time_allows_is_said(self):
+        (label,) = sizes_of(us.RunConfig(device="cpu", seeds=3), COAT).of_members
+        assert label == (
+            "each model is the mean logit of 2 members, as the time on a CPU allows (--members 5 for more)"
+        )
+        (label,) = sizes_of(us.RunConfig(device="cpu"), COAT).of_members
+        assert label == "one network a seed, as the time on a CPU allows (--members 5 for more)"
+
+    def test_a_number_that_is_given_stays(self):
+        config = us.RunConfig(device="cpu", members=3)
+        sizes = sizes_of(config, LARGE)
+        assert sizes.of_members == ["each model is the mean logit of 3 members"]
+        assert sized(config, sizes).members == 3
+
+    @pytest.mark.parametrize("options", [{"protocol": "paper"}, {"method": "none"}])
+    def test_the_paper_and_a_propensity_alone_have_none(self, options):
+        sizes = sizes_of(us.RunConfig(device="cpu", seeds=1, **options), COAT)
+        assert (sizes.members, sizes.of_members) == (1, [])
+
+    def test_impossible_numbers_are_refused(self):
+        with pytest.raises(ParameterError, match="members must be 'auto' or from 1 to 1,000, not 0"):
+            us.RunConfig(members=0)
+        with pytest.raises(ParameterError, match=r"members has an option of its own.*--members"):
+            us.RunConfig(parameters={"method.members": 2})
 
 
 def test_each_rule_changes_in_one_direction():

@@ -158,6 +158,13 @@ def run(
     ] = None,
     seeds: Annotated[int, typer.Option(help="Repetitions, trained together.")] = 10,
     seed: Annotated[int, typer.Option(help="Number of the first repetition.")] = 0,
+    members: Annotated[
+        int | None,
+        typer.Option(
+            help="Networks of each repetition, whose mean is the model [5 on a GPU; on a CPU as many as add"
+            " about half a minute]."
+        ),
+    ] = None,
     protocol: Annotated[str, typer.Option(help="honest, or paper (what the published code did).")] = "honest",
     crossfit: Annotated[
         int | None,
@@ -334,6 +341,7 @@ def run(
         method=method,
         seeds=seeds,
         seed=seed,
+        members="auto" if members is None else members,
         protocol=protocol,  # type: ignore[arg-type]
         crossfit="auto" if crossfit is None else crossfit or None,
         propensity_epochs=propensity_epochs,

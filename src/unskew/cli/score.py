@@ -37,6 +37,14 @@ def score(
             " with features, else error]."
         ),
     ] = None,
+    spread: Annotated[
+        bool,
+        typer.Option(
+            "--spread",
+            help="Also add how far the members of the model disagree: conversion_spread, their standard"
+            " deviation, and conversion_low and conversion_high, between which nine in ten would predict.",
+        ),
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     log_json: LogJson = None,
@@ -72,6 +80,7 @@ def score(
             item=item,
             method=method,
             unseen=unseen,  # type: ignore[arg-type]
+            spread=spread,
             device=device,
             progress=progress,
         )

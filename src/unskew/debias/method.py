@@ -5,7 +5,6 @@ How it is trained is in :mod:`unskew.debias.fit`, once for all methods.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import expit, logit, stdtrit
 from torch import Tensor
 
 from unskew.backbones import Backbone, Network, NeuMF
+from unskew.debias.ensemble import combined, interval, require_level, require_several, spread
 from unskew.debias.fit import Job, Trained, train_replicas, train_sets
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
 from unskew.debias.warm_start import WarmStart
@@ -43,9 +42,6 @@ if TYPE_CHECKING:
 
 MOST_MEMBERS = 1000
 """Members of a seed; more are a mistake."""
-
-LEAST = 1e-15
-"""Probabilities of members are kept so far from 0 and 1, where logits would be infinite."""
 
 Counted = Literal["clicks", "population"]
 """What the loss of a network is a likelihood of: |O| clicks, or |D| cells."""
@@ -496,11 +492,7 @@ class Debiaser(Estimator):
         reader = self.reader()
         asked = reader.of_frame(log, None, None, unseen) if is_frame(log) else reader.of_log(log, unseen)
 
-        def members(rows: Rows) -> NDArray[np.float64]:
-            return np.concatenate(self.predict_members_rows(rows))
-
-        found = reader.predictions(asked, reader.policy(unseen), members)
-        return self._by_seed(found)
+        return self._by_seed(reader.predictions(asked, reader.policy(unseen), self.predict_replicas_rows))
 
     def predict_interval(
         self, log: Any, *, level: float = 0.9, unseen: Unseen | None = None
@@ -518,11 +510,8 @@ class Debiaser(Estimator):
         log, unseen
             As in :meth:`predict_each`.
         """
-        require(0.0 < level < 1.0, f"level must be between 0 and 1, not {level}", "give 0.9, for example")
-        members = self._disagreeing(log, unseen)
-        z, count = logit(np.clip(members, LEAST, 1.0 - LEAST)), len(members)
-        half = stdtrit(count - 1, (1.0 + level) / 2.0) * z.std(axis=0, ddof=1) * math.sqrt(1.0 + 1.0 / count)
-        return np.stack([expit(z.mean(axis=0) - half), expit(z.mean(axis=0) + half)])
+        require_level(level)
+        return interval(self._disagreeing(log, unseen), level)
 
     def spread(self, log: Any, *, unseen: Unseen | None = None) -> NDArray[np.float64]:
         """The standard deviation ``[n]`` of the predictions of all members of all seeds.
@@ -532,17 +521,13 @@ class Debiaser(Estimator):
         log, unseen
             As in :meth:`predict_each`.
         """
-        return np.asarray(self._disagreeing(log, unseen).std(axis=0, ddof=1))
+        return spread(self._disagreeing(log, unseen))
 
     def _disagreeing(self, log: Any, unseen: Unseen | None) -> NDArray[np.float64]:
         """Predictions ``[K, n]`` of all members of all seeds, of which there must be two."""
-        found = self.predict_members_each(log, unseen=unseen)
-        require(
-            found.shape[0] * found.shape[1] > 1,
-            f"one network of {self.name} does not tell how far its predictions may be off",
-            "fit it with members=5",
-        )
-        return np.concatenate(found)
+        found = np.concatenate(self.predict_members_each(log, unseen=unseen))
+        require_several(len(found), self.name)
+        return found
 
     def reader(self) -> Reader:
         """What turns logs, pairs and frames into the rows that the networks read."""
@@ -571,24 +556,17 @@ class Debiaser(Estimator):
 
     def predict_rows(self, rows: Rows) -> NDArray[np.float64]:
         """Conversion probabilities ``[seeds, n]`` of rows ``[1, n]`` as :meth:`reader` gives them."""
-        return combined(self.predict_members_rows(rows))
+        return combined(self._by_seed(self.predict_replicas_rows(rows)))
 
-    def predict_members_rows(self, rows: Rows) -> NDArray[np.float64]:
-        """The same ``[seeds, members, n]`` by each member."""
+    def predict_replicas_rows(self, rows: Rows) -> NDArray[np.float64]:
+        """The same ``[seeds · members, n]`` by each member."""
         # The first tower of the network that predicts; of members that share weights, all of them.
         mean, _ = probability_moments(self.networks_["prediction"], rows)
-        return self._by_seed(mean.cpu().numpy())
+        return np.asarray(mean.cpu().numpy())
 
     def _by_seed(self, lines: NDArray[np.float64]) -> NDArray[np.float64]:
         """Lines of all replicas ``[R, n]`` as ``[seeds, members, n]``."""
         return lines.reshape(len(self.seeds_), len(lines) // len(self.seeds_), lines.shape[1])
-
-
-def combined(members: NDArray[np.float64]) -> NDArray[np.float64]:
-    """σ of the mean logit of members: probabilities ``[…, members, n]`` → ``[…, n]``; those of one stay."""
-    if members.shape[-2] == 1:
-        return members[..., 0, :]
-    return np.asarray(expit(logit(np.clip(members, LEAST, 1.0 - LEAST)).mean(axis=-2)))
 
 
 def _in_memory(log: Log | StreamedLog) -> Log | Kept:

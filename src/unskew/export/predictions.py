@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from unskew.backbones import Backbone, Network
 from unskew.backbones.backbone import TOWER
 from unskew.debias import Debiaser
-from unskew.debias.method import LEAST as LEAST_OF_MEMBERS
+from unskew.debias.ensemble import LEAST as LEAST_OF_MEMBERS
 from unskew.errors import UnskewError
 from unskew.export.calibrators import mean_calibrated
 from unskew.export.graph import Value

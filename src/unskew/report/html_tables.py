@@ -107,7 +107,7 @@ def methods_table(
                 HtmlCell(
                     number(summary.get("mean")),
                     summary.get("mean"),
-                    _asides(std, summary.get("users")),
+                    _asides(std, summary),
                     {"good": "▲", "bad": "▼"}.get(judged.level, ""),
                 )
             )
@@ -116,12 +116,15 @@ def methods_table(
     return HtmlTable(("random", *marked, "oracle"), tuple(rows))
 
 
-def _asides(std: float, users: Mapping[str, Any] | None) -> str:
-    """The deviation over seeds and the interval over test users, as far as they are known."""
+def _asides(std: float, summary: Mapping[str, Any]) -> str:
+    """The deviation over seeds, the interval over test users, and the mean of members, as far as known."""
     spread = [f"± {number(std)}"] if math.isfinite(std) else []
-    ends = [real((users or {}).get(end)) for end in ("low", "high")]
+    ends = [real((summary.get("users") or {}).get(end)) for end in ("low", "high")]
     if all(map(math.isfinite, ends)):
         spread.append(f"[{number(ends[0], 3)}, {number(ends[1], 3)}]")
+    members = real(summary.get("members_mean"))
+    if math.isfinite(members):
+        spread.append(f"members {number(members)}")
     return " ".join(spread)
 
 

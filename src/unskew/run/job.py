@@ -18,7 +18,7 @@ from unskew.calibration import make_calibrator
 from unskew.datasets import Dataset, load
 from unskew.datasets.streams import StreamedDataset
 from unskew.debias import METHODS, Debiaser
-from unskew.debias.method import require_shown_alone
+from unskew.debias.method import MOST_MEMBERS, require_shown_alone
 from unskew.estimator import require
 from unskew.io.tables import column_names
 from unskew.leaks import require_no_leaks
@@ -58,7 +58,7 @@ from unskew.run.run_propensity import (
 )
 from unskew.run.run_result import RunResult
 from unskew.run.run_split import mature_dataset, split_labels, validation_params, with_group_column
-from unskew.run.run_start import Starts, run_digest, start_models, with_start
+from unskew.run.run_start import Starts, members_of_run, run_digest, start_models, with_start
 from unskew.run.sizes import sized, sizes_of
 from unskew.run.streamed import run_streamed, streamed_dataset, why_streamed
 from unskew.run.training import read_off, train_methods
@@ -87,6 +87,10 @@ class RunConfig:
         ``"none"`` trains the propensity alone, which is all that a log without conversions allows.
     seeds, seed
         How many repetitions, numbered from ``seed``.
+    members
+        Networks of each seed, whose mean logit is the model. ``"auto"`` is 5 on a GPU, on a CPU as many as
+        add about half a minute (:func:`unskew.run.sizes.members_for`), those of ``start`` where a run starts
+        from another, and 1 with the paper's protocol.
     crossfit
         Folds of the propensity; None for a single split, ``"auto"`` for five, or fewer of more than 3 million
         rows (:mod:`unskew.run.sizes`).
@@ -125,6 +129,7 @@ class RunConfig:
     method: str = "ips"
     seeds: int = 10
     seed: int = 0
+    members: int | Literal["auto"] = "auto"
     protocol: ProtocolName = "honest"
     crossfit: int | Literal["auto"] | None = "auto"
     propensity_epochs: int | None = None
@@ -142,6 +147,11 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         require_count(self.seeds)
+        require(
+            self.members == "auto" or 1 <= int(self.members) <= MOST_MEMBERS,
+            f"members must be 'auto' or from 1 to {MOST_MEMBERS:,}, not {self.members}",
+            "give 5, for example",
+        )
         require(self.seed >= 0, f"seed must not be negative, not {self.seed}", "give 0 or more")
         require(
             self.crossfit in (None, "auto") or 2 <= int(self.crossfit) <= MOST_FOLDS,
@@ -268,13 +278,13 @@ def _about(config: RunConfig, dataset: Dataset | StreamedDataset) -> dict[str, A
 def _run(
     given: RunConfig, dataset: Dataset | StreamedDataset, progress: Progress, start: str | Path | None
 ) -> RunResult:
+    if start is not None and given.members == "auto":
+        given = replace(given, members=members_of_run(start))
     sizes = sizes_of(given, dataset.train)
     config = sized(given, sizes)
     result = _run_sized(config, dataset, progress, start)
-    if not sizes.label:
-        return result
     labels = [each for each in result.metrics["labels"] if each not in set_by_hand(config)]
-    labels += [*sizes.label, *set_by_hand(given)]
+    labels += [*sizes.of_members, *sizes.label, *set_by_hand(given)]
     return replace(result, metrics={**result.metrics, "labels": labels})
 
 

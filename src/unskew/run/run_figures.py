@@ -141,7 +141,10 @@ def metrics_on_test(models: Mapping[str, Debiaser], dataset: Dataset) -> dict[st
     test = dataset.test
     found = {key: evaluate_users(model, test) for key, model in models.items()}
     summaries: dict[str, dict[str, Any]] = {
-        key: {name: dict(summarise(seeds, of.resampled[name])) for name, seeds in of.values.items()}
+        key: {
+            name: dict(summarise(seeds, of.resampled[name])) | _of_members(of, name)
+            for name, seeds in of.values.items()
+        }
         for key, of in found.items()
     }
     rows, outcome = test.take(test.clicked), test.known_conversion()
@@ -154,6 +157,11 @@ def metrics_on_test(models: Mapping[str, Debiaser], dataset: Dataset) -> dict[st
         "comparison": _comparison(found),
         "rails": ranking_rails(user=test.user[test.clicked], outcome=test.known_conversion(), ks=CUTOFFS),
     }
+
+
+def _of_members(of: Evaluated, name: str) -> dict[str, float | None]:
+    """What the members of ensembles reach on average, beside what the ensembles do."""
+    return {} if of.members is None else {"members_mean": summarise(of.members[name])["mean"]}
 
 
 def _comparison(found: Mapping[str, Evaluated]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ TRAINING = ("epochs", "batch_size", "learning_rate", "weight_decay", "patience")
 FLAGS = {
     "method.backbone": "--backbone",
     "method.fields": "--model-features",
+    "method.members": "--members",
     "method.p_min": "--p-min",
     "propensity.backbone": "--propensity",
     "propensity.fields": "--propensity-features",

@@ -28,6 +28,8 @@ def method_of(config: RunConfig, protocol: Protocol, name: str, density: float) 
     method = protocol.method(name, backbone, density)
     method.set_params(**validation_params(config.split, config.valid_from, config.time))
     method.fields = config.model_features
+    assert config.members != "auto"
+    method.members = config.members
     return changed(method, "method", config.parameters)
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unskew.debias import Debiaser, load_model
+from unskew.debias.ensemble import interval, require_several, spread
 from unskew.errors import DataError, RunFolderError
 from unskew.io.columns import frame_of, with_columns
 from unskew.io.row_files import Target, check_rows_target, rows_writer
@@ -24,8 +25,12 @@ from unskew.propensity.propensity import BasePropensity
 from unskew.training.reader import Asked, Reader, Unseen
 from unskew.training.saved import SavedFolder
 
-ADDED = ("conversion", "conversion_std", "propensity", "unseen_user", "unseen_item")
-SPREAD = ("conversion", "conversion_std", "propensity")
+DISAGREEMENT = ("conversion_spread", "conversion_low", "conversion_high")
+"""How far members disagree, where it is asked for."""
+LEVEL = 0.9
+"""Of the limits among them."""
+ADDED = ("conversion", "conversion_std", *DISAGREEMENT, "propensity", "unseen_user", "unseen_item")
+SPREAD = ("conversion", "conversion_std", *DISAGREEMENT, "propensity")
 """Those of which hardly two values are the same."""
 GIVEN = "given_"
 """What stands before the name of a column of the files that is called as one of these."""
@@ -40,6 +45,7 @@ def score_pairs(
     item: str | None = None,
     method: str | None = None,
     unseen: Unseen | None = None,
+    spread: bool = False,
     device: str = "auto",
     overwrite: bool = True,
     progress: Progress = SILENT,
@@ -59,10 +65,12 @@ def score_pairs(
     out
         A Parquet file, or a folder of part files (its name ends in a slash or has no suffix): those of one
         file of ``pairs`` begin with ``part-`` and its number.
+    spread
+        Also write how far the members of the model disagree, as in :func:`score`.
     """
     target = check_rows_target(out, overwrite=overwrite) if isinstance(out, str | Path) else out
     files = expand_paths(pairs)
-    scoring = _Scoring.of(run, method, device)
+    scoring = _Scoring.of(run, method, device, spread=spread)
     numbers = _numbers(scoring.model, scoring.propensity)
     schema = united_schema(files, numbers=numbers)
     carried = _carried(schema.names, str(files[0]))
@@ -93,6 +101,7 @@ def score(
     item: str | None = None,
     method: str | None = None,
     unseen: Unseen | None = None,
+    spread: bool = False,
     device: str = "auto",
 ) -> Any:
     """A data frame with the predictions of a run for its rows, as ``unskew score`` adds them to files.
@@ -110,6 +119,9 @@ def score(
     unseen
         What becomes of users and items that were not there in training: ``"error"``, ``"nan"``, ``"other"``
         or ``"average"``, as in :meth:`unskew.Debiaser.predict_each`.
+    spread
+        Also add how far all members of all seeds disagree: ``conversion_spread`` is their standard deviation,
+        ``conversion_low`` and ``conversion_high`` are :meth:`unskew.Debiaser.predict_interval` at 90 %.
 
     Returns
     -------
@@ -117,7 +129,7 @@ def score(
         Of the same kind: its columns (one that is called as an added one becomes ``given_NAME``), and then
         ``conversion``, ``conversion_std`` and ``propensity``.
     """
-    added = _Scoring.of(run, method, device).columns(frame, user, item, unseen)
+    added = _Scoring.of(run, method, device, spread=spread).columns(frame, user, item, unseen)
     table = frame_of(frame)
     carried = dict(zip(table.columns, _carried(table.columns, "the data frame"), strict=True))
     return with_columns(table.rename(carried).to_native(), added)
@@ -129,9 +141,10 @@ class _Scoring:
 
     model: Debiaser | None
     propensity: BasePropensity | None
+    spread: bool
 
     @classmethod
-    def of(cls, run: str | Path, method: str | None, device: str) -> _Scoring:
+    def of(cls, run: str | Path, method: str | None, device: str, *, spread: bool) -> _Scoring:
         """Read them from a run folder."""
         saved = SavedFolder(run)
         has_model = method is not None or bool(saved.config.get("methods"))
@@ -143,7 +156,11 @@ class _Scoring:
                 where=str(run),
                 remedy="give another run",
             )
-        return cls(model, propensity)
+        if spread and model is None:
+            raise RunFolderError("holds no conversion model", where=str(run), remedy="leave --spread out")
+        if spread and model is not None:
+            require_several(len(model.replicas()), model.name)
+        return cls(model, propensity, spread)
 
     @property
     def known(self) -> Debiaser | BasePropensity:
@@ -155,6 +172,7 @@ class _Scoring:
     def added(self, unseen: Unseen | None) -> tuple[Any, ...]:
         """The fields that :meth:`columns` adds, in their order."""
         names = [] if self.model is None else ["conversion", "conversion_std"]
+        names += DISAGREEMENT if self.spread else ()
         names += [] if self.propensity is None else ["propensity"]
         marked = self.known.reader().policy(unseen) != "error"
         marks = [pa.field(name, pa.bool_()) for name in ADDED[-2:]] if marked else []
@@ -188,6 +206,10 @@ class _Scoring:
             added["conversion"] = each.mean(axis=0)
             one = np.full(each.shape[1], np.nan)
             added["conversion_std"] = each.std(axis=0, ddof=1) if len(each) > 1 else one
+            if self.spread:
+                members = reader.predictions(asked, policy, self.model.predict_replicas_rows)
+                found = (spread(members), *interval(members, LEVEL))
+                added |= dict(zip(DISAGREEMENT, found, strict=True))
         if self.propensity is not None:
             added["propensity"] = self._propensities(frame, asked, user, item, policy).mean(axis=0)
         if policy != "error":

@@ -1,4 +1,4 @@
-"""Sizes that a run takes from its data: batches, embeddings and folds; and how long it may take.
+"""Sizes that a run takes from its data: batches, embeddings, folds and members; and how long it may take.
 
 Logs of up to 2·10⁵ rows and 50,000 ids have the sizes of the paper. What is set by hand stays. How many
 replicas are trained at a time follows from free memory
@@ -46,6 +46,12 @@ dimension 64 and DCN with eight features differ by a factor of 2."""
 EPOCHS = 20
 """After which early stopping most often ends."""
 
+MEMBERS = 5
+"""Networks of a seed where time does not matter: on a GPU they cost little more than one."""
+
+MEMBER_SECONDS = 30.0
+"""What the members beyond the first may add to the training on a CPU, by the estimate."""
+
 NAMES = {"method.batch_size", "propensity.batch_size", "training.batch_size"}
 
 
@@ -59,6 +65,8 @@ class Sizes:
         By name, as ``RunConfig.parameters`` has them; only those that differ from the defaults.
     crossfit, fewer_folds
         Folds of the propensity, and whether they are fewer than usual because of the data.
+    members, of_members
+        Networks of each seed, and what is said about them.
     seconds
         What training may take, about.
     """
@@ -66,6 +74,8 @@ class Sizes:
     parameters: dict[str, Any]
     crossfit: int | None
     fewer_folds: bool
+    members: int
+    of_members: list[str]
     seconds: float
     sentence: str
 
@@ -122,30 +132,63 @@ def sizes_of(config: RunConfig, log: Log | StreamedLog) -> Sizes:
     if "training.batch_size" in given:
         given |= NAMES
     parameters = {name: value for name, value in wanted.items() if name not in given}
-    seconds = _seconds(config, log, cells, crossfit)
+    device = resolve_device(config.device).type
+    of_models = _model_rows(config, log) * ROW_SECONDS[device]
+    members = members_for(config, device, of_models)
+    seconds = of_models * members + _propensity_rows(config, cells, crossfit) * ROW_SECONDS[device]
     fewer = config.crossfit == "auto" and crossfit != DEFAULT_FOLDS
-    return Sizes(parameters, crossfit, fewer, seconds, _sentence(config, log, parameters, crossfit, seconds))
+    sentence = _sentence(config, log, parameters, crossfit, members, seconds)
+    return Sizes(
+        parameters, crossfit, fewer, members, _of_members(config, device, members), seconds, sentence
+    )
+
+
+def members_for(config: RunConfig, device: str, seconds: float) -> int:
+    """Networks of each seed, where those of one member take so many seconds on a device.
+
+    Five on a GPU; on a CPU as many, up to five, as add half a minute to the training.
+    """
+    if config.members != "auto":
+        return config.members
+    if config.protocol == "paper" or config.method == NO_METHOD:
+        return 1
+    return MEMBERS if device != "cpu" else min(MEMBERS, 1 + int(MEMBER_SECONDS / max(seconds, 1e-9)))
+
+
+def _of_members(config: RunConfig, device: str, members: int) -> list[str]:
+    """What a run says of its members; nothing where the paper's protocol has none."""
+    if config.protocol == "paper" or config.method == NO_METHOD:
+        return []
+    model = f"each model is the mean logit of {members} members" if members > 1 else "one network a seed"
+    by_time = config.members == "auto" and members < MEMBERS and device == "cpu"
+    return [f"{model}, as the time on a CPU allows (--members 5 for more)" if by_time else model]
 
 
 def sized(config: RunConfig, sizes: Sizes) -> RunConfig:
     """The configuration with its sizes; what was set by hand comes last, and wins."""
-    return replace(config, parameters={**sizes.parameters, **config.parameters}, crossfit=sizes.crossfit)
+    parameters = {**sizes.parameters, **config.parameters}
+    return replace(config, parameters=parameters, crossfit=sizes.crossfit, members=sizes.members)
 
 
-def _seconds(config: RunConfig, log: Log | StreamedLog, cells: int, crossfit: int | None) -> float:
-    """Rows × replicas × epochs of all networks, at what one takes."""
+def _model_rows(config: RunConfig, log: Log | StreamedLog) -> float:
+    """Rows × replicas × epochs of the conversion models, of one member each."""
+    if config.method == NO_METHOD:
+        return 0.0
+    models = 1 if config.method == "naive" else 3
+    reads = 2 if METHODS[config.method].needs_full_space else 1
+    return models * reads * log.n_clicks * config.seeds * EPOCHS
+
+
+def _propensity_rows(config: RunConfig, cells: int, crossfit: int | None) -> float:
+    """The same of the propensity."""
     rows = 0.0
-    if config.method != NO_METHOD:
-        models = 1 if config.method == "naive" else 3
-        reads = 2 if METHODS[config.method].needs_full_space else 1
-        rows += models * reads * log.n_clicks * config.seeds * EPOCHS
     network = registered_name(config.propensity) in BACKBONES or config.needs_network is not None
     if network:
         rows += cells * config.seeds * (crossfit or 1) * (config.propensity_epochs or EPOCHS)
     else:
         # Logistic regression: some 30 passes over a fold's rows, each at a hundredth of a network's cost.
         rows += 0.3 * cells * config.seeds * (crossfit or 1)
-    return rows * ROW_SECONDS[resolve_device(config.device).type]
+    return rows
 
 
 def _sentence(
@@ -153,6 +196,7 @@ def _sentence(
     log: Log | StreamedLog,
     parameters: dict[str, Any],
     crossfit: int | None,
+    members: int,
     seconds: float,
 ) -> str:
     named = [f"{name} = {value}" for name, value in parameters.items()]
@@ -160,6 +204,7 @@ def _sentence(
     by_data = f"; by the data: {', '.join(named)} (--set changes them)" if named else ""
     ids = log.n_users + log.n_items
     seeds = f"{config.seeds} seed{'' if config.seeds == 1 else 's'}"
+    seeds += f" of {members} members" if members > 1 else ""
     return (
         f"{log.n_clicks:,} clicks of {ids:,} ids: {seeds}, {held_out}{by_data};"
         f" training takes about {duration(seconds)}, often less by early stopping"
