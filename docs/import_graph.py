@@ -26,7 +26,7 @@ LAYERS = (
     ("backbones", "losses"),
     ("training",),
     ("propensity", "debias"),
-    ("audit", "classifier", "evaluation", "export", "fields", "leaks", "offpolicy", "report"),
+    ("audit", "classifier", "evaluation", "export", "fields", "leaks", "offpolicy", "report", "search"),
     ("run", "serve"),
     ("study",),
     ("reproduce",),

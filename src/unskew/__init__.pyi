@@ -65,6 +65,7 @@ from unskew.run.job import RunConfig as RunConfig
 from unskew.run.job import run as run
 from unskew.run.run_result import RunResult as RunResult
 from unskew.run.scoring import score as score
+from unskew.search import Auto as Auto
 from unskew.training.checkpoint import Checkpoint as Checkpoint
 
 __version__: str
@@ -77,7 +78,7 @@ from unskew.backbones.mf import MF as MF
 from unskew.backbones.mlp import MLP as MLP
 from unskew.backbones.mmoe import MMoE as MMoE
 from unskew.backbones.neumf import NeuMF as NeuMF
-from unskew.calibration.auto import Auto as Auto
+from unskew.calibration.auto import AutoCalibrator as AutoCalibrator
 from unskew.calibration.beta import Beta as Beta
 from unskew.calibration.histogram import Histogram as Histogram
 from unskew.calibration.ic_ipw import ICIPW as ICIPW

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 
 from contracts.calibrator_contract import skewed_rows
-from unskew.calibration import Auto, make_calibrator
+from unskew.calibration import AutoCalibrator, make_calibrator
 from unskew.calibration.folds import folds_of
 from unskew.calibration.grouping import group
 from unskew.errors import DataError
@@ -30,13 +30,13 @@ def rows_of(truth_of, rows=20_000, seed=0):
     ],
 )
 def test_chooses_the_simplest_map_that_fits(truth_of, expected):
-    auto = Auto().fit(*rows_of(truth_of))
+    auto = AutoCalibrator().fit(*rows_of(truth_of))
     assert auto.choice_.name in expected
     assert auto.reason_.startswith(f"{auto.choice_.name}: cross-validated NLL")
 
 
 def test_the_reason_tells_every_loss():
-    auto = Auto(candidates=("none", "platt")).fit(*skewed_rows(5000))
+    auto = AutoCalibrator(candidates=("none", "platt")).fit(*skewed_rows(5000))
     assert auto.choice_.name == "platt"
     assert "the lowest" in auto.reason_
     assert f"none {auto.losses_['none']:.6g}" in auto.reason_
@@ -45,22 +45,22 @@ def test_the_reason_tells_every_loss():
 
 def test_a_near_tie_goes_to_the_simpler_one_unless_told_otherwise():
     score, outcome = rows_of(expit)
-    strict = Auto(standard_errors=0).fit(score, outcome)
+    strict = AutoCalibrator(standard_errors=0).fit(score, outcome)
     assert strict.losses_[strict.choice_.name] == min(strict.losses_.values())
-    assert Auto().fit(score, outcome).choice_.name == "none"
+    assert AutoCalibrator().fit(score, outcome).choice_.name == "none"
 
 
 def test_predicts_as_its_choice_fitted_on_everything():
     score, outcome = skewed_rows(3000)
-    auto = Auto().fit(score, outcome)
+    auto = AutoCalibrator().fit(score, outcome)
     alone = make_calibrator(auto.choice_.name).fit(score, outcome)
     np.testing.assert_array_equal(auto.predict(score), alone.predict(score))
 
 
 def test_a_sketch_is_divided_as_its_rows_are():
     score, outcome = skewed_rows(100_000)
-    from_rows = Auto().fit(score, outcome)
-    from_sketch = Auto().fit(CalibrationSketch.of(score=score, outcome=outcome))
+    from_rows = AutoCalibrator().fit(score, outcome)
+    from_sketch = AutoCalibrator().fit(CalibrationSketch.of(score=score, outcome=outcome))
     assert from_sketch.choice_.name == from_rows.choice_.name
     for name, loss in from_rows.losses_.items():
         assert from_sketch.losses_[name] == pytest.approx(loss, rel=2e-3)
@@ -90,9 +90,9 @@ def test_a_sketch_of_sampled_negatives_tells_its_positive_rows():
 
 def test_too_few_rows_to_choose_is_told():
     with pytest.raises(DataError, match="too few rows of one class"):
-        Auto(folds=2).fit([0.1, 0.9], [0, 1])
+        AutoCalibrator(folds=2).fit([0.1, 0.9], [0, 1])
 
 
 def test_too_few_rows_to_hold_any_out_are_told():
     with pytest.raises(DataError, match="too few rows of one class to choose a calibrator"):
-        Auto().fit([0.1, 0.9], [0, 1])
+        AutoCalibrator().fit([0.1, 0.9], [0, 1])

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 # Registered: written by `make docs`.
-from unskew.calibration.auto import Auto
+from unskew.calibration.auto import AutoCalibrator
 from unskew.calibration.beta import Beta
 from unskew.calibration.histogram import Histogram
 from unskew.calibration.ic_ipw import ICIPW
@@ -43,7 +43,7 @@ from unskew.calibration.venn_abers import VennAbers
 
 __all__ += [
     "ICIPW",
-    "Auto",
+    "AutoCalibrator",
     "Beta",
     "Histogram",
     "Identity",

@@ -21,7 +21,7 @@ CANDIDATES = ("none", "temperature", "platt", "beta", "spline", "isotonic", "his
 
 @register(order=110)
 @dataclass(kw_only=True, eq=False, repr=False)
-class Auto(Calibrator):
+class AutoCalibrator(Calibrator):
     r"""The simplest candidate whose cross-validated log loss is within one standard error of the best.
 
     .. math:: \text{NLL}_m = \frac1N Σ_k Σ_{j ∈ fold_k} −\log L_j(q_m^{(−k)}), \qquad
@@ -47,7 +47,7 @@ class Auto(Calibrator):
     --------
     >>> random = np.random.default_rng(0)
     >>> truth = random.uniform(0.02, 0.5, 4000)
-    >>> auto = Auto(candidates=("none", "platt")).fit(truth**2, random.random(4000) < truth)
+    >>> auto = AutoCalibrator(candidates=("none", "platt")).fit(truth**2, random.random(4000) < truth)
     >>> auto.choice_.name
     'platt'
     """

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from unskew.study.engine import StudyResult
     from unskew.study.grid import Grid
 
+OF_BATTERY = ("world", "method", "members", "scale", "backbone", "epochs")
+"""Options of the battery alone."""
 OF_GRIDS = ("data", "root", "out", "seeds", "protocol", "device")
 """Options of the studies that train."""
 
@@ -32,6 +34,17 @@ def study(
     seeds: Annotated[int | None, typer.Option(help="Repetitions, instead of the grid's.")] = None,
     protocol: Annotated[str | None, typer.Option(help="honest or paper, instead of the grid's.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    world: Annotated[
+        list[str] | None, typer.Option(help="Of battery: a world; may be repeated [all].")
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="Of battery: a method; may be repeated [those that auto tries]."),
+    ] = None,
+    members: Annotated[int, typer.Option(help="Of battery: networks of an ensemble.")] = 5,
+    scale: Annotated[str, typer.Option(help="Of battery: full, or small for a first look.")] = "full",
+    backbone: Annotated[str, typer.Option(help="Of battery: the network.")] = "neumf",
+    epochs: Annotated[int | None, typer.Option(help="Of battery: epochs at most [the methods' own].")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the summaries to this file too.")] = None,
     log_json: LogJson = None,
     tensorboard: TensorBoard = None,
@@ -39,14 +52,31 @@ def study(
 ) -> None:
     """Run a grid, or resume it; write one long table of all numbers, and summaries of it."""
     from unskew.cli.options import refuse
-    from unskew.study.named import NAMED, named_grid, show_studies
+    from unskew.study.named import BATTERY, NAMED, named_grid, show_studies
 
     if list_:
-        refuse(context, ("what", *OF_GRIDS, "json"), "with --list")
+        refuse(context, ("what", *OF_GRIDS, *OF_BATTERY, "json"), "with --list")
         _print(show_studies())
         return
     if what is None:
         raise ParameterError("study needs a TOML file or a name", remedy="see unskew study --list")
+    if what == BATTERY:
+        refuse(context, ("data", "protocol"), "on the battery, which has worlds of its own")
+        options: dict[str, Any] = {
+            "worlds": world,
+            "methods": method,
+            "members": members,
+            "scale": scale,
+            "backbone": backbone,
+            "epochs": epochs,
+            "root": root,
+            "seeds": 3 if seeds is None else seeds,
+            "device": device,
+        }
+        logs: dict[str, Any] = {"log_json": log_json, "tensorboard": tensorboard, "mlflow": mlflow}
+        _run_battery(out or Path("studies") / BATTERY, json, options, logs)
+        return
+    refuse(context, OF_BATTERY, f"on the study {what}")
     changes: dict[str, Any] = {
         name: value for name, value in (("seeds", seeds), ("protocol", protocol)) if value is not None
     }
@@ -72,6 +102,34 @@ def study(
     folders = {"--out": target} | ({} if tensorboard is None else {"--tensorboard": tensorboard})
     check_outputs({"--json": json, "--log-json": log_json}, folders=folders)
     _run(grid, target, device, json, log_json=log_json, tensorboard=tensorboard, mlflow=mlflow)
+
+
+def _run_battery(out: Path, json: Path | None, options: dict[str, Any], logs: dict[str, Any]) -> None:
+    import warnings
+
+    from unskew.cli.places import check_outputs
+    from unskew.errors import CollapseWarning
+    from unskew.io.files import write_json
+    from unskew.progress import progress_bars
+    from unskew.study.battery import run_battery
+
+    check_outputs({"--json": json, "--log-json": logs["log_json"]}, folders={"--out": out})
+    try:
+        with progress_bars(**logs) as progress, warnings.catch_warnings():
+            # What learned nothing shows in its numbers.
+            warnings.simplefilter("ignore", CollapseWarning)
+            result = run_battery(out, progress=progress, **options)
+    except KeyboardInterrupt:
+        if not out.exists():
+            raise
+        interrupted(f"what was finished is in {out}. {RESUME}")
+    if json is not None:
+        write_json(json, result.to_dict())
+    for note in result.notes:
+        print(f"· {plain(note)}")
+    for table in result.tables():
+        _print(table)
+    print(f"\nAs a page: {plain(out / 'tables.html')}; the picture: {plain(out / 'battery.svg')}")
 
 
 def _run(grid: Grid, out: Path, device: str, json: Path | None, **logs: Any) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unskew.calibration import (
     ICIPW,
-    Auto,
+    AutoCalibrator,
     Beta,
     Calibrator,
     Histogram,
@@ -67,7 +67,7 @@ def form_of(calibrator: Calibrator | None) -> Form:
 
 
 def _chosen(calibrator: Calibrator | None) -> Calibrator | None:
-    return _chosen(calibrator.choice_) if type(calibrator) is Auto else calibrator
+    return _chosen(calibrator.choice_) if type(calibrator) is AutoCalibrator else calibrator
 
 
 def inside(probability: Value) -> Value:

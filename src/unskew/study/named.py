@@ -60,6 +60,9 @@ def _tuned() -> Mapping[str, Any]:
     }
 
 
+BATTERY = "battery"
+"""The study of methods on worlds of known truth (:mod:`unskew.study.battery`), which is no grid."""
+
 NAMED: dict[str, NamedStudy] = {
     "methods": NamedStudy("every method with calibrated, cross-fitted propensities", grid=_methods),
     "calibrators": NamedStudy(
@@ -106,9 +109,12 @@ def show_studies() -> Shown:
     return Shown(
         title="Named studies",
         columns=("name", "what it compares", "needs data"),
-        rows=tuple(
-            (name, study.about, "yes (--data, --root)" if study.grid else "no")
-            for name, study in NAMED.items()
+        rows=(
+            *(
+                (name, study.about, "yes (--data, --root)" if study.grid else "no")
+                for name, study in NAMED.items()
+            ),
+            (BATTERY, "methods and auto on worlds of known truth: regret, and who loses to naive", "no"),
         ),
         text_columns=3,
     )

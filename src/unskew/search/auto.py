@@ -1,0 +1,360 @@
+"""``us.Auto``: candidates are trained as ensembles, and a random sample decides; the baseline otherwise."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.backbones import Backbone, NeuMF
+from unskew.debias import Debiaser
+from unskew.errors import DataError, ParameterError, TrainingError
+from unskew.estimator import Estimator, require, require_share
+from unskew.log import Log, require_log
+from unskew.offpolicy import compare
+from unskew.progress import SILENT, Progress
+from unskew.search.candidates import Candidate, candidates_of
+from unskew.search.decision import BASELINE, Decision, Evidence, Sample, decide, mean_paired
+
+KEPT_SHARE = 0.5
+"""Of the candidates, those that a rung leaves."""
+LEAST_KEPT = 3
+"""But at least so many, with which biased clicks can still be judged."""
+RESAMPLES = 400
+"""Of the users, for what biased clicks say."""
+
+Make = Callable[[Candidate], Debiaser]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One training of a candidate: its rung (0 first), its members, seconds, and how far it was ahead.
+
+    Attributes
+    ----------
+    advantage
+        Over the baseline of the same rung, on the sample; None without one, and for the baseline.
+    left_out
+        Why it went no further; empty where it did, or where it was in the last rung.
+    """
+
+    name: str
+    rung: int
+    members: int
+    seconds: float
+    advantage: float | None
+    left_out: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """What a search left: the models of its last rung, the decision, and every training."""
+
+    models: Mapping[str, Debiaser]
+    decision: Decision
+    tried: tuple[Tried, ...]
+
+    @property
+    def chosen(self) -> Debiaser:
+        """The model that is shipped."""
+        return self.models[self.decision.chosen]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for ``metrics.json``."""
+        return {**self.decision.to_dict(), "tried": [each.to_dict() for each in self.tried]}
+
+
+def search(
+    make: Make,
+    candidates: Sequence[Candidate],
+    log: Log,
+    *,
+    propensity: Any,
+    unbiased: Log | None,
+    members: int,
+    criterion: str = "auc",
+    level: float = 0.95,
+    halving: bool = True,
+    seeds: int | Sequence[int] = 1,
+    validation: Log | None = None,
+    device: str = "auto",
+    progress: Progress = SILENT,
+) -> Searched:
+    """Train candidates, halve them by the sample, train the rest as ensembles, and decide.
+
+    Parameters
+    ----------
+    make
+        From a candidate to its method, untrained.
+    halving
+        Train all candidates with one member first, and only the better half as ensembles. Without a sample
+        nothing can be halved.
+    """
+    if criterion == "nll":
+        candidates = [each for each in candidates if make(each).predicts_rates]
+    fit = _Fit(make, log, propensity, seeds, validation, device, progress)
+    tried: list[Tried] = []
+    if halving and unbiased is not None and members > 1 and len(candidates) > LEAST_KEPT + 1:
+        models = fit.rung(candidates, 0, 1, tried)
+        candidates = _better_half(candidates, models, unbiased, criterion, tried)
+    rung = 1 if tried else 0
+    models = fit.rung(candidates, rung, members, tried)
+    sample = None if unbiased is None else sample_of(models, unbiased)
+    evidence = evidence_by_clicks(models, log, propensity, criterion) if validation is None else {}
+    decision = decide(sample, evidence, candidates=tuple(models), criterion=criterion, level=level)
+    if sample is not None:
+        ahead = {each.name: each.advantage for each in decision.judged}
+        _record(tried, rung, ahead, {})
+    return Searched(models, decision, tuple(tried))
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """How candidates are trained."""
+
+    make: Make
+    log: Log
+    propensity: Any
+    seeds: int | Sequence[int]
+    validation: Log | None
+    device: str
+    progress: Progress
+
+    def rung(
+        self, candidates: Sequence[Candidate], number: int, members: int, tried: list[Tried]
+    ) -> dict[str, Debiaser]:
+        """Models of the candidates that could be trained; all are recorded."""
+        models: dict[str, Debiaser] = {}
+        for candidate in candidates:
+            method = self.make(candidate).set_params(members=members)
+            start = time.perf_counter()
+            left_out = ""
+            try:
+                models[candidate.name] = method.fit(
+                    self.log,
+                    propensity=self.propensity if method.needs_propensity else None,
+                    seeds=self.seeds,
+                    validation=self.validation,
+                    device=self.device,
+                    progress=self.progress,
+                    label=candidate.name,
+                )
+            except TrainingError as error:
+                # One that diverges is out of the search; the others are not.
+                if candidate.name == BASELINE:
+                    raise
+                left_out = str(error)
+            seconds = time.perf_counter() - start
+            tried.append(Tried(candidate.name, number, members, seconds, None, left_out))
+        return models
+
+
+def sample_of(models: Mapping[str, Any], unbiased: Log) -> Sample:
+    """The known rows of a random sample, with the predictions of every model."""
+    require_log(unbiased, "the unbiased sample", "give a Log of pairs with their conversions")
+    rows, outcome = unbiased.take(unbiased.clicked), unbiased.known_conversion().astype(np.float64)
+    if not len(outcome) or outcome.min() == outcome.max():
+        raise DataError(
+            f"the random sample has {len(outcome):,} known pairs, not both converted and unconverted",
+            remedy="give a larger random sample",
+        )
+    predictions = {name: np.asarray(model.predict_each(rows)) for name, model in models.items()}
+    return Sample(rows.user, outcome, predictions)
+
+
+def evidence_by_clicks(
+    models: Mapping[str, Any],
+    log: Log,
+    propensity: Any,
+    criterion: str,
+    *,
+    held_out: Any = "validation",
+    baseline: str = BASELINE,
+) -> dict[str, Evidence]:
+    """What held-out biased clicks say of each candidate against the baseline, with its range over Γ.
+
+    Nothing where they cannot be asked: there is one model, no propensity, or none of the rows was held out.
+    """
+    if len(models) < 2 or propensity is None:
+        return {}
+    if isinstance(held_out, str) and any(model.split_ is None for model in models.values()):
+        return {}
+    found = compare(
+        models,
+        log,
+        propensity=propensity,
+        metrics=[criterion],
+        baseline=baseline,
+        held_out=held_out,
+        resamples=RESAMPLES,
+    )
+    evidence = {}
+    for each in found.differences:
+        name, sign = (each.better, 1.0) if each.worse == baseline else (each.worse, -1.0)
+        ends = sorted((sign * each.range_low, sign * each.range_high))
+        evidence[name] = Evidence(sign * each.advantage, each.standard_error, ends[0], ends[1])
+    return evidence
+
+
+def _better_half(
+    candidates: Sequence[Candidate],
+    models: Mapping[str, Debiaser],
+    unbiased: Log,
+    criterion: str,
+    tried: list[Tried],
+) -> list[Candidate]:
+    """The baseline, and the better half of the others on the sample."""
+    sample = sample_of(models, unbiased)
+    ahead = {
+        name: mean_paired(sample, name, BASELINE, criterion).advantage for name in models if name != BASELINE
+    }
+    many = max(LEAST_KEPT, round(KEPT_SHARE * len(ahead)))
+    kept = {BASELINE, *sorted(ahead, key=lambda name: -ahead[name])[:many]}
+    _record(tried, 0, ahead, {name: "in the lower half on the sample" for name in ahead if name not in kept})
+    return [each for each in candidates if each.name in kept]
+
+
+def _record(
+    tried: list[Tried], rung: int, ahead: Mapping[str, float | None], left_out: Mapping[str, str]
+) -> None:
+    """Add to the trainings of a rung how far they were ahead, and why they ended."""
+    for place, each in enumerate(tried):
+        if each.rung == rung and each.name in ahead:
+            tried[place] = Tried(
+                each.name,
+                rung,
+                each.members,
+                each.seconds,
+                ahead[each.name],
+                each.left_out or left_out.get(each.name, ""),
+            )
+
+
+@dataclass(kw_only=True)
+class Auto(Estimator):
+    """The method that a random sample chooses, and the naive ensemble where none is beyond noise.
+
+    Candidates are methods × a small grid by the density of the log. With a random sample (``unbiased=``) all
+    are trained with one member, the better half as ensembles, and one is shipped if it beats the naive
+    ensemble beyond noise (:func:`unskew.search.decision.decide`). Without one the naive ensemble is shipped:
+    biased clicks may only reject candidates, whatever they seem to say. The test set is never looked at.
+
+    Parameters
+    ----------
+    backbone
+        Of every candidate.
+    candidates
+        Names of methods beside ``naive``; None for those of :data:`unskew.search.candidates.CANDIDATES`.
+    grid
+        Try each method with another regularisation too.
+    members
+        Of the ensembles.
+    criterion
+        What models are chosen by: ``"auc"``, ``"nll"``, ``"dcg@K"`` or ``"hits@K"``.
+    level
+        1 − the chance to ship a candidate that is no better, over all candidates.
+    halving
+        Train all with one member first.
+    parameters
+        Further parameters of the candidates, such as ``{"epochs": 50}``; those that a method does not have
+        are left out.
+
+    Examples
+    --------
+    >>> import unskew as us
+    >>> data = us.load("battery", world="tiny", scale="small")
+    >>> auto = us.Auto(backbone=us.MF(dim=4), candidates=("ips",), grid=False, members=2,
+    ...                parameters={"epochs": 2}).fit(data.train, propensity=0.2, unbiased=data.unbiased)
+    >>> auto.decision_.chosen in ("naive", "ips"), auto.predict_each(data.test).shape[0]
+    (True, 1)
+    """
+
+    name: ClassVar[str] = "auto"
+
+    backbone: Backbone = field(default_factory=NeuMF)
+    candidates: tuple[str, ...] | None = None
+    grid: bool = True
+    members: int = 5
+    criterion: str = "auc"
+    level: float = 0.95
+    halving: bool = True
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def fit(
+        self,
+        log: Log,
+        *,
+        propensity: Any,
+        unbiased: Log | None = None,
+        seeds: int | Sequence[int] = 1,
+        validation: Log | None = None,
+        device: str = "auto",
+        progress: Progress = SILENT,
+    ) -> Self:
+        """Search, and keep the model that is shipped as ``model_``.
+
+        Parameters
+        ----------
+        propensity
+            As :meth:`unskew.Debiaser.fit` takes it.
+        unbiased
+            Pairs shown at random with their conversions, none of which is in a test set.
+        seeds, validation, device, progress
+            As in :meth:`unskew.Debiaser.fit`.
+        """
+        require_log(log)
+        require_share("level", self.level, "0.95")
+        require(self.members >= 1, f"members must be at least 1, not {self.members}", "give 5, for example")
+        if "members" in self.parameters or "backbone" in self.parameters:
+            raise ParameterError(
+                "members and backbone are parameters of Auto itself", remedy="give them beside parameters"
+            )
+
+        def make(candidate: Candidate) -> Debiaser:
+            return candidate.make(**self.parameters, backbone=copy.deepcopy(self.backbone))
+
+        self.searched_ = search(
+            make,
+            candidates_of(log, self.candidates, grid=self.grid and unbiased is not None),
+            log,
+            propensity=propensity,
+            unbiased=unbiased,
+            members=self.members,
+            criterion=self.criterion,
+            level=self.level,
+            halving=self.halving,
+            seeds=seeds,
+            validation=validation,
+            device=device,
+            progress=progress,
+        )
+        self.decision_ = self.searched_.decision
+        self.model_ = self.searched_.chosen
+        self.seeds_ = self.model_.seeds_
+        self.split_ = self.model_.split_
+        return self
+
+    @property
+    def predicts_rates(self) -> bool:
+        """Of the model that is shipped."""
+        return self.model_.predicts_rates
+
+    def predict_each(self, log: Log) -> NDArray[np.float64]:
+        """Conversion probabilities ``[seeds, n]`` of the rows of a log, by the model that is shipped."""
+        self._require_fitted("model_")
+        return self.model_.predict_each(log)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the model that is shipped, for :func:`unskew.load_model`."""
+        self._require_fitted("model_")
+        self.model_.save(folder, overwrite=overwrite)

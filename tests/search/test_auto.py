@@ -1,0 +1,77 @@
+"""``us.Auto``: candidates are trained, halved, and decided upon; what is shipped is an ordinary model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import unskew as us
+from unskew.errors import DataError, ParameterError
+from unskew.search.candidates import CANDIDATES, candidates_of
+
+QUICK = {"epochs": 3, "batch_size": 256}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return us.load("battery", world="coat", scale="small", unbiased_share=0.3)
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    auto = us.Auto(backbone=us.MF(dim=4), candidates=("ips", "snips", "esmm"), members=2, parameters=QUICK)
+    return auto.fit(data.train, propensity=data.truth.propensity, unbiased=data.unbiased, device="cpu")
+
+
+def test_the_better_half_is_trained_as_an_ensemble(fitted):
+    rungs = {rung: [each for each in fitted.searched_.tried if each.rung == rung] for rung in (0, 1)}
+    assert len(rungs[0]) == 8
+    assert {each.members for each in rungs[0]} == {1}
+    assert {each.members for each in rungs[1]} == {2}
+    assert rungs[1][0].name == "naive"
+    assert len(rungs[1]) == 1 + 4
+    lower = [each.advantage for each in rungs[0] if each.left_out]
+    upper = [each.advantage for each in rungs[0] if not each.left_out and each.name != "naive"]
+    assert max(lower) <= min(upper)
+
+
+def test_what_is_shipped_is_a_model_that_saves_and_loads(fitted, data, tmp_path):
+    model = fitted.model_
+    assert model.members == 2
+    np.testing.assert_array_equal(fitted.predict_each(data.test), model.predict_each(data.test))
+    fitted.save(tmp_path / "model")
+    loaded = us.load_model(tmp_path / "model", device="cpu")
+    np.testing.assert_allclose(loaded.predict_each(data.test), fitted.predict_each(data.test), rtol=1e-6)
+    assert us.evaluate(fitted, data.test)["auc"].shape == (1,)
+    # Both kinds of evidence stand beside every candidate of the last rung.
+    assert all(each.biased is not None and each.advantage is not None for each in fitted.decision_.judged)
+    assert fitted.decision_.bias is not None
+
+
+def test_without_a_sample_the_naive_ensemble_is_shipped(data):
+    auto = us.Auto(backbone=us.MF(dim=4), candidates=("ips",), members=2, parameters=QUICK)
+    auto.fit(data.train, propensity=data.truth.propensity, device="cpu")
+    assert auto.decision_.chosen == "naive"
+    assert auto.model_.name == "naive"
+    assert auto.model_.members == 2
+    assert [each.name for each in auto.searched_.tried] == ["naive", "ips"]
+    assert "Biased clicks cannot decide" in auto.decision_.sentence
+
+
+def test_candidates_follow_the_density_and_the_kind_of_log(data):
+    assert [each.params for each in candidates_of(data.train, ["ips"])][-1] == {"regularisation": 15.0}
+    sparse = us.load("synthetic", density=0.02, n_users=60, n_items=50).train
+    names = [each.name for each in candidates_of(sparse)]
+    assert names[:2] == ["naive", "naive λ=1"]
+    assert len(names) == 2 * (1 + len(CANDIDATES))
+
+
+def test_what_cannot_be_searched_is_one_line(data):
+    with pytest.raises(us.UnskewError, match="unknown method 'nothing'"):
+        us.Auto(candidates=("nothing",)).fit(data.train, propensity=0.1)
+    with pytest.raises(ParameterError, match="members and backbone are parameters of Auto itself"):
+        us.Auto(parameters={"members": 3}).fit(data.train, propensity=0.1)
+    one = data.unbiased.take(data.unbiased.known_conversion() == 1)
+    auto = us.Auto(backbone=us.MF(dim=4), candidates=(), members=1, parameters=QUICK)
+    with pytest.raises(DataError, match="not both converted and unconverted"):
+        auto.fit(data.train, propensity=0.1, unbiased=one, device="cpu")

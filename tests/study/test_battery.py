@@ -1,0 +1,106 @@
+"""The battery: methods and ``auto`` on worlds of known truth; resumed, and judged on what nobody chose on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import unskew as us
+from unskew.cli import main
+from unskew.errors import ParameterError
+from unskew.study.battery import AUTO, AUTO_ALONE, SINGLE, run_battery
+
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.CollapseWarning")
+
+QUICK = {
+    "worlds": ["tiny"],
+    "methods": ["ips"],
+    "scale": "small",
+    "seeds": 2,
+    "members": 2,
+    "backbone": "mf",
+    "epochs": 3,
+    "grid": False,
+    "device": "cpu",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("battery") / "battery"
+
+
+@pytest.fixture(scope="module")
+def result(folder):
+    return run_battery(folder, **QUICK)
+
+
+def test_every_row_is_there_and_regret_is_against_the_best_candidate(result):
+    (world,) = result.worlds
+    assert list(world.cells) == [SINGLE, "naive", "ips", AUTO, AUTO_ALONE]
+    assert world.cells[world.best].regret == 0.0
+    assert world.best in ("naive", "ips")
+    naive = world.cells["naive"]
+    assert (naive.advantage, naive.loses, naive.wins) == (0.0, False, False)
+    best = world.cells[world.best].metrics["auc"]
+    for cell in world.cells.values():
+        assert cell.regret == pytest.approx(best - cell.metrics["auc"], abs=1e-6)
+
+
+def test_auto_without_a_sample_is_the_naive_ensemble(result):
+    (world,) = result.worlds
+    assert {each.chosen for each in world.decisions[AUTO_ALONE]} == {"naive"}
+    assert world.cells[AUTO_ALONE].metrics == world.cells["naive"].metrics
+    # Some thirty pairs decide nothing either.
+    assert {each.chosen for each in world.decisions[AUTO]} == {"naive"}
+    assert world.decisions[AUTO][0].rows == world.facts["sample"] > 10
+
+
+def test_metrics_are_those_of_an_ordinary_fit(result):
+    data = us.load("battery", world="tiny", scale="small")
+    model = us.Naive(backbone=us.MF(), members=2, epochs=3).fit(data.train, seeds=2, device="cpu")
+    expected = us.evaluate(model, data.test)["auc"].mean()
+    (world,) = result.worlds
+    assert world.cells["naive"].metrics["auc"] == pytest.approx(expected, abs=1e-4)
+    single = us.Naive(backbone=us.MF(), epochs=3).fit(data.train, seeds=2, device="cpu")
+    assert world.cells[SINGLE].metrics["auc"] == pytest.approx(
+        us.evaluate(single, data.test)["auc"].mean(), abs=1e-4
+    )
+
+
+def test_it_is_resumed_without_training(result, folder, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("nothing is left to train")
+
+    monkeypatch.setattr("unskew.debias.method.Debiaser.fit", refuse)
+    again = run_battery(folder, **QUICK)
+    assert json.dumps(again.to_dict()) == json.dumps(result.to_dict())
+
+
+def test_the_command_writes_tables_figures_and_a_picture(folder, result, tmp_path, capsys):
+    options = ["--world", "tiny", "--method", "ips", "--scale", "small", "--seeds", "2", "--members", "2"]
+    options += ["--backbone", "mf", "--epochs", "3", "--device", "cpu", "--json", str(tmp_path / "b.json")]
+    # With the grid, two more trainings than before.
+    assert main(["study", "battery", "--out", str(folder), *options]) == 0
+    shown = capsys.readouterr().out
+    figures = json.loads((tmp_path / "b.json").read_text())
+    assert set(figures["worlds"]["tiny"]["methods"]) == {
+        SINGLE, "naive", "naive, other λ", "ips", "ips, other λ", AUTO, AUTO_ALONE,
+    }  # fmt: skip
+    assert figures["worlds"]["tiny"]["methods"]["naive"]["metrics"]["auc"] == pytest.approx(
+        result.worlds[0].cells["naive"].metrics["auc"]
+    )
+    assert "loses to naive" in shown
+    assert (folder / "battery.svg").read_text().startswith("<svg")
+    assert "What auto chose" in (folder / "tables.md").read_text()
+
+
+def test_bad_options_are_one_line(tmp_path, capsys):
+    with pytest.raises(ParameterError, match="world must be 'coat', "):
+        run_battery(tmp_path / "x", worlds=["mars"])
+    assert main(["study", "small", "--scale", "small"]) == 2
+    assert "--scale has no effect on the study small" in capsys.readouterr().err
+    assert main(["study", "battery", "--data", "coat"]) == 2
+    assert "which has worlds of its own" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
