@@ -92,6 +92,7 @@ from unskew.calibration.venn_abers import VennAbers as VennAbers
 from unskew.debias.acdr import ACDR as ACDR
 from unskew.debias.att import ATT as ATT
 from unskew.debias.cdr import CDR as CDR
+from unskew.debias.dce_dr import DCEDR as DCEDR
 from unskew.debias.dcmt import DCMT as DCMT
 from unskew.debias.ddpo import DDPO as DDPO
 from unskew.debias.dr import DR as DR

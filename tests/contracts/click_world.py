@@ -44,9 +44,10 @@ class World:
         propensities = given_propensities(self.log, self.p, SEEDS, LEAST, everywhere=True) if given else None
         self.data = Observed(self.log, propensities, SEEDS, torch.device("cpu"))
         self.networks = {
-            name: method.backbone.build(
-                Schema.of_ids(USERS, ITEMS), [7 * s + len(name) for s in SEEDS], towers
-            ).double()
+            name: method.backbones()
+            .get(name, method.backbone)
+            .build(Schema.of_ids(USERS, ITEMS), [7 * s + len(name) for s in SEEDS], towers)
+            .double()
             for name, towers in method.networks().items()
         }
         generator = torch.Generator().manual_seed(1)

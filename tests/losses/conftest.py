@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from unskew.losses import balance, binned, doubly_robust, means, tasks, weighted
+from unskew.losses import balance, binned, doubly_robust, experts, means, tasks, weighted
 
 # A bare machine (``pytest -m gpu``) may lack jaxtyping.
 if find_spec("jaxtyping"):
     from contracts.shapes import check_shapes
 
-    check_shapes(balance, binned, doubly_robust, means, tasks, weighted)
+    check_shapes(balance, binned, doubly_robust, experts, means, tasks, weighted)

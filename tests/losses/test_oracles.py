@@ -99,3 +99,44 @@ def test_acdr_propensity():
     expected = clicks + 0.3 * np.array([error(m) for m in range(MODELS)])
     found = losses.acdr_propensity(of(CLICK_LOGIT), of(edges), penalty=0.3, click=of(CLICK))
     np.testing.assert_allclose(found, expected, **CLOSE)
+
+
+def test_the_calibration_and_the_losses_of_dce_dr():
+    """In probabilities, with K = 3 maps; then the doubly robust loss with both calibrated."""
+    random = np.random.default_rng(7)
+    slope, intercept = random.uniform(0.5, 1.5, 3), random.uniform(-1, 1, 3)
+    gate, noise = random.normal(size=(MODELS, ROWS, 3)), random.gumbel(size=(MODELS, ROWS, 3))
+
+    def calibrated(logit: np.ndarray, share: np.ndarray) -> np.ndarray:
+        chosen = np.exp(share) / np.exp(share).sum(-1, keepdims=True)
+        return (chosen * sigma(logit[..., None] * slope + intercept)).sum(-1)
+
+    maps = of(slope), of(intercept), of(gate)
+    learning = losses.expert_logit(of(OTHER), *maps, noise=of(noise), temperature=0.4)
+    np.testing.assert_allclose(sigma(learning.numpy()), calibrated(OTHER, (gate + noise) / 0.4), **CLOSE)
+    p, r_tilde = calibrated(CLICK_LOGIT, gate), calibrated(OTHER, gate)
+    p_logit, r_logit = (losses.expert_logit(of(each), *maps) for each in (CLICK_LOGIT, OTHER))
+    np.testing.assert_allclose(sigma(p_logit.numpy()), p, **CLOSE)
+
+    def doubly_robust(m: int, n: int) -> float:
+        r_hat = sigma(LOGIT[m, n])
+        imputed = ce(r_tilde[m, n], r_hat)
+        return imputed + (CLICK[m, n] and (ce(CONVERSION[m, n], r_hat) - imputed) / p[m, n])
+
+    known, click = of(CONVERSION), of(CLICK)
+    weight = torch.sigmoid(p_logit)
+    found = losses.dce_dr(known, of(LOGIT), weight, r_logit, click=click)
+    np.testing.assert_allclose(found, mean_of_rows(doubly_robust), **CLOSE)
+    clicks = mean_of_rows(lambda m, n: ce(CLICK[m, n], p[m, n]))
+    np.testing.assert_allclose(losses.click_loss(p_logit, click=click), clicks, **CLOSE)
+    imputed = mean_of_rows(lambda m, n: CLICK[m, n] and ce(CONVERSION[m, n], r_tilde[m, n]) / p[m, n])
+    np.testing.assert_allclose(losses.ips(known, r_logit, weight, click=click), imputed, **CLOSE)
+
+
+def test_gumbel_noise_chooses_maps_with_the_chances_of_their_gates():
+    random = torch.Generator().manual_seed(0)
+    gate = torch.tensor([0.0, 1.0, -0.5], dtype=torch.float64)
+    noise = losses.gumbel(torch.rand(20_000, 3, generator=random, dtype=torch.float64))
+    chosen = torch.bincount((gate + noise).argmax(-1), minlength=3) / 20_000
+    chances = np.exp(gate.numpy()) / np.exp(gate.numpy()).sum()
+    np.testing.assert_allclose(chosen, chances, atol=4 * (0.25 / 20_000) ** 0.5)

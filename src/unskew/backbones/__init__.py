@@ -7,10 +7,19 @@ from typing import Any
 from unskew.backbones.backbone import Backbone, Network
 from unskew.backbones.batch_ensemble import BatchEnsemble
 from unskew.backbones.custom import Custom
-from unskew.backbones.intercept import Intercept
+from unskew.backbones.intercept import Intercept, UserIntercept
 from unskew.registry import BACKBONES
 
-__all__ = ["BACKBONES", "Backbone", "BatchEnsemble", "Custom", "Intercept", "Network", "make_backbone"]
+__all__ = [
+    "BACKBONES",
+    "Backbone",
+    "BatchEnsemble",
+    "Custom",
+    "Intercept",
+    "Network",
+    "UserIntercept",
+    "make_backbone",
+]
 
 # Registered: written by `make docs`.
 from unskew.backbones.dcn import DCN

@@ -89,6 +89,11 @@ class Noise:
             return field_kernels.keep_mask(shape, self._seeds_of(shape), call, rate).to(dtype)
         return (self._bits(shape, call) >= threshold).to(dtype).mul_(1.0 / (1.0 - rate))
 
+    def uniform(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Numbers ``[R, B, …]`` between 0 and 1, neither of them, on a grid of 65,536."""
+        bits = self._bits(shape, self.next_calls(1)).to(dtype)
+        return (bits + (0.5 * _UINT16 + 0.5)) / _UINT16
+
     def dropped(self, x: Tensor, rate: float) -> Tensor:
         """x ``[R, …]`` times a mask."""
         if x.is_cuda and HAS_TRITON and x.dtype == torch.float32:

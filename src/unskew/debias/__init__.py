@@ -27,6 +27,7 @@ __all__ = [
 from unskew.debias.acdr import ACDR
 from unskew.debias.att import ATT
 from unskew.debias.cdr import CDR
+from unskew.debias.dce_dr import DCEDR
 from unskew.debias.dcmt import DCMT
 from unskew.debias.ddpo import DDPO
 from unskew.debias.dr import DR
@@ -56,6 +57,7 @@ __all__ += [
     "ACDR",
     "ATT",
     "CDR",
+    "DCEDR",
     "DCMT",
     "DDPO",
     "DR",

@@ -46,6 +46,7 @@ from unskew.losses.doubly_robust import (
     tdr_epsilon,
     tdr_targeting,
 )
+from unskew.losses.experts import expert_logit, gumbel
 from unskew.losses.forms import FORMS, FormName, ImputationForm, SquaredPseudoLabel
 from unskew.losses.means import Space, cross_entropy, halves, squared_error, stratified
 from unskew.losses.tasks import (
@@ -73,7 +74,7 @@ from unskew.losses.tasks import (
 from unskew.losses.weighted import att, ips, naive, snips, uips, uips_factor
 from unskew.metrics.sample_weight import bias_weight, error_weight, inverse_weight, variance_weight
 
-dr_jl = mrdr = dr_bias = dr_mse = tdr = gpl = acdr = dr
+dr_jl = mrdr = dr_bias = dr_mse = tdr = gpl = acdr = dce_dr = dr
 stable_dr = snips
 
 OF_METHOD: dict[str, dict[str, Callable[..., Any]]] = {
@@ -106,6 +107,13 @@ OF_METHOD: dict[str, dict[str, Callable[..., Any]]] = {
     "att": {"first and second": ips, "start": naive, "prediction": att},
     "dcmt": {"prediction": dcmt},
     "acdr": {"prediction": acdr, "imputation": dr_jl_imputation, "propensity": acdr_propensity},
+    "dce-dr": {
+        "prediction": dce_dr,
+        "imputation": dr_jl_imputation,
+        "calibration": expert_logit,
+        "experts of the propensity": click_loss,
+        "experts of the imputation": ips,
+    },
     "kb-ips": {"prediction": kb_ips, "weight": kernel_balance},
     "kb-dr": {"prediction": kb_dr, "imputation": kb_dr_imputation, "weight": kernel_balance},
 }
@@ -132,6 +140,7 @@ __all__ = [
     "click_loss",
     "constant_imputation",
     "cross_entropy",
+    "dce_dr",
     "dcmt",
     "dcmt_conversion",
     "ddpo",
@@ -155,8 +164,10 @@ __all__ = [
     "escm2_dr",
     "escm2_ips",
     "esmm",
+    "expert_logit",
     "gpl",
     "gpl_propensity",
+    "gumbel",
     "halves",
     "imbalance",
     "imputation_loss",

@@ -1,0 +1,203 @@
+"""DCE-DR: doubly robust learning with propensity and imputation both calibrated, by maps mixed by user."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from unskew import losses
+from unskew.backbones import Backbone, Intercept, UserIntercept
+from unskew.debias.imputation import JointLearning
+from unskew.debias.method import Counted
+from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, clicks
+from unskew.debias.towers import clicked
+from unskew.estimator import require
+from unskew.losses import inverse_weight
+from unskew.registry import register
+from unskew.training import Pass, Step
+
+LEAST = 1e-6
+"""Propensities are kept so far from 0 and 1, where their logits would be infinite."""
+APART = 0.5
+"""Intercepts start between −½ and ½: maps that start alike would learn alike."""
+
+
+@dataclass(frozen=True)
+class PlattExperts:
+    """q = Σ_k z_uk·σ(a_k·x + c_k), z_u = softmax(w_u): K Platt maps of a logit x, mixed by user.
+
+    While they learn, z_u = softmax((w_u + g)/T) with Gumbel noise g, new for each row. The maps start near
+    the identity, all users alike.
+    """
+
+    of: str
+    """What is calibrated: the name of it."""
+    count: int
+    temperature: float
+
+    def networks(self) -> dict[str, tuple[str, ...]]:
+        """The maps (slopes, then intercepts), and the gates of users."""
+        maps = (*self._towers("slope"), *self._towers("intercept"))
+        return {f"{self.of}_maps": maps, f"{self.of}_gates": self._towers("gate")}
+
+    def backbones(self) -> dict[str, Backbone]:
+        """A number for all pairs; a number for each user."""
+        return {f"{self.of}_maps": Intercept(), f"{self.of}_gates": UserIntercept()}
+
+    def mapped(self, setting: Setting, batch: Batch, logit: Tensor, *, learns: bool = False) -> Tensor:
+        """The logit of q of a batch ``[R, B]``; with noise where they learn, and without gradient else."""
+        with torch.set_grad_enabled(learns):
+            slope, intercept, gate = (
+                torch.stack(setting.logits(batch, *self._towers(part)), dim=-1)
+                for part in ("slope", "intercept", "gate")
+            )
+            start = torch.linspace(-APART, APART, self.count, dtype=gate.dtype, device=gate.device)
+            noise = None
+            if learns:
+                source = setting.networks[f"{self.of}_gates"].noise
+                noise = losses.gumbel(source.uniform(gate.shape, gate.dtype))
+            return losses.expert_logit(
+                logit,
+                1.0 + slope,
+                intercept + (start if self.count > 1 else 0.0),
+                gate,
+                noise=noise,
+                temperature=self.temperature,
+            )
+
+    def _towers(self, part: str) -> tuple[str, ...]:
+        return tuple(f"{self.of}_{part}_{number}" for number in range(self.count))
+
+
+@register(order=270)
+@dataclass(kw_only=True)
+class DCEDR(JointLearning):
+    """L = (1/|D|) Σ_D [ê + o·(e − ê)/p̃], ê = CE(r̃, r̂), with p̃ and r̃ from :class:`PlattExperts`.
+
+    p̃ = Σ_k z_uk·σ(a_k·logit p + c_k) of the given propensity p learns mean_D CE(o, p̃); r̃, the same of the
+    imputer's output with experts of its own, learns (1/|D|) Σ_O CE(r, r̃)/p̃, the imputer held fixed. The
+    imputer learns as in :class:`DRJL`, (e − ê)²/p̃ by its own output. Each epoch: the experts of p, then on
+    each batch of clicks the imputer and its experts, then the prediction. With one expert that stays at the
+    identity it is DR-JL. Use it where propensities are off by different maps for different users.
+
+    Parameters
+    ----------
+    experts
+        K of each of the two mixtures.
+    temperature
+        T of the Gumbel-softmax. The paper lowers it from 1 to 0.001 over a number of epochs that is known
+        before; early stopping knows none, so it is fixed.
+    expert_learning_rate
+        Of maps and gates.
+    """
+
+    name: ClassVar[str] = "dce-dr"
+    paper: ClassVar[str] = "Kweon 2024"
+    when: ClassVar[str] = "doubly robust where propensities are off in ways that differ between users"
+    needs_propensity_everywhere: ClassVar[bool] = True
+    detached: ClassVar[tuple[str, ...]] = (
+        "propensity",
+        "experts in the imputation and prediction steps",
+        "imputation in the prediction step and in that of its experts",
+        "prediction in the imputation step",
+    )
+
+    experts: int = 4
+    temperature: float = 0.5
+    expert_learning_rate: float = 0.01
+
+    @property
+    def of_propensity(self) -> PlattExperts:
+        """Those of p̃."""
+        return PlattExperts("propensity", self.experts, self.temperature)
+
+    @property
+    def of_imputation(self) -> PlattExperts:
+        """Those of r̃."""
+        return PlattExperts("imputed", self.experts, self.temperature)
+
+    def networks(self) -> Mapping[str, tuple[str, ...]]:
+        """Those of DR-JL, and the experts'."""
+        return {**super().networks(), **self.of_propensity.networks(), **self.of_imputation.networks()}
+
+    def backbones(self) -> Mapping[str, Backbone]:
+        """The experts have numbers for all pairs, or for each user."""
+        return {**self.of_propensity.backbones(), **self.of_imputation.backbones()}
+
+    def learning_rates(self) -> Mapping[str, float]:
+        """The experts have their own."""
+        return dict.fromkeys(self.backbones(), self.expert_learning_rate)
+
+    def weight_decays(self) -> Mapping[str, float]:
+        """Maps do not decay; gates do, towards users who are alike."""
+        maps = {name: 0.0 for name, kind in self.backbones().items() if isinstance(kind, Intercept)}
+        return {**super().weight_decays(), **maps}
+
+    def learns_from(self) -> Mapping[str, Counted]:
+        """The experts of the propensity learn from all of D."""
+        return {**super().learns_from(), **dict.fromkeys(self.of_propensity.networks(), "population")}
+
+    def plan(self) -> Plan:
+        """Per epoch the experts of the propensity, the imputer and its experts, then the prediction."""
+        imputation, prediction = super().plan()
+        propensity = Step("propensity", self.propensity_loss, tuple(self.of_propensity.networks()))
+        imputed = Step("imputed", self.imputed_loss, tuple(self.of_imputation.networks()))
+        return (
+            Pass(ClicksAndCells(self.ratio), (propensity,)),
+            Pass(clicks, (*imputation.steps, imputed), imputation.before),
+            prediction,
+        )
+
+    def propensity_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
+        """mean_D CE(o, p̃)."""
+        on_clicks, on_cells = (
+            self.of_propensity.mapped(setting, batch, given_logit(batch), learns=True)
+            for batch in (observed, full)
+        )
+        unclicked = 1.0 - clicked(setting, full)
+        return losses.click_loss((on_clicks, on_cells), density=setting.density, unclicked=unclicked)
+
+    def imputed_loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
+        """(|O|/|D|) · mean_B CE(r, r̃)/p̃."""
+        output = setting.predicted(observed, "imputation")
+        logit = self.of_imputation.mapped(setting, observed, output, learns=True)
+        p = self.weighed(setting, observed).propensity
+        return losses.ips(observed.conversion, logit, p, density=setting.density)
+
+    def imputer_output(self, setting: Setting, batch: Batch) -> Tensor:
+        """logit r̃ ``[R, B]``, without gradient and dropout."""
+        return self.of_imputation.mapped(setting, batch, setting.predicted(batch, "imputation"))
+
+    def imputation_weight(self, propensity: Tensor) -> Tensor:
+        """w = 1/p̃."""
+        return inverse_weight(propensity)
+
+    def propensity_of_clicks(self, setting: Setting) -> Tensor:
+        """p̃ of all training clicks."""
+        return self.weighed(setting, setting.clicks).propensity
+
+    def weighed(self, setting: Setting, observed: Batch) -> Batch:
+        """With p̃, clipped again, in the place of p."""
+        logit = self.of_propensity.mapped(setting, observed, given_logit(observed))
+        return replace(observed, propensity=torch.sigmoid(logit).clamp(min=setting.floor))
+
+    def _check(self) -> None:
+        super()._check()
+        require(self.experts >= 1, f"experts must be at least 1, not {self.experts}", "give 1 or more")
+        for name in ("temperature", "expert_learning_rate"):
+            value = getattr(self, name)
+            require(value > 0, f"{name} must be positive, not {value}", "give a number above 0")
+        require(
+            self.imputation_form == "P1",
+            f"dce-dr calibrates a pseudo-label, which imputation_form {self.imputation_form!r} has not",
+            "use imputation_form='P1'",
+        )
+
+
+def given_logit(batch: Batch) -> Tensor:
+    """The logit of the given propensities of a batch."""
+    return torch.logit(batch.propensity, eps=LEAST)
