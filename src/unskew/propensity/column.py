@@ -84,17 +84,17 @@ class ColumnPropensity(BasePropensity):
 
     def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOutCells:
         population = self.cells_.population
-        cells, weight = self.cells_.held_out(role, replicas, self._most_held_out())
+        cells, weight = self._held_out_cells(role, replicas)
         rows = population.rows(cells)
         score = torch.as_tensor(self._scores)[cells]
         return HeldOutCells(
-            Rows(user=rows.user, item=rows.item, **{SCORE: score}), population.click(cells), weight
+            Rows(user=rows.user, item=rows.item, **{SCORE: score}), population.click(cells), weight, cells
         )
 
     def _rows_of(self, log: Log) -> Rows:
         rows = super()._rows_of(log)
         score = torch.as_tensor(self._column(log))[None]
-        return Rows(user=rows.user, item=rows.item, **{SCORE: score})
+        return Rows(**{name: rows[name] for name in rows}, **{SCORE: score})
 
     def _untrained(self, schema: Schema) -> Module:
         raise UnskewError(

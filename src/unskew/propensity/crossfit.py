@@ -9,20 +9,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unskew.calibration import Calibrator
+from unskew.calibration import Calibrator, Multicalibrated
 from unskew.errors import DataError, ParameterError
 from unskew.estimator import require
 from unskew.log import Rows
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.collapse import Collapsed, learned_by_sketch
 from unskew.metrics.mapped_sketch import mapped
+from unskew.propensity.segments import Columns
 from unskew.seeds import stream
 from unskew.training import IdHashes, Population, Slots
 from unskew.training.inference import held_out_cells
@@ -261,6 +262,8 @@ class ScoredCells(NamedTuple):
     """What the calibrator gets: the raw scores, unless a kind has others for it."""
     outcome: Floats
     weight: Floats
+    features: Columns | None = None
+    """What the calibrator reads beside the scores, if anything."""
 
     def sketch(self, *, to_map: bool) -> CalibrationSketch:
         """Of the raw scores, or of those that the calibrator gets."""
@@ -269,24 +272,42 @@ class ScoredCells(NamedTuple):
 
 
 def cross_calibrators(
-    calibrator: Calibrator | None, sketches: Sequence[CalibrationSketch], folds: int, *, crossfitted: bool
+    calibrator: Calibrator | None,
+    held_out: Sequence[CalibrationSketch] | Sequence[ScoredCells],
+    folds: int,
+    *,
+    crossfitted: bool,
 ) -> list[Calibrator | None]:
-    """One fitted calibrator per replica, from a sketch of the cells of each that it never saw.
+    """One fitted calibrator per replica, from the cells of each that it never saw, or sketches of them.
 
     Without cross-fitting it is fitted on the replica's calibration cells. With it, on the out-of-fold scores
     of the seed's other folds: no cell is lost to calibration, and none is mapped by a fit that saw it.
     """
     if calibrator is None:
-        return [None] * len(sketches)
+        return [None] * len(held_out)
     fitted: list[Calibrator | None] = []
-    for replica in range(len(sketches)):
+    for replica in range(len(held_out)):
         seed, fold = divmod(replica, folds)
-        own = list(sketches[seed * folds : (seed + 1) * folds])
-        merged = CalibrationSketch()
-        for sketch in own[:fold] + own[fold + 1 :] if crossfitted else own:
-            merged.merge(sketch)
-        fitted.append(type(calibrator)(**calibrator.get_params(deep=False)).fit(merged))
+        own = list(held_out[seed * folds : (seed + 1) * folds])
+        others = own[:fold] + own[fold + 1 :] if crossfitted else own
+        fitted.append(_fitted(type(calibrator)(**calibrator.get_params(deep=False)), others))
     return fitted
+
+
+def _fitted(calibrator: Calibrator, parts: Sequence[Any]) -> Calibrator:
+    """A calibrator fitted on several sketches, or on cells with what it reads beside the scores."""
+    if not calibrator.reads_features:
+        merged = CalibrationSketch()
+        for sketch in parts:
+            merged.merge(sketch)
+        return calibrator.fit(merged)
+    score, outcome, weight = (
+        np.concatenate([getattr(each, name) for each in parts]) for name in ("to_map", "outcome", "weight")
+    )
+    names = parts[0].features
+    features = {name: np.concatenate([each.features[name] for each in parts]) for name in names}
+    assert isinstance(calibrator, Multicalibrated)
+    return calibrator.fit(score, outcome, weight, features=features)
 
 
 def judging_sketches(
@@ -297,7 +318,8 @@ def judging_sketches(
     calibrated = [CalibrationSketch() for _ in raw]
     for replica, (each, calibrator) in enumerate(zip(judged, calibrators, strict=True)):
         raw[replica // folds].update(each.raw, each.outcome, each.weight)
-        calibrated[replica // folds].update(apply(calibrator, each.to_map), each.outcome, each.weight)
+        probability = apply(calibrator, each.to_map, each.features)
+        calibrated[replica // folds].update(probability, each.outcome, each.weight)
     return raw, calibrated
 
 
@@ -327,8 +349,10 @@ def collapsed_replicas(
     return tuple(found)
 
 
-def apply(calibrator: Calibrator | None, score: Floats) -> Floats:
+def apply(calibrator: Calibrator | None, score: Floats, features: Columns | None = None) -> Floats:
     """Calibrated scores; the scores themselves without a calibrator."""
+    if isinstance(calibrator, Multicalibrated):
+        return calibrator.predict(score, features)
     return score if calibrator is None else calibrator.predict(score)
 
 

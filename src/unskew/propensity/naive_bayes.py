@@ -180,7 +180,7 @@ class NaiveBayesPropensity(BasePropensity):
         if log.conversion is None:
             return rows
         conversion = torch.as_tensor(log.conversion.astype(np.float64))[None]
-        return Rows(user=rows.user, item=rows.item, conversion=conversion)
+        return Rows(**{name: rows[name] for name in rows}, conversion=conversion)
 
     def use_log(self, log: Log, kept: Kept | None = None) -> None:
         """Of a loaded one refused: a folder does not keep what was seen of the random sample."""

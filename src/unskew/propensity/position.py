@@ -152,10 +152,11 @@ class PositionPropensity(LogisticPropensity):
 
     def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOutCells:
         assert self.log_ is not None
-        cells, weight = self.cells_.held_out(role, replicas, self._most_held_out())
+        cells, weight = self._held_out_cells(role, replicas)
         population = self.cells_.population
         position = torch.as_tensor(_column(self.log_, self.position))[cells]
-        return HeldOutCells(_with_position(population.rows(cells), position), population.click(cells), weight)
+        rows = _with_position(population.rows(cells), position)
+        return HeldOutCells(rows, population.click(cells), weight, cells)
 
     def _rows_of(self, log: Log) -> Rows:
         rows = super()._rows_of(log)

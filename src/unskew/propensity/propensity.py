@@ -51,6 +51,8 @@ from unskew.propensity.crossfit import (
 )
 from unskew.propensity.diagnosis import average as average_figures
 from unskew.propensity.diagnosis import propensity_figures
+from unskew.propensity.segments import MOST_CELLS as MOST_SEGMENT_CELLS
+from unskew.propensity.segments import Columns, SegmentReader, Segments
 from unskew.seeds import as_seeds
 from unskew.training import IdHashes, Population
 from unskew.training.population import FoldBy
@@ -85,6 +87,8 @@ class OwnScores(NamedTuple):
     to_map: Floats
     """What the calibrator gets."""
     variance: Floats | None
+    features: Columns | None
+    """What it reads beside the scores, if anything."""
 
 
 class HeldOutCells(NamedTuple):
@@ -94,6 +98,8 @@ class HeldOutCells(NamedTuple):
     click: Tensor
     weight: Tensor
     """0 is padding."""
+    cell: Tensor | None = None
+    """Their numbers in the log, where its rows are the cells."""
 
 
 @dataclass(kw_only=True)
@@ -113,6 +119,7 @@ class BasePropensity(Estimator, ABC):
     ----------
     calibrator
         Maps scores to honest probabilities, fitted on cells that trained nothing; None leaves the raw scores.
+        :class:`unskew.Multicalibrated` reads the log's features too, whatever the models read.
     crossfit
         Number of folds; None for one 80/10/10 split into training, calibration and evaluation cells.
     fold_by
@@ -198,10 +205,13 @@ class BasePropensity(Estimator, ABC):
         require_log(rows)
         assert isinstance(rows, Log)
         require_unknown_propensities(rows.known_propensity)
+        given = rows
         rows = self._read_alone(rows)
         fitted.encoders_ = rows.encoders
         fitted._place(as_seeds(seeds), rows.users, rows.items, rows.space, device)
         fitted.use_log(rows, kept)
+        fitted.given_log_ = given
+        fitted._place_segments()
         fitted.scorer_ = fitted._train(progress)
         fitted._calibrate()
         # Of a fit that fails nothing is kept.
@@ -239,6 +249,7 @@ class BasePropensity(Estimator, ABC):
             not fixed, f"{', '.join(fixed)} changes how it is trained", f"fit another {type(self).__name__}"
         )
         other._read_off(self)
+        other._place_segments()
         other._calibrate()
         return other
 
@@ -251,6 +262,7 @@ class BasePropensity(Estimator, ABC):
             Of a stream: it, and the rows of it that ``log`` has.
         """
         self.log_: Log | None = log
+        self.given_log_ = log
         self.kept_: Kept | None = kept
         weight = None if kept is None else torch.as_tensor(kept.weight, device=self.device_)
         self.cells_ = DealtCells(Population(log, self.device_), self.folds_, weight)
@@ -289,8 +301,16 @@ class BasePropensity(Estimator, ABC):
         return log if log.features is None else log.with_features(None)
 
     def reader(self) -> Reader:
-        """What turns logs, pairs and frames into the rows that the models read."""
-        return Reader(self.users_, self.items_, self.encoders_, self.device_)
+        """What turns logs, pairs and frames into the rows that the models (and the calibrator) read."""
+        reads = (self.users_, self.items_, self.encoders_, self.device_)
+        if self.segments_ is not None and self.segments_.row_names:
+            return SegmentReader(*reads, self.segments_)
+        return Reader(*reads)
+
+    @property
+    def segment_encoders_(self) -> Encoders | None:
+        """How the features that the calibrator reads are coded; None where it reads none."""
+        return None if self.segments_ is None else self.segments_.encoders
 
     def predict(self, log: Any, *, calibrated: bool = True, average: bool = False) -> Floats:
         """Propensities of the rows of a log ``[n]``, averaged over seeds; out of fold where cross-fitted.
@@ -488,6 +508,7 @@ class BasePropensity(Estimator, ABC):
         self.log_ = None
         self.kept_ = None
         self.encoders_: Encoders | None
+        self.segments_: Segments | None = None
         self.sketches_: tuple[list[CalibrationSketch], list[CalibrationSketch]] | None = None
         self.collapsed_: tuple[Collapsed, ...] = ()
         self.scorer_: Scorer
@@ -497,23 +518,30 @@ class BasePropensity(Estimator, ABC):
         """Models: seeds × folds."""
         return len(self.seeds_) * self.design_.replicas
 
+    def _place_segments(self) -> None:
+        """What the calibrator reads beside the scores; an error where the log does not have it."""
+        reads = self.calibrator is not None and self.calibrator.reads_features
+        self.segments_ = None
+        if reads:
+            assert self.calibrator is not None
+            self.segments_ = Segments.of_log(self.given_log_, self.calibrator)
+
     def _calibrate(self) -> None:
         """Fit the calibrators, and sketch the cells they are judged on, raw and calibrated."""
         folds, crossfitted = self.design_.replicas, self.design_.folds is not None
         fits_on_out = crossfitted or self.calibrator is None
-        if self.kept_ is not None:
+        if self.kept_ is not None and self.segments_ is None:
             sketched = self._streamed_sketches(self.kept_, (OUT,) if fits_on_out else (OUT, STOP))
             raw, fit_on = sketched[0], sketched[-1]
+            self.calibrators_ = cross_calibrators(self.calibrator, fit_on, folds, crossfitted=crossfitted)
+            self.sketches_ = mapped_sketches(raw, self.calibrators_, folds)
         else:
             judged = self._judged(OUT)
             raw = [each.sketch(to_map=False) for each in judged]
-            fit_on = [each.sketch(to_map=True) for each in (judged if fits_on_out else self._judged(STOP))]
-        self.calibrators_ = cross_calibrators(self.calibrator, fit_on, folds, crossfitted=crossfitted)
-        self.sketches_ = (
-            judging_sketches(judged, self.calibrators_, folds)
-            if self.kept_ is None
-            else mapped_sketches(raw, self.calibrators_, folds)
-        )
+            cells = judged if fits_on_out else self._judged(STOP)
+            parts = cells if self.segments_ is not None else [each.sketch(to_map=True) for each in cells]
+            self.calibrators_ = cross_calibrators(self.calibrator, parts, folds, crossfitted=crossfitted)
+            self.sketches_ = judging_sketches(judged, self.calibrators_, folds)
         self.collapsed_ = collapsed_replicas(raw, self.seeds_, folds)
 
     def _streamed_sketches(self, kept: Kept, roles: Sequence[int]) -> list[list[CalibrationSketch]]:
@@ -555,7 +583,8 @@ class BasePropensity(Estimator, ABC):
         for line, (replica, own) in enumerate(zip(group, places, strict=True)):
             part = (line, slice(0, len(own)))
             variance = None if scores.variance is None else scores.variance[part]
-            yield replica, own, OwnScores(scores.mean[part], to_map[part], variance)
+            features = None if self.segments_ is None else self.segments_.columns(some, line, len(own))
+            yield replica, own, OwnScores(scores.mean[part], to_map[part], variance, features)
 
     def _judged(self, role: int) -> list[ScoredCells]:
         """The cells that have a role for each replica, scored; padding removed."""
@@ -565,17 +594,27 @@ class BasePropensity(Estimator, ABC):
             raw = self.scorer_.score(cells.rows, group).mean
             to_map = self._to_map(raw, cells.rows, group)
             outcome, weight = (each.double().cpu().numpy() for each in (cells.click, cells.weight))
-            found += [
-                ScoredCells(*(line[w > 0] for line in (r, m, o, w)))
-                for r, m, o, w in zip(raw, to_map, outcome, weight, strict=True)
-            ]
+            for line, (r, m, o, w) in enumerate(zip(raw, to_map, outcome, weight, strict=True)):
+                features = None
+                if self.segments_ is not None:
+                    rows = self.segments_.of_cells(cells.rows, cells.cell)
+                    given = self.segments_.columns(rows, line, len(w))
+                    features = {name: column[w > 0] for name, column in given.items()}
+                found.append(ScoredCells(r[w > 0], m[w > 0], o[w > 0], w[w > 0], features))
         return found
 
     def _held_out(self, role: int, replicas: Sequence[int]) -> HeldOutCells:
         """The cells that have a role for each of some replicas."""
         population = self.cells_.population
-        cells, weight = self.cells_.held_out(role, replicas, self._most_held_out())
-        return HeldOutCells(population.rows(cells), population.click(cells), weight)
+        cells, weight = self._held_out_cells(role, replicas)
+        return HeldOutCells(population.rows(cells), population.click(cells), weight, cells)
+
+    def _held_out_cells(self, role: int, replicas: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Numbers and weights ``[replicas, n]`` of such cells."""
+        most = self._most_held_out()
+        return self.cells_.held_out(
+            role, replicas, most if self.segments_ is None else min(most, MOST_SEGMENT_CELLS)
+        )
 
     def _most_held_out(self) -> int:
         """Held-out cells scored per replica; beyond it the unclicked are thinned and weighted."""
@@ -617,7 +656,7 @@ class BasePropensity(Estimator, ABC):
             for replica, at, scores in self._scored(rows, group, asked):
                 seed = replica // folds
                 raw[seed, at] += scores.mean
-                calibrated[seed, at] += apply(self.calibrators_[replica], scores.to_map)
+                calibrated[seed, at] += apply(self.calibrators_[replica], scores.to_map, scores.features)
                 if scores.variance is not None:
                     spreads = True
                     variance[seed, at] += scores.variance

@@ -16,6 +16,7 @@ from unskew.io.files import CONFIG
 from unskew.log import Schema, Space
 from unskew.propensity.network import Propensity
 from unskew.propensity.propensity import BasePropensity
+from unskew.propensity.segments import Segments
 from unskew.registry import PROPENSITIES
 from unskew.training.saved import (
     SavedFolder,
@@ -93,6 +94,9 @@ def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -
     propensity.encoders_ = None if encoders is None else encoders.select(propensity.fields)
     saved.check_shapes(lambda schema: {PREFIX: propensity._untrained(_schema(propensity, schema))}, WEIGHTS)
     propensity._place(seeds, saved.vocabulary("users"), saved.vocabulary("items"), space, device)
+    if propensity.calibrator is not None and propensity.calibrator.reads_features:
+        wanted = propensity.calibrator.get_params(deep=False)["segments"]
+        propensity.segments_ = Segments.of_encoders(saved.encoders(), wanted)
     models = propensity._untrained(_schema(propensity, saved.schema()))
     saved.fill(models, WEIGHTS, PREFIX)
     propensity.scorer_ = propensity._scorer_of(models)

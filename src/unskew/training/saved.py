@@ -341,7 +341,9 @@ def write_inputs(folder: Path, *models: Reads) -> None:
     items.
     """
     users, items = models[0].users_, models[0].items_
-    encoders = next((each.encoders_ for each in models if each.encoders_ is not None), None)
+    # A calibrator may read features that no model reads.
+    read = [each for model in models for each in (model.encoders_, getattr(model, "segment_encoders_", None))]
+    encoders = next((each for each in read if each is not None), None)
     if encoders is not None:
         # Each model may read a part of the fields.
         encoders = encoders.whole or encoders

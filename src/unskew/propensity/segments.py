@@ -1,0 +1,209 @@
+"""What a calibrator that reads features is given of rows: columns of the log's features, coded, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unskew.calibration import Calibrator, Multicalibrated
+from unskew.errors import DataError
+from unskew.io.columns import frame_of
+from unskew.log import Block, Encoders, Log, Rows
+from unskew.log.described import NO_ROWS
+from unskew.log.schema import ROLES_OF_IDS, Role
+from unskew.log.values import Values, arrow_of, values_of
+from unskew.training.reader import Asked, Reader, Unseen
+
+CODES, NUMBERS = "segment_codes", "segment_numbers"
+"""The fields of ``Rows`` that hold what a calibrator reads of single rows."""
+
+MOST_CELLS = 1 << 17
+"""Held-out cells per replica that such a calibrator is fitted on; beyond it the unclicked are thinned and
+weighted."""
+
+Columns = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """The features that a calibrator reads.
+
+    Users' and items' are looked up by their codes as they were in training; of somebody new nothing is known.
+
+    Attributes
+    ----------
+    encoders
+        How they are coded; None where ids alone are read.
+    ids
+        Those of ``"user"`` and ``"item"`` that are segments themselves.
+    of_rows
+        Features of the training log's own rows.
+    """
+
+    encoders: Encoders | None
+    ids: tuple[str, ...]
+    of_rows: Block | None = None
+
+    @classmethod
+    def of_log(cls, log: Log, calibrator: Calibrator) -> Segments:
+        """Those of a training log; an error where it has none, or not those that are named."""
+        wanted = _wanted(calibrator)
+        ids = tuple(name for name in wanted or () if name in ROLES_OF_IDS)
+        names = None if wanted is None else [name for name in wanted if name not in ROLES_OF_IDS]
+        if names == []:
+            return cls(None, ids)
+        described = _described(log, names)
+        segments = cls.of_encoders(described.encoders, wanted)
+        assert segments.encoders is not None
+        own = segments.encoders.of_role("row")
+        if own and log.space == "matrix":
+            raise DataError(
+                f"feature '{own[0].feature.name}' is of single rows, and {NO_ROWS}",
+                remedy="name other segments, or use the space 'impressions' (--space impressions)",
+            )
+        of_rows = segments.row_block(described) if own else None
+        return cls(segments.encoders, ids, of_rows)
+
+    @classmethod
+    def of_encoders(cls, encoders: Encoders | None, wanted: Sequence[str] | None) -> Segments:
+        """From the encoders of all features of a log; bags of values are no segments."""
+        ids = tuple(name for name in wanted or () if name in ROLES_OF_IDS)
+        if encoders is None:
+            return cls(None, ids)
+        bags = [each.feature.name for each in encoders.encoders if each.field.kind == "bag"]
+        named = [name for name in bags if name in (wanted or ())]
+        if named:
+            raise DataError(
+                f"feature '{named[0]}' has several values a row, and a segment has one",
+                remedy="name other segments",
+            )
+        names = [each.feature.name for each in encoders.encoders] if wanted is None else list(wanted)
+        return cls(encoders.select([name for name in names if name not in (*bags, *ROLES_OF_IDS)]), ids)
+
+    @property
+    def row_names(self) -> list[str]:
+        """Columns that they are read from of single rows."""
+        return [] if self.encoders is None else [each.feature.source for each in self.encoders.of_role("row")]
+
+    def row_block(self, log: Log) -> Block:
+        """What is read of the rows of a log themselves."""
+        assert self.encoders is not None
+        log = _described(log, [each.feature.name for each in self.encoders.of_role("row")])
+        assert log.features is not None
+        return self.encoders.block("row", len(log), log.features.values)
+
+    def with_rows(self, rows: Rows, block: Block) -> Rows:
+        """Rows ``[1, n]`` with what is read of them alone."""
+        given = {CODES: block.codes, NUMBERS: block.numbers}
+        own = {name: torch.as_tensor(each, device=rows.device)[None] for name, each in given.items()}
+        return Rows(**{name: rows[name] for name in rows}, **own)
+
+    def of_cells(self, rows: Rows, cell: torch.Tensor | None) -> Rows:
+        """Rows ``[R, n]`` of training cells, by their numbers in the log."""
+        if self.of_rows is None:
+            return rows
+        assert cell is not None
+        given = {CODES: self.of_rows.codes, NUMBERS: self.of_rows.numbers}
+        own = {name: torch.as_tensor(each, device=rows.device)[cell] for name, each in given.items()}
+        return Rows(**{name: rows[name] for name in rows}, **own)
+
+    def columns(self, rows: Rows, line: int, count: int) -> Columns:
+        """The columns of the first rows of a line."""
+        line = min(line, len(rows.user) - 1)
+        code = {role: rows[role][line, :count].cpu().numpy() for role in ROLES_OF_IDS}
+        found: dict[str, NDArray[Any]] = {name: code[name] for name in self.ids}
+        if self.encoders is None:
+            return found
+        sides: tuple[Role, ...] = ("user", "item")
+        blocks = {role: self.encoders.tables[role].take(code[role]) for role in sides}
+        if self.row_names:
+            if CODES not in rows:
+                raise DataError(
+                    f"the calibrator reads '{self.row_names[0]}' of each row, which pairs of ids do not have",
+                    remedy="give a log or a data frame with this column",
+                )
+            blocks["row"] = Block(*(rows[name][line, :count].cpu().numpy() for name in (CODES, NUMBERS)))
+        for role, block in blocks.items():
+            found |= self._columns_of(role, block)
+        return found
+
+    def _columns_of(self, role: Role, block: Block) -> dict[str, NDArray[Any]]:
+        assert self.encoders is not None
+        places = {"codes": 0, "numbers": 0}
+        found: dict[str, NDArray[Any]] = {}
+        for encoder in self.encoders.of_role(role):
+            is_number = encoder.field.kind == "number"
+            kind = "numbers" if is_number else "codes"
+            start, width = places[kind], encoder.field.width
+            places[kind] += width
+            column = getattr(block, kind)[:, start]
+            if width == 2 and is_number:
+                # The second column says where the first is missing.
+                column = np.where(block.numbers[:, start + 1] > 0, np.nan, column)
+            found[encoder.feature.name] = column
+        return found
+
+
+@dataclass(frozen=True)
+class SegmentReader(Reader):
+    """A reader whose rows carry what a calibrator reads of single rows too."""
+
+    segments: Segments
+
+    def of_log(self, log: Log, unseen: Unseen | None = None) -> Asked:
+        """The rows of a log."""
+        return self._with(super().of_log(log, unseen), self.segments.row_block(log))
+
+    def of_rows(self, log: Log, values: Mapping[str, Values]) -> Asked:
+        """The rows of a log with values of the features of rows, by name."""
+        assert self.segments.encoders is not None
+        return self._with(super().of_rows(log, values), self.segments.encoders.block("row", len(log), values))
+
+    def of_frame(
+        self, frame: Any, user: str | None = None, item: str | None = None, unseen: Unseen | None = None
+    ) -> Asked:
+        """The rows of a data frame."""
+        asked, table = super().of_frame(frame, user, item, unseen), frame_of(frame)
+        assert self.segments.encoders is not None
+        given = {
+            each.feature.name: values_of(
+                each.feature, arrow_of(table[each.feature.source], each.feature.source)
+            )
+            for each in self.segments.encoders.of_role("row")
+            if each.feature.source in table.columns
+        }
+        return self._with(asked, self.segments.encoders.block("row", len(table), given))
+
+    def _with(self, asked: Asked, block: Block) -> Asked:
+        return asked._replace(rows=self.segments.with_rows(asked.rows, block))
+
+
+def _wanted(calibrator: Calibrator) -> Sequence[str] | None:
+    assert isinstance(calibrator, Multicalibrated)
+    return calibrator.segments
+
+
+def _described(log: Log, names: Sequence[str] | None) -> Log:
+    """A log with features: its own, or those that its columns and its tables of users and items make."""
+    if log.features is not None:
+        known = {name for each in log.features.declared for name in (each.name, each.source)}
+        missing = [name for name in names or () if name not in known]
+        if missing:
+            raise DataError(
+                f"the calibrator is to read '{missing[0]}', and the log has no such feature",
+                remedy="give the log that feature (features=, --features), or name other segments",
+            )
+        return log
+    if names is not None:
+        return log.with_features(list(names))
+    if log.user_features is None and log.item_features is None:
+        raise DataError(
+            "the log has no features to calibrate by",
+            remedy="give it some (features=, --features), name segments of its columns, or use Platt",
+        )
+    return log.with_features("auto", ignore=log.columns)
