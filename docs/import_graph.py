@@ -18,6 +18,7 @@ LAYERS = (
         "seeds",
         "progress",
         "compiled",
+        "own_code",
         "processes",
         "io",
         "log",

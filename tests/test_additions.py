@@ -18,7 +18,7 @@ from contracts.calibrator_contract import CalibratorContract
 from contracts.dataset_contract import DatasetContract
 from contracts.debiaser_contract import DebiaserContract
 from unskew.cli import main
-from unskew.cli.own_code import load_own_code
+from unskew.own_code import load_own_code
 from unskew.registry import BACKBONES, CALIBRATORS, DATASETS, METHODS
 
 PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"

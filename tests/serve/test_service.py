@@ -15,8 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import unskew as us
 from unskew.cli import main
 from unskew.errors import RunFolderError
+from unskew.own_code import load_own_code
+from unskew.registry import METHODS
 from unskew.serve.reload import Loader
 from unskew.serve.settings import ServeSettings
 from unskew.serve.state import State
@@ -24,6 +27,7 @@ from unskew.serve.state import State
 if sys.platform != "linux":
     pytest.skip("signals and /proc", allow_module_level=True)
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "add_a_method.py"
 LOAD = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "serve.py"))
 Service, Client, Endurance = LOAD["Service"], LOAD["Client"], LOAD["Endurance"]
 SHAPE = (50, 40)
@@ -122,6 +126,31 @@ def test_a_model_that_an_orphan_makes_ready_meanwhile_is_served(ids_run, ids_rea
 
     assert [each.name for each in asyncio.run(both())] == [ids_ready.name] * 2
     loader.state.close()
+
+
+def test_a_method_of_ones_own_is_made_ready_by_a_process_that_runs_its_file(tmp_path):
+    load_own_code(EXAMPLE)
+    try:
+        log = us.load("synthetic", n_users=50, n_items=40, density=0.2, seed=3).train
+        model = METHODS["damped-ips"](backbone=us.MF(dim=4), epochs=1)
+        model.fit(log, seeds=1, propensity=np.full(len(log), 0.2)).save(tmp_path / "run")
+    finally:
+        del METHODS["damped-ips"]
+    settings = ServeSettings(run=tmp_path / "run", state=tmp_path / "state", own_code=(EXAMPLE,))
+    loader = Loader(settings, State(settings.state))
+    assert asyncio.run(loader.load(loader.name())).facts["method"] == "damped-ips"
+    loader.state.close()
+
+
+def test_files_of_ones_own_are_checked_first_and_not_run_by_the_service(ids_run, tmp_path, capsys):
+    state = ["--port", "0", "--state", tmp_path / "state"]
+    line = fails(["--with", tmp_path / "no.py", "serve", ids_run, *state], capsys)
+    assert "there is no such file" in line
+    broken = tmp_path / "broken.py"
+    broken.write_text("import os\nraise RuntimeError(f'not {os.getpid()}')", encoding="utf-8")
+    line = fails(["--with", broken, "serve", ids_run, *state], capsys)
+    assert "RuntimeError: not " in line
+    assert f"not {os.getpid()}" not in line
 
 
 def test_a_connection_that_never_ends_its_head_is_closed(ids_run, ids_ready, tmp_path):

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 import unskew as us
-from unskew.cli.own_code import load_own_code
 from unskew.debias import METHODS
+from unskew.own_code import load_own_code
 from unskew.study.results import described, source_hash
 
 FILES = {

@@ -64,8 +64,11 @@ def _common(
             f"unskew {verb} is the work of one process, and torchrun started {processes.world()}",
             remedy="start it without torchrun",
         )
-    if with_:
-        from unskew.cli.own_code import load_own_code
+    if with_ and verb == "serve":
+        # For the process that makes models ready: the one that serves loads no torch.
+        context.obj = tuple(with_)
+    elif with_:
+        from unskew.own_code import load_own_code
 
         for path in with_:
             load_own_code(path)

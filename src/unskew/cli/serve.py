@@ -14,6 +14,7 @@ TOKEN_VARIABLE = "UNSKEW_TOKEN"
 
 
 def serve(
+    context: typer.Context,
     run: Annotated[Path, typer.Argument(help="A run folder; a new one moved into its place is served next.")],
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 is any that is free.")] = 8000,
@@ -72,6 +73,7 @@ def serve(
         drain=drain,
         threads=threads,
         log_requests=log_requests,
+        own_code=context.obj or (),
     )
 
     from unskew.cli.places import check_outputs

@@ -235,8 +235,8 @@ def _fields_caption(metrics: Mapping[str, Any]) -> str:
         for title, of in _of_fields(metrics).items()
     ]
     return (
-        f"{'; '.join(parts)}. Grey: it may be nothing. Fields that say the same stand in for one another, and"
-        " each loses less alone."
+        f"{'; '.join(parts)}. Hollow: it may be nothing. Fields that say the same stand in for one another,"
+        " and each loses less alone."
     )
 
 

@@ -23,6 +23,7 @@ from unskew.errors import RunFolderError, UnskewError
 from unskew.io.files import FolderKind, whole_folder
 from unskew.io.manifest import MANIFEST, digest_of, write_manifest
 from unskew.io.vocabulary import as_arrow
+from unskew.own_code import load_own_code
 
 SERVED = "served.json"
 """What marks a folder as one that is made ready, and says what it holds."""
@@ -101,11 +102,14 @@ def prepare(run: Path, target: Path, what: str, method: str | None) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``RUN TARGET WHAT [METHOD]``: 0, or 2 and one line that says why not."""
-    run, target, what, *method = arguments
+    """``RUN TARGET WHAT [METHOD] [-- FILE.py…]``: 0, or 2 and one line that says why not."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    (run, target, what, *method), own_code = arguments[:end], arguments[end + 1 :]
     if hasattr(os, "nice"):
         os.nice(POLITE)
     try:
+        for path in own_code:
+            load_own_code(Path(path))
         prepare(Path(run), Path(target), what, method[0] if method else None)
     except (UnskewError, OSError) as error:
         print(" ".join(str(error).split()), file=sys.stderr)

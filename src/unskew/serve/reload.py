@@ -95,7 +95,8 @@ class Loader:
     async def _prepare(self, folder: Path) -> None:
         settings = self.settings
         method = [] if settings.method is None else [settings.method]
-        arguments = [str(settings.run), str(folder), settings.what, *method]
+        own_code = ["--", *map(str, settings.own_code)] if settings.own_code else []
+        arguments = [str(settings.run), str(folder), settings.what, *method, *own_code]
         # -P: what lies in the working folder is no library.
         process = await asyncio.create_subprocess_exec(
             sys.executable,

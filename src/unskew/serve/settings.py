@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from unskew.errors import ParameterError
 from unskew.estimator import require
+from unskew.own_code import require_own_code
 
 Unseen = Literal["error", "nan", "other"]
 """What a row with an id that was not there in training gets: a refusal of the request, null, or what the
@@ -53,6 +54,9 @@ class ServeSettings:
         Of the model, for large requests.
     log_requests
         A line in the log for every request; otherwise for those that failed.
+    own_code
+        Files that are run before a model is made ready, in that process alone: they register its method or
+        backbone.
     """
 
     run: Path
@@ -74,6 +78,7 @@ class ServeSettings:
     drain: float = 1.0
     threads: int = 1
     log_requests: bool = False
+    own_code: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         for name, allowed in (("what", get_args(What)), ("unseen", (None, *get_args(Unseen)))):
@@ -98,6 +103,8 @@ class ServeSettings:
             f"a request may have {self.rows:,} rows, and {self.remember:,} are remembered",
             "remember as many as a request may have, or more",
         )
+        for path in self.own_code:
+            require_own_code(path)
         if self.token is not None and len(self.token) < 8:
             raise ParameterError("a token of fewer than 8 characters is guessed", remedy="give a longer one")
 

@@ -87,6 +87,8 @@ class DotChart:
     ----------
     rule, rule_words
         Where a line is drawn through all rows, and what it is.
+    aside_words
+        What stands to the right of the rows.
     note
         Stands below the axis.
     """
@@ -96,6 +98,7 @@ class DotChart:
     rows: tuple[DotRow, ...]
     rule: float | None = None
     rule_words: str = ""
+    aside_words: str = ""
     note: str = ""
 
     @property

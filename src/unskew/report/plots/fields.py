@@ -7,7 +7,7 @@ from typing import Any
 
 from unskew.metrics.judgement import excludes_zero
 from unskew.report.plots.dot_charts import Dot, DotChart, DotRow, axis_of
-from unskew.report.words import brief, signed
+from unskew.report.words import brief, signed, signed_fixed
 
 MOST_FIELDS = 15
 """Fields that a chart shows, those that matter most."""
@@ -33,6 +33,6 @@ def _chart(title: str, fields: Any) -> DotChart:
         tip = f"{name}: AUC loses {brief(loss['mean'])} ({signed(loss['low'])} to {signed(loss['high'])})"
         dot = Dot(loss["mean"], loss["low"], loss["high"], filled=excludes_zero(loss), tip=tip)
         label = name if len(name) <= NAME_LENGTH else name[: NAME_LENGTH - 1] + "…"
-        rows.append(DotRow(label, (dot,), signed(loss["mean"])))
+        rows.append(DotRow(label, (dot,), signed_fixed(loss["mean"])))
     axis = axis_of(ends, "AUC lost when the field is permuted")
     return DotChart(title, axis, tuple(rows), rule=0.0, note="" if rows else "too few rows to tell")

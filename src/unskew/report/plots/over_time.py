@@ -38,13 +38,14 @@ def heat_map(
     """Segments × periods: colour is the weight-calibration error beyond noise, orange where weights are too
     large and blue where they are too small; a frame is what was found to be off; a dot is an open period."""
     rows, drawn = list(histories[:MOST_SEGMENTS]), list(periods[-MOST_PERIODS:])
-    left, top, height = 190.0, 8.0, 20.0
+    names = [_cut(history.name, 28) for history in rows]
+    left, top, height = 20.0 + 6.6 * max(map(len, names), default=0), 8.0, 20.0
     step = min((width - left) / max(len(drawn), 1), 44.0)
     place = {period: number for number, period in enumerate(drawn)}
     parts = []
     for row, history in enumerate(rows):
         y = top + row * (height + 2)
-        parts.append(text(_cut(history.name, 28), left - 8, y + 14, anchor="end", colour="ink"))
+        parts.append(text(names[row], left - 8, y + 14, anchor="end", colour="ink"))
         parts += [
             _field(history.name, each, left + place[each.period] * step, y, step - 1, height)
             for each in history.periods

@@ -39,7 +39,8 @@ def segments_chart(segments: Sequence[Segment], clear: Sequence[bool]) -> DotCha
         "log",
         "sum of weights ÷ rows (log axis): left of 1 the scores are overstated, right of it understated",
     )
-    return DotChart("", axis, tuple(_row(each, off) for each, off in shown), rule=1.0)
+    rows = tuple(_row(each, off) for each, off in shown)
+    return DotChart("", axis, rows, rule=1.0, rule_words="honest", aside_words="rows × error")
 
 
 def _row(segment: Segment, clear: bool) -> DotRow:

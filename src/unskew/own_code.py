@@ -12,6 +12,15 @@ PREFIX = "with_"
 """Before the names of such modules: a file may be called like a module that is there already."""
 
 
+def require_own_code(path: Path) -> None:
+    """Raise unless there is a Python file."""
+    where = f"--with {path}"
+    if path.suffix != ".py":
+        raise ParameterError("is not a Python file", where=where, remedy="give a file that ends in .py")
+    if not path.is_file():
+        raise ParameterError("there is no such file", where=where, remedy="check the path")
+
+
 def load_own_code(path: Path) -> None:
     """Run a file as a module; what it passes to :func:`unskew.register` is then known by name.
 
@@ -20,11 +29,8 @@ def load_own_code(path: Path) -> None:
     ParameterError
         There is no such file, it is no Python file, or it raises.
     """
+    require_own_code(path)
     where = f"--with {path}"
-    if path.suffix != ".py":
-        raise ParameterError("is not a Python file", where=where, remedy="give a file that ends in .py")
-    if not path.is_file():
-        raise ParameterError("there is no such file", where=where, remedy="check the path")
     # What lies beside it can be imported, as if the file were run by itself; what is installed goes first.
     folder = str(path.resolve().parent)
     if folder not in sys.path:
