@@ -372,3 +372,53 @@ class TestErrors:
         (folder / "b.parquet").write_bytes(b"PAR1" + bytes(4_000))
         with pytest.raises(DataError, match=r"b\.parquet: cannot be read as Parquet"):
             list(stream.in_order())
+
+
+def blocks_of(stream: StreamedLog) -> list[tuple[Any, ...]]:
+    return [
+        (
+            block.user,
+            block.item,
+            block.click,
+            block.conversion,
+            block.columns["number"],
+            *block.encoded_rows(),
+        )
+        for blocks in (
+            stream.in_order(),
+            stream.blocks(seed=1, epoch=2),
+            stream.blocks(seed=1, epoch=2, start=3),
+        )
+        for block in blocks
+    ]
+
+
+def test_rows_that_are_remembered_come_as_from_the_files_and_no_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = write(tmp_path, 900, cuts=(150, 700))
+    wanted = [Category("device"), Number("score"), Bag("tags"), Category("city", role="user")]
+    stream = stream_log(place, **NAMES, keep=["number"], features=wanted, block_rows=100)
+    kept = stream.remembered(1e6)
+    assert kept.digest == stream.digest
+    for fields in (None, ["device", "city"], ["-device"]):
+        expected = blocks_of(stream.reading(fields))
+        with monkeypatch.context() as closed:
+            closed.delattr(RowsOfFiles, "read")
+            found = blocks_of(kept.reading(fields))
+        for mine, theirs in zip(found, expected, strict=True):
+            for one, other in zip(mine, theirs, strict=True):
+                np.testing.assert_array_equal(one, other)
+    # Values as they are in the files are still to be had.
+    assert kept.sample(50).features.values.keys() == {"device", "score", "tags", "city"}  # type: ignore[union-attr]
+
+
+def test_rows_that_take_more_than_was_allowed_are_read_again(tmp_path: Path) -> None:
+    stream = stream_log(write(tmp_path, 900), **NAMES, keep=["number"])
+    assert stream.remembered(900 * 15) is stream
+    assert stream.remembered(900 * 30) is not stream
+
+
+def test_columns_of_text_are_not_remembered(tmp_path: Path) -> None:
+    stream = stream_log(write(tmp_path, 900), **NAMES, keep=["city"])
+    assert stream.remembered(1e9) is stream

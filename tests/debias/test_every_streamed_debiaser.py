@@ -101,3 +101,19 @@ def test_means_over_the_clicks_that_are_kept_are_those_of_all_within_their_error
     assert few.clipping_[0].rows < 1_200 < all_of_them.clipping_[0].rows
     assert few.clipping_[0].weight_check == pytest.approx(all_of_them.clipping_[0].weight_check, abs=0.06)
     np.testing.assert_allclose(few.predict(log), all_of_them.predict(log), atol=0.1)
+
+
+@pytest.mark.parametrize("name", ["dr-jl", "kb-dr"])
+def test_rows_and_propensities_that_are_remembered_train_the_same_models(name, tmp_path, monkeypatch):
+    """The second needs propensities on all of D."""
+    log = impressions()
+    small = {"backbone": us.MF(dim=2), "learning_rate": 0.05, "p_min": 0.05, "epochs": 2}
+    source = files_of(log, tmp_path)
+    read, remembered = (
+        fit(METHODS[name](**small), rows, SEEDS).predict_each(log)
+        for rows in (source, source.remembered(1e9))
+    )
+    np.testing.assert_allclose(remembered, read, atol=ROUNDING)
+    monkeypatch.setattr("unskew.debias.streamed.PROPENSITY_BYTES", 0)
+    again = fit(METHODS[name](**small), source.remembered(1e9), SEEDS).predict_each(log)
+    np.testing.assert_array_equal(again, read)

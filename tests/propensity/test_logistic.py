@@ -65,6 +65,38 @@ def test_the_usual_tolerance_is_far_inside_the_statistical_error(log, monkeypatc
     np.testing.assert_allclose(usual, exact, rtol=0.01)
 
 
+def test_many_parameters_end_earlier_and_as_well(log, monkeypatch):
+    exact = us.LogisticPropensity(calibrator=None, crossfit=None).fit(log).predict_matrix_each()
+    monkeypatch.setattr(logistic, "MANY_PARAMETERS", 0)
+    steps = []
+    plain = logistic.Likelihood.loss
+    monkeypatch.setattr(logistic.Likelihood, "loss", lambda self, x: steps.append(1) or plain(self, x))
+    early = us.LogisticPropensity(calibrator=None, crossfit=None).fit(log).predict_matrix_each()
+    few = len(steps)
+    monkeypatch.setattr(logistic, "MANY_PARAMETERS", 10**9)
+    us.LogisticPropensity(calibrator=None, crossfit=None).fit(log)
+    assert few < len(steps) - few
+    assert np.abs(early / exact - 1).mean() < 0.02
+
+
+def test_ids_without_a_cell_cost_nothing_and_have_what_the_features_say(impressions):
+    """A vocabulary of a hundred thousand users, of whom a few are there."""
+    small = us.LogisticPropensity(crossfit=2).fit(impressions)
+    user, item = (impressions.users.ids[impressions.user], impressions.items.ids[impressions.item])
+    more = np.concatenate([impressions.users.ids, np.arange(10**5) + 10**7])
+    wide = us.Log.from_arrays(
+        user=user,
+        item=item,
+        click=impressions.click,
+        space="impressions",
+        users=us.Vocabulary.of(more, name="user"),
+    )
+    large = us.LogisticPropensity(crossfit=2).fit(wide)
+    np.testing.assert_allclose(large.predict(wide), small.predict(impressions), rtol=1e-6)
+    known = large.predict_pairs_each([10**7] * 2, impressions.items.ids[:2], calibrated=False)
+    assert ((known > 0) & (known < 1)).all()
+
+
 def test_pairs_beyond_the_grid_are_scored_alike(log, monkeypatch):
     grid = us.LogisticPropensity(crossfit=2).fit(log).predict_matrix_each()
     monkeypatch.setattr(logistic, "GRID_CELLS", 0)

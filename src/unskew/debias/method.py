@@ -5,7 +5,7 @@ How it is trained is in :mod:`unskew.debias.fit`, once for all methods.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -255,6 +255,7 @@ class Debiaser(Estimator):
         progress: Progress = SILENT,
         label: str | None = None,
         start: Debiaser | str | Path | None = None,
+        raw: Collection[str] = (),
     ) -> dict[str, Self]:
         """Train one model per set of propensities and seed, all in one stacked loop.
 
@@ -270,6 +271,8 @@ class Debiaser(Estimator):
             What :meth:`fit` takes as ``propensity``, by a key of your own.
         seeds, validation, device, progress, label, start
             As in :meth:`fit`.
+        raw
+            Keys of those whose raw scores are taken.
 
         Returns
         -------
@@ -280,9 +283,9 @@ class Debiaser(Estimator):
         require(bool(propensities), "there are no propensities to fit with", "give at least one set")
         params = self.get_params(deep=False)
         parts, given, rows = [type(self)(**params) for _ in propensities], [], _in_memory(log)
-        for part, propensity in zip(parts, propensities.values(), strict=True):
+        for part, (key, propensity) in zip(parts, propensities.items(), strict=True):
             part._start(seeds, device)
-            given.append(part._given(rows, propensity, True))
+            given.append(part._given(rows, propensity, key not in raw))
         job = parts[0]._job(rows, validation, progress, label, start)
         for part in parts:
             part.backbone = parts[0].backbone

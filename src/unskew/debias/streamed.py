@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from unskew.debias.setting import Batch, Loss, Setting, unknown
 from unskew.log import Log, StreamedLog
+from unskew.log.remembered import RememberedRows
 from unskew.propensity.given import PropensitiesOfRows
 from unskew.seeds import stream
 from unskew.training import Sample
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
 
 ROUND_CLICKS = 1 << 18
 """Training clicks of a stream after which is done what is done after an epoch."""
+
+PROPENSITY_BYTES = 1 << 28
+"""Propensities of all rows that are kept in memory at most, where the rows are."""
+
+KEPT_PROPENSITY = "propensity of this training"
+"""The column of blocks that has them."""
 
 
 class StreamedRows:
@@ -54,7 +62,7 @@ class StreamedRows:
     ) -> None:
         self._split, self._clicks, self._kept = split, clicks, kept
         self._propensity, self._everywhere = propensity, everywhere
-        self.rounds = Rounds.of(source, clicks, ROUND_CLICKS)
+        self.rounds = Rounds.of(self._with_propensities(source), clicks, ROUND_CLICKS)
         self._columns = RowColumns.of(source.encoders, kept.encoders)
 
     def sampler(self, batch_size: int, purpose: str) -> StreamedClicks:
@@ -71,7 +79,30 @@ class StreamedRows:
         return self._columns(block, at) | (self._weights(block, at) if self._everywhere else {})
 
     def _weights(self, block: Log, at: NDArray[np.int64]) -> Columns:
-        return {} if self._propensity is None else {"propensity": self._propensity(block.take(at)).T}
+        if self._propensity is None:
+            return {}
+        if KEPT_PROPENSITY in block.columns:
+            return {"propensity": block.columns[KEPT_PROPENSITY][at]}
+        return {"propensity": self._propensity(block.take(at)).T}
+
+    def _with_propensities(self, source: StreamedLog) -> StreamedLog:
+        """The stream; where its rows are in memory, with their propensities, predicted once."""
+        rows = source.source
+        if self._propensity is None or not isinstance(rows, RememberedRows):
+            return source
+        kept: NDArray[np.float32] | None = None
+        first = 0
+        for block in source.in_order():
+            at = np.arange(len(block)) if self._everywhere else block.clicked
+            found = self._propensity(block.take(at)).T
+            if kept is None:
+                if 4 * len(source) * found.shape[1] > PROPENSITY_BYTES:
+                    return source
+                kept = np.full((len(source), found.shape[1]), np.nan, dtype=np.float32)
+            kept[first + at] = found
+            first += len(block)
+        assert kept is not None
+        return replace(source, source=rows.with_column(KEPT_PROPENSITY, kept))
 
     def bind(self, loss: Loss, setting: Setting) -> Callable[[Sample], Tensor]:
         """A method's loss as a function of a sample."""

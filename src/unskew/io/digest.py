@@ -26,6 +26,7 @@ def digest_of(*parts: Any) -> str:
         digest.update(f"{part.dtype} {part.shape}".encode())
         if part.dtype == TEXT or part.dtype.kind in "OU":
             # Their bytes in memory are places, or padded.
-            part = text_hashes(part.ravel().astype(str).astype(TEXT))
+            flat = part.ravel()
+            part = text_hashes(flat if flat.dtype == TEXT else flat.astype(str).astype(TEXT))
         digest.update(np.ascontiguousarray(part).view(np.uint8).data)
     return digest.hexdigest()

@@ -55,7 +55,8 @@ class Described:
     declared
         What each is, with its role.
     values
-        By name: for each user, item or row of the log, as the role says.
+        By name: for each user, item or row of the log, as the role says. Those of rows may be left out where
+        they are in ``encoded``.
     left_out
         Columns that ``"auto"`` did not take, and why.
     times
@@ -76,10 +77,8 @@ class Described:
 
     def take(self, rows: NDArray[np.integer[Any]] | NDArray[np.bool_]) -> Described:
         """Those of some rows; users' and items' are kept whole."""
-        taken = {
-            each.name: self.values[each.name].take(rows) if each.role == "row" else self.values[each.name]
-            for each in self.declared
-        }
+        of_rows = {each.name for each in self.declared if each.role == "row"}
+        taken = {name: each.take(rows) if name in of_rows else each for name, each in self.values.items()}
         times = {name: when[rows] for name, when in self.times.items()}
         encoded = None if self.encoded is None else self.encoded.take(rows)
         return Described(self.declared, taken, self.left_out, times, self.encoders, encoded)
@@ -110,9 +109,12 @@ class Described:
                 f"feature '{each.name}' shares the codes of '{share}', which is left out",
                 "name both, or none",
             )
-        values = {each.name: self.values[each.name] for each in declared}
-        encoders = None if self.encoders is None else self.encoders.select(fields)
-        return Described(declared, values, self.left_out, self.times, encoders)
+        values = {name: each for name, each in self.values.items() if name in kept}
+        if self.encoders is None:
+            return Described(declared, values, self.left_out, self.times)
+        encoders = self.encoders.select(fields)
+        encoded = None if self.encoded is None else encoders.part_of(self.encoders, self.encoded)
+        return Described(declared, values, self.left_out, self.times, encoders, encoded)
 
     def recoded(self, role: Role, at: NDArray[np.integer[Any]]) -> Described:
         """The same where users or items have other codes: ``at`` has the present code of each, or −1."""

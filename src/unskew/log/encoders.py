@@ -143,6 +143,26 @@ class Encoders:
             tables[role] = part.block(role, len(table.codes), columns)
         return replace(part, tables=tables)
 
+    def places_in(self, whole: Encoders, role: Role) -> dict[str, NDArray[np.int64]]:
+        """Where the columns of a role's features are among those of ``whole``: of codes, and of numbers."""
+        names = {each.feature.name for each in self.of_role(role)}
+        places: dict[str, list[int]] = {"codes": [], "numbers": []}
+        sizes = dict.fromkeys(places, 0)
+        for encoder in whole.of_role(role):
+            kind = "numbers" if encoder.field.kind == "number" else "codes"
+            first = sizes[kind]
+            sizes[kind] += encoder.field.width
+            if encoder.feature.name in names:
+                places[kind] += range(first, sizes[kind])
+        return {kind: np.array(at, dtype=np.int64) for kind, at in places.items()}
+
+    def part_of(self, whole: Encoders, encoded: Block) -> Block:
+        """Of the rows' features that ``whole`` encoded, those of these encoders."""
+        if self is whole:
+            return encoded
+        places = self.places_in(whole, "row")
+        return Block(encoded.codes[:, places["codes"]], encoded.numbers[:, places["numbers"]])
+
     def of_role(self, role: Role) -> tuple[Encoder, ...]:
         """The encoders of one role."""
         return tuple(each for each in self.encoders if each.feature.role == role)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from unskew.io.vocabulary import Vocabulary
 from unskew.log.described import Described
 from unskew.log.encoders import Encoders
 from unskew.log.log import Log, Space
+from unskew.log.remembered import RememberedRows, RowSource, taken
 from unskew.log.schema import Schema
 from unskew.seeds import as_seed, stream
 
@@ -38,27 +39,6 @@ MOST_BUFFER_ROWS = 1 << 19
 
 ROW_BYTES, FIELD_BYTES = 32, 24
 """What a row, and each of its columns of features, takes in a buffer, about: as it was read, and as codes."""
-
-
-class RowSource(Protocol):
-    """Where the rows of a stream come from: groups of neighbouring rows, each read from its start."""
-
-    @property
-    def groups(self) -> Sequence[int]:
-        """Rows of each group, in the order in which they lie."""
-
-    @property
-    def empty(self) -> Log:
-        """A log without rows, with the vocabularies, features and encoders of every block."""
-
-    def read(self, pieces: Sequence[Piece], rows: int) -> Iterator[Log]:
-        """The rows of pieces, one after the other, in logs of so many rows (the last may have fewer)."""
-
-    def read_some(self, places: NDArray[np.int64]) -> Log:
-        """Rows by their numbers, which ascend."""
-
-    def reading(self, fields: Sequence[str] | None) -> RowSource:
-        """The same with some of the features (:meth:`Log.reading`)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,14 +117,14 @@ class StreamedLog:
         read = self.source.read(self._pieces(order, begin, last), self.buffer_rows)
         for number, buffer in enumerate(ahead(read, 1), skipped):
             draw = np.random.default_rng(stream(seed, "rows of a buffer", epoch, rank, world, number))
-            mixed = buffer.take(draw.permutation(len(buffer)))
-            yield from self._cut(mixed, inside if number == skipped else 0)
+            order = draw.permutation(len(buffer))
+            yield from self._cut(buffer, order[inside if number == skipped else 0 :])
 
     def in_order(self) -> Iterator[Log]:
         """All rows as they lie, for scores and counts: logs of at most ``block_rows`` rows."""
         pieces = self._pieces(np.arange(len(self.source.groups)), 0, len(self))
         for buffer in ahead(self.source.read(pieces, self.buffer_rows), 1):
-            yield from self._cut(buffer, 0)
+            yield from self._cut(buffer, np.arange(len(buffer)))
 
     def sample(self, rows: int, seed: int = 0) -> Log:
         """So many rows at random, in memory, in the order in which they lie; all where there are no more."""
@@ -157,6 +137,16 @@ class StreamedLog:
     def reading(self, fields: Sequence[str] | None) -> StreamedLog:
         """The same rows with some of the features, coded as all of them are (:meth:`Log.reading`)."""
         return self if fields is None else replace(self, source=self.source.reading(fields))
+
+    def remembered(self, most_bytes: float) -> StreamedLog:
+        """The same stream, whose rows are kept as codes from here on where that takes at most so many bytes.
+
+        They come in the same order, and need not be read and decoded in every epoch.
+        """
+        if isinstance(self.source, LogInMemory | RememberedRows):
+            return self
+        kept = RememberedRows.of(self.source, self.in_order(), most_bytes)
+        return self if kept is None else replace(self, source=kept)
 
     def n_blocks(self, *, rank: int = 0, world: int = 1) -> int:
         """Blocks of an epoch."""
@@ -245,7 +235,7 @@ class StreamedLog:
 
         Nothing else is read for it.
         """
-        first = next(self.in_order(), self.source.empty).digest
+        first = self.source.read_some(np.arange(min(self.block_rows, len(self)))).digest
         sizes = np.asarray(self.source.groups)
         return digest_of(sizes, self.n_clicks, self.n_conversions, self.block_rows, first)
 
@@ -263,10 +253,10 @@ class StreamedLog:
             if stop > begin and stop - size < end
         ]
 
-    def _cut(self, buffer: Log, skipped: int) -> Iterator[Log]:
-        """The blocks of a buffer, without its first rows."""
-        for first in range(skipped, len(buffer), self.block_rows):
-            yield buffer.take(np.arange(first, min(first + self.block_rows, len(buffer))))
+    def _cut(self, buffer: Log, order: NDArray[np.int64]) -> Iterator[Log]:
+        """The blocks of a buffer's rows in an order."""
+        for first in range(0, len(order), self.block_rows):
+            yield buffer.take(order[first : first + self.block_rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,14 +294,8 @@ class LogInMemory:
 
     def read(self, pieces: Sequence[Piece], rows: int) -> Iterator[Log]:
         """The rows of pieces, in logs of so many rows."""
-        starts = [piece.group * self.group_rows for piece in pieces]
-        places = [
-            np.arange(start + piece.start, start + piece.stop)
-            for start, piece in zip(starts, pieces, strict=True)
-        ]
-        at = np.concatenate([np.empty(0, dtype=np.int64), *places])
-        for first in range(0, len(at), rows):
-            yield self.shared.take(at[first : first + rows])
+        starts = np.arange(len(self.groups)) * self.group_rows
+        return taken(self.shared, starts, pieces, rows)
 
     def read_some(self, places: NDArray[np.int64]) -> Log:
         """Rows by their numbers."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unskew import processes
 from unskew.datasets import Dataset, wanted_features
 from unskew.datasets.streams import IN_MEMORY, StreamedDataset, memory_needed, stream_files
 from unskew.debias import METHODS, Debiaser
@@ -34,6 +35,7 @@ from unskew.run.run_propensity import chosen_propensity, further_data, require_e
 from unskew.run.run_result import RunResult
 from unskew.run.run_split import split_labels
 from unskew.run.run_start import Starts
+from unskew.training.checkpoint import once
 from unskew.training.memory import available_memory
 
 if TYPE_CHECKING:
@@ -44,6 +46,11 @@ SAMPLE_ROWS = 1 << 19
 
 FITTED_ROWS = 1 << 20
 """Rows at random that a propensity is fitted on which cannot read a stream; all where there are fewer."""
+
+
+REMEMBERED_BYTES, REMEMBERED_SHARE = 1 << 29, 0.1
+"""Rows of a stream are kept in memory as codes where they take at most so much, and that share of what is
+free: all epochs but the first then read no file."""
 
 
 def why_streamed(config: RunConfig) -> str | None:
@@ -105,6 +112,8 @@ def run_streamed(
     """The job on a training log that is streamed."""
     log = dataset.train
     sample = log.sample(SAMPLE_ROWS)
+    dataset = replace(dataset, train=log.remembered(once("remembered", _most_remembered)))
+    log = dataset.train
     leaks = require_no_leaks(sample, config.allow_leak)
     propensity, choice = _fitted(config, protocol, dataset, sample, progress)
     if config.method not in (BASELINE, NO_METHOD):
@@ -148,6 +157,13 @@ def run_streamed(
     return result if log.features is None else with_fields(with_leaks(result, leaks))
 
 
+def _most_remembered() -> float:
+    """Bytes of rows that are kept in memory, of which each process keeps its own."""
+    free = available_memory()
+    most = REMEMBERED_BYTES if free is None else min(REMEMBERED_BYTES, REMEMBERED_SHARE * free)
+    return most / processes.world()
+
+
 def _fitted(
     config: RunConfig, protocol: Protocol, dataset: StreamedDataset, sample: Log, progress: Progress
 ) -> tuple[BasePropensity, dict[str, Any]]:
@@ -179,21 +195,22 @@ def _trained(
     """The naive model, and the method with raw and with calibrated propensities."""
     if config.method == NO_METHOD:
         return {}
-    wanted: dict[str, tuple[str, bool]] = {BASELINE: (BASELINE, True)}
-    if config.method != BASELINE:
-        if METHODS[config.method].needs_propensity_everywhere:
-            require_everywhere(propensity, config.method)
-        wanted |= {f"{config.method}_raw": (config.method, False), config.method: (config.method, True)}
-    models: dict[str, Debiaser] = {}
-    for key, (name, calibrated) in wanted.items():
-        models[key] = method_of(config, protocol, name, log.density).fit(
+    options: dict[str, Any] = {"seeds": config.seed_list, "device": config.device, "progress": progress}
+    naive = method_of(config, protocol, BASELINE, log.density)
+    models = {BASELINE: naive.fit(log, label=BASELINE, start=starts.get(BASELINE), **options)}
+    if config.method == BASELINE:
+        return models
+    if METHODS[config.method].needs_propensity_everywhere:
+        require_everywhere(propensity, config.method)
+    keys = (f"{config.method}_raw", config.method)
+    # Both read the stream in one pass; where they start from two models, each has its own.
+    for together in [keys] if not starts else [(key,) for key in keys]:
+        models |= method_of(config, protocol, config.method, log.density).fit_many(
             log,
-            propensity=None if name == BASELINE else propensity,
-            calibrated=calibrated,
-            seeds=config.seed_list,
-            device=config.device,
-            progress=progress,
-            label=key.replace("_", " "),
-            start=starts.get(key),
+            propensities=dict.fromkeys(together, propensity),
+            raw=[keys[0]],
+            label=together[-1].replace("_", " "),
+            start=starts.get(together[-1]),
+            **options,
         )
     return models

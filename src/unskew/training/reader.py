@@ -145,17 +145,22 @@ class Reader:
         item = self.items.recode(log.item, log.items, unseen=strict)
         blocks = None
         if self.encoders is not None and log.features is not None:
-            # A block of the stream of training: its users and items are coded already.
-            trained = log.features.encoders is self.encoders
-            own = (
-                {**self.encoders.tables, "row": log.encoded_rows()} if trained else self.encoders.encode(log)
-            )
+            own = self._of_stream(log) or self.encoders.encode(log)
             blocks = {
                 "user": own["user"].take(log.user),
                 "item": own["item"].take(log.item),
                 "row": own["row"],
             }
         return self._asked(user, item, policy, blocks)  # type: ignore[arg-type]
+
+    def _of_stream(self, log: Log) -> dict[Role, Block] | None:
+        """The features of a block of the stream of training, which are coded already; None of other logs."""
+        assert log.features is not None
+        assert self.encoders is not None
+        coded_by = log.features.encoders
+        if coded_by is None or coded_by not in (self.encoders, self.encoders.whole):
+            return None
+        return {**self.encoders.tables, "row": self.encoders.part_of(coded_by, log.encoded_rows())}
 
     def of_pairs(self, user: Any, item: Any, unseen: Unseen | None = None) -> Asked:
         """Rows of pairs of ids, with what was known of them in training."""

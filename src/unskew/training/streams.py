@@ -380,16 +380,9 @@ class RowColumns:
     @classmethod
     def of(cls, whole: Encoders | None, read: Encoders | None) -> Self:
         """Those that ``read`` has of all encoders of a stream; None has none."""
-        names = set() if read is None else {each.feature.name for each in read.of_role("row")}
-        places: dict[str, list[int]] = {"codes": [], "numbers": []}
-        sizes = dict.fromkeys(places, 0)
-        for encoder in () if whole is None else whole.of_role("row"):
-            kind = "numbers" if encoder.field.kind == "number" else "codes"
-            first = sizes[kind]
-            sizes[kind] += encoder.field.width
-            if encoder.feature.name in names:
-                places[kind] += range(first, sizes[kind])
-        return cls({kind: np.array(at, dtype=np.int64) for kind, at in places.items() if at})
+        if whole is None or read is None:
+            return cls({})
+        return cls({kind: at for kind, at in read.places_in(whole, "row").items() if len(at)})
 
     def __call__(self, block: Log, at: NDArray[np.int64]) -> Columns:
         """Of rows by their numbers."""

@@ -1,0 +1,150 @@
+"""Rows of a stream that fit in memory as codes: read and decoded once, and not again in every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.io.row_groups import Piece
+from unskew.log.encoders import Block
+from unskew.log.log import Log
+
+PLAIN = "biufM"
+"""Kinds of columns that are kept: numbers and times, which take as many bytes in every row."""
+
+
+class RowSource(Protocol):
+    """Where the rows of a stream come from: groups of neighbouring rows, each read from its start."""
+
+    @property
+    def groups(self) -> Sequence[int]:
+        """Rows of each group, in the order in which they lie."""
+
+    @property
+    def empty(self) -> Log:
+        """A log without rows, with the vocabularies, features and encoders of every block."""
+
+    def read(self, pieces: Sequence[Piece], rows: int) -> Iterator[Log]:
+        """The rows of pieces, one after the other, in logs of so many rows (the last may have fewer)."""
+
+    def read_some(self, places: NDArray[np.int64]) -> Log:
+        """Rows by their numbers, which ascend."""
+
+    def reading(self, fields: Sequence[str] | None) -> RowSource:
+        """The same with some of the features (:meth:`Log.reading`)."""
+
+
+@dataclass(frozen=True, eq=False)
+class RememberedRows:
+    """A source whose rows were read once: ids, outcomes, kept columns, and the features of rows as codes.
+
+    Values as they are in the data are read again from the source (:meth:`read_some`).
+
+    Attributes
+    ----------
+    log
+        All rows, without the values of their features.
+    """
+
+    source: RowSource
+    log: Log
+
+    @classmethod
+    def of(cls, source: RowSource, blocks: Iterator[Log], most_bytes: float) -> RememberedRows | None:
+        """The rows of blocks, which have all rows of a source in order; None where they take more bytes."""
+        total, stop = sum(source.groups), 0
+        kept: dict[str, NDArray[Any]] = {}
+        for block in blocks:
+            arrays = _arrays(block)
+            if not kept:
+                row_bytes = sum(each.nbytes for each in arrays.values()) / max(len(block), 1)
+                if row_bytes * total > most_bytes or any(
+                    each.dtype.kind not in PLAIN for each in arrays.values()
+                ):
+                    return None
+                kept = {name: np.empty((total, *each.shape[1:]), each.dtype) for name, each in arrays.items()}
+            start, stop = stop, stop + len(block)
+            for name, values in arrays.items():
+                kept[name][start:stop] = values
+        return cls(source, _with_arrays(source.empty, kept)) if kept else None
+
+    @property
+    def groups(self) -> Sequence[int]:
+        """Rows of each group."""
+        return self.source.groups
+
+    @property
+    def empty(self) -> Log:
+        """The source's."""
+        return self.source.empty
+
+    def read(self, pieces: Sequence[Piece], rows: int) -> Iterator[Log]:
+        """The rows of pieces, in logs of so many rows."""
+        return taken(self.log, self._starts, pieces, rows)
+
+    def read_some(self, places: NDArray[np.int64]) -> Log:
+        """Rows by their numbers, as the source has them."""
+        return self.source.read_some(places)
+
+    def reading(self, fields: Sequence[str] | None) -> RememberedRows:
+        """The same with some of the features."""
+        return RememberedRows(self.source.reading(fields), self.log.reading(fields))
+
+    def with_column(self, name: str, values: NDArray[Any]) -> RememberedRows:
+        """The same with one more column of all rows, ``[n]`` or ``[n, k]``."""
+        return replace(self, log=replace(self.log, columns={**self.log.columns, name: values}))
+
+    @cached_property
+    def _starts(self) -> NDArray[np.int64]:
+        return np.cumsum([0, *self.groups])
+
+
+def taken(log: Log, starts: NDArray[np.int64], pieces: Sequence[Piece], rows: int) -> Iterator[Log]:
+    """The rows of pieces of a log, in logs of so many rows; ``starts`` has the first row of each group."""
+    places = [np.arange(starts[each.group] + each.start, starts[each.group] + each.stop) for each in pieces]
+    at = np.concatenate([np.empty(0, dtype=np.int64), *places])
+    for first in range(0, len(at), rows):
+        yield log.take(at[first : first + rows])
+
+
+def _arrays(log: Log) -> dict[str, NDArray[Any]]:
+    """What is kept of rows, by name."""
+    arrays: dict[str, NDArray[Any]] = {"user": log.user, "item": log.item, "click": log.click}
+    arrays |= {} if log.conversion is None else {"conversion": log.conversion}
+    arrays |= {f"column {name}": values for name, values in log.columns.items()}
+    if log.features is not None:
+        own = log.encoded_rows()
+        arrays |= {"codes": own.codes, "numbers": own.numbers}
+        arrays |= {f"time {name}": values for name, values in log.features.times.items()}
+    return arrays
+
+
+def _with_arrays(empty: Log, arrays: Mapping[str, NDArray[Any]]) -> Log:
+    """A log of rows that :func:`_arrays` told of."""
+
+    def under(prefix: str) -> dict[str, NDArray[Any]]:
+        return {name.removeprefix(prefix): each for name, each in arrays.items() if name.startswith(prefix)}
+
+    features = empty.features
+    if features is not None:
+        of_rows = {each.name for each in features.declared if each.role == "row"}
+        features = replace(
+            features,
+            values={name: each for name, each in features.values.items() if name not in of_rows},
+            times=under("time "),
+            encoded=Block(arrays["codes"], arrays["numbers"]),
+        )
+    return replace(
+        empty,
+        user=arrays["user"],
+        item=arrays["item"],
+        click=arrays["click"],
+        conversion=arrays.get("conversion"),
+        columns=under("column "),
+        features=features,
+    )
