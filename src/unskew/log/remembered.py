@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from unskew.io.row_groups import Piece
 from unskew.log.encoders import Block
 from unskew.log.log import Log
+from unskew.progress import Progress
 
 PLAIN = "biufM"
 """Kinds of columns that are kept: numbers and times, which take as many bytes in every row."""
@@ -55,9 +56,12 @@ class RememberedRows:
     log: Log
 
     @classmethod
-    def of(cls, source: RowSource, blocks: Iterator[Log], most_bytes: float) -> RememberedRows | None:
+    def of(
+        cls, source: RowSource, blocks: Iterator[Log], most_bytes: float, progress: Progress
+    ) -> RememberedRows | None:
         """The rows of blocks, which have all rows of a source in order; None where they take more bytes."""
         total, stop = sum(source.groups), 0
+        tracker = progress.task("reading rows", total)
         kept: dict[str, NDArray[Any]] = {}
         for block in blocks:
             arrays = _arrays(block)
@@ -66,11 +70,14 @@ class RememberedRows:
                 if row_bytes * total > most_bytes or any(
                     each.dtype.kind not in PLAIN for each in arrays.values()
                 ):
+                    tracker.finish()
                     return None
                 kept = {name: np.empty((total, *each.shape[1:]), each.dtype) for name, each in arrays.items()}
             start, stop = stop, stop + len(block)
             for name, values in arrays.items():
                 kept[name][start:stop] = values
+            tracker.advance(len(block))
+        tracker.finish()
         return cls(source, _with_arrays(source.empty, kept)) if kept else None
 
     @property
@@ -125,7 +132,7 @@ def _arrays(log: Log) -> dict[str, NDArray[Any]]:
 
 
 def _with_arrays(empty: Log, arrays: Mapping[str, NDArray[Any]]) -> Log:
-    """A log of rows that :func:`_arrays` told of."""
+    """A log of the rows that :func:`_arrays` has."""
 
     def under(prefix: str) -> dict[str, NDArray[Any]]:
         return {name.removeprefix(prefix): each for name, each in arrays.items() if name.startswith(prefix)}

@@ -25,6 +25,7 @@ from unskew.log.encoders import Encoders
 from unskew.log.log import Log, Space
 from unskew.log.remembered import RememberedRows, RowSource, taken
 from unskew.log.schema import Schema
+from unskew.progress import SILENT, Progress
 from unskew.seeds import as_seed, stream
 
 BLOCK_ROWS = 1 << 16
@@ -138,14 +139,14 @@ class StreamedLog:
         """The same rows with some of the features, coded as all of them are (:meth:`Log.reading`)."""
         return self if fields is None else replace(self, source=self.source.reading(fields))
 
-    def remembered(self, most_bytes: float) -> StreamedLog:
+    def remembered(self, most_bytes: float, progress: Progress = SILENT) -> StreamedLog:
         """The same stream, whose rows are kept as codes from here on where that takes at most so many bytes.
 
         They come in the same order, and need not be read and decoded in every epoch.
         """
         if isinstance(self.source, LogInMemory | RememberedRows):
             return self
-        kept = RememberedRows.of(self.source, self.in_order(), most_bytes)
+        kept = RememberedRows.of(self.source, self.in_order(), most_bytes, progress)
         return self if kept is None else replace(self, source=kept)
 
     def n_blocks(self, *, rank: int = 0, world: int = 1) -> int:

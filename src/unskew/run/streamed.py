@@ -112,8 +112,8 @@ def run_streamed(
     """The job on a training log that is streamed."""
     log = dataset.train
     sample = log.sample(SAMPLE_ROWS)
-    dataset = replace(dataset, train=log.remembered(once("remembered", _most_remembered)))
-    log = dataset.train
+    log = log.remembered(once("remembered", _most_remembered), progress)
+    dataset = replace(dataset, train=log)
     leaks = require_no_leaks(sample, config.allow_leak)
     propensity, choice = _fitted(config, protocol, dataset, sample, progress)
     if config.method not in (BASELINE, NO_METHOD):
