@@ -31,6 +31,7 @@ extensions = [
 ]
 exclude_patterns = ["_build", "gallery/**/*.ipynb", "gallery/**/*.py"]
 nitpicky = True
+highlight_language = "text"  # A block without a language is what a command printed.
 suppress_warnings = ["config.cache"]  # The order of the gallery is a class of this file.
 
 myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_block"]
