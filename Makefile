@@ -7,6 +7,9 @@ export OMP_NUM_THREADS ?= 2
 # Threads that wait must not spin: on a busy machine spinning costs several times the work itself.
 export OMP_WAIT_POLICY ?= passive
 
+# What a file shares is made once, and files that take long come first (tests/measured.py).
+ON_TWO_CORES := -n 2 --dist loadfile --no-loadscope-reorder
+
 # Tests are compiled once, and not again by each of two processes every time.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -43,7 +46,7 @@ typecheck: $(VENV)/.installed-test  ## mypy --strict on src
 	$(BIN)/mypy
 
 pytest: $(VENV)/.installed-test  ## the tests alone
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ON_TWO_CORES)
 
 test-spark: $(VENV)/.installed-test  ## the tests on a local Spark, which it installs; needs a Java runtime
 	$(PIP) pyspark
@@ -51,7 +54,7 @@ test-spark: $(VENV)/.installed-test  ## the tests on a local Spark, which it ins
 
 PYTHON_OF_ALL ?= $(abspath $(BIN)/python)
 test-settings: $(VENV)/.installed-test  ## the tests in another place, locale, zone, order and user
-	tests/settings.sh $(PYTHON_OF_ALL) -n 2 --dist loadfile
+	tests/settings.sh $(PYTHON_OF_ALL) $(ON_TWO_CORES)
 
 test: lint typecheck pytest  ## lint, type-check, all tests
 
@@ -59,10 +62,10 @@ quick: lint  ## lint, type-check, the fast tests of every package, while one wri
 	$(MAKE) --no-print-directory -j2 typecheck quick-tests
 
 quick-tests: $(VENV)/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not hostile and not slow'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(ON_TWO_CORES) -m 'not hostile and not slow'
 
 times: $(VENV)/.installed-test  ## all tests, and which of them are slow into tests/slow.json
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --record-slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ON_TWO_CORES) --record-slow
 
 kills: $(VENV)/.installed-test  ## random kills, full disks and two writers of every verb, some ten minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m hostile -s tests/robustness

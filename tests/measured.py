@@ -34,6 +34,10 @@ def of_test(nodeid: str) -> str:
     return nodeid.partition("[")[0]
 
 
+def file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
 def of_fixture(fixture: pytest.FixtureDef[Any]) -> str:
     return f"{fixture.baseid}::{fixture.argname}"
 
@@ -43,7 +47,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Measured(config), "unskew-measured")
+    measured = Measured(config)
+    config.pluginmanager.register(measured, "unskew-measured")
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(LongestFirst(measured.known), "unskew-longest-first")
 
 
 class Measured:
@@ -113,6 +120,21 @@ class Measured:
         if new:
             told = ", ".join(f"{key} ({cost:.1f} s)" for cost, key in new[:10])
             terminalreporter.write_line(f"{len(new)} slow and not in tests/slow.json (make times): {told}")
+
+
+class LongestFirst:
+    """Files are dealt to workers in this order: a long one at the end would leave the others idle."""
+
+    def __init__(self, known: dict[str, float]) -> None:
+        self.known = known
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        of_file: dict[str, float] = {}
+        for item in items:
+            cost = self.known.get(of_test(item.nodeid), LIMIT / 10)
+            of_file[file_of(item)] = of_file.get(file_of(item), 0.0) + cost
+        items.sort(key=lambda item: -of_file[file_of(item)])
 
 
 SHARED_COSTS = pytest.StashKey[list[tuple[str, float]]]()

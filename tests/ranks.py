@@ -1,7 +1,4 @@
-"""Processes that work together, as torchrun would start them: ``python tests/ranks.py FILE FUNCTION FOLDER``.
-
-Started so, the function of the file gets the folder, inside of :func:`unskew.torchrun`.
-"""
+"""Processes that work together, as torchrun would start them."""
 
 from __future__ import annotations
 
@@ -12,8 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SECONDS = 240
-"""After which processes that wait for one another are ended."""
+from forked import SECONDS, Forked
 
 
 def free_port() -> int:
@@ -32,33 +28,24 @@ def environment() -> dict[str, str]:
 
 
 def together(file: str, function: str, folder: Path, world: int = 2) -> list[tuple[int, str]]:
-    """Exit codes and standard error of so many processes that call a function."""
-    port = str(free_port())
+    """Exit codes and standard error of so many processes that call a function of a file.
+
+    It gets the folder, inside of :func:`unskew.torchrun`.
+    """
+    shared = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)}
+    shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     started = [
-        subprocess.Popen(
-            [sys.executable, __file__, file, function, str(folder)],
-            env={
-                **environment(),
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(world),
-                "LOCAL_WORLD_SIZE": str(world),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port,
-            },
-            stderr=subprocess.PIPE,
-            text=True,
+        Forked(
+            *(__file__, "_call", file, function, folder),
+            variables={**environment(), **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
         for rank in range(world)
     ]
     try:
-        return [(each.wait(SECONDS), each.stderr.read() if each.stderr else "") for each in started]
+        return [(code, error) for code, _, error in (each.ended() for each in started)]
     finally:
         for each in started:
             each.kill()
-            each.wait()
-            if each.stderr:
-                each.stderr.close()
 
 
 def torchrun(
@@ -72,9 +59,9 @@ def torchrun(
     )
 
 
-if __name__ == "__main__":
+def _call(file: str, function: str, folder: Path) -> None:
     import unskew
 
-    work = runpy.run_path(sys.argv[1])[sys.argv[2]]
+    work = runpy.run_path(file)[function]
     with unskew.torchrun():
-        work(Path(sys.argv[3]))
+        work(folder)

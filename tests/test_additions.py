@@ -71,7 +71,7 @@ def with_files(files) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def run_folder(with_files, root, tmp_path_factory, undrawn) -> Path:
+def run_folder(with_files, root, tmp_path_factory, undrawn, briefly) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
     assert main([
         *with_files, "run", "--data", "two_files", "--root", str(root), "--method", "damped-ips",

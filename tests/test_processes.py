@@ -277,6 +277,14 @@ def test_the_error_of_one_is_what_the_others_are_told(tmp_path):
     assert (tmp_path / "told.txt").read_text().startswith("rank 1 of 2 failed: the file is not there.")
 
 
+UNDRAWN = """
+import unskew.report
+unskew.report.render_run_report = lambda **told: "<html></html>"
+unskew.report.overview_svg = lambda **told: "<svg/>"
+"""
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_the_command_gives_the_folder_of_one_process_and_tells_an_error_once(tmp_path):
     from safetensors.numpy import load_file
 
@@ -285,7 +293,8 @@ def test_the_command_gives_the_folder_of_one_process_and_tells_an_error_once(tmp
     job = ["run", "--data", "synthetic", "--propensity", "popularity", "--seeds", "2", "--crossfit", "2"]
     job += [part for name, value in WORLD.items() for part in ("--option", f"{name}={value}")]
     job += ["--set", "method.epochs=2", "--backbone", "mf"]
-    done = torchrun(*job, "--out", str(tmp_path / "two"))
+    (tmp_path / "undrawn.py").write_text(UNDRAWN)
+    done = torchrun("--with", str(tmp_path / "undrawn.py"), *job, "--out", str(tmp_path / "two"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("The report:") == 1
     assert main([*job, "--out", str(tmp_path / "one")]) == 0

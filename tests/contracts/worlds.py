@@ -54,13 +54,13 @@ def sparse() -> World:
 
 @cache
 def impressions() -> World:
-    """Impressions of which one in 200 converts: 25 % are clicked, 2 % of those convert, some 300.
+    """Impressions of which one in 130 converts: 25 % are clicked, 3 % of those convert, some 300.
 
     Conversions are what a model learns from here, clicks what makes an epoch long: a rarer click costs
     time and shows nothing more.
     """
-    n_users, n_items, rows = 400, 100, 60_000
-    world = us.load("synthetic", n_users=n_users, n_items=n_items, density=0.25, conversion_rate=0.02)
+    n_users, n_items, rows = 400, 100, 40_000
+    world = us.load("synthetic", n_users=n_users, n_items=n_items, density=0.25, conversion_rate=0.03)
     random = np.random.default_rng(7)
     user, item = random.integers(n_users, size=rows), random.integers(n_items, size=rows)
     p = world.truth.propensity[user, item]

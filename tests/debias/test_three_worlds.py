@@ -18,12 +18,16 @@ ONE_WORLD = {"dcmt": "impressions", "acdr": "sparse", "uips": "sparse", "dce-dr"
 """Methods that are tried in one world alone, the one that asks most of what is new in them: time is short."""
 CASES = [(method, world) for method in METHODS for world in WORLDS if ONE_WORLD.get(method, world) == world]
 
+LATE = ("ddpo", "ips-v2")
+"""Methods that get better again after some epochs without improvement, and need their default patience."""
+
 
 @cache
 def fitted(method: str, world: str) -> tuple[Debiaser, World]:
     place = WORLDS[world]()
-    # A small network, for time; everything else is the method's default.
-    model = METHODS[method](backbone=us.NeuMF(dim=16, layers=(32, 16)), learning_rate=3e-3)
+    # A small network that stops soon, for time; everything else is the method's default.
+    short = {} if method in LATE else {"patience": 4}
+    model = METHODS[method](backbone=us.NeuMF(dim=16, layers=(32, 16)), learning_rate=3e-3, **short)
     propensity = place.propensity if model.needs_propensity else None
     return model.fit(place.log, propensity=propensity, seeds=1), place
 

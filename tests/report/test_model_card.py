@@ -77,6 +77,7 @@ def test_names_of_the_user_obey_no_markdown():
     assert "\\[x\\](y)" in card
 
 
+@pytest.mark.usefixtures("undrawn", "briefly")
 def test_every_run_folder_has_one_which_may_be_edited(tmp_path):
     world = [f"--option={each}" for each in ("n_users=40", "n_items=30", "density=0.2")]
     quick = [

@@ -129,7 +129,8 @@ class TestTables:
         self, tmp_path
     ):
         presets = ("table-sota", "table-grid")
-        result = reproduce(ReproduceConfig(presets=presets, out=tmp_path, protocol="paper", **SMALL))
+        smaller = {**SMALL, "seeds": 1, "propensity_epochs": 1, "method_params": {"epochs": 1}}
+        result = reproduce(ReproduceConfig(presets=presets, out=tmp_path, protocol="paper", **smaller))
         rows = {
             name: [row[0] for row in result.tables[name][0].rows if not row[0].startswith("  ")]
             for name in presets

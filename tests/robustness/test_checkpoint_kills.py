@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import sys
 import time
 from functools import cache
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
+from forked import Forked
 from unskew.training.state_files import StateFiles
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as on POSIX")
@@ -30,15 +30,20 @@ COMMAND = (
     " --crossfit 2 --set training.epochs=6 --set training.batch_size=40 --device cpu --out"
 )
 
-OFTEN = """
-import numpy, unskew.report, unskew.training.checkpoint as checkpoint
-checkpoint.duration = lambda text: numpy.timedelta64({milliseconds}, "ms")
-# Figures take seconds, and are not trained.
-unskew.report.render_run_report = lambda **told: "<html></html>"
-unskew.report.overview_svg = lambda **told: "<svg/>"
-from unskew.cli import entry
-entry()
-"""
+
+def the_command(here: Path, arguments: list[str], milliseconds: int) -> None:
+    """What a process does: ``unskew ARGUMENTS``, with a state every few milliseconds."""
+    import unskew.report
+    from unskew.cli import entry
+    from unskew.training import checkpoint
+
+    checkpoint.duration = lambda text: np.timedelta64(milliseconds, "ms")
+    # Figures take seconds, and are not trained.
+    unskew.report.render_run_report = lambda **told: "<html></html>"
+    unskew.report.overview_svg = lambda **told: "<svg/>"
+    os.chdir(here)
+    sys.argv = ["unskew", *arguments]
+    entry()
 
 
 @pytest.fixture(scope="module")
@@ -56,17 +61,9 @@ def here(tmp_path_factory):
     return folder
 
 
-def started(here: Path, out: str, how: str, *, milliseconds: int = 10) -> subprocess.Popen[bytes]:
+def started(here: Path, out: str, how: str, *, milliseconds: int = 10) -> Forked:
     command = [*COMMAND.split(), out, "--checkpoint", f"{out}.states", how]
-    code = OFTEN.format(milliseconds=milliseconds)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, "-c", code, *command], cwd=here, env=environment, **streams)
-
-
-def ended(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
-    said, error = process.communicate()
-    return process.returncode, said.decode(), error.decode()
+    return Forked(__file__, "the_command", here, command, milliseconds)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -77,17 +74,17 @@ def content(folder: Path) -> dict[str, bytes]:
 def uninterrupted(here: Path, how: str) -> tuple[dict[str, bytes], float]:
     """The files of a run without a kill, and how long it took."""
     begin = time.monotonic()
-    code, _, error = ended(started(here, f"plain{how}", how, milliseconds=10**9))
+    code, _, error = started(here, f"plain{how}", how, milliseconds=10**9).ended()
     assert code == 0, error
     return content(here / f"plain{how}"), time.monotonic() - begin
 
 
-def killed_when(process: subprocess.Popen[bytes], states: Path, wanted: str) -> None:
+def killed_when(process: Forked, states: Path, wanted: str) -> None:
     """Kill it as soon as there is such a state."""
     while process.poll() is None and not list(states.glob(wanted)):
         time.sleep(0.002)
     process.kill()
-    ended(process)
+    process.ended()
 
 
 @pytest.mark.parametrize("how", ["--stream", pytest.param("--no-stream", marks=pytest.mark.hostile)])
@@ -99,7 +96,7 @@ def test_killed_twice_it_goes_on_and_ends_with_the_same_files(here, how):
     for wanted in ("training-0001-000004.json", "training-0004-0*.json"):
         killed_when(started(here, out, how), states, wanted)
         assert list(states.glob(wanted)), "it was killed in time"
-    code, _, error = ended(started(here, out, how))
+    code, _, error = started(here, out, how).ended()
     # Beside it, a line now and then of how far it is.
     assert code == 0, error
     assert f"unskew: going on from {out}.states" in error.splitlines()
@@ -107,7 +104,7 @@ def test_killed_twice_it_goes_on_and_ends_with_the_same_files(here, how):
     assert [path.name for path in states.iterdir()] == ["job.json"]
     files = StateFiles(states)
     files.write("job", {**files.read("job").facts, "status": "saving"})
-    code, said, error = ended(started(here, out, how))
+    code, said, error = started(here, out, how).ended()
     assert code == 0, error
     assert said == f"this job is done: its run is {here / out}\n"
     assert content(here / out) == wanted_files
@@ -126,14 +123,13 @@ def test_twenty_random_kills_change_nothing(here, how, request):
         code = None
         while code is None:
             process = started(here, out, how)
-            try:
-                # The last one is left alone.
-                process.wait(chosen.uniform(0.2, 1.1) * takes if kills < RANDOM_KILLS else None)
-                code, _, error = ended(process)
+            # The last one is left alone.
+            if kills == RANDOM_KILLS or process.wait(chosen.uniform(0.2, 1.1) * takes) is not None:
+                code, _, error = process.ended()
                 assert code == 0, error
-            except subprocess.TimeoutExpired:
+            else:
                 process.kill()
-                ended(process)
+                process.ended()
                 kills += 1
                 late += (here / out).exists()
         assert content(here / out) == wanted

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
 import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,6 +16,7 @@ import pytest
 import torch
 
 import unskew as us
+from forked import Forked
 from unskew.datasets import Dataset
 from unskew.debias import METHODS, register
 from unskew.errors import CollapseWarning, ParameterError, RunFolderError, TrainingError, UnskewError
@@ -422,22 +419,14 @@ def test_a_method_of_ones_own_takes_part(tmp_path):
     assert len(values(result.table, method="halved", metric="auc")) == 2 * 3
 
 
-SCRIPT = """
-import json, sys
-from pathlib import Path
-import torch
-from unskew.study.engine import run_study
-from unskew.study.grid import read_grid
-torch.set_num_threads(int(sys.argv[3]))
-run_study(read_grid(json.loads(sys.argv[1])), Path(sys.argv[2]), device="cpu")
-"""
 RESULTS = 9
 """Of the tiny study: a trained propensity, two calibrators on rows and on D, a constant, three methods."""
 
 
-def start(folder):
-    arguments = [json.dumps(TINY), str(folder), str(torch.get_num_threads())]
-    return subprocess.Popen([sys.executable, "-c", SCRIPT, *arguments])
+def the_study(folder, threads):
+    """What a process does."""
+    torch.set_num_threads(threads)
+    run_study(read_grid(TINY), folder, device="cpu")
 
 
 def finished_results(folder):
@@ -457,16 +446,15 @@ def test_killed_twice_at_random_and_the_same_table_to_the_last_digit(done, tmp_p
     seed = random.SystemRandom().randrange(1 << 30)
     moments = random.Random(seed)
     for finished in sorted(moments.sample(range(RESULTS - 1), 2)):
-        process = start(killed)
+        process = Forked(__file__, "the_study", killed, torch.get_num_threads())
         while len(finished_results(killed)) < finished or not (killed / "results").is_dir():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                pytest.fail(f"the study ended with {process.wait(timeout=0.01)}, before it could be killed")
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=moments.uniform(0.0, 0.1))
+            ended = process.wait(0.01)
+            assert ended is None, f"the study ended with {ended}, before it could be killed"
+        process.wait(moments.uniform(0.0, 0.1))
         process.kill()
-        assert process.wait() in (-signal.SIGKILL, 0), f"it failed (moments from seed {seed})"
-    process = start(killed)
-    assert process.wait(timeout=120) == 0
+        assert process.ended()[0] in (-signal.SIGKILL, 0), f"it failed (moments from seed {seed})"
+    code, _, error = Forked(__file__, "the_study", killed, torch.get_num_threads()).ended()
+    assert code == 0, error
     for name in ("table.csv", "table.parquet", "users.parquet"):
         assert (whole / name).read_bytes() == (killed / name).read_bytes(), f"{name} differs (seed {seed})"
 
