@@ -41,6 +41,13 @@ CONFIG = {"calibrator": "platt", "crossfit": 2, "backbone": "neumf", "seeds": 3,
 FOUND = [Finding("What is skewed?", "bad", "short", ("The naive model predicts too much.",))]
 
 
+def test_files_are_called_by_their_path():
+    metrics = {**METRICS, "data": {**METRICS["data"], "name": "files", "space": "impressions"}}
+    card = model_card(metrics, {**CONFIG, "options": {"train": ["shop/log", "shop/more"]}}, "ips", FOUND)
+    assert "- shop/log and 1 more file: 3,544 rows" in card
+    assert "randomly shown test impressions" in card
+
+
 def test_it_has_the_figures_with_their_intervals():
     card = model_card(METRICS, CONFIG, "ips", FOUND)
     assert re.search(r"\| AUC +\| 0\.6400 \(0\.6100 to 0\.6600\) ± 0\.0170 \| 0\.6700 \|", card)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from unskew.metrics.collapse import collapse_message
 from unskew.metrics.judgement import Level, tells_apart
-from unskew.report.words import number, real
+from unskew.report.words import counted, number, real
 
 LEVEL = "mean_over_rate"
 """The metric of a model's level: mean prediction ÷ conversion rate."""
@@ -47,6 +48,18 @@ def collapsed_sentences(metrics: Mapping[str, Any], *keys: str) -> tuple[str, ..
 def is_random(metrics: Mapping[str, Any]) -> bool:
     """Whether the test pairs were shown at random; a test set of which nothing is said counts as logged."""
     return bool((metrics.get("data") or {}).get("test_is") == "random")
+
+
+def data_name(metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """What the data are called; files by the last two parts of their path."""
+    name = str((metrics.get("data") or {}).get("name", "data"))
+    given = (config.get("options") or {}).get("train") if name == "files" else None
+    if given is None:
+        return name
+    paths = [str(each) for each in ([given] if isinstance(given, (str, PurePath)) else given)]
+    more = f" and {counted(len(paths) - 1, 'more file')}" if len(paths) > 1 else ""
+    parts = [part for part in PurePath(paths[0]).parts if part.strip("./\\")]
+    return "/".join(parts[-2:]) + more
 
 
 def units(metrics: Mapping[str, Any]) -> str:

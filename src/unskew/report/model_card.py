@@ -8,7 +8,7 @@ from typing import Any
 from unskew import __version__
 from unskew.metrics.registry import metric
 from unskew.plain_text import plain
-from unskew.report.finding import LEVEL, Finding, collapsed_sentences, is_random, tested_on, units
+from unskew.report.finding import LEVEL, Finding, collapsed_sentences, data_name, is_random, tested_on, units
 from unskew.report.words import brief, counted, method_name, number, percent, real
 
 SHOWN = ("auc", "user_auc", "nll", LEVEL)
@@ -38,7 +38,7 @@ def model_card(
         f"# Model card: {what}",
         f"By unskew {__version__}; `metrics.json`, `config.toml` and `report.html` beside it have more.",
         "## Data",
-        _listed(_data(metrics)),
+        _listed(_data(metrics, config)),
         "## Protocol",
         _listed(_protocol(metrics, config)),
         "## How good it is",
@@ -50,11 +50,12 @@ def model_card(
     return "\n\n".join(sections) + "\n"
 
 
-def _data(metrics: Mapping[str, Any]) -> list[str]:
+def _data(metrics: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
     data = metrics.get("data", {})
     space = "all user × item pairs" if data.get("space") == "matrix" else "the logged impressions"
+    counts = ", ".join(counted(data.get(f"{one}s"), one) for one in COUNTED)
     facts = [
-        f"{_plain(data.get('name'))}: {', '.join(counted(data.get(f'{one}s'), one) for one in COUNTED)}.",
+        f"{_plain(data_name(metrics, config))}: {counts}.",
         f"The population is {space}, {number(data.get('population'), 0)} in all; conversions are known for"
         f" {percent(data.get('density'))} of them.",
     ]

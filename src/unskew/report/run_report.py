@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,15 @@ from unskew.metrics import CalibrationSketch
 from unskew.metrics.judgement import judge_difference
 from unskew.metrics.registry import metric, shown_metrics
 from unskew.report.cost import main_method, promises, run_cost
-from unskew.report.finding import LEVEL, collapsed_sentences, is_random, level_of, tested_on, units
+from unskew.report.finding import (
+    LEVEL,
+    collapsed_sentences,
+    data_name,
+    is_random,
+    level_of,
+    tested_on,
+    units,
+)
 from unskew.report.findings import findings
 from unskew.report.honesty import worst_misstatement
 from unskew.report.html_tables import (
@@ -122,14 +129,8 @@ def render_run_report(
 
 
 def _about(metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """What was run on what data; files by the last two parts of their path."""
-    name = str((metrics.get("data") or {}).get("name", "data"))
-    given = (config.get("options") or {}).get("train") if name == "files" else None
-    if given is not None:
-        paths = [str(each) for each in ([given] if isinstance(given, (str, PurePath)) else given)]
-        more = f" and {counted(len(paths) - 1, 'more file')}" if len(paths) > 1 else ""
-        parts = [part for part in PurePath(paths[0]).parts if part.strip("./\\")]
-        name = "/".join(parts[-2:]) + more
+    """What was run on what data."""
+    name = data_name(metrics, config)
     method = main_method(filled(metrics.get("methods"))) or str(config.get("method") or "none")
     if method in ("none", "naive"):
         return f"{'Propensities' if method == 'none' else 'The naive model'} on {name}"
