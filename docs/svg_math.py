@@ -30,7 +30,7 @@ ziamath.config.precision = PRECISION
 def drawn(latex: str, *, inline: bool) -> str:
     """A formula as an ``svg`` that stands on the line of its text."""
     try:
-        formula = ziamath.Latex(latex, size=SIZE, color="currentColor", inline=inline)
+        formula = ziamath.Latex(spaced(latex), size=SIZE, color="currentColor", inline=inline)
         drawing = formula.svgxml()
     except Exception as error:  # Whatever the parser meets is the author's, who needs to see the formula.
         raise SphinxError(f"this formula cannot be drawn: {latex!r}: {error!r}") from error
@@ -42,6 +42,11 @@ def drawn(latex: str, *, inline: bool) -> str:
     drawing.set("aria-label", " ".join(latex.split()))
     text = ElementTree.tostring(drawing, encoding="unicode")
     return re.sub(r"(?<=\d)\.0+(?=\D)", "", text)
+
+
+def spaced(latex: str) -> str:
+    """With the thin space between an operator's name and its argument, which ziamath leaves out."""
+    return re.sub(r"(\\operatorname\{\w+\})\s*(?=[\\\w])", r"\1\\,", latex)
 
 
 def visit_inline(self: HTML5Translator, node: nodes.math) -> None:

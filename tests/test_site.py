@@ -98,12 +98,15 @@ def test_a_formula_is_a_drawing_of_the_colour_of_its_text_and_can_be_listened_to
     pytest.importorskip("ziamath")
     pytest.importorskip("sphinx")
     from sphinx.errors import SphinxError
-    from svg_math import drawn
+    from svg_math import drawn, spaced
 
     drawing = drawn(r"\frac{1}{|D|} \sum_O \frac{e}{p}", inline=True)
     assert drawing.startswith("<svg")
     assert 'fill="currentColor"' in drawing
     assert r'aria-label="\frac{1}{|D|} \sum_O \frac{e}{p}"' in drawing
+    assert spaced(r"\operatorname{logit} \hat p + \operatorname{f}(p)") == (
+        r"\operatorname{logit}\,\hat p + \operatorname{f}(p)"
+    )
     with pytest.raises(SphinxError, match="cannot be drawn"):
         drawn(r"\frac{1}{", inline=False)
 
