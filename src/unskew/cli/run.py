@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 OF_FILES = (
     "test",
     "test_is",
+    "unbiased",
     "user",
     "item",
     "click",
@@ -70,6 +71,19 @@ def run(
         typer.Option(
             help="With --test: random (its pairs were shown at random) or logged (biased as the training log"
             " is) [logged]."
+        ),
+    ] = None,
+    unbiased: Annotated[
+        str | None,
+        typer.Option(
+            help="With files and --method auto: those of a small sample of pairs shown at random, which"
+            " chooses the method; none of them in --test."
+        ),
+    ] = None,
+    unbiased_share: Annotated[
+        float | None,
+        typer.Option(
+            help="With --method auto: take this share of the random test pairs as that sample, as 0.05."
         ),
     ] = None,
     user: Annotated[str, typer.Option(help="With files: the column of user ids.")] = "user",
@@ -152,8 +166,8 @@ def run(
     method: Annotated[
         str | None,
         typer.Option(
-            help="The debiaser (unskew methods lists the choices), or none for the propensity alone [ips; for"
-            " files without conversions none]."
+            help="The debiaser (unskew methods lists the choices), auto (a random sample chooses), or none"
+            " for the propensity alone [ips; for files without conversions none]."
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Repetitions, trained together.")] = 10,
@@ -269,7 +283,7 @@ def run(
     remote = bool(SCHEME.match(data))
     if remote and root is not None:
         raise ParameterError("--root goes with files of this machine", remedy="leave it out")
-    named = [each for each in (None if remote else data, test) if each] if is_file else []
+    named = [each for each in (None if remote else data, test, unbiased) if each] if is_file else []
     read = table_files(str(Path(root or "") / each) for each in named) if named else []
     read += [] if config is None else [config]
     read += [] if from_ is None else [from_]
@@ -296,6 +310,7 @@ def run(
         "train": data,
         "test": test,
         "test_is": test_is or "logged",
+        **({} if unbiased is None else {"unbiased": unbiased}),
         "user": user,
         "item": item,
         "click": click,
@@ -356,6 +371,7 @@ def run(
         model_features=None if model_features is None else names_in(model_features),
         allow_leak=tuple(allow_leak or ()),
         stream=True if remote else stream,
+        unbiased_share=unbiased_share,
     )
     if save_config is not None:
         processes.write(partial(write_config, save_config, job))

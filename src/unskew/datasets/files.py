@@ -142,6 +142,7 @@ def files(
     time: str | None = None,
     features: Wanted | None = None,
     ignore: Sequence[str] = (),
+    unbiased: Paths | None = None,
 ) -> Dataset:
     """Your own files as a dataset, with one mapping of columns.
 
@@ -170,6 +171,9 @@ def files(
     features, ignore
         What networks read beside the ids, as in :meth:`unskew.Log.from_frame`; test and validation are read
         as the training log is.
+
+    unbiased
+        A small sample of pairs shown at random, read as the test files are, to choose a method on.
 
     Notes
     -----
@@ -207,7 +211,7 @@ def files(
         "unseen_rows_dropped": 0,
     }
     held_out: dict[str, Log] = {}
-    for role, paths in (("test", test), ("validation", validation)):
+    for role, paths in (("test", test), ("validation", validation), ("unbiased", unbiased)):
         if paths is None:
             continue
         if conversion is None:
@@ -228,8 +232,9 @@ def files(
         train=train_log,
         test=held_out.get("test"),
         validation=held_out.get("validation"),
-        facts=facts,
+        facts=facts if "unbiased" not in held_out else {**facts, "unbiased_rows": len(held_out["unbiased"])},
         test_is=test_is,
+        unbiased=held_out.get("unbiased"),
     )
 
 

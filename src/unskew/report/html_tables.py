@@ -188,3 +188,49 @@ def _setting(value: Any) -> str:
     return (
         f"{value:.6g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
     )
+
+
+def search_table(search: Mapping[str, Any]) -> HtmlTable:
+    """Every training of a search: its rung, members, time, how far it was ahead, and what became of it."""
+    judged = {each["name"]: each for each in search.get("judged", ())}
+    last = max((each["rung"] for each in search.get("tried", ())), default=0)
+    rows = []
+    for each in search.get("tried", ()):
+        of = judged.get(each["name"], {}) if each["rung"] == last else {}
+        end = each["left_out"] or (
+            "shipped" if each["rung"] == last and each["name"] == search["chosen"] else ""
+        )
+        if not end and of.get("rejected"):
+            end = "clearly worse"
+        rows.append(
+            HtmlRow(
+                each["name"],
+                (
+                    number_cell(each["rung"] + 1, 0),
+                    number_cell(each["members"], 0),
+                    number_cell(each["seconds"], 1),
+                    number_cell(each["advantage"], aside=_error(of.get("standard_error"))),
+                    number_cell(of.get("biased"), aside=_error(of.get("biased_error"))),
+                    number_cell(of.get("weight"), 2),
+                    number_cell(of.get("combined"), aside=_error(of.get("combined_error"))),
+                    number_cell(of.get("p_value"), 3),
+                    HtmlCell(end),
+                ),
+            )
+        )
+    heads = (
+        "round",
+        "members",
+        "seconds",
+        "by the sample",
+        "by clicks",
+        "weight of the sample",
+        "together",
+        "p",
+        "",
+    )
+    return HtmlTable(heads, tuple(rows))
+
+
+def _error(value: float | None) -> str:
+    return "" if value is None else f"± {number(value, 4)}"

@@ -28,6 +28,7 @@ from unskew.report.html_tables import (
     HtmlTable,
     methods_table,
     propensity_table,
+    search_table,
     settings_rows,
     truth_table,
     values_table,
@@ -46,6 +47,7 @@ from unskew.report.plots.panels import (
     weight_panels,
 )
 from unskew.report.plots.reliability import reaching
+from unskew.report.plots.search import KEYS, search_chart
 from unskew.report.plots.spread import spread_panel
 from unskew.report.plots.truth import deviation, estimates_chart, truth_charts
 from unskew.report.words import (
@@ -123,6 +125,8 @@ def render_run_report(
         truth=truth_table(truth) if truth.get("estimates") else None,
         predictor=truth.get("predictor"),
         fields=_values_by_model(metrics),
+        search=search_table(searched) if (searched := metrics.get("search")) else None,
+        decision=(metrics.get("search") or {}).get("sentence"),
         settings=settings_rows(config),
         facts=[(name.replace("_", " "), value) for name, value in settings_rows(data)],
     )
@@ -174,6 +178,9 @@ def _pictures(
         made.put("differences", _differences_caption(comparison), charts=charts, keys=keys)
     if truth.get("estimates"):
         made.put("truth", _truth_caption(truth), charts=truth_charts(truth))
+    searched = metrics.get("search") or {}
+    if searched.get("judged"):
+        made.put("search", _search_caption(searched), charts=[search_chart(searched)], keys=KEYS)
     importances = _importances(metrics)
     if importances:
         made.put("fields", _fields_caption(metrics), charts=fields_charts(importances))
@@ -203,6 +210,16 @@ def _overview_charts(metrics: Mapping[str, Any]) -> list[DotChart]:
 
 
 OVERVIEW_TITLE = "Propensities: said, and seen"
+
+
+def _search_caption(searched: Mapping[str, Any]) -> str:
+    rows = searched.get("rows")
+    on = f"a random sample of {number(rows, 0)} pairs" if rows else "no random sample"
+    worth = searched.get("cross_validated")
+    said = "" if worth is None else f"; what is chosen on a part of it is ahead by {worth:+.4f} on the rest"
+    return f"Right of the line a candidate is ahead; decided on {on}{said}."
+
+
 FIELD_MODELS = {"conversion": "Conversion model", "propensity": "Propensity"}
 
 

@@ -116,10 +116,14 @@ def method_name(key: str) -> str:
     base, propensity = method_parts(key)
     if propensity == "naive":
         return "Naive"
+    if key == "auto":
+        return "Auto"
     return f"{base.replace('_', '-').upper()}, {propensity}"
 
 
 def method_phrase(key: str) -> str:
     """What a method is called in a sentence."""
+    if key == "auto":
+        return "what auto chose"
     name, _, propensity = method_name(key).partition(", ")
     return f"{name} with {propensity} propensities" if propensity else "the naive model"

@@ -16,6 +16,7 @@ from unskew.audit.actions import Moments, judged_actions
 from unskew.backbones import BACKBONES, make_backbone
 from unskew.calibration import make_calibrator
 from unskew.datasets import Dataset, load
+from unskew.datasets.dataset import with_unbiased_share
 from unskew.datasets.streams import StreamedDataset
 from unskew.debias import METHODS, Debiaser
 from unskew.debias.method import MOST_MEMBERS, require_shown_alone
@@ -57,6 +58,7 @@ from unskew.run.run_propensity import (
     unknown_propensity,
 )
 from unskew.run.run_result import RunResult
+from unskew.run.run_search import AUTO, require_apart, require_search, searched_models
 from unskew.run.run_split import mature_dataset, split_labels, validation_params, with_group_column
 from unskew.run.run_start import Starts, members_of_run, run_digest, start_models, with_start
 from unskew.run.sizes import sized, sizes_of
@@ -84,7 +86,8 @@ class RunConfig:
         ``PROPENSITIES``, or a column of the log.
     method
         The debiaser to compare with the naive model, once with raw and once with calibrated propensities;
-        ``"none"`` trains the propensity alone, which is all that a log without conversions allows.
+        ``"none"`` trains the propensity alone, which is all that a log without conversions allows;
+        ``"auto"`` lets a random sample choose (:class:`unskew.Auto`), and ships the naive ensemble without.
     seeds, seed
         How many repetitions, numbered from ``seed``.
     members
@@ -117,6 +120,9 @@ class RunConfig:
     stream
         Read the training log from its Parquet files again in each epoch, in bounded memory; None does so
         where the rows would take more than a quarter of the free memory.
+    unbiased_share
+        With ``method="auto"``: take this share of the random test pairs as the sample that chooses; the
+        others are the test. ``options={"unbiased": FILE}`` gives the sample as a file, with files as data.
     """
 
     data: str = "synthetic"
@@ -144,6 +150,7 @@ class RunConfig:
     model_features: tuple[str, ...] | None = None
     allow_leak: tuple[str, ...] = ()
     stream: bool | None = None
+    unbiased_share: float | None = None
 
     def __post_init__(self) -> None:
         require_count(self.seeds)
@@ -172,8 +179,9 @@ class RunConfig:
         make_backbone(self.backbone)
         make_calibrator(self.calibrator)
         make_uncertainty(self.uncertainty)
-        if self.method != NO_METHOD:
+        if self.method not in (NO_METHOD, AUTO):
             METHODS.require(self.method)
+        require_search(self)
         if self.needs_network and self.propensity != "auto":
             require(
                 registered_name(self.propensity) in BACKBONES,
@@ -257,16 +265,27 @@ def run(
 def _loaded(config: RunConfig, progress: Progress, why: str | None) -> Dataset | StreamedDataset:
     """The logs of a run, in memory or, for a reason, streamed."""
     if why is not None:
+        require(
+            config.method != AUTO,
+            f"auto searches in a log in memory, and this one is streamed ({why})",
+            "give a --method, or --no-stream",
+        )
         return streamed_dataset(config, _loader_options(config), why, progress)
     root = None if config.root is None else Path(config.root)
     dataset = load(config.data, root, protocol=config.protocol, **_loader_options(config))
     require_conversions(config, dataset.train.conversion is not None)
+    if config.method != AUTO:
+        dataset = replace(dataset, unbiased=None)
+    if config.unbiased_share is not None:
+        dataset = with_unbiased_share(dataset, config.unbiased_share)
+    require_apart(dataset)
     return mature_dataset(dataset, config.maturity, config.time)
 
 
 def _about(config: RunConfig, dataset: Dataset | StreamedDataset) -> dict[str, Any]:
     """What a checkpoint knows a job by: where its data lie and where it writes are not part of it."""
     logs = {"train": dataset.train, "test": dataset.test, "validation": dataset.validation}
+    logs |= {"unbiased": getattr(dataset, "unbiased", None)}
     return {
         **{name: value for name, value in config.to_dict().items() if name != "root"},
         "device": resolve_device(config.device).type,
@@ -299,6 +318,11 @@ def _run_sized(
         p_min=config.p_min,
         data=config.data,
     )
+    require(
+        start is None or config.method != AUTO,
+        "a search does not start from another run",
+        "leave --from out, or give a --method",
+    )
     starts = {} if start is None else _starts(config, protocol, dataset, start)
     if isinstance(dataset, StreamedDataset):
         result = run_streamed(config, protocol, dataset, progress, starts)
@@ -320,17 +344,25 @@ def _run_with_trained(
     if protocol.name == "honest" and config.method not in (BASELINE, NO_METHOD):
         warn_if_in_sample(propensity, log)
     given: dict[str, Any] = {kind: each.rows for kind, each in found.items()}
-    if config.method != NO_METHOD and METHODS[config.method].needs_propensity_everywhere:
+    if config.method not in (NO_METHOD, AUTO) and METHODS[config.method].needs_propensity_everywhere:
         require_everywhere(propensity, config.method)
         given = {"raw": propensity.reread(calibrator=None), "calibrated": propensity}
     wanted: dict[str, tuple[str, Any]] = {} if config.method == NO_METHOD else {BASELINE: (BASELINE, None)}
-    if config.method not in (BASELINE, NO_METHOD):
+    searched: dict[str, Any] = {}
+    if config.method not in (BASELINE, NO_METHOD, AUTO):
         wanted[f"{config.method}_raw"] = config.method, given["raw"]
         wanted[config.method] = config.method, given["calibrated"]
     with warnings.catch_warnings():
         # Warned of once, above; the paper's protocol is in-sample on purpose, and says so in its labels.
         warnings.simplefilter("ignore", InSampleWarning)
-        models = _trained(config, protocol, dataset, wanted, progress, starts)
+        if config.method == AUTO:
+            everywhere = predicts_everywhere(propensity)
+            source = propensity if everywhere else given["calibrated"]
+            models, searched = searched_models(
+                config, protocol, dataset, source, progress, everywhere=everywhere
+            )
+        else:
+            models = _trained(config, protocol, dataset, wanted, progress, starts)
     metrics: dict[str, Any] = {
         "data": data_facts(dataset),
         "propensity": {kind: each.figures for kind, each in found.items()},
@@ -353,6 +385,7 @@ def _run_with_trained(
             *set_by_hand(config),
         ],
     }
+    metrics = _with_search(metrics, searched)
     if dataset.test is not None and models:
         metrics |= metrics_on_test(models, dataset)
     if dataset.truth is not None and predicts_everywhere(propensity):
@@ -369,6 +402,13 @@ def _run_with_trained(
         sketches={kind: each.sketch for kind, each in found.items()},
         rows={kind: each.rows for kind, each in found.items()},
     )
+
+
+def _with_search(metrics: dict[str, Any], searched: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics with the search, if there was one, and what it decided among the labels."""
+    if not searched:
+        return metrics
+    return {**metrics, "search": searched, "labels": [*metrics["labels"], searched["sentence"]]}
 
 
 def _loader_options(config: RunConfig) -> dict[str, Any]:
@@ -404,14 +444,19 @@ def _run_with_known(
         "without a method nothing is left to train: the propensities are known",
         "give a --method, or check them with unskew audit --actions",
     )
-    require_shown_alone(METHODS[config.method]())
+    if config.method != AUTO:
+        require_shown_alone(METHODS[config.method]())
     log = dataset.train
     column = str(log.known_propensity)
     p = log.columns[column]
     wanted: dict[str, tuple[str, Any]] = {BASELINE: (BASELINE, None)}
-    if config.method != BASELINE:
-        wanted[f"{config.method}_known"] = config.method, None
-    models = _trained(config, protocol, dataset, wanted, progress, starts)
+    searched: dict[str, Any] = {}
+    if config.method == AUTO:
+        models, searched = searched_models(config, protocol, dataset, None, progress, everywhere=False)
+    else:
+        if config.method != BASELINE:
+            wanted[f"{config.method}_known"] = config.method, None
+        models = _trained(config, protocol, dataset, wanted, progress, starts)
     clip = resolve_clip(protocol.clip, propensity=p)
     metrics: dict[str, Any] = {
         "data": data_facts(dataset),
@@ -429,6 +474,7 @@ def _run_with_known(
             *set_by_hand(config),
         ],
     }
+    metrics = _with_search(metrics, searched)
     if dataset.test is not None:
         metrics |= metrics_on_test(models, dataset)
     return RunResult(

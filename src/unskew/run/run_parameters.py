@@ -86,7 +86,9 @@ def checked(config: RunConfig) -> dict[str, Any]:
 def _parts(config: RunConfig) -> Iterator[tuple[str, Estimator]]:
     """What a run is made of; of a propensity that is chosen, every candidate."""
     if config.method != "none":
-        yield "method", METHODS[config.method](backbone=make_backbone(config.backbone))
+        # Of a search, what every candidate has.
+        kind = METHODS["naive" if config.method == "auto" else config.method]
+        yield "method", kind(backbone=make_backbone(config.backbone))
     yield "backbone", make_backbone(config.backbone)
     yield "calibrator", make_calibrator(config.calibrator)
     uncertainty = make_uncertainty(config.uncertainty)

@@ -46,6 +46,9 @@ dimension 64 and DCN with eight features differ by a factor of 2."""
 EPOCHS = 20
 """After which early stopping most often ends."""
 
+SEARCHED = 7
+"""Models that a search trains as ensembles, about."""
+
 MEMBERS = 5
 """Networks of a seed where time does not matter: on a GPU they cost little more than one."""
 
@@ -174,6 +177,8 @@ def _model_rows(config: RunConfig, log: Log | StreamedLog) -> float:
     """Rows × replicas × epochs of the conversion models, of one member each."""
     if config.method == NO_METHOD:
         return 0.0
+    if config.method == "auto":
+        return SEARCHED * 2 * log.n_clicks * config.seeds * EPOCHS
     models = 1 if config.method == "naive" else 3
     reads = 2 if METHODS[config.method].needs_full_space else 1
     return models * reads * log.n_clicks * config.seeds * EPOCHS

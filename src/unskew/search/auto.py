@@ -110,7 +110,8 @@ def search(
     rung = 1 if tried else 0
     models = fit.rung(candidates, rung, members, tried)
     sample = None if unbiased is None else sample_of(models, unbiased)
-    evidence = evidence_by_clicks(models, log, propensity, criterion) if validation is None else {}
+    weights = log.known_propensity if propensity is None else propensity
+    evidence = evidence_by_clicks(models, log, weights, criterion) if validation is None else {}
     decision = decide(sample, evidence, candidates=tuple(models), criterion=criterion, level=level)
     if sample is not None:
         ahead = {each.name: each.advantage for each in decision.judged}
