@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-LIMIT = 0.15
+LIMIT = 0.1
 """Seconds of the processor up to which a test is fast."""
 
 FILE = Path(__file__).with_name("slow.json")
