@@ -13,6 +13,8 @@ from unskew import processes
 from unskew.audit.audit_figures import errors, regions, weight_figures
 from unskew.audit.audit_result import AuditResult
 from unskew.audit.fold_sketches import COMPARED, CalibratorScore, FoldSketches, can_crossfit, compare
+from unskew.audit.segment_repair import compare_by_segment
+from unskew.audit.segment_rows import MOST_KEPT, SegmentRows
 from unskew.audit.segments import MISSING, SegmentTable, corrected, worst_first
 from unskew.audit.verdict import Remedy, headline, verdict
 from unskew.errors import DataError
@@ -93,7 +95,8 @@ def audit(
     score, outcome, weight
         Columns: a probability in [0, 1], 0 or 1, and how many rows of the population a row stands for.
     segments
-        Columns whose every value is audited on its own.
+        Columns whose every value is audited on its own. A calibrator that reads them
+        (:class:`unskew.Multicalibrated`) is compared with the others, on a sample of the rows.
     tolerance
         Relative error of the weights that passes.
     significance
@@ -116,10 +119,11 @@ def audit(
     roles = Roles(score, outcome, weight, tuple(dict.fromkeys(segments)))
     _require_options(roles, tolerance, significance, p_min)
     files = sources(data)
-    sketches, tables = read(files, roles, folds=folds, seed=seed, progress=progress)
+    sketches, tables, rows = read(files, roles, folds=folds, seed=seed, progress=progress)
     return judge(
         sketches,
         tables,
+        rows=rows,
         files=files,
         roles=roles,
         tolerance=tolerance,
@@ -194,50 +198,76 @@ def _require_options(roles: Roles, tolerance: float, significance: float, p_min:
 
 
 def read(
-    files: Sequence[Source], roles: Roles, *, folds: int, seed: int = 0, progress: Progress = SILENT
-) -> tuple[FoldSketches, list[SegmentTable]]:
-    """The one pass: sketches of the folds and tables of the segments. Several processes share the rows."""
+    files: Sequence[Source],
+    roles: Roles,
+    *,
+    folds: int,
+    seed: int = 0,
+    most_kept: int = MOST_KEPT,
+    progress: Progress = SILENT,
+) -> tuple[FoldSketches, list[SegmentTable], SegmentRows | None]:
+    """The one pass: sketches of the folds, tables of the segments and some of their rows.
 
-    def pass_over(sketches: FoldSketches, tables: Sequence[SegmentTable]) -> None:
+    Several processes share the rows.
+    """
+
+    def pass_over(sketches: FoldSketches, tables: Sequence[SegmentTable], rows: SegmentRows | None) -> None:
         batches = stream(files, columns=roles.names, numbers=roles.numbers, text=roles.segments, shared=True)
         batches = tracked(batches, progress, "reading")
         load_pass()
         for batch in batches:
             columns = sketches.add(batch, roles)
             weight = columns[2] if roles.weight else None
-            for table in tables:
+            codes = [
                 table.add(batch.record.column(table.column), columns[0], columns[1], weight)
+                for table in tables
+            ]
+            if rows is not None:
+                rows.add(batch.start, columns, codes)
 
-    sketches, tables = _shared_pass(pass_over, folds, seed, roles)
+    sketches, tables, kept = _shared_pass(pass_over, folds, seed, roles, most_kept)
     if not any(sketch.total for sketch in sketches.sketches):
         what = "rows" if roles.weight is None else "rows with a weight above 0"
         raise DataError(f"there are no {what}", where=_named(files), remedy="give files with rows")
-    return sketches, tables
+    return sketches, tables, kept
 
 
 def _shared_pass(
-    pass_over: Callable[[FoldSketches, Sequence[SegmentTable]], None], folds: int, seed: int, roles: Roles
-) -> tuple[FoldSketches, list[SegmentTable]]:
+    pass_over: Callable[[FoldSketches, Sequence[SegmentTable], SegmentRows | None], None],
+    folds: int,
+    seed: int,
+    roles: Roles,
+    most_kept: int,
+) -> tuple[FoldSketches, list[SegmentTable], SegmentRows | None]:
     """What a pass counts, of this process and all others."""
     sketches = FoldSketches(folds, seed=seed)
     tables = [SegmentTable(column) for column in roles.segments]
+    rows = SegmentRows(len(tables), folds, seed=seed, most=most_kept) if tables else None
     if processes.world() == 1:
-        pass_over(sketches, tables)
-        return sketches, tables
+        pass_over(sketches, tables, rows)
+        return sketches, tables, rows
 
     def counted() -> tuple[Any, dict[str, NDArray[Any]]]:
-        pass_over(sketches, tables)
+        pass_over(sketches, tables, rows)
         arrays = {f"fold {name}": each for name, each in sketches.arrays().items()}
         arrays |= {f"segments {place}": table.sums for place, table in enumerate(tables)}
+        if rows is not None:
+            arrays |= {f"rows {name}": each for name, each in rows.arrays().items()}
         return [table.values for table in tables], arrays
 
     whole, whole_tables = FoldSketches(folds, seed=seed), [SegmentTable(each) for each in roles.segments]
+    whole_rows = SegmentRows(len(tables), folds, seed=seed, most=most_kept) if tables else None
     for values, arrays in processes.exchange_arrays(counted):
         folded = {name.removeprefix("fold "): each for name, each in arrays.items() if name[:5] == "fold "}
         whole.add_arrays(folded, roles.weight)
-        for place, (table, of_table) in enumerate(zip(whole_tables, values, strict=True)):
+        recode = [
             table.add_sums(of_table, arrays[f"segments {place}"])
-    return whole, whole_tables
+            for place, (table, of_table) in enumerate(zip(whole_tables, values, strict=True))
+        ]
+        if whole_rows is not None:
+            kept = {name.removeprefix("rows "): each for name, each in arrays.items() if name[:5] == "rows "}
+            whole_rows.add_arrays(kept, recode)
+    return whole, whole_tables, whole_rows
 
 
 def judge(
@@ -250,8 +280,9 @@ def judge(
     significance: float,
     p_min: Clip,
     calibrators: Sequence[str],
+    rows: SegmentRows | None = None,
 ) -> AuditResult:
-    """Everything that follows from the sketches."""
+    """Everything that follows from the sketches, and from the rows that were kept with their segments."""
     whole = sketches.all()
     seed = sketches.seed
     limits = {"tolerance": tolerance, "significance": significance}
@@ -266,6 +297,11 @@ def judge(
         corrected([segment for table in tables for segment in table.segments()]), significance=significance
     )
     beyond_chance = [s for s in segments if not is_off_by_chance(s.q_value, significance)]
+    repair = None
+    if rows is not None and recommended is not None:
+        repair = compare_by_segment(
+            rows.rows(), tables, sketches, recommended=recommended.name, significance=significance
+        )
     scores_vary = len(whole.occupied()) > 1
     text = verdict(
         judgement=judgement,
@@ -304,6 +340,7 @@ def judge(
         segments=tuple(segments),
         calibrators=tuple(scores),
         recommended=None if recommended is None else recommended.name,
+        repair=repair,
         headline=headline(judgement, roles.outcome, scores_vary=scores_vary),
         verdict=text,
         sketch=whole,

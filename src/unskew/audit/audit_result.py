@@ -8,6 +8,7 @@ from typing import Any
 
 from unskew.audit.audit_figures import ErrorFigure, Region, WeightFigures
 from unskew.audit.fold_sketches import CalibratorScore
+from unskew.audit.segment_repair import SegmentRepair
 from unskew.audit.segments import Segment
 from unskew.io.stream import Roles
 from unskew.metrics import CalibrationSketch, WeightTest
@@ -47,6 +48,8 @@ class AuditResult:
         rows of one class.
     recommended
         The calibrator to use: the simplest that is honest and within one standard error of the lowest NLL.
+    repair
+        Whether one that reads the segments is worth it; None without segments, or with too few rows.
     sketch, calibrated
         All rows, and the same rows calibrated out of fold by the recommended calibrator.
     """
@@ -72,6 +75,7 @@ class AuditResult:
     segments: tuple[Segment, ...]
     calibrators: tuple[CalibratorScore, ...]
     recommended: str | None
+    repair: SegmentRepair | None
     headline: str
     verdict: str
     sketch: CalibrationSketch
@@ -139,4 +143,5 @@ class AuditResult:
                 {name: getattr(each, name) for name in OF_CALIBRATORS} for each in self.calibrators
             ],
             "recommended": self.recommended,
+            "by_segment": None if self.repair is None else self.repair.to_dict(),
         }

@@ -142,6 +142,7 @@ class SegmentTable:
     --------
     >>> table = SegmentTable("country")
     >>> table.add(pa.array(["de", "fr", "de"]), np.array([0.5, 0.25, 0.5]), np.array([1, 0, 0]), None)
+    array([0, 1, 0])
     >>> [(segment.value, segment.rows, segment.base_rate) for segment in table.segments()]
     [('de', 2, 0.5), ('fr', 1, 0.0)]
     """
@@ -153,14 +154,18 @@ class SegmentTable:
 
     def add(
         self, values: Any, score: NDArray[Any], outcome: NDArray[Any], weight: NDArray[Any] | None
-    ) -> None:
-        """Add rows, known to be valid; ``values`` is an Arrow array of any type that has equality."""
+    ) -> NDArray[np.int64]:
+        """Add rows, known to be valid; ``values`` is an Arrow array of any type that has equality.
+
+        Gives the place of each row's value among :attr:`values`.
+        """
         code = self._values.codes(values)
         missing = len(self._values) - self._sums.shape[1]
         self._sums = np.pad(self._sums, ((0, 0), (0, missing), (0, 0)))
         for start in range(0, len(code), ROWS_AT_A_TIME):
             rows = slice(start, start + ROWS_AT_A_TIME)
             self._add(code[rows], score[rows], outcome[rows], None if weight is None else weight[rows])
+        return code
 
     def add_cells(self, value: str, cells: ScoreCells) -> None:
         """Add the cells of a value's sketch; Σwp(1 − p) and Σw(1 − p)/p are those of the cells' means."""
@@ -173,6 +178,10 @@ class SegmentTable:
         for place, column in enumerate((*columns, *spreads)):
             self._sums[place, code] += np.bincount(_octave(p), column, minlength=CELLS)
 
+    def codes(self, values: Any) -> NDArray[np.int64]:
+        """The place of each row's value among :attr:`values`."""
+        return self._values.codes(values)
+
     @property
     def values(self) -> list[str]:
         """Those that have a table, in the order in which they were met."""
@@ -183,13 +192,14 @@ class SegmentTable:
         """Of each of :attr:`values`, ``[sum, value, cell]``."""
         return self._sums
 
-    def add_sums(self, values: Sequence[str], sums: Array) -> None:
+    def add_sums(self, values: Sequence[str], sums: Array) -> NDArray[np.int64]:
         """Add what another table has. A value that has a table here may be among the others there, where a
-        column has more values than get tables."""
+        column has more values than get tables. Gives the place here of each value there."""
         codes = [self._values.code_of(value) for value in values]
         self._sums = np.pad(self._sums, ((0, 0), (0, len(self._values) - self._sums.shape[1]), (0, 0)))
         for place, code in enumerate(codes):
             self._sums[:, code] += sums[:, place]
+        return np.array(codes, dtype=np.int64)
 
     def segments(self) -> list[Segment]:
         """Figures of every value, in the order in which they were met; without q-values."""

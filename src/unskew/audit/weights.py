@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from unskew.audit.audit import DEFAULT_P_MIN, FOLDS, read
 from unskew.audit.audit_figures import WeightFigures, weight_figures
 from unskew.audit.fold_sketches import fit_without_each, fold_of_rows, merged
-from unskew.calibration import Calibrator, make_calibrator
+from unskew.calibration import Calibrator, Multicalibrated, make_calibrator
 from unskew.calibration.venn_abers import RAISED, is_raised
 from unskew.errors import DataError, ParameterError
 from unskew.estimator import require
@@ -62,6 +62,9 @@ ADDED = (
     pa.field("clipped", pa.bool_()),
 )
 """The columns that are added, in this order."""
+
+MOST_KEPT = 1 << 17
+"""Rows of each outcome that a calibrator by segment is fitted on."""
 
 SPREAD = ("propensity_calibrated", "weight")
 """Those of which hardly two values are the same."""
@@ -162,6 +165,7 @@ def write_weights(
     outcome: str,
     sample_weight: str | None = None,
     calibrator: str | Calibrator = "platt",
+    segments: Sequence[str] = (),
     folds: int = FOLDS,
     p_min: Clip = DEFAULT_P_MIN,
     seed: int = 0,
@@ -186,7 +190,10 @@ def write_weights(
     score, outcome, sample_weight
         Columns: a probability in [0, 1], 0 or 1, and (for sampled rows) how many rows a row stands for.
     calibrator
-        A name of the registry, or a calibrator.
+        A name of the registry, or a calibrator; ``"multicalibrated"`` too.
+    segments
+        Columns that a calibrator reads beside the scores (:class:`unskew.Multicalibrated`), each value as a
+        category. It is fitted on at most 131,072 rows of each outcome, drawn by chance and weighted.
     folds, seed
         How rows are dealt: by their number in the files (:mod:`unskew.audit.fold_sketches`), since scores
         have no ids. Rows in another order are in other folds.
@@ -194,13 +201,14 @@ def write_weights(
         Propensities below are raised to it before they become weights; ``"auto"`` is the clip with the least
         error (:func:`unskew.metrics.least_error_clip`).
     """
-    roles = Roles(score, outcome, sample_weight)
+    roles = Roles(score, outcome, sample_weight, tuple(dict.fromkeys(segments)))
     require(
         len(set(roles.numbers)) == len(roles.numbers),
         "score, outcome and sample_weight must be three columns",
         "name another column for one of them",
     )
     chosen = make_calibrator(calibrator)
+    _require_segments(chosen, roles.segments)
     target, files, schema = prepared(
         paths, out, p_min=p_min, overwrite=overwrite, numbers=roles.numbers, outcome=outcome
     )
@@ -230,7 +238,11 @@ def _calibrated(
     progress: Progress,
 ) -> _Weighing:
     """Scores that are there, calibrated out of fold."""
-    sketches, _ = read(files, roles, folds=folds, seed=seed, progress=progress)
+    if roles.segments:
+        return _calibrated_by_segment(
+            files, roles, chosen, folds=folds, seed=seed, p_min=p_min, progress=progress
+        )
+    sketches, *_ = read(files, roles, folds=folds, seed=seed, progress=progress)
     fitted = fit_without_each(chosen, sketches)
 
     def assign(batch: FileBatch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
@@ -248,6 +260,65 @@ def _calibrated(
         if sketch.rows
     ]
     calibrated = merged(parts)
+    clip = _clip_of(calibrated, p_min)
+    return _Weighing(assign, WeightsResult(0, folds, tuple(fitted), sketches.all(), calibrated, clip))
+
+
+def _require_segments(chosen: Calibrator, segments: Sequence[str]) -> None:
+    """An error for a calibrator that reads segments and is given none, or reads none and is given some."""
+    require(
+        not chosen.reads_features or bool(segments),
+        f"{chosen.name} reads columns of segments, and none is named",
+        "name some (segments=, --segment COLUMN), or use platt",
+    )
+    require(
+        chosen.reads_features or not segments,
+        f"{chosen.name} reads scores alone: segments have no effect",
+        "leave them out, or use multicalibrated",
+    )
+
+
+def _calibrated_by_segment(
+    files: Sequence[Source],
+    roles: Roles,
+    chosen: Calibrator,
+    *,
+    folds: int,
+    seed: int,
+    p_min: Clip,
+    progress: Progress,
+) -> _Weighing:
+    """Scores that are there, calibrated out of fold by a calibrator that reads segments."""
+    assert isinstance(chosen, Multicalibrated)
+    sketches, tables, sample = read(
+        files, roles, folds=folds, seed=seed, most_kept=MOST_KEPT, progress=progress
+    )
+    assert sample is not None
+    kept = sample.rows()
+
+    def features_of(rows: NDArray[Any]) -> dict[str, NDArray[np.int32]]:
+        return {table.column: code[rows] for table, code in zip(tables, kept.code, strict=True)}
+
+    fitted, probability = [], np.empty(len(kept.score))
+    for fold in range(folds):
+        others, out = kept.fold != fold, kept.fold == fold
+        clone = chosen.clone().set_params(segments=None)
+        clone.fit(kept.score[others], kept.outcome[others], kept.weight[others], features=features_of(others))
+        probability[out] = clone.predict(kept.score[out], features_of(out))
+        fitted.append(clone)
+
+    def assign(batch: FileBatch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
+        (scores,) = number_columns(batch, [roles.score])
+        fold = fold_of_rows(batch.start, len(scores), folds, seed)
+        codes = {table.column: table.codes(batch.record.column(table.column)) for table in tables}
+        propensity = np.empty(len(scores))
+        for k, fitted_without in enumerate(fitted):
+            rows = np.flatnonzero(fold == k)
+            features = {name: code[rows] for name, code in codes.items()}
+            propensity[rows] = fitted_without.predict(scores[rows], features)
+        return propensity, fold
+
+    calibrated = CalibrationSketch.of(score=probability, outcome=kept.outcome, weight=kept.weight)
     clip = _clip_of(calibrated, p_min)
     return _Weighing(assign, WeightsResult(0, folds, tuple(fitted), sketches.all(), calibrated, clip))
 
@@ -372,6 +443,7 @@ def weights(
     ignore: Sequence[str] = (),
     allow_leak: Sequence[str] = (),
     calibrator: str | Calibrator = "platt",
+    segments: Sequence[str] = (),
     folds: int = FOLDS,
     p_min: Clip = DEFAULT_P_MIN,
     seed: int = 0,
@@ -395,6 +467,9 @@ def weights(
     features, ignore, allow_leak
         Without ``score``: what the propensity reads beside the ids, as in :meth:`unskew.Log.from_frame`, and
         which of these may give the click away.
+    segments
+        With ``score``: columns that the calibrator reads, if it is :class:`unskew.Multicalibrated`. Without,
+        it reads ``features``.
 
     Returns
     -------
@@ -421,10 +496,15 @@ def weights(
     if score is not None:
         if outcome is None:
             raise ParameterError("score needs outcome", remedy="name the column of clicks")
-        roles = Roles(score, outcome, sample_weight)
+        roles = Roles(score, outcome, sample_weight, tuple(dict.fromkeys(segments)))
+        _require_segments(chosen, roles.segments)
         weighing = _calibrated([source], roles, chosen, **shared, progress=progress)
         named: tuple[str, ...] = roles.numbers
+        columns: Sequence[str] = roles.names
     else:
+        require(
+            not segments, "segments are of scores that are given", "give score=, or segments as features="
+        )
         if user is None or item is None:
             raise ParameterError(
                 "there is no propensity", remedy="give score=, or user= and item= to train one"
@@ -434,8 +514,7 @@ def weights(
         log = _log_of_frame(frame, user=user, item=item, outcome=outcome, **further)
         require_no_leaks(log, allow_leak)
         weighing = _trained(log, (user, item), propensity, chosen, **shared, training=training)
-        named = ()
-    columns = named or [str(user), str(item)]
+        named, columns = (), [str(user), str(item)]
     parts = [weighing.assign(batch) for batch in stream([source], columns=columns, numbers=named)]
     p, fold = (np.concatenate(part) for part in zip(*parts, strict=True))
     clip = weighing.result.p_min

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from unskew.audit.actions import ActionsResult
 from unskew.audit.audit_result import AuditResult
+from unskew.audit.segment_repair import MULTI, SegmentRepair
 from unskew.audit.weights import WeightsResult
 from unskew.cli.console import plain_console
 from unskew.metrics import mean_outcome_over_score, wce
@@ -40,6 +41,9 @@ def print_audit(result: AuditResult) -> None:
         console.print(f"{small:,} of {len(result.segments):,} segments have too few rows to be judged.")
     if result.calibrators:
         console.print(_calibrators(result))
+    if result.repair is not None:
+        console.print(_repair(result.repair))
+        console.print(result.repair.sentence)
 
 
 def print_actions(result: ActionsResult) -> None:
@@ -148,6 +152,24 @@ def _calibrators(result: AuditResult) -> Table:
             _number(score.ece, 5),
             _number(score.mean_outcome_over_score, 3),
             style="bold" if chosen else None,
+        )
+    return table
+
+
+def _repair(repair: SegmentRepair) -> Table:
+    table = Table(title=f"By segment, cross-fitted on {repair.rows:,} rows", title_justify="left")
+    table.add_column("")
+    table.add_column(_name("nll"), justify="right")
+    table.add_column("worst segment beyond chance")
+    table.add_column("WCE without noise", justify="right")
+    for line in repair.lines:
+        worst = line.worst
+        table.add_row(
+            plain(line.name),
+            _number(line.nll, 6),
+            "none" if worst is None else plain(f"{worst.column} = {worst.value}"),
+            "" if worst is None else _number(worst.wce_debiased, 3),
+            style="bold" if line.name == (MULTI if repair.worth_it else repair.beside) else None,
         )
     return table
 

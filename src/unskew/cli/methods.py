@@ -16,6 +16,10 @@ SECTION = re.compile(r"Parameters\n-+\n(.*?)(?:\n\n\S[^\n]*\n-+\n|\Z)", re.DOTAL
 MARKUP = re.compile(r":\w+:`[~]?(?:unskew\.)?|`")
 
 
+WITH_FEATURES = ("multicalibrated",)
+"""Calibrators that read more than scores, and so are in no registry."""
+
+
 def methods(
     name: Annotated[
         str | None, typer.Argument(help="One of them: its parameters, for unskew run --set.")
@@ -57,7 +61,8 @@ def methods(
                 if registry.kind.endswith("y")
                 else f"{registry.kind}s"
             )
-            console.print(f"{plural.capitalize()}: {', '.join(registry)}.")
+            names = [*registry, *(WITH_FEATURES if registry.kind == "calibrator" else ())]
+            console.print(f"{plural.capitalize()}: {', '.join(names)}.")
 
 
 def _show_parameters(name: str) -> None:
@@ -92,6 +97,10 @@ def _called(name: str) -> Iterator[tuple[str, Any]]:
             if each in registry:
                 yield registry.kind, registry[each]
                 break
+    if name in WITH_FEATURES:
+        from unskew.calibration import make_calibrator
+
+        yield "calibrator", type(make_calibrator(name))
     if name in UNCERTAINTIES:
         yield "uncertainty", UNCERTAINTIES[name]
     if name == "propensity":

@@ -58,7 +58,15 @@ def weights(
     sample_weight: Annotated[
         str | None, typer.Option(help="The column of sample weights: how many rows each row stands for.")
     ] = None,
-    calibrator: Annotated[str, typer.Option(help="The calibrator; auto chooses one.")] = "platt",
+    calibrator: Annotated[
+        str, typer.Option(help="The calibrator; auto chooses one, multicalibrated reads --segment.")
+    ] = "platt",
+    segment: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --score and --calibrator multicalibrated: a column that it reads; may be repeated."
+        ),
+    ] = None,
     folds: Annotated[int, typer.Option(help="Each row is calibrated without the rows of its fold.")] = 5,
     p_min: Annotated[
         str, typer.Option(help="The clip, to which lower propensities are raised: auto or a number.")
@@ -86,7 +94,7 @@ def weights(
             remedy="give --score COLUMN, or --user and --item to train one",
         )
     else:
-        refuse(context, ("sample_weight",), "without --score")
+        refuse(context, ("sample_weight", "segment"), "without --score")
     from unskew.cli.places import check_outputs, check_seed, rows_outputs, table_files
 
     check_seed(seed)
@@ -105,6 +113,7 @@ def weights(
                 outcome=outcome,
                 sample_weight=sample_weight,
                 calibrator=calibrator,
+                segments=tuple(segment or ()),
                 folds=folds,
                 p_min=clip(p_min),
                 seed=seed,

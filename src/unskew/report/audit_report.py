@@ -26,6 +26,7 @@ from unskew.report.words import brief, counted, listed, number, p_value, percent
 if TYPE_CHECKING:
     from unskew.audit.audit_figures import ErrorFigure
     from unskew.audit.audit_result import AuditResult
+    from unskew.audit.segment_repair import SegmentRepair
 
 SEGMENTS_LISTED = 50
 
@@ -49,6 +50,8 @@ def render_audit_report(result: AuditResult) -> str:
         small_count=len(result.segments) - len(result.judged_segments),
         calibrators=_calibrators(result) if result.calibrators else None,
         recommended=result.recommended,
+        repair=None if result.repair is None else _repair(result.repair),
+        repair_words=None if result.repair is None else result.repair.sentence,
         rule=_rule(result),
     )
 
@@ -211,6 +214,22 @@ def _segments(result: AuditResult) -> HtmlTable:
         rows.append(HtmlRow(plain(f"{segment.column} = {segment.value}"), cells))
     heads = ("rows", "mean score", "clicked", "mean o/p", "WCE without noise", "rows × error", "q")
     return HtmlTable(heads, tuple(rows))
+
+
+def _repair(repair: SegmentRepair) -> HtmlTable:
+    rows = []
+    for line in repair.lines:
+        worst = line.worst
+        cells = (
+            number_cell(line.nll, 6),
+            HtmlCell("none" if worst is None else plain(f"{worst.column} = {worst.value}")),
+            HtmlCell("" if worst is None else percent(worst.wce_debiased)),
+        )
+        rows.append(HtmlRow("none (as given)" if line.name == "none" else plain(line.name), cells))
+    return HtmlTable(
+        (PROPENSITY_METRICS["nll"].heading, "worst segment beyond chance", "its WCE without noise"),
+        tuple(rows),
+    )
 
 
 def _calibrators(result: AuditResult) -> HtmlTable:

@@ -1,0 +1,218 @@
+"""Whether a calibrator that reads the segments is worth it: out of fold, beside one of the scores alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from unskew.audit.fold_sketches import FoldSketches, fit_without_each
+from unskew.audit.segment_rows import KeptRows
+from unskew.audit.segments import Segment, SegmentTable, corrected, worst_first
+from unskew.calibration import Multicalibrated, Segmented
+from unskew.metrics.judgement import is_off_by_chance
+from unskew.metrics.limits import LIKELIHOOD_FLOOR
+from unskew.plain_text import listed, plain
+
+Array = NDArray[np.float64]
+
+INNER_FOLDS = 3
+"""Folds in which each fit chooses its rounds: each is one of the folds that judge it already."""
+
+CLEAR = 2.0
+"""Standard errors by which the held-out NLL must be lower."""
+
+MULTI = Multicalibrated.name
+
+
+@dataclass(frozen=True)
+class RepairLine:
+    """What one way to calibrate reaches on held-out rows.
+
+    Attributes
+    ----------
+    name
+        Of the calibrator; ``"none"`` leaves the scores as they are.
+    worst
+        The worst segment of those that are off beyond chance; None where none is.
+    """
+
+    name: str
+    nll: float
+    worst: Segment | None
+
+
+@dataclass(frozen=True)
+class SegmentRepair:
+    """Calibrators compared by segment, each row by a fit without its fold.
+
+    Attributes
+    ----------
+    columns, rows
+        What :class:`unskew.Multicalibrated` reads, and the rows that were kept for the comparison.
+    beside
+        The calibrator of scores alone that it is compared with: the recommended one.
+    gain, gain_error
+        By how much its NLL is lower, and the standard error of that.
+    """
+
+    columns: tuple[str, ...]
+    rows: int
+    lines: tuple[RepairLine, ...]
+    beside: str
+    gain: float
+    gain_error: float
+
+    @property
+    def worth_it(self) -> bool:
+        """Whether the NLL is lower beyond noise."""
+        return self.gain > CLEAR * self.gain_error
+
+    @property
+    def sentence(self) -> str:
+        """When it is worth it, in words."""
+        of = {line.name: line for line in self.lines}
+        before, after = of[self.beside], of[MULTI]
+        with_what = "the scores as they are" if self.beside == "none" else self.beside
+        figures = (
+            f"held-out NLL {after.nll:.5f} against {before.nll:.5f} with {with_what}"
+            f" (lower by {self.gain:.2g} ± {self.gain_error:.1g})"
+        )
+        over = listed(map(plain, self.columns))
+        if not self.worth_it:
+            return f"Multicalibrated over {over} is not worth it: {figures}, which may be noise."
+        return (
+            f"Multicalibrated over {over} is worth it: {figures}, and {_mended(before.worst, after.worst)}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, text and lists."""
+        return {
+            "columns": list(self.columns),
+            "rows": self.rows,
+            "worth_it": self.worth_it,
+            "sentence": self.sentence,
+            "beside": self.beside,
+            "gain": self.gain,
+            "gain_error": self.gain_error,
+            "calibrators": [
+                {
+                    "name": line.name,
+                    "nll": line.nll,
+                    "worst": None if line.worst is None else vars(line.worst),
+                }
+                for line in self.lines
+            ],
+        }
+
+
+def _mended(before: Segment | None, after: Segment | None) -> str:
+    if after is None:
+        left = "no segment is off beyond chance"
+        return left if before is None else f"{left}, where weights of {_off(before)}"
+    instead = "" if before is None else f", where those of {_off(before)}"
+    return f"of segments beyond chance weights of {_off(after)} at worst{instead}"
+
+
+def _off(segment: Segment) -> str:
+    return f"{plain(segment.column)} = {plain(segment.value)} are off by {100 * segment.wce_debiased:.2g} %"
+
+
+def compare_by_segment(
+    kept: KeptRows,
+    tables: Sequence[SegmentTable],
+    sketches: FoldSketches,
+    *,
+    recommended: str,
+    significance: float,
+) -> SegmentRepair | None:
+    """The comparison; None where some fold leaves rows of one class alone, or none at all."""
+    folds = range(sketches.folds)
+    for fold in folds:
+        clicks = kept.outcome[kept.fold != fold]
+        if not 0 < clicks.sum() < len(clicks):
+            return None
+    names = [table.column for table in tables]
+    codes = dict(zip(names, kept.code.astype(np.int64), strict=True))
+    found: dict[str, Array] = {"none": kept.score}
+    if recommended != "none":
+        fitted = fit_without_each(recommended, sketches)
+        found[recommended] = _out_of_fold(kept, lambda fold, out: fitted[fold].predict(kept.score[out]))
+    by_column = {name: _segmented(kept, codes[name]) for name in names}
+    best = min(by_column, key=lambda name: _nll(kept, by_column[name]))
+    found[f"platt by {best}"] = by_column[best]
+    found[MULTI] = _multicalibrated(kept, codes)
+    difference = _losses(kept, found[recommended]) - _losses(kept, found[MULTI])
+    total = float(kept.weight.sum())
+    gain = float(kept.weight @ difference / total)
+    error = float(np.sqrt((kept.weight**2) @ (difference - gain) ** 2) / total)
+    lines = [
+        RepairLine(name, _nll(kept, p), _worst(kept, tables, p, significance)) for name, p in found.items()
+    ]
+    return SegmentRepair(
+        columns=tuple(names),
+        rows=len(kept.score),
+        lines=tuple(sorted(lines, key=lambda line: line.nll)),
+        beside=recommended,
+        gain=gain,
+        gain_error=error,
+    )
+
+
+def _out_of_fold(kept: KeptRows, predict: Any) -> Array:
+    found = np.empty(len(kept.score))
+    for fold in np.unique(kept.fold):
+        out = np.flatnonzero(kept.fold == fold)
+        found[out] = predict(int(fold), out)
+    return found
+
+
+def _segmented(kept: KeptRows, code: NDArray[np.int64]) -> Array:
+    def predict(fold: int, out: NDArray[np.intp]) -> Array:
+        fit = kept.fold != fold
+        fitted = Segmented().fit(kept.score[fit], kept.outcome[fit], kept.weight[fit], segment=code[fit])
+        return fitted.predict(kept.score[out], segment=code[out])
+
+    return _out_of_fold(kept, predict)
+
+
+def _multicalibrated(kept: KeptRows, codes: dict[str, NDArray[np.int64]]) -> Array:
+    def predict(fold: int, out: NDArray[np.intp]) -> Array:
+        fit = kept.fold != fold
+        features, asked = ({name: code[at] for name, code in codes.items()} for at in (fit, out))
+        fitted = Multicalibrated(folds=INNER_FOLDS, exact_below=0).fit(
+            kept.score[fit], kept.outcome[fit], kept.weight[fit], features=features
+        )
+        return fitted.predict(kept.score[out], asked)
+
+    return _out_of_fold(kept, predict)
+
+
+def _losses(kept: KeptRows, probability: Array) -> Array:
+    of_outcome = np.where(kept.outcome == 1, probability, 1 - probability)
+    return np.asarray(-np.log(np.maximum(of_outcome, LIKELIHOOD_FLOOR)))
+
+
+def _nll(kept: KeptRows, probability: Array) -> float:
+    return float(kept.weight @ _losses(kept, probability) / kept.weight.sum())
+
+
+def _worst(
+    kept: KeptRows, tables: Sequence[SegmentTable], probability: Array, significance: float
+) -> Segment | None:
+    segments = []
+    for table, code in zip(tables, kept.code, strict=True):
+        judged = SegmentTable(table.column)
+        values = pa.DictionaryArray.from_arrays(pa.array(code), pa.array(table.values))
+        judged.add(values, probability, kept.outcome, kept.weight)
+        segments += judged.segments()
+    off = [
+        each
+        for each in worst_first(corrected(segments), significance=significance)
+        if not is_off_by_chance(each.q_value, significance)
+    ]
+    return max(off, key=lambda each: each.wce_debiased, default=None)
