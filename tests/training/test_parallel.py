@@ -23,7 +23,20 @@ from unskew.training.samplers import Sample
 
 PARTS = 2
 
-KINDS = ("snips", "mrdr", "gpl", "cdr", "dr-v2", "escm2-dr", "stable-dr", "tdr", "multi-dr", "att", "kb-dr")
+KINDS = (
+    "snips",
+    "mrdr",
+    "gpl",
+    "acdr",
+    "cdr",
+    "dr-v2",
+    "escm2-dr",
+    "stable-dr",
+    "tdr",
+    "multi-dr",
+    "att",
+    "kb-dr",
+)
 """Methods that between them take sums, means, shares, products of halves, kernels and masks of a batch."""
 
 
