@@ -49,7 +49,9 @@ def found_at(target: str, module: str, owner: str) -> str | None:
     around = [owner, f"{module}.{owner}", module, *SECTIONS]
     tried = [target, *(f"{place}.{target}" for place in around if place.strip("."))]
     reached = [each for each in map(_reach, tried) if each is not None]
-    if not reached and any(hasattr(each, target.split(".")[0]) for each in _files()):
+    first = target.split(".")[0]
+    # Some files import the package itself; what is not in it is not in them either.
+    if not reached and first != "unskew" and any(hasattr(each, first) for each in _files()):
         return ""
     return next((each for each in reached if each), reached[0] if reached else None)
 

@@ -89,7 +89,8 @@ def test_constants_and_packages_that_are_called_have_their_text_on_the_page():
         ("no_such_thing", "unskew", "IPS", None),
     ],
 )
-def test_where_a_reference_leads(target, module, owner, leads_to):
+def test_where_a_reference_leads(target, module, owner, leads_to, monkeypatch):
+    monkeypatch.setattr("unskew.seeds.unskew", us, raising=False)  # A file that imports the package.
     assert found_at(target, module, owner) == leads_to
 
 

@@ -16,7 +16,7 @@ from unskew.cli import main
 
 USERS, ACTIONS = 60, 8
 COLUMNS = ("--user", "uid", "--item", "item_id", "--conversion", "click")
-QUICK = ("--backbone", "mf", "--seeds", "2")
+QUICK = ("--backbone", "mf", "--seeds", "2", "--members", "1")
 
 
 @pytest.fixture(scope="module")
