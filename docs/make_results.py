@@ -74,11 +74,14 @@ python docs/make_results.py runs/paper runs/honest
 
 ## Which method should I use?
 
-Begin with the naive model and with `unskew audit`. Weight only by propensities that are calibrated on cells
-which trained nothing, and look at the effective sample size first: where it is a small part of the clicks,
-prefer SNIPS or a doubly robust method with clipped propensities. Choose on a validation split of your own
-clicks (`unskew run`), never on a test set; where the tables below show no mark, the methods cannot be
-separated on data of this size, and the simplest is the best.
+The naive *ensemble* (`unskew run --method naive`, five members), until a random sample says otherwise.
+Which debiased method ranks better depends on the log, and biased clicks cannot tell: on a sparse log they
+ranked candidates the wrong way round. With a random sample, `unskew run --method auto --unbiased FILE`
+chooses on it and ships a debiased ensemble only if it beats the naive one beyond noise; without one,
+`unskew plan-random` says how many random impressions would decide ([choosing](choosing.md)). If you need
+the *level* right (bids, budgets, forecasts), weight by calibrated, cross-fitted propensities (SNIPS, DR-JL,
+MRDR), and look at the effective sample size first. Never choose on a test set; where the tables below show
+no mark, the methods cannot be separated on data of this size, and the simplest is the best.
 
 {sections}
 """

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import unskew as us
 from unskew.cli.app import app
+from unskew.registry import METHODS
 
 ROOT = Path(__file__).parents[1]
 GENERATED = ("_build", "api", "gallery")
@@ -39,3 +41,13 @@ def test_the_readme_names_every_verb():
 def test_every_dataset_has_a_section():
     text = (ROOT / "docs" / "datasets.md").read_text(encoding="utf-8")
     assert [name for name in us.DATASETS if f"\n## `{name}`" not in text] == []
+
+
+def test_the_page_of_defaults_says_where_every_parameter_of_a_method_comes_from():
+    page = (ROOT / "docs" / "defaults.md").read_text(encoding="utf-8")
+    chosen = page.split("## Where each default was chosen")[1]
+    # What is no default: the network itself and which fields it reads.
+    left_out = {"backbone", "fields"}
+    for name, kind in METHODS.built_in.items():
+        missing = [each.name for each in fields(kind) if f"`{each.name}`" not in chosen]
+        assert set(missing) <= left_out, f"{name}: {missing}"
