@@ -76,8 +76,9 @@ def test_the_guide_does_what_it_says():
     assert result.failed == 0
 
 
-def test_the_page_on_ensembles_does_what_it_says():
-    result = doctest.testfile(str(ROOT / "docs" / "ensembles.md"), module_relative=False, encoding="utf-8")
+@pytest.mark.parametrize("page", ["ensembles.md", "level.md"])
+def test_the_pages_on_ensembles_and_level_do_what_they_say(page):
+    result = doctest.testfile(str(ROOT / "docs" / page), module_relative=False, encoding="utf-8")
     assert result.attempted > 5
     assert result.failed == 0
 

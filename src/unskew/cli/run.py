@@ -179,6 +179,13 @@ def run(
             " about half a minute]."
         ),
     ] = None,
+    recalibrate: Annotated[
+        str,
+        typer.Option(
+            help="Mend the level of the models by weighted held-out clicks: none, auto (a shift of the logit,"
+            " or Platt's line where it is better), shift, or a calibrator."
+        ),
+    ] = "none",
     protocol: Annotated[str, typer.Option(help="honest, or paper (what the published code did).")] = "honest",
     crossfit: Annotated[
         int | None,
@@ -357,6 +364,7 @@ def run(
         seeds=seeds,
         seed=seed,
         members="auto" if members is None else members,
+        recalibrate=recalibrate,
         protocol=protocol,  # type: ignore[arg-type]
         crossfit="auto" if crossfit is None else crossfit or None,
         propensity_epochs=propensity_epochs,

@@ -6,6 +6,7 @@ How it is trained is in :mod:`unskew.debias.fit`, once for all methods.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -18,6 +19,7 @@ from torch import Tensor
 from unskew.backbones import Backbone, Network, NeuMF
 from unskew.debias.ensemble import combined, interval, require_level, require_several, spread
 from unskew.debias.fit import Job, Trained, train_replicas, train_sets
+from unskew.debias.recalibration import NONE, Judged, Recalibration, recalibration, require_kind
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
 from unskew.debias.warm_start import WarmStart
 from unskew.errors import ParameterError
@@ -32,7 +34,7 @@ from unskew.progress import SILENT, Progress
 from unskew.propensity.given import GivenPropensities, given_propensities, streamed_propensities
 from unskew.seeds import Replica, as_seeds, replicas_of, stream
 from unskew.training import Pass, Step, resolve_device
-from unskew.training.held_out import Split
+from unskew.training.held_out import Cells, Split
 from unskew.training.inference import probability_moments
 from unskew.training.reader import Reader, Unseen
 from unskew.training.streams import Kept
@@ -88,6 +90,11 @@ class Debiaser(Estimator):
         order of batches of their own; propensities and held-out rows are the seed's, and each member stops at
         its own epoch. All members of all seeds are trained in one stack. The first member is the model that
         ``members=1`` trains.
+    recalibrate
+        After training, a map of the predictions to the weighted outcomes of held-out clicks, which mends the
+        level and keeps the order: ``"none"``, ``"shift"`` of the logit, ``"auto"`` (a shift, or Platt's line
+        where held-out clicks ask for it), or a calibrator's name. Weights are 1/p of the propensities that it
+        trained with, 1 without any. ``recalibration_`` has predicted ÷ actual rate before and after.
 
     Notes
     -----
@@ -125,6 +132,7 @@ class Debiaser(Estimator):
     validation_by: str = "auto"
     selection: Literal["snips", "ce"] = "snips"
     members: int = 1
+    recalibrate: str = NONE
 
     # What a method says of itself.
 
@@ -241,6 +249,7 @@ class Debiaser(Estimator):
         trained = train_replicas(self, job, given)
         self._keep(job, trained)
         self.finish(trained.setting)
+        self._recalibrate(job, given, trained.setting)
         warn_of_collapse(job.label, self.collapsed_, len(self.seeds_))
         return self
 
@@ -290,9 +299,10 @@ class Debiaser(Estimator):
         for part in parts:
             part.backbone = parts[0].backbone
         trained_sets = train_sets(type(self)(**(params | {"backbone": parts[0].backbone})), job, given)
-        for key, part, trained in zip(propensities, parts, trained_sets, strict=True):
+        for key, part, trained, of in zip(propensities, parts, trained_sets, given, strict=True):
             part._keep(job, trained)
             part.finish(trained.setting)
+            part._recalibrate(job, of, trained.setting)
             warn_of_collapse(f"{job.label} ({key})", part.collapsed_, len(part.seeds_))
         return dict(zip(propensities, parts, strict=True))
 
@@ -300,13 +310,13 @@ class Debiaser(Estimator):
         self, start: Debiaser, log: Log, seeds: int | Sequence[int], *, called: str = "start"
     ) -> None:
         """An error, which calls the model so, where :meth:`fit` could not start from it; before the work."""
-        copy = type(self)(**self.get_params(deep=False))
-        copy._start(seeds, "cpu")
-        log = copy._read_alone(log)
-        warm = WarmStart.of(start, copy, log, called)
-        copy.backbone = warm.backbone(copy, log.schema.select(copy.fields))
+        other = type(self)(**self.get_params(deep=False))
+        other._start(seeds, "cpu")
+        log = other._read_alone(log)
+        warm = WarmStart.of(start, other, log, called)
+        other.backbone = warm.backbone(other, log.schema.select(other.fields))
         with torch.device("meta"):
-            warm.check(copy.untrained(log.schema, [copy.replicas()[0].own]), copy)
+            warm.check(other.untrained(log.schema, [other.replicas()[0].own]), other)
 
     def _start(self, seeds: int | Sequence[int], device: str) -> None:
         self.seeds_ = as_seeds(seeds)
@@ -383,6 +393,7 @@ class Debiaser(Estimator):
         self.encoders_: Encoders | None = log.encoders
         self.networks_ = trained.networks
         self.start_: WarmStart | None = job.start
+        self.recalibration_: Recalibration | None = None
         self.history_ = trained.history
         self.validation_loss_ = trained.validation_loss
         self.split_: Split | None = Split.of(
@@ -394,8 +405,87 @@ class Debiaser(Estimator):
         )
         self.collapsed_: tuple[Collapsed, ...] = trained.collapsed(self.replicas())
 
+    def _recalibrate(self, job: Job, given: GivenPropensities | None, setting: Setting) -> None:
+        """As ``recalibrate`` says, on the clicks that chose the epoch."""
+        if self.recalibrate == NONE:
+            return
+        if job.validation is not None:
+            self.recalibrate_on(job.validation, of="rows of validation")
+            return
+        log = job.log
+        rows = self.validation_rows(log)
+        if given is not None:
+            own = given.clicked[list(given.lines[:: self.members])]
+            p = np.take_along_axis(own, np.searchsorted(log.clicked, rows), axis=1)
+        elif self.tower is not None:
+            p = np.stack([self._tower_propensity(log.take(line), setting)[s] for s, line in enumerate(rows)])
+        else:
+            p = np.ones(rows.shape)
+        self.recalibration_ = self._recalibration(log, rows, p, self.recalibrate)
+
+    def _tower_propensity(self, rows: Log, setting: Setting) -> NDArray[np.float64]:
+        """By the click tower, clipped: ``[seeds, n]``, the mean over members."""
+        assert self.tower is not None
+        cells = Cells(self.reader().of_log(rows).rows, torch.empty(0), torch.empty(0))
+        p = torch.maximum(self.tower.probability(setting, cells), setting.floor)
+        return np.asarray(self._by_seed(p.double().cpu().numpy()).mean(axis=1))
+
+    def _recalibration(
+        self,
+        log: Log,
+        rows: NDArray[np.int64],
+        p: NDArray[np.float64],
+        kind: str,
+        on: str = "held-out clicks",
+    ) -> Recalibration:
+        """On rows of a log ``[seeds, n]`` with propensities."""
+        assert log.conversion is not None
+        raw = self.without_recalibration()
+        predicted = np.stack([raw.predict_each(log.take(line))[s] for s, line in enumerate(rows)])
+        outcome = log.conversion[rows].astype(np.float64)
+        weighted = on if (p == p[0, 0]).all() else f"{on}, weighted by 1/p"
+        return recalibration(Judged(predicted, outcome, 1.0 / p), kind, weighted)
+
+    def without_recalibration(self) -> Self:
+        """The same model as it was before it was recalibrated."""
+        raw = copy(self)
+        raw.recalibration_ = None
+        return raw
+
+    def recalibrate_on(
+        self, log: Log, *, propensity: Any = None, by: str = "auto", of: str = "clicks of a random sample"
+    ) -> Self:
+        """Mend the level of a fitted model by clicks that trained nothing; the order stays.
+
+        Parameters
+        ----------
+        log
+            Without ``propensity``: a log whose pairs were shown at random, or stand for those to predict; all
+            of its clicked rows count, alike. With ``propensity``: the log of training, of which the held-out
+            clicks count, by 1/p.
+        propensity
+            As in :meth:`fit`; also for a method that trained without, such as the naive one.
+        by
+            What ``recalibrate`` may be.
+        of
+            What the rows are, in words.
+        """
+        self._require_fitted("networks_")
+        require_log(log)
+        require_kind(by)
+        if propensity is None:
+            rows = np.tile(log.clicked, (len(self.seeds_), 1))
+            self.recalibration_ = self._recalibration(log, rows, np.ones(rows.shape), by, of)
+            return self
+        rows = self.validation_rows(log)
+        given = given_propensities(log, propensity, self.seeds_, self.p_min).clicked
+        p = np.take_along_axis(given, np.searchsorted(log.clicked, rows), axis=1)
+        self.recalibration_ = self._recalibration(log, rows, p, by)
+        return self
+
     def _check(self) -> None:
         require_types(self, choices=False)
+        require_kind(self.recalibrate)
         require(
             self.fields is None or self.reads_features,
             f"fields are chosen, and {self.backbone.name} reads the ids alone",
@@ -559,13 +649,19 @@ class Debiaser(Estimator):
 
     def predict_rows(self, rows: Rows) -> NDArray[np.float64]:
         """Conversion probabilities ``[seeds, n]`` of rows ``[1, n]`` as :meth:`reader` gives them."""
-        return combined(self._by_seed(self.predict_replicas_rows(rows)))
+        mean = probability_moments(self.networks_["prediction"], rows)[0].cpu().numpy()
+        found = combined(self._by_seed(np.asarray(mean)))
+        return found if self.recalibration_ is None else self.recalibration_.predict(found)
 
     def predict_replicas_rows(self, rows: Rows) -> NDArray[np.float64]:
         """The same ``[seeds · members, n]`` by each member."""
         # The first tower of the network that predicts; of members that share weights, all of them.
-        mean, _ = probability_moments(self.networks_["prediction"], rows)
-        return np.asarray(mean.cpu().numpy())
+        mean = np.asarray(probability_moments(self.networks_["prediction"], rows)[0].cpu().numpy())
+        if self.recalibration_ is None:
+            return mean
+        # Each member by the map of its seed.
+        each = [self.recalibration_.predict(line) for line in self._by_seed(mean).swapaxes(0, 1)]
+        return np.concatenate(np.stack(each, axis=1))
 
     def _by_seed(self, lines: NDArray[np.float64]) -> NDArray[np.float64]:
         """Lines of all replicas ``[R, n]`` as ``[seeds, members, n]``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from unskew import processes
 from unskew.debias.method import Debiaser
+from unskew.debias.recalibration import Recalibration
 from unskew.errors import ParameterError, RunFolderError
 from unskew.io.files import CONFIG
 from unskew.log.splitting import SplitBy
@@ -29,6 +31,7 @@ from unskew.training.saved import (
 )
 
 WEIGHTS = "model.safetensors"
+RECALIBRATION = "recalibration.json"
 
 
 def save_model(model: Debiaser, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -57,6 +60,13 @@ def write_models(folder: Path, models: Mapping[str, Debiaser], *beside: Reads) -
     # Not save_file, which keeps all but its owner from reading what it wrote.
     (folder / WEIGHTS).write_bytes(save(weights))
     write_inputs(folder, *models.values(), *beside)
+    recalibrated = {
+        key: model.recalibration_.to_dict()
+        for key, model in models.items()
+        if model.recalibration_ is not None
+    }
+    if recalibrated:
+        (folder / RECALIBRATION).write_text(json.dumps(recalibrated, indent=1) + "\n", encoding="utf-8")
     return {
         "methods": {
             key: {
@@ -98,6 +108,7 @@ def load_model(
     model.split_ = _split(saved, *at) if "split" in methods[key] else None
     model.collapsed_ = _collapsed(saved, *at)
     model.device_ = resolve_device(device)
+    model.recalibration_ = _recalibration(saved, key, len(model.seeds_))
     own = [each.own for each in model.replicas()]
     saved.check_shapes(
         lambda schema: {f"{key}/{name}/": network for name, network in model.untrained(schema, own).items()},
@@ -110,6 +121,21 @@ def load_model(
     for name, network in model.networks_.items():
         saved.fill(network, WEIGHTS, f"{key}/{name}/")
     return model
+
+
+def _recalibration(saved: SavedFolder, key: str, seeds: int) -> Recalibration | None:
+    """That of a model; None where it has none."""
+    if not (saved.folder / RECALIBRATION).is_file():
+        return None
+    records = saved.json(RECALIBRATION)
+    if not isinstance(records, dict):
+        raise saved.damaged(RECALIBRATION, f"it holds {records!r}")
+    if key not in records:
+        return None
+    found = Recalibration.from_dict(records[key])
+    if len(found.calibrators) != seeds:
+        raise saved.damaged(RECALIBRATION, f"{len(found.calibrators)} maps of {seeds} seeds")
+    return found
 
 
 def _restored(saved: SavedFolder, *at: str) -> Debiaser:

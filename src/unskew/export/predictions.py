@@ -22,6 +22,7 @@ def conversion_graph(model: Debiaser, form: Form) -> tuple[Inputs, Value]:
     """r̂(u, i) = (1/S) Σ_s σ((1/M) Σ_m f_sm(u, i)): the mean over seeds of what their ensembles say.
 
     f_sm is the logit of a member; where a network has members that share weights, of their mean probability.
+    Where the model is recalibrated, what a seed's ensemble says goes through its map.
     """
     _refuse_own_predictions(model, Debiaser)
     inputs, network = _inputs(model, form), model.networks_["prediction"]
@@ -30,6 +31,8 @@ def conversion_graph(model: Debiaser, form: Form) -> tuple[Inputs, Value]:
     if members > 1:
         p = each.maximum(LEAST_OF_MEMBERS).minimum(1.0 - LEAST_OF_MEMBERS)
         each = (_mean_of_groups(network.replicas, members) @ (p / (1.0 - p)).log()).sigmoid()
+    if model.recalibration_ is not None:
+        return inputs, inputs.known_alone(mean_calibrated(each, model.recalibration_.calibrators))
     return inputs, inputs.known_alone(each.sum(0) / len(model.seeds_))
 
 

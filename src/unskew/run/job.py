@@ -20,6 +20,7 @@ from unskew.datasets.dataset import with_unbiased_share
 from unskew.datasets.streams import StreamedDataset
 from unskew.debias import METHODS, Debiaser
 from unskew.debias.method import MOST_MEMBERS, require_shown_alone
+from unskew.debias.recalibration import NONE, require_kind
 from unskew.estimator import require
 from unskew.io.tables import column_names
 from unskew.leaks import require_no_leaks
@@ -45,11 +46,20 @@ from unskew.run.run_figures import (
     known_figures,
     known_labels,
     metrics_on_test,
+    recalibration_figures,
+    recalibration_labels,
     spread_figures,
     truth_figures,
 )
 from unskew.run.run_parameters import checked
-from unskew.run.run_parts import NO_METHOD, method_of, require_conversions, set_by_hand, with_leaks
+from unskew.run.run_parts import (
+    NO_METHOD,
+    method_of,
+    recalibrate_models,
+    require_conversions,
+    set_by_hand,
+    with_leaks,
+)
 from unskew.run.run_propensity import (
     fitted_propensity,
     predicts_everywhere,
@@ -94,6 +104,9 @@ class RunConfig:
         Networks of each seed, whose mean logit is the model. ``"auto"`` is 5 on a GPU, on a CPU as many as
         add about half a minute (:func:`unskew.run.sizes.members_for`), those of ``start`` where a run starts
         from another, and 1 with the paper's protocol.
+    recalibrate
+        After training, a map of the predictions of all models to the weighted outcomes of held-out clicks:
+        ``"none"``, ``"auto"``, ``"shift"``, or a calibrator's name, as ``recalibrate`` of a method.
     crossfit
         Folds of the propensity; None for a single split, ``"auto"`` for five, or fewer of more than 3 million
         rows (:mod:`unskew.run.sizes`).
@@ -136,6 +149,7 @@ class RunConfig:
     seeds: int = 10
     seed: int = 0
     members: int | Literal["auto"] = "auto"
+    recalibrate: str = NONE
     protocol: ProtocolName = "honest"
     crossfit: int | Literal["auto"] | None = "auto"
     propensity_epochs: int | None = None
@@ -159,6 +173,7 @@ class RunConfig:
             f"members must be 'auto' or from 1 to {MOST_MEMBERS:,}, not {self.members}",
             "give 5, for example",
         )
+        require_kind(self.recalibrate)
         require(self.seed >= 0, f"seed must not be negative, not {self.seed}", "give 0 or more")
         require(
             self.crossfit in (None, "auto") or 2 <= int(self.crossfit) <= MOST_FOLDS,
@@ -303,8 +318,9 @@ def _run(
     config = sized(given, sizes)
     result = _run_sized(config, dataset, progress, start)
     labels = [each for each in result.metrics["labels"] if each not in set_by_hand(config)]
-    labels += [*sizes.of_members, *sizes.label, *set_by_hand(given)]
-    return replace(result, metrics={**result.metrics, "labels": labels})
+    labels += [*sizes.of_members, *recalibration_labels(result.models), *sizes.label, *set_by_hand(given)]
+    found = recalibration_figures(result.models)
+    return replace(result, metrics={**result.metrics, **found, "labels": labels})
 
 
 def _run_sized(
@@ -363,6 +379,7 @@ def _run_with_trained(
             )
         else:
             models = _trained(config, protocol, dataset, wanted, progress, starts)
+        recalibrate_models(config, models, log, given["calibrated"], dataset.unbiased)
     metrics: dict[str, Any] = {
         "data": data_facts(dataset),
         "propensity": {kind: each.figures for kind, each in found.items()},
@@ -457,6 +474,7 @@ def _run_with_known(
         if config.method != BASELINE:
             wanted[f"{config.method}_known"] = config.method, None
         models = _trained(config, protocol, dataset, wanted, progress, starts)
+    recalibrate_models(config, models, log, column, dataset.unbiased)
     clip = resolve_clip(protocol.clip, propensity=p)
     metrics: dict[str, Any] = {
         "data": data_facts(dataset),

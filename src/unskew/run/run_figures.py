@@ -151,12 +151,42 @@ def metrics_on_test(models: Mapping[str, Debiaser], dataset: Dataset) -> dict[st
     for key, figures in summaries.items():
         if "mean_over_rate" in figures:
             low, high = level_limits(models[key].predict_each(rows), outcome, rows.user)
-            figures["mean_over_rate"] |= {"low": low, "high": high}
+            figures["mean_over_rate"] |= {"low": low, "high": high, **_level_before(models[key], rows)}
     return {
         "methods": summaries,
         "comparison": _comparison(found),
         "rails": ranking_rails(user=test.user[test.clicked], outcome=test.known_conversion(), ks=CUTOFFS),
     }
+
+
+def _level_before(model: Debiaser, rows: Log) -> dict[str, Any]:
+    """The level on test rows without the recalibration, where there is one."""
+    if model.recalibration_ is None:
+        return {}
+    score, outcome = model.without_recalibration().predict_each(rows), rows.known_conversion()
+    low, high = level_limits(score, outcome, rows.user)
+    return {"before": {"mean": float(score.mean() / outcome.mean()), "low": low, "high": high}}
+
+
+def recalibration_figures(models: Mapping[str, Debiaser]) -> dict[str, Any]:
+    """What recalibration did to each model, under a name of its own; nothing where there was none."""
+    found = {
+        key: model.recalibration_.figures for key, model in models.items() if model.recalibration_ is not None
+    }
+    return {"recalibration": found} if found else {}
+
+
+def recalibration_labels(models: Mapping[str, Debiaser]) -> list[str]:
+    """The same in words, a line a model."""
+    labels = []
+    for key, model in models.items():
+        if (found := model.recalibration_) is not None:
+            kinds = " or ".join(dict.fromkeys(found.by))
+            labels.append(
+                f"{key.replace('_', ' ')} recalibrated by {kinds} on {found.rows:,} {found.on}: predicted ÷"
+                f" actual rate there {found.before} before, {found.after} after"
+            )
+    return labels
 
 
 def _of_members(of: Evaluated, name: str) -> dict[str, float | None]:

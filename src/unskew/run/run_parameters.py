@@ -32,6 +32,7 @@ FLAGS = {
     "method.backbone": "--backbone",
     "method.fields": "--model-features",
     "method.members": "--members",
+    "method.recalibrate": "--recalibrate",
     "method.p_min": "--p-min",
     "propensity.backbone": "--propensity",
     "propensity.fields": "--propensity-features",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unskew.backbones import make_backbone
 from unskew.debias import Debiaser
+from unskew.debias.recalibration import AUTO, NONE
 from unskew.errors import ParameterError
 from unskew.leaks import Leak
+from unskew.log import Log
 from unskew.run.protocol import Protocol
+from unskew.run.run_figures import BASELINE
 from unskew.run.run_parameters import changed
 from unskew.run.run_result import RunResult
 from unskew.run.run_split import validation_params
@@ -30,7 +33,26 @@ def method_of(config: RunConfig, protocol: Protocol, name: str, density: float) 
     method.fields = config.model_features
     assert config.members != "auto"
     method.members = config.members
+    # The naive model trains without propensities, and is recalibrated with them afterwards.
+    method.recalibrate = NONE if name == BASELINE else config.recalibrate
     return changed(method, "method", config.parameters)
+
+
+def recalibrate_models(
+    config: RunConfig, models: Mapping[str, Debiaser], log: Log, propensity: Any, unbiased: Log | None = None
+) -> None:
+    """Mend the levels: by a random sample where there is one, else of those that trained without weights.
+
+    A run that chooses its method by a random sample mends levels by it unasked.
+    """
+    kind = AUTO if config.recalibrate == NONE and config.method == "auto" else config.recalibrate
+    if unbiased is not None and kind != NONE:
+        for model in models.values():
+            model.recalibrate_on(unbiased, by=kind)
+    elif config.recalibrate != NONE:
+        for model in models.values():
+            if model.recalibration_ is None:
+                model.recalibrate_on(log, propensity=propensity, by=kind)
 
 
 def require_conversions(config: RunConfig, there: bool) -> None:

@@ -12,6 +12,7 @@ from unskew import processes
 from unskew.datasets import Dataset, wanted_features
 from unskew.datasets.streams import IN_MEMORY, StreamedDataset, memory_needed, stream_files
 from unskew.debias import METHODS, Debiaser
+from unskew.debias.recalibration import NONE
 from unskew.errors import DataError
 from unskew.estimator import require
 from unskew.io.row_groups import SCHEME
@@ -30,13 +31,21 @@ from unskew.run.run_figures import (
     metrics_on_test,
     spread_figures,
 )
-from unskew.run.run_parts import NO_METHOD, method_of, require_conversions, set_by_hand, with_leaks
+from unskew.run.run_parts import (
+    NO_METHOD,
+    method_of,
+    recalibrate_models,
+    require_conversions,
+    set_by_hand,
+    with_leaks,
+)
 from unskew.run.run_propensity import chosen_propensity, further_data, require_everywhere, run_labels
 from unskew.run.run_result import RunResult
 from unskew.run.run_split import split_labels
 from unskew.run.run_start import Starts
 from unskew.training.checkpoint import once
 from unskew.training.memory import available_memory
+from unskew.training.streams import Kept
 
 if TYPE_CHECKING:
     from unskew.run.job import RunConfig
@@ -122,6 +131,8 @@ def run_streamed(
         # Warned of once, above.
         warnings.simplefilter("ignore", InSampleWarning)
         models = _trained(config, protocol, log, propensity, progress, starts)
+        if config.recalibrate != NONE:
+            recalibrate_models(config, models, Kept.of(log).log, propensity)
     predicted = propensity.predict_both_each(sample)
     figures = propensity.diagnose(p_min=protocol.clip)
     view = Dataset(dataset.name, sample, dataset.test, facts=dataset.facts, test_is=dataset.test_is)

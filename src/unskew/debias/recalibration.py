@@ -1,0 +1,214 @@
+"""The level of a conversion model: its predictions against weighted outcomes of clicks that trained nothing.
+
+Debiased training orders pairs; how many conversions it predicts is another matter, since networks overfit
+and early stopping looks at few rows. A monotone map of the predictions mends the level and keeps the order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import expit, logit
+
+from unskew.calibration import CALIBRATORS, Calibrator, Platt, calibrator_from_dict
+from unskew.calibration.calibrator import logits
+from unskew.errors import DataError, RunFolderError
+from unskew.estimator import require
+
+NONE, AUTO, SHIFT = "none", "auto", "shift"
+"""No recalibration; a shift, or Platt's line where held-out rows ask for it; a shift of the logit."""
+
+FOLDS = 5
+"""Parts of the held-out rows: maps are judged on rows that they were not fitted on."""
+
+CLEAR = 1.0
+"""Standard errors by which a line must beat a shift, in paired losses of held-out rows, to be taken."""
+
+Floats = NDArray[np.float64]
+
+
+class Level(NamedTuple):
+    """Predicted ÷ actual rate, with the limits of its 95 % interval over rows."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """Both, for people."""
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+class Judged(NamedTuple):
+    """Rows that trained nothing, one line per seed: ``[seeds, n]`` each."""
+
+    predicted: Floats
+    outcome: Floats
+    weight: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Recalibration:
+    """Maps of the predictions, one for each seed.
+
+    Attributes
+    ----------
+    by
+        What kind of map, for each seed: ``"shift"``, or the name of a calibrator.
+    on
+        The rows that it was fitted on, in words.
+    rows
+        How many, of each seed.
+    before, after
+        Predicted ÷ actual rate on them; after by maps that were fitted on the others, five parts in turn.
+    """
+
+    calibrators: tuple[Calibrator, ...]
+    by: tuple[str, ...]
+    on: str
+    rows: int
+    before: Level
+    after: Level
+
+    def predict(self, lines: Floats) -> Floats:
+        """Predictions ``[seeds, n]`` at their right level; those that are not known stay so."""
+        known = np.isfinite(lines[0])
+        found = lines.copy()
+        for line, calibrator in zip(found, self.calibrators, strict=True):
+            line[known] = calibrator.predict(line[known])
+        return found
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """What was done, in plain values, without the maps."""
+        return {
+            "by": list(self.by),
+            "on": self.on,
+            "rows": self.rows,
+            "before": self.before._asdict(),
+            "after": self.after._asdict(),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return {**self.figures, "calibrators": [each.to_dict() for each in self.calibrators]}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Recalibration:
+        """What :meth:`to_dict` describes."""
+        try:
+            return cls(
+                tuple(calibrator_from_dict(each) for each in saved["calibrators"]),
+                tuple(map(str, saved["by"])),
+                str(saved["on"]),
+                int(saved["rows"]),
+                Level(**saved["before"]),
+                Level(**saved["after"]),
+            )
+        except (LookupError, TypeError, ValueError) as error:
+            raise RunFolderError(
+                f"the saved recalibration is damaged: {error}", remedy="train the model again"
+            ) from error
+
+
+def require_kind(kind: str) -> None:
+    """What ``recalibrate`` may be."""
+    known = (NONE, AUTO, SHIFT, *(name for name in CALIBRATORS if name != NONE))
+    require(
+        kind in known,
+        f"recalibrate must be one of {', '.join(known)}, not {kind!r}",
+        "give 'auto' or 'shift'",
+    )
+
+
+def recalibration(rows: Judged, kind: str, on: str) -> Recalibration:
+    """Fit a map of each seed's predictions to its weighted outcomes.
+
+    Parameters
+    ----------
+    kind
+        ``"auto"``, ``"shift"``, or the name of a calibrator.
+    on
+        What the rows are, in words.
+    """
+    _require_both(rows.outcome, on)
+    lines = [Judged(*line) for line in zip(*rows, strict=True)]
+    kinds = [_chosen(line) if kind == AUTO else kind for line in lines]
+    crossed = np.stack([_crossed(line, each) for line, each in zip(lines, kinds, strict=True)])
+    return Recalibration(
+        calibrators=tuple(_fitted(each, *line) for line, each in zip(lines, kinds, strict=True)),
+        by=tuple(kinds),
+        on=on,
+        rows=rows.outcome.shape[1],
+        before=level_of(rows),
+        after=level_of(rows._replace(predicted=crossed)),
+    )
+
+
+def level_of(rows: Judged) -> Level:
+    r"""The mean over seeds of :math:`\sum w \hat r / \sum w r`, with its 95 % interval over rows.
+
+    The standard error of a ratio of sums is that of :math:`\sum w (\hat r - L r)`. Seeds share rows, so that
+    the standard error is that of one seed on average.
+    """
+    top, bottom = ((rows.weight * each).sum(axis=1) for each in (rows.predicted, rows.outcome))
+    ratio = top / bottom
+    gap = rows.weight * (rows.predicted - ratio[:, None] * rows.outcome)
+    half = 1.96 * float((np.sqrt((gap**2).sum(axis=1)) / bottom).mean())
+    return Level(float(ratio.mean()), float(ratio.mean()) - half, float(ratio.mean()) + half)
+
+
+def _require_both(outcome: Floats, on: str) -> None:
+    if outcome.shape[1] < FOLDS or not ((outcome.min(axis=1) == 0) & (outcome.max(axis=1) == 1)).all():
+        raise DataError(
+            f"the {outcome.shape[1]} {on} are too few to recalibrate on: they must hold both conversions and"
+            " none",
+            remedy="hold out more (validation_share), give a random sample, or recalibrate='none'",
+        )
+
+
+def _chosen(line: Judged) -> str:
+    """A shift, unless a line is better by more than its noise on rows that fitted neither."""
+    shift, platt = (_losses(line, _crossed(line, kind)) for kind in (SHIFT, Platt.name))
+    gain = line.weight * (shift - platt)
+    error = math.sqrt(float(((gain - gain.mean()) ** 2).sum()))
+    return Platt.name if gain.sum() > CLEAR * error else SHIFT
+
+
+def _losses(line: Judged, predicted: Floats) -> Floats:
+    z = logits(predicted)
+    return np.asarray(np.logaddexp(0.0, z) - line.outcome * z)
+
+
+def _crossed(line: Judged, kind: str) -> Floats:
+    """Each part's predictions by the map of the other parts; the rows are in an order by a hash."""
+    part = np.arange(len(line.outcome)) % FOLDS
+    found = np.empty_like(line.predicted)
+    for each in range(FOLDS):
+        rest = Judged(*(values[part != each] for values in line))
+        # Without both outcomes there is nothing to fit.
+        both = rest.outcome.min() < rest.outcome.max()
+        own = line.predicted[part == each]
+        found[part == each] = _fitted(kind, *rest).predict(own) if both else own
+    return found
+
+
+def _fitted(kind: str, predicted: Floats, outcome: Floats, weight: Floats) -> Calibrator:
+    if kind != SHIFT:
+        return CALIBRATORS[kind]().fit(predicted, outcome, weight)
+    calibrator = Platt().fit(predicted, outcome, weight)
+    z = logits(predicted)
+    aim = float(weight @ outcome) / float(weight.sum())
+    # With one logit each, all would be too low, or too high.
+    bracket = float(logit(aim)) - float(z.max()) - 1.0, float(logit(aim)) - float(z.min()) + 1.0
+    share = weight / weight.sum()
+    calibrator.slope_ = 1.0
+    calibrator.intercept_ = float(brentq(lambda c: float(share @ expit(z + c)) - aim, *bracket, xtol=1e-10))
+    calibrator.message_ = ""
+    return calibrator

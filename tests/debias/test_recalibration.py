@@ -1,0 +1,185 @@
+"""The level of conversion models: mended by weighted held-out clicks or a random sample, the order kept."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+
+import unskew as us
+from unskew.debias.recalibration import Judged, Recalibration, level_of, recalibration
+from unskew.errors import DataError, ParameterError, RunFolderError
+
+TRAINING = {"backbone": us.MF(dim=4), "learning_rate": 0.02, "epochs": 25}
+LEVEL = "mean_over_rate"
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Clicks convert more often than pairs at random, by a known propensity."""
+    return us.load("synthetic", n_users=250, n_items=200, density=0.1, bias=1.0, test_per_user=30, seed=1)
+
+
+@pytest.fixture(scope="module")
+def naive(data):
+    return us.Naive(**TRAINING, members=2).fit(data.train, seeds=4, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def before(data, naive):
+    naive.recalibration_ = None
+    return us.evaluate(naive, data.test)
+
+
+@pytest.fixture(scope="module")
+def random_part(data):
+    """A part of the random log, and the rest of it to be judged on."""
+    part = np.arange(len(data.test)) % 4 == 0
+    return data.test.take(np.flatnonzero(part)), data.test.take(np.flatnonzero(~part))
+
+
+def distance(figures) -> float:
+    return abs(float(figures[LEVEL].mean()) - 1.0)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["true propensities", "estimated"])
+def test_weighted_clicks_halve_the_distance_of_the_level_to_1_and_keep_the_order(data, naive, before, known):
+    p = data.truth.propensity if known else us.LogisticPropensity(crossfit=3).fit(data.train)
+    after = us.evaluate(naive.recalibrate_on(data.train, propensity=p), data.test)
+    assert distance(before) > 0.25
+    assert distance(after) < distance(before) / 2
+    np.testing.assert_allclose(after["auc"], before["auc"], atol=1e-9)
+    found = naive.recalibration_
+    assert found.on == "held-out clicks, weighted by 1/p"
+    assert found.before.low < found.before.value < found.before.high
+    assert abs(found.after.value - 1) < abs(found.before.value - 1) / 2
+    assert found.rows == naive.validation_rows(data.train).shape[1]
+
+
+def test_a_random_sample_brings_it_within_a_tenth(naive, before, random_part):
+    sample, rest = random_part
+    after = us.evaluate(naive.recalibrate_on(sample), rest)
+    assert distance(after) < 0.1
+    assert naive.recalibration_.on == "clicks of a random sample"
+
+
+def test_a_method_that_learned_with_weights_is_recalibrated_when_it_is_fitted(data):
+    given = {"propensity": data.truth.propensity, "seeds": 2, "device": "cpu"}
+    plain = us.IPS(**TRAINING).fit(data.train, **given)
+    levelled = us.IPS(**TRAINING, recalibrate="shift").fit(data.train, **given)
+    assert plain.recalibration_ is None
+    assert levelled.recalibration_.by == ("shift", "shift")
+    again = plain.recalibrate_on(data.train, propensity=data.truth.propensity, by="shift")
+    np.testing.assert_allclose(levelled.predict_each(data.test), again.predict_each(data.test), rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", [us.Naive, us.ESMM], ids=["no weights", "a click tower's"])
+def test_every_kind_of_method_has_weights(data, method):
+    part = data.train.take(np.arange(0, len(data.train), 3))
+    quick = {**TRAINING, "epochs": 2, "recalibrate": "shift", "members": 2}
+    model = method(**quick, **({"click_warm_up": 2} if method is us.ESMM else {}))
+    found = model.fit(part, seeds=2, device="cpu").recalibration_
+    assert ("weighted" in found.on) == (method is us.ESMM)
+    assert len(found.calibrators) == 2
+
+
+def test_several_sets_of_propensities_have_maps_of_their_own(data):
+    sets = {"a": 0.1, "b": data.truth.propensity}
+    many = us.IPS(**{**TRAINING, "epochs": 3}, recalibrate="shift").fit_many(
+        data.train, propensities=sets, seeds=1, device="cpu"
+    )
+    shifts = [many[key].recalibration_.calibrators[0].intercept_ for key in sets]
+    assert abs(shifts[0] - shifts[1]) > 0.1
+
+
+class TestKept:
+    """With a map that changes predictions."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def levelled(cls, data, naive, before):
+        return naive.recalibrate_on(data.train, propensity=data.truth.propensity, by="platt")
+
+    def test_saved_and_loaded(self, data, levelled, tmp_path):
+        levelled.save(tmp_path / "model")
+        loaded = us.load_model(tmp_path / "model", device="cpu")
+        np.testing.assert_array_equal(loaded.predict_each(data.test), levelled.predict_each(data.test))
+        assert loaded.recalibration_.figures == levelled.recalibration_.figures
+
+    def test_a_damaged_file_is_an_error(self, levelled, tmp_path):
+        levelled.save(tmp_path / "model")
+        saved = json.loads((tmp_path / "model" / "recalibration.json").read_text())
+        saved["naive"]["by"] = None
+        with pytest.raises(RunFolderError, match="the saved recalibration is damaged"):
+            Recalibration.from_dict(saved["naive"])
+
+    def test_exported(self, data, levelled, tmp_path):
+        onnxruntime = pytest.importorskip("onnxruntime")
+        us.export_onnx(levelled, tmp_path / "model.onnx")
+        session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+        codes = {"user": data.test.user[:50].astype(np.int64), "item": data.test.item[:50].astype(np.int64)}
+        (found,) = session.run(["conversion"], codes)
+        expected = levelled.predict(data.test.take(np.arange(50)))
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        assert np.abs(levelled.recalibration_.calibrators[0].intercept_) > 0.05
+
+    def test_members_go_through_the_map_of_their_seed(self, data, levelled):
+        members = levelled.predict_members_each(data.test)
+        mean = expit(logit(members).mean(axis=1))
+        np.testing.assert_allclose(mean, levelled.predict_each(data.test), rtol=1e-6)
+
+
+class TestMaps:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def world(cls):
+        rng = np.random.default_rng(0)
+        z = rng.normal(-1.0, 1.0, (2, 4000))
+        return z, (rng.random(z.shape) < expit(z)).astype(float)
+
+    def test_predictions_that_are_shifted_get_a_shift_and_steep_ones_a_line(self, world):
+        z, outcome = world
+        weight = np.ones(z.shape)
+        shifted = recalibration(Judged(expit(z + 0.8), outcome, weight), "auto", "rows")
+        assert shifted.by == ("shift", "shift")
+        assert [each.intercept_ for each in shifted.calibrators] == pytest.approx([-0.8, -0.8], abs=0.1)
+        assert {each.slope_ for each in shifted.calibrators} == {1.0}
+        steep = recalibration(Judged(expit(3 * z), outcome, weight), "auto", "rows")
+        assert steep.by == ("platt", "platt")
+        assert [each.slope_ for each in steep.calibrators] == pytest.approx([1 / 3, 1 / 3], abs=0.05)
+
+    def test_the_level_has_an_interval_that_holds_it_as_often_as_it_says(self):
+        rng = np.random.default_rng(1)
+        held = []
+        for _ in range(300):
+            p = rng.uniform(0.1, 0.5, (1, 400))
+            weight = rng.uniform(1.0, 5.0, p.shape)
+            found = level_of(Judged(1.2 * p, (rng.random(p.shape) < p).astype(float), weight))
+            held.append(found.low < 1.2 < found.high)
+        assert np.mean(held) == pytest.approx(0.95, abs=0.035)
+
+    def test_weights_count(self, world):
+        z, outcome = world
+        # Rows with low logits count ten times: the level that is met is theirs.
+        weight = np.where(z < -1, 10.0, 1.0)
+        found = recalibration(Judged(expit(z + 0.5), outcome, weight), "isotonic", "rows")
+        predicted = found.predict(expit(z + 0.5))
+        assert level_of(Judged(predicted, outcome, weight)).value == pytest.approx(1.0, abs=1e-6)
+
+    def test_what_is_not_known_stays_so(self, world):
+        z, outcome = world
+        found = recalibration(Judged(expit(z), outcome, np.ones(z.shape)), "shift", "rows")
+        lines = np.array([[0.2, np.nan], [0.3, np.nan]])
+        assert np.isnan(found.predict(lines)).tolist() == [[False, True], [False, True]]
+
+    def test_one_outcome_is_an_error(self):
+        rows = Judged(np.full((1, 9), 0.2), np.zeros((1, 9)), np.ones((1, 9)))
+        with pytest.raises(DataError, match=r"the 9 rows are too few.*validation_share"):
+            recalibration(rows, "auto", "rows")
+
+
+def test_an_unknown_map_is_refused(data):
+    with pytest.raises(ParameterError, match=r"recalibrate must be one of none, auto, shift, .*not 'line'"):
+        us.Naive(recalibrate="line").fit(data.train)
