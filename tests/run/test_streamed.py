@@ -14,6 +14,7 @@ import torch
 
 import unskew as us
 from unskew.errors import DataError, ParameterError, RunFolderError
+from unskew.propensity import choice
 from unskew.run import run_propensity, streamed
 from unskew.run.streamed import why_streamed
 
@@ -115,7 +116,7 @@ def test_a_network_reads_features_of_the_stream(folder: Path) -> None:
 def test_kinds_that_need_all_rows_are_fitted_on_some_and_say_so(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streamed, "FITTED_ROWS", 600)
+    monkeypatch.setattr(choice, "FITTED_ROWS", 600)
     found = us.run(config(folder, stream=True, method="none", parameters={}))
     assert found.metrics["propensity_by"]["fitted_on_rows"] == 600
     assert any("fitted on 600 rows at random" in label for label in found.metrics["labels"])
@@ -125,7 +126,7 @@ def test_kinds_that_need_all_rows_are_fitted_on_some_and_say_so(
 def test_on_a_gpu_a_network_reads_all_rows_and_on_a_cpu_kinds_are_compared(
     folder: Path, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
-    monkeypatch.setattr(streamed, "SAMPLE_ROWS", 600)
+    monkeypatch.setattr(choice, "SAMPLE_ROWS", 600)
     monkeypatch.setattr(run_propensity, "resolve_device", lambda name: torch.device(device))
     asked = config(folder, stream=True, propensity="auto", method="none", parameters={"backbone.dim": 2})
     by = us.run(asked).metrics["propensity_by"]
@@ -164,7 +165,7 @@ def test_a_column_is_a_propensity_of_a_stream(folder: Path) -> None:
 
 
 def test_a_propensity_is_chosen_on_rows_at_random(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamed, "SAMPLE_ROWS", 800)
+    monkeypatch.setattr(choice, "SAMPLE_ROWS", 800)
     found = us.run(config(folder, stream=True, propensity="auto", method="none", parameters={}))
     assert {each["name"] for each in found.metrics["propensity_by"]["candidates"]} == {
         "logistic",

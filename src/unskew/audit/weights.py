@@ -41,7 +41,6 @@ from unskew.io.tables import (
     Paths,
     Source,
     expand_paths,
-    read_table,
     require_columns,
     sources,
 )
@@ -53,7 +52,7 @@ from unskew.metrics.mapped_sketch import mapped
 from unskew.progress import SILENT, Progress
 
 if TYPE_CHECKING:
-    from unskew.log import Log, Wanted
+    from unskew.log import Log, StreamedLog, Wanted
 
 ADDED = (
     pa.field("propensity_calibrated", pa.float64()),
@@ -339,6 +338,7 @@ def train_weights(
     p_min: Clip = DEFAULT_P_MIN,
     seed: int = 0,
     device: str = "auto",
+    stream: bool | None = None,
     overwrite: bool = False,
     progress: Progress = SILENT,
 ) -> WeightsResult:
@@ -364,16 +364,22 @@ def train_weights(
         Features that may give the click away (:func:`unskew.check_leaks`).
     device
         ``"auto"``, ``"cpu"`` or ``"cuda"``.
+    stream
+        Whether rows of impressions in Parquet files are read in parts instead of into memory; None streams
+        those that would take more than a quarter of what is free.
     """
     target, files, schema = prepared(paths, out, p_min=p_min, overwrite=overwrite, outcome=outcome)
     named = [user, item] if outcome is None else [user, item, outcome]
     require_columns(named, schema.names, files[0])
     if len(set(named)) < len(named):
         raise ParameterError("user, item and outcome must be different columns", remedy="name three columns")
-    log = _log(files, user=user, item=item, outcome=outcome, features=features, ignore=ignore)
-    require_no_leaks(log, allow_leak)
+    columns = {"user": user, "item": item, "click": outcome}
+    log = _log(files, columns, stream, progress, features=features, ignore=ignore)
+    sample = _sampled(log)
+    require_no_leaks(sample, allow_leak)
     weighing = _trained(
         log,
+        sample,
         (user, item),
         propensity,
         make_calibrator(calibrator),
@@ -390,7 +396,8 @@ def train_weights(
 
 
 def _trained(
-    log: Log,
+    log: Log | StreamedLog,
+    sample: Log,
     ids: tuple[str, str],
     propensity: str,
     chosen: Calibrator,
@@ -400,21 +407,29 @@ def _trained(
     p_min: Clip,
     training: Mapping[str, Any],
 ) -> _Weighing:
-    """A propensity trained on a log, for batches of its rows."""
+    """A propensity trained on a log, for batches of its rows; of a stream it is chosen on a sample."""
     from unskew.io.columns import column_of, frame_of
     from unskew.propensity import choose_propensity, make_propensity
+    from unskew.propensity.choice import rows_to_fit
 
     shared = {"calibrator": None if chosen.name == "none" else chosen, "crossfit": folds}
     if propensity == "auto":
         network = "neumf" if log.features is None else "dcn"
         candidates = {name: make_propensity(name, **shared) for name in ("logistic", "popularity", network)}
-        choice = choose_propensity(log, candidates, seed=seed, **training)
-        fitted, sentence = choice.propensity, choice.sentence
+        chosen_one = choose_propensity(sample, candidates, seed=seed, **training)
+        fitted, sentence = chosen_one.propensity, chosen_one.sentence
+        unfitted = None if log is sample else candidates[chosen_one.name]
     else:
-        fitted, sentence = make_propensity(propensity, **shared), f"propensity by {propensity}"
-        fitted.fit(log, seeds=[seed], **training)
+        unfitted = make_propensity(propensity, **shared)
+        fitted, sentence = unfitted, f"propensity by {propensity}"
+    if unfitted is not None:
+        rows = rows_to_fit(unfitted, log)
+        fitted = unfitted.fit(rows, seeds=[seed], **training)
+        if len(rows) < len(log):
+            sentence += f"; fitted on {len(rows):,} of {len(log):,} rows"
     # Without features, ids tell all. With them, of impressions the rows of the log are those of the files.
-    of_rows = fitted.predict_each(log)[0] if log.features is not None and log.space == "impressions" else None
+    by_row = log.features is not None and log.space == "impressions"
+    of_rows = fitted.predict_each(log)[0] if by_row and log is sample else None
 
     def assign(batch: FileBatch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
         frame = frame_of(pa.table({name: batch.record.column(name) for name in ids}))
@@ -422,6 +437,8 @@ def _trained(
         fold = fitted.fold_of_pairs_each(users, items)[0].astype(np.int8)
         if of_rows is not None:
             return of_rows[batch.start : batch.start + batch.record.num_rows], fold
+        if by_row:
+            return fitted.predict_frame_each(pa.Table.from_batches([batch.record]))[0], fold
         return fitted.predict_pairs_each(users, items)[0], fold
 
     (raw,), (calibrated,) = (fitted.held_out_sketches(calibrated=which) for which in (False, True))
@@ -513,7 +530,7 @@ def weights(
         further = {"features": features, "ignore": ignore}
         log = _log_of_frame(frame, user=user, item=item, outcome=outcome, **further)
         require_no_leaks(log, allow_leak)
-        weighing = _trained(log, (user, item), propensity, chosen, **shared, training=training)
+        weighing = _trained(log, log, (user, item), propensity, chosen, **shared, training=training)
         named, columns = (), [str(user), str(item)]
     parts = [weighing.assign(batch) for batch in stream([source], columns=columns, numbers=named)]
     p, fold = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -522,13 +539,56 @@ def weights(
     return with_columns(frame, dict(zip((field.name for field in ADDED), values, strict=True)))
 
 
-def _log(files: list[Path], *, user: str, item: str, outcome: str | None, **further: Any) -> Log:
+def _log(
+    files: list[Path],
+    columns: Mapping[str, Any],
+    streamed: bool | None,
+    progress: Progress,
+    **further: Any,
+) -> Log | StreamedLog:
     from unskew.datasets import read_log
+    from unskew.datasets.streams import stream_log
 
-    space = _space(None if outcome is None else read_table(files, [outcome], numbers=[outcome]), outcome)
-    columns: dict[str, Any] = {"user": user, "item": item, "click": outcome}
+    outcome = columns["click"]
+    space = "matrix" if outcome is None or not _has_zero(files, outcome) else "impressions"
+    if _is_streamed(files, space, streamed):
+        return stream_log(files, **columns, **further, progress=progress)
     duplicates: Literal["max", "error"] = "max" if space == "matrix" else "error"
-    return read_log(files, **columns, space=space, duplicates=duplicates, **further)
+    return read_log(files, **columns, space=space, duplicates=duplicates, **further)  # type: ignore[arg-type]
+
+
+def _sampled(log: Log | StreamedLog) -> Log:
+    """A log, or rows of a stream at random."""
+    from unskew.log import StreamedLog
+    from unskew.propensity.choice import SAMPLE_ROWS
+
+    return log.sample(SAMPLE_ROWS) if isinstance(log, StreamedLog) else log
+
+
+def _has_zero(files: Sequence[Path], outcome: str) -> bool:
+    """Whether some row was not clicked: then the rows are the population."""
+    batches = stream(files, columns=[outcome], numbers=[])
+    return any(_space(pa.Table.from_batches([each.record]), outcome) == "impressions" for each in batches)
+
+
+def _is_streamed(files: Sequence[Path], space: str, asked: bool | None) -> bool:
+    """As was asked for, or where the rows would take too much of the free memory."""
+    from unskew.datasets.streams import IN_MEMORY, memory_needed
+    from unskew.training.memory import available_memory
+
+    if asked is not None or space == "matrix":
+        require(
+            space == "impressions" or not asked,
+            "clicks alone are not streamed",
+            "give rows that were not clicked too, or leave --stream out",
+        )
+        return bool(asked)
+    free = available_memory()
+    try:
+        return free is not None and memory_needed(files) > IN_MEMORY * free
+    except DataError:
+        # CSV, or what cannot be read: whoever reads it says so.
+        return False
 
 
 def _log_of_frame(frame: Any, *, user: str, item: str, outcome: str | None, **further: Any) -> Log:

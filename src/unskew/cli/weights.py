@@ -75,6 +75,14 @@ def weights(
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the folds and of training.")] = 0,
     device: Annotated[str, typer.Option(help="Without --score: auto, cpu, cuda or cuda:1.")] = "auto",
+    stream: Annotated[
+        bool | None,
+        typer.Option(
+            "--stream/--no-stream",
+            help="Without --score: read Parquet files in parts, or into memory [in parts where they would"
+            " take more than a quarter of the free memory].",
+        ),
+    ] = None,
     log_json: LogJson = None,
 ) -> None:
     """Add propensity_calibrated, weight, fold and clipped to every row; other columns stay as they are."""
@@ -83,7 +91,7 @@ def weights(
     if score is not None:
         refuse(
             context,
-            ("user", "item", "propensity", "features", "ignore", "allow_leak", "device"),
+            ("user", "item", "propensity", "features", "ignore", "allow_leak", "device", "stream"),
             "with --score, which brings a propensity: none is trained",
         )
         if outcome is None:
@@ -137,6 +145,7 @@ def weights(
                 p_min=clip(p_min),
                 seed=seed,
                 device=device,
+                stream=stream,
                 overwrite=overwrite,
                 progress=progress,
             )

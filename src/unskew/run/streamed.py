@@ -19,7 +19,7 @@ from unskew.io.row_groups import SCHEME
 from unskew.leaks import require_no_leaks
 from unskew.log import Log, StreamedLog
 from unskew.progress import Progress
-from unskew.propensity import InSampleWarning
+from unskew.propensity import InSampleWarning, choice
 from unskew.propensity.in_sample import warn_if_in_sample
 from unskew.propensity.propensity import BasePropensity
 from unskew.run.protocol import Protocol
@@ -49,13 +49,6 @@ from unskew.training.streams import Kept
 
 if TYPE_CHECKING:
     from unskew.run.job import RunConfig
-
-SAMPLE_ROWS = 1 << 19
-"""Rows at random in which leaks are looked for, and on which propensities are chosen and fields judged."""
-
-FITTED_ROWS = 1 << 20
-"""Rows at random that a propensity is fitted on which cannot read a stream; all where there are fewer."""
-
 
 REMEMBERED_BYTES, REMEMBERED_SHARE = 1 << 29, 0.1
 """Rows of a stream are kept in memory as codes where they take at most so much, and that share of what is
@@ -120,11 +113,11 @@ def run_streamed(
 ) -> RunResult:
     """The job on a training log that is streamed."""
     log = dataset.train
-    sample = log.sample(SAMPLE_ROWS)
+    sample = log.sample(choice.SAMPLE_ROWS)
     log = log.remembered(once("remembered", _most_remembered), progress)
     dataset = replace(dataset, train=log)
     leaks = require_no_leaks(sample, config.allow_leak)
-    propensity, choice = _fitted(config, protocol, dataset, sample, progress)
+    propensity, record = _fitted(config, protocol, dataset, sample, progress)
     if config.method not in (BASELINE, NO_METHOD):
         warn_if_in_sample(propensity, sample)
     with warnings.catch_warnings():
@@ -136,11 +129,11 @@ def run_streamed(
     predicted = propensity.predict_both_each(sample)
     figures = propensity.diagnose(p_min=protocol.clip)
     view = Dataset(dataset.name, sample, dataset.test, facts=dataset.facts, test_is=dataset.test_is)
-    labels = run_labels(protocol, propensity, choice, tested=view.test is not None, models=bool(models))
+    labels = run_labels(protocol, propensity, record, tested=view.test is not None, models=bool(models))
     metrics: dict[str, Any] = {
         "data": data_facts(dataset),
         "propensity": figures,
-        "propensity_by": choice,
+        "propensity_by": record,
         "spread": spread_figures(propensity, predicted.raw, predicted.spread),
         "methods": {},
         "collapsed": collapsed_counts(
@@ -184,12 +177,10 @@ def _fitted(
     propensity, tried, record = chosen_propensity(config, protocol, sample, progress, share)
     if tried is not None and share < 1.0:
         record["sentence"] += f", on {len(sample):,} of {len(log):,} rows"
-    rows: Log | StreamedLog = log
-    if not propensity.streams:
-        rows = log.sample(FITTED_ROWS)
-        if len(rows) < len(log):
-            record["fitted_on_rows"] = len(rows)
-            record["sentence"] += f"; fitted on {len(rows):,} rows at random, which its kind has in memory"
+    rows = choice.rows_to_fit(propensity, log)
+    if len(rows) < len(log):
+        record["fitted_on_rows"] = len(rows)
+        record["sentence"] += f"; fitted on {len(rows):,} rows at random, which its kind has in memory"
     further = further_data(propensity, dataset)
     propensity.fit(rows, seeds=config.seed_list, device=config.device, progress=progress, **further)
     return propensity, record
