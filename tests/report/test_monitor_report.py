@@ -65,6 +65,8 @@ def test_the_heat_map_has_a_field_a_segment_and_period_and_frames_what_is_off(pi
     heat = pictures[0]
     assert len(heat.findall(f"{SVG}g")) == 12 * (1 + len(NAMES))
     frames = [each for each in heat.iter(f"{SVG}rect") if each.get("fill") == "none"]
+    width = float(heat.get("viewBox").split()[2])
+    assert all(float(each.get("x")) + float(each.get("width")) + 1 <= width for each in frames)
     assert len(frames) == sum(len(each.breaks) for each in result.histories)
     (field,) = (
         g for g in heat.findall(f"{SVG}g") if g.find(f"{SVG}title").text.startswith("c = fr, 2026-01-09")

@@ -85,9 +85,7 @@ class SegmentRepair:
         over = listed(map(plain, self.columns))
         if not self.worth_it:
             return f"Multicalibrated over {over} is not worth it: {figures}, which may be noise."
-        return (
-            f"Multicalibrated over {over} is worth it: {figures}, and {_mended(before.worst, after.worst)}."
-        )
+        return f"Multicalibrated over {over} is worth it: {figures}, and {_mended(before.worst, after.worst, with_what)}."
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, text and lists."""
@@ -110,12 +108,13 @@ class SegmentRepair:
         }
 
 
-def _mended(before: Segment | None, after: Segment | None) -> str:
-    if after is None:
-        left = "no segment is off beyond chance"
-        return left if before is None else f"{left}, where weights of {_off(before)}"
-    instead = "" if before is None else f", where those of {_off(before)}"
-    return f"of segments beyond chance weights of {_off(after)} at worst{instead}"
+def _mended(before: Segment | None, after: Segment | None, with_what: str) -> str:
+    left = (
+        "no segment is off beyond chance"
+        if after is None
+        else f"of segments beyond chance, weights of {_off(after)} at worst"
+    )
+    return left if before is None else f"{left}; with {with_what} those of {_off(before)}"
 
 
 def _off(segment: Segment) -> str:

@@ -40,7 +40,8 @@ def heat_map(
     rows, drawn = list(histories[:MOST_SEGMENTS]), list(periods[-MOST_PERIODS:])
     names = [_cut(history.name, 28) for history in rows]
     left, top, height = 20.0 + 6.6 * max(map(len, names), default=0), 8.0, 20.0
-    step = min((width - left) / max(len(drawn), 1), 44.0)
+    # The frame of the last period is drawn around it.
+    step = min((width - left - 2) / max(len(drawn), 1), 44.0)
     place = {period: number for number, period in enumerate(drawn)}
     parts = []
     for row, history in enumerate(rows):
