@@ -78,14 +78,18 @@ class SegmentRepair:
         of = {line.name: line for line in self.lines}
         before, after = of[self.beside], of[MULTI]
         with_what = "the scores as they are" if self.beside == "none" else self.beside
-        figures = (
-            f"held-out NLL {after.nll:.5f} against {before.nll:.5f} with {with_what}"
-            f" (lower by {self.gain:.2g} ± {self.gain_error:.1g})"
-        )
+        figures = f"held-out NLL {after.nll:.5f} against {before.nll:.5f} with {with_what}"
         over = listed(map(plain, self.columns))
         if not self.worth_it:
-            return f"Multicalibrated over {over} is not worth it: {figures}, which may be noise."
-        return f"Multicalibrated over {over} is worth it: {figures}, and {_mended(before.worst, after.worst, with_what)}."
+            return (
+                f"Multicalibrated over {over} is not worth it: {figures}, and the difference has a standard"
+                f" error of {self.gain_error:.1g}."
+            )
+        mended = _mended(before.worst, after.worst, with_what)
+        return (
+            f"Multicalibrated over {over} is worth it: {figures} (lower by {self.gain:.2g} ±"
+            f" {self.gain_error:.1g}), and {mended}."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, text and lists."""
