@@ -118,7 +118,7 @@ def _mended(before: Segment | None, after: Segment | None, with_what: str) -> st
         if after is None
         else f"of segments beyond chance, weights of {_off(after)} at worst"
     )
-    return left if before is None else f"{left}; with {with_what} those of {_off(before)}"
+    return left if before is None else f"{left}; with {with_what} the weights of {_off(before)}"
 
 
 def _off(segment: Segment) -> str:
