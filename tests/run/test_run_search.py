@@ -62,6 +62,15 @@ def test_the_report_shows_the_search(searched):
     assert "in the lower half on the sample" in page
 
 
+def test_the_sample_sets_the_level_right(searched):
+    model = searched.models["auto"]
+    rows = searched.dataset.unbiased
+    rate = rows.known_conversion().mean()
+    raw = model.without_recalibration().predict_each(rows).mean() / rate
+    assert abs(model.predict_each(rows).mean() / rate - 1) < 0.1 < abs(raw - 1)
+    assert us.RunConfig(method="naive", unbiased_share=0.1, recalibrate="auto").unbiased_share == 0.1
+
+
 def test_what_is_shipped_is_saved_and_read_again(searched, tmp_path, undrawn):
     searched.save(tmp_path / "run")
     model = us.load_model(tmp_path / "run", device="cpu")

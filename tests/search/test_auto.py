@@ -46,6 +46,7 @@ def test_what_is_shipped_is_a_model_that_saves_and_loads(fitted, data, tmp_path)
     # Both kinds of evidence stand beside every candidate of the last rung.
     assert all(each.biased is not None and each.advantage is not None for each in fitted.decision_.judged)
     assert fitted.decision_.bias is not None
+    assert model.recalibration_ is not None
 
 
 def test_without_a_sample_the_naive_ensemble_is_shipped(data):

@@ -76,14 +76,14 @@ def run(
     unbiased: Annotated[
         str | None,
         typer.Option(
-            help="With files and --method auto: those of a small sample of pairs shown at random, which"
-            " chooses the method; none of them in --test."
+            help="With files: those of a small sample of pairs shown at random, which chooses the method"
+            " (--method auto) and sets levels right (then, or with --recalibrate); none of them in --test."
         ),
     ] = None,
     unbiased_share: Annotated[
         float | None,
         typer.Option(
-            help="With --method auto: take this share of the random test pairs as that sample, as 0.05."
+            help="Instead of --unbiased: take this share of the random test pairs as that sample, as 0.05."
         ),
     ] = None,
     user: Annotated[str, typer.Option(help="With files: the column of user ids.")] = "user",

@@ -68,7 +68,7 @@ from unskew.run.run_propensity import (
     unknown_propensity,
 )
 from unskew.run.run_result import RunResult
-from unskew.run.run_search import AUTO, require_apart, require_search, searched_models
+from unskew.run.run_search import AUTO, looks_at_sample, require_apart, require_search, searched_models
 from unskew.run.run_split import mature_dataset, split_labels, validation_params, with_group_column
 from unskew.run.run_start import Starts, members_of_run, run_digest, start_models, with_start
 from unskew.run.sizes import sized, sizes_of
@@ -134,8 +134,9 @@ class RunConfig:
         Read the training log from its Parquet files again in each epoch, in bounded memory; None does so
         where the rows would take more than a quarter of the free memory.
     unbiased_share
-        With ``method="auto"``: take this share of the random test pairs as the sample that chooses; the
-        others are the test. ``options={"unbiased": FILE}`` gives the sample as a file, with files as data.
+        Take this share of the random test pairs as the sample that chooses the method (``method="auto"``)
+        and sets levels right (then, or with ``recalibrate``); the others are the test.
+        ``options={"unbiased": FILE}`` gives the sample as a file, with files as data.
     """
 
     data: str = "synthetic"
@@ -289,7 +290,7 @@ def _loaded(config: RunConfig, progress: Progress, why: str | None) -> Dataset |
     root = None if config.root is None else Path(config.root)
     dataset = load(config.data, root, protocol=config.protocol, **_loader_options(config))
     require_conversions(config, dataset.train.conversion is not None)
-    if config.method != AUTO:
+    if not looks_at_sample(config):
         dataset = replace(dataset, unbiased=None)
     if config.unbiased_share is not None:
         dataset = with_unbiased_share(dataset, config.unbiased_share)

@@ -8,6 +8,7 @@ import numpy as np
 
 from unskew.datasets import Dataset
 from unskew.debias import METHODS, Debiaser
+from unskew.debias.recalibration import NONE
 from unskew.errors import DataError, ParameterError
 from unskew.progress import Progress
 from unskew.run.protocol import Protocol
@@ -26,6 +27,11 @@ GRID_CLICKS = 200_000
 """Clicks × seeds up to which a CPU tries a second regularisation of each method."""
 
 
+def looks_at_sample(config: RunConfig) -> bool:
+    """Whether a run has a use for a random sample: to choose a method, or to set levels right."""
+    return config.method == AUTO or config.recalibrate != NONE
+
+
 def require_search(config: RunConfig) -> None:
     """An error for what does not go with ``auto``, and for a sample that nothing looks at."""
     if config.method == AUTO and config.protocol == "paper":
@@ -33,10 +39,10 @@ def require_search(config: RunConfig) -> None:
             "the paper's protocol has no auto", remedy="give a --method, or leave --protocol"
         )
     sampled = config.unbiased_share is not None or config.options.get("unbiased") is not None
-    if sampled and config.method != AUTO:
+    if sampled and not looks_at_sample(config):
         raise ParameterError(
             f"an unbiased sample has no effect with method {config.method}",
-            remedy="give --method auto, or leave the sample out",
+            remedy="give --method auto, or --recalibrate auto, or leave the sample out",
         )
 
 

@@ -248,7 +248,8 @@ class Auto(Estimator):
     Candidates are methods × a small grid by the density of the log. With a random sample (``unbiased=``) all
     are trained with one member, the better half as ensembles, and one is shipped if it beats the naive
     ensemble beyond noise (:func:`unskew.search.decision.decide`). Without one the naive ensemble is shipped:
-    biased clicks may only reject candidates, whatever they seem to say. The test set is never looked at.
+    biased clicks may only reject candidates, whatever they seem to say. The sample also sets the level of
+    what is shipped right (``recalibrate_on``). The test set is never looked at.
 
     Parameters
     ----------
@@ -341,6 +342,8 @@ class Auto(Estimator):
         )
         self.decision_ = self.searched_.decision
         self.model_ = self.searched_.chosen
+        if unbiased is not None:
+            self.model_.recalibrate_on(unbiased)
         self.seeds_ = self.model_.seeds_
         self.split_ = self.model_.split_
         return self
