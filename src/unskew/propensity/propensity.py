@@ -438,7 +438,8 @@ class BasePropensity(Estimator, ABC):
             ``"collapsed"`` is the number of seeds with a model (of a fold) that learned nothing.
         """
         raw_and_calibrated = self._sketches()
-        rows = log or self.log_
+        # What is kept to train on may lack what the calibrator reads.
+        rows = log or (self.log_ if self.segments_ is None else self.given_log_)
         assert rows is not None
         size = rows.population_size
         if log is None and self.kept_ is not None:

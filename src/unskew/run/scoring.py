@@ -22,6 +22,7 @@ from unskew.io.tables import Paths, Source, expand_paths
 from unskew.progress import SILENT, Progress
 from unskew.propensity import load_propensity
 from unskew.propensity.propensity import BasePropensity
+from unskew.propensity.segments import SegmentReader
 from unskew.training.reader import Asked, Reader, Unseen
 from unskew.training.saved import SavedFolder
 
@@ -236,6 +237,8 @@ class _Scoring:
             return False
         one, other = self.known.reader(), self.propensity.reader()
         if one.encoders is not None or other.encoders is not None or one.device != other.device:
+            return False
+        if isinstance(other, SegmentReader):
             return False
         return one.users.same_as(other.users) and one.items.same_as(other.items)
 
