@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
-from unskew.io.columns import column_of, frame_of, is_frame, null_mask
 from unskew.io.numbers import array_of
 from unskew.plain_text import listed, plain
 
@@ -127,6 +126,9 @@ def columns_of(features: Any, names: Sequence[str] | None, rows: int) -> dict[st
 def _named(features: Any, names: Sequence[str] | None) -> Mapping[str, Any]:
     if isinstance(features, Mapping):
         return features
+    # Here, and not above: an audit needs no data frames.
+    from unskew.io.columns import column_of, frame_of, is_frame
+
     if is_frame(features):
         table = frame_of(features)
         kept = [name for name in table.columns if names is None or name in names]
@@ -152,6 +154,8 @@ def _column(values: Any, name: str, rows: int) -> NDArray[Any]:
             remedy="give one value for each score",
         )
     if column.dtype.kind == "O":
+        from unskew.io.columns import null_mask
+
         null = null_mask(column)
         if null.any() and all(isinstance(each, int | float) for each in column[~null]):
             column = np.where(null, np.nan, column).astype(np.float64)
