@@ -93,7 +93,9 @@ def test_killed_twice_it_goes_on_and_ends_with_the_same_files(here, how):
     wanted_files, _ = uninterrupted(here, how)
     out = f"twice{how}"
     states = here / f"{out}.states"
-    for wanted in ("training-0001-000004.json", "training-0004-0*.json"):
+    # On a stream raw and calibrated propensities train in one stack, and so there is one training less.
+    last = 3 if how == "--stream" else 4
+    for wanted in ("training-0001-000004.json", f"training-{last:04d}-0*.json"):
         killed_when(started(here, out, how), states, wanted)
         assert list(states.glob(wanted)), "it was killed in time"
     code, _, error = started(here, out, how).ended()
