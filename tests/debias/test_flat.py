@@ -32,7 +32,7 @@ def test_beside_the_methods_there_are_at_most_ten_files():
     assert len(methods) == len(METHODS.built_in), "two methods in one file"
     assert not [path for path in HOME.iterdir() if path.is_dir() and path.name != "__pycache__"]
     others = {path.stem for path in HOME.glob("*.py")} - methods - {"__init__"}
-    # Six of methods on a log in memory; streams, starts from an earlier day, ensembles and levels have one each.
+    # Six of methods on a log in memory; streams, warm starts, ensembles and levels have one each.
     assert len(others) <= 10, sorted(others)
 
 
