@@ -9,6 +9,8 @@ export OMP_WAIT_POLICY ?= passive
 
 # What a file shares is made once, and files that take long come first (tests/measured.py).
 ON_TWO_CORES := -n 2 --dist loadfile --no-loadscope-reorder
+# Some of all tests wait for processes, services and locks: a third worker uses the time.
+WITH_WAITS := -n 3 --dist loadfile --no-loadscope-reorder
 
 # Tests are compiled once, and not again by each of two processes every time.
 export PYTHONDONTWRITEBYTECODE :=
@@ -46,7 +48,7 @@ typecheck: $(VENV)/.installed-test  ## mypy --strict on src
 	$(BIN)/mypy
 
 pytest: $(VENV)/.installed-test  ## the tests alone
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ON_TWO_CORES)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WITH_WAITS)
 
 test-spark: $(VENV)/.installed-test  ## the tests on a local Spark, which it installs; needs a Java runtime
 	$(PIP) pyspark
