@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -210,6 +212,32 @@ def test_two_processes_that_add_at_once_lose_nothing(tmp_path):
     assert set(counted(tmp_path / "store").values()) == {400}
     assert len(counted(tmp_path / "store")) == 6
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_store_that_is_replaced_while_it_is_read_is_the_old_or_the_new_one(tmp_path):
+    for name, days in (("small", 1), ("large", 12)):
+        for day in range(days):
+            write(tmp_path, f"{name}{day}.parquet", rows_of(day, rows=400))
+        add(tmp_path / name, tmp_path / f"{name}*.parquet", settings=settings(), as_of=LATE)
+    kinds = [(tmp_path / name).read_bytes() for name in ("small", "large")]
+    over = threading.Event()
+
+    def replace_it() -> None:
+        for each in itertools.cycle(kinds):
+            (tmp_path / "new").write_bytes(each)
+            (tmp_path / "new").replace(tmp_path / "store")
+            if over.is_set():
+                return
+
+    (tmp_path / "store").write_bytes(kinds[0])
+    writer = threading.Thread(target=replace_it)
+    writer.start()
+    try:
+        found = {len(MonitorStore.load(tmp_path / "store").sources) for _ in range(100)}
+    finally:
+        over.set()
+        writer.join()
+    assert found <= {1, 12}
 
 
 def test_what_broke_is_told_with_its_time_way_and_cost(tmp_path):

@@ -122,7 +122,9 @@ class MonitorStore:
         if found.identity is None:
             raise DataError("there is no such store", where=str(path), remedy="make one with --add FILE...")
         try:
-            table = pa.parquet.read_table(path)
+            # By one handle: by its path, schema and rows may come from two files, if one is replaced between.
+            with path.open("rb") as file:
+                table = pa.parquet.read_table(file)
             header = json.loads((table.schema.metadata or {})[MARK])
             version = header["format"]
         except (pa.ArrowException, OSError, KeyError, ValueError):
