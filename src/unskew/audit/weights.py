@@ -247,11 +247,7 @@ def _calibrated(
     def assign(batch: FileBatch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
         (scores,) = number_columns(batch, [roles.score])
         fold = fold_of_rows(batch.start, len(scores), folds, seed)
-        propensity = np.empty(len(scores))
-        for k, fitted_without in enumerate(fitted):
-            rows = np.flatnonzero(fold == k)
-            propensity[rows] = fitted_without.predict(scores[rows])
-        return propensity, fold
+        return _out_of_fold(fold, lambda k, rows: fitted[k].predict(scores[rows])), fold
 
     parts = [
         mapped(sketch, calibrator.predict(sketch.points().score))
@@ -261,6 +257,17 @@ def _calibrated(
     calibrated = merged(parts)
     clip = _clip_of(calibrated, p_min)
     return _Weighing(assign, WeightsResult(0, folds, tuple(fitted), sketches.all(), calibrated, clip))
+
+
+def _out_of_fold(
+    fold: NDArray[np.int8], predict: Callable[[int, NDArray[np.int64]], NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """``predict(k, rows)`` for the rows of each fold k."""
+    propensity = np.empty(len(fold))
+    for k in np.unique(fold):
+        rows = np.flatnonzero(fold == k)
+        propensity[rows] = predict(int(k), rows)
+    return propensity
 
 
 def _require_segments(chosen: Calibrator, segments: Sequence[str]) -> None:
@@ -310,12 +317,11 @@ def _calibrated_by_segment(
         (scores,) = number_columns(batch, [roles.score])
         fold = fold_of_rows(batch.start, len(scores), folds, seed)
         codes = {table.column: table.codes(batch.record.column(table.column)) for table in tables}
-        propensity = np.empty(len(scores))
-        for k, fitted_without in enumerate(fitted):
-            rows = np.flatnonzero(fold == k)
-            features = {name: code[rows] for name, code in codes.items()}
-            propensity[rows] = fitted_without.predict(scores[rows], features)
-        return propensity, fold
+
+        def predict(k: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+            return fitted[k].predict(scores[rows], {name: code[rows] for name, code in codes.items()})
+
+        return _out_of_fold(fold, predict), fold
 
     calibrated = CalibrationSketch.of(score=probability, outcome=kept.outcome, weight=kept.weight)
     clip = _clip_of(calibrated, p_min)

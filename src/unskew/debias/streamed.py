@@ -120,8 +120,8 @@ class StreamedRows:
         tables, device = self._kept.population.tables, known.click.device
         return Batch(
             rows=known.rows if tables is None else tables.completed(known.rows),
-            conversion=unknown(shape, device) if known.conversion is None else known.conversion.expand(shape),
-            propensity=unknown(shape, device) if known.propensity is None else known.propensity.expand(shape),
+            conversion=_spread(known.conversion, shape, device),
+            propensity=_spread(known.propensity, shape, device),
             click=known.click.expand(shape),
         )
 

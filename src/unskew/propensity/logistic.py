@@ -39,7 +39,7 @@ than chance does, which costs half a unit of the loss for each parameter: 44,000
 settle in 54 steps instead of 264, and propensities differ by 0.5 % on average, by 4 % at most."""
 
 GREATEST_GRADIENT = 0.1
-"""A fit that ends with a derivative above this share of its standard error has failed."""
+"""A fit that did not settle, and has a derivative above this share of its standard error, has failed."""
 
 MOST_STEPS = 2000
 
