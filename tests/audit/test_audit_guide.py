@@ -7,7 +7,7 @@ from pathlib import Path
 
 from unskew.audit.audit import FOLDS
 from unskew.audit.segments import MOST_SEGMENTS
-from unskew.audit.weights import ADDED
+from unskew.audit.weights_files import ADDED
 from unskew.metrics.judgement import LEAST_POWER, SIGNIFICANCE, TOLERANCE
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide-propensity-honest.md"

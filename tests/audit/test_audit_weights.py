@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from unskew.audit import write_weights
-from unskew.audit.weights import prepared, write_with
+from unskew.audit.weights_files import prepared, write_with
 from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.io import stream as stream_module
 from unskew.io import tables

@@ -19,28 +19,22 @@ from numpy.typing import NDArray
 from unskew.audit.audit import DEFAULT_P_MIN, FOLDS, read
 from unskew.audit.audit_figures import WeightFigures, weight_figures
 from unskew.audit.fold_sketches import fit_without_each, fold_of_rows, merged
+from unskew.audit.weights_files import ADDED, Assign, prepared, require_free, write_with
 from unskew.calibration import Calibrator, Multicalibrated, make_calibrator
 from unskew.calibration.venn_abers import RAISED, is_raised
 from unskew.errors import DataError, ParameterError
 from unskew.estimator import require
-from unskew.io.row_files import Target, check_rows_target, rows_writer
 from unskew.io.stream import (
-    ArrowSchema,
     FileBatch,
     Roles,
-    cast_columns,
-    has_types,
     holds_numbers,
     number_columns,
-    schema_of,
     stream,
-    tracked,
 )
 from unskew.io.tables import (
     FrameInMemory,
     Paths,
     Source,
-    expand_paths,
     require_columns,
     sources,
 )
@@ -54,22 +48,9 @@ from unskew.progress import SILENT, Progress
 if TYPE_CHECKING:
     from unskew.log import Log, StreamedLog, Wanted
 
-ADDED = (
-    pa.field("propensity_calibrated", pa.float64()),
-    pa.field("weight", pa.float64()),
-    pa.field("fold", pa.int8()),
-    pa.field("clipped", pa.bool_()),
-)
-"""The columns that are added, in this order."""
 
 MOST_KEPT = 1 << 17
 """Rows of each outcome that a calibrator by segment is fitted on."""
-
-SPREAD = ("propensity_calibrated", "weight")
-"""Those of which hardly two values are the same."""
-
-Assign = Callable[[FileBatch], tuple[NDArray[np.float64], NDArray[np.int8]]]
-"""Calibrated propensities and folds of the rows of a batch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -514,7 +495,7 @@ def weights(
     (source,) = sources(frame)
     if not isinstance(source, FrameInMemory):
         raise ParameterError("weights are for data frames", remedy="use unskew.audit.write_weights for files")
-    _require_free(source.table.schema, source)
+    require_free(source.table.schema, source)
     shared: dict[str, Any] = {"folds": folds, "seed": seed, "p_min": p_min}
     if score is not None:
         if outcome is None:
@@ -628,104 +609,3 @@ def _clip_of(calibrated: CalibrationSketch, p_min: Clip) -> float:
             remedy="give a p_min (--p-min) of your own, or another calibrator",
         )
     return figures.p_min
-
-
-def write_with(
-    files: Sequence[Path],
-    target: Target,
-    schema: ArrowSchema,
-    assign: Assign,
-    *,
-    p_min: float,
-    numbers: Sequence[str],
-    progress: Progress,
-) -> int:
-    """Write the rows of the files with the added columns; gives their number."""
-    number_of: dict[Source, int] = {file: number for number, file in enumerate(files)}
-    try:
-        with rows_writer(target, _extended(schema), plain=SPREAD) as writer:
-            batches = stream(files, columns=None, numbers=numbers, shared=True)
-            for batch in tracked(batches, progress, "writing"):
-                propensity, fold = assign(batch)
-                added = (propensity, 1 / np.maximum(propensity, p_min), fold, propensity < p_min)
-                columns = cast_columns(batch, schema) + [
-                    pa.array(values, type=field.type) for field, values in zip(ADDED, added, strict=True)
-                ]
-                writer.write(columns, number_of[batch.file])
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise DataError(
-            f"cannot be written as Parquet: {error}",
-            where=str(files[0]),
-            remedy="leave out the column, or write it with another type",
-        ) from error
-    return writer.rows
-
-
-def prepared(
-    paths: Paths,
-    out: str | Path,
-    *,
-    p_min: Clip,
-    overwrite: bool,
-    numbers: Sequence[str] = (),
-    outcome: str | None = None,
-) -> tuple[Target, list[Path], ArrowSchema]:
-    """The target and the files with their common columns, all checked before the long work."""
-    require_clip(p_min)
-    new = check_rows_target(out, overwrite=overwrite)
-    files = expand_paths(paths)
-    return new, files, common_schema(files, numbers=numbers, outcome=outcome)
-
-
-def common_schema(files: Sequence[Path], *, numbers: Sequence[str], outcome: str | None) -> ArrowSchema:
-    """The columns of all files, which must agree, and have none of the added ones.
-
-    CSV files have no types: ``numbers`` are float64, the outcome what the rows look like (where guesses
-    differ, the wider one counts), and the others text as it stands there.
-    """
-    guessed = () if outcome is None else (outcome,)
-    common = schema_of(files[0], numbers=numbers, guessed=guessed)
-    for file in files:
-        schema = schema_of(file, numbers=numbers, guessed=guessed)
-        require_columns(None, schema.names, file)
-        require_columns(common.names, schema.names, file)
-        require_columns(schema.names, common.names, files[0])
-        found = {field.name: field.type for field in schema}
-        for place, field in enumerate(common):
-            if found[field.name] == field.type:
-                continue
-            if has_types(file) or has_types(files[0]):
-                raise DataError(
-                    f"column '{field.name}' is {found[field.name]} here and {field.type} in {files[0]}",
-                    where=str(file),
-                    remedy="write the column with one type in all files, or give CSV and Parquet apart",
-                )
-            common = common.set(place, field.with_type(_wider(field.type, found[field.name])))
-    _require_free(common, files[0])
-    return common
-
-
-def _require_free(schema: ArrowSchema, source: Source) -> None:
-    """An error for a column that is called as an added one."""
-    taken = next((field.name for field in ADDED if field.name in schema.names), None)
-    if taken is not None:
-        raise DataError(
-            f"column '{taken}' is there already",
-            where=str(source),
-            remedy="rename it; unskew weights adds a column of that name",
-        )
-
-
-def _wider(one: Any, other: Any) -> Any:
-    """A type that holds the values of both; text holds all."""
-    for kind, empty in ((one, other), (other, one)):
-        if pa.types.is_null(empty):
-            return kind
-    numeric = all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in (one, other))
-    return pa.float64() if numeric else pa.string()
-
-
-def _extended(schema: ArrowSchema) -> ArrowSchema:
-    for field in ADDED:
-        schema = schema.append(field)
-    return schema
