@@ -114,6 +114,6 @@ def test_rows_and_propensities_that_are_remembered_train_the_same_models(name, t
         for rows in (source, source.remembered(1e9))
     )
     np.testing.assert_allclose(remembered, read, atol=ROUNDING)
-    monkeypatch.setattr("unskew.debias.streamed.PROPENSITY_BYTES", 0)
+    monkeypatch.setattr("unskew.propensity.streamed.PROPENSITY_BYTES", 0)
     again = fit(METHODS[name](**small), source.remembered(1e9), SEEDS).predict_each(log)
     np.testing.assert_array_equal(again, read)

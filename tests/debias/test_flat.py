@@ -1,4 +1,4 @@
-"""The package is flat: one file a method and nine more, no class deeper than a family's method."""
+"""The package is flat: one file a method and six more, no class deeper than a family's method."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ def test_a_method_is_at_most_estimator_debiaser_family_method(name):
     assert depth(kind) <= 4
 
 
-def test_beside_the_methods_there_are_at_most_ten_files():
+def test_beside_the_methods_there_are_at_most_six_files():
     methods = {kind.__module__.rsplit(".", 1)[-1] for kind in METHODS.built_in.values()}
     assert len(methods) == len(METHODS.built_in), "two methods in one file"
     assert not [path for path in HOME.iterdir() if path.is_dir() and path.name != "__pycache__"]
     others = {path.stem for path in HOME.glob("*.py")} - methods - {"__init__"}
-    # Six of methods on a log in memory; streams, warm starts, ensembles and levels have one each.
-    assert len(others) <= 10, sorted(others)
+    assert len(others) <= 6, sorted(others)
 
 
 @pytest.mark.parametrize("name", METHODS.built_in)

@@ -9,11 +9,11 @@ from scipy.special import expit, logit
 import unskew as us
 from contracts.streamed_contract import impressions
 from unskew.debias import make_method
-from unskew.debias.ensemble import combined
 from unskew.errors import ParameterError
 from unskew.log import StreamedLog
 from unskew.propensity.given import streamed_propensities
 from unskew.seeds import Replica, replicas_of, stream
+from unskew.training.ensemble import combined
 from unskew.training.streams import Kept
 
 QUICK = {"epochs": 3, "patience": 2, "batch_size": 256}

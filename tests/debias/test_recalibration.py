@@ -9,7 +9,7 @@ import pytest
 from scipy.special import expit, logit
 
 import unskew as us
-from unskew.debias.recalibration import Judged, Recalibration, level_of, recalibration
+from unskew.calibration.recalibration import Judged, Recalibration, level_of, recalibration
 from unskew.errors import DataError, ParameterError, RunFolderError
 
 TRAINING = {"backbone": us.MF(dim=4), "learning_rate": 0.02, "epochs": 25}

@@ -9,11 +9,11 @@ import torch
 
 import unskew as us
 from unskew.debias.fit import Job
-from unskew.debias.warm_start import WarmStart
 from unskew.errors import ParameterError, RunFolderError
 from unskew.log import StreamedLog
 from unskew.progress import SILENT
 from unskew.training.checkpoint import Checkpoint
+from unskew.training.warm_start import WarmStart
 
 
 def made(users, items, rows=1500, seed=0, brands=("a", "b", "c"), price=True):

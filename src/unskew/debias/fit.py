@@ -18,8 +18,6 @@ from torch import Tensor
 from unskew import processes
 from unskew.backbones import Network
 from unskew.debias.setting import Batch, Loss, ObservedSampler, Setting, Stage, State, unknown
-from unskew.debias.streamed import StreamedRows
-from unskew.debias.warm_start import WarmStart
 from unskew.errors import DataError, ParameterError
 from unskew.estimator import plain_params
 from unskew.io.digest import digest_of
@@ -29,6 +27,7 @@ from unskew.losses.means import cross_entropy, weighted_mean
 from unskew.metrics.collapse import Collapsed, Learned, learned
 from unskew.progress import Progress
 from unskew.propensity.given import GivenPropensities, PropensitiesOfRows
+from unskew.propensity.streamed import StreamedRows
 from unskew.seeds import Replica, stream
 from unskew.training import (
     History,
@@ -52,6 +51,7 @@ from unskew.training.memory import replicas_at_once, share_of_history, share_of_
 from unskew.training.reader import Reader
 from unskew.training.samplers import Known
 from unskew.training.streams import Kept
+from unskew.training.warm_start import WarmStart
 
 if TYPE_CHECKING:
     from unskew.debias.method import Debiaser
@@ -353,7 +353,9 @@ def _train_at_once(
     if kept is not None:
         split = Split.of(log, seeds, held_out.shape[1], by, shared=True)
         rows = None if given is None else given.of_rows
-        streamed = StreamedRows(kept.stream, split, clicks, data, rows, method.needs_propensity_everywhere)
+        streamed = StreamedRows(
+            kept.stream, split, clicks, log.encoders, job.device, rows, method.needs_propensity_everywhere
+        )
     history = History()
     for number, stage in enumerate(method.stages()):
         if number:
@@ -366,10 +368,9 @@ def _train_at_once(
         if streamed is not None:
             epochs = streamed.rounds.count(epochs, clicks, stops=patience is not None)
             order = partial(streamed.sampler, method.batch_size)
-        bind = data.bind if streamed is None else streamed.bind
         trained = train(
             networks,
-            _passes(stage, setting, data, order, bind),
+            _passes(stage, setting, data, order),
             Schedule(epochs, rates, decays, patience),
             replicas=len(replicas),
             validate=validate if stage.validate is None else partial(stage.validate, setting),
@@ -444,14 +445,13 @@ def _passes(
     setting: Setting,
     data: Observed,
     order: Callable[[str], ObservedSampler],
-    bind: Callable[[Loss, Setting], Callable[[Sample], Tensor]],
 ) -> list[Pass[Sampler]]:
     """The passes of an epoch of a stage, with samplers by the purpose of their order."""
     passes = []
     for number, each in enumerate(stage.passes):
         # Every method's first pass has the same order, so that methods are paired; others differ.
         observed = order("order" if number == 0 else f"order of pass {number}")
-        steps = tuple(replace(step, loss=bind(step.loss, setting)) for step in each.steps)
+        steps = tuple(replace(step, loss=data.bind(step.loss, setting)) for step in each.steps)
         before = None if each.before is None else partial(each.before, setting)
         passes.append(Pass(each.sampler(observed, data.population), steps, before))
     return passes
@@ -499,7 +499,6 @@ class Observed:
     ) -> None:
         clicked = log.clicked
         self._log = log
-        self.encoders = log.encoders
         self.seeds, self._shared = seeds, shared
         self.device = device
         self.population = Population(log, device)
@@ -531,9 +530,11 @@ class Observed:
         return Batch(
             rows=self.population.filled(self.rows.map(lambda values: values[rows]), cell),
             conversion=self.conversion[rows].expand(shape),
-            propensity=unknown(shape, rows.device)
-            if self.propensity is None
-            else self.propensity[self._line, rows.expand(shape)],
+            propensity=_known(
+                None if self.propensity is None else self.propensity[self._line, rows.expand(shape)],
+                shape,
+                rows.device,
+            ),
             cell=cell.expand(shape),
         )
 
@@ -542,22 +543,44 @@ class Observed:
         return Batch(
             rows=self.population.rows(cells),
             conversion=unknown(cells.shape, cells.device),
-            propensity=unknown(cells.shape, cells.device)
-            if self.everywhere is None
-            else self.everywhere[self._line, cells],
+            propensity=_known(
+                None if self.everywhere is None else self.everywhere[self._line, cells],
+                cells.shape,
+                cells.device,
+            ),
             cell=cells,
+        )
+
+    def streamed(self, known: Known) -> Batch:
+        """A batch of O or of D from rows of a stream; features of users and items are those of the log."""
+        shape, device = (len(self.seeds), known.click.shape[1]), known.click.device
+        tables = self.population.tables
+        return Batch(
+            rows=known.rows if tables is None else tables.completed(known.rows),
+            conversion=_known(known.conversion, shape, device),
+            propensity=_known(known.propensity, shape, device),
+            click=known.click.expand(shape),
         )
 
     def bind(self, loss: Loss, setting: Setting) -> Callable[[Sample], Tensor]:
         """A method's loss as a function of a sample."""
 
+        def batch(drawn: Tensor | Known, of_numbers: Callable[[Tensor], Batch]) -> Batch:
+            return of_numbers(drawn) if isinstance(drawn, Tensor) else self.streamed(drawn)
+
         def of_sample(sample: Sample) -> Tensor:
-            assert isinstance(sample.observed, Tensor)
-            assert not isinstance(sample.cells, Known)
-            observed = self.observed(sample.observed)
-            return loss(setting, observed, observed if sample.cells is None else self.full(sample.cells))
+            assert sample.observed is not None
+            observed = batch(sample.observed, self.observed)
+            return loss(
+                setting, observed, observed if sample.cells is None else batch(sample.cells, self.full)
+            )
 
         return of_sample
+
+
+def _known(values: Tensor | None, shape: Sequence[int], device: torch.device) -> Tensor:
+    """Values for all replicas; NaN where nothing is known."""
+    return unknown(shape, device) if values is None else values.expand(*shape)
 
 
 def _on(values: NDArray[Any], device: torch.device) -> Tensor:

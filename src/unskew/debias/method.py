@@ -17,11 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew.backbones import Backbone, Network, NeuMF
-from unskew.debias.ensemble import combined, interval, require_level, require_several, spread
+from unskew.calibration.recalibration import NONE, Judged, Recalibration, recalibration, require_kind
 from unskew.debias.fit import Job, Trained, train_replicas, train_sets
-from unskew.debias.recalibration import NONE, Judged, Recalibration, recalibration, require_kind
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
-from unskew.debias.warm_start import WarmStart
 from unskew.errors import ParameterError
 from unskew.estimator import Estimator, require, require_schedule, require_types
 from unskew.io.columns import is_frame
@@ -34,10 +32,12 @@ from unskew.progress import SILENT, Progress
 from unskew.propensity.given import GivenPropensities, given_propensities, streamed_propensities
 from unskew.seeds import Replica, as_seeds, replicas_of, stream
 from unskew.training import Pass, Step, resolve_device
+from unskew.training.ensemble import combined, interval, require_level, require_several, spread
 from unskew.training.held_out import Cells, Split
 from unskew.training.inference import probability_moments
 from unskew.training.reader import Reader, Unseen
 from unskew.training.streams import Kept
+from unskew.training.warm_start import WarmStart
 
 if TYPE_CHECKING:
     from unskew.debias.towers import ClickTower
@@ -313,7 +313,7 @@ class Debiaser(Estimator):
         other = type(self)(**self.get_params(deep=False))
         other._start(seeds, "cpu")
         log = other._read_alone(log)
-        warm = WarmStart.of(start, other, log, called)
+        warm = other._warm_start(start, log, called)
         other.backbone = warm.backbone(other, log.schema.select(other.fields))
         with torch.device("meta"):
             warm.check(other.untrained(log.schema, [other.replicas()[0].own]), other)
@@ -372,10 +372,19 @@ class Debiaser(Estimator):
     ) -> Job:
         kept = rows if isinstance(rows, Kept) else None
         log = self._read_alone(rows.log if isinstance(rows, Kept) else rows)
-        warm = None if start is None else WarmStart.of(start, self, log)
-        if warm is not None:
+        warm = None
+        if start is not None:
+            warm = self._warm_start(start, log)
             self.backbone = warm.backbone(self, log.schema.select(self.fields))
         return Job(log, self.replicas(), self.device_, validation, progress, label or self.name, kept, warm)
+
+    def _warm_start(self, start: Debiaser | str | Path, log: Log, called: str = "start") -> WarmStart:
+        from unskew.debias.storage import load_model
+
+        if isinstance(start, str | Path):
+            return WarmStart.of(load_model(start, device=str(self.device_)), self, log, str(start))
+        start._require_fitted("networks_")
+        return WarmStart.of(start, self, log, called)
 
     def replicas(self) -> tuple[Replica, ...]:
         """All members of all seeds, in the order of the networks' replicas."""

@@ -11,8 +11,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from unskew import processes
+from unskew.calibration.recalibration import Recalibration
 from unskew.debias.method import Debiaser
-from unskew.debias.recalibration import Recalibration
 from unskew.errors import ParameterError, RunFolderError
 from unskew.io.files import CONFIG
 from unskew.log.splitting import SplitBy

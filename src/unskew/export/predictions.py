@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from unskew.backbones import Backbone, Network
 from unskew.backbones.backbone import TOWER
 from unskew.debias import Debiaser
-from unskew.debias.ensemble import LEAST as LEAST_OF_MEMBERS
 from unskew.errors import UnskewError
 from unskew.export.calibrators import mean_calibrated
 from unskew.export.graph import Value
@@ -16,6 +15,7 @@ from unskew.export.inputs import Form, Inputs
 from unskew.export.networks import replica_logits
 from unskew.propensity import DualFocal, Propensity
 from unskew.propensity.uncertainty import LEAST
+from unskew.training.ensemble import LEAST as LEAST_OF_MEMBERS
 
 
 def conversion_graph(model: Debiaser, form: Form) -> tuple[Inputs, Value]:

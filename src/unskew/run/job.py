@@ -15,12 +15,12 @@ from unskew import processes
 from unskew.audit.actions import Moments, judged_actions
 from unskew.backbones import BACKBONES, make_backbone
 from unskew.calibration import make_calibrator
+from unskew.calibration.recalibration import NONE, require_kind
 from unskew.datasets import Dataset, load
 from unskew.datasets.dataset import with_unbiased_share
 from unskew.datasets.streams import StreamedDataset
 from unskew.debias import METHODS, Debiaser
 from unskew.debias.method import MOST_MEMBERS, require_shown_alone
-from unskew.debias.recalibration import NONE, require_kind
 from unskew.estimator import require
 from unskew.io.tables import column_names
 from unskew.leaks import require_no_leaks

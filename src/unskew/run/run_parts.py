@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from unskew.backbones import make_backbone
+from unskew.calibration.recalibration import AUTO, NONE
 from unskew.debias import Debiaser
-from unskew.debias.recalibration import AUTO, NONE
 from unskew.errors import ParameterError
 from unskew.leaks import Leak
 from unskew.log import Log

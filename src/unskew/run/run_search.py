@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unskew.calibration.recalibration import NONE
 from unskew.datasets import Dataset
 from unskew.debias import METHODS, Debiaser
-from unskew.debias.recalibration import NONE
 from unskew.errors import DataError, ParameterError
 from unskew.progress import Progress
 from unskew.run.protocol import Protocol

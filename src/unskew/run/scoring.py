@@ -13,7 +13,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unskew.debias import Debiaser, load_model
-from unskew.debias.ensemble import interval, require_several, spread
 from unskew.errors import DataError, RunFolderError
 from unskew.io.columns import frame_of, with_columns
 from unskew.io.row_files import Target, check_rows_target, rows_writer
@@ -23,6 +22,7 @@ from unskew.progress import SILENT, Progress
 from unskew.propensity import load_propensity
 from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.segments import SegmentReader
+from unskew.training.ensemble import interval, require_several, spread
 from unskew.training.reader import Asked, Reader, Unseen
 from unskew.training.saved import SavedFolder
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unskew import processes
+from unskew.calibration.recalibration import NONE
 from unskew.datasets import Dataset, wanted_features
 from unskew.datasets.streams import IN_MEMORY, StreamedDataset, memory_needed, stream_files
 from unskew.debias import METHODS, Debiaser
-from unskew.debias.recalibration import NONE
 from unskew.errors import DataError
 from unskew.estimator import require
 from unskew.io.row_groups import SCHEME

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -30,13 +29,36 @@ from unskew.plain_text import listed
 from unskew.seeds import Replica
 from unskew.training.checkpoint import difference
 
-if TYPE_CHECKING:
-    from unskew.debias.method import Debiaser
-
 COMPARED_ROWS = 1 << 16
 """Rows of a log, evenly spaced, on which the predictions of two models are compared."""
 
 REMEDY = "train without it, or as it was trained"
+
+
+class Method(Protocol):
+    """What is trained."""
+
+    name: ClassVar[str]
+    backbone: Backbone
+    members: int
+    seeds_: tuple[int, ...]
+
+
+class Model(Method, Protocol):
+    """What was trained."""
+
+    users_: Vocabulary
+    items_: Vocabulary
+    encoders_: Encoders | None
+    networks_: dict[str, Network]
+
+    def replicas(self) -> tuple[Replica, ...]:
+        """All members of all seeds."""
+        ...
+
+    def predict(self, log: Any) -> NDArray[np.float64]:
+        """Predictions ``[n]`` of the rows of a log."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -68,20 +90,13 @@ class WarmStart:
         What the model is called in messages.
     """
 
-    model: Debiaser
+    model: Model
     maps: Mapping[str, CodeMap]
     called: str
 
     @classmethod
-    def of(cls, given: Debiaser | str | Path, method: Debiaser, log: Log, called: str = "start") -> WarmStart:
-        """From a model, or its folder, for a method on a log that has what its networks read."""
-        from unskew.debias.storage import load_model
-
-        if isinstance(given, str | Path):
-            model, called = load_model(given, device=str(method.device_)), str(given)
-        else:
-            model = given
-            model._require_fitted("networks_")
+    def of(cls, model: Model, method: Method, log: Log, called: str = "start") -> WarmStart:
+        """From a fitted model, for a method on a log that has what its networks read."""
         missing = [seed for seed in method.seeds_ if seed not in model.seeds_]
         if missing:
             raise ParameterError(
@@ -105,7 +120,7 @@ class WarmStart:
         weights = (each for name in self.model.networks_ for each in self.model.networks_[name].parameters())
         return digest_of(*(each.detach().cpu().numpy() for each in weights))
 
-    def backbone(self, method: Debiaser, schema: Schema) -> Backbone:
+    def backbone(self, method: Method, schema: Schema) -> Backbone:
         """The backbone of a method; a width that follows from the number of ids stays what it was."""
         backbone, before = method.backbone, self.model.backbone
         if type(backbone) is not type(before) or getattr(backbone, "dim", 0) is not None:
@@ -113,7 +128,7 @@ class WarmStart:
         width = getattr(before, "dim", None) or embedding_width(_schema(self.model))
         return backbone if width == embedding_width(schema) else replace(backbone, dim=width)  # type: ignore[call-arg]
 
-    def check(self, networks: Mapping[str, Network], method: Debiaser) -> None:
+    def check(self, networks: Mapping[str, Network], method: Method) -> None:
         """An error where networks of the method are not of the shapes that it has, but for rows of tables."""
         for name, network in networks.items():
             before = self.model.networks_.get(name)
@@ -128,7 +143,7 @@ class WarmStart:
                 if key not in old or old[key].shape[first:] != weight.shape[first:]:
                     raise self._unlike(method)
 
-    def fill(self, networks: Mapping[str, Network], replicas: Sequence[Replica], method: Debiaser) -> None:
+    def fill(self, networks: Mapping[str, Network], replicas: Sequence[Replica], method: Method) -> None:
         """Give new networks the weights that they start from: of the same member of the same seed."""
         self.check(networks, method)
         known = self.model.replicas()
@@ -155,7 +170,7 @@ class WarmStart:
                 taken = torch.as_tensor(wanted[wanted >= 0], device=weight.device)
                 weight[:, rows.start + new] = source[:, old_rows.start + taken]
 
-    def _unlike(self, method: Debiaser) -> ParameterError:
+    def _unlike(self, method: Method) -> ParameterError:
         """The error for networks of other shapes: what differs."""
         differs = difference(plain_params(self.model.backbone), plain_params(method.backbone))
         problem = f"is of another backbone: {differs}"
@@ -163,7 +178,7 @@ class WarmStart:
             problem = f"has networks of other shapes: it is of {self.model.name}, and this is {method.name}"
         return ParameterError(problem, where=self.called, remedy=REMEDY)
 
-    def changes(self, after: Debiaser, log: Log | StreamedLog) -> dict[str, Any]:
+    def changes(self, after: Model, log: Log | StreamedLog) -> dict[str, Any]:
         """What changed, in plain values: ids and values of each field, and predictions.
 
         Predictions are those of the log's rows whose user and item both models know, at most

@@ -1,28 +1,19 @@
-"""How a method is trained on a stream: batches of its rows as they come, with their propensities."""
+"""Batches of clicks and of all rows of a stream, as they come, with their propensities."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from unskew.debias.setting import Batch, Loss, Setting, unknown
-from unskew.log import Log, StreamedLog
+from unskew.log import Encoders, Log, StreamedLog
 from unskew.log.remembered import RememberedRows
 from unskew.propensity.given import PropensitiesOfRows
 from unskew.seeds import stream
-from unskew.training import Sample
 from unskew.training.held_out import SHARED_SEED, Split
-from unskew.training.samplers import Known
 from unskew.training.streams import Columns, Reading, Rounds, RowColumns, StreamedClicks
-
-if TYPE_CHECKING:
-    from unskew.debias.fit import Observed
 
 ROUND_CLICKS = 1 << 18
 """Training clicks of a stream after which is done what is done after an epoch."""
@@ -35,7 +26,7 @@ KEPT_PROPENSITY = "propensity of this training"
 
 
 class StreamedRows:
-    """Batches of O and D of a stream, for R replicas that share them.
+    """Batches of O and D of a stream, which all replicas share.
 
     Parameters
     ----------
@@ -43,8 +34,8 @@ class StreamedRows:
         Which clicks train.
     clicks
         How many train, as far as that is known.
-    kept
-        The rows in memory: features of users and items are theirs.
+    read
+        What the networks read of the rows' own features.
     propensity
         Of rows; None without.
     everywhere
@@ -56,20 +47,21 @@ class StreamedRows:
         source: StreamedLog,
         split: Split,
         clicks: float,
-        kept: Observed,
+        read: Encoders | None,
+        device: torch.device,
         propensity: PropensitiesOfRows | None,
         everywhere: bool,
     ) -> None:
-        self._split, self._clicks, self._kept = split, clicks, kept
+        self._split, self._clicks, self._device = split, clicks, device
         self._propensity, self._everywhere = propensity, everywhere
         self.rounds = Rounds.of(self._with_propensities(source), clicks, ROUND_CLICKS)
-        self._columns = RowColumns.of(source.encoders, kept.encoders)
+        self._columns = RowColumns.of(source.encoders, read)
 
     def sampler(self, batch_size: int, purpose: str) -> StreamedClicks:
         """Batches in an order for a purpose."""
         reading = Reading(self._split.trains, self._of_clicks, self._of_cells)
         seed = stream(SHARED_SEED, purpose)
-        return StreamedClicks(self.rounds, reading, self._clicks, batch_size, seed, self._kept.device)
+        return StreamedClicks(self.rounds, reading, self._clicks, batch_size, seed, self._device)
 
     def _of_clicks(self, block: Log, at: NDArray[np.int64]) -> Columns:
         own: Columns = {} if block.conversion is None else {"conversion": block.conversion[at]}
@@ -103,29 +95,3 @@ class StreamedRows:
             first += len(block)
         assert kept is not None
         return replace(source, source=rows.with_column(KEPT_PROPENSITY, kept))
-
-    def bind(self, loss: Loss, setting: Setting) -> Callable[[Sample], Tensor]:
-        """A method's loss as a function of a sample."""
-
-        def of_sample(sample: Sample) -> Tensor:
-            assert isinstance(sample.observed, Known)
-            assert not isinstance(sample.cells, Tensor)
-            observed = self._batch(sample.observed)
-            return loss(setting, observed, observed if sample.cells is None else self._batch(sample.cells))
-
-        return of_sample
-
-    def _batch(self, known: Known) -> Batch:
-        shape = (len(self._kept.seeds), known.click.shape[1])
-        tables, device = self._kept.population.tables, known.click.device
-        return Batch(
-            rows=known.rows if tables is None else tables.completed(known.rows),
-            conversion=_spread(known.conversion, shape, device),
-            propensity=_spread(known.propensity, shape, device),
-            click=known.click.expand(shape),
-        )
-
-
-def _spread(values: Tensor | None, shape: tuple[int, int], device: torch.device) -> Tensor:
-    """Values of rows for all replicas; NaN where none are known."""
-    return unknown(shape, device) if values is None else values.expand(shape)
