@@ -203,7 +203,7 @@ def test_text_labels_and_rows_that_are_all_clicks():
 @pytest.mark.parametrize(
     ("params", "given", "message"),
     [
-        ({"method": "mrdr"}, {}, "method must be one of naive, ips, snips, dr, not 'mrdr'"),
+        ({"method": "mrdr"}, {}, "method must be 'naive', 'ips', 'snips' or 'dr', not 'mrdr'"),
         ({}, {"click": SHOWN.click}, "method 'ips' needs propensities"),
         ({"estimator": LinearRegression()}, {}, "method 'ips' needs a classifier"),
         ({"method": "dr"}, {}, "method 'dr' needs a regressor"),

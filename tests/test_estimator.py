@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -11,7 +13,7 @@ from sklearn.base import clone
 
 from unskew.calibration import Platt
 from unskew.errors import NotFittedError, ParameterError
-from unskew.estimator import Estimator, require, require_types
+from unskew.estimator import Estimator, require, require_above, require_at_least, require_in, require_types
 
 
 @dataclass(kw_only=True)
@@ -141,3 +143,22 @@ def test_types_that_only_a_function_knows_are_left_alone_and_inherited_ones_are_
     require_types(Own(local=3, way="nowhere"), choices=False)
     with pytest.raises(ParameterError, match="Own: count must be a whole number"):
         require_types(Own(count="a"))
+
+
+class TestBounds:
+    @pytest.mark.parametrize(
+        ("interval", "inside", "outside"),
+        [("[0, 1)", 0.0, 1.0), ("(0, 1]", 1.0, 0.0), ("(0, inf)", 1e9, math.inf), ("[0, 1]", 1, math.nan)],
+    )
+    def test_an_end_counts_where_its_bracket_is_square(self, interval, inside, outside):
+        require_in(interval, share=inside)
+        with pytest.raises(ParameterError, match=re.escape(f"share must be in {interval}, not {outside}")):
+            require_in(interval, share=outside)
+
+    def test_bounds_name_the_first_parameter_that_breaks_them_and_let_none_pass(self):
+        require_at_least(1, epochs=1, patience=None)
+        with pytest.raises(ParameterError, match="folds must be at least 2, not nan"):
+            require_at_least(2, rounds=3, folds=math.nan, bins=0)
+        require_above(0, penalty=None)
+        with pytest.raises(ParameterError, match="penalty must be above 0, not 0"):
+            require_above(0, penalty=0)

@@ -25,7 +25,7 @@ from sklearn.utils.validation import (
 
 from unskew.calibration.sklearn_adapter import TwoClasses
 from unskew.errors import DataError, ParameterError
-from unskew.estimator import require
+from unskew.estimator import require, require_at_least, require_choice
 from unskew.io.numbers import parts_of
 from unskew.metrics.clip import Clip, resolve_clip
 from unskew.metrics.sample_weight import sample_weight as weights_of
@@ -169,12 +169,8 @@ class DebiasedClassifier(TwoClasses):
         return np.column_stack([1.0 - positive, positive])
 
     def _check(self) -> None:
-        require(
-            self.method in METHODS,
-            f"method must be one of {', '.join(METHODS)}, not {self.method!r}",
-            "give one of these",
-        )
-        require(self.folds >= 2, f"folds must be at least 2, not {self.folds}", "give 2 or more")
+        require_choice("method", self.method, METHODS)
+        require_at_least(2, folds=self.folds)
         doubly_robust = self.method == "dr"
         suits = is_regressor(self.estimator) if doubly_robust else is_classifier(self.estimator)
         kind = "regressor: its targets leave [0, 1]" if doubly_robust else "classifier"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
 import types
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
@@ -94,7 +93,44 @@ def require(holds: bool, problem: str, remedy: str) -> None:
         raise ParameterError(problem, remedy=remedy)
 
 
-def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+def require_at_least(least: float, **values: float | None) -> None:
+    """Raise :class:`ParameterError` unless parameters, by name, are so much or more; None passes.
+
+    Examples
+    --------
+    >>> require_at_least(1, epochs=0)
+    Traceback (most recent call last):
+    unskew.errors.ParameterError: epochs must be at least 1, not 0. To fix: give 1 or more.
+    """
+    for name, value in values.items():
+        holds = value is None or value >= least
+        require(holds, f"{name} must be at least {least}, not {value!r}", f"give {least} or more")
+
+
+def require_above(bound: float, **values: float | None) -> None:
+    """Raise :class:`ParameterError` unless parameters, by name, are above a number; None passes."""
+    for name, value in values.items():
+        holds = value is None or value > bound
+        require(holds, f"{name} must be above {bound}, not {value!r}", f"give a number above {bound}")
+
+
+def require_in(interval: str, **values: float) -> None:
+    """Raise :class:`ParameterError` unless parameters, by name, are in an interval, such as ``"[0, 1)"``.
+
+    Examples
+    --------
+    >>> require_in("[0, 1)", dropout=1.0)
+    Traceback (most recent call last):
+    unskew.errors.ParameterError: dropout must be in [0, 1), not 1.0. To fix: give a number of this interval.
+    """
+    low, high = map(float, interval[1:-1].split(","))
+    ends = [end for end, bracket in ((low, interval[0] == "["), (high, interval[-1] == "]")) if bracket]
+    for name, value in values.items():
+        holds = low < value < high or value in ends
+        require(holds, f"{name} must be in {interval}, not {value!r}", "give a number of this interval")
+
+
+def require_choice(name: str, value: Any, choices: Collection[Any]) -> None:
     """Raise :class:`ParameterError` unless a parameter is one of several words.
 
     Examples
@@ -121,21 +157,9 @@ def require_range(name: str, value: float, low: int, high: int, example: str) ->
 
 def require_schedule(learning_rate: float, weight_decay: float, patience: int | None) -> None:
     """Raise for parameters with which nothing can be trained, before the work begins."""
-    require(
-        0.0 < learning_rate < math.inf,
-        f"learning_rate must be positive, not {learning_rate}",
-        "give a number above 0",
-    )
-    require(
-        0.0 <= weight_decay < math.inf,
-        f"weight_decay must be at least 0, not {weight_decay}",
-        "give 0 or more",
-    )
-    require(
-        patience is None or patience >= 1,
-        f"patience must be None or at least 1 epoch, not {patience}",
-        "give 1 or more",
-    )
+    require_in("(0, inf)", learning_rate=learning_rate)
+    require_in("[0, inf)", weight_decay=weight_decay)
+    require_at_least(1, patience=patience)
 
 
 def require_types(estimator: Estimator, *, choices: bool = True) -> None:

@@ -276,7 +276,7 @@ def test_a_step_never_asks_for_a_value_or_makes_shapes_of_data(backbone):
         (lambda: DCN(crosses=0), "crosses must be at least 1, not 0"),
         (lambda: MMoE(experts=0), "experts must be at least 1, not 0"),
         (lambda: MLP(layers=()), "layers must be widths of at least 1"),
-        (lambda: DeepFM(dim=0), "dim must be None or at least 1"),
+        (lambda: DeepFM(dim=0), "dim must be at least 1"),
         (lambda: DCN(drop=1.0), r"drop must be in \[0, 1\), not 1.0"),
     ],
 )

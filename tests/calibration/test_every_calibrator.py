@@ -151,7 +151,7 @@ def test_names_make_calibrators():
         (lambda: Platt(input="logits"), "input must be 'logit' or 'prob'"),
         (lambda: Platt(smallest_slope=0), "smallest_slope must be above 0"),
         (lambda: Beta(variant="a"), "variant must be"),
-        (lambda: Isotonic(smoothing=-1), "smoothing must be 0 or more"),
+        (lambda: Isotonic(smoothing=-1), "smoothing must be at least 0"),
         (lambda: Isotonic(interpolation="cubic"), "interpolation must be"),
         (lambda: Histogram(bins=0), "bins must be at least 1"),
         (lambda: Histogram(spacing="log"), "spacing must be"),

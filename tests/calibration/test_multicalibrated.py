@@ -318,7 +318,7 @@ def test_bad_input_is_told_in_one_line():
         multi.predict([0.5], {"country": ["de"]})
     for wrong, message in (
         ({"strength": 0.0}, "strength must be above 0"),
-        ({"rounds": -1}, "rounds must be 0 or more"),
+        ({"rounds": -1}, "rounds must be at least 0"),
         ({"folds": 1}, "folds must be at least 2"),
         ({"segments": ()}, "segments must name columns"),
         ({"segments": ("a", "a")}, "segments must name columns"),

@@ -117,5 +117,5 @@ def test_a_missing_file_and_an_unknown_country_are_refused(tmp_path):
     (write(tmp_path / "NL") / "test.csv").unlink()
     with pytest.raises(DataError, match=r"test\.csv missing; .* \(Tianchi, dataset 74690\)"):
         load_by_name("aliexpress", tmp_path)
-    with pytest.raises(ParameterError, match="country must be one of NL, ES, FR, US, not 'DE'"):
+    with pytest.raises(ParameterError, match="country must be 'NL', 'ES', 'FR' or 'US', not 'DE'"):
         load_by_name("aliexpress", tmp_path, country="DE")

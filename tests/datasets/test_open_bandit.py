@@ -148,5 +148,5 @@ def test_a_damaged_file_is_named_in_one_line(tmp_path, name, damage, message):
 
 
 def test_unknown_choices_are_refused(tmp_path):
-    with pytest.raises(ParameterError, match="campaign must be one of all, men, women, not 'kids'"):
+    with pytest.raises(ParameterError, match="campaign must be 'all', 'men' or 'women', not 'kids'"):
         load_by_name("open_bandit", tmp_path, campaign="kids")

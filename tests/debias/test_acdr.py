@@ -86,7 +86,7 @@ def test_more_edges_than_values_leave_bins_empty_and_the_loss_finite():
 
 def test_what_cannot_be_is_refused(world):
     for method, problem in (
-        (ACDR(penalty=-1.0), "penalty must not be negative"),
+        (ACDR(penalty=-1.0), "penalty must be at least 0"),
         (ACDR(bins=0), "bins must be at least 1"),
         (ACDR(calibration="external"), "acdr has no calibration 'external'"),
     ):

@@ -126,7 +126,7 @@ def test_the_third_model_is_the_one_that_predicts():
     [
         ({"agreement": 0.0}, "agreement must be in"),
         ({"pseudo_epochs": 0}, "pseudo_epochs must be at least 1"),
-        ({"labelled": -1.0}, "labelled must not be negative"),
+        ({"labelled": -1.0}, "labelled must be at least 0"),
     ],
 )
 def test_parameters_that_cannot_work_are_refused(params: dict[str, float], told: str):

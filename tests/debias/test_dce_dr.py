@@ -156,7 +156,7 @@ def test_users_whose_propensities_are_off_by_different_maps_are_both_set_right()
 def test_what_cannot_be_is_refused(world):
     for method, problem in (
         (DCEDR(experts=0), "experts must be at least 1"),
-        (DCEDR(temperature=0.0), "temperature must be positive"),
+        (DCEDR(temperature=0.0), "temperature must be above 0"),
         (DCEDR(imputation_form="P3"), "calibrates a pseudo-label"),
     ):
         with pytest.raises(ParameterError, match=problem):

@@ -499,18 +499,18 @@ def test_p2_with_separate_networks_is_told_to_be_ips() -> None:
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        (DRJL(imputation_form="P4"), "imputation_form must be one of P1, P2, P3, not 'P4'"),  # type: ignore[arg-type]
+        (DRJL(imputation_form="P4"), "imputation_form must be 'P1', 'P2' or 'P3', not 'P4'"),  # type: ignore[arg-type]
         (DRJL(imputation_form="P3", imp_loss="ce"), "imp_loss 'ce' needs a pseudo-label"),
         (DRJL(imp_loss="mse"), "imp_loss must be 'sq' or 'ce', not 'mse'"),  # type: ignore[arg-type]
         (MRDR(imputation_form="P3"), "copy 'epoch': a prediction's weights mean nothing"),
         (MRDR(copy="host"), "copy must be 'epoch', 'batch' or 'none', not 'host'"),
         (DRJL(target_clip=-1.0), "target_clip -1.0 does not fit imputation P1"),
-        (DRJL(ratio=0.0), "ratio must be positive"),
+        (DRJL(ratio=0.0), "ratio must be above 0"),
         (EIB(constant=1.0), r"constant 1.0 does not fit.*probability in \(0, 1\)"),
         (DRMSE(bias_share=1.5), r"bias_share must be in \[0, 1\]"),
-        (TDR(host="dr-bias"), "host must be one of dr-jl, mrdr, not 'dr-bias'"),
+        (TDR(host="dr-bias"), "host must be 'dr-jl' or 'mrdr', not 'dr-bias'"),
         (TDR(imp_loss="ce"), "targeting needs e − ê"),
-        (CDR(host="ips"), "host must be one of dr-jl, mrdr, dr-bias, not 'ips'"),
+        (CDR(host="ips"), "host must be 'dr-jl', 'mrdr' or 'dr-bias', not 'ips'"),
         (CDR(masks=1), "masks must be at least 2"),
         (CDR(mask_rate=1.0), r"mask_rate must be in \(0, 1\)"),
         (CDR(threshold=-0.1), "threshold must be at least 0"),

@@ -165,8 +165,8 @@ def test_without_balance_entropy_drives_the_weights_towards_one():
     [
         ({"kernel": "linear"}, "kernel must be 'gaussian' or 'exponential'"),
         ({"anchors": 0}, "anchors must be at least 1"),
-        ({"tolerance": -0.1}, "tolerance must not be negative"),
-        ({"gamma": -1.0}, "gamma must not be negative"),
+        ({"tolerance": -0.1}, "tolerance must be at least 0"),
+        ({"gamma": -1.0}, "gamma must be at least 0"),
     ],
 )
 def test_parameters_that_cannot_work_are_refused(params: dict[str, object], told: str):

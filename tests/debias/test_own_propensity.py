@@ -150,10 +150,10 @@ def test_impressions_with_a_column_of_propensities_work(cls, backbone):
         (IPSV2(detach_p_in_cvr=False, calibration="in-loop"), "'in-loop' needs a p without gradient"),
         (DRV2(detach_p_in_cvr=False, calibration="external"), "'external' needs a p without gradient"),
         (IPSV2(errors="absolute"), "errors must be 'squared' or 'ce'"),
-        (MultiDR(imputation_form="P4"), "imputation_form must be one of P1, P2, P3"),
-        (ESMM(ratio=0.0), "ratio must be positive"),
+        (MultiDR(imputation_form="P4"), "imputation_form must be 'P1', 'P2' or 'P3'"),
+        (ESMM(ratio=0.0), "ratio must be above 0"),
         (GPL(bias_share=1.2), "bias_share must be in"),
-        (GPL(penalty=-1.0), "penalty must not be negative"),
+        (GPL(penalty=-1.0), "penalty must be at least 0"),
     ],
 )
 def test_what_cannot_be_is_refused(synthetic, method, problem):

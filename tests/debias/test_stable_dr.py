@@ -221,5 +221,5 @@ def test_propensities_of_the_rows_alone_are_refused_where_all_pairs_are_the_popu
 
 def test_a_negative_constraint_is_refused():
     data = us.load("synthetic", n_users=20, n_items=30)
-    with pytest.raises(ParameterError, match="constraint must not be negative"):
+    with pytest.raises(ParameterError, match="constraint must be at least 0"):
         StableDR(constraint=-1.0).fit(data.train, propensity=0.1)

@@ -109,9 +109,9 @@ def test_what_is_no_uncertainty_is_refused():
     with pytest.raises(ParameterError, match="does not fit a stream"):
         UIPS().fit(StreamedLog.of(log, block_rows=BLOCK), propensity="p", uncertainty=bad)
     for method, problem in (
-        (UIPS(trusted_weight=0.0), "trusted_weight must be positive"),
-        (UIPS(prior=-1.0), "prior must be positive"),
-        (UIPS(gamma=-1.0), "gamma must not be negative"),
+        (UIPS(trusted_weight=0.0), "trusted_weight must be above 0"),
+        (UIPS(prior=-1.0), "prior must be above 0"),
+        (UIPS(gamma=-1.0), "gamma must be at least 0"),
     ):
         with pytest.raises(ParameterError, match=problem):
             method.fit(log, propensity="p")

@@ -448,7 +448,7 @@ class TestDualFocal:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"gamma": 0.0}, "gamma must be positive"),
+            ({"gamma": 0.0}, "gamma must be above 0"),
             ({"link": "logit"}, "link must be 'inverse' or 'none'"),
         ],
     )

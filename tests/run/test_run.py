@@ -303,7 +303,7 @@ def test_files_without_a_test_log_give_propensities_and_models(space, tmp_path, 
     ("options", "message"),
     [
         ({"seeds": 0}, "seeds must be from 1 to 10,000, not 0"),
-        ({"seed": -1}, "seed must not be negative, not -1"),
+        ({"seed": -1}, "seed must be at least 0, not -1"),
         ({"propensity_epochs": 0}, "propensity_epochs must be from 1 to 100,000, not 0"),
         ({"p_min": 0.0}, r"p_min must be 'auto' or a number in \(0, 1\), not 0.0"),
         ({"protocol": "fair"}, "protocol must be 'honest' or 'paper', not 'fair'"),

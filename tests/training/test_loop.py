@@ -238,10 +238,10 @@ def test_evaluating_puts_networks_back_as_they_were_even_after_an_error():
     ("options", "message"),
     [
         ({"epochs": 0}, "epochs must be at least 1, not 0"),
-        ({"learning_rate": 0.0}, "learning_rate must be positive, not 0.0"),
-        ({"learning_rate": float("nan")}, "learning_rate must be positive, not nan"),
-        ({"weight_decay": -1e-4}, "weight_decay must not be negative"),
-        ({"patience": 0}, "patience must be None or at least 1 epoch, not 0"),
+        ({"learning_rate": 0.0}, "learning_rate must be in"),
+        ({"learning_rate": float("nan")}, "learning_rate must be in"),
+        ({"weight_decay": -1e-4}, "weight_decay must be in"),
+        ({"patience": 0}, "patience must be at least 1, not 0"),
     ],
 )
 def test_schedules_that_cannot_work_are_refused(options, message):

@@ -19,7 +19,7 @@ from unskew.backbones.layers import (
     replicated,
 )
 from unskew.backbones.neumf import NeuMF
-from unskew.estimator import require
+from unskew.estimator import require_at_least, require_choice
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -55,12 +55,8 @@ class BatchEnsemble(Backbone):
         return self.base.reads_features
 
     def _network(self, plan: Blueprint) -> Network:
-        require(self.members >= 1, f"members must be at least 1, not {self.members}", "give 1 or more")
-        require(
-            self.init in ("signs", "normal"),
-            f"init must be 'signs' or 'normal', not {self.init!r}",
-            "give one of these",
-        )
+        require_at_least(1, members=self.members)
+        require_choice("init", self.init, ("signs", "normal"))
         network = self.base._network(plan)
         initialise = random_signs if self.init == "signs" else _around_one
         for module in list(network.modules()):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from unskew.backbones.backbone import Backbone, Blueprint, Network
 from unskew.backbones.fields import DROP, FlatFields, FlatNetwork, Hidden, head, require_tower
 from unskew.backbones.layers import ReplicaLinear
-from unskew.estimator import require
+from unskew.estimator import require_at_least
 from unskew.registry import register
 
 
@@ -54,7 +54,7 @@ class DCN(Backbone):
 
     def _network(self, plan: Blueprint) -> Network:
         require_tower(self.layers, self.dropout, self.dim, self.drop)
-        require(self.crosses >= 1, f"crosses must be at least 1, not {self.crosses}", "give 1 or more")
+        require_at_least(1, crosses=self.crosses)
         inputs = FlatFields(plan, self.dim, self.init_std, self.drop)
         return FlatNetwork(plan, inputs, lambda width: _Tower(self, width, plan))
 

@@ -23,7 +23,7 @@ from unskew.backbones.layers import (
 )
 from unskew.backbones.noise import HAS_TRITON, Noise
 from unskew.backbones.tables import LazyBuffer
-from unskew.estimator import require
+from unskew.estimator import require, require_at_least, require_in
 from unskew.log import Field, Rows, Schema
 
 if TYPE_CHECKING:
@@ -54,14 +54,13 @@ def embedding_width(schema: Schema) -> int:
 
 def require_tower(layers: Sequence[int], dropout: float, dim: int | None, drop: float) -> None:
     """Raise for parameters that no such network can have."""
-    require(dim is None or dim >= 1, f"dim must be None or at least 1, not {dim}", "give 1 or more")
+    require_at_least(1, dim=dim)
     require(
         bool(layers) and all(width >= 1 for width in layers),
         f"layers must be widths of at least 1, not {layers}",
         "give layers=(64, 32)",
     )
-    for name, rate in (("dropout", dropout), ("drop", drop)):
-        require(0.0 <= rate < 1.0, f"{name} must be in [0, 1), not {rate}", "give a share such as 0.1")
+    require_in("[0, 1)", dropout=dropout, drop=drop)
 
 
 class FieldEmbeddings(nn.Module):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from unskew.backbones.backbone import Backbone, Blueprint, Embedded, Network
 from unskew.backbones.layers import Initialiser, ReplicaEmbedding, normal, ones, replicated, zeros
-from unskew.estimator import require
+from unskew.estimator import require_at_least
 from unskew.log import Rows
 from unskew.registry import register
 
@@ -40,7 +40,7 @@ class MF(Backbone):
     init_std: float = 0.01
 
     def _network(self, plan: Blueprint) -> Network:
-        require(self.dim >= 1, f"dim must be at least 1, not {self.dim}", "give 1 or more")
+        require_at_least(1, dim=self.dim)
         return _MFNetwork(self, plan)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from unskew.backbones.backbone import Backbone, Blueprint, Embedded, Network
 from unskew.backbones.fields import DROP, FieldNetwork, FlatFields, Hidden, head, require_tower
 from unskew.backbones.layers import ReplicaLinear
-from unskew.estimator import require
+from unskew.estimator import require_at_least
 from unskew.log import Rows
 from unskew.registry import register
 
@@ -54,7 +54,7 @@ class MMoE(Backbone):
     def _network(self, plan: Blueprint) -> Network:
         require_tower(self.layers, self.dropout, self.dim, self.drop)
         require_tower(self.expert_layers, self.dropout, self.dim, self.drop)
-        require(self.experts >= 1, f"experts must be at least 1, not {self.experts}", "give 1 or more")
+        require_at_least(1, experts=self.experts)
         return _MMoENetwork(self, plan)
 
 

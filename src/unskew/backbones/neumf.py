@@ -19,7 +19,7 @@ from unskew.backbones.layers import (
     normal,
 )
 from unskew.backbones.noise import Noise
-from unskew.estimator import require
+from unskew.estimator import require, require_at_least, require_in
 from unskew.log import Rows
 from unskew.registry import register
 
@@ -60,11 +60,9 @@ class NeuMF(Backbone):
     init_std: float = 0.01
 
     def _network(self, plan: Blueprint) -> Network:
-        require(self.dim >= 1, f"dim must be at least 1, not {self.dim}", "give 1 or more")
+        require_at_least(1, dim=self.dim)
         require(bool(self.layers), "layers must name at least one width", "give layers=(64, 32, 16)")
-        for name in ("dropout", "emb_dropout"):
-            rate = getattr(self, name)
-            require(0.0 <= rate < 1.0, f"{name} must be in [0, 1), not {rate}", "give a share such as 0.2")
+        require_in("[0, 1)", dropout=self.dropout, emb_dropout=self.emb_dropout)
         return _NeuMFNetwork(self, plan)
 
 

@@ -12,7 +12,7 @@ from unskew.calibration.calibrator import Calibrator, inside
 from unskew.calibration.folds import both_classes, folds_of, log_loss
 from unskew.calibration.grouping import Grouped, Vector
 from unskew.errors import DataError, ParameterError
-from unskew.estimator import require
+from unskew.estimator import require, require_at_least
 from unskew.registry import register
 
 CANDIDATES = ("none", "temperature", "platt", "beta", "spline", "isotonic", "histogram", "venn_abers")
@@ -67,12 +67,8 @@ class AutoCalibrator(Calibrator):
             "candidates must name at least one calibrator",
             "name one, such as 'platt'",
         )
-        require(
-            self.standard_errors >= 0,
-            f"standard_errors must be 0 or more, not {self.standard_errors!r}",
-            "give 0 or more",
-        )
-        require(self.folds >= 2, f"folds must be at least 2, not {self.folds!r}", "give 2 or more")
+        require_at_least(0, standard_errors=self.standard_errors)
+        require_at_least(2, folds=self.folds)
         if self.name in self.candidates:
             raise ParameterError("auto cannot choose itself", remedy="leave 'auto' out of candidates")
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from unskew.calibration.grouping import Grouped, Vector, check_scores, group, numeric
 from unskew.errors import DataError, RunFolderError, UnskewError
-from unskew.estimator import Estimator, require, require_types
+from unskew.estimator import Estimator, require_at_least, require_types
 from unskew.io.files import whole_file
 from unskew.plain_text import plain
 
@@ -186,11 +186,7 @@ class Calibrator(Estimator, ABC):
     def _check_parameters(self) -> None:
         """Raise a ParameterError for a parameter of another type or out of range."""
         require_types(self)
-        require(
-            self.exact_below >= 0,
-            f"exact_below must be a number of rows, not {self.exact_below!r}",
-            "give 0 or more",
-        )
+        require_at_least(0, exact_below=self.exact_below)
 
     def _fit_on(self, points: Grouped) -> Self:
         if self.needs_both_classes:

@@ -17,7 +17,7 @@ from unskew.calibration.step_calibrator import (
     smooth_extremes,
     width_edges,
 )
-from unskew.estimator import require
+from unskew.estimator import require_at_least
 from unskew.registry import register
 
 
@@ -69,8 +69,8 @@ class Histogram(StepCalibrator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require(self.bins >= 1, f"bins must be at least 1, not {self.bins!r}", "give 1 or more")
-        require(self.smoothing >= 0, f"smoothing must be 0 or more, not {self.smoothing!r}", "give 0 or more")
+        require_at_least(1, bins=self.bins)
+        require_at_least(0, smoothing=self.smoothing)
 
     def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:
         if self.spacing == "mass":

@@ -12,7 +12,7 @@ from unskew.calibration._logistic import fit_logistic
 from unskew.calibration.calibrator import inside
 from unskew.calibration.grouping import Vector
 from unskew.calibration.step_calibrator import StepCalibrator, edges_between, smooth_extremes
-from unskew.estimator import require
+from unskew.estimator import require_at_least
 from unskew.registry import register
 
 
@@ -81,7 +81,7 @@ class Isotonic(StepCalibrator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require(self.smoothing >= 0, f"smoothing must be 0 or more, not {self.smoothing!r}", "give 0 or more")
+        require_at_least(0, smoothing=self.smoothing)
 
     def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:
         blocks = pool_adjacent_violators(score, total, positive)

@@ -23,7 +23,7 @@ from unskew.calibration.segment_terms import (
 )
 from unskew.calibration.step_calibrator import bucket_of
 from unskew.errors import DataError
-from unskew.estimator import require
+from unskew.estimator import require, require_above, require_at_least
 
 SCORE_BINS = 8
 """Bins of the score, of one information each, that corrections may depend on."""
@@ -171,11 +171,9 @@ class Multicalibrated(Calibrator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require(
-            self.strength > 0, f"strength must be above 0, not {self.strength!r}", "give a number above 0"
-        )
-        require(self.rounds >= 0, f"rounds must be 0 or more, not {self.rounds!r}", "give 0 or more")
-        require(self.folds >= 2, f"folds must be at least 2, not {self.folds!r}", "give 2 or more")
+        require_above(0, strength=self.strength)
+        require_at_least(0, rounds=self.rounds)
+        require_at_least(2, folds=self.folds)
         require(
             self.segments is None or len(self.segments) == len(set(self.segments)) > 0,
             f"segments must name columns, each once, not {self.segments!r}",

@@ -11,7 +11,7 @@ from scipy.special import logit
 from unskew.calibration._logistic import LogisticFit, fit_logistic
 from unskew.calibration.calibrator import Calibrator, logits, sigmoid
 from unskew.calibration.grouping import Vector
-from unskew.estimator import require
+from unskew.estimator import require_above
 from unskew.registry import register
 
 SEPARATED_INFORMATION = 1e-6
@@ -62,11 +62,7 @@ class Platt(Calibrator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require(
-            self.smallest_slope > 0,
-            f"smallest_slope must be above 0, not {self.smallest_slope!r}",
-            "give a number above 0",
-        )
+        require_above(0, smallest_slope=self.smallest_slope)
 
     def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:
         s = self._scale(score)

@@ -12,7 +12,7 @@ from unskew.calibration.grouping import Grouped, Vector
 from unskew.calibration.histogram import equal_mass_starts
 from unskew.calibration.platt import Platt
 from unskew.calibration.step_calibrator import StepCalibrator, edges_between
-from unskew.estimator import require
+from unskew.estimator import require_at_least
 from unskew.registry import register
 
 
@@ -48,7 +48,7 @@ class ScalingBinning(StepCalibrator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require(self.bins >= 1, f"bins must be at least 1, not {self.bins!r}", "give 1 or more")
+        require_at_least(1, bins=self.bins)
 
     def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:
         scaling = Platt()._fit_on(Grouped.unweighted(score, total, positive))

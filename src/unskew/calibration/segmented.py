@@ -14,7 +14,7 @@ from unskew.calibration.calibrator import Calibrator, checked_chunks, inside, lo
 from unskew.calibration.grouping import Grouped, Vector, numeric
 from unskew.calibration.platt import Platt
 from unskew.errors import DataError
-from unskew.estimator import require
+from unskew.estimator import require_above
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -116,9 +116,7 @@ class Segmented(Calibrator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require(
-            self.strength > 0, f"strength must be above 0, not {self.strength!r}", "give a number above 0"
-        )
+        require_above(0, strength=self.strength)
 
     def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:
         platt = Platt()._fit_on(Grouped.unweighted(score, total, positive))

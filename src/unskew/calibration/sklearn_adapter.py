@@ -27,7 +27,7 @@ from sklearn.utils.validation import (
 from unskew.calibration import make_calibrator
 from unskew.calibration.calibrator import Calibrator
 from unskew.errors import DataError
-from unskew.estimator import require
+from unskew.estimator import require_choice
 
 
 class Calibrated(NamedTuple):
@@ -133,11 +133,7 @@ class CalibratedClassifier(TwoClasses):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> Self:
         """Fit classifier and calibrator, each on rows that the other does not see."""
-        require(
-            self.ensemble in (True, False, "auto"),
-            f"ensemble is {self.ensemble!r}, not True, False or 'auto'",
-            "give one of these",
-        )
+        require_choice("ensemble", self.ensemble, (True, False, "auto"))
         check_classification_targets(y)
         X, y = indexable(X, y)
         labels = column_or_1d(y, warn=True)

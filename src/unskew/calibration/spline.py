@@ -12,7 +12,7 @@ from unskew.calibration._logistic import fit_logistic
 from unskew.calibration.calibrator import Calibrator, inside, logits, sigmoid
 from unskew.calibration.folds import both_classes, folds_of, log_loss
 from unskew.calibration.grouping import Grouped, Vector
-from unskew.estimator import require
+from unskew.estimator import require_above, require_at_least
 from unskew.registry import register
 
 SLOPE_DEGREE = 2
@@ -67,15 +67,9 @@ class Spline(Calibrator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require(
-            self.pieces > SLOPE_DEGREE, f"pieces must be at least 3, not {self.pieces!r}", "give 3 or more"
-        )
-        require(
-            self.penalty is None or self.penalty > 0,
-            f"penalty must be above 0, not {self.penalty!r}",
-            "give a number above 0",
-        )
-        require(self.folds >= 2, f"folds must be at least 2, not {self.folds!r}", "give 2 or more")
+        require_at_least(SLOPE_DEGREE + 1, pieces=self.pieces)
+        require_above(0, penalty=self.penalty)
+        require_at_least(2, folds=self.folds)
 
     def _fit_grouped(self, points: Grouped) -> None:
         basis = SplineBasis.of(points, self.pieces)

@@ -10,7 +10,7 @@ import numpy as np
 from unskew.calibration._logistic import fit_logistic
 from unskew.calibration.calibrator import Calibrator, logits, sigmoid
 from unskew.calibration.grouping import Vector
-from unskew.estimator import require
+from unskew.estimator import require_above
 from unskew.registry import register
 
 
@@ -44,11 +44,7 @@ class Temperature(Calibrator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require(
-            self.largest_temperature > 1,
-            f"largest_temperature must be above 1, not {self.largest_temperature!r}",
-            "give a number above 1",
-        )
+        require_above(1, largest_temperature=self.largest_temperature)
 
     def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:
         z = logits(score)

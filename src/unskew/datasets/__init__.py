@@ -12,6 +12,7 @@ from unskew.datasets.files import read_log
 from unskew.datasets.streams import stream_log
 from unskew.datasets.synthetic import Truth
 from unskew.errors import ParameterError
+from unskew.estimator import require_choice
 from unskew.io.tables import expand_paths, read_table
 from unskew.log import Bag, Number, Wanted
 from unskew.registry import DATASETS
@@ -65,10 +66,7 @@ def load(
     (50, 40, 'honest')
     """
     loader = DATASETS[name]
-    if protocol not in ("honest", "paper"):
-        raise ParameterError(
-            f"protocol must be 'honest' or 'paper', not {protocol!r}", remedy="give one of these"
-        )
+    require_choice("protocol", protocol, ("honest", "paper"))
     accepted = [
         option for option in inspect.signature(loader).parameters if option not in ("root", "protocol")
     ]

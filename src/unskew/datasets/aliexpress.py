@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from unskew.datasets.dataset import Dataset, Protocol, missing_files, require_root
 from unskew.datasets.events import blocks_with_header, column_names_of, event_logs, own_features, require_rows
-from unskew.errors import DataError, ParameterError
+from unskew.errors import DataError
+from unskew.estimator import require_choice
 from unskew.log import Category, Feature, Number, Wanted
 from unskew.registry import register
 
@@ -49,10 +50,7 @@ def aliexpress(
     rows
         Only the first rows of each file; None reads all.
     """
-    if country not in COUNTRIES:
-        raise ParameterError(
-            f"country must be one of {', '.join(COUNTRIES)}, not {country!r}", remedy="give one of these"
-        )
+    require_choice("country", country, COUNTRIES)
     require_rows(rows)
     top = require_root(root, "aliexpress")
     places = [top / name for name in (country, f"AliExpress_{country}", ".")]

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from unskew.datasets.dataset import Dataset, Protocol, TestIs, errors_name, without_leaked_cells
 from unskew.errors import DataError, ParameterError
+from unskew.estimator import require_choice
 from unskew.io.tables import (
     Paths,
     column_names,
@@ -241,17 +242,13 @@ def files(
 def checked_unseen(unseen: Unseen | None, features: Wanted | None) -> Unseen:
     """What to do with ids that are not in the training log; None is as the features say."""
     unseen = unseen or ("error" if features is None else "keep")
-    if unseen not in get_args(Unseen):
-        raise ParameterError(
-            f"unseen must be 'error', 'drop' or 'keep', not {unseen!r}", remedy="give one of these"
-        )
+    require_choice("unseen", unseen, get_args(Unseen))
     return unseen
 
 
 def require_test_is(test_is: str) -> None:
     """An error for what is none of :data:`TestIs`."""
-    if test_is not in get_args(TestIs):
-        raise ParameterError(f"test_is must be 'random' or 'logged', not {test_is!r}", remedy="give either")
+    require_choice("test_is", test_is, get_args(TestIs))
 
 
 def held_out_log(

@@ -21,7 +21,8 @@ from unskew.datasets.dataset import (
     without_leaked_cells,
 )
 from unskew.datasets.events import own_features
-from unskew.errors import DataError, ParameterError
+from unskew.errors import DataError
+from unskew.estimator import require_at_least, require_choice, require_in
 from unskew.io.tables import Table, concatenate, read_file
 from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
 from unskew.log import Bag, Category, Feature, Features, Log, Number, Wanted
@@ -97,22 +98,10 @@ def kuairand(
     seed
         Of the validation split.
     """
-    if version not in get_args(Version):
-        raise ParameterError(
-            f"version must be one of {', '.join(get_args(Version))}, not {version!r}",
-            remedy="give one of these",
-        )
-    if standard not in ("all", "first"):
-        raise ParameterError(
-            f"standard must be 'all' or 'first', not {standard!r}", remedy="give one of these"
-        )
-    if not 0 < validation_share < 1:
-        raise ParameterError(
-            f"validation_share must lie between 0 and 1, not {validation_share}",
-            remedy="give a number between 0 and 1, such as 0.1",
-        )
-    if seed < 0:
-        raise ParameterError(f"seed must be at least 0, not {seed}", remedy="give 0 or more")
+    require_choice("version", version, get_args(Version))
+    require_choice("standard", standard, ("all", "first"))
+    require_in("(0, 1)", validation_share=validation_share)
+    require_at_least(0, seed=seed)
     standard_files = [name.format(version) for name in (STANDARD if standard == "all" else (FIRST_STANDARD,))]
     random_file, user_file = RANDOM.format(version), USER_FEATURES.format(version)
     video_files = [

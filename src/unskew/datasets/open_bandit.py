@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from unskew.datasets.dataset import Dataset, Protocol, missing_files, require_root
 from unskew.datasets.events import blocks_with_header, column_names_of, event_logs, own_features, require_rows
-from unskew.errors import DataError, ParameterError
+from unskew.errors import DataError
+from unskew.estimator import require_choice
 from unskew.io.tables import read_file
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Category, Feature, Number, Wanted
@@ -70,12 +71,8 @@ def open_bandit(
     rows
         Only the first rows of each log; None reads all.
     """
-    for name, value, kinds in (("campaign", campaign, Campaign), ("policy", policy, Policy)):
-        if value not in get_args(kinds):
-            raise ParameterError(
-                f"{name} must be one of {', '.join(get_args(kinds))}, not {value!r}",
-                remedy="give one of these",
-            )
+    require_choice("campaign", campaign, get_args(Campaign))
+    require_choice("policy", policy, get_args(Policy))
     require_rows(rows)
     top = require_root(root, "open_bandit")
     policies = (policy,) if policy == "random" else (policy, "random")

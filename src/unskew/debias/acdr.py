@@ -12,7 +12,7 @@ from unskew import losses
 from unskew.debias.imputation import JointLearning
 from unskew.debias.setting import Batch, ClicksAndCells, Setting, Stage, State
 from unskew.debias.towers import ClickTower, Source, Tasks, held_out
-from unskew.estimator import require
+from unskew.estimator import require_at_least
 from unskew.losses import inverse_weight
 from unskew.registry import register
 from unskew.training import Pass, Step
@@ -118,5 +118,5 @@ class ACDR(JointLearning):
 
     def _check(self) -> None:
         super()._check()
-        require(self.penalty >= 0, f"penalty must not be negative, not {self.penalty}", "give 0 or more")
-        require(self.bins >= 1, f"bins must be at least 1, not {self.bins}", "give 1 or more")
+        require_at_least(0, penalty=self.penalty)
+        require_at_least(1, bins=self.bins)

@@ -19,9 +19,8 @@ from unskew.debias.setting import (
     Setting,
     Stage,
     clicks,
-    require_ratio,
 )
-from unskew.estimator import require
+from unskew.estimator import require_above, require_at_least, require_in
 from unskew.registry import register
 from unskew.training import Pass, Step
 
@@ -107,15 +106,7 @@ class ATT(Debiaser):
 
     def _check(self) -> None:
         super()._check()
-        require_ratio(self.ratio)
-        require(
-            0.0 < self.agreement <= 1.0,
-            f"agreement must be in (0, 1], not {self.agreement}",
-            "give a number between 0 and 1, such as 0.5",
-        )
-        require(
-            self.pseudo_epochs >= 1,
-            f"pseudo_epochs must be at least 1, not {self.pseudo_epochs}",
-            "give 1 or more",
-        )
-        require(self.labelled >= 0.0, f"labelled must not be negative, not {self.labelled}", "give 0 or more")
+        require_above(0, ratio=self.ratio)
+        require_in("(0, 1]", agreement=self.agreement)
+        require_at_least(1, pseudo_epochs=self.pseudo_epochs)
+        require_at_least(0, labelled=self.labelled)

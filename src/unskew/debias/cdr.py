@@ -10,9 +10,9 @@ from torch import Tensor
 
 from unskew import losses
 from unskew.backbones.backbone import Embedded, Network
-from unskew.debias.imputation import HOSTS, Copy, JointLearning, require_host
+from unskew.debias.imputation import HOSTS, Copy, JointLearning
 from unskew.debias.setting import Batch, Setting
-from unskew.estimator import require
+from unskew.estimator import require_at_least, require_choice, require_in
 from unskew.registry import register
 from unskew.training import evaluating
 
@@ -94,12 +94,8 @@ class CDR(JointLearning):
         return imputer.read((user, item), "imputation")
 
     def _check(self) -> None:
-        require_host(self.host, tuple(HOSTS))
+        require_choice("host", self.host, tuple(HOSTS))
         super()._check()
-        require(self.threshold >= 0, f"threshold must be at least 0, not {self.threshold}", "give 0 or more")
-        require(self.masks >= 2, f"masks must be at least 2, not {self.masks}", "give 2 or more")
-        require(
-            0.0 < self.mask_rate < 1.0,
-            f"mask_rate must be in (0, 1), not {self.mask_rate}",
-            "give a number between 0 and 1, such as 0.3",
-        )
+        require_at_least(0, threshold=self.threshold)
+        require_at_least(2, masks=self.masks)
+        require_in("(0, 1)", mask_rate=self.mask_rate)

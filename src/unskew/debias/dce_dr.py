@@ -15,7 +15,7 @@ from unskew.debias.imputation import JointLearning
 from unskew.debias.method import Counted
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, clicks
 from unskew.debias.towers import clicked
-from unskew.estimator import require
+from unskew.estimator import require, require_above, require_at_least
 from unskew.losses import inverse_weight
 from unskew.registry import register
 from unskew.training import Pass, Step
@@ -187,10 +187,8 @@ class DCEDR(JointLearning):
 
     def _check(self) -> None:
         super()._check()
-        require(self.experts >= 1, f"experts must be at least 1, not {self.experts}", "give 1 or more")
-        for name in ("temperature", "expert_learning_rate"):
-            value = getattr(self, name)
-            require(value > 0, f"{name} must be positive, not {value}", "give a number above 0")
+        require_at_least(1, experts=self.experts)
+        require_above(0, temperature=self.temperature, expert_learning_rate=self.expert_learning_rate)
         require(
             self.imputation_form == "P1",
             f"dce-dr calibrates a pseudo-label, which imputation_form {self.imputation_form!r} has not",

@@ -10,7 +10,7 @@ from torch import Tensor
 from unskew import losses
 from unskew.debias.setting import Batch, Setting
 from unskew.debias.towers import MultiTask, Tasks
-from unskew.estimator import require
+from unskew.estimator import require_at_least
 from unskew.registry import register
 
 
@@ -58,6 +58,4 @@ class DCMT(MultiTask):
 
     def _check(self) -> None:
         super()._check()
-        require(
-            self.sum_weight >= 0, f"sum_weight must not be negative, not {self.sum_weight}", "give 0 or more"
-        )
+        require_at_least(0, sum_weight=self.sum_weight)

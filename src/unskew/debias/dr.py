@@ -15,7 +15,8 @@ from unskew.debias.imputation import (
     watch_targets,
 )
 from unskew.debias.method import Debiaser
-from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, State, require_ratio
+from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, State
+from unskew.estimator import require_above
 from unskew.registry import register
 from unskew.training import Pass, Step
 
@@ -94,5 +95,5 @@ class DR(Debiaser):
 
     def _check(self) -> None:
         super()._check()
-        require_ratio(self.ratio)
+        require_above(0, ratio=self.ratio)
         require_target_clip(self.target_clip, "P1")

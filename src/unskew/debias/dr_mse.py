@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from unskew.debias.imputation import JointLearning
-from unskew.debias.setting import require_share
+from unskew.estimator import require_in
 from unskew.losses import error_weight
 from unskew.registry import register
 
@@ -39,4 +39,4 @@ class DRMSE(JointLearning):
 
     def _check(self) -> None:
         super()._check()
-        require_share("bias_share", self.bias_share)
+        require_in("[0, 1]", bias_share=self.bias_share)

@@ -12,7 +12,7 @@ from unskew import losses
 from unskew.debias.ips_v2 import IPSV2
 from unskew.debias.setting import Batch, Setting
 from unskew.debias.towers import Tasks
-from unskew.estimator import require
+from unskew.estimator import require, require_choice
 from unskew.registry import register
 
 
@@ -93,11 +93,7 @@ class DRV2(IPSV2):
 
     def _check(self) -> None:
         super()._check()
-        require(
-            self.imp_loss in ("residual", "sq"),
-            f"imp_loss must be 'residual' or 'sq', not {self.imp_loss!r}",
-            "give one of these",
-        )
+        require_choice("imp_loss", self.imp_loss, ("residual", "sq"))
         require(
             self.detach_pred_in_imp or self.imp_loss == "sq",
             "detach_pred_in_imp=False says nothing with imp_loss='residual', which has no prediction in it",

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from unskew import losses
 from unskew.debias.imputation import Copy, JointLearning
-from unskew.debias.setting import Batch, ClicksAndCells, Setting, Stage, require_share
+from unskew.debias.setting import Batch, ClicksAndCells, Setting, Stage
 from unskew.debias.towers import ClickTower, Source, Tasks
-from unskew.estimator import require
+from unskew.estimator import require_at_least, require_in
 from unskew.losses import variance_weight
 from unskew.registry import register
 from unskew.training import Pass, Step
@@ -123,5 +123,5 @@ class GPL(JointLearning):
 
     def _check(self) -> None:
         super()._check()
-        require(self.penalty >= 0, f"penalty must not be negative, not {self.penalty}", "give 0 or more")
-        require_share("bias_share", self.bias_share)
+        require_at_least(0, penalty=self.penalty)
+        require_in("[0, 1]", bias_share=self.bias_share)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -12,8 +12,8 @@ from torch import Tensor
 
 from unskew import losses
 from unskew.debias.method import Debiaser
-from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, State, clicks, require_ratio
-from unskew.estimator import require
+from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, State, clicks
+from unskew.estimator import require, require_above, require_choice
 from unskew.losses import FORMS, FormName, ImputationForm, bias_weight, inverse_weight, variance_weight
 from unskew.losses.means import mean as mean_of_batch
 from unskew.training import Pass, Step
@@ -25,15 +25,6 @@ FAR_TARGET = 20.0
 density, which on a log with 1 % clicks nearly every honest weight exceeds."""
 FAR_SHARE = 0.01
 """Share of far targets in a batch of O above which a warning says that training is at risk (METHODS §5D)."""
-
-
-def require_form(name: str) -> None:
-    """One of the three."""
-    require(
-        name in FORMS,
-        f"imputation_form must be one of {', '.join(FORMS)}, not {name!r}",
-        "give one of these",
-    )
 
 
 class FarTargets(State):
@@ -98,11 +89,6 @@ HOSTS = {
     "mrdr": Host(variance_weight, "epoch"),
     "dr-bias": Host(bias_weight, "none"),
 }
-
-
-def require_host(host: str, hosts: Sequence[str]) -> None:
-    """One of those that a method can change."""
-    require(host in hosts, f"host must be one of {', '.join(hosts)}, not {host!r}", "give one of these")
 
 
 class MeanWeight(State):
@@ -291,25 +277,17 @@ class JointLearning(Debiaser):
 
     def _check(self) -> None:
         super()._check()
-        require_ratio(self.ratio)
-        require_form(self.imputation_form)
+        require_above(0, ratio=self.ratio)
+        require_choice("imputation_form", self.imputation_form, FORMS)
         require_target_clip(self.target_clip, self.imputation_form)
         has_label, copying = self.imputation_form == "P1", self.copying()
-        require(
-            self.imp_loss in ("sq", "ce"),
-            f"imp_loss must be 'sq' or 'ce', not {self.imp_loss!r}",
-            "give one of these",
-        )
+        require_choice("imp_loss", self.imp_loss, ("sq", "ce"))
         require(
             has_label or self.imp_loss == "sq",
             "imp_loss 'ce' needs a pseudo-label",
             "use imputation_form='P1'",
         )
-        require(
-            copying in ("epoch", "batch", "none"),
-            f"copy must be 'epoch', 'batch' or 'none', not {copying!r}",
-            "give one of these",
-        )
+        require_choice("copy", copying, ("epoch", "batch", "none"))
         require(
             has_label or copying == "none",
             f"copy {copying!r}: a prediction's weights mean nothing to an imputer of the form"

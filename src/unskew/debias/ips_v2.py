@@ -11,9 +11,9 @@ from torch import Tensor
 
 from unskew import losses
 from unskew.debias.method import Debiaser
-from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, require_ratio
+from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting
 from unskew.debias.towers import ClickTower, Source, Tasks
-from unskew.estimator import require
+from unskew.estimator import require, require_above, require_choice
 from unskew.registry import register
 from unskew.training import Pass, Step
 
@@ -123,12 +123,8 @@ class IPSV2(Debiaser):
 
     def _check(self) -> None:
         super()._check()
-        require_ratio(self.ratio)
-        require(
-            self.errors in ("squared", "ce"),
-            f"errors must be 'squared' or 'ce', not {self.errors!r}",
-            "give one of these",
-        )
+        require_above(0, ratio=self.ratio)
+        require_choice("errors", self.errors, ("squared", "ce"))
         require(
             self.detach_p_in_cvr or self.calibration in ("auto", "report-only"),
             f"calibration {self.calibration!r} needs a p without gradient in the conversion loss",

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from unskew import losses
 from unskew.debias.method import Debiaser
-from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, require_ratio
-from unskew.estimator import require
+from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting
+from unskew.estimator import require_above, require_at_least, require_choice
 from unskew.losses.balance import Kernel
 from unskew.registry import register
 from unskew.training import Pass, Step, evaluating
@@ -52,16 +52,9 @@ class KernelBalance:
 
     def check(self) -> None:
         """Raise for parameters that cannot work."""
-        require(
-            self.kernel in ("gaussian", "exponential"),
-            f"kernel must be 'gaussian' or 'exponential', not {self.kernel!r}",
-            "give one of these",
-        )
-        require(self.anchors >= 1, f"anchors must be at least 1, not {self.anchors}", "give 1 or more")
-        require(
-            self.tolerance >= 0.0, f"tolerance must not be negative, not {self.tolerance}", "give 0 or more"
-        )
-        require(self.gamma >= 0.0, f"gamma must not be negative, not {self.gamma}", "give 0 or more")
+        require_choice("kernel", self.kernel, ("gaussian", "exponential"))
+        require_at_least(1, anchors=self.anchors)
+        require_at_least(0, tolerance=self.tolerance, gamma=self.gamma)
 
 
 @register(order=230)
@@ -126,7 +119,7 @@ class KBIPS(Debiaser):
 
     def _check(self) -> None:
         super()._check()
-        require_ratio(self.ratio)
+        require_above(0, ratio=self.ratio)
         self.balance.check()
 
 

@@ -21,7 +21,17 @@ from unskew.calibration.recalibration import NONE, Judged, Recalibration, recali
 from unskew.debias.fit import Job, Trained, train_replicas, train_sets
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
 from unskew.errors import ParameterError
-from unskew.estimator import Estimator, require, require_schedule, require_types
+from unskew.estimator import (
+    Estimator,
+    require,
+    require_at_least,
+    require_choice,
+    require_in,
+    require_range,
+    require_schedule,
+    require_share,
+    require_types,
+)
 from unskew.io.columns import is_frame
 from unskew.log import Encoders, Log, Rows, Schema, StreamedLog, require_log
 from unskew.log.splitting import SplitBy
@@ -32,7 +42,7 @@ from unskew.progress import SILENT, Progress
 from unskew.propensity.given import GivenPropensities, given_propensities, streamed_propensities
 from unskew.seeds import Replica, as_seeds, replicas_of, stream
 from unskew.training import Pass, Step, resolve_device
-from unskew.training.ensemble import combined, interval, require_level, require_several, spread
+from unskew.training.ensemble import combined, interval, require_several, spread
 from unskew.training.held_out import Cells, Split
 from unskew.training.inference import probability_moments
 from unskew.training.reader import Reader, Unseen
@@ -500,34 +510,17 @@ class Debiaser(Estimator):
             f"fields are chosen, and {self.backbone.name} reads the ids alone",
             "use a backbone that reads features, such as DCN(), or leave fields out",
         )
-        require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}", "give 1 or more")
-        require(
-            1 <= self.members <= MOST_MEMBERS,
-            f"members must be from 1 to {MOST_MEMBERS:,}, not {self.members}",
-            "give 5, for example",
-        )
-        require(
-            self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}", "give 1 or more"
-        )
+        require_at_least(1, epochs=self.epochs, batch_size=self.batch_size)
+        require_range("members", self.members, 1, MOST_MEMBERS, "5, for example")
         require_schedule(
             self.learning_rate, 0.0 if self.weight_decay == "auto" else self.weight_decay, self.patience
         )
-        require(
-            self.regularisation >= 0, f"regularisation must be at least 0, not {self.regularisation}", "use 5"
-        )
+        require_at_least(0, regularisation=self.regularisation)
         require_clip(self.p_min)
-        require(
-            0.0 <= self.validation_share < 1.0,
-            f"validation_share must be in [0, 1), not {self.validation_share}",
-            "give a number between 0 and 1, such as 0.1",
-        )
+        require_in("[0, 1)", validation_share=self.validation_share)
         if self.validation_by != "auto":
             SplitBy.parse(self.validation_by)
-        require(
-            self.selection in ("snips", "ce"),
-            f"selection must be 'snips' or 'ce', not {self.selection!r}",
-            "give one of these",
-        )
+        require_choice("selection", self.selection, ("snips", "ce"))
         if self.tower is not None:
             self.tower.check(self.name)
 
@@ -612,7 +605,7 @@ class Debiaser(Estimator):
         log, unseen
             As in :meth:`predict_each`.
         """
-        require_level(level)
+        require_share("level", level, "0.9")
         return interval(self._disagreeing(log, unseen), level)
 
     def spread(self, log: Any, *, unseen: Unseen | None = None) -> NDArray[np.float64]:

@@ -8,10 +8,11 @@ from typing import ClassVar
 from torch import Tensor
 
 from unskew import losses
-from unskew.debias.imputation import require_form
 from unskew.debias.setting import Batch, Setting
 from unskew.debias.towers import MultiTask, Tasks
+from unskew.estimator import require_choice
 from unskew.losses import FormName
+from unskew.losses.forms import FORMS
 from unskew.registry import register
 
 
@@ -58,4 +59,4 @@ class MultiDR(MultiTask):
 
     def _check(self) -> None:
         super()._check()
-        require_form(self.imputation_form)
+        require_choice("imputation_form", self.imputation_form, FORMS)

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from unskew.backbones import Network
 from unskew.backbones.layers import settle
-from unskew.estimator import require
 from unskew.log import Rows
 from unskew.training import Pass, Population, Sampler
 from unskew.training.held_out import Cells, HeldOut
@@ -243,13 +242,3 @@ class Stage:
     """The loss ``[R]`` it stops on; None takes that of the conversions."""
     patience: int | None = None
     """None takes the method's ``patience``."""
-
-
-def require_ratio(ratio: float) -> None:
-    """Cells of D in a batch per row of O."""
-    require(ratio > 0, f"ratio must be positive, not {ratio}", "give a number above 0")
-
-
-def require_share(name: str, share: float) -> None:
-    """A share of something, by the parameter's name."""
-    require(0.0 <= share <= 1.0, f"{name} must be in [0, 1], not {share}", "give a share of 1, such as 0.5")

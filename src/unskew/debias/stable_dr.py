@@ -11,8 +11,8 @@ from torch import Tensor
 from unskew import losses
 from unskew.backbones import Intercept
 from unskew.debias.method import Debiaser
-from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, State, require_ratio
-from unskew.estimator import require
+from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, State
+from unskew.estimator import require_above, require_at_least
 from unskew.losses.means import weighted_mean
 from unskew.registry import register
 from unskew.training import Pass, Step
@@ -143,9 +143,5 @@ class StableDR(Debiaser):
 
     def _check(self) -> None:
         super()._check()
-        require_ratio(self.ratio)
-        require(
-            self.constraint >= 0.0,
-            f"constraint must not be negative, not {self.constraint}",
-            "give 0 or more",
-        )
+        require_above(0, ratio=self.ratio)
+        require_at_least(0, constraint=self.constraint)

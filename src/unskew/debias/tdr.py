@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from unskew import losses
-from unskew.debias.imputation import HOSTS, Copy, JointLearning, require_host
+from unskew.debias.imputation import HOSTS, Copy, JointLearning
 from unskew.debias.setting import Batch, Setting, State
-from unskew.estimator import require
+from unskew.estimator import require, require_choice
 from unskew.registry import register
 
 HOSTS_OF_TDR = ("dr-jl", "mrdr")
@@ -78,7 +78,7 @@ class TDR(JointLearning):
         return losses.tdr_targeting(setting.state(Targeting).epsilon, observed.propensity)
 
     def _check(self) -> None:
-        require_host(self.host, HOSTS_OF_TDR)
+        require_choice("host", self.host, HOSTS_OF_TDR)
         super()._check()
         require(
             self.imp_loss == "sq" and self.imputation_form != "P3",

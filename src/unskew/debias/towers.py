@@ -18,8 +18,8 @@ from torch import Tensor
 from unskew import losses
 from unskew.calibration import Platt
 from unskew.debias.method import Debiaser
-from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, State, require_ratio
-from unskew.estimator import require
+from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, State
+from unskew.estimator import require, require_above, require_at_least
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import least_error_clip
 from unskew.propensity.diagnosis import average, propensity_figures
@@ -203,7 +203,7 @@ class ClickTower:
 
     def check(self, method: str) -> None:
         """Raise for parameters with which the method of this name cannot work."""
-        require(self.warm_up >= 0, f"click_warm_up must be at least 0, not {self.warm_up}", "give 0 or more")
+        require_at_least(0, click_warm_up=self.warm_up)
         require(
             self.calibration in ("auto", *self.sources),
             f"{method} has no calibration {self.calibration!r}",
@@ -363,4 +363,4 @@ class MultiTask(Debiaser):
 
     def _check(self) -> None:
         super()._check()
-        require_ratio(self.ratio)
+        require_above(0, ratio=self.ratio)

@@ -15,7 +15,7 @@ from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, Plan, Setting, State, clicks
 from unskew.debias.towers import held_out
 from unskew.errors import DataError, ParameterError
-from unskew.estimator import require
+from unskew.estimator import require_above, require_at_least
 from unskew.log import Log, StreamedLog
 from unskew.registry import register
 from unskew.training import Pass, Step
@@ -153,10 +153,8 @@ class UIPS(Debiaser):
 
     def _check(self) -> None:
         super()._check()
-        for name in ("trusted_weight", "eta", "cap", "prior"):
-            value = getattr(self, name)
-            require(value > 0, f"{name} must be positive, not {value}", "give a number above 0, such as 1")
-        require(self.gamma >= 0, f"gamma must not be negative, not {self.gamma}", "give 0 or more")
+        require_above(0, trusted_weight=self.trusted_weight, eta=self.eta, cap=self.cap, prior=self.prior)
+        require_at_least(0, gamma=self.gamma)
 
 
 def of_clicks(log: Log | StreamedLog, uncertainty: ArrayLike) -> OfClicks:

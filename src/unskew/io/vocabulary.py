@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import DataError, ParameterError
+from unskew.errors import DataError
+from unskew.estimator import require_choice
 from unskew.io.columns import column_of, frame_of, null_mask
 from unskew.io.numbers import without_mask
 from unskew.seeds import splitmix64
@@ -88,10 +89,7 @@ class Vocabulary:
         Whole numbers and texts find each other by their digits: a CSV file gives text, and a Parquet file
         numbers, for the same ids. 007 is no 7.
         """
-        if unseen not in ("error", "nan"):
-            raise ParameterError(
-                f"unseen must be 'error' or 'nan', not {unseen!r}", remedy="give one of them"
-            )
+        require_choice("unseen", unseen, ("error", "nan"))
         array = _id_array(values, self.name)
         if len(array) == 0:
             return np.empty(0, dtype=np.int32)

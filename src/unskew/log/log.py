@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
+from unskew.estimator import require_choice
 from unskew.io.columns import (
     binary_column,
     column_of,
@@ -156,14 +157,8 @@ class Log:
         called = {"user": "user", "item": "item", "click": "click", "conversion": "conversion"}
         _require_kinds(users, items, user_features, item_features, columns, names)
         called.update(names or {})
-        if space not in ("matrix", "impressions"):
-            raise ParameterError(
-                f"space must be 'matrix' or 'impressions', not {space!r}", remedy="give one of these"
-            )
-        if duplicates not in ("error", "max"):
-            raise ParameterError(
-                f"duplicates must be 'error' or 'max', not {duplicates!r}", remedy="give one of these"
-            )
+        require_choice("space", space, ("matrix", "impressions"))
+        require_choice("duplicates", duplicates, ("error", "max"))
         if getattr(user, "shape", None) == (0,) or (isinstance(user, list | tuple) and not user):
             raise DataError("the log is empty", remedy="give at least a few clicked rows")
         users = users or Vocabulary.of(user, name=called["user"])

@@ -16,7 +16,7 @@ from torch.nn import Module
 
 from unskew.backbones import threads
 from unskew.errors import DataError, TrainingError
-from unskew.estimator import require
+from unskew.estimator import require, require_above
 from unskew.log import Encoders, Schema
 from unskew.progress import Progress
 from unskew.propensity.crossfit import Codes, Floats, Scorer
@@ -100,7 +100,7 @@ class LogisticPropensity(BasePropensity):
 
     def _check(self) -> None:
         super()._check()
-        require(self.penalty > 0, f"penalty must be above 0, not {self.penalty}", "give a number above 0")
+        require_above(0, penalty=self.penalty)
         require(
             self.ids or self.features, "ids and features cannot both be left out", "give one of them as True"
         )

@@ -11,7 +11,7 @@ import torch
 from torch.nn import Module
 
 from unskew.errors import DataError, NotFittedError, ParameterError
-from unskew.estimator import require
+from unskew.estimator import require_above, require_in
 from unskew.log import Log, Rows, Schema, StreamedLog
 from unskew.progress import SILENT, Progress
 from unskew.propensity.crossfit import TRAIN, Codes, Floats, Scorer
@@ -102,14 +102,8 @@ class NaiveBayesPropensity(BasePropensity):
 
     def _check(self) -> None:
         super()._check()
-        require(
-            0 < self.sample_share <= 1,
-            f"sample_share must be in (0, 1], not {self.sample_share}",
-            "give a number between 0 and 1, such as 0.5",
-        )
-        require(
-            self.smoothing > 0, f"smoothing must be above 0, not {self.smoothing}", "give a number above 0"
-        )
+        require_in("(0, 1]", sample_share=self.sample_share)
+        require_above(0, smoothing=self.smoothing)
 
     def _train(self, progress: Progress) -> Scorer:
         log = self.log_

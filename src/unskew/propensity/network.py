@@ -14,7 +14,7 @@ from torch.nn import Module
 
 from unskew import processes
 from unskew.backbones import Backbone, Network, NeuMF
-from unskew.estimator import require, require_schedule, require_types
+from unskew.estimator import require, require_at_least, require_in, require_schedule, require_types
 from unskew.log import Log, Rows, Schema, StreamedLog
 from unskew.losses.means import weighted_mean
 from unskew.progress import Progress
@@ -209,16 +209,9 @@ class Propensity(BasePropensity):
         super()._check()
         require_types(self)
         self.method().check()
-        require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}", "give 1 or more")
-        require(
-            self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}", "give 1 or more"
-        )
+        require_at_least(1, epochs=self.epochs, batch_size=self.batch_size)
         require_schedule(self.learning_rate, self.weight_decay, self.patience)
-        require(
-            0.0 <= self.label_smoothing < 1.0,
-            f"label_smoothing must be in [0, 1), not {self.label_smoothing}",
-            "give a number between 0 and 1, such as 0.1",
-        )
+        require_in("[0, 1)", label_smoothing=self.label_smoothing)
 
     def _design(self) -> SplitDesign:
         return SplitDesign.of(self.crossfit)

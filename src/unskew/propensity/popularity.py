@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from torch.nn import Module
 
-from unskew.estimator import require
+from unskew.estimator import require_above
 from unskew.log import Schema
 from unskew.progress import Progress
 from unskew.propensity.crossfit import Codes, Floats, Scorer
@@ -140,9 +140,7 @@ class PopularityPropensity(BasePropensity):
 
     def _check(self) -> None:
         super()._check()
-        require(
-            self.smoothing > 0, f"smoothing must be above 0, not {self.smoothing}", "give a number above 0"
-        )
+        require_above(0, smoothing=self.smoothing)
 
     def _train(self, progress: Progress) -> Scorer:
         # All training cells are counted, whatever ``negatives`` says, so that no offset is to be undone.

@@ -21,7 +21,7 @@ from torch.nn import Module
 
 from unskew.calibration import Calibrator, Platt
 from unskew.errors import NotFittedError
-from unskew.estimator import Estimator, plain_params, require, require_types
+from unskew.estimator import Estimator, plain_params, require, require_choice, require_types
 from unskew.io.columns import is_frame
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Encoders, Log, Rows, Schema, Space, StreamedLog, require_log
@@ -478,11 +478,7 @@ class BasePropensity(Estimator, ABC):
     def _check(self) -> None:
         """Raise a ParameterError for a parameter out of range."""
         require_types(self, choices=False)
-        require(
-            self.fold_by in ("cell", "user", "item"),
-            f"fold_by must be 'cell', 'user' or 'item', not {self.fold_by!r}",
-            "give one of these",
-        )
+        require_choice("fold_by", self.fold_by, ("cell", "user", "item"))
         require(
             self.fields is None or self.reads_features,
             f"fields are chosen, and this {type(self).__name__} reads no features of the log",

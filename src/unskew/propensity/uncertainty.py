@@ -17,7 +17,7 @@ from unskew.backbones import Backbone, Network
 from unskew.backbones.backbone import DropoutLayers
 from unskew.backbones.batch_ensemble import BatchEnsemble
 from unskew.errors import ParameterError
-from unskew.estimator import Estimator, require
+from unskew.estimator import Estimator, require, require_above, require_at_least, require_choice
 from unskew.losses import cross_entropy
 
 LEAST = 1e-12
@@ -93,12 +93,8 @@ class MCDropout(Uncertainty):
 
     def check(self) -> None:
         """Raise for parameters that cannot be."""
-        require(self.samples >= 1, f"samples must be at least 1, not {self.samples}", "give 1 or more")
-        require(
-            self.layers in ("all", "mlp", "embedding"),
-            f"layers must be 'all', 'mlp' or 'embedding', not {self.layers!r}",
-            "give one of these",
-        )
+        require_at_least(1, samples=self.samples)
+        require_choice("layers", self.layers, ("all", "mlp", "embedding"))
 
     def check_network(self, network: Network) -> None:
         """Raise for a network without dropout in these layers."""
@@ -139,7 +135,7 @@ class DeepEnsemble(Uncertainty):
 
     def check(self) -> None:
         """Raise for parameters that cannot be."""
-        require(self.members >= 1, f"members must be at least 1, not {self.members}", "give 1 or more")
+        require_at_least(1, members=self.members)
 
     def stacked_members(self) -> int:
         """N."""
@@ -186,12 +182,8 @@ class DualFocal(Uncertainty):
 
     def check(self) -> None:
         """Raise for parameters that cannot be."""
-        require(self.gamma > 0, f"gamma must be positive, not {self.gamma}", "give a number above 0")
-        require(
-            self.link in ("inverse", "none"),
-            f"link must be 'inverse' or 'none', not {self.link!r}",
-            "give one of these",
-        )
+        require_above(0, gamma=self.gamma)
+        require_choice("link", self.link, ("inverse", "none"))
 
     def loss(self, target: Tensor, logit: Tensor) -> Tensor:
         """The binary closed form on logits; targets between 0 and 1 mix the two classes."""

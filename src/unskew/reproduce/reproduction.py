@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from unskew.datasets import DATASETS
-from unskew.estimator import require
+from unskew.estimator import require, require_choice
 from unskew.progress import SILENT, Progress
 from unskew.reproduce.paper_protocol import Paper
 from unskew.reproduce.presets import ALONE, NOISY, SOURCES, Source, propensities_of
@@ -56,11 +56,7 @@ class ReproduceConfig:
     def __post_init__(self) -> None:
         require_count(self.seeds)
         require(self.seed >= 0, f"seed must be 0 or more, not {self.seed}", "give a seed from 0 on")
-        require(
-            self.protocol in ("honest", "paper"),
-            f"protocol must be 'honest' or 'paper', not {self.protocol!r}",
-            "give one of these",
-        )
+        require_choice("protocol", self.protocol, ("honest", "paper"))
         require(
             not self.reversed or self.protocol == "paper",
             "only the paper protocol has switches to reverse",

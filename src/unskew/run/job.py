@@ -21,7 +21,7 @@ from unskew.datasets.dataset import with_unbiased_share
 from unskew.datasets.streams import StreamedDataset
 from unskew.debias import METHODS, Debiaser
 from unskew.debias.method import MOST_MEMBERS, require_shown_alone
-from unskew.estimator import require
+from unskew.estimator import require, require_at_least, require_choice
 from unskew.io.tables import column_names
 from unskew.leaks import require_no_leaks
 from unskew.log.splitting import duration
@@ -175,7 +175,7 @@ class RunConfig:
             "give 5, for example",
         )
         require_kind(self.recalibrate)
-        require(self.seed >= 0, f"seed must not be negative, not {self.seed}", "give 0 or more")
+        require_at_least(0, seed=self.seed)
         require(
             self.crossfit in (None, "auto") or 2 <= int(self.crossfit) <= MOST_FOLDS,
             f"crossfit must be None (0) or from 2 to {MOST_FOLDS} folds, not {self.crossfit}",
@@ -187,11 +187,7 @@ class RunConfig:
             "give 30, for example",
         )
         require_clip(self.p_min)
-        require(
-            self.protocol in PROTOCOLS,
-            f"protocol must be 'honest' or 'paper', not {self.protocol!r}",
-            "give one of these",
-        )
+        require_choice("protocol", self.protocol, PROTOCOLS)
         make_backbone(self.backbone)
         make_calibrator(self.calibrator)
         make_uncertainty(self.uncertainty)

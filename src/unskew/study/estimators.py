@@ -20,7 +20,7 @@ from scipy.special import logit
 from unskew.calibration import make_calibrator
 from unskew.datasets import load
 from unskew.errors import DataError
-from unskew.estimator import require
+from unskew.estimator import require_at_least
 from unskew.metrics.sample_weight import bias_weight, inverse_weight, variance_weight
 from unskew.study.shown_table import Shown
 
@@ -256,7 +256,7 @@ def estimator_study(
     >>> table.num_rows == 3 * 10 * 5
     True
     """
-    require(draws >= 1, f"draws must be at least 1, not {draws}", "give 1 or more")
+    require_at_least(1, draws=draws)
     rates = conversion_rates(root, seed, **world)
     propensity = SELECTION ** np.asarray(POWERS)[np.searchsorted(RATES, rates)].astype(np.float64)
     predictions = predictions_of(rates, np.random.default_rng([seed, 3]))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from unskew.datasets import Dataset, load
-from unskew.estimator import require
+from unskew.estimator import require_at_least
 from unskew.study.shown_table import Shown
 from unskew.theory import ideal_loss
 from unskew.theory.bias import ips_variance, snips_bias, snips_variance
@@ -74,7 +74,7 @@ def unbiasedness_study(*, redraws: int = REDRAWS, seed: int = 0, **world: Any) -
     >>> table.num_rows, table.column("estimate")[1].as_py()
     (10, 'IPS')
     """
-    require(redraws >= 2, f"redraws must be at least 2, not {redraws}", "give 2 or more")
+    require_at_least(2, redraws=redraws)
     data = load("synthetic", **{"seed": seed, **world})
     error, estimates = estimates_of(data, np.random.default_rng([seed, 1]))
     assert data.truth is not None

@@ -38,11 +38,6 @@ def interval(members: Floats, level: float) -> Floats:
     return np.stack([expit(z.mean(axis=0) - half), expit(z.mean(axis=0) + half)])
 
 
-def require_level(level: float) -> None:
-    """A level of an interval."""
-    require(0.0 < level < 1.0, f"level must be between 0 and 1, not {level}", "give 0.9, for example")
-
-
 def require_several(members: int, name: str) -> None:
     """An error for a model of one network, by the name of its method."""
     require(

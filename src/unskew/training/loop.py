@@ -17,7 +17,7 @@ from unskew.backbones import fused, threads
 from unskew.backbones.layers import release, settle, tables_of
 from unskew.backbones.noise import HAS_TRITON
 from unskew.errors import TrainingError
-from unskew.estimator import require
+from unskew.estimator import require_at_least, require_schedule
 from unskew.progress import Tracker
 from unskew.training.checkpoint import Call, checkpoint_in_effect
 from unskew.training.lazy_adam import LazyAdam, is_lazy, lazy_table
@@ -70,15 +70,9 @@ class Schedule:
     None trains all epochs and keeps the last."""
 
     def __post_init__(self) -> None:
-        require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs}", "give 1 or more")
+        require_at_least(1, epochs=self.epochs)
         rate, decay = min(_values(self.learning_rate)), min(_values(self.weight_decay))
-        require(rate > 0, f"learning_rate must be positive, not {rate}", "give a number above 0")
-        require(decay >= 0, f"weight_decay must not be negative, not {decay}", "give 0 or more")
-        require(
-            self.patience is None or self.patience >= 1,
-            f"patience must be None or at least 1 epoch, not {self.patience}",
-            "give 1 or more",
-        )
+        require_schedule(rate, decay, self.patience)
 
 
 @dataclass

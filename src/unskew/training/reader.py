@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew.errors import DataError, ParameterError
+from unskew.estimator import require_choice
 from unskew.io.columns import column_of, frame_of, require_same_length
 from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
 from unskew.log import Block, Encoders, Log, Rows, require_log
@@ -119,11 +120,7 @@ class Reader:
         """What is done with what is not known; None is ``"other"`` with features and ``"error"`` without."""
         if unseen is None:
             return "error" if self.encoders is None else "other"
-        if unseen not in ("error", "nan", "other", "average"):
-            raise ParameterError(
-                f"unseen must be 'error', 'nan', 'other' or 'average', not {unseen!r}",
-                remedy="give one of these",
-            )
+        require_choice("unseen", unseen, ("error", "nan", "other", "average"))
         if unseen == "other" and self.encoders is None:
             raise ParameterError(
                 "unseen='other' is for models that read features; this one reads ids alone",
