@@ -32,7 +32,10 @@ extensions = [
 exclude_patterns = ["_build", "gallery/**/*.ipynb", "gallery/**/*.py"]
 nitpicky = True
 highlight_language = "text"  # A block without a language is what a command printed.
-suppress_warnings = ["config.cache"]  # The order of the gallery is a class of this file.
+suppress_warnings = [
+    "config.cache",  # The order of the gallery is a class of this file.
+    "sphinx_gallery.space_in_filename",  # Of the folder above, it means; links are checked after the build.
+]
 
 myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_block"]
 myst_fence_as_directive = ["math"]
