@@ -7,15 +7,20 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from unskew import processes
 from unskew.errors import ParameterError
 from unskew.plain_text import plain
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
 
 MOST_COUNTED = 100_000
 """Steps up to which their number tells a person something."""
@@ -69,20 +74,23 @@ class Progress(Protocol):
 
 
 class _Silent:
-    def task(self, description: str, total: int) -> _Silent:
+    """Shows nothing of any task; a tracker begins as one, and shows what it can."""
+
+    def task(self, description: str, total: int) -> Tracker:
+        """A new task of ``total`` steps."""
         return self
 
     def advance(self, steps: int = 1) -> None:
-        return None
+        """So many steps are done."""
 
     def say(self, what: str) -> None:
-        return None
+        """What it is about at the moment."""
 
     def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
-        return None
+        """What is known within a step."""
 
     def finish(self) -> None:
-        return None
+        """The task ended, perhaps early."""
 
 
 SILENT = _Silent()
@@ -160,40 +168,53 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-class _Bars:
-    def __init__(self, bars: object) -> None:
-        self._bars = bars
+@dataclass(frozen=True)
+class _Place:
+    """Where tasks are shown, each by a tracker of its own."""
 
-    def task(self, description: str, total: int) -> _Bar:
-        return _Bar(self._bars, description, total)
+    tracker: Callable[[str, int], Tracker]
+
+    def task(self, description: str, total: int) -> Tracker:
+        """A new task of ``total`` steps."""
+        return self.tracker(description, total)
 
 
-class _Bar:
-    def __init__(self, bars: object, description: str, total: int) -> None:
-        from rich.progress import Progress as Rich
+class _Watched(_Silent):
+    """A tracker that keeps a watch."""
 
-        assert isinstance(bars, Rich)
-        self._bars, self._description = bars, description
-        self._task = bars.add_task(description, total=total)
-        self._watch = Watch(total)
+    def __init__(self, description: str, total: int) -> None:
+        self._description, self._about, self._watch = description, "", Watch(total)
+
+    def say(self, what: str) -> None:
+        self._about = what
 
     def advance(self, steps: int = 1) -> None:
         self._watch.advance(steps)
-        self._bars.update(self._task, completed=self._watch.done)
+        self._show()
+
+    def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
+        self._watch.observe(part, rows, figures)
+        self._show()
+
+    def _show(self) -> None:
+        """Show what the watch says."""
+
+
+class _Bar(_Watched):
+    def __init__(self, bars: Bars, description: str, total: int) -> None:
+        super().__init__(description, total)
+        self._bars, self._task = bars, bars.add_task(description, total=total)
 
     def say(self, what: str) -> None:
         self._bars.update(self._task, description=plain(f"{self._description} · {what}", 80))
 
-    def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
-        self._watch.observe(part, rows, figures)
-        self._bars.update(self._task, completed=self._watch.done + part)
+    def _show(self) -> None:
+        self._bars.update(self._task, completed=self._watch.done + self._watch.part)
         if shown := self._watch.shown():
             self.say(", ".join(shown))
 
     def finish(self) -> None:
-        self._bars.update(self._task, description=self._description)
-        task = next(task for task in self._bars.tasks if task.id == self._task)
-        self._bars.update(self._task, completed=task.total)
+        self._bars.update(self._task, description=self._description, completed=self._watch.total)
 
 
 class Lines:
@@ -208,7 +229,7 @@ class Lines:
     def __init__(self, quiet: float = QUIET_SECONDS, between: float = SECONDS_BETWEEN_LINES) -> None:
         self._next, self._between = time.monotonic() + quiet, between
 
-    def task(self, description: str, total: int) -> _Line:
+    def task(self, description: str, total: int) -> Tracker:
         """A new task of ``total`` steps."""
         return _Line(self, description, total)
 
@@ -223,20 +244,12 @@ class Lines:
         print(line, file=sys.stderr, flush=True)
 
 
-class _Line:
+class _Line(_Watched):
     def __init__(self, lines: Lines, description: str, total: int) -> None:
-        self._lines, self._description = lines, description
-        self._about, self._watch = "", Watch(total)
+        super().__init__(description, total)
+        self._lines = lines
 
-    def advance(self, steps: int = 1) -> None:
-        self._watch.advance(steps)
-        self._tell()
-
-    def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
-        self._watch.observe(part, rows, figures)
-        self._tell()
-
-    def _tell(self) -> None:
+    def _show(self) -> None:
         if not self._lines.is_due:
             return
         watch = self._watch
@@ -252,12 +265,6 @@ class _Line:
         ]
         self._lines.write(f"{plain(self._description + about, 80)}: {', '.join(shown)}")
 
-    def say(self, what: str) -> None:
-        self._about = what
-
-    def finish(self) -> None:
-        return None
-
 
 class JsonLog:
     """One JSON object a line, appended to a file: what began, how far it is, what ended.
@@ -270,7 +277,7 @@ class JsonLog:
     def __init__(self, path: Path) -> None:
         self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
 
-    def task(self, description: str, total: int) -> _JsonTracker:
+    def task(self, description: str, total: int) -> Tracker:
         """A new task of ``total`` steps."""
         return _JsonTracker(self, description, total)
 
@@ -287,10 +294,10 @@ class JsonLog:
         self._file.close()
 
 
-class _JsonTracker:
+class _JsonTracker(_Watched):
     def __init__(self, log: JsonLog, description: str, total: int) -> None:
-        self._log, self._phase, self._about = log, description, ""
-        self._watch, self._next = Watch(total), time.monotonic() + SECONDS_BETWEEN_RECORDS
+        super().__init__(description, total)
+        self._log = log
         self._write("start")
 
     def advance(self, steps: int = 1) -> None:
@@ -298,13 +305,9 @@ class _JsonTracker:
         if steps:
             self._write("progress")
 
-    def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
-        self._watch.observe(part, rows, figures)
-        if part and time.monotonic() >= self._next:
+    def _show(self) -> None:
+        if self._watch.part and time.monotonic() >= self._next:
             self._write("progress")
-
-    def say(self, what: str) -> None:
-        self._about = what
 
     def finish(self) -> None:
         self._write("end")
@@ -323,7 +326,7 @@ class _JsonTracker:
         self._log.write(
             {
                 "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-                "phase": self._phase,
+                "phase": self._description,
                 "about": self._about or None,
                 "event": event,
                 "done": watch.done,
@@ -337,50 +340,26 @@ class _JsonTracker:
         )
 
 
-class _Figures:
+class _Figures(_Watched):
     """Figures of each step to TensorBoard or MLflow."""
 
-    def __init__(self, send: Any) -> None:
+    def __init__(self, send: Callable[[str, float, int], object], description: str, total: int) -> None:
+        super().__init__(description, total)
         self._send = send
-
-    def task(self, description: str, total: int) -> _FigureTracker:
-        return _FigureTracker(self._send, description, total)
-
-
-class _FigureTracker:
-    def __init__(self, send: Any, description: str, total: int) -> None:
-        self._send, self._phase, self._watch = send, description, Watch(total)
 
     def advance(self, steps: int = 1) -> None:
         self._watch.advance(steps)
         rows = self._watch.rows_per_second
         figures = self._watch.figures | ({} if rows is None else {"rows_per_second": rows})
         for name, value in figures.items():
-            self._send(f"{self._phase}/{name}", value, self._watch.done)
-
-    def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
-        self._watch.observe(part, rows, figures)
-
-    def say(self, what: str) -> None:
-        return None
-
-    def finish(self) -> None:
-        return None
+            self._send(f"{self._description}/{name}", value, self._watch.done)
 
 
 class _Several:
-    """Each task in several places."""
+    """A task in several places."""
 
-    def __init__(self, places: Sequence[Progress]) -> None:
-        self._places = places
-
-    def task(self, description: str, total: int) -> _SeveralTrackers:
-        return _SeveralTrackers([each.task(description, total) for each in self._places])
-
-
-class _SeveralTrackers:
-    def __init__(self, trackers: Sequence[Tracker]) -> None:
-        self._trackers = trackers
+    def __init__(self, places: Sequence[Progress], description: str, total: int) -> None:
+        self._trackers = [each.task(description, total) for each in places]
 
     def advance(self, steps: int = 1) -> None:
         for each in self._trackers:
@@ -428,10 +407,11 @@ def progress_bars(
                 stack.callback(log.close)
                 places.append(log)
             if tensorboard is not None:
-                places.append(_Figures(stack.enter_context(_tensorboard(Path(tensorboard)))))
+                send = stack.enter_context(_tensorboard(Path(tensorboard)))
+                places.append(_Place(partial(_Figures, send)))
             if mlflow:
-                places.append(_Figures(stack.enter_context(_mlflow())))
-        yield places[0] if len(places) == 1 else _Several(places)
+                places.append(_Place(partial(_Figures, stack.enter_context(_mlflow()))))
+        yield places[0] if len(places) == 1 else _Place(partial(_Several, places))
 
 
 @contextmanager
@@ -493,4 +473,4 @@ def _shown(show: bool | None) -> Iterator[Progress]:
         TimeRemainingColumn(),
     )
     with Rich(*columns, console=Console(stderr=True)) as bars:
-        yield _Bars(bars)
+        yield _Place(partial(_Bar, bars))

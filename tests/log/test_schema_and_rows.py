@@ -37,12 +37,6 @@ def test_a_schema_comes_back_from_json():
     assert Schema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
 
 
-def test_other_sizes_change_nothing_else():
-    schema = Schema((*IDS, PRICE, COUNTRY)).resized({"user": 9, "country": 2})
-    assert [field.size for field in schema] == [9, 4, 0, 2]
-    assert schema["price"] == PRICE
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.audit.verdict import counted, percent, round_up, short
+from unskew.audit.verdict import HEADLINES, counted, percent, round_up, short
 from unskew.errors import DataError
 from unskew.estimator import require
 from unskew.io.stream import FileBatch, located, number_columns, stream, tracked
@@ -57,7 +57,7 @@ class ActionsResult:
     @property
     def headline(self) -> str:
         """The verdict in a word."""
-        return {True: "Healthy", None: "Undecided", False: "Miscalibrated"}[self.healthy]
+        return HEADLINES[self.healthy]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and text."""

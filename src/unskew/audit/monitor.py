@@ -258,7 +258,8 @@ def monitor(
     segments = tuple(sorted(histories.values(), key=_worst_first))
     judgement = _judged(whole, segments)
     # It imports the types of this file.
-    from unskew.audit.monitor_words import headline, verdict
+    from unskew.audit.monitor_words import verdict
+    from unskew.audit.verdict import HEADLINES
 
     return MonitorResult(
         store=str(store),
@@ -271,7 +272,7 @@ def monitor(
         whole=whole,
         segments=segments,
         judgement=judgement,
-        headline=headline(judgement),
+        headline=HEADLINES[judgement.healthy],
         verdict=verdict(
             whole, segments, judgement, tolerance, [label for label in labels if not closed[label]]
         ),

@@ -17,11 +17,6 @@ MOST_NAMED = 3
 """Segments that the verdict names; the others are counted."""
 
 
-def headline(judgement: Judgement) -> str:
-    """The verdict in a word."""
-    return {True: "Healthy", None: "Undecided", False: "Miscalibrated"}[judgement.healthy]
-
-
 def verdict(
     whole: SegmentHistory,
     segments: Sequence[SegmentHistory],

@@ -12,6 +12,9 @@ from unskew.metrics import ChanceTest
 from unskew.metrics.judgement import WeightJudgement
 from unskew.plain_text import plain
 
+HEADLINES = {True: "Healthy", None: "Undecided", False: "Miscalibrated"}
+"""A verdict in a word."""
+
 MAIN_PART = 0.25
 """A region that makes up this share of the error of all regions is named."""
 

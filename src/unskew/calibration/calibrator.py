@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from unskew.calibration.grouping import Grouped, Vector, check_scores, group, numeric
 from unskew.errors import DataError, RunFolderError, UnskewError
 from unskew.estimator import Estimator, require_at_least, require_types
-from unskew.io.files import whole_file
+from unskew.io.files import write_text
 from unskew.plain_text import plain
 
 PROBABILITY_FLOOR = 1e-12
@@ -172,8 +172,7 @@ class Calibrator(Estimator, ABC):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted calibrator as JSON; read it with :func:`unskew.calibration.load_calibrator`."""
         text = json.dumps(self.to_dict(), indent=1, allow_nan=False)
-        with whole_file(Path(path)) as beside:
-            beside.write_text(text + "\n", encoding="utf-8")
+        write_text(Path(path), text + "\n")
 
     def __repr__(self) -> str:
         changed = (

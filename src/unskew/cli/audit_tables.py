@@ -11,14 +11,13 @@ from unskew.audit.actions import ActionsResult
 from unskew.audit.audit_result import AuditResult
 from unskew.audit.segment_repair import MULTI, SegmentRepair
 from unskew.audit.weights import WeightsResult
-from unskew.cli.console import plain_console
+from unskew.cli.console import plain_console, print_verdict
 from unskew.metrics import mean_outcome_over_score, wce
 from unskew.metrics.registry import PROPENSITY_METRICS
 from unskew.plain_text import plain
+from unskew.report.text_tables import figure_table
 
 SEGMENTS_SHOWN = 10
-
-_STYLE = {True: "bold green", None: "bold yellow", False: "bold red"}
 
 
 def print_audit(result: AuditResult) -> None:
@@ -29,10 +28,7 @@ def print_audit(result: AuditResult) -> None:
         f"{plain(files)}: {result.rows:,} rows, {result.clicks:,} clicks; mean score {result.mean_score:.4g},"
         f" base rate {result.base_rate:.4g}\n"
     )
-    style = _STYLE[result.healthy]
-    stop = "" if result.headline.endswith("?") else "."
-    console.print(Text.assemble((f"{result.headline}{stop}", style), " ", result.verdict))
-    console.print()
+    print_verdict(console, result)
     console.print(_figures(result))
     if result.judged_segments:
         console.print(_segments(result))
@@ -51,11 +47,8 @@ def print_actions(result: ActionsResult) -> None:
     console = plain_console()
     files = result.files[0] if len(result.files) == 1 else f"{len(result.files):,} files"
     console.print(f"{files}: {result.rows:,} rows, {result.actions:,} actions\n")
-    console.print(Text.assemble((f"{result.headline}.", _STYLE[result.healthy]), " ", result.verdict))
-    console.print()
-    table = Table(title="Figures", title_justify="left")
-    for title in ("", "value", "95 %", "if right"):
-        table.add_column(title, justify="right" if title else "left")
+    print_verdict(console, result)
+    table = figure_table("Figures", ("", "value", "95 %", "if right"))
     table.add_row(
         "mean(1/p) ÷ actions", _number(result.ratio), f"{_number(result.low)} to {_number(result.high)}", "1"
     )
@@ -68,9 +61,7 @@ def print_weights(result: WeightsResult, out: str) -> None:
     console = plain_console()
     if result.clip_decides:
         console.print(Text.assemble(("✗", "bold red"), " ", result.verdict), soft_wrap=True)
-    table = Table(title="Weights of the clicked rows", title_justify="left")
-    for title in ("", "as given", "calibrated"):
-        table.add_column(title, justify="right" if title else "left")
+    table = figure_table("Weights of the clicked rows", ("", "as given", "calibrated"))
     both = (result.raw, result.calibrated)
     table.add_row(_name("wce"), *(_number(wce(sketch=sketch)) for sketch in both))
     table.add_row("mean o/p̂", *(_number(mean_outcome_over_score(sketch=sketch), 3) for sketch in both))
@@ -98,9 +89,7 @@ def _number(value: float | None, digits: int = 4) -> str:
 
 
 def _figures(result: AuditResult) -> Table:
-    table = Table(title="Figures", title_justify="left")
-    for title in ("", "value", "without noise, 95 %", "noise alone"):
-        table.add_column(title, justify="right" if title else "left")
+    table = figure_table("Figures", ("", "value", "without noise, 95 %", "noise alone"))
     for name, figure in (("ece", result.ece), ("wce", result.wce)):
         limits = "–" if figure.low is None else f"{_number(figure.low)} to {_number(figure.high)}"
         table.add_row(_name(name), _number(figure.value), limits, _number(figure.floor))
@@ -122,10 +111,8 @@ def _figures(result: AuditResult) -> Table:
 
 
 def _segments(result: AuditResult) -> Table:
-    table = Table(title=f"Worst of {len(result.judged_segments):,} segments", title_justify="left")
-    table.add_column("segment")
-    for title in ("rows", "mean score", "clicked", "mean o/p̂", "q"):
-        table.add_column(title, justify="right")
+    columns = ("segment", "rows", "mean score", "clicked", "mean o/p̂", "q")
+    table = figure_table(f"Worst of {len(result.judged_segments):,} segments", columns)
     for segment in result.judged_segments[:SEGMENTS_SHOWN]:
         table.add_row(
             plain(f"{segment.column} = {segment.value}"),
@@ -139,10 +126,8 @@ def _segments(result: AuditResult) -> Table:
 
 
 def _calibrators(result: AuditResult) -> Table:
-    table = Table(title="Calibrators, cross-fitted", title_justify="left")
-    table.add_column("")
-    for title in (*map(_name, ("nll", "wce", "ece")), "mean o/p̂"):
-        table.add_column(title, justify="right")
+    columns = ("", *map(_name, ("nll", "wce", "ece")), "mean o/p̂")
+    table = figure_table("Calibrators, cross-fitted", columns)
     for score in result.calibrators:
         chosen = score.name == result.recommended
         table.add_row(

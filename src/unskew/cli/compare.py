@@ -43,7 +43,7 @@ def compare(
 
     check_seed(seed)
     check_outputs({"--json": json, "--markdown": markdown}, read=run_files(run))
-    from unskew.io.files import whole_file, write_json
+    from unskew.io.files import write_json, write_text
     from unskew.offpolicy import compare_run
 
     comparison = compare_run(
@@ -62,8 +62,7 @@ def compare(
     if json is not None:
         write_json(json, comparison.to_dict())
     if markdown is not None:
-        with whole_file(markdown) as beside:
-            beside.write_text(comparison.to_markdown() + "\n", encoding="utf-8")
+        write_text(markdown, comparison.to_markdown() + "\n")
     from unskew.cli.console import plain_console
 
     console = plain_console()

@@ -117,8 +117,7 @@ def _value(text: str) -> Any:
 
 def save_config(path: Path, config: RunConfig) -> None:
     """Write all options of a run as ``--config`` reads them."""
-    from unskew.io.files import whole_file
+    from unskew.io.files import write_text
     from unskew.io.toml_text import to_toml
 
-    with whole_file(path) as beside:
-        beside.write_text(to_toml({"run": config.to_dict()}), encoding="utf-8")
+    write_text(path, to_toml({"run": config.to_dict()}))

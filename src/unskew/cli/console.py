@@ -9,8 +9,15 @@ from unskew.plain_text import plain
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from unskew.audit.actions import ActionsResult
+    from unskew.audit.audit_result import AuditResult
+    from unskew.audit.monitor import MonitorResult
+
 LONGEST_LINE = 4000
 """Characters of a line, which may be several sentences."""
+
+STYLES = {True: "bold green", None: "bold yellow", False: "bold red"}
+"""Of a headline: healthy, undecided, not healthy."""
 
 
 def plain_console(least_width: int = 0) -> Console:
@@ -28,3 +35,12 @@ def plain_console(least_width: int = 0) -> Console:
     console = PlainConsole(highlight=False, markup=False, emoji=False)
     console.width = max(console.width, least_width)
     return console
+
+
+def print_verdict(console: Console, result: AuditResult | ActionsResult | MonitorResult) -> None:
+    """The headline in its colour, and the verdict."""
+    from rich.text import Text
+
+    stop = "" if result.headline.endswith("?") else "."
+    console.print(Text.assemble((f"{result.headline}{stop}", STYLES[result.healthy]), " ", result.verdict))
+    console.print()

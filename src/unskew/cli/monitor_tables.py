@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import math
 
-from rich.table import Table
-from rich.text import Text
-
 from unskew.audit.monitor import MonitorResult, SegmentHistory
-from unskew.cli.console import plain_console
+from unskew.cli.console import plain_console, print_verdict
 from unskew.plain_text import plain
+from unskew.report.text_tables import figure_table
 
 SHOWN = 10
-
-_STYLE = {True: "bold green", None: "bold yellow", False: "bold red"}
 
 
 def print_monitor(result: MonitorResult) -> None:
@@ -24,18 +20,13 @@ def print_monitor(result: MonitorResult) -> None:
         f"{plain(result.store)}: {result.whole.rows:,} rows in {len(judged):,} closed periods,"
         f" {plain(judged[0])} to {plain(judged[-1])}\n"
     )
-    console.print(Text.assemble((f"{result.headline}.", _STYLE[result.healthy]), " ", result.verdict))
-    console.print()
+    print_verdict(console, result)
     title = (
         "All rows" if not result.segments else f"All rows, and the worst of {len(result.segments):,} segments"
     )
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for name in ("rows", "o/p̂, last", "off", "in", "would see"):
-        table.add_column(name, justify="right")
-    for history in result.histories[: SHOWN + 1]:
-        table.add_row(plain(history.name), f"{history.rows:,}", *_row(history))
-    console.print(table)
+    shown = result.histories[: SHOWN + 1]
+    rows = [(plain(history.name), f"{history.rows:,}", *_row(history)) for history in shown]
+    console.print(figure_table(title, ("", "rows", "o/p̂, last", "off", "in", "would see"), rows))
 
 
 def _row(history: SegmentHistory) -> tuple[str, str, str, str]:

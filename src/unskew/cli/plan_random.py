@@ -65,7 +65,7 @@ def plan_random(
         refuse(context, ("model", "slate", "device"), "on scored files")
     outputs = {"--json": json, "--markdown": markdown, "--picture": picture}
     check_outputs(outputs, read=[each for each in (first, second) if each is not None])
-    from unskew.io.files import whole_file, write_json
+    from unskew.io.files import write_json, write_text
     from unskew.offpolicy.plan import PLANNED_METRICS, plan_random
 
     columns = {"user": user, "item": item, "score": score}
@@ -87,11 +87,9 @@ def plan_random(
     if json is not None:
         write_json(json, plan.to_dict())
     if markdown is not None:
-        with whole_file(markdown) as beside:
-            beside.write_text(plan.to_markdown() + "\n", encoding="utf-8")
+        write_text(markdown, plan.to_markdown() + "\n")
     if picture is not None:
-        with whole_file(picture) as beside:
-            beside.write_text(plan.svg(), encoding="utf-8")
+        write_text(picture, plan.svg())
     from unskew.cli.console import plain_console
 
     console = plain_console()

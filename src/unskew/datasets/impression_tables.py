@@ -51,7 +51,6 @@ TRUTH: Mapping[str, str] = {
 
 OUTCOMES = ("click", "conversion", "conversion_time")
 USER_FEATURES = ("country", "age", "interests")
-ITEM_FEATURES = ("category", "brand", "price", "tags")
 ROW_FEATURES = ("device", "discount", "position")
 
 

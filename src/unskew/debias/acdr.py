@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from torch import Tensor
@@ -72,10 +71,6 @@ class ACDR(JointLearning):
             self.sources, self.calibration, self.click_warm_up, self.ratio, chooses_clip=self.p_min == "auto"
         )
 
-    def networks(self) -> Mapping[str, tuple[str, ...]]:
-        """Those of DR-JL, and one for the click."""
-        return {**super().networks(), "click": ("click",)}
-
     def stages(self) -> tuple[Stage, ...]:
         """The click network alone, then with DR-JL in turn."""
         step = Step("click", self.propensity_loss, ("click",))
@@ -102,19 +97,6 @@ class ACDR(JointLearning):
     def imputation_weight(self, propensity: Tensor) -> Tensor:
         """w = 1/p, as DR-JL."""
         return inverse_weight(propensity)
-
-    def before_imputation(self, setting: Setting) -> None:
-        """The clip of the new p, then as DR-JL."""
-        self.tower.recalibrate(setting)
-        super().before_imputation(setting)
-
-    def propensity_of_clicks(self, setting: Setting) -> Tensor:
-        """p."""
-        return self.tower.propensity(setting, setting.clicks)
-
-    def weighed(self, setting: Setting, observed: Batch) -> Batch:
-        """With p in the place of given propensities."""
-        return replace(observed, propensity=self.tower.propensity(setting, observed))
 
     def _check(self) -> None:
         super()._check()

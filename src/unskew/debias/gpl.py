@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from torch import Tensor
@@ -74,10 +74,6 @@ class GPL(JointLearning):
             self.sources, self.calibration, self.click_warm_up, self.ratio, chooses_clip=self.p_min == "auto"
         )
 
-    def networks(self) -> Mapping[str, tuple[str, ...]]:
-        """Those of MRDR, and one for the click."""
-        return {**super().networks(), "click": ("click",)}
-
     def weight_decays(self) -> Mapping[str, float]:
         """MRDR's, and ``click_weight_decay`` where it is given."""
         own = {} if self.click_weight_decay is None else {"click": self.click_weight_decay}
@@ -107,19 +103,6 @@ class GPL(JointLearning):
     def imputation_weight(self, propensity: Tensor) -> Tensor:
         """w = (1 − p)/p², as MRDR."""
         return variance_weight(propensity)
-
-    def before_imputation(self, setting: Setting) -> None:
-        """The new p̃, then as MRDR."""
-        self.tower.recalibrate(setting)
-        super().before_imputation(setting)
-
-    def propensity_of_clicks(self, setting: Setting) -> Tensor:
-        """p̃."""
-        return self.tower.propensity(setting, setting.clicks)
-
-    def weighed(self, setting: Setting, observed: Batch) -> Batch:
-        """With p̃ in the place of given propensities."""
-        return replace(observed, propensity=self.tower.propensity(setting, observed))
 
     def _check(self) -> None:
         super()._check()

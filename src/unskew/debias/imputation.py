@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -168,8 +168,9 @@ class JointLearning(Debiaser):
         return self.copy
 
     def networks(self) -> Mapping[str, tuple[str, ...]]:
-        """A network each for the prediction and the imputer, nothing shared."""
-        return {"prediction": ("prediction",), "imputation": ("imputation",)}
+        """A network each for the prediction, the imputer and a method's own clicks; nothing is shared."""
+        names = ("prediction", "imputation", *(() if self.tower is None else ("click",)))
+        return {name: (name,) for name in names}
 
     def weight_decays(self) -> Mapping[str, float]:
         """``imputation_weight_decay``, or none where the loss is too flat to stand against any."""
@@ -187,7 +188,9 @@ class JointLearning(Debiaser):
         )
 
     def before_imputation(self, setting: Setting) -> None:
-        """Copy weights if asked to, and find the mean of w."""
+        """The new p of a click network, if there is one; copy weights if asked to; find the mean of w."""
+        if self.tower is not None:
+            self.tower.recalibrate(setting)
         if self.copying() == "epoch":
             setting.copy_weights("prediction", "imputation")
         if self.normalise_weights:
@@ -200,12 +203,16 @@ class JointLearning(Debiaser):
         watch_targets(setting)
 
     def propensity_of_clicks(self, setting: Setting) -> Tensor:
-        """The p of all training clicks that the mean of w is of: by default the given ones."""
-        return setting.clicks.propensity
+        """The p of all training clicks that the mean of w is of: given, or those of the click network."""
+        if self.tower is None:
+            return setting.clicks.propensity
+        return self.tower.propensity(setting, setting.clicks)
 
     def weighed(self, setting: Setting, observed: Batch) -> Batch:
-        """A batch of O with the propensities that become weights: by default the given ones."""
-        return observed
+        """A batch of O with the propensities that become weights: given, or those of the click network."""
+        if self.tower is None:
+            return observed
+        return replace(observed, propensity=self.tower.propensity(setting, observed))
 
     def loss(self, setting: Setting, observed: Batch, full: Batch) -> Tensor:
         """mean_{B_D} ê + (|O|/|D|) · mean_{B_O} (e − ê)/p."""

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from unskew import __version__
 from unskew.debias import Debiaser, load_model
-from unskew.errors import NotFittedError, ParameterError, RunFolderError
+from unskew.errors import ParameterError, RunFolderError
 from unskew.export.graph import OPSET, Serialised, check_file, require_onnx, serialised
 from unskew.export.inputs import Form, require_free_names
 from unskew.export.predictions import conversion_graph, propensity_graph, reads_features
@@ -72,12 +72,12 @@ def _export(model: Debiaser | BasePropensity, target: NewFile, form: Form | None
     if form not in (None, *get_args(Form)):
         raise ParameterError(f"inputs must be 'raw' or 'codes', not {form!r}", remedy="give one of these")
     if isinstance(model, Debiaser):
-        _require_fitted(model, "networks_")
+        model._require_fitted("networks_")
         what: What = "conversion"
         facts = {"method": model.name, "backbone": model.backbone.name, "seeds": list(model.seeds_)}
         inputs, answer = conversion_graph(model, form or _usual(model))
     elif isinstance(model, Propensity):
-        _require_fitted(model, "network_")
+        model._require_fitted("network_")
         what = "propensity"
         facts = _facts(model)
         inputs, answer = propensity_graph(model, form or _usual(model))
@@ -166,11 +166,6 @@ def export_run(
 
 def _usual(model: Debiaser | Propensity) -> Form:
     return "raw" if reads_features(model) else "codes"
-
-
-def _require_fitted(model: Debiaser | Propensity, learned: str) -> None:
-    if not hasattr(model, learned):
-        raise NotFittedError(f"this {type(model).__name__} is not fitted yet", remedy="call fit first")
 
 
 def _facts(propensity: Propensity) -> dict[str, Any]:

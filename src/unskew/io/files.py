@@ -509,10 +509,15 @@ def _errors_of(path: Path) -> Iterator[None]:
         ) from error
 
 
+def write_text(path: Path, text: str) -> None:
+    """A file of text that is whole or not there."""
+    with whole_file(path) as beside:
+        beside.write_text(text, encoding="utf-8")
+
+
 def write_json(path: Path, value: Any) -> None:
     """Indented JSON; NaN and infinities, which JSON cannot say, become null."""
-    with whole_file(path) as beside:
-        beside.write_text(json.dumps(_finite(value), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(_finite(value), indent=2, allow_nan=False) + "\n")
 
 
 def _finite(value: Any) -> Any:

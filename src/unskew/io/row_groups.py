@@ -180,15 +180,6 @@ class RowGroups:
             tables.append(pa.schema([schema.field(name) for name in columns]).empty_table())
         return concatenate(self.files, tables).schema.remove_metadata()
 
-    @property
-    def decoded_bytes(self) -> int:
-        """Bytes of all columns before they are packed, as the files say."""
-        return sum(
-            metadata.row_group(number).total_byte_size
-            for metadata in self.metadata
-            for number in range(metadata.num_row_groups)
-        )
-
     def chunks(
         self, pieces: Sequence[Piece], schema: ArrowSchema, rows: int, most_bytes: int | None = None
     ) -> Iterator[Chunk]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -169,10 +169,6 @@ class Schema:
     def of_role(self, role: Role) -> tuple[Field, ...]:
         """The fields that tell of one thing, its id among them."""
         return tuple(field for field in self.fields if field.role == role)
-
-    def resized(self, sizes: Mapping[str, int]) -> Schema:
-        """The same fields with other numbers of codes."""
-        return Schema(tuple(replace(each, size=sizes.get(each.name, each.size)) for each in self.fields))
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for files."""

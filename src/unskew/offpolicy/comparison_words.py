@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from unskew.metrics.judgement import MOST_TIMES_DATA
 from unskew.offpolicy.covariates import NOT_FEATURES
 from unskew.offpolicy.sensitivity import MOST_GAMMA
+from unskew.report.text_tables import figure_table, markdown_table, text_of
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from unskew.offpolicy.comparison import Comparison, Difference
     from unskew.offpolicy.estimates import OffPolicyEstimate
-
-TEXT_WIDTH = 110
 
 BALANCE_TITLE = "Held-out clicks against the unseen pairs, differences of means in standard deviations"
 BALANCE_COLUMNS = ("covariate", "clicks", "weighted", "balanced", "weights off by")
@@ -51,42 +48,25 @@ def difference_text(difference: Difference) -> str:
 
 def comparison_table(comparison: Comparison) -> Table:
     """Estimates by metric and model, with their intervals."""
-    return _table(_title(comparison), _columns(comparison), _rows(comparison))
+    return figure_table(_title(comparison), _columns(comparison), _rows(comparison))
 
 
 def balance_table(comparison: Comparison) -> Table:
     """How far weighted clicks are from the unseen pairs, covariate by covariate."""
-    return _table(BALANCE_TITLE, BALANCE_COLUMNS, _balance_rows(comparison))
-
-
-def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for number, name in enumerate(columns):
-        table.add_column(name, justify="right" if number else "left")
-    for row in rows:
-        table.add_row(*row)
-    return table
+    return figure_table(BALANCE_TITLE, BALANCE_COLUMNS, _balance_rows(comparison))
 
 
 def comparison_text(comparison: Comparison) -> str:
     """The tables, the verdicts and the notes as plain text."""
-    from rich.console import Console
-
-    console = Console(file=io.StringIO(), width=TEXT_WIDTH, color_system=None, highlight=False)
-    console.print(comparison_table(comparison))
-    if comparison.balance:
-        console.print(balance_table(comparison))
-    assert isinstance(console.file, io.StringIO)
+    balance = [balance_table(comparison)] if comparison.balance else []
     lines = [*comparison.verdicts(), *(f"Note: {note}" for note in comparison.notes)]
-    return console.file.getvalue() + "\n".join(lines)
+    return text_of(comparison_table(comparison), *balance) + "\n".join(lines)
 
 
 def comparison_markdown(comparison: Comparison) -> str:
     """The tables, the verdicts and the notes in Markdown."""
-    estimates = _markdown(_columns(comparison), _rows(comparison))
-    balance = _markdown(BALANCE_COLUMNS, _balance_rows(comparison))
+    estimates = markdown_table(_columns(comparison), _rows(comparison))
+    balance = markdown_table(BALANCE_COLUMNS, _balance_rows(comparison))
     verdicts = [f"- {verdict}" for verdict in comparison.verdicts()]
     notes = [f"- Note: {note}" for note in comparison.notes]
     parts = [
@@ -97,12 +77,6 @@ def comparison_markdown(comparison: Comparison) -> str:
         *notes,
     ]
     return "\n".join(parts)
-
-
-def _markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = [f"| {' | '.join(cells)} |" for cells in (columns, *rows)]
-    lines.insert(1, f"|---|{'---:|' * (len(columns) - 1)}")
-    return lines
 
 
 def _balance_rows(comparison: Comparison) -> list[tuple[str, ...]]:

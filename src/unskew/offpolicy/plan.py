@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -97,8 +96,7 @@ class RandomPlan:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        stream = io.StringIO()
-        return plan_text(self, stream)
+        return plan_text(self)
 
     @property
     def verdicts(self) -> list[str]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from unskew.metrics.registry import MISSING
+from unskew.report.text_tables import figure_table, markdown_table, text_of
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from unskew.offpolicy.plan import MetricPlan, RandomPlan
 
-TEXT_WIDTH = 110
+SIZES_TITLE = "The least difference that so many random impressions tell"
 NEVER = "never"
 """Where no number of impressions is enough."""
 
@@ -59,24 +58,17 @@ def verdict(plan: RandomPlan, of: MetricPlan) -> str:
 
 def plan_table(plan: RandomPlan) -> Table:
     """What each metric takes."""
-    return _table(_title(plan), _columns(plan), _rows(plan))
+    return figure_table(_title(plan), _columns(plan), _rows(plan))
 
 
 def size_table(plan: RandomPlan) -> Table:
     """The least difference that each number of impressions tells."""
-    return _table(
-        "The least difference that so many random impressions tell", _size_columns(plan), _size_rows(plan)
-    )
+    return figure_table(SIZES_TITLE, _size_columns(plan), _size_rows(plan))
 
 
-def plan_text(plan: RandomPlan, stream: io.StringIO) -> str:
+def plan_text(plan: RandomPlan) -> str:
     """The tables, the verdicts and the notes as plain text."""
-    from rich.console import Console
-
-    console = Console(file=stream, width=TEXT_WIDTH, color_system=None, highlight=False)
-    for table in plan.rich():
-        console.print(table)
-    return stream.getvalue() + "\n".join([*plan.verdicts, *(f"Note: {note}" for note in plan.notes)])
+    return text_of(*plan.rich()) + "\n".join([*plan.verdicts, *(f"Note: {note}" for note in plan.notes)])
 
 
 def plan_markdown(plan: RandomPlan) -> str:
@@ -84,11 +76,11 @@ def plan_markdown(plan: RandomPlan) -> str:
     parts = [
         f"{_title(plan)}:",
         "",
-        *_markdown(_columns(plan), _rows(plan)),
+        *markdown_table(_columns(plan), _rows(plan)),
         "",
-        "The least difference that so many random impressions tell:",
+        f"{SIZES_TITLE}:",
         "",
-        *_markdown(_size_columns(plan), _size_rows(plan)),
+        *markdown_table(_size_columns(plan), _size_rows(plan)),
         "",
         *(f"- {each}" for each in plan.verdicts),
         *(f"- Note: {note}" for note in plan.notes),
@@ -140,20 +132,3 @@ def _size_rows(plan: RandomPlan) -> list[tuple[str, ...]]:
         )
         for place, size in enumerate(plan.sizes)
     ]
-
-
-def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for place, name in enumerate(columns):
-        table.add_column(name, justify="right" if place else "left")
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def _markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = [f"| {' | '.join(cells)} |" for cells in (columns, *rows)]
-    lines.insert(1, f"|---|{'---:|' * (len(columns) - 1)}")
-    return lines

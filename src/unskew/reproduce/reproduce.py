@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from unskew import __version__
 from unskew.errors import ParameterError, RunFolderError
-from unskew.io.files import check_place, whole_file, write_json
+from unskew.io.files import check_place, write_json, write_text
 from unskew.progress import SILENT, Progress
 from unskew.reproduce.beside import PaperComparison, beside, comparisons, summarised
 from unskew.reproduce.correlation import Correlation, ece_against_performance
@@ -224,8 +224,7 @@ def write_folder(result: Reproduced) -> None:
     out = result.config.out
     write_tables(out, result.table)
     for name, text in result.figures.items():
-        with whole_file(out / f"{name}.svg") as beside_:
-            beside_.write_text(text, encoding="utf-8")
+        write_text(out / f"{name}.svg", text)
     lines = [f"{name}: {value}" for name, value in result.facts.items()]
     shown = [each for tables in result.tables.values() for each in tables]
     methods = summary(result.table, against={"method": "naive"})

@@ -19,6 +19,7 @@ from unskew.propensity import (
     make_uncertainty,
     registered_name,
 )
+from unskew.training.checkpoint import flat
 
 if TYPE_CHECKING:
     from unskew.run.job import RunConfig
@@ -78,7 +79,7 @@ def checked(config: RunConfig) -> dict[str, Any]:
     parts = list(_parts(config))
     names = [name for part, estimator in parts for name in names_of(part, estimator)]
     trained = [f"training.{name}" for name in TRAINING]
-    found = {_whole(key, names, trained): value for key, value in _flat(config.parameters)}
+    found = {_whole(key, names, trained): value for key, value in flat(config.parameters)}
     for part, estimator in parts:
         require_types(changed(estimator, part, found), choices=False)
     return found
@@ -104,15 +105,6 @@ def _parts(config: RunConfig) -> Iterator[tuple[str, Estimator]]:
     if config.needs_network is None:
         yield "propensity", LogisticPropensity()
         yield "propensity", PopularityPropensity()
-
-
-def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Names and values; a table inside the table is a part."""
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", value
 
 
 def _whole(key: str, names: list[str], trained: list[str]) -> str:

@@ -10,6 +10,7 @@ import orjson
 from unskew.errors import DataError
 from unskew.plain_text import listed, plain
 from unskew.serve.arrow_bodies import read_columns
+from unskew.serve.fields import shown
 from unskew.serve.served_model import Parts, ServedModel
 
 ARROW = b"application/vnd.apache.arrow.stream"
@@ -86,21 +87,19 @@ def _outcome(place: int, given: Any) -> Outcome:
         raise DataError("has not one of request and score", where=where, remedy="give one of them")
     outcome, weight, row = given.get("outcome"), given.get("weight", 1.0), given.get("row", 0)
     if outcome not in (0, 1) or isinstance(outcome, float):
-        raise DataError(f"outcome {_shown(outcome)} is not 0 or 1", where=where, remedy="give 0 or 1")
+        raise DataError(f"outcome {shown(outcome)} is not 0 or 1", where=where, remedy="give 0 or 1")
     if not _is_number(weight) or not 0 <= weight < math.inf:
-        raise DataError(f"weight {_shown(weight)} is none", where=where, remedy="give a number from 0 on")
+        raise DataError(f"weight {shown(weight)} is none", where=where, remedy="give a number from 0 on")
     request, score, model = given.get("request"), given.get("score", math.nan), given.get("model")
     if "request" in given:
         if type(request) is not str or model is not None:
             raise DataError(
-                f"{_shown(request)} is no request id", where=where, remedy="give what /score answered with"
+                f"{shown(request)} is no request id", where=where, remedy="give what /score answered with"
             )
         if type(row) is not int or not 0 <= row < 1 << 32:
-            raise DataError(f"row {_shown(row)} is none", where=where, remedy="give its number, from 0 on")
+            raise DataError(f"row {shown(row)} is none", where=where, remedy="give its number, from 0 on")
     elif not _is_number(score) or not 0 <= score <= 1:
-        raise DataError(
-            f"score {_shown(score)} is no probability", where=where, remedy="give what was served"
-        )
+        raise DataError(f"score {shown(score)} is no probability", where=where, remedy="give what was served")
     elif "row" in given or not isinstance(model, str | None):
         raise DataError("a score needs no row", where=where, remedy="give score, outcome and model alone")
     return Outcome(request, row, float(score), model, int(outcome), float(weight))
@@ -108,10 +107,6 @@ def _outcome(place: int, given: Any) -> Outcome:
 
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float)
-
-
-def _shown(value: Any) -> str:
-    return "null" if value is None else plain(repr(value), longest=60)
 
 
 def _object(body: bytes, example: str) -> dict[str, Any]:

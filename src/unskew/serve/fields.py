@@ -74,7 +74,7 @@ class Ids:
         ]
         for row, each in enumerate(whole):
             if type(each) not in (int, str):
-                what = "there is none" if each is ABSENT else f"{_shown(each)} is no id"
+                what = "there is none" if each is ABSENT else f"{shown(each)} is no id"
                 raise DataError(what, where=_place(self.name, row), remedy="give a whole number or a text")
         kinds = set(map(type, whole))
         if len(kinds) > 1:
@@ -125,7 +125,7 @@ class FieldReader(ABC):
 
     def _wrong(self, row: int, value: Any, wanted: str) -> DataError:
         return DataError(
-            f"{_shown(value)} is not {wanted}",
+            f"{shown(value)} is not {wanted}",
             where=_place(self.source, row),
             remedy=f"give {wanted}, or null",
         )
@@ -298,9 +298,10 @@ def _time_part(value: Any, part: str) -> str | None:
     return str(value.hour if part == "hour" else value.weekday())
 
 
+def shown(value: Any) -> str:
+    """A value of a request as messages show it."""
+    return "null" if value is None else plain(repr(value), longest=60)
+
+
 def _place(name: str, row: int) -> str:
     return f"field '{name}', row {row}"
-
-
-def _shown(value: Any) -> str:
-    return "null" if value is None else plain(repr(value), longest=60)

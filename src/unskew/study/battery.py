@@ -20,7 +20,7 @@ from unskew.debias import Debiaser
 from unskew.errors import TrainingError
 from unskew.estimator import require, require_choice
 from unskew.evaluation import evaluate
-from unskew.io.files import whole_file, write_json
+from unskew.io.files import write_json, write_text
 from unskew.log import Log
 from unskew.progress import SILENT, Progress
 from unskew.propensity import LogisticPropensity
@@ -242,8 +242,7 @@ class BatteryResult:
 
         figures = self.to_dict()
         write_json(out / "battery.json", figures)
-        with whole_file(out / "battery.svg") as beside:
-            beside.write_text(battery_svg(figures), encoding="utf-8")
+        write_text(out / "battery.svg", battery_svg(figures))
         write_pages(out, "The battery", self.tables(), self.notes)
 
     @property

@@ -17,7 +17,7 @@ import pyarrow as pa
 from unskew.datasets import Dataset
 from unskew.debias import Debiaser
 from unskew.errors import RunFolderError
-from unskew.io.files import whole_file
+from unskew.io.files import write_text
 from unskew.log import Log, Schema
 from unskew.progress import SILENT, Progress, Tracker
 from unskew.report.words import COLLAPSED_MARK
@@ -195,8 +195,7 @@ def run_study(grid: Grid, out: Path, *, device: str = "auto", progress: Progress
     is_new = not (out / GRID).exists()
     with engine.store.opened():
         try:
-            with whole_file(out / GRID) as beside:
-                beside.write_text(json.dumps(grid.model_dump(), indent=1) + "\n", encoding="utf-8")
+            write_text(out / GRID, json.dumps(grid.model_dump(), indent=1) + "\n")
             table = engine.run(progress)
         except BaseException:
             if is_new and engine.store.is_empty():

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unskew.io.files import whole_file
+from unskew.io.files import write_text
 from unskew.plain_text import plain
+from unskew.report.text_tables import markdown_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -99,9 +100,7 @@ class Shown:
         |---|---:|
         | a | 1 |
         """
-        rules = ["---" if number < self.text_columns else "---:" for number in range(len(self.columns))]
-        lines = [f"| {' | '.join(cells)} |" for cells in (self.columns, *self.rows)]
-        return "\n".join([lines[0], f"|{'|'.join(rules)}|", *lines[1:]])
+        return "\n".join(markdown_table(self.columns, self.rows, self.text_columns))
 
     def latex(self) -> str:
         r"""A ``table`` environment; needs the package booktabs.
@@ -224,8 +223,7 @@ def write_pages(
         "tables.html": _page(title, tables, notes, first or FirstScreen()),
     }
     for name, text in texts.items():
-        with whole_file(folder / name) as beside:
-            beside.write_text(text, encoding="utf-8")
+        write_text(folder / name, text)
 
 
 def _page(title: str, tables: Sequence[Shown], notes: Sequence[str], first: FirstScreen) -> str:

@@ -444,7 +444,7 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     >>> difference({"method": "ips", "seeds": 10}, {"method": "ips", "seeds": 5})
     'seeds was 10 and is 5'
     """
-    old, new = dict(_flat(before)), dict(_flat(now))
+    old, new = dict(flat(before)), dict(flat(now))
     for name in dict.fromkeys((*old, *new)):
         was, is_now = (repr(each.get(name)) for each in (old, new))
         if was != is_now:
@@ -453,10 +453,11 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Names and values of a table; those of a table inside it with its name in front: ``outer.inner``."""
     for name, value in table.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
+            yield from flat(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", value
 
