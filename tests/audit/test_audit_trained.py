@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
-from unskew.audit.weights import train_weights
+from unskew.audit.weights_trained import train_weights
 from unskew.cli import main
 from unskew.errors import DataError, ParameterError
 from unskew.metrics import auc

@@ -18,7 +18,8 @@ from unskew.audit.engines import sketch_of
 from unskew.audit.sql import cells_query
 
 if TYPE_CHECKING:
-    from unskew.audit.weights import WeightsResult, write_weights
+    from unskew.audit.weights import write_weights
+    from unskew.audit.weights_result import WeightsResult
 
 __all__ = [
     "ActionsResult",

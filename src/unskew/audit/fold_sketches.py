@@ -3,7 +3,7 @@ judged on rows that they were not fitted on, from these sketches alone.
 
 A table of scores has no ids, so a row is known by its place in the files: in another order of rows the folds
 are others. What is cross-fitted is a calibrator of few parameters; a propensity that is trained from users
-and items has folds by ids (:func:`unskew.audit.weights.train_weights`).
+and items has folds by ids (:func:`unskew.audit.weights_trained.train_weights`).
 
 Rows go to folds in blocks of :data:`BLOCK_ROWS` neighbours. K blocks in a row go to the K folds in turn,
 beginning with a fold that is a hash of their place: folds are of one size, whatever period the data have,

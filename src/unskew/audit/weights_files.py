@@ -11,8 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
+from unskew.io.file_types import ArrowSchema, has_types, schema_of
 from unskew.io.row_files import Target, check_rows_target, rows_writer
-from unskew.io.stream import ArrowSchema, FileBatch, cast_columns, has_types, schema_of, stream, tracked
+from unskew.io.stream import FileBatch, cast_columns, stream, tracked
 from unskew.io.tables import Paths, Source, expand_paths, require_columns
 from unskew.metrics.clip import Clip, require_clip
 from unskew.progress import Progress

@@ -10,7 +10,7 @@ from rich.text import Text
 from unskew.audit.actions import ActionsResult
 from unskew.audit.audit_result import AuditResult
 from unskew.audit.segment_repair import MULTI, SegmentRepair
-from unskew.audit.weights import WeightsResult
+from unskew.audit.weights_result import WeightsResult
 from unskew.cli.console import plain_console, print_verdict
 from unskew.metrics import mean_outcome_over_score, wce
 from unskew.metrics.registry import PROPENSITY_METRICS

@@ -129,7 +129,7 @@ def weights(
                 progress=progress,
             )
         else:
-            from unskew.audit.weights import train_weights
+            from unskew.audit.weights_trained import train_weights
 
             result = train_weights(
                 files,

@@ -23,7 +23,8 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
-from unskew.io.stream import ArrowSchema, RecordBatch, parquet_buffer, piece_rows
+from unskew.io.file_types import ArrowSchema
+from unskew.io.stream import RecordBatch, parquet_buffer, piece_rows
 from unskew.io.tables import (
     PARQUET_SUFFIXES,
     Paths,

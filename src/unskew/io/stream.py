@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from unskew import processes
 from unskew.errors import DataError
 from unskew.io import tables
+from unskew.io.file_types import ArrowSchema, require_numbers, require_readable, schema_of
 from unskew.io.numbers import parts_of
 from unskew.io.tables import (
     SHOWN_BYTES,
     FrameInMemory,
     Source,
-    concatenate,
     empty_as_null,
     is_arrow,
     name_undecodable,
@@ -42,8 +42,6 @@ from unskew.progress import Progress
 
 RecordBatch = Any
 """A ``pyarrow.RecordBatch``; pyarrow ships no types."""
-ArrowSchema = Any
-"""A ``pyarrow.Schema``."""
 T = TypeVar("T")
 
 BATCH_ROWS = 1 << 20
@@ -225,32 +223,6 @@ def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
     return given()
 
 
-def schema_of(file: Path, *, numbers: Collection[str] = (), guessed: Collection[str] = ()) -> ArrowSchema:
-    """The columns of a file and their types, as :func:`stream` gives them.
-
-    Of a CSV file, ``numbers`` are float64, or boolean where its first rows say true and false; columns in
-    ``guessed`` are what Arrow takes them for, and the others text.
-    """
-    with reading(file) as delimiter:
-        if delimiter is None:
-            return typed_schema(file)
-        with open_csv(file, delimiter, None, {}) as reader:
-            schema = reader.schema
-    return pa.schema([field.with_type(_csv_type(field, numbers, guessed)) for field in schema])
-
-
-def _csv_type(field: Any, numbers: Collection[str], guessed: Collection[str]) -> Any:
-    if field.name in guessed or (field.name in numbers and pa.types.is_boolean(field.type)):
-        return field.type
-    return pa.float64() if field.name in numbers else pa.string()
-
-
-def has_types(file: Path) -> bool:
-    """Whether a file tells the types of its columns (CSV does not); one of another kind is an error."""
-    with reading(file) as delimiter:
-        return delimiter is None
-
-
 def number_columns(batch: FileBatch, names: Sequence[str]) -> list[NDArray[Any]]:
     """Columns of numbers as NumPy arrays, without a copy where the type allows; a null is an error."""
     arrays = []
@@ -290,25 +262,6 @@ def rows_located(batch: FileBatch) -> Iterator[None]:
         raise DataError(error.problem, where=where, remedy=error.remedy) from error
 
 
-def united_schema(files: Sequence[Path], *, numbers: Collection[str] = ()) -> ArrowSchema:
-    """The columns of all files, which must agree, of types that hold the values of each.
-
-    A CSV file has no types: beside Parquet or Arrow files its columns have theirs, and otherwise ``numbers``
-    are float64 (or boolean) and the others text.
-    """
-    typed = next((file for file in files if has_types(file)), None)
-    types = {} if typed is None else {field.name: field.type for field in typed_schema(typed)}
-    schemas = []
-    for file in files:
-        schema = schema_of(file, numbers=numbers)
-        require_columns(None, schema.names, file)
-        if not has_types(file):
-            schema = pa.schema([each.with_type(types.get(each.name, each.type)) for each in schema])
-        schemas.append(schema.remove_metadata())
-    empty = [schema.empty_table() for schema in schemas]
-    return concatenate(list(files), empty).schema
-
-
 def cast_columns(batch: FileBatch, schema: ArrowSchema) -> list[Any]:
     """The columns of a batch in the order and of the types of a schema."""
     try:
@@ -341,7 +294,7 @@ def _batches(
     """Batches of a file, or of some row groups of Parquet, and the share of it that is read after each."""
     wanted = list(dict.fromkeys([*(columns or ()), *numbers, *text]))
     if isinstance(file, FrameInMemory):
-        _require_readable(file.table.schema, wanted, numbers, text, file)
+        require_readable(file.table.schema, wanted, numbers, text, file)
         table = file.table if columns is None else file.table.select(wanted)
         done = 0
         for record in joined(iter(table.to_batches(max_chunksize=PIECE_ROWS))):
@@ -353,21 +306,12 @@ def _batches(
             yield from _csv_batches(file, delimiter, columns, numbers, text)
             return
         schema = typed_schema(file)
-        _require_readable(schema, wanted, numbers, text, file)
+        require_readable(schema, wanted, numbers, text, file)
         named = None if columns is None else wanted
         if is_arrow(file):
             yield from _arrow_batches(file, named)
         else:
             yield from _parquet_batches(file, named, schema, groups)
-
-
-def _require_readable(
-    schema: ArrowSchema, wanted: list[str], numbers: Sequence[str], text: Sequence[str], file: Source
-) -> None:
-    """An error for a column that is missing, or of a type that it may not have."""
-    require_columns(wanted, schema.names, file)
-    _require_numbers(schema, numbers, file)
-    _require_single_values(schema, text, file)
 
 
 def _arrow_batches(file: Path, columns: Sequence[str] | None) -> Iterator[tuple[RecordBatch, float]]:
@@ -455,7 +399,7 @@ def _csv_batches(
     schema = schema_of(file, numbers=numbers)
     wanted = list(dict.fromkeys([*(columns or ()), *numbers, *text]))
     require_columns(wanted, schema.names, file)
-    _require_numbers(schema, numbers, file)
+    require_numbers(schema, numbers, file)
     kinds = {field.name: field.type for field in schema}
     blocks = max(file.stat().st_size / tables.CSV_BLOCK_BYTES, 1.0)
     try:
@@ -510,38 +454,3 @@ def _name_text(file: Path, delimiter: str, numbers: Sequence[str]) -> None:
                     remedy="give numbers",
                 )
             first_row += record.num_rows
-
-
-def holds_numbers(kind: Any) -> bool:
-    """Whether a column of this type holds numbers, or true and false."""
-    value = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(
-        pa.types.is_integer(value)
-        or pa.types.is_floating(value)
-        or pa.types.is_boolean(value)
-        or pa.types.is_decimal(value)
-    )
-
-
-def _require_numbers(schema: ArrowSchema, numbers: Sequence[str], file: Source) -> None:
-    """An error for a column whose type is not one of numbers."""
-    for name in numbers:
-        kind = schema.field(name).type
-        if not holds_numbers(kind):
-            raise DataError(
-                f"column '{name}' holds {kind}, not numbers",
-                where=str(file),
-                remedy="write the column as numbers, or name another one",
-            )
-
-
-def _require_single_values(schema: ArrowSchema, names: Sequence[str], file: Source) -> None:
-    """An error for a column of lists or records."""
-    for name in names:
-        kind = schema.field(name).type
-        if pa.types.is_nested(kind):
-            raise DataError(
-                f"column '{name}' holds {kind}, not one value a row",
-                where=str(file),
-                remedy="name a column of text, numbers or dates",
-            )

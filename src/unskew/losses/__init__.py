@@ -27,6 +27,14 @@ from unskew.losses.balance import (
     stable_dr_propensity,
     tilted_logit,
 )
+from unskew.losses.balanced_tasks import (
+    FORM_OF_ERRORS,
+    dr_v2,
+    dr_v2_imputation,
+    imbalance,
+    ips_v2,
+    squared_imbalance,
+)
 from unskew.losses.binned import acdr_propensity, calibration_error, equal_mass_edges
 from unskew.losses.doubly_robust import (
     cdr,
@@ -50,7 +58,6 @@ from unskew.losses.experts import expert_logit, gumbel
 from unskew.losses.forms import FORMS, FormName, ImputationForm, SquaredPseudoLabel
 from unskew.losses.means import Space, cross_entropy, halves, squared_error, stratified
 from unskew.losses.tasks import (
-    FORM_OF_ERRORS,
     click_conversion_loss,
     click_loss,
     dcmt,
@@ -58,18 +65,13 @@ from unskew.losses.tasks import (
     ddpo,
     ddpo_conversion,
     ddpo_soft_label,
-    dr_v2,
-    dr_v2_imputation,
     dr_with_imputation,
     escm2_dr,
     escm2_ips,
     esmm,
     gpl_propensity,
-    imbalance,
-    ips_v2,
     multi_dr,
     multi_ipw,
-    squared_imbalance,
 )
 from unskew.losses.weighted import att, ips, naive, snips, uips, uips_factor
 from unskew.metrics.sample_weight import bias_weight, error_weight, inverse_weight, variance_weight

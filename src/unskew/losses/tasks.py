@@ -6,14 +6,14 @@ from D, with ``density`` = |O| / |D| and ``unclicked``, 1 on the rows of the lat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from unskew.losses.doubly_robust import dr, dr_jl_imputation
-from unskew.losses.forms import FORMS, FormName, ImputationForm, SquaredPseudoLabel
-from unskew.losses.means import OnBoth, Space, cross_entropy, halves, weighted_mean
+from unskew.losses.forms import FormName
+from unskew.losses.means import OnBoth, Space, cross_entropy, weighted_mean
 from unskew.losses.weighted import Errors, ips
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ LEAST_UNCLICKED = 1e-6
 """Least 1 − p in a weight, as DDPO has it published."""
 LEAST_PENALISED = 1e-4
 """Least p in the penalties of GPL, as published."""
-FORM_OF_ERRORS: dict[Errors, ImputationForm] = {"ce": FORMS["P1"], "squared": SquaredPseudoLabel()}
-"""How a pseudo-label imputes errors of a kind."""
 
 logsigmoid = torch.nn.functional.logsigmoid
 
@@ -169,7 +167,7 @@ def escm2_ips(
     """
     tasks = esmm(conversion, logit, click_logit, click_conversion_weight=click_conversion_weight, **space)
     at_clicks = Space(space.get("click")).both(logit)[0]
-    return tasks + conversion_weight * ips(conversion, at_clicks, propensity, **_of_clicks(space))
+    return tasks + conversion_weight * ips(conversion, at_clicks, propensity, **only_clicks(space))
 
 
 def multi_ipw(
@@ -218,7 +216,7 @@ def dr_with_imputation(
     space
         ``click``; or ``density``, with pairs.
     """
-    of_clicks = _of_clicks(space)
+    of_clicks = only_clicks(space)
     whole = Space(**of_clicks)
     at_clicks, output = whole.both(logit)[0], whole.both(imputation)[0]
     return dr(
@@ -329,7 +327,7 @@ def ddpo(
     conversions = ddpo_conversion(
         conversion, logit, propensity, soft_label, soften_clicks=soften_clicks, **space
     )
-    learned = ddpo_soft_label(conversion, Space(space.get("click")).both(soft_label)[0], **_of_clicks(space))
+    learned = ddpo_soft_label(conversion, Space(space.get("click")).both(soft_label)[0], **only_clicks(space))
     return tasks + conversion_weight * conversions + soft_label_weight * learned
 
 
@@ -453,183 +451,6 @@ def _off_one(logit: Tensor, other: Tensor) -> Tensor:
     return (torch.sigmoid(-logit) - torch.sigmoid(other)).abs()
 
 
-def ips_v2(
-    conversion: Float[Tensor, "*#batches #B"],
-    logit: OnBoth,
-    propensity: Float[Tensor, "*#batches #B"],
-    click_logit: OnBoth,
-    *,
-    click_conversion_weight: float = 1.0,
-    conversion_weight: float = 1.0,
-    balance_weight: float = 0.01,
-    errors: Errors = "squared",
-    p_min: float | Tensor = 0.0,
-    **space: Any,
-) -> Tensor:
-    """L = mean_D (p − o)² + α · mean_D (p·r̂ − o·r)² + β · (1/|D|) Σ_O e/p + γ · (imbalance)².
-
-    Parameters
-    ----------
-    conversion, logit, propensity, click_logit, space
-        As in :func:`escm2_ips`.
-    click_conversion_weight, conversion_weight, balance_weight
-        α, β and γ.
-    errors
-        e = (r − r̂)², or ``"ce"`` for cross-entropies in the place of all squares but the last.
-    p_min
-        What p and 1 − p are clipped at in the imbalance (:func:`squared_imbalance`).
-
-    Examples
-    --------
-    >>> zero, click = torch.zeros(4), torch.tensor([1.0, 0.0, 1.0, 0.0])
-    >>> ips_v2(click, zero, torch.full((4,), 0.5), zero, click=click)
-    tensor(0.8125)
-    """
-    at_clicks = Space(space.get("click")).both(logit)[0]
-    conversions = ips(conversion, at_clicks, propensity, errors=errors, **_of_clicks(space))
-    balance = squared_imbalance(logit, click_logit, p_min=p_min, **space)
-    return (
-        click_loss(click_logit, errors=errors, **space)
-        + click_conversion_weight
-        * click_conversion_loss(conversion, logit, click_logit, errors=errors, **space)
-        + conversion_weight * conversions
-        + balance_weight * balance
-    )
-
-
-def dr_v2(
-    conversion: Float[Tensor, "*#batches #B"],
-    logit: OnBoth,
-    propensity: Float[Tensor, "*#batches #B"],
-    imputation: OnBoth,
-    click_logit: OnBoth,
-    *,
-    click_conversion_weight: float = 1.0,
-    conversion_weight: float = 2.0,
-    imputation_weight: float = 1.0,
-    balance_weight: float = 0.1,
-    errors: Errors = "squared",
-    p_min: float | Tensor = 0.0,
-    **space: Any,
-) -> Tensor:
-    """L = mean_D (p − o)² + α · mean_D (p·r̂ − o·r)² + β · L_cvr + κ · L_imp + γ · (imbalance)².
-
-    L_cvr is :func:`dr` with errors as here, L_imp :func:`dr_v2_imputation`.
-
-    Parameters
-    ----------
-    imputation
-        Logit of r̃, as in :func:`dr`.
-    imputation_weight
-        κ; the others as in :func:`ips_v2`.
-
-    Examples
-    --------
-    >>> zero, click = torch.zeros(4), torch.tensor([1.0, 0.0, 1.0, 0.0])
-    >>> dr_v2(click, zero, torch.full((4,), 0.5), zero, zero, click=click)
-    tensor(1.3125)
-    """
-    rest = ips_v2(
-        conversion,
-        logit,
-        propensity,
-        click_logit,
-        click_conversion_weight=click_conversion_weight,
-        conversion_weight=0.0,
-        balance_weight=balance_weight,
-        errors=errors,
-        p_min=p_min,
-        **space,
-    )
-    of_clicks = _of_clicks(space)
-    whole = Space(**of_clicks)
-    imputing = dr_v2_imputation(
-        conversion, whole.both(imputation)[0], whole.both(logit)[0], propensity, errors=errors, **of_clicks
-    )
-    error = dr(conversion, logit, propensity, imputation, form=FORM_OF_ERRORS[errors], **of_clicks)
-    return rest + conversion_weight * error + imputation_weight * imputing
-
-
-def dr_v2_imputation(
-    conversion: Float[Tensor, "*#batches #B"],
-    imputation: Float[Tensor, "*#batches #B"],
-    logit: Float[Tensor, "*#batches #B"],
-    propensity: Float[Tensor, "*#batches #B"],
-    *,
-    click: Tensor | None = None,
-    density: float | None = None,
-    loss: Literal["residual", "sq"] = "residual",
-    errors: Errors = "squared",
-    detach_prediction: bool = True,
-    detach_propensity: bool = True,
-) -> Float[Tensor, " *batches"]:
-    """L_imp = (1/|D|) Σ_O (r − r̃)²/p, or as published (1/|D|) Σ_O (e − ê)²/p.
-
-    Parameters
-    ----------
-    conversion, imputation, logit, propensity, click, density
-        As in :func:`dr_jl_imputation`.
-    loss
-        ``"residual"``, least where r̃ is the rate of conversions; ``"sq"``, as published, least at
-        r̃ = r̂ ± √E[e].
-
-    Examples
-    --------
-    >>> dr_v2_imputation(torch.tensor([1.0]), torch.tensor([0.0]), torch.tensor([3.0]), torch.tensor([0.5]))
-    tensor(0.5000)
-    """
-    space, form = Space(click, density), FORM_OF_ERRORS[errors]
-    conversion, p = space.known(conversion), space.known(propensity)
-    if loss == "residual":
-        deviation = conversion - form.label(imputation, logit)
-    else:
-        deviation = form.deviation(conversion, imputation, logit.detach() if detach_prediction else logit)
-    return space.over_clicks(deviation.square() / (p.detach() if detach_propensity else p))
-
-
-def imbalance(
-    logit: OnBoth,
-    click_logit: OnBoth,
-    *,
-    click: Tensor | None = None,
-    density: float | None = None,
-    unclicked: Tensor | None = None,
-    p_min: float | Tensor = 0.0,
-) -> Tensor:
-    """mean_D [(o/p − (1 − o)/(1 − p)) · r̂], which is 0 for true propensities.
-
-    Examples
-    --------
-    >>> zero = torch.zeros(2)
-    >>> imbalance(zero, zero, click=torch.tensor([1.0, 0.0]))
-    tensor(0.)
-    """
-    space = Space(click, density, unclicked)
-    clicked, others = (torch.sigmoid(each) for each in space.both(logit))
-    at_clicks, at_cells = space.both(click_logit)
-    p, not_p = torch.sigmoid(at_clicks).clamp(min=p_min), torch.sigmoid(-at_cells).clamp(min=p_min)
-    return space.over_cells(clicked=clicked / p, unclicked=-others / not_p)
-
-
-def squared_imbalance(
-    logit: OnBoth,
-    click_logit: OnBoth,
-    *,
-    click: Tensor | None = None,
-    density: float | None = None,
-    unclicked: Tensor | None = None,
-    p_min: float | Tensor = 0.0,
-) -> Tensor:
-    """The square of :func:`imbalance`, as the product of two half-batches: a batch's own counts its noise."""
-    space = Space(click, density, unclicked)
-    parts = []
-    for part, half in enumerate(space.halves()):
-        at = [_half(each, part) for each in (logit, click_logit)]
-        how = {"click": half.click, "density": half.density, "unclicked": half.unclicked}
-        parts.append(imbalance(*at, p_min=p_min, **how))  # type: ignore[arg-type]
-    return parts[0] * parts[1]
-
-
 def gpl_propensity(
     deviation: Float[Tensor, "*#batches #B"],
     click_logit: OnBoth,
@@ -661,7 +482,7 @@ def gpl_propensity(
     >>> gpl_propensity(torch.tensor([1.0, 0.0]), zero, count=2, click=click)
     tensor(1.1481)
     """
-    whole = Space(**_of_clicks(space))
+    whole = Space(**only_clicks(space))
     p = torch.sigmoid(whole.both(click_logit)[0]).clamp(min=LEAST_PENALISED)
     ratio = (whole.known(deviation).detach() / p).square()
     bias, variance = whole.over_clicks((1.0 - p).square() * ratio), whole.over_clicks(ratio)
@@ -669,12 +490,6 @@ def gpl_propensity(
     return click_loss(click_logit, **space) + penalty * penalties
 
 
-def _of_clicks(space: dict[str, Any]) -> dict[str, Any]:
+def only_clicks(space: dict[str, Any]) -> dict[str, Any]:
     """Without what only a loss of unclicked rows needs."""
     return {name: value for name, value in space.items() if name != "unclicked"}
-
-
-def _half(values: OnBoth, part: int) -> OnBoth:
-    if isinstance(values, tuple):
-        return halves(values[0])[part], halves(values[1])[part]
-    return halves(values)[part]

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from unskew.debias import Debiaser, load_model
 from unskew.errors import DataError, RunFolderError
 from unskew.io.columns import frame_of, with_columns
+from unskew.io.file_types import united_schema
 from unskew.io.row_files import Target, check_rows_target, rows_writer
-from unskew.io.stream import cast_columns, rows_located, stream, tracked, united_schema
+from unskew.io.stream import cast_columns, rows_located, stream, tracked
 from unskew.io.tables import Paths, Source, expand_paths
 from unskew.progress import SILENT, Progress
 from unskew.propensity import load_propensity

@@ -1,0 +1,119 @@
+"""What weights were written: their clip, their calibrators, and what is said of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from unskew.audit.audit_figures import WeightFigures, weight_figures
+from unskew.audit.weights_files import Assign
+from unskew.calibration import Calibrator
+from unskew.calibration.venn_abers import RAISED, is_raised
+from unskew.errors import DataError
+from unskew.metrics import CalibrationSketch, mean_outcome_over_score, wce
+from unskew.metrics.clip import Clip
+from unskew.metrics.judgement import judge_clip
+
+
+@dataclass(frozen=True, eq=False)
+class WeightsResult:
+    """What was written.
+
+    Attributes
+    ----------
+    rows, folds
+        Rows, and the number of folds.
+    calibrators
+        The calibrators, one for each fold, each fitted on the others.
+    raw, calibrated
+        Sketches of the scores before and after, each row's calibrated without its fold.
+    trained
+        How a propensity that was trained here was chosen, in words.
+    """
+
+    rows: int
+    folds: int
+    calibrators: tuple[Calibrator, ...]
+    raw: CalibrationSketch
+    calibrated: CalibrationSketch
+    p_min: float
+    trained: str | None = None
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The names of the calibrators, of what ``auto`` chose rather than ``auto`` itself."""
+        return tuple(getattr(calibrator, "choice_", calibrator).name for calibrator in self.calibrators)
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """What the calibrators have to say of their fits, and of weights made with them."""
+        said = sorted({calibrator.message_ for calibrator in self.calibrators if calibrator.message_})
+        return (*said, *([RAISED] if any(map(is_raised, self.calibrators)) else []))
+
+    @property
+    def weights(self) -> WeightFigures | None:
+        """Figures of the calibrated weights of the clicked rows."""
+        return weight_figures(self.calibrated, p_min=self.p_min)
+
+    @property
+    def clip_decides(self) -> bool:
+        """Whether the clip takes so much of the sum of 1/p̂ that it decides."""
+        return self.weights is not None and judge_clip(self.weights.clipped_mass).level == "bad"
+
+    @property
+    def verdict(self) -> str:
+        """What the clip does to the weights, in a sentence or two."""
+        figures = self.weights
+        if figures is None:
+            return "There are no finite weights of clicked rows to judge."
+        taken = (
+            f"The clip at p_min = {figures.p_min:g} takes {100 * figures.clipped_mass:.2g} % of the sum of"
+            f" the weights 1/p̂ ({100 * figures.clipped:.4g} % of the clicked rows are below it)"
+        )
+        if not self.clip_decides:
+            return f"{taken}."
+        return (
+            f"{taken}: what is left is the clip's, not the propensities'. Lower p_min (--p-min); the smallest"
+            f" p̂ of a clicked row is {1 / figures.largest:.2g}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and text."""
+        return {
+            "verdict": self.verdict,
+            "clip_decides": self.clip_decides,
+            "rows": self.rows,
+            "folds": self.folds,
+            "calibrator": self.calibrators[0].name,
+            "chosen": list(self.chosen),
+            "messages": list(self.messages),
+            "propensity": self.trained,
+            **{
+                kind: {
+                    "wce": wce(sketch=sketch),
+                    "mean_outcome_over_score": mean_outcome_over_score(sketch=sketch),
+                }
+                for kind, sketch in (("raw", self.raw), ("calibrated", self.calibrated))
+            },
+            "weights": None if self.weights is None else vars(self.weights),
+        }
+
+
+class Weighing(NamedTuple):
+    """How rows get their weights, and what is known of them before any is written."""
+
+    assign: Assign
+    result: WeightsResult
+
+
+def clip_of(calibrated: CalibrationSketch, p_min: Clip) -> float:
+    """The clip as a number; ``"auto"`` is that of the least error for calibrated propensities of clicks."""
+    if p_min != "auto":
+        return float(p_min)
+    figures = weight_figures(calibrated, p_min=p_min)
+    if figures is None:
+        raise DataError(
+            "no clip can be chosen: no row has outcome 1, or one with outcome 1 has propensity 0",
+            remedy="give a p_min (--p-min) of your own, or another calibrator",
+        )
+    return figures.p_min

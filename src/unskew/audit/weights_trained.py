@@ -1,0 +1,226 @@
+"""Weights of rows without scores: a propensity is trained on their users, items and clicks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from unskew.audit.audit import DEFAULT_P_MIN, FOLDS
+from unskew.audit.weights_files import prepared, write_with
+from unskew.audit.weights_result import Weighing, WeightsResult, clip_of
+from unskew.calibration import Calibrator, make_calibrator
+from unskew.errors import DataError, ParameterError
+from unskew.estimator import require
+from unskew.io.file_types import holds_numbers
+from unskew.io.stream import FileBatch, stream
+from unskew.io.tables import Paths, require_columns
+from unskew.leaks import require_no_leaks
+from unskew.metrics.clip import Clip
+from unskew.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from unskew.log import Log, StreamedLog, Wanted
+
+
+def train_weights(
+    paths: Paths,
+    out: str | Path,
+    *,
+    user: str,
+    item: str,
+    outcome: str | None = None,
+    propensity: str = "auto",
+    features: Wanted | None = None,
+    ignore: Sequence[str] = (),
+    allow_leak: Sequence[str] = (),
+    calibrator: str | Calibrator = "platt",
+    folds: int = FOLDS,
+    p_min: Clip = DEFAULT_P_MIN,
+    seed: int = 0,
+    device: str = "auto",
+    stream: bool | None = None,
+    overwrite: bool = False,
+    progress: Progress = SILENT,
+) -> WeightsResult:
+    """Train a cross-fitted propensity on the rows, and write it beside them as :func:`write_weights` does.
+
+    .. math:: \\tilde p_{ui} = q^{(-k)}(g^{(-k)}(u, i)), \\qquad k = \\text{fold of the pair } (u, i)
+
+    Network and calibrator of each row never saw its pair. The fold is a hash of the pair's ids and the seed:
+    all rows of a pair share it, and another order of the rows changes nothing. Where ``outcome`` holds zeros
+    the rows are the population (the space ``"impressions"``); where it is left out, or 1 on every row, it is
+    all pairs of a user and an item (``"matrix"``), and a pair that is listed twice is one cell.
+
+    Parameters
+    ----------
+    user, item, outcome
+        Columns: ids, and whether the row was clicked.
+    propensity
+        ``"auto"`` (:func:`unskew.choose_propensity` among logistic regression, popularity and NeuMF, or DCN
+        with features), or a name (:func:`unskew.propensity.make_propensity`).
+    features, ignore
+        What it reads beside the ids, as in :meth:`unskew.Log.from_frame`: position and context too.
+    allow_leak
+        Features that may give the click away (:func:`unskew.check_leaks`).
+    device
+        ``"auto"``, ``"cpu"`` or ``"cuda"``.
+    stream
+        Whether rows of impressions in Parquet files are read in parts instead of into memory; None streams
+        those that would take more than a quarter of what is free.
+    """
+    target, files, schema = prepared(paths, out, p_min=p_min, overwrite=overwrite, outcome=outcome)
+    named = [user, item] if outcome is None else [user, item, outcome]
+    require_columns(named, schema.names, files[0])
+    if len(set(named)) < len(named):
+        raise ParameterError("user, item and outcome must be different columns", remedy="name three columns")
+    columns = {"user": user, "item": item, "click": outcome}
+    log = _log(files, columns, stream, progress, features=features, ignore=ignore)
+    sample = _sampled(log)
+    require_no_leaks(sample, allow_leak)
+    weighing = trained_weighing(
+        log,
+        sample,
+        (user, item),
+        propensity,
+        make_calibrator(calibrator),
+        folds=folds,
+        seed=seed,
+        p_min=p_min,
+        training={"device": device, "progress": progress},
+    )
+    # A CSV file gives the outcome as numbers, and Parquet as it is: clicks may be the texts 0 and 1 there.
+    numbers = [outcome] if outcome is not None and holds_numbers(schema.field(outcome).type) else []
+    clip = weighing.result.p_min
+    rows = write_with(files, target, schema, weighing.assign, p_min=clip, numbers=numbers, progress=progress)
+    return replace(weighing.result, rows=rows)
+
+
+def trained_weighing(
+    log: Log | StreamedLog,
+    sample: Log,
+    ids: tuple[str, str],
+    propensity: str,
+    chosen: Calibrator,
+    *,
+    folds: int,
+    seed: int,
+    p_min: Clip,
+    training: Mapping[str, Any],
+) -> Weighing:
+    """A propensity trained on a log, for batches of its rows; of a stream it is chosen on a sample."""
+    from unskew.io.columns import column_of, frame_of
+    from unskew.propensity import choose_propensity, make_propensity
+    from unskew.propensity.choice import rows_to_fit
+
+    shared = {"calibrator": None if chosen.name == "none" else chosen, "crossfit": folds}
+    if propensity == "auto":
+        network = "neumf" if log.features is None else "dcn"
+        candidates = {name: make_propensity(name, **shared) for name in ("logistic", "popularity", network)}
+        chosen_one = choose_propensity(sample, candidates, seed=seed, **training)
+        fitted, sentence = chosen_one.propensity, chosen_one.sentence
+        unfitted = None if log is sample else candidates[chosen_one.name]
+    else:
+        unfitted = make_propensity(propensity, **shared)
+        fitted, sentence = unfitted, f"propensity by {propensity}"
+    if unfitted is not None:
+        rows = rows_to_fit(unfitted, log)
+        fitted = unfitted.fit(rows, seeds=[seed], **training)
+        if len(rows) < len(log):
+            sentence += f"; fitted on {len(rows):,} of {len(log):,} rows"
+    # Without features, ids tell all. With them, of impressions the rows of the log are those of the files.
+    by_row = log.features is not None and log.space == "impressions"
+    of_rows = fitted.predict_each(log)[0] if by_row and log is sample else None
+
+    def assign(batch: FileBatch) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
+        frame = frame_of(pa.table({name: batch.record.column(name) for name in ids}))
+        users, items = (column_of(frame, name) for name in ids)
+        fold = fitted.fold_of_pairs_each(users, items)[0].astype(np.int8)
+        if of_rows is not None:
+            return of_rows[batch.start : batch.start + batch.record.num_rows], fold
+        if by_row:
+            return fitted.predict_frame_each(pa.Table.from_batches([batch.record]))[0], fold
+        return fitted.predict_pairs_each(users, items)[0], fold
+
+    (raw,), (calibrated,) = (fitted.held_out_sketches(calibrated=which) for which in (False, True))
+    calibrators = tuple(c if c is not None else chosen.clone().fit(raw) for c in fitted.calibrators_)
+    clip = clip_of(calibrated, p_min)
+    return Weighing(assign, WeightsResult(0, folds, calibrators, raw, calibrated, clip, sentence))
+
+
+def _log(
+    files: list[Path],
+    columns: Mapping[str, Any],
+    streamed: bool | None,
+    progress: Progress,
+    **further: Any,
+) -> Log | StreamedLog:
+    from unskew.datasets import read_log
+    from unskew.datasets.streams import stream_log
+
+    outcome = columns["click"]
+    space = "matrix" if outcome is None or not _has_zero(files, outcome) else "impressions"
+    if _is_streamed(files, space, streamed):
+        return stream_log(files, **columns, **further, progress=progress)
+    duplicates: Literal["max", "error"] = "max" if space == "matrix" else "error"
+    return read_log(files, **columns, space=space, duplicates=duplicates, **further)  # type: ignore[arg-type]
+
+
+def _sampled(log: Log | StreamedLog) -> Log:
+    """A log, or rows of a stream at random."""
+    from unskew.log import StreamedLog
+    from unskew.propensity.choice import SAMPLE_ROWS
+
+    return log.sample(SAMPLE_ROWS) if isinstance(log, StreamedLog) else log
+
+
+def _has_zero(files: Sequence[Path], outcome: str) -> bool:
+    """Whether some row was not clicked: then the rows are the population."""
+    batches = stream(files, columns=[outcome], numbers=[])
+    return any(_space(pa.Table.from_batches([each.record]), outcome) == "impressions" for each in batches)
+
+
+def _is_streamed(files: Sequence[Path], space: str, asked: bool | None) -> bool:
+    """As was asked for, or where the rows would take too much of the free memory."""
+    from unskew.datasets.streams import IN_MEMORY, memory_needed
+    from unskew.training.memory import available_memory
+
+    if asked is not None or space == "matrix":
+        require(
+            space == "impressions" or not asked,
+            "clicks alone are not streamed",
+            "give rows that were not clicked too, or leave --stream out",
+        )
+        return bool(asked)
+    free = available_memory()
+    try:
+        return free is not None and memory_needed(files) > IN_MEMORY * free
+    except DataError:
+        # CSV, or what cannot be read: whoever reads it says so.
+        return False
+
+
+def log_of_frame(frame: Any, *, user: str, item: str, outcome: str | None, **further: Any) -> Log:
+    """The log of a data frame, over its rows where some are not clicked."""
+    from unskew.log import Log
+
+    space = _space(frame, outcome)
+    duplicates: Literal["max", "error"] = "max" if space == "matrix" else "error"
+    columns = {"user": user, "item": item, "click": outcome}
+    return Log.from_frame(frame, **columns, space=space, duplicates=duplicates, **further)  # type: ignore[arg-type]
+
+
+def _space(frame: Any, outcome: str | None) -> Literal["matrix", "impressions"]:
+    """The population of clicks: the rows, if some are not clicked."""
+    from unskew.io.columns import column_of, frame_of, number_column
+
+    if outcome is None:
+        return "matrix"
+    # As numbers: the text "0" is no 0 to NumPy, and the rows would not be the population.
+    clicks = number_column(column_of(frame_of(frame), outcome), outcome)
+    return "impressions" if bool(np.any(clicks == 0)) else "matrix"
