@@ -21,7 +21,7 @@ from unskew.log import Encoders, Schema
 from unskew.progress import Progress
 from unskew.propensity.crossfit import Codes, Floats, Scorer
 from unskew.propensity.design import Design, DesignedModels
-from unskew.propensity.per_replica import BLOCK, MOST_CELLS, PerReplica, Replica, TrainingCells, room_for
+from unskew.propensity.per_replica import BLOCK, MOST_CELLS, PerReplica, ReplicaCells, TrainingCells, room_for
 from unskew.propensity.propensity import BasePropensity
 from unskew.registry import register
 
@@ -116,7 +116,7 @@ class LogisticPropensity(BasePropensity):
             return self._train_designed(self.encoders_, progress)
         inputs = self._inputs()
 
-        def fit_one(replica: Replica) -> LogitModel:
+        def fit_one(replica: ReplicaCells) -> LogitModel:
             cells = replica.training(self.ratio_)
             likelihood = Likelihood(cells, inputs, ids=self.ids, penalty=self.penalty)
             return LogitModel(*likelihood.logit_parts(likelihood.optimum()))
@@ -140,7 +140,7 @@ class LogisticPropensity(BasePropensity):
         inputs = Inputs(left, right, self._free(left.shape[1], right.shape[1]))
         rows, of_rows = _scaled(design.of_log_rows(log) if design.widths[2] else None, len(log))
 
-        def fit_one(replica: Replica) -> DesignedLogit:
+        def fit_one(replica: ReplicaCells) -> DesignedLogit:
             cells = replica.training(self.ratio_)
             row = rows[cells.cell, 1:] if design.widths[2] else np.empty((len(cells.cell), 0))
             likelihood = Likelihood(cells, inputs, row, ids=self.ids, penalty=self.penalty)

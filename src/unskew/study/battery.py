@@ -30,7 +30,7 @@ from unskew.propensity.storage import save_propensity
 from unskew.run.sizes import batch_size
 from unskew.search.auto import evidence_by_clicks
 from unskew.search.candidates import CANDIDATES, Candidate, candidates_of
-from unskew.search.decision import BASELINE, Decision, Sample, decide, mean_paired
+from unskew.search.decision import BASELINE, Decision, RandomSample, decide, mean_paired
 from unskew.seeds import as_seeds
 from unskew.study.battery_plan import (
     OTHERS_TRIED,
@@ -443,7 +443,7 @@ class _World:
         test[AUTO] = self._at_level(decisions[AUTO], test[AUTO])
         test[SINGLE] = kept[BASELINE].arrays["single"].astype(np.float64)
         assert data.test is not None
-        judged = Sample(data.test.user[data.test.clicked], outcome, test)
+        judged = RandomSample(data.test.user[data.test.clicked], outcome, test)
         paired = {name: mean_paired(judged, name, BASELINE, self.settings.criterion) for name in test}
         most = max(paired[name].advantage for name in kept)
         rates = {name: bool(found.facts["predicts_rates"]) for name, found in kept.items()}
@@ -635,12 +635,12 @@ class _World:
             return np.asarray(rows, dtype=np.float64)
         return found.arrays["rows"].astype(np.float64)
 
-    def _sample(self, kept: Mapping[str, Result], seeds: slice) -> Sample:
+    def _sample(self, kept: Mapping[str, Result], seeds: slice) -> RandomSample:
         """The random sample, with predictions of some repetitions."""
         sample = self.data.unbiased
         assert sample is not None
         lines = {name: found.arrays["sample"][seeds].astype(np.float64) for name, found in kept.items()}
-        return Sample(sample.user[sample.clicked], self._outcome(sample), lines)
+        return RandomSample(sample.user[sample.clicked], self._outcome(sample), lines)
 
     def _decisions(self, kept: Mapping[str, Result]) -> dict[str, tuple[Decision, ...]]:
         """What auto ships in each repetition, with and without the sample."""
