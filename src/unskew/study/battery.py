@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from unskew.backbones import Backbone, make_backbone
 from unskew.calibration import Multicalibrated, Platt
+from unskew.calibration.recalibration import Judged as JudgedRows
+from unskew.calibration.recalibration import recalibration
 from unskew.datasets import Dataset, load
 from unskew.datasets.battery import UNBIASED_SHARE, WORLDS
 from unskew.datasets.dataset import with_unbiased_share
 from unskew.debias import Debiaser
-from unskew.debias.recalibration import Judged as JudgedRows
-from unskew.debias.recalibration import recalibration
 from unskew.errors import TrainingError
 from unskew.estimator import require, require_choice
 from unskew.evaluation import evaluate
