@@ -1,4 +1,4 @@
-"""Quality of an ensemble against its cost, by members. ``python -m benchmarks.members``
+"""Quality of an ensemble against its cost, by its kind and members. ``python -m benchmarks.members``
 
 Conversion models on synthetic worlds with true propensities: what the shipped ensemble reaches on random
 pairs, what its members reach on average, and the time and size that it takes beside one network.
@@ -14,9 +14,16 @@ import numpy as np
 import unskew as us
 from benchmarks.common import arguments, tell
 
-MEMBERS = (1, 2, 5, 10)
-WORLDS = (1, 2)
+ENSEMBLES = (("seeds", 1), ("seeds", 5), ("snapshot", 5), ("swa", 5))
+WORLDS = (
+    {"n_users": 200, "n_items": 150, "density": 0.06, "seed": 11},
+    {"n_users": 400, "n_items": 300, "density": 0.06, "seed": 12},
+    {"n_users": 800, "n_items": 500, "density": 0.01, "seed": 13},
+)
+"""None of these chose how cycles are trained; worlds of seed 1 did."""
 METHODS = (us.Naive, us.IPS)
+PREDICTIONS = 20
+"""Of each model, for its time."""
 
 
 def main() -> None:
@@ -25,13 +32,15 @@ def main() -> None:
     rows = []
     for method in METHODS:
         one = None
-        for members in MEMBERS:
-            found = [_measured(method, members, world, options.device) for world in WORLDS]
+        for kind, members in ENSEMBLES:
+            untrained = method(members=members, ensemble=kind)
+            found = [_measured(untrained, world, options.device) for world in WORLDS]
             mean = {name: float(np.mean([each[name] for each in found])) for name in found[0]}
             one = one or mean
             rows.append(
                 {
                     "method": method.name,
+                    "ensemble": kind,
                     "members": members,
                     "auc": mean["auc"],
                     "of its members": mean["members"],
@@ -45,17 +54,18 @@ def main() -> None:
     tell("Quality of ensembles against their cost", rows, options.device, options.json)
 
 
-def _measured(method: type[us.Debiaser], members: int, world: int, device: str) -> dict[str, float]:
-    """Of two repetitions."""
-    data = us.load("synthetic", n_users=200, n_items=150, density=0.06, test_per_user=20, seed=world)
+def _measured(method: us.Debiaser, world: dict[str, float], device: str) -> dict[str, float]:
+    """Of two repetitions; times are of this process on all its threads."""
+    data = us.load("synthetic", test_per_user=20, **world)
     propensity = data.truth.propensity if method.needs_propensity else None
-    start = time.perf_counter()
-    model = method(members=members).fit(data.train, propensity=propensity, seeds=2, device=device)
-    trained = time.perf_counter()
+    start = time.process_time()
+    model = method.fit(data.train, propensity=propensity, seeds=2, device=device)
+    trained = time.process_time()
     figures = {name: float(values.mean()) for name, values in us.evaluate(model, data.test).items()}
-    start_predicting = time.perf_counter()
-    model.predict(data.test)
-    predicted = time.perf_counter()
+    start_predicting = time.process_time()
+    for _ in range(PREDICTIONS):
+        model.predict(data.test)
+    predicted = time.process_time()
     return {
         **{name: figures[name] for name in ("auc", "dcg@6", "nll")},
         "members": float(us.evaluate_members(model, data.test)["auc"].mean()),

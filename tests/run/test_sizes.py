@@ -100,6 +100,21 @@ class TestMembers:
         assert sizes.of_members == ["each model is the mean logit of 3 members"]
         assert sized(config, sizes).members == 3
 
+    @pytest.mark.parametrize("kind", ["snapshot", "swa"])
+    def test_those_of_one_training_are_five_and_quick(self, kind):
+        one, five, many = (
+            sizes_of(us.RunConfig(device="cpu", **options), LARGE)
+            for options in ({}, {"ensemble": kind}, {"members": 5})
+        )
+        assert (one.members, five.members) == (1, 5)
+        assert one.seconds < five.seconds < many.seconds
+        (label,) = five.of_members
+        assert label.endswith("left in turn by one training")
+
+    def test_another_kind_is_refused(self):
+        with pytest.raises(ParameterError, match="ensemble must be 'seeds', 'snapshot' or 'swa', not 'deep'"):
+            us.RunConfig(ensemble="deep")
+
     @pytest.mark.parametrize("options", [{"protocol": "paper"}, {"method": "none"}])
     def test_the_paper_and_a_propensity_alone_have_none(self, options):
         sizes = sizes_of(us.RunConfig(device="cpu", seeds=1, **options), COAT)

@@ -179,6 +179,13 @@ def run(
             " about half a minute]."
         ),
     ] = None,
+    ensemble: Annotated[
+        str,
+        typer.Option(
+            help="Where members come from: seeds (each is trained), snapshot (one training leaves them in"
+            " turn) or swa (one network with the mean of their weights)."
+        ),
+    ] = "seeds",
     recalibrate: Annotated[
         str,
         typer.Option(
@@ -349,7 +356,6 @@ def run(
     import unskew as us
     from unskew.cli.run_tables import print_run, print_schema
     from unskew.progress import QUIET_SECONDS, progress_bars
-    from unskew.run.run_memory import memory_sentence
     from unskew.run.sizes import sizes_of
     from unskew.training.checkpoint import JobDoneError
 
@@ -365,6 +371,7 @@ def run(
         seeds=seeds,
         seed=seed,
         members="auto" if members is None else members,
+        ensemble=ensemble,  # type: ignore[arg-type]
         recalibrate=recalibrate,
         protocol=protocol,  # type: ignore[arg-type]
         crossfit="auto" if crossfit is None else crossfit or None,
@@ -417,8 +424,6 @@ def run(
     if json is not None:
         processes.write(partial(write_json, json, result.metrics))
     print_run(result.metrics, result.findings)
-    if result.memory:
-        print(f"\n{memory_sentence(result.memory)}")
     print(f"\nThe report: {plain(target / 'report.html')}")
 
 

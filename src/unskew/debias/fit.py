@@ -38,6 +38,7 @@ from unskew.training import (
     Schedule,
     ShuffledRows,
     hashing,
+    history_of_copies,
     in_groups,
     join_histories,
     join_networks,
@@ -45,6 +46,7 @@ from unskew.training import (
     train,
 )
 from unskew.training.checkpoint import once
+from unskew.training.ensemble import Part
 from unskew.training.held_out import SHARED_SEED, HeldOut, Split, split_clicks
 from unskew.training.inference import logits
 from unskew.training.memory import replicas_at_once, share_of_history, share_of_network, size_of
@@ -193,9 +195,12 @@ class Trained:
     ) -> Trained:
         """From what another process found for some replicas."""
         value, tensors = packed
+        replicas = method.of_members.left_by(replicas)
         networks = job.untrained(method, replicas)
         for name, network in networks.items():
             network.load_state_dict(_under(f"network {name} ", tensors))
+        if given is not None:
+            given = given.of_members(method.of_members.copies)
         data = Observed(job.log, given, _seeds(replicas), job.device, shared=job.kept is not None)
         share = method.validation_share if job.validation is None else 0.0
         training, _ = data.split(share, SplitBy.of(method.validation_by, job.log))
@@ -261,7 +266,13 @@ def train_replicas(method: Debiaser, job: Job, given: GivenPropensities | None) 
         for part, packed in zip(parts, processes.exchange(train_own), strict=True)
         if replicas[part]
     ]
-    return Trained.joined(all_trained, job.untrained(method, replicas), replicas)
+    return _joined(all_trained, method, job)
+
+
+def _joined(parts: Sequence[Trained], method: Debiaser, job: Job) -> Trained:
+    """What is left of all replicas of a job."""
+    left = method.of_members.left_by(job.replicas)
+    return Trained.joined(parts, job.untrained(method, left), left)
 
 
 def _share(given: GivenPropensities | None, replicas: slice) -> GivenPropensities | None:
@@ -280,19 +291,23 @@ def _train_here(method: Debiaser, job: Job, given: GivenPropensities | None) -> 
         # Beside a batch of O most methods read as large a part of D, or ``ratio`` times as large.
         batch_rows=round(method.batch_size * (1 + getattr(method, "ratio", 1.0))),
     )
-    size = once("replicas", lambda: replicas_at_once(len(job.replicas), of_one, job.device, kept=2))
+    if method.of_members.cycles:
+        of_one = of_one._replace(snapshots=method.of_members.copies + 1)
+    kept = 2 * method.of_members.copies
+    size = once("replicas", lambda: replicas_at_once(len(job.replicas), of_one, job.device, kept=kept))
     if processes.parts() > 1:
         size = int(processes.total(torch.tensor(size), least=True))
     parts = in_groups(len(job.replicas), train_some, size)
     if len(parts) == 1:
         return parts[0]
-    return Trained.joined(parts, job.untrained(method, job.replicas), job.replicas)
+    return _joined(parts, method, job)
 
 
 def train_sets(method: Debiaser, job: Job, given: Sequence[GivenPropensities | None]) -> list[Trained]:
     """Train all replicas with each set of propensities in one stack; then each set's share of it."""
-    replicas, size = job.replicas, len(job.replicas)
-    whole = train_replicas(method, replace(job, replicas=replicas * len(given)), _stacked(given))
+    whole = train_replicas(method, replace(job, replicas=job.replicas * len(given)), _stacked(given))
+    replicas = method.of_members.left_by(job.replicas)
+    size = len(replicas)
     return [
         whole.share(slice(number * size, (number + 1) * size), job.untrained(method, replicas), replicas)
         for number in range(len(given))
@@ -356,30 +371,53 @@ def _train_at_once(
         streamed = StreamedRows(
             kept.stream, split, clicks, log.encoders, job.device, rows, method.needs_propensity_everywhere
         )
-    history = History()
-    for number, stage in enumerate(method.stages()):
+
+    def train_stage(number: int, stage: Stage, part: Part | None = None) -> History:
         if number:
             # Replicas may have stopped at different times: each begins a stage as it would alone.
             for network in networks.values():
                 network.noise.restart()
         epochs = method.epochs if stage.epochs is None else stage.epochs
         patience = stage.patience or method.patience if stage.selects else None
-        order: Callable[[str], ObservedSampler] = partial(_shuffled, training, replicas, method.batch_size)
+        of = "" if part is None else part.name
+        order: Callable[[str], ObservedSampler] = partial(
+            _shuffled, training, replicas, method.batch_size, of=of
+        )
         if streamed is not None:
-            epochs = streamed.rounds.count(epochs, clicks, stops=patience is not None)
-            order = partial(streamed.sampler, method.batch_size)
+            if part is None:
+                epochs = streamed.rounds.count(epochs, clicks, stops=patience is not None)
+            order = partial(streamed.sampler, method.batch_size, of=of)
         trained = train(
             networks,
             _passes(stage, setting, data, order),
-            Schedule(epochs, rates, decays, patience),
+            Schedule(epochs, rates if part is None else part.rates(rates), decays, patience),
             replicas=len(replicas),
             validate=validate if stage.validate is None else partial(stage.validate, setting),
             tracker=job.progress.task(job.label, epochs),
             state=setting,
             about=partial(_about, method, job, replicas, given, number),
-            keeps_start=job.start is not None,
+            keeps_start=job.start is not None and part is None,
         )
-        history = history + (trained if stage.validate is None else _with_its_own_validation(trained, stage))
+        return trained if stage.validate is None else _with_its_own_validation(trained, stage)
+
+    stages = method.stages()
+    history = sum((train_stage(number, stage) for number, stage in enumerate(stages)), History())
+    if method.of_members.cycles:
+        steps = 1 if streamed is not None else -(-training.shape[1] // method.batch_size)
+        snapshots = method.of_members.snapshots(networks, validate)
+        cycles = []
+        for parts in method.of_members.parts(steps):
+            snapshots.restart()
+            trained = [train_stage(len(stages), _stage_of(each, stages[-1]), each) for each in parts]
+            cycles.append(sum(trained, History()))
+            snapshots.take()
+        left = method.of_members.left_by(replicas)
+        networks = job.untrained(method, left)
+        snapshots.fill(networks)
+        times = method.of_members.copies
+        setting = Setting.combined([setting], partial(_repeated, times), networks, _seeds(left))
+        validate = None if validate is None else validate.of(networks["prediction"], times)
+        history = history_of_copies(history, cycles, snapshots.taken, times)
     return Trained(
         networks=networks,
         setting=setting,
@@ -388,6 +426,16 @@ def _train_at_once(
         held_out=held_out.shape[1],
         learned=_learned(method, setting, validate, data.population),
     )
+
+
+def _stage_of(part: Part, stage: Stage) -> Stage:
+    """A part of a cycle, of what a method's last stage does."""
+    return replace(stage, epochs=part.epochs, patience=part.epochs, selects=not part.fast)
+
+
+def _repeated(times: int, tensors: list[Tensor]) -> Tensor:
+    """Lines of one group of replicas, each so many times."""
+    return tensors[0].repeat_interleave(times, dim=0)
 
 
 def _setting(
@@ -457,9 +505,11 @@ def _passes(
     return passes
 
 
-def _shuffled(rows: Tensor, replicas: Sequence[Replica], batch_size: int, purpose: str) -> ShuffledRows:
+def _shuffled(
+    rows: Tensor, replicas: Sequence[Replica], batch_size: int, purpose: str, of: str
+) -> ShuffledRows:
     """Positions ``rows [R, n]`` in O, in an order of each replica's own."""
-    return ShuffledRows(rows, [stream(each.own, purpose) for each in replicas], batch_size)
+    return ShuffledRows(rows, [stream(each.own, purpose + of) for each in replicas], batch_size)
 
 
 def _with_its_own_validation(history: History, stage: Stage) -> History:
@@ -603,10 +653,31 @@ class ValidationLoss:
 
     def __call__(self) -> Tensor:
         """The loss of the present weights."""
-        logit = logits(self.prediction, self.rows, tower="prediction")
+        return self.of_logit(self.logit())
+
+    def logit(self) -> Tensor:
+        """Logits ``[R, n]`` of its rows."""
+        return logits(self.prediction, self.rows, tower="prediction")
+
+    def of_logit(self, logit: Tensor) -> Tensor:
+        """The loss of logits."""
         if not self.level:
             logit = logit + _best_shift(self.conversion, logit, self.weight)
         return weighted_mean(cross_entropy(self.conversion, logit), self.weight)
+
+    def of(self, prediction: Network, copies: int) -> ValidationLoss:
+        """That of a network with so many copies of each replica, side by side."""
+
+        def repeated(values: Tensor) -> Tensor:
+            return values if len(values) == 1 else values.repeat_interleave(copies, dim=0)
+
+        return ValidationLoss(
+            prediction,
+            self.rows.map(repeated),
+            repeated(self.conversion),
+            repeated(self.weight),
+            self.level,
+        )
 
 
 def validation_loss(

@@ -42,7 +42,16 @@ from unskew.progress import SILENT, Progress
 from unskew.propensity.given import GivenPropensities, given_propensities, streamed_propensities
 from unskew.seeds import Replica, as_seeds, replicas_of, stream
 from unskew.training import Pass, Step, resolve_device
-from unskew.training.ensemble import combined, interval, require_several, spread
+from unskew.training.ensemble import (
+    ENSEMBLES,
+    MOST_MEMBERS,
+    Ensemble,
+    Kind,
+    combined,
+    interval,
+    require_several,
+    spread,
+)
 from unskew.training.held_out import Cells, Split
 from unskew.training.inference import probability_moments
 from unskew.training.reader import Reader, Unseen
@@ -51,9 +60,6 @@ from unskew.training.warm_start import WarmStart
 
 if TYPE_CHECKING:
     from unskew.debias.towers import ClickTower
-
-MOST_MEMBERS = 1000
-"""Members of a seed; more are a mistake."""
 
 Counted = Literal["clicks", "population"]
 """What the loss of a network is a likelihood of: |O| clicks, or |D| cells."""
@@ -100,6 +106,12 @@ class Debiaser(Estimator):
         order of batches of their own; propensities and held-out rows are the seed's, and each member stops at
         its own epoch. All members of all seeds are trained in one stack. The first member is the model that
         ``members=1`` trains.
+    ensemble
+        Where members come from: ``"seeds"`` as above. ``"snapshot"``: one training a seed, which goes on
+        from its best epoch in ``members - 1`` short cycles, each at a high learning rate and then at its own;
+        what a cycle leaves is a member, where the model does better with it on the held-out clicks than with
+        the best epoch in its place. ``"swa"``: the same, and the model is one network with the mean of these
+        weights, which predicts at the cost of one.
     recalibrate
         After training, a map of the predictions to the weighted outcomes of held-out clicks, which mends the
         level and keeps the order: ``"none"``, ``"shift"`` of the logit, ``"auto"`` (a shift, or Platt's line
@@ -142,6 +154,7 @@ class Debiaser(Estimator):
     validation_by: str = "auto"
     selection: Literal["snips", "ce"] = "snips"
     members: int = 1
+    ensemble: Kind = "seeds"
     recalibrate: str = NONE
 
     # What a method says of itself.
@@ -352,7 +365,7 @@ class Debiaser(Estimator):
                 log, propensity, self.seeds_, self.p_min, everywhere=everywhere, **options
             )
         self.clipping_ = given.diagnostics
-        return given.of_members(self.members)
+        return given.of_members(self.of_members.trained)
 
     def _require_no_propensity(self) -> None:
         """An error for a method that cannot do without."""
@@ -386,7 +399,8 @@ class Debiaser(Estimator):
         if start is not None:
             warm = self._warm_start(start, log)
             self.backbone = warm.backbone(self, log.schema.select(self.fields))
-        return Job(log, self.replicas(), self.device_, validation, progress, label or self.name, kept, warm)
+        replicas = self.of_members.to_train(self.seeds_)
+        return Job(log, replicas, self.device_, validation, progress, label or self.name, kept, warm)
 
     def _warm_start(self, start: Debiaser | str | Path, log: Log, called: str = "start") -> WarmStart:
         from unskew.debias.storage import load_model
@@ -398,7 +412,12 @@ class Debiaser(Estimator):
 
     def replicas(self) -> tuple[Replica, ...]:
         """All members of all seeds, in the order of the networks' replicas."""
-        return replicas_of(self.seeds_, self.members)
+        return replicas_of(self.seeds_, self.of_members.networks)
+
+    @property
+    def of_members(self) -> Ensemble:
+        """How the members of a seed come about."""
+        return Ensemble(self.ensemble, self.members)
 
     def _read_alone(self, log: Log) -> Log:
         """The log with what its networks read."""
@@ -434,7 +453,7 @@ class Debiaser(Estimator):
         log = job.log
         rows = self.validation_rows(log)
         if given is not None:
-            own = given.clicked[list(given.lines[:: self.members])]
+            own = given.clicked[list(given.lines[:: self.of_members.trained])]
             p = np.take_along_axis(own, np.searchsorted(log.clicked, rows), axis=1)
         elif self.tower is not None:
             p = np.stack([self._tower_propensity(log.take(line), setting)[s] for s, line in enumerate(rows)])
@@ -512,6 +531,7 @@ class Debiaser(Estimator):
         )
         require_at_least(1, epochs=self.epochs, batch_size=self.batch_size)
         require_range("members", self.members, 1, MOST_MEMBERS, "5, for example")
+        require_choice("ensemble", self.ensemble, ENSEMBLES)
         require_schedule(
             self.learning_rate, 0.0 if self.weight_decay == "auto" else self.weight_decay, self.patience
         )

@@ -57,10 +57,10 @@ class StreamedRows:
         self.rounds = Rounds.of(self._with_propensities(source), clicks, ROUND_CLICKS)
         self._columns = RowColumns.of(source.encoders, read)
 
-    def sampler(self, batch_size: int, purpose: str) -> StreamedClicks:
-        """Batches in an order for a purpose."""
+    def sampler(self, batch_size: int, purpose: str, of: str) -> StreamedClicks:
+        """Batches in an order for a purpose of a part of the training."""
         reading = Reading(self._split.trains, self._of_clicks, self._of_cells)
-        seed = stream(SHARED_SEED, purpose)
+        seed = stream(SHARED_SEED, purpose + of)
         return StreamedClicks(self.rounds, reading, self._clicks, batch_size, seed, self._device)
 
     def _of_clicks(self, block: Log, at: NDArray[np.int64]) -> Columns:

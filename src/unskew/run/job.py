@@ -20,13 +20,13 @@ from unskew.datasets import Dataset, load
 from unskew.datasets.dataset import with_unbiased_share
 from unskew.datasets.streams import StreamedDataset
 from unskew.debias import METHODS, Debiaser
-from unskew.debias.method import MOST_MEMBERS, require_shown_alone
+from unskew.debias.method import require_shown_alone
 from unskew.estimator import require, require_at_least, require_choice
 from unskew.io.tables import column_names
 from unskew.leaks import require_no_leaks
 from unskew.log.splitting import duration
 from unskew.metrics.clip import Clip, require_clip, resolve_clip
-from unskew.progress import SILENT, Progress, memory_mb
+from unskew.progress import SILENT, Progress
 from unskew.propensity import (
     InSampleWarning,
     NaiveBayesPropensity,
@@ -51,7 +51,6 @@ from unskew.run.run_figures import (
     spread_figures,
     truth_figures,
 )
-from unskew.run.run_memory import with_peak
 from unskew.run.run_parameters import checked
 from unskew.run.run_parts import (
     NO_METHOD,
@@ -78,6 +77,7 @@ from unskew.run.training import read_off, train_methods
 from unskew.seeds import require_count
 from unskew.training import resolve_device
 from unskew.training.checkpoint import Checkpoint
+from unskew.training.ensemble import ENSEMBLES, MOST_MEMBERS, Kind
 
 MOST_EPOCHS = 100_000
 """Epochs beyond which training would not end while anybody waits for it."""
@@ -104,7 +104,9 @@ class RunConfig:
     members
         Networks of each seed, whose mean logit is the model. ``"auto"`` is 5 on a GPU, on a CPU as many as
         add about half a minute (:func:`unskew.run.sizes.members_for`), those of ``start`` where a run starts
-        from another, and 1 with the paper's protocol.
+        from another, and 1 with the paper's protocol; 5 of ``"snapshot"`` and ``"swa"``, which cost little.
+    ensemble
+        Where members come from: ``"seeds"``, ``"snapshot"`` or ``"swa"``, as ``ensemble`` of a method.
     recalibrate
         After training, a map of the predictions of all models to the weighted outcomes of held-out clicks:
         ``"none"``, ``"auto"``, ``"shift"``, or a calibrator's name, as ``recalibrate`` of a method.
@@ -151,6 +153,7 @@ class RunConfig:
     seeds: int = 10
     seed: int = 0
     members: int | Literal["auto"] = "auto"
+    ensemble: Kind = "seeds"
     recalibrate: str = NONE
     protocol: ProtocolName = "honest"
     crossfit: int | Literal["auto"] | None = "auto"
@@ -175,6 +178,7 @@ class RunConfig:
             f"members must be 'auto' or from 1 to {MOST_MEMBERS:,}, not {self.members}",
             "give 5, for example",
         )
+        require_choice("ensemble", self.ensemble, ENSEMBLES)
         require_kind(self.recalibrate)
         require_at_least(0, seed=self.seed)
         require(
@@ -259,7 +263,6 @@ def run(
     >>> list(result.models), result.main
     (['naive', 'ips_raw', 'ips'], 'ips')
     """
-    libraries = memory_mb()
     journal = None if checkpoint is None else Checkpoint.of(checkpoint)
     unfinished = {} if journal is None else journal.unfinished()
     # What was decided by the memory that was free then stays so.
@@ -273,7 +276,7 @@ def run(
         if show is not None:
             show(dataset)
         result = _run(config, dataset, progress, start)
-        return replace(result, checkpoint=journal, memory=with_peak(result.memory, libraries))
+        return replace(result, checkpoint=journal)
 
 
 def _loaded(config: RunConfig, progress: Progress, why: str | None) -> Dataset | StreamedDataset:
@@ -311,7 +314,7 @@ def _about(config: RunConfig, dataset: Dataset | StreamedDataset) -> dict[str, A
 def _run(
     given: RunConfig, dataset: Dataset | StreamedDataset, progress: Progress, start: str | Path | None
 ) -> RunResult:
-    if start is not None and given.members == "auto":
+    if start is not None and given.members == "auto" and given.ensemble == "seeds":
         given = replace(given, members=members_of_run(start))
     sizes = sizes_of(given, dataset.train)
     config = sized(given, sizes)

@@ -32,7 +32,7 @@ def method_of(config: RunConfig, protocol: Protocol, name: str, density: float) 
     method.set_params(**validation_params(config.split, config.valid_from, config.time))
     method.fields = config.model_features
     assert config.members != "auto"
-    method.members = config.members
+    method.members, method.ensemble = config.members, config.ensemble
     # The naive model trains without propensities, and is recalibrated with them afterwards.
     method.recalibrate = NONE if name == BASELINE else config.recalibrate
     return changed(method, "method", config.parameters)

@@ -40,7 +40,7 @@ def start_models(folder: str | Path, keys: Iterable[str], device: str) -> dict[s
 def members_of_run(folder: str | Path) -> int:
     """Of each seed of an earlier run's main model."""
     main = ""
-    return start_models(folder, [main], "cpu")[main].members
+    return start_models(folder, [main], "cpu")[main].of_members.networks
 
 
 def with_start(result: RunResult, folder: str | Path) -> RunResult:

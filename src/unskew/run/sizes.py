@@ -20,6 +20,7 @@ from unskew.propensity.crossfit import AUTO_RATIO, DEFAULT_FOLDS
 from unskew.propensity.per_replica import MOST_CELLS
 from unskew.run.run_parts import NO_METHOD
 from unskew.training import resolve_device
+from unskew.training.ensemble import CYCLE_PARTS
 
 if TYPE_CHECKING:
     from unskew.run.job import RunConfig
@@ -54,6 +55,13 @@ MEMBERS = 5
 
 MEMBER_SECONDS = 30.0
 """What the members beyond the first may add to the training on a CPU, by the estimate."""
+
+MODELS = {
+    "seeds": "each model is the mean logit of {} members",
+    "snapshot": "each model is the mean logit of {} members, left in turn by one training",
+    "swa": "each model has the mean of {} sets of weights, left in turn by one training",
+}
+"""What a run says of an ensemble."""
 
 NAMES = {"method.batch_size", "propensity.batch_size", "training.batch_size"}
 
@@ -138,7 +146,8 @@ def sizes_of(config: RunConfig, log: Log | StreamedLog) -> Sizes:
     device = resolve_device(config.device).type
     of_models = _model_rows(config, log) * ROW_SECONDS[device]
     members = members_for(config, device, of_models)
-    seconds = of_models * members + _propensity_rows(config, cells, crossfit) * ROW_SECONDS[device]
+    trainings = members if config.ensemble == "seeds" else 1 + (members - 1) * CYCLE_PARTS / EPOCHS
+    seconds = of_models * trainings + _propensity_rows(config, cells, crossfit) * ROW_SECONDS[device]
     fewer = config.crossfit == "auto" and crossfit != DEFAULT_FOLDS
     sentence = _sentence(config, log, parameters, crossfit, members, seconds)
     return Sizes(
@@ -149,20 +158,22 @@ def sizes_of(config: RunConfig, log: Log | StreamedLog) -> Sizes:
 def members_for(config: RunConfig, device: str, seconds: float) -> int:
     """Networks of each seed, where those of one member take so many seconds on a device.
 
-    Five on a GPU; on a CPU as many, up to five, as add half a minute to the training.
+    Five on a GPU, and of one training; on a CPU as many, up to five, as add half a minute to the training.
     """
     if config.members != "auto":
         return config.members
     if config.protocol == "paper" or config.method == NO_METHOD:
         return 1
-    return MEMBERS if device != "cpu" else min(MEMBERS, 1 + int(MEMBER_SECONDS / max(seconds, 1e-9)))
+    if device != "cpu" or config.ensemble != "seeds":
+        return MEMBERS
+    return min(MEMBERS, 1 + int(MEMBER_SECONDS / max(seconds, 1e-9)))
 
 
 def _of_members(config: RunConfig, device: str, members: int) -> list[str]:
     """What a run says of its members; nothing where the paper's protocol has none."""
     if config.protocol == "paper" or config.method == NO_METHOD:
         return []
-    model = f"each model is the mean logit of {members} members" if members > 1 else "one network a seed"
+    model = MODELS[config.ensemble].format(members) if members > 1 else "one network a seed"
     by_time = config.members == "auto" and members < MEMBERS and device == "cpu"
     return [f"{model}, as the time on a CPU allows (--members 5 for more)" if by_time else model]
 

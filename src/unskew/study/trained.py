@@ -312,7 +312,9 @@ def _validation_loss(stack: Stack, model: Debiaser, propensity: Any) -> list[flo
     own = model.validation_loss_
     if own is None or judge is None or propensity is None or stack.validation is not None:
         return None if own is None else _by_seed(own, model)
-    given = given_propensities(log, propensity, model.seeds_, judge.p_min).of_members(model.members)
+    given = given_propensities(log, propensity, model.seeds_, judge.p_min).of_members(
+        model.of_members.networks
+    )
     data = Observed(log, given, tuple(each.seed for each in model.replicas()), model.device_)
     _, held_out = data.split(model.validation_share, SplitBy.of(model.validation_by, log))
     loss = validation_loss(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import pyarrow as pa
 import torch
 
 from unskew import processes
@@ -23,6 +20,7 @@ from unskew.training.lazy_adam import is_lazy
 from unskew.training.loop import History
 
 Result = TypeVar("Result")
+Number = TypeVar("Number", int, float)
 
 BYTES = 4
 """Of a number (float32)."""
@@ -90,11 +88,14 @@ class Size(NamedTuple):
     """Parameters of tables that are trained by touched rows."""
     rows: int = 0
     """Rows of these tables."""
+    snapshots: int = 0
+    """Further copies of its weights that are kept until it is trained."""
 
     @property
     def in_training(self) -> int:
         """Numbers while it is trained."""
-        return TRAINING_COPIES * self.parameters - self.by_rows + ROW_NUMBERS * self.rows
+        copies = TRAINING_COPIES + self.snapshots
+        return copies * self.parameters - self.by_rows + ROW_NUMBERS * self.rows
 
 
 def replicas_at_once(replicas: int, of_one: Size, device: torch.device, *, kept: int = 1) -> int:
@@ -172,26 +173,6 @@ def available_memory(root: Path = Path("/")) -> int | None:
     """
     left = [each for each in (_of_machine(root), *_of_groups(root)) if each is not None]
     return min(left) // processes.on_this_machine() if left else None
-
-
-def give_back() -> None:
-    """Give the system what was freed, and what Arrow and the C library hold on to for later.
-
-    After a stage that worked on large blocks that is a large part of what it took.
-    """
-    pa.default_memory_pool().release_unused()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
-
-
-def peak_memory() -> int | None:
-    """The most bytes that this process had in memory so far; None where the system does not tell."""
-    for line in _lines(Path("/proc/self/status")):
-        name, _, value = line.partition(":")
-        if name == "VmHWM":
-            return int(value.split()[0]) << 10
-    return None
 
 
 def _of_machine(root: Path) -> int | None:
@@ -284,6 +265,32 @@ def share_of_history(history: History, replicas: slice) -> History:
         best_epoch=history.best_epoch[replicas],
         start=history.start[replicas],
     )
+
+
+def history_of_copies(
+    history: History, cycles: Sequence[History], taken: Sequence[Sequence[bool]], copies: int
+) -> History:
+    """The losses of replicas whose training went on in cycles, of which each left a copy.
+
+    Cycles are numbered on from the last epoch of ``history``; the best epoch of a copy is the last of its
+    cycle, where its weights were ``taken``, else that of the replica.
+    """
+    last = len(history.validation) or max(map(len, history.train.values()))
+    ends = [history.best_epoch]
+    for each, new in zip(cycles, taken, strict=True):
+        last += max(map(len, each.train.values()))
+        ends.append([last - 1 if own else best for own, best in zip(new, history.best_epoch, strict=True)])
+    whole = sum(cycles, history)
+    return History(
+        train={name: [_times(line, copies) for line in losses] for name, losses in whole.train.items()},
+        validation=[_times(line, copies) for line in whole.validation],
+        best_epoch=[end[replica] for replica in range(len(ends[0])) for end in ends[:copies]],
+        start=_times(history.start, copies),
+    )
+
+
+def _times(line: list[Number], copies: int) -> list[Number]:
+    return [value for value in line for _ in range(copies)]
 
 
 def _side_by_side(parts: Sequence[list[list[float]]]) -> list[list[float]]:

@@ -28,6 +28,7 @@ from unskew.log.encoder import FIRST_CODE, CodeEncoder, Encoder
 from unskew.plain_text import listed
 from unskew.seeds import Replica
 from unskew.training.checkpoint import difference
+from unskew.training.ensemble import Ensemble
 
 COMPARED_ROWS = 1 << 16
 """Rows of a log, evenly spaced, on which the predictions of two models are compared."""
@@ -40,8 +41,12 @@ class Method(Protocol):
 
     name: ClassVar[str]
     backbone: Backbone
-    members: int
     seeds_: tuple[int, ...]
+
+    @property
+    def of_members(self) -> Ensemble:
+        """How the members of a seed come about."""
+        ...
 
 
 class Model(Method, Protocol):
@@ -104,11 +109,12 @@ class WarmStart:
                 where=called,
                 remedy="give seeds that it has",
             )
-        if method.members > model.members:
+        has, wanted = model.of_members.networks, method.of_members.trained
+        if wanted > has:
             raise ParameterError(
-                f"has {model.members} members a seed, and {method.members} are to start from it",
+                f"has {has} members a seed, and {wanted} are to start from it",
                 where=called,
-                remedy=f"give members={model.members}",
+                remedy=f"give members={has}",
             )
         if type(model.backbone) is not type(method.backbone):
             raise cls(model, {}, called)._unlike(method)
