@@ -45,7 +45,7 @@ def child(work: str, folder: Path) -> dict[str, float]:
     """One work, in a process of its own."""
     from unskew.audit.engines import run_query, sketch_of
     from unskew.audit.monitor_add import add
-    from unskew.audit.monitor_store import Settings
+    from unskew.audit.monitor_store import MonitorSettings
     from unskew.audit.periods import By
     from unskew.io.stream import Roles
     from unskew.metrics.sketch import load_pass
@@ -61,7 +61,7 @@ def child(work: str, folder: Path) -> dict[str, float]:
     elif work == "duckdb":
         run_query(f"{folder}/*.parquet", **columns)
     else:
-        settings = Settings(Roles("p", "clicked", None, ("country",)), By("t", "day"))
+        settings = MonitorSettings(Roles("p", "clicked", None, ("country",)), By("t", "day"))
         with tempfile.TemporaryDirectory() as place:
             add(f"{place}/store", folder, settings=settings, as_of=np.datetime64("2027-01-01"))
             print(f"store: {Path(place, 'store').stat().st_size / 1e6:.1f} MB", file=sys.stderr)

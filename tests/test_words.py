@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -45,3 +47,15 @@ def test_no_word_of_the_glossary_is_explained_twice():
     ]
     assert len(words) > 60
     assert sorted(words) == sorted(set(words))
+
+
+def test_a_class_has_a_name_of_its_own():
+    """But for those of the service, which knows no methods and no training."""
+    names = Counter(
+        node.name
+        for path in (ROOT / "src" / "unskew").rglob("*.py")
+        if "serve" not in path.parts
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert {name for name, count in names.items() if count > 1} == set()

@@ -179,7 +179,7 @@ class _Place:
         return self.tracker(description, total)
 
 
-class _Watched(_Silent):
+class _WatchedTask(_Silent):
     """A tracker that keeps a watch."""
 
     def __init__(self, description: str, total: int) -> None:
@@ -200,7 +200,7 @@ class _Watched(_Silent):
         """Show what the watch says."""
 
 
-class _Bar(_Watched):
+class _Bar(_WatchedTask):
     def __init__(self, bars: Bars, description: str, total: int) -> None:
         super().__init__(description, total)
         self._bars, self._task = bars, bars.add_task(description, total=total)
@@ -244,7 +244,7 @@ class Lines:
         print(line, file=sys.stderr, flush=True)
 
 
-class _Line(_Watched):
+class _Line(_WatchedTask):
     def __init__(self, lines: Lines, description: str, total: int) -> None:
         super().__init__(description, total)
         self._lines = lines
@@ -294,7 +294,7 @@ class JsonLog:
         self._file.close()
 
 
-class _JsonTracker(_Watched):
+class _JsonTracker(_WatchedTask):
     def __init__(self, log: JsonLog, description: str, total: int) -> None:
         super().__init__(description, total)
         self._log = log
@@ -340,7 +340,7 @@ class _JsonTracker(_Watched):
         )
 
 
-class _Figures(_Watched):
+class _Figures(_WatchedTask):
     """Figures of each step to TensorBoard or MLflow."""
 
     def __init__(self, send: Callable[[str, float, int], object], description: str, total: int) -> None:

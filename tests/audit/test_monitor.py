@@ -16,7 +16,7 @@ import pytest
 from unskew.audit.engines import run_query
 from unskew.audit.monitor import monitor
 from unskew.audit.monitor_add import add
-from unskew.audit.monitor_store import MARK, MonitorStore, Settings
+from unskew.audit.monitor_store import MARK, MonitorSettings, MonitorStore
 from unskew.audit.periods import By
 from unskew.errors import DataError, ParameterError
 from unskew.io.stream import Roles
@@ -28,7 +28,7 @@ LATE = np.datetime64("2027-01-01")
 
 
 def settings(**changed):
-    return Settings(**{"roles": Roles("p", "clicked", None, ("country",)), "by": DAY, **changed})
+    return MonitorSettings(**{"roles": Roles("p", "clicked", None, ("country",)), "by": DAY, **changed})
 
 
 def rows_of(day, *, rows=3000, seed=None, factor=1.0, country=("de", "fr"), days=1):

@@ -409,6 +409,9 @@ def test_rows_that_are_remembered_come_as_from_the_files_and_no_file_is_read(
         for mine, theirs in zip(found, expected, strict=True):
             for one, other in zip(mine, theirs, strict=True):
                 np.testing.assert_array_equal(one, other)
+    # One byte for each code of a row, and the types of all blocks are the usual ones.
+    assert kept.source.log.encoded_rows().codes.dtype == np.int8  # type: ignore[attr-defined]
+    assert {block.encoded_rows().codes.dtype for block in kept.in_order()} == {np.dtype(np.int32)}
     # Values as they are in the files are still to be had.
     assert kept.sample(50).features.values.keys() == {"device", "score", "tags", "city"}  # type: ignore[union-attr]
 

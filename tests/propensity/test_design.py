@@ -10,7 +10,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 import unskew as us
 from contracts.feature_world import log_of, part, table
 from unskew.propensity.design import MOST_CODES, Design
-from unskew.propensity.per_replica import Replica
+from unskew.propensity.per_replica import ReplicaCells
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_vocabularies_of_many_values_are_left_out(known):
 
 def test_the_fit_is_that_of_scikit_learn(known, logistic):
     """c, a, b and the effects of columns and products, at the least penalised likelihood."""
-    replica = Replica(logistic.cells_, 0, "logistic")
+    replica = ReplicaCells(logistic.cells_, 0, "logistic")
     cells = replica.training(None)
     design = Design(known.encoders)
     columns = design.of_cells(known, cells.user, cells.item, cells.cell)

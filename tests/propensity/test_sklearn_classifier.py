@@ -13,7 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import unskew as us
 from unskew.errors import DataError, ParameterError
-from unskew.propensity.per_replica import Replica
+from unskew.propensity.per_replica import ReplicaCells
 from unskew.propensity.popularity import ClickRates
 
 
@@ -55,7 +55,7 @@ def test_no_click_tells_on_itself_through_the_rates():
     log = us.load("synthetic", n_users=60, n_items=50, density=0.2, bias=0.0, seed=3).train
     deep = us.SklearnPropensity(estimator=RandomForestClassifier(30), crossfit=2, calibrator=None)
     assert 0.45 < roc_auc_score(clicks_of(log), deep.fit(log).predict_matrix_each().ravel()) < 0.55
-    replica = Replica(deep.cells_, 0, "x")
+    replica = ReplicaCells(deep.cells_, 0, "x")
     rates = ClickRates.of(replica.blocks(), users=60, items=50, smoothing=1.0, parts=4)
     cells = replica.training(None)
     tells = np.corrcoef(rates.users(cells.user, cells.slot), cells.click)[0, 1]

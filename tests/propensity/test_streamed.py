@@ -8,9 +8,10 @@ import torch
 
 import unskew as us
 from contracts import feature_world
-from unskew.errors import ParameterError
+from unskew.errors import NotFittedError, ParameterError
 from unskew.log import StreamedLog
 from unskew.propensity.crossfit import OUT, TRAIN
+from unskew.propensity.given import PropensitiesOfRows, PropensitySource
 from unskew.training import loop
 
 ROUNDING = 1e-5
@@ -125,6 +126,33 @@ def test_without_cross_fitting_a_tenth_calibrates_and_another_judges(log):
 def test_a_reread_propensity_is_calibrated_on_the_stream_again(log, fitted):
     raw = fitted.reread(calibrator=None)
     np.testing.assert_array_equal(raw.predict_each(log), fitted.predict_each(log, calibrated=False))
+
+
+def test_one_that_let_go_of_its_data_predicts_and_is_judged_as_before(log, fitted):
+    other = fitted.reread(calibrator=fitted.calibrator)
+    before = other.diagnose(log), other.predict_each(log)
+    other.forget_log()
+    assert other.diagnose(log) == before[0]
+    np.testing.assert_array_equal(other.predict_each(log), before[1])
+    with pytest.raises(NotFittedError, match="keeps no data"):
+        other.reread(calibrator=None)
+
+
+def test_raw_and_calibrated_scores_of_rows_are_predicted_once(log, fitted, monkeypatch):
+    seeds = fitted.seeds_
+    each = [PropensitySource(fitted, seeds, calibrated) for calibrated in (False, True)]
+    apart = [source.lines(log, None) for source in each]
+    both, asked = fitted.predict_both_each, []
+
+    def counted(rows):
+        asked.append(len(rows))
+        return both(rows)
+
+    monkeypatch.setattr(type(fitted), "predict_both_each", lambda self, rows: counted(rows))
+    floors, lines = (0.0,) * 2 * len(seeds), tuple(range(2 * len(seeds)))
+    together = PropensitiesOfRows(tuple(each), floors, lines)(log)
+    assert asked == [len(log)]
+    np.testing.assert_allclose(together, np.concatenate(apart), rtol=1e-6)
 
 
 def test_a_saved_propensity_of_a_stream_predicts_the_same(log, fitted, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 from unskew.audit.monitor import monitor
 from unskew.audit.monitor_add import add
-from unskew.audit.monitor_store import Settings
+from unskew.audit.monitor_store import MonitorSettings
 from unskew.audit.periods import By
 from unskew.io.stream import Roles
 from unskew.report.monitor_report import render_monitor_report
@@ -34,7 +34,7 @@ def result(tmp_path_factory):
     time = np.datetime64("2026-01-01", "us") + day.astype("timedelta64[D]")
     table = {"p": score, "o": generator.random(rows) < rate, "c": np.array(NAMES)[which], "t": time}
     pq.write_table(pa.table(table), folder / "rows.parquet")
-    kept = Settings(Roles("p", "o", None, ("c",)), By("t", "day"), maturity="1d")
+    kept = MonitorSettings(Roles("p", "o", None, ("c",)), By("t", "day"), maturity="1d")
     add(folder / "store", folder / "rows.parquet", settings=kept, as_of=np.datetime64("2026-01-12T12"))
     return monitor(folder / "store", value=2.0)
 

@@ -16,6 +16,7 @@ import unskew as us
 from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.propensity import choice
 from unskew.run import run_propensity, streamed
+from unskew.run.run_memory import memory_sentence
 from unskew.run.streamed import why_streamed
 
 
@@ -79,6 +80,20 @@ def test_the_models_and_propensities_are_those_of_a_run_in_memory(folder: Path, 
     assert result.metrics["methods"].keys() == memory.metrics["methods"].keys()
     assert "the log is streamed, as was asked for" in result.metrics["labels"]
     assert not any("streamed" in label for label in memory.metrics["labels"])
+
+
+def test_what_it_took_in_memory_is_told_by_parts(result: us.RunResult) -> None:
+    weights = {
+        key: sum(w.numel() for w in each.networks_["prediction"].parameters())
+        for key, each in result.models.items()
+    }
+    parts = result.memory
+    # Two moments beside the weights of those that are trained together.
+    assert parts["networks"] == 4 * (weights["naive"] + 3 * (weights["ips_raw"] + weights["ips"]))
+    # User, item, click, conversion and time.
+    assert parts["rows"] == 1200 * (4 + 4 + 1 + 2 + 8)
+    assert parts["peak"] > parts["libraries"] > 1e7
+    assert memory_sentence(parts).startswith(f"Memory at most {parts['peak'] / 1e9:.2f} GB: libraries ")
 
 
 def test_the_folder_has_models_and_a_report_and_no_table_of_rows(

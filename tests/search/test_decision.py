@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unskew.errors import ParameterError
-from unskew.search.decision import CANNOT_DECIDE, Evidence, Sample, decide
+from unskew.search.decision import CANNOT_DECIDE, ClickEvidence, RandomSample, decide
 
 
 def drawn(seed, users=300, rows=4, noise=(1.0, 0.3), same=0):
@@ -21,12 +21,12 @@ def drawn(seed, users=300, rows=4, noise=(1.0, 0.3), same=0):
         name: 1 / (1 + np.exp(-(logit + level * random.normal(size=(1, len(user))))))
         for name, level in zip(names, levels, strict=True)
     }
-    return Sample(user, outcome, predictions)
+    return RandomSample(user, outcome, predictions)
 
 
 def evidence(**advantages):
     return {
-        name.replace("_", " "): Evidence(value, 0.01, value - 0.05, value + 0.05)
+        name.replace("_", " "): ClickEvidence(value, 0.01, value - 0.05, value + 0.05)
         for name, value in advantages.items()
     }
 
@@ -72,13 +72,15 @@ def test_clicks_count_where_they_agree_and_hardly_where_they_mislead():
     assert all(each.weight > 0.9 for each in wrong.judged)
     assert right.bias < wrong.bias
     # With too few candidates nobody knows how far clicks are off.
-    few = Sample(sample.user, sample.outcome, {n: sample.predictions[n] for n in ("naive", "candidate 1")})
+    few = RandomSample(
+        sample.user, sample.outcome, {n: sample.predictions[n] for n in ("naive", "candidate 1")}
+    )
     assert decide(few, evidence(candidate_1=0.1)).judged[0].weight == 1.0
 
 
 def test_without_a_sample_clicks_reject_and_never_choose():
     names = ("naive", "better", "worse", "unknown")
-    clicks = {"better": Evidence(0.2, 0.01, 0.1, 0.3), "worse": Evidence(-0.2, 0.01, -0.3, -0.1)}
+    clicks = {"better": ClickEvidence(0.2, 0.01, 0.1, 0.3), "worse": ClickEvidence(-0.2, 0.01, -0.3, -0.1)}
     decision = decide(None, clicks, candidates=names)
     assert decision.chosen == "naive"
     assert [each.rejected for each in decision.judged] == [False, True, False]
@@ -92,7 +94,7 @@ def test_seeds_are_averaged():
         name: np.concatenate([lines, other.predictions[name][:, ::-1]])
         for name, lines in one.predictions.items()
     }
-    decision = decide(Sample(one.user, one.outcome, both))
+    decision = decide(RandomSample(one.user, one.outcome, both))
     alone = decide(one)
     assert decision.judged[0].advantage != alone.judged[0].advantage
 

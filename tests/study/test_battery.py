@@ -59,11 +59,11 @@ def test_auto_without_a_sample_is_the_naive_ensemble(result):
 
 def test_metrics_are_those_of_an_ordinary_fit(result):
     data = us.load("battery", world="tiny", scale="small")
-    model = us.Naive(backbone=us.MF(), members=2, epochs=3).fit(data.train, seeds=2, device="cpu")
+    model = us.Naive(backbone=us.MF(dim=16), members=2, epochs=3).fit(data.train, seeds=2, device="cpu")
     expected = us.evaluate(model, data.test)["auc"].mean()
     (world,) = result.worlds
     assert world.cells["naive"].metrics["auc"] == pytest.approx(expected, abs=1e-4)
-    single = us.Naive(backbone=us.MF(), epochs=3).fit(data.train, seeds=2, device="cpu")
+    single = us.Naive(backbone=us.MF(dim=16), epochs=3).fit(data.train, seeds=2, device="cpu")
     assert world.cells[SINGLE].metrics["auc"] == pytest.approx(
         us.evaluate(single, data.test)["auc"].mean(), abs=1e-4
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from unskew.debias import fit
 from unskew.errors import TrainingError
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Schema
+from unskew.progress import memory_mb
 from unskew.propensity import network
 from unskew.training import History, in_groups, join_histories, memory, train
 from unskew.training.memory import Size, available_memory, replicas_at_once, size_of
@@ -302,6 +305,19 @@ def test_a_debiaser_that_does_not_fit_at_once_is_the_same(log, gigabytes):
     with pytest.warns(UserWarning, match="2 at a time"):
         in_parts = fitted()
     np.testing.assert_allclose(in_parts.predict_each(log), at_once.predict_each(log), atol=1e-5)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system tells nothing of memory")
+def test_what_was_freed_is_given_back_to_the_system():
+    held = [np.ones(10_000) for _ in range(2_000)]
+    with_all = memory_mb()
+    # What is in use at the end of the heap keeps the C library from giving back what is before it.
+    last = held.pop()
+    del held
+    memory.give_back()
+    assert memory_mb() < with_all - 100
+    assert last.sum() == 10_000
+    assert memory.peak_memory() > 0.95e6 * with_all
 
 
 def test_seven_hundred_thousand_ids_are_answered_before_memory_is_taken(gigabytes, monkeypatch):

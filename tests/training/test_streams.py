@@ -123,6 +123,13 @@ def test_all_rows_of_a_small_stream_are_kept_and_stand_for_themselves(log):
     assert kept.clicks_each == 1.0
 
 
+def test_what_is_kept_is_read_once_for_all_trainings(log, monkeypatch):
+    source = StreamedLog.of(log, block_rows=64)
+    kept = Kept.of(source)
+    monkeypatch.delattr(StreamedLog, "in_order")
+    assert Kept.of(source) is kept
+
+
 @pytest.mark.parametrize("density", [0.3, 0.01])
 def test_a_large_stream_is_kept_in_part_whose_weights_add_up_to_the_whole(density):
     whole = log_of(density, rows=20_000)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from unskew.audit.monitor_store import MonitorStore, Settings
+from unskew.audit.monitor_store import MonitorSettings, MonitorStore
 from unskew.audit.periods import in_order
 from unskew.calibration import make_calibrator
 from unskew.errors import DataError
@@ -164,7 +164,7 @@ class MonitorResult:
     """What a monitor found; :meth:`to_dict` is what ``unskew monitor --json`` writes."""
 
     store: str
-    settings: Settings
+    settings: MonitorSettings
     tolerance: float
     significance: float
     value: float | None

@@ -14,7 +14,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unskew.audit.group_sketches import CELLS, MOST_VALUES, GroupSketches
-from unskew.audit.monitor_store import Addition, MonitorStore, Settings, Source, locked_for_long, require_same
+from unskew.audit.monitor_store import (
+    Addition,
+    CountedSource,
+    MonitorSettings,
+    MonitorStore,
+    locked_for_long,
+    require_same,
+)
 from unskew.audit.periods import PeriodCodes, normal_label
 from unskew.audit.segments import MISSING, ValueCodes
 from unskew.audit.sql import PERIOD_GRID
@@ -62,7 +69,7 @@ def add(
     store: str | Path,
     files: Any,
     *,
-    settings: Settings | None = None,
+    settings: MonitorSettings | None = None,
     as_of: np.datetime64 | None = None,
     latest: bool = False,
     progress: Progress = SILENT,
@@ -154,7 +161,7 @@ def _known(store: MonitorStore, plan: Sequence[_Planned]) -> list[Any]:
     return [(store.source(each.name), store.with_digest(each.digest)) for each in plan]
 
 
-def _load(path: Path, settings: Settings | None, files: Sequence[Path]) -> MonitorStore:
+def _load(path: Path, settings: MonitorSettings | None, files: Sequence[Path]) -> MonitorStore:
     if not path.exists():
         if settings is None:
             raise DataError(
@@ -243,7 +250,7 @@ class _Reader:
                         raise
         if not rows and not left:
             raise DataError("there are no rows", where=str(planned.file), remedy="leave the file out")
-        source = Source(planned.name, planned.digest, str(planned.as_of), rows, tuple(seen))
+        source = CountedSource(planned.name, planned.digest, str(planned.as_of), rows, tuple(seen))
         return Addition(source, CELLS.empty_table(), self._table(opened)), len(left)
 
     def cells(self, planned: _Planned, kept: frozenset[str]) -> tuple[Addition, int]:
@@ -260,7 +267,7 @@ class _Reader:
         closed = np.array([closing[label] for label in labels])
         rows = int(np.asarray(table.column("rows"))[fresh & counted].sum())
         periods = tuple(sorted(label for label in set(labels) if not is_kept[label]))
-        source = Source(planned.name, planned.digest, str(planned.as_of), rows, periods)
+        source = CountedSource(planned.name, planned.digest, str(planned.as_of), rows, periods)
         parts = (table.filter(pa.array(fresh & which)) for which in (closed, ~closed))
         return Addition(source, *parts), sum(is_kept.values())
 

@@ -41,7 +41,7 @@ _SUMS = ["rows", "weight", "square", "score", "inverse", "brier", "log_loss"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class MonitorSettings:
     """What all rows of a store have in common."""
 
     roles: Roles
@@ -63,7 +63,7 @@ class Settings:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, header: dict[str, Any]) -> Settings:
+    def from_dict(cls, header: dict[str, Any]) -> MonitorSettings:
         """From :meth:`to_dict`."""
         roles = {**header["roles"], "segments": tuple(header["roles"]["segments"])}
         return cls(Roles(**roles), By(**header["by"]), header["zone"], header["maturity"])
@@ -79,7 +79,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Source:
+class CountedSource:
     """A file that was added: its name beside the store, what it held, and when that was so."""
 
     name: str
@@ -93,7 +93,7 @@ class Source:
 class Addition:
     """A file to be added: its cells of closed and of open periods."""
 
-    source: Source
+    source: CountedSource
     closed: Any
     open: Any
 
@@ -103,15 +103,15 @@ class MonitorStore:
     """What a store holds; ``found`` is the file as it was read."""
 
     path: Path
-    settings: Settings
+    settings: MonitorSettings
     bins: int
     mantissa_bits: int
-    sources: tuple[Source, ...]
+    sources: tuple[CountedSource, ...]
     table: Any
     found: Found = field(default_factory=lambda: Found(None))
 
     @classmethod
-    def empty(cls, path: Path, settings: Settings, bins: int, mantissa_bits: int) -> MonitorStore:
+    def empty(cls, path: Path, settings: MonitorSettings, bins: int, mantissa_bits: int) -> MonitorStore:
         """A store of no rows, not yet written."""
         return cls(path, settings, bins, mantissa_bits, (), STORED.empty_table())
 
@@ -139,10 +139,12 @@ class MonitorStore:
                 where=str(path),
                 remedy="make it again from the files",
             )
-        sources = tuple(Source(**{**each, "periods": tuple(each["periods"])}) for each in header["sources"])
+        sources = tuple(
+            CountedSource(**{**each, "periods": tuple(each["periods"])}) for each in header["sources"]
+        )
         return cls(
             path,
-            Settings.from_dict(header["settings"]),
+            MonitorSettings.from_dict(header["settings"]),
             header["bins"],
             header["mantissa_bits"],
             sources,
@@ -163,11 +165,11 @@ class MonitorStore:
         with whole_file(NewFile(self.path, self.found)) as beside:
             pa.parquet.write_table(table, beside, compression="zstd")
 
-    def source(self, name: str) -> Source | None:
+    def source(self, name: str) -> CountedSource | None:
         """A file that was added under this name."""
         return next((source for source in self.sources if source.name == name), None)
 
-    def with_digest(self, digest: str) -> Source | None:
+    def with_digest(self, digest: str) -> CountedSource | None:
         """A file that was added with this content."""
         return next((source for source in self.sources if source.digest == digest), None)
 
@@ -250,7 +252,7 @@ def locked_for_long(path: Path) -> Iterator[None]:
         lock.close()
 
 
-def require_same(known: Settings, given: Settings, path: Path) -> None:
+def require_same(known: MonitorSettings, given: MonitorSettings, path: Path) -> None:
     """An error for the first setting that differs from the store's."""
     one, other = (_flat(each) for each in (known, given))
     for name, value in one.items():
@@ -261,7 +263,7 @@ def require_same(known: Settings, given: Settings, path: Path) -> None:
             )
 
 
-def _flat(settings: Settings) -> dict[str, Any]:
+def _flat(settings: MonitorSettings) -> dict[str, Any]:
     roles, by = settings.roles, settings.by
     return {
         "--score": roles.score,

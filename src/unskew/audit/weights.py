@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from unskew.audit.audit import DEFAULT_P_MIN, FOLDS, read
 from unskew.audit.fold_sketches import fit_without_each, fold_of_rows, merged
 from unskew.audit.weights_files import ADDED, prepared, require_free, write_with
-from unskew.audit.weights_result import Weighing, WeightsResult, clip_of
+from unskew.audit.weights_result import RowWeighing, WeightsResult, clip_of
 from unskew.audit.weights_trained import log_of_frame, trained_weighing
 from unskew.calibration import Calibrator, Multicalibrated, make_calibrator
 from unskew.errors import ParameterError
@@ -110,7 +110,7 @@ def _calibrated(
     seed: int,
     p_min: Clip,
     progress: Progress,
-) -> Weighing:
+) -> RowWeighing:
     """Scores that are there, calibrated out of fold."""
     if roles.segments:
         return _calibrated_by_segment(
@@ -131,7 +131,7 @@ def _calibrated(
     ]
     calibrated = merged(parts)
     clip = clip_of(calibrated, p_min)
-    return Weighing(assign, WeightsResult(0, folds, tuple(fitted), sketches.all(), calibrated, clip))
+    return RowWeighing(assign, WeightsResult(0, folds, tuple(fitted), sketches.all(), calibrated, clip))
 
 
 def _out_of_fold(
@@ -168,7 +168,7 @@ def _calibrated_by_segment(
     seed: int,
     p_min: Clip,
     progress: Progress,
-) -> Weighing:
+) -> RowWeighing:
     """Scores that are there, calibrated out of fold by a calibrator that reads segments."""
     assert isinstance(chosen, Multicalibrated)
     sketches, tables, sample = read(
@@ -200,7 +200,7 @@ def _calibrated_by_segment(
 
     calibrated = CalibrationSketch.of(score=probability, outcome=kept.outcome, weight=kept.weight)
     clip = clip_of(calibrated, p_min)
-    return Weighing(assign, WeightsResult(0, folds, tuple(fitted), sketches.all(), calibrated, clip))
+    return RowWeighing(assign, WeightsResult(0, folds, tuple(fitted), sketches.all(), calibrated, clip))
 
 
 def weights(

@@ -99,7 +99,7 @@ class WeightsResult:
         }
 
 
-class Weighing(NamedTuple):
+class RowWeighing(NamedTuple):
     """How rows get their weights, and what is known of them before any is written."""
 
     assign: Assign

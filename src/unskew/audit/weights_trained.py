@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from unskew.audit.audit import DEFAULT_P_MIN, FOLDS
 from unskew.audit.weights_files import prepared, write_with
-from unskew.audit.weights_result import Weighing, WeightsResult, clip_of
+from unskew.audit.weights_result import RowWeighing, WeightsResult, clip_of
 from unskew.calibration import Calibrator, make_calibrator
 from unskew.errors import DataError, ParameterError
 from unskew.estimator import require
@@ -112,7 +112,7 @@ def trained_weighing(
     seed: int,
     p_min: Clip,
     training: Mapping[str, Any],
-) -> Weighing:
+) -> RowWeighing:
     """A propensity trained on a log, for batches of its rows; of a stream it is chosen on a sample."""
     from unskew.io.columns import column_of, frame_of
     from unskew.propensity import choose_propensity, make_propensity
@@ -150,7 +150,7 @@ def trained_weighing(
     (raw,), (calibrated,) = (fitted.held_out_sketches(calibrated=which) for which in (False, True))
     calibrators = tuple(c if c is not None else chosen.clone().fit(raw) for c in fitted.calibrators_)
     clip = clip_of(calibrated, p_min)
-    return Weighing(assign, WeightsResult(0, folds, calibrators, raw, calibrated, clip, sentence))
+    return RowWeighing(assign, WeightsResult(0, folds, calibrators, raw, calibrated, clip, sentence))
 
 
 def _log(

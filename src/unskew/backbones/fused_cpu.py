@@ -52,7 +52,7 @@ class Dropout:
         return np.float32(1.0 / (1.0 - self.rate) if self.rate > 0.0 else 0.0)
 
 
-class Tower(NamedTuple):
+class FusedTower(NamedTuple):
     """Parameters (or their gradients), ``[R, …]`` each."""
 
     users: Tensor
@@ -63,7 +63,7 @@ class Tower(NamedTuple):
     head_bias: Tensor
 
     @classmethod
-    def of(cls, parameters: tuple[Tensor, ...]) -> Tower:
+    def of(cls, parameters: tuple[Tensor, ...]) -> FusedTower:
         """From the order in which a network has them."""
         users, items, *layers, head, head_bias = (each.detach() for each in parameters)
         return cls(users, items, tuple(layers[::2]), tuple(layers[1::2]), head, head_bias)
@@ -76,7 +76,7 @@ class Tower(NamedTuple):
 
 def predict(user: Tensor, item: Tensor, dropout: Dropout, parameters: tuple[Tensor, ...]) -> Tensor:
     """Logits ``[R, B]``; nothing is kept."""
-    tower = Tower.of(parameters)
+    tower = FusedTower.of(parameters)
     logit = torch.empty(user.shape)
     tasks = [
         RowBlock(replica, slice(start, start + TILE), 0)
@@ -97,7 +97,7 @@ def forward(
     user: Tensor, item: Tensor, dropout: Dropout, parameters: tuple[Tensor, ...]
 ) -> tuple[Tensor, list[Tensor]]:
     """Logits ``[R, B]``, and the layers' inputs ``[R, B, width]`` for :func:`backward`."""
-    tower = Tower.of(parameters)
+    tower = FusedTower.of(parameters)
     logit = torch.empty(user.shape)
     kept = [torch.empty(*user.shape, width) for width in _widths(tower)]
 
@@ -122,7 +122,7 @@ def backward(
 
     The gradients of whole parameters are views of one buffer.
     """
-    tower = Tower.of(parameters)
+    tower = FusedTower.of(parameters)
     tasks = _tasks(user)
     parts = 1 + max(task.part for task in tasks)
     rows = {
@@ -137,7 +137,7 @@ def backward(
         cut = enumerate(zip(torch.split(flat, sizes), parameters, strict=True))
         return tuple(rows[n] if n in rows else part.view(each.shape) for n, (part, each) in cut)
 
-    grads = [Tower.of(gradients(each)) for each in buffer]
+    grads = [FusedTower.of(gradients(each)) for each in buffer]
     # Where in its table's gradient a row of the batch is added.
     own_rows = torch.arange(user.shape[1]).expand(user.shape)
     to_user, to_item = (
@@ -163,7 +163,7 @@ def _tasks(user: Tensor) -> list[RowBlock]:
     ]
 
 
-def _widths(tower: Tower) -> list[int]:
+def _widths(tower: FusedTower) -> list[int]:
     return [each.shape[1] for each in tower.weights] + [tower.weights[-1].shape[2]]
 
 
@@ -172,7 +172,7 @@ def _forward(
     user: Tensor,
     item: Tensor,
     dropout: Dropout,
-    tower: Tower,
+    tower: FusedTower,
     kept: list[Tensor],
     logit: Tensor,
 ) -> None:
@@ -198,9 +198,9 @@ def _backward(
     codes: tuple[Tensor, Tensor],
     places: tuple[Tensor, Tensor],
     dropout: Dropout,
-    tower: Tower,
+    tower: FusedTower,
     kept: list[Tensor],
-    grads: Tower,
+    grads: FusedTower,
 ) -> None:
     r = task.replica
     g, head, d_head = grad[r, task.rows].numpy(), tower.head[r, :, 0].numpy(), grads.head[r, :, 0].numpy()

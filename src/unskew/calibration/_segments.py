@@ -20,7 +20,7 @@ SHORTEST_STEP = 1e-10
 ROWS_AT_A_TIME = 1 << 18
 
 
-class SegmentRows(NamedTuple):
+class CodedRows(NamedTuple):
     """Rows, or cells of rows: code of the segment, score, weight, positive weight."""
 
     code: NDArray[np.intp]
@@ -36,7 +36,7 @@ class SegmentFit(NamedTuple):
     intercept: Vector
 
 
-def by_cell(code: NDArray[np.intp], score: Vector, weight: Vector, outcome: Vector) -> SegmentRows:
+def by_cell(code: NDArray[np.intp], score: Vector, weight: Vector, outcome: Vector) -> CodedRows:
     """Rows of one segment and one cell of the sketch merged; a chunk of them at a time."""
     parts = []
     for start in range(0, len(code), ROWS_AT_A_TIME):
@@ -48,13 +48,13 @@ def by_cell(code: NDArray[np.intp], score: Vector, weight: Vector, outcome: Vect
         np.concatenate([key for key, _ in parts]), np.concatenate([sums for _, sums in parts], axis=1)
     )
     weighted = total > 0
-    return SegmentRows(
+    return CodedRows(
         (key // BUCKETS)[weighted], (scores[weighted] / total[weighted]), total[weighted], positive[weighted]
     )
 
 
 def fit_segments(
-    rows: SegmentRows, segments: int, *, slope: float, intercept: float, strength: float
+    rows: CodedRows, segments: int, *, slope: float, intercept: float, strength: float
 ) -> SegmentFit:
     """Newton steps for all segments together, with a prior of ``strength`` rows of the rarer class."""
     z = logits(rows.score)

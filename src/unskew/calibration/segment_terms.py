@@ -323,7 +323,7 @@ class Boosting:
         return max(0.0, float(self.base.slope * self.base.spread + self.common[1] + others))
 
 
-class Judged(NamedTuple):
+class JudgedRounds(NamedTuple):
     """Held-out log loss after each number of rounds, as a sum over rows, and the error of its gain."""
 
     loss: Vector
@@ -340,7 +340,7 @@ def cross_validated(
     folds: int,
     seed: int,
     monotone: bool,
-) -> Judged:
+) -> JudgedRounds:
     """The loss on rows of other folds after 0 to ``rounds`` rounds; folds that lack a class are left out."""
     loss, square, total = np.zeros(rounds + 1), np.zeros(rounds + 1), 0.0
     for part in dealt(cells, folds, seed):
@@ -363,7 +363,7 @@ def cross_validated(
             loss[number] += part.positive @ losses[0] + negative @ losses[1]
             square[number] += part.positive**2 / np.maximum(part.positive_rows, 1) @ gain[0] ** 2
             square[number] += negative**2 / np.maximum(part.rows - part.positive_rows, 1) @ gain[1] ** 2
-    return Judged(loss, np.sqrt(square), total)
+    return JudgedRounds(loss, np.sqrt(square), total)
 
 
 def _losses(eta: Vector) -> Vector:

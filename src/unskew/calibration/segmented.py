@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.calibration._segments import SegmentRows, by_cell, fit_segments
+from unskew.calibration._segments import CodedRows, by_cell, fit_segments
 from unskew.calibration.calibrator import Calibrator, checked_chunks, inside, logits, sigmoid
 from unskew.calibration.grouping import Grouped, Vector, numeric
 from unskew.calibration.platt import Platt
@@ -77,7 +77,7 @@ class Segmented(Calibrator):
             rows = by_cell(code, scores, weights, outcomes)
         else:
             total = weights.astype(np.float64)
-            rows = SegmentRows(code, scores.astype(np.float64), total, total * outcomes)
+            rows = CodedRows(code, scores.astype(np.float64), total, total * outcomes)
         self.slopes_, self.intercepts_ = fit_segments(
             rows,
             len(self.segments_),

@@ -15,7 +15,7 @@ from unskew.plain_text import plain
 if TYPE_CHECKING:
     import numpy as np
 
-    from unskew.audit.monitor_store import Settings
+    from unskew.audit.monitor_store import MonitorSettings
 
 OF_ADDING = ("score", "outcome", "weight", "segment", "by", "time", "zone", "maturity", "as_of", "latest")
 OF_LOOKING = ("tolerance", "significance", "value", "report", "no_report", "json")
@@ -111,9 +111,9 @@ def _settings(
     time: str | None,
     zone: str,
     maturity: str | None,
-) -> Settings | None:
+) -> MonitorSettings | None:
     """What was asked for; where the store is there and nothing was named, None."""
-    from unskew.audit.monitor_store import MonitorStore, Settings
+    from unskew.audit.monitor_store import MonitorSettings, MonitorStore
     from unskew.audit.periods import By
     from unskew.io.stream import Roles
 
@@ -126,7 +126,7 @@ def _settings(
         maturity = maturity or known.maturity
         zone = known.zone if zone == "UTC" else zone
         wanted = By.of(by, time or (known.by.column if known.by.unit else None)) if by else known.by
-        return Settings(Roles(score, outcome, weight, tuple(segment)), wanted, zone, maturity)
+        return MonitorSettings(Roles(score, outcome, weight, tuple(segment)), wanted, zone, maturity)
     for flag, given in (("--score", score), ("--outcome", outcome), ("--by", by)):
         if not given:
             raise ParameterError(
@@ -134,11 +134,11 @@ def _settings(
                 remedy="give --score, --outcome and --by (day, hour or week with --time, or a column)",
             )
     roles = Roles(str(score), str(outcome), weight, tuple(dict.fromkeys(segment or ())))
-    return Settings(roles, By.of(str(by), time), zone, maturity)
+    return MonitorSettings(roles, By.of(str(by), time), zone, maturity)
 
 
 def _add(
-    store: Path, files: list[str] | None, settings: Settings | None, as_of: str | None, latest: bool
+    store: Path, files: list[str] | None, settings: MonitorSettings | None, as_of: str | None, latest: bool
 ) -> int:
     from unskew.audit.monitor_add import add
     from unskew.cli.places import table_files

@@ -356,6 +356,7 @@ def run(
     import unskew as us
     from unskew.cli.run_tables import print_run, print_schema
     from unskew.progress import QUIET_SECONDS, progress_bars
+    from unskew.run.run_memory import memory_sentence
     from unskew.run.sizes import sizes_of
     from unskew.training.checkpoint import JobDoneError
 
@@ -424,6 +425,8 @@ def run(
     if json is not None:
         processes.write(partial(write_json, json, result.metrics))
     print_run(result.metrics, result.findings)
+    if result.memory:
+        print(f"\n{memory_sentence(result.memory)}")
     print(f"\nThe report: {plain(target / 'report.html')}")
 
 

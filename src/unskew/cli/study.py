@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from unskew.study.engine import StudyResult
     from unskew.study.grid import Grid
 
-OF_BATTERY = ("world", "method", "members", "scale", "backbone", "epochs")
+OF_BATTERY = ("world", "method", "members", "minutes", "scale", "backbone", "epochs")
 """Options of the battery alone."""
 OF_GRIDS = ("data", "root", "out", "seeds", "protocol", "device")
 """Options of the studies that train."""
@@ -39,9 +40,14 @@ def study(
     ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(help="Of battery: a method; may be repeated [those that auto tries]."),
+        typer.Option(help="Of battery: a method; may be repeated [those that auto tries, and newer ones]."),
     ] = None,
-    members: Annotated[int, typer.Option(help="Of battery: networks of an ensemble.")] = 5,
+    members: Annotated[
+        int | None, typer.Option(help="Of battery: networks of an ensemble [what the minutes allow].")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Of battery: what the estimate may come to [CPU 45, GPU 7].")
+    ] = None,
     scale: Annotated[str, typer.Option(help="Of battery: full, or small for a first look.")] = "full",
     backbone: Annotated[str, typer.Option(help="Of battery: the network.")] = "neumf",
     epochs: Annotated[int | None, typer.Option(help="Of battery: epochs at most [the methods' own].")] = None,
@@ -66,11 +72,12 @@ def study(
             "worlds": world,
             "methods": method,
             "members": members,
+            "minutes": minutes,
             "scale": scale,
             "backbone": backbone,
             "epochs": epochs,
             "root": root,
-            "seeds": 3 if seeds is None else seeds,
+            "seeds": seeds,
             "device": device,
         }
         logs: dict[str, Any] = {"log_json": log_json, "tensorboard": tensorboard, "mlflow": mlflow}
@@ -118,7 +125,7 @@ def _run_battery(out: Path, json: Path | None, options: dict[str, Any], logs: di
         with progress_bars(**logs) as progress, warnings.catch_warnings():
             # What learned nothing shows in its numbers.
             warnings.simplefilter("ignore", CollapseWarning)
-            result = run_battery(out, progress=progress, **options)
+            result = run_battery(out, progress=progress, tell=_tell, **options)
     except KeyboardInterrupt:
         if not out.exists():
             raise
@@ -130,6 +137,11 @@ def _run_battery(out: Path, json: Path | None, options: dict[str, Any], logs: di
     for table in result.tables():
         _print(table)
     print(f"\nAs a page: {plain(out / 'tables.html')}; the picture: {plain(out / 'battery.svg')}")
+
+
+def _tell(line: str) -> None:
+    """Before the work, also where no terminal shows bars."""
+    print(plain(line), file=sys.stderr, flush=True)
 
 
 def _run(grid: Grid, out: Path, device: str, json: Path | None, **logs: Any) -> None:

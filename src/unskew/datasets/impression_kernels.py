@@ -95,7 +95,7 @@ class Tastes(NamedTuple):
     brand: NDArray[np.float32]
 
 
-class Shown(NamedTuple):
+class ShownColumns(NamedTuple):
     """Rows before anything happened, and the logits (without intercept) of what may."""
 
     user: NDArray[np.int32]
@@ -110,7 +110,7 @@ class Shown(NamedTuple):
     conversion_logit: NDArray[np.float64]
 
 
-class Outcome(NamedTuple):
+class OutcomeColumns(NamedTuple):
     """What became of rows, and with which probabilities."""
 
     examined: NDArray[np.uint8]

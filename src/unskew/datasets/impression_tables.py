@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unskew.datasets.impression_world import START, Chunk, ImpressionWorld
+from unskew.datasets.impression_world import START, ImpressionWorld, WorldChunk
 
 COUNTRY = (
     *("us", "de", "fr", "gb", "es", "it", "pl", "nl", "br", "jp"),
@@ -54,7 +54,7 @@ USER_FEATURES = ("country", "age", "interests")
 ROW_FEATURES = ("device", "discount", "position")
 
 
-def log_table(world: ImpressionWorld, chunk: Chunk) -> Any:
+def log_table(world: ImpressionWorld, chunk: WorldChunk) -> Any:
     """The rows as a log has them, with the columns of :data:`COLUMNS`."""
     shown, outcome = chunk
     converted = (outcome.click == 1) & (outcome.label == 1)
@@ -69,13 +69,13 @@ def log_table(world: ImpressionWorld, chunk: Chunk) -> Any:
     return pa.table({name: columns[name] for name in COLUMNS})
 
 
-def test_table(world: ImpressionWorld, chunk: Chunk) -> Any:
+def test_table(world: ImpressionWorld, chunk: WorldChunk) -> Any:
     """Rows shown at random: every conversion is known, whatever was clicked, so that there is no click."""
     columns = _shown(world, chunk) | {"conversion": pa.array(chunk.outcome.label)}
     return pa.table({name: columns[name] for name in COLUMNS if name in columns})
 
 
-def truth_table(chunk: Chunk) -> Any:
+def truth_table(chunk: WorldChunk) -> Any:
     """What a real log never tells, with the columns of :data:`TRUTH`."""
     shown, outcome = chunk
     return pa.table(
@@ -90,7 +90,7 @@ def truth_table(chunk: Chunk) -> Any:
     )
 
 
-def _shown(world: ImpressionWorld, chunk: Chunk) -> dict[str, Any]:
+def _shown(world: ImpressionWorld, chunk: WorldChunk) -> dict[str, Any]:
     shown = chunk.shown
     user, item = world.of_users(shown.user), world.of_items(shown.item)
     return {

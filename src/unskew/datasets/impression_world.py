@@ -35,7 +35,7 @@ MOST_IDS = 1 << 31
 REMEDY = "give a number without quotes, or leave the option out"
 
 
-class Chunk(NamedTuple):
+class WorldChunk(NamedTuple):
     """Rows as plain columns: what was shown, what became of it, and the truth."""
 
     shown: Any
@@ -44,9 +44,9 @@ class Chunk(NamedTuple):
     def __len__(self) -> int:
         return len(self.shown.user)
 
-    def take(self, rows: Any) -> Chunk:
+    def take(self, rows: Any) -> WorldChunk:
         """Some of the rows."""
-        return Chunk(*(type(part)(*(column[rows] for column in part)) for part in self))
+        return WorldChunk(*(type(part)(*(column[rows] for column in part)) for part in self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,21 +186,21 @@ class ImpressionWorld:
         )
         return theta
 
-    def chunk(self, number: int) -> Chunk:
+    def chunk(self, number: int) -> WorldChunk:
         """The rows of a chunk of the log: a function of the parameters and the number."""
         first = number * CHUNK_SESSIONS
         sessions = np.arange(first, min(first + CHUNK_SESSIONS, self.n_sessions), dtype=np.int64)
         chunk = self._with_outcome(self._sessions(sessions), first * self.positions, "outcome")
         return chunk.take(slice(self.n_rows - first * self.positions))
 
-    def random(self, rows: int) -> Chunk:
+    def random(self, rows: int) -> WorldChunk:
         """Pairs shown at random on the day after the log: any user, item and position, equally likely.
 
         At most ``rows`` of them: a pair that is drawn again is left out.
         """
         from unskew.datasets import impression_kernels as kernels
 
-        shown = _empty(kernels.Shown, rows)
+        shown = _empty(kernels.ShownColumns, rows)
         users, items, tastes = self._tables
         kernels.fill_random(
             float(self.days),
@@ -236,7 +236,7 @@ class ImpressionWorld:
     def _sessions(self, numbers: NDArray[np.int64]) -> Any:
         from unskew.datasets import impression_kernels as kernels
 
-        shown = _empty(kernels.Shown, len(numbers) * self.positions)
+        shown = _empty(kernels.ShownColumns, len(numbers) * self.positions)
         users, items, tastes = self._tables
         kernels.fill_sessions(
             numbers,
@@ -256,10 +256,10 @@ class ImpressionWorld:
         )
         return shown
 
-    def _with_outcome(self, shown: Any, first_row: int, purpose: str) -> Chunk:
+    def _with_outcome(self, shown: Any, first_row: int, purpose: str) -> WorldChunk:
         from unskew.datasets import impression_kernels as kernels
 
-        outcome = _empty(kernels.Outcome, len(shown.user))
+        outcome = _empty(kernels.OutcomeColumns, len(shown.user))
         kernels.fill_outcomes(
             first_row,
             self._key(purpose),
@@ -270,7 +270,7 @@ class ImpressionWorld:
             shown,
             outcome,
         )
-        return Chunk(shown, outcome)
+        return WorldChunk(shown, outcome)
 
     def _key(self, purpose: str) -> np.uint64:
         return np.uint64(stream(self.seed, f"impressions: {purpose}"))

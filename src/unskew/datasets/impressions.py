@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from unskew.datasets.dataset import Dataset, Protocol
 from unskew.datasets.impression_tables import COLUMNS, OUTCOMES, log_table, test_table, truth_table
-from unskew.datasets.impression_world import Chunk, ImpressionWorld
+from unskew.datasets.impression_world import ImpressionWorld, WorldChunk
 from unskew.errors import ParameterError
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log, Wanted
@@ -139,7 +139,7 @@ def _arrays(table: Any) -> dict[str, NDArray[Any]]:
 
 def _test_rows(
     world: ImpressionWorld, train: Log, rows: int, protocol: Protocol
-) -> tuple[Chunk, dict[str, Any]]:
+) -> tuple[WorldChunk, dict[str, Any]]:
     """Pairs shown at random; under the honest protocol without those clicked in training."""
     chunk = world.random(rows)
     cell = chunk.shown.user.astype(np.int64) * world.n_items + chunk.shown.item

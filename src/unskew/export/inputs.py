@@ -36,7 +36,7 @@ Form = Literal["raw", "codes"]
 WHOLE = np.iinfo(np.int64)
 
 
-class Inputs:
+class GraphInputs:
     """The inputs of a graph, and what networks read of them.
 
     Parameters
@@ -151,7 +151,7 @@ class Inputs:
         return value.cast(np.float32)
 
 
-def require_free_names(inputs: Inputs, output: str) -> None:
+def require_free_names(inputs: GraphInputs, output: str) -> None:
     """An error where a feature is called as the output is."""
     if any(each["name"] == output for each in inputs.described):
         raise UnskewError(

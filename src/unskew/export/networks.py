@@ -27,7 +27,7 @@ from unskew.backbones import (
 from unskew.backbones.fields import FieldEmbeddings
 from unskew.errors import UnskewError
 from unskew.export.graph import Value
-from unskew.export.inputs import Inputs
+from unskew.export.inputs import GraphInputs
 from unskew.log import Field
 
 Weights = Mapping[str, NDArray[np.float32]]
@@ -49,7 +49,7 @@ class Layers:
     own; other networks have M = 1.
     """
 
-    inputs: Inputs
+    inputs: GraphInputs
     weights: Weights
     tables: Sequence[Table]
     """Where the codes of fields are looked up; empty for a network that reads the ids alone."""
@@ -146,7 +146,7 @@ def _pooled(rows: Value, there: Value, pool: str) -> Value:
     return total if pool == "sum" else total / there.cast(np.float32).sum(1, keep=True)
 
 
-def replica_logits(network: Network, backbone: Backbone, inputs: Inputs, tower: str) -> Value:
+def replica_logits(network: Network, backbone: Backbone, inputs: GraphInputs, tower: str) -> Value:
     """Logits ``[R, M, n]`` of one tower of a trained network; without dropout, as in ``eval`` mode.
 
     Parameters

@@ -11,14 +11,14 @@ from unskew.debias import Debiaser
 from unskew.errors import UnskewError
 from unskew.export.calibrators import mean_calibrated
 from unskew.export.graph import Value
-from unskew.export.inputs import Form, Inputs
+from unskew.export.inputs import Form, GraphInputs
 from unskew.export.networks import replica_logits
 from unskew.propensity import DualFocal, Propensity
 from unskew.propensity.uncertainty import LEAST
 from unskew.training.ensemble import LEAST as LEAST_OF_MEMBERS
 
 
-def conversion_graph(model: Debiaser, form: Form) -> tuple[Inputs, Value]:
+def conversion_graph(model: Debiaser, form: Form) -> tuple[GraphInputs, Value]:
     """r̂(u, i) = (1/S) Σ_s σ((1/M) Σ_m f_sm(u, i)): the mean over seeds of what their ensembles say.
 
     f_sm is the logit of a member; where a network has members that share weights, of their mean probability.
@@ -36,7 +36,7 @@ def conversion_graph(model: Debiaser, form: Form) -> tuple[Inputs, Value]:
     return inputs, inputs.known_alone(each.sum(0) / len(model.seeds_))
 
 
-def propensity_graph(propensity: Propensity, form: Form) -> tuple[Inputs, Value]:
+def propensity_graph(propensity: Propensity, form: Form) -> tuple[GraphInputs, Value]:
     """p̃(u, i) = (1/SK) Σ_s Σ_k q_sk(p̂_sk(u, i)): the mean over seeds and folds, each calibrated.
 
     p̂ is the mean over members where there are any, with the link of a dual focal loss and the offset of
@@ -70,9 +70,9 @@ def _backbone(model: Debiaser | Propensity) -> Backbone:
     return model.trained_backbone()
 
 
-def _inputs(model: Debiaser | Propensity, form: Form) -> Inputs:
+def _inputs(model: Debiaser | Propensity, form: Form) -> GraphInputs:
     encoders = model.encoders_ if reads_features(model) else None
-    return Inputs(model.users_, model.items_, encoders, form)
+    return GraphInputs(model.users_, model.items_, encoders, form)
 
 
 def _score(network: Network, logit: Value, stacked: int) -> Value:

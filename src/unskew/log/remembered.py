@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.io.row_groups import Piece
-from unskew.log.encoders import Block
+from unskew.log.encoders import Block, Encoders
 from unskew.log.log import Log
 from unskew.progress import Progress
 
@@ -44,7 +44,8 @@ class RowSource(Protocol):
 class RememberedRows:
     """A source whose rows were read once: ids, outcomes, kept columns, and the features of rows as codes.
 
-    Values as they are in the data are read again from the source (:meth:`read_some`).
+    Values and times as they are in the data are read again from the source (:meth:`read_some`). Codes and
+    conversions take as few bytes as they need; those of a block are of the usual types.
 
     Attributes
     ----------
@@ -92,7 +93,7 @@ class RememberedRows:
 
     def read(self, pieces: Sequence[Piece], rows: int) -> Iterator[Log]:
         """The rows of pieces, in logs of so many rows."""
-        return taken(self.log, self._starts, pieces, rows)
+        return map(_usual, taken(self.log, self._starts, pieces, rows))
 
     def read_some(self, places: NDArray[np.int64]) -> Log:
         """Rows by their numbers, as the source has them."""
@@ -105,6 +106,11 @@ class RememberedRows:
     def with_column(self, name: str, values: NDArray[Any]) -> RememberedRows:
         """The same with one more column of all rows, ``[n]`` or ``[n, k]``."""
         return replace(self, log=replace(self.log, columns={**self.log.columns, name: values}))
+
+    @property
+    def nbytes(self) -> int:
+        """What the rows take in memory."""
+        return sum(each.nbytes for each in _arrays(self.log).values())
 
     @cached_property
     def _starts(self) -> NDArray[np.int64]:
@@ -122,13 +128,30 @@ def taken(log: Log, starts: NDArray[np.int64], pieces: Sequence[Piece], rows: in
 def _arrays(log: Log) -> dict[str, NDArray[Any]]:
     """What is kept of rows, by name."""
     arrays: dict[str, NDArray[Any]] = {"user": log.user, "item": log.item, "click": log.click}
-    arrays |= {} if log.conversion is None else {"conversion": log.conversion}
+    # 0, 1 and NaN are what they are in two bytes too.
+    arrays |= {} if log.conversion is None else {"conversion": log.conversion.astype(np.float16)}
     arrays |= {f"column {name}": values for name, values in log.columns.items()}
     if log.features is not None:
+        assert log.encoders is not None
         own = log.encoded_rows()
-        arrays |= {"codes": own.codes, "numbers": own.numbers}
-        arrays |= {f"time {name}": values for name, values in log.features.times.items()}
+        arrays |= {"codes": own.codes.astype(_code_type(log.encoders)), "numbers": own.numbers}
     return arrays
+
+
+def _code_type(encoders: Encoders) -> np.dtype[Any]:
+    """The smallest type of the codes of rows; a place of a bag without a value has the code −1."""
+    return np.min_scalar_type(-max((each.field.size for each in encoders.of_role("row")), default=1) - 1)
+
+
+def _usual(log: Log) -> Log:
+    """The rows of :func:`_arrays` with the types that every block has."""
+    features = log.features
+    if features is not None:
+        assert features.encoded is not None
+        codes = features.encoded.codes.astype(np.int32)
+        features = replace(features, encoded=features.encoded._replace(codes=codes))
+    conversion = None if log.conversion is None else log.conversion.astype(np.float32)
+    return replace(log, conversion=conversion, features=features)
 
 
 def _with_arrays(empty: Log, arrays: Mapping[str, NDArray[Any]]) -> Log:
@@ -143,7 +166,7 @@ def _with_arrays(empty: Log, arrays: Mapping[str, NDArray[Any]]) -> Log:
         features = replace(
             features,
             values={name: each for name, each in features.values.items() if name not in of_rows},
-            times=under("time "),
+            times={},
             encoded=Block(arrays["codes"], arrays["numbers"]),
         )
     return replace(

@@ -231,6 +231,11 @@ class StreamedLog:
         return self.n_clicks / self.population_size
 
     @cached_property
+    def found(self) -> dict[str, Any]:
+        """What others found by reading all rows, by a name of theirs, so that it is not read again."""
+        return {}
+
+    @cached_property
     def digest(self) -> str:
         """By which the same rows are known again: numbers of rows and clicks, ids, the first block.
 

@@ -35,7 +35,7 @@ class Names(NamedTuple):
 DEFAULT_NAMES = Names()
 
 
-class Chunk(NamedTuple):
+class ScoreChunk(NamedTuple):
     """Rows of equal length, contiguous and read-only; ``first_row`` is the row number of the first."""
 
     score: NDArray[Any]
@@ -46,7 +46,7 @@ class Chunk(NamedTuple):
 
 def chunks(
     score: Any, outcome: Any, weight: Any = None, *, first_row: int = 0, names: Names = DEFAULT_NAMES
-) -> Iterator[Chunk]:
+) -> Iterator[ScoreChunk]:
     """Aligned chunks of score, outcome and weight; lengths that differ are an error."""
     columns = [(parts_of(score, names.score, first_row), _SCORE_TYPES)]
     columns.append((parts_of(outcome, names.outcome, first_row), _OUTCOME_TYPES))
@@ -63,7 +63,7 @@ def chunks(
     if not converts and lengths[0] and all(len(parts) == 1 for parts, _ in columns):
         # What follows takes a third of the time of an ECE of 100,000 rows, and would give the same.
         whole = [_kept_type(parts[0], kept) for parts, kept in columns]
-        yield Chunk(whole[0], whole[1], whole[2] if weight is not None else None, first_row)
+        yield ScoreChunk(whole[0], whole[1], whole[2] if weight is not None else None, first_row)
         return
     ends = [np.cumsum([len(part) for part in parts]) for parts, _ in columns]
     breaks = np.unique(np.concatenate(ends))
@@ -78,7 +78,7 @@ def chunks(
             which = int(np.searchsorted(end, start, side="right"))
             offset = int(end[which]) - len(parts[which])
             rows.append(_kept_type(parts[which][start - offset : stop - offset], kept))
-        yield Chunk(rows[0], rows[1], rows[2] if weight is not None else None, first_row + start)
+        yield ScoreChunk(rows[0], rows[1], rows[2] if weight is not None else None, first_row + start)
         start = stop
 
 
@@ -101,7 +101,7 @@ def wrong_score(score: float, where: str) -> DataError:
     return DataError(f"score {score:g} is outside [0, 1]", where=where, remedy=remedy)
 
 
-def validate(chunk: Chunk, names: Names = DEFAULT_NAMES) -> None:
+def validate(chunk: ScoreChunk, names: Names = DEFAULT_NAMES) -> None:
     """Raise the error for the first row of a chunk that is no probability with an outcome and a weight."""
     score, outcome = chunk.score, chunk.outcome
     good_score, good_outcome = (score >= 0) & (score <= 1), (outcome == 0) | (outcome == 1)

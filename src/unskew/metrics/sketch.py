@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from unskew.errors import DataError, ParameterError
 from unskew.io.files import whole_file
 from unskew.metrics.cell_sums import CellSums, both
-from unskew.metrics.chunks import Chunk, Names, chunks, validate
+from unskew.metrics.chunks import Names, ScoreChunk, chunks, validate
 from unskew.metrics.sketch_grid import SketchGrid, grid
 
 FORMAT_VERSION = 2
@@ -274,7 +274,7 @@ def load_pass() -> None:
     import unskew.metrics._kernel  # noqa: F401
 
 
-def _fill(grid: SketchGrid, chunk: Chunk, sums: CellSums) -> int:
+def _fill(grid: SketchGrid, chunk: ScoreChunk, sums: CellSums) -> int:
     """Add a chunk to sums; −1, or a row of the block that was refused."""
     from unskew.metrics import _kernel
 

@@ -16,7 +16,7 @@ from unskew.io.columns import number_column
 from unskew.log import Log, Rows, Schema
 from unskew.plain_text import listed
 from unskew.progress import Progress
-from unskew.propensity.crossfit import Floats, Scorer, Scores
+from unskew.propensity.crossfit import Floats, ReplicaScores, Scorer
 from unskew.propensity.propensity import BasePropensity, HeldOutCells
 
 SCORE = "score"
@@ -115,10 +115,10 @@ class _Looked:
         """One after another."""
         return [[number] for number in range(self.replicas)]
 
-    def score(self, rows: Rows, replicas: Sequence[int]) -> Scores:
+    def score(self, rows: Rows, replicas: Sequence[int]) -> ReplicaScores:
         """As the rows have them."""
         score = rows[SCORE].numpy()
-        return Scores(np.broadcast_to(score, (len(replicas), score.shape[1])))
+        return ReplicaScores(np.broadcast_to(score, (len(replicas), score.shape[1])))
 
     def tensors(self) -> dict[str, Tensor]:
         """None: nothing was learned."""

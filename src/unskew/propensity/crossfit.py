@@ -56,7 +56,7 @@ _SLOTS_PER_FOLD = 4
 _STOP_SHARE = 0.1
 
 
-class Scores(NamedTuple):
+class ReplicaScores(NamedTuple):
     """What replicas say of rows, ``[replicas, n]``: raw propensities over D."""
 
     mean: Floats
@@ -71,7 +71,7 @@ class Scorer(Protocol):
         """Replicas that are scored in one go: all of a stack of networks; otherwise one after another."""
         ...
 
-    def score(self, rows: Rows, replicas: Sequence[int]) -> Scores:
+    def score(self, rows: Rows, replicas: Sequence[int]) -> ReplicaScores:
         """Raw propensities of rows ``[replicas, n]``, or ``[1, n]``, by a group of replicas."""
         ...
 

@@ -11,7 +11,7 @@ from unskew.log import Block, Encoders, Log, Rows
 from unskew.log.encoder import Encoder
 from unskew.log.encoders import ROLES
 from unskew.log.schema import Role
-from unskew.propensity.crossfit import Codes, Floats, Scores
+from unskew.propensity.crossfit import Codes, Floats, ReplicaScores
 from unskew.propensity.per_replica import BLOCK, PerReplica
 
 MOST_CODES = 64
@@ -103,7 +103,7 @@ class DesignedModels(PerReplica):
         object.__setattr__(self, "design", design)
         return self
 
-    def score(self, rows: Rows, replicas: Sequence[int]) -> Scores:
+    def score(self, rows: Rows, replicas: Sequence[int]) -> ReplicaScores:
         """Raw propensities over D, in blocks."""
         parts = [
             super(DesignedModels, self)
@@ -111,7 +111,7 @@ class DesignedModels(PerReplica):
             .mean
             for start in range(0, rows.shape[1], BLOCK)
         ]
-        return Scores(np.hstack(parts) if parts else np.empty((len(replicas), 0)))
+        return ReplicaScores(np.hstack(parts) if parts else np.empty((len(replicas), 0)))
 
     def _designed(self, rows: Rows) -> Rows:
         import torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from unskew.metrics.clip import Clip, require_clip, resolve_clip
 from unskew.plain_text import listed
 from unskew.propensity.in_sample import warn_if_in_sample
 from unskew.training.streams import Kept
+
+if TYPE_CHECKING:
+    from unskew.propensity.propensity import Predicted
 
 MOST_EVERYWHERE = 1 << 29
 """Propensities of all of D that are kept in memory, over all seeds (2 GiB of float32)."""
@@ -88,7 +91,7 @@ class PropensitiesOfRows:
 
     def __call__(self, rows: Log) -> NDArray[np.float32]:
         """Of all rows of a log ``[1 or R, n]``."""
-        found = [source.lines(rows) for source in self.sources]
+        found = _lines_of(self.sources, rows)
         if len(self.sources) == 1 and len(set(self.floors)) == 1 and len(found[0]) == 1:
             return np.asarray(np.maximum(found[0], self.floors[0]), dtype=np.float32)
         shape = (len(self.sources[0].seeds), len(rows))
@@ -127,10 +130,20 @@ class PropensitySource:
     seeds: tuple[int, ...]
     calibrated: bool
 
-    def lines(self, rows: Log) -> Lines:
-        """Of all rows of a log, one line for all seeds or one for each; not clipped."""
-        if hasattr(self.propensity, "predict_each"):
-            lines = self.propensity.predict_each(rows, calibrated=self.calibrated)
+    def lines(self, rows: Log, predicted: Predicted | None) -> Lines:
+        """Of all rows of a log, one line for all seeds or one for each; not clipped.
+
+        Parameters
+        ----------
+        predicted
+            What a fitted propensity gave for these rows, if it was asked already.
+        """
+        if predicted is not None or hasattr(self.propensity, "predict_each"):
+            lines = (
+                self.propensity.predict_each(rows, calibrated=self.calibrated)
+                if predicted is None
+                else predicted.one(calibrated=self.calibrated)
+            )
             paired = tuple(self.propensity.seeds_) == self.seeds
             found = lines if paired else np.asarray(lines.mean(axis=0, keepdims=True))
         elif isinstance(self.propensity, str):
@@ -139,6 +152,15 @@ class PropensitySource:
             found = np.full((1, len(rows)), float(self.propensity))
         _require_probabilities(found, lambda row: f"user {rows.users.ids[rows.user[row]]}")
         return found
+
+
+def _lines_of(sources: Sequence[PropensitySource], rows: Log) -> list[Lines]:
+    """Of each source; a propensity whose raw and calibrated scores are both asked for predicts once."""
+    predicted: dict[int, Predicted] = {}
+    for each in sources:
+        if hasattr(each.propensity, "predict_both_each") and id(each.propensity) not in predicted:
+            predicted[id(each.propensity)] = each.propensity.predict_both_each(rows)
+    return [each.lines(rows, predicted.get(id(each.propensity))) for each in sources]
 
 
 def streamed_propensities(

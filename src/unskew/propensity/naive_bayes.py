@@ -15,7 +15,7 @@ from unskew.estimator import require_above, require_in
 from unskew.log import Log, Rows, Schema, StreamedLog
 from unskew.progress import SILENT, Progress
 from unskew.propensity.crossfit import TRAIN, Codes, Floats, Scorer
-from unskew.propensity.per_replica import MOST_CELLS, PerReplica, Replica, room_for
+from unskew.propensity.per_replica import MOST_CELLS, PerReplica, ReplicaCells, room_for
 from unskew.propensity.propensity import BasePropensity, HeldOutCells, Predicted
 from unskew.registry import register
 from unskew.seeds import stream
@@ -143,7 +143,7 @@ class NaiveBayesPropensity(BasePropensity):
             weight=np.where(click == 1, 1.0, stands_for),
         )
 
-    def _fit_one(self, replica: Replica, density: float) -> BayesModel:
+    def _fit_one(self, replica: ReplicaCells, density: float) -> BayesModel:
         seen = self._cells
         trains = replica.role(seen.cell) == TRAIN
         likelihood = np.empty((2, 2))
@@ -163,7 +163,7 @@ class NaiveBayesPropensity(BasePropensity):
         (number,) = replicas
         self.cells_.require_clicks(role)
         seen = self._cells
-        mine = Replica(self.cells_, number, self.name).role(seen.cell) == role
+        mine = ReplicaCells(self.cells_, number, self.name).role(seen.cell) == role
         user, item = np.divmod(seen.cell[mine], len(self.items_))
         lines = (user, item, seen.conversion[mine], seen.click[mine], seen.weight[mine])
         users, items, conversion, click, weight = (torch.as_tensor(line)[None] for line in lines)

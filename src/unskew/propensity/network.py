@@ -22,8 +22,8 @@ from unskew.propensity.crossfit import (
     STOP,
     TRAIN,
     Floats,
+    ReplicaScores,
     Scorer,
-    Scores,
     SplitDesign,
     logit_offset,
     resolve_ratio,
@@ -80,7 +80,7 @@ class NetworkStack:
         """All at once."""
         return [range(self.network.replicas // self.method.stacked_members())]
 
-    def score(self, rows: Rows, replicas: Sequence[int]) -> Scores:
+    def score(self, rows: Rows, replicas: Sequence[int]) -> ReplicaScores:
         """Mean and variance of the raw probabilities over members and passes."""
         method, members = self.method, self.method.stacked_members()
         corrected = isinstance(method, DualFocal)
@@ -96,7 +96,7 @@ class NetworkStack:
         if corrected:
             # The offset is one of odds, so it comes after the link has made a probability of the score.
             score = expit(logit(method.probability(score)) + self.offset)
-        return Scores(score, variance.cpu().numpy())
+        return ReplicaScores(score, variance.cpu().numpy())
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights."""

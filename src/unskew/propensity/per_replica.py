@@ -23,7 +23,7 @@ from unskew.propensity.crossfit import (
     Codes,
     DealtCells,
     Floats,
-    Scores,
+    ReplicaScores,
     logit_offset,
 )
 from unskew.seeds import stream
@@ -40,7 +40,7 @@ SMALLEST_SCORE = 1e-12
 """Scores are read no closer than this to 0 and 1 where an offset is added to their logit."""
 
 
-class Model(Protocol):
+class ReplicaModel(Protocol):
     """A fitted model."""
 
     def __call__(self, user: Codes, item: Codes, further: Floats | None) -> Floats:
@@ -65,7 +65,7 @@ class TrainingCells(NamedTuple):
     """Their numbers in D."""
 
 
-class Replica:
+class ReplicaCells:
     """One model to fit: the cells that it may see, and a seed for what it draws.
 
     Parameters
@@ -170,7 +170,7 @@ class Replica:
 class PerReplica:
     """The scorer of models that are fitted and asked one after another."""
 
-    models: Sequence[Model]
+    models: Sequence[ReplicaModel]
     offsets: Sequence[float]
     """Added to logits that were learned from sampled negatives."""
     reads: str = ""
@@ -179,12 +179,12 @@ class PerReplica:
     @classmethod
     def fit(
         cls,
-        fit_one: Callable[[Replica], Model],
+        fit_one: Callable[[ReplicaCells], ReplicaModel],
         dealt: DealtCells,
         name: str,
         progress: Progress,
         *,
-        make: Callable[..., Model] | None,
+        make: Callable[..., ReplicaModel] | None,
         ratio: float | None = None,
         reads: str = "",
         about: Callable[[], Mapping[str, Any]] | None = None,
@@ -207,7 +207,7 @@ class PerReplica:
         def fit_some() -> PerReplica:
             models, offsets = [], []
             for number in range(own.start, own.stop):
-                replica = Replica(dealt, number, name)
+                replica = ReplicaCells(dealt, number, name)
                 offsets.append(replica.offset(ratio))
                 models.append(_recorded(fit_one, replica, make, about))
                 tracker.advance()
@@ -221,7 +221,7 @@ class PerReplica:
         """One after another."""
         return [[number] for number in range(len(self.models))]
 
-    def score(self, rows: Rows, replicas: Sequence[int]) -> Scores:
+    def score(self, rows: Rows, replicas: Sequence[int]) -> ReplicaScores:
         """Raw propensities over D, in blocks."""
         user, item = rows.user[0].numpy(), rows.item[0].numpy()
         further = rows[self.reads][0].numpy() if self.reads in rows else None
@@ -234,7 +234,7 @@ class PerReplica:
                 line[at] = (
                     expit(logit(np.clip(p, SMALLEST_SCORE, 1 - SMALLEST_SCORE)) + offset) if offset else p
                 )
-        return Scores(scores)
+        return ReplicaScores(scores)
 
     def tensors(self) -> dict[str, Tensor]:
         """The numbers of all models, replica by replica."""
@@ -247,18 +247,20 @@ class PerReplica:
         return {name: torch.as_tensor(values) for name, values in stacked.items()}
 
     @classmethod
-    def of(cls, module: Module, make: Callable[..., Model], reads: str = "") -> Self:
+    def of(cls, module: Module, make: Callable[..., ReplicaModel], reads: str = "") -> Self:
         """From such tensors."""
         return cls._of_tensors(module.state_dict(), make, reads)
 
     @classmethod
-    def _of_tensors(cls, tensors: Mapping[str, Tensor], make: Callable[..., Model], reads: str) -> Self:
+    def _of_tensors(
+        cls, tensors: Mapping[str, Tensor], make: Callable[..., ReplicaModel], reads: str
+    ) -> Self:
         stacked = {name: value.numpy() for name, value in tensors.items()}
         offsets = stacked.pop("offset").tolist()
         return cls([make(*each) for each in zip(*stacked.values(), strict=True)], offsets, reads)
 
     @staticmethod
-    def _of_all(fit_some: Callable[[], PerReplica], make: Callable[..., Model]) -> PerReplica:
+    def _of_all(fit_some: Callable[[], PerReplica], make: Callable[..., ReplicaModel]) -> PerReplica:
         """The models of this process and of all others."""
         if processes.world() == 1:
             return fit_some()
@@ -274,11 +276,11 @@ class PerReplica:
 
 
 def _recorded(
-    fit_one: Callable[[Replica], Model],
-    replica: Replica,
-    make: Callable[..., Model] | None,
+    fit_one: Callable[[ReplicaCells], ReplicaModel],
+    replica: ReplicaCells,
+    make: Callable[..., ReplicaModel] | None,
     about: Callable[[], Mapping[str, Any]] | None,
-) -> Model:
+) -> ReplicaModel:
     """The model of a replica: fitted, or as a checkpoint has it."""
     checkpoint = checkpoint_in_effect()
     if checkpoint is None or make is None or about is None:

@@ -13,7 +13,7 @@ from unskew.estimator import require_above
 from unskew.log import Schema
 from unskew.progress import Progress
 from unskew.propensity.crossfit import Codes, Floats, Scorer
-from unskew.propensity.per_replica import MOST_CELLS, PerReplica, Replica, TrainingCells, room_for
+from unskew.propensity.per_replica import MOST_CELLS, PerReplica, ReplicaCells, TrainingCells, room_for
 from unskew.propensity.propensity import BasePropensity
 from unskew.registry import register
 
@@ -63,7 +63,7 @@ class ClickRates:
 
     @classmethod
     def of_replica(
-        cls, replica: Replica, *, users: int, items: int, smoothing: float, parts: int = 1
+        cls, replica: ReplicaCells, *, users: int, items: int, smoothing: float, parts: int = 1
     ) -> ClickRates:
         """Those of a replica's training cells: counted, or of a large matrix computed from its margins.
 
@@ -146,7 +146,7 @@ class PopularityPropensity(BasePropensity):
         # All training cells are counted, whatever ``negatives`` says, so that no offset is to be undone.
         return PerReplica.fit(self._fit_one, self.cells_, self.name, progress, make=ProductModel)
 
-    def _fit_one(self, replica: Replica) -> ProductModel:
+    def _fit_one(self, replica: ReplicaCells) -> ProductModel:
         users, items = len(self.users_), len(self.items_)
         rates = ClickRates.of_replica(replica, users=users, items=items, smoothing=self.smoothing)
         user = rates.users(np.arange(users)) ** self.user_power

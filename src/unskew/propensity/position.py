@@ -21,7 +21,7 @@ from unskew.plain_text import listed
 from unskew.progress import Progress
 from unskew.propensity.crossfit import TRAIN, Codes, Floats, Scorer
 from unskew.propensity.logistic import Inputs, Likelihood, LogisticPropensity, LogitModel
-from unskew.propensity.per_replica import PerReplica, Replica, TrainingCells, room_for
+from unskew.propensity.per_replica import PerReplica, ReplicaCells, TrainingCells, room_for
 from unskew.propensity.propensity import HeldOutCells
 from unskew.registry import register
 
@@ -132,7 +132,7 @@ class PositionPropensity(LogisticPropensity):
         warn_of_lone_positions(positions, place, log.item.astype(np.int64))
         inputs = self._inputs()
 
-        def fit_one(replica: Replica) -> PositionModel:
+        def fit_one(replica: ReplicaCells) -> PositionModel:
             rows = np.flatnonzero(replica.role(np.arange(len(log))) == TRAIN)
             likelihood = PositionLikelihood(
                 _cells(log, rows), inputs, place[rows], len(positions), ids=self.ids, penalty=self.penalty

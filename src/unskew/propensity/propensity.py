@@ -268,6 +268,13 @@ class BasePropensity(Estimator, ABC):
         self.cells_ = DealtCells(Population(log, self.device_), self.folds_, weight)
         self.ratio_ = resolve_ratio(self.negatives, self._counts()[1], self.most_cells)
 
+    def forget_log(self) -> None:
+        """Let go of the data that it was fitted on, as a loaded one does: it still predicts, and tells how
+        far it is to be trusted (:meth:`diagnose` of a log, :meth:`held_out_sketches`)."""
+        self.log_ = self.kept_ = None
+        for name in ("given_log_", "cells_"):
+            vars(self).pop(name, None)
+
     def _kept(self, source: StreamedLog) -> Kept:
         """What is kept of a stream; an error for a kind that needs all rows at once."""
         require(

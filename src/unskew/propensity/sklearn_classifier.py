@@ -16,7 +16,7 @@ from unskew.progress import Progress
 from unskew.propensity.crossfit import Codes, Floats, Scorer
 from unskew.propensity.design import Design, DesignedModels
 from unskew.propensity.logistic import DESIGN
-from unskew.propensity.per_replica import MOST_CELLS, Model, PerReplica, Replica
+from unskew.propensity.per_replica import MOST_CELLS, PerReplica, ReplicaCells, ReplicaModel
 from unskew.propensity.popularity import PARTS, ClickRates
 from unskew.propensity.propensity import BasePropensity
 
@@ -104,7 +104,7 @@ class SklearnPropensity(BasePropensity):
             )
         return PerReplica.fit(self._fit_one, self.cells_, self.name, progress, make=None, ratio=self.ratio_)
 
-    def _fit_one(self, replica: Replica) -> Model:
+    def _fit_one(self, replica: ReplicaCells) -> ReplicaModel:
         from sklearn.base import clone
 
         users, items = len(self.users_), len(self.items_)

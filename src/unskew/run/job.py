@@ -26,7 +26,7 @@ from unskew.io.tables import column_names
 from unskew.leaks import require_no_leaks
 from unskew.log.splitting import duration
 from unskew.metrics.clip import Clip, require_clip, resolve_clip
-from unskew.progress import SILENT, Progress
+from unskew.progress import SILENT, Progress, memory_mb
 from unskew.propensity import (
     InSampleWarning,
     NaiveBayesPropensity,
@@ -51,6 +51,7 @@ from unskew.run.run_figures import (
     spread_figures,
     truth_figures,
 )
+from unskew.run.run_memory import with_peak
 from unskew.run.run_parameters import checked
 from unskew.run.run_parts import (
     NO_METHOD,
@@ -263,6 +264,7 @@ def run(
     >>> list(result.models), result.main
     (['naive', 'ips_raw', 'ips'], 'ips')
     """
+    libraries = memory_mb()
     journal = None if checkpoint is None else Checkpoint.of(checkpoint)
     unfinished = {} if journal is None else journal.unfinished()
     # What was decided by the memory that was free then stays so.
@@ -276,7 +278,7 @@ def run(
         if show is not None:
             show(dataset)
         result = _run(config, dataset, progress, start)
-        return replace(result, checkpoint=journal)
+        return replace(result, checkpoint=journal, memory=with_peak(result.memory, libraries))
 
 
 def _loaded(config: RunConfig, progress: Progress, why: str | None) -> Dataset | StreamedDataset:

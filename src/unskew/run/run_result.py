@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +55,8 @@ class RunResult:
     streamed: bool = False
     """Whether the training log was streamed: ``dataset.train`` is then some of its rows at random, and the
     folder has no table of all of them."""
+    memory: Mapping[str, int] = field(default_factory=dict)
+    """Of a streamed run, where the system tells: bytes that the process had at most, and its parts."""
 
     @property
     def main(self) -> str:

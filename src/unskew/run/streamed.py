@@ -31,6 +31,7 @@ from unskew.run.run_figures import (
     metrics_on_test,
     spread_figures,
 )
+from unskew.run.run_memory import memory_parts
 from unskew.run.run_parts import (
     NO_METHOD,
     method_of,
@@ -44,7 +45,7 @@ from unskew.run.run_result import RunResult
 from unskew.run.run_split import split_labels
 from unskew.run.run_start import Starts
 from unskew.training.checkpoint import once
-from unskew.training.memory import available_memory
+from unskew.training.memory import available_memory, give_back
 from unskew.training.streams import Kept
 
 if TYPE_CHECKING:
@@ -112,14 +113,19 @@ def run_streamed(
     config: RunConfig, protocol: Protocol, dataset: StreamedDataset, progress: Progress, starts: Starts
 ) -> RunResult:
     """The job on a training log that is streamed."""
+    give_back()
     log = dataset.train
     sample = log.sample(choice.SAMPLE_ROWS)
     log = log.remembered(once("remembered", _most_remembered), progress)
+    give_back()
     dataset = replace(dataset, train=log)
     leaks = require_no_leaks(sample, config.allow_leak)
     propensity, record = _fitted(config, protocol, dataset, sample, progress)
     if config.method not in (BASELINE, NO_METHOD):
         warn_if_in_sample(propensity, sample)
+    figures = propensity.diagnose(p_min=protocol.clip)
+    propensity.forget_log()
+    give_back()
     with warnings.catch_warnings():
         # Warned of once, above.
         warnings.simplefilter("ignore", InSampleWarning)
@@ -127,7 +133,6 @@ def run_streamed(
         if config.recalibrate != NONE:
             recalibrate_models(config, models, Kept.of(log).log, propensity)
     predicted = propensity.predict_both_each(sample)
-    figures = propensity.diagnose(p_min=protocol.clip)
     view = Dataset(dataset.name, sample, dataset.test, facts=dataset.facts, test_is=dataset.test_is)
     labels = run_labels(protocol, propensity, record, tested=view.test is not None, models=bool(models))
     metrics: dict[str, Any] = {
@@ -157,6 +162,7 @@ def run_streamed(
         },
         rows={"raw": predicted.raw, "calibrated": predicted.calibrated},
         streamed=True,
+        memory=memory_parts(log, models, {key: each for key, each in models.items() if key != BASELINE}),
     )
     return result if log.features is None else with_fields(with_leaks(result, leaks))
 
@@ -200,6 +206,7 @@ def _trained(
     options: dict[str, Any] = {"seeds": config.seed_list, "device": config.device, "progress": progress}
     naive = method_of(config, protocol, BASELINE, log.density)
     models = {BASELINE: naive.fit(log, label=BASELINE, start=starts.get(BASELINE), **options)}
+    give_back()
     if config.method == BASELINE:
         return models
     if METHODS[config.method].needs_propensity_everywhere:
@@ -215,4 +222,5 @@ def _trained(
             start=starts.get(together[-1]),
             **options,
         )
+        give_back()
     return models

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from unskew.search.auto import Auto
-from unskew.search.decision import Decision, Judged, decide
+from unskew.search.decision import Decision, JudgedCandidate, decide
 
-__all__ = ["Auto", "Decision", "Judged", "decide"]
+__all__ = ["Auto", "Decision", "JudgedCandidate", "decide"]

@@ -20,7 +20,7 @@ from unskew.log import Log, require_log
 from unskew.offpolicy import compare
 from unskew.progress import SILENT, Progress
 from unskew.search.candidates import Candidate, candidates_of
-from unskew.search.decision import BASELINE, Decision, Evidence, Sample, decide, mean_paired
+from unskew.search.decision import BASELINE, ClickEvidence, Decision, RandomSample, decide, mean_paired
 
 KEPT_SHARE = 0.5
 """Of the candidates, those that a rung leaves."""
@@ -33,7 +33,7 @@ Make = Callable[[Candidate], Debiaser]
 
 
 @dataclass(frozen=True)
-class Tried:
+class TriedCandidate:
     """One training of a candidate: its rung (0 first), its members, seconds, and how far it was ahead.
 
     Attributes
@@ -62,7 +62,7 @@ class Searched:
 
     models: Mapping[str, Debiaser]
     decision: Decision
-    tried: tuple[Tried, ...]
+    tried: tuple[TriedCandidate, ...]
 
     @property
     def chosen(self) -> Debiaser:
@@ -103,7 +103,7 @@ def search(
     if criterion == "nll":
         candidates = [each for each in candidates if make(each).predicts_rates]
     fit = _Fit(make, log, propensity, seeds, validation, device, progress)
-    tried: list[Tried] = []
+    tried: list[TriedCandidate] = []
     if halving and unbiased is not None and members > 1 and len(candidates) > LEAST_KEPT + 1:
         models = fit.rung(candidates, 0, 1, tried)
         candidates = _better_half(candidates, models, unbiased, criterion, tried)
@@ -132,7 +132,7 @@ class _Fit:
     progress: Progress
 
     def rung(
-        self, candidates: Sequence[Candidate], number: int, members: int, tried: list[Tried]
+        self, candidates: Sequence[Candidate], number: int, members: int, tried: list[TriedCandidate]
     ) -> dict[str, Debiaser]:
         """Models of the candidates that could be trained; all are recorded."""
         models: dict[str, Debiaser] = {}
@@ -156,11 +156,11 @@ class _Fit:
                     raise
                 left_out = str(error)
             seconds = time.perf_counter() - start
-            tried.append(Tried(candidate.name, number, members, seconds, None, left_out))
+            tried.append(TriedCandidate(candidate.name, number, members, seconds, None, left_out))
         return models
 
 
-def sample_of(models: Mapping[str, Any], unbiased: Log) -> Sample:
+def sample_of(models: Mapping[str, Any], unbiased: Log) -> RandomSample:
     """The known rows of a random sample, with the predictions of every model."""
     require_log(unbiased, "the unbiased sample", "give a Log of pairs with their conversions")
     rows, outcome = unbiased.take(unbiased.clicked), unbiased.known_conversion().astype(np.float64)
@@ -170,7 +170,7 @@ def sample_of(models: Mapping[str, Any], unbiased: Log) -> Sample:
             remedy="give a larger random sample",
         )
     predictions = {name: np.asarray(model.predict_each(rows)) for name, model in models.items()}
-    return Sample(rows.user, outcome, predictions)
+    return RandomSample(rows.user, outcome, predictions)
 
 
 def evidence_by_clicks(
@@ -181,7 +181,7 @@ def evidence_by_clicks(
     *,
     held_out: Any = "validation",
     baseline: str = BASELINE,
-) -> dict[str, Evidence]:
+) -> dict[str, ClickEvidence]:
     """What held-out biased clicks say of each candidate against the baseline, with its range over Γ.
 
     Nothing where they cannot be asked: there is one model, no propensity, or none of the rows was held out.
@@ -203,7 +203,7 @@ def evidence_by_clicks(
     for each in found.differences:
         name, sign = (each.better, 1.0) if each.worse == baseline else (each.worse, -1.0)
         ends = sorted((sign * each.range_low, sign * each.range_high))
-        evidence[name] = Evidence(sign * each.advantage, each.standard_error, ends[0], ends[1])
+        evidence[name] = ClickEvidence(sign * each.advantage, each.standard_error, ends[0], ends[1])
     return evidence
 
 
@@ -212,7 +212,7 @@ def _better_half(
     models: Mapping[str, Debiaser],
     unbiased: Log,
     criterion: str,
-    tried: list[Tried],
+    tried: list[TriedCandidate],
 ) -> list[Candidate]:
     """The baseline, and the better half of the others on the sample."""
     sample = sample_of(models, unbiased)
@@ -226,12 +226,12 @@ def _better_half(
 
 
 def _record(
-    tried: list[Tried], rung: int, ahead: Mapping[str, float | None], left_out: Mapping[str, str]
+    tried: list[TriedCandidate], rung: int, ahead: Mapping[str, float | None], left_out: Mapping[str, str]
 ) -> None:
     """Add to the trainings of a rung how far they were ahead, and why they ended."""
     for place, each in enumerate(tried):
         if each.rung == rung and each.name in ahead:
-            tried[place] = Tried(
+            tried[place] = TriedCandidate(
                 each.name,
                 rung,
                 each.members,

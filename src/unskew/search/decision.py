@@ -34,7 +34,7 @@ CANNOT_DECIDE = (
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ClickEvidence:
     """How far a candidate is ahead of the baseline by biased clicks; the range is over Γ, sampling included.
 
     Attributes
@@ -52,7 +52,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedCandidate:
     """One candidate beside the baseline.
 
     Attributes
@@ -115,7 +115,7 @@ class Decision:
     level: float
     rows: int
     users: int
-    judged: tuple[Judged, ...]
+    judged: tuple[JudgedCandidate, ...]
     bias: float | None
     cross_validated: float | None
     sentence: str
@@ -126,22 +126,22 @@ class Decision:
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class RandomSample:
     """A random sample: the user and the outcome of each row, and predictions ``[seeds, n]`` by candidate."""
 
     user: NDArray[Any]
     outcome: Floats
     predictions: Mapping[str, Floats]
 
-    def take(self, rows: NDArray[np.bool_]) -> Sample:
+    def take(self, rows: NDArray[np.bool_]) -> RandomSample:
         """Some of the rows."""
         kept = {name: lines[:, rows] for name, lines in self.predictions.items()}
-        return Sample(self.user[rows], self.outcome[rows], kept)
+        return RandomSample(self.user[rows], self.outcome[rows], kept)
 
 
 def decide(
-    sample: Sample | None,
-    evidence: Mapping[str, Evidence] | None = None,
+    sample: RandomSample | None,
+    evidence: Mapping[str, ClickEvidence] | None = None,
     *,
     candidates: tuple[str, ...] = (),
     baseline: str = BASELINE,
@@ -221,7 +221,7 @@ def decide(
     )
 
 
-def mean_paired(sample: Sample, name: str, baseline: str, criterion: str) -> PairedUsers:
+def mean_paired(sample: RandomSample, name: str, baseline: str, criterion: str) -> PairedUsers:
     """A candidate against the baseline on the sample, averaged over seeds."""
     pairs = zip(sample.predictions[name], sample.predictions[baseline], strict=True)
     found = [
@@ -233,14 +233,14 @@ def mean_paired(sample: Sample, name: str, baseline: str, criterion: str) -> Pai
     return PairedUsers(criterion, advantage, influence, found[0].rows)
 
 
-def _by_clicks_alone(name: str, of_clicks: Evidence | None) -> Judged:
+def _by_clicks_alone(name: str, of_clicks: ClickEvidence | None) -> JudgedCandidate:
     nothing: dict[str, Any] = dict.fromkeys(
         ("advantage", "standard_error", "weight", "combined", "combined_error", "p_value")
     )
     if of_clicks is None:
         unasked = dict.fromkeys(("biased", "biased_error", "range_low", "range_high"))
-        return Judged(name=name, **nothing, **unasked, rejected=False)
-    return Judged(
+        return JudgedCandidate(name=name, **nothing, **unasked, rejected=False)
+    return JudgedCandidate(
         name=name,
         **nothing,
         biased=of_clicks.advantage,
@@ -252,14 +252,14 @@ def _by_clicks_alone(name: str, of_clicks: Evidence | None) -> Judged:
 
 
 def _judged(
-    sample: Sample,
-    of_clicks: Mapping[str, Evidence],
+    sample: RandomSample,
+    of_clicks: Mapping[str, ClickEvidence],
     others: list[str],
     baseline: str,
     criterion: str,
     level: float,
     seed: int,
-) -> tuple[tuple[Judged, ...], float | None]:
+) -> tuple[tuple[JudgedCandidate, ...], float | None]:
     """Every candidate, and the bias of biased clicks."""
     paired = {name: mean_paired(sample, name, baseline, criterion) for name in others}
     bias = _bias(paired, of_clicks)
@@ -270,7 +270,7 @@ def _judged(
         weight, combined, error = parts[name]
         clicks = of_clicks.get(name)
         judged.append(
-            Judged(
+            JudgedCandidate(
                 name=name,
                 advantage=paired[name].advantage,
                 standard_error=paired[name].standard_error,
@@ -288,7 +288,7 @@ def _judged(
     return tuple(judged), None if bias is None else math.sqrt(bias)
 
 
-def _bias(paired: Mapping[str, PairedUsers], of_clicks: Mapping[str, Evidence]) -> float | None:
+def _bias(paired: Mapping[str, PairedUsers], of_clicks: Mapping[str, ClickEvidence]) -> float | None:
     """β²: the mean square by which clicks are off beyond noise, with its standard error added."""
     beyond = [
         (each.advantage - of_clicks[name].advantage) ** 2
@@ -302,7 +302,9 @@ def _bias(paired: Mapping[str, PairedUsers], of_clicks: Mapping[str, Evidence]) 
     return max(0.0, float(np.mean(beyond))) + float(np.std(beyond, ddof=1)) / math.sqrt(len(beyond))
 
 
-def _combined(paired: PairedUsers, clicks: Evidence | None, bias: float | None) -> tuple[float, float, float]:
+def _combined(
+    paired: PairedUsers, clicks: ClickEvidence | None, bias: float | None
+) -> tuple[float, float, float]:
     """The weight of the sample, the combined advantage and its standard error."""
     variance = paired.standard_error**2
     if clicks is None or bias is None or not variance > 0:
@@ -335,14 +337,14 @@ def _corrected(
     return found
 
 
-def _winner(judged: tuple[Judged, ...], level: float) -> Judged | None:
+def _winner(judged: tuple[JudgedCandidate, ...], level: float) -> JudgedCandidate | None:
     ahead = [each for each in judged if each.p_value is not None and each.p_value < 1.0 - level]
     return max(ahead, key=lambda each: each.combined or 0.0, default=None)
 
 
 def _cross_validated(
-    sample: Sample,
-    of_clicks: Mapping[str, Evidence],
+    sample: RandomSample,
+    of_clicks: Mapping[str, ClickEvidence],
     others: list[str],
     baseline: str,
     criterion: str,
@@ -367,8 +369,8 @@ def _cross_validated(
 
 
 def _sentence(
-    judged: tuple[Judged, ...],
-    winner: Judged | None,
+    judged: tuple[JudgedCandidate, ...],
+    winner: JudgedCandidate | None,
     baseline: str,
     criterion: str,
     rows: int,

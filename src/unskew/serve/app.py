@@ -26,10 +26,11 @@ from starlette.routing import Route
 from unskew.errors import DataError
 from unskew.serve import logs
 from unskew.serve.answered import FORGOTTEN, KNOWN, Answered
+from unskew.serve.batcher import Batcher, Scored
 from unskew.serve.bodies import ARROW, JSON, Outcome, TooManyRowsError, read_outcomes, read_rows
 from unskew.serve.calibration import Calibration, Outcomes
 from unskew.serve.counters import Counters, Metrics
-from unskew.serve.served_model import Parts, Scores, ServedModel
+from unskew.serve.served_model import Scores, ServedModel
 from unskew.serve.settings import ServeSettings
 
 INLINE_BYTES = 1 << 15
@@ -37,9 +38,6 @@ INLINE_BYTES = 1 << 15
 
 INLINE_ROWS = 256
 """… and rows up to this are scored by it."""
-
-AT_ONCE = 1024
-"""Rows of several requests that one call of the model takes."""
 
 FAILURES_A_SECOND = 20
 """Lines of the log about requests that failed; more in a second are counted, and reported in one."""
@@ -51,7 +49,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = dict[bytes, bytes]
 Done = TypeVar("Done")
-Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
+Fields = list[tuple[bytes, bytes]]
+Answer = tuple[int, Fields, bytes]
 
 
 class RefusedError(Exception):
@@ -62,49 +61,8 @@ class RefusedError(Exception):
         self.status, self.further = status, further
 
 
-class Batcher:
-    """Small requests that came in at once, scored in one call of the model."""
-
-    def __init__(self, model: ServedModel, remember: Callable[[ServedModel, Scores], int]) -> None:
-        self._model, self._remember = model, remember
-        self._loop = asyncio.get_running_loop()
-        self._waiting: list[tuple[Parts, asyncio.Future[tuple[Scores, int]]]] = []
-
-    def score(self, parts: Parts) -> asyncio.Future[tuple[Scores, int]]:
-        """The scores of a request, and the number of its first row."""
-        future: asyncio.Future[tuple[Scores, int]] = self._loop.create_future()
-        if not self._waiting:
-            # After all that was read from connections in this turn of the loop.
-            self._loop.call_soon(self._flush)
-        self._waiting.append((parts, future))
-        return future
-
-    def _flush(self) -> None:
-        taken, rows = 0, 0
-        while taken < len(self._waiting) and (rows == 0 or rows + self._waiting[taken][0].rows <= AT_ONCE):
-            rows += self._waiting[taken][0].rows
-            taken += 1
-        now, self._waiting = self._waiting[:taken], self._waiting[taken:]
-        if self._waiting:
-            self._loop.call_soon(self._flush)
-        try:
-            scores = self._model.score(Parts.joined([parts for parts, _ in now]))
-            first = self._remember(self._model, scores)
-        except Exception as error:
-            for _, future in now:
-                if not future.done():
-                    future.set_exception(error)
-            return
-        start = 0
-        for parts, future in now:
-            end = start + parts.rows
-            if not future.done():
-                future.set_result((scores if len(now) == 1 else scores.part(start, end), first + start))
-            start = end
-
-
 class App:
-    """The ASGI application.
+    """The ASGI application, with a short way for small requests (:mod:`unskew.serve.protocol`).
 
     Parameters
     ----------
@@ -144,13 +102,60 @@ class App:
                 Route("/calibration", self._calibration_page),
             ]
         )
+        self._batcher = Batcher(model, self._remember)
         self.serve(model)
 
     def serve(self, model: ServedModel) -> None:
         """Answer with this model from now on; what was read for another is scored by that one."""
+        self.flush()
         self.calibration.serve(model.name)
         self.model = model
         self._batcher = Batcher(model, self._remember)
+
+    def flush(self) -> None:
+        """Answer what waits for its turn."""
+        self._batcher.flush()
+
+    def is_short(self, headers: Headers) -> bool:
+        """Whether a request for scores may go the short way, by its head; what is refused may not."""
+        if self.draining or b"content-length" not in headers:
+            return False
+        try:
+            self._authorise(headers)
+            size = self._admitted(headers)
+        except RefusedError:
+            return False
+        return (
+            size <= INLINE_BYTES
+            and headers.get(b"content-type", JSON) == JSON
+            and ARROW not in headers.get(b"accept", b"")
+        )
+
+    def score_shortly(self, body: bytes, began: float, answer: Callable[[int, Fields, bytes], None]) -> bool:
+        """Give a small request its answer in this turn of the loop; False where it has many rows."""
+        batcher, counters = self._batcher, self.counters
+        model = batcher.model
+
+        def tell(found: Scored | Exception) -> None:
+            counters.in_flight -= 1
+            if isinstance(found, Exception):
+                status, further, content = self._refusal("/score", found)
+            else:
+                status, further, content = 200, [JSON_TYPE], self._json(model, *found)
+            answer(status, further, content)
+            self._note("/score", status, began, content)
+
+        counters.in_flight += 1
+        try:
+            parts = read_rows(model, body, arrow=False, most=self.settings.rows)
+        except Exception as error:
+            tell(error)
+            return True
+        if parts.rows > INLINE_ROWS:
+            counters.in_flight -= 1
+            return False
+        batcher.add(parts, tell)
+        return True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -189,26 +194,28 @@ class App:
                 self._overdue.discard(waiting)
                 counters.in_flight -= 1
                 counters.in_flight_bytes -= size
-        except RefusedError as error:
-            status, further, content = error.status, [*error.further, TEXT], f"{error}\n".encode()
-        except TooManyRowsError as error:
-            status, further, content = 413, [TEXT], f"{error}\n".encode()
-        except DataError as error:
-            status, further, content = 422, [TEXT], f"{error}\n".encode()
-        except TimeoutError:
-            line = (
-                f"not received and answered within {self.settings.timeout:g} s. To fix: send less at once.\n"
-            )
-            status, further, content = 503, [TEXT, RETRY, CLOSE], line.encode()
         except Exception as error:
-            logs.write("defect", level="error", path=path, error=f"{type(error).__name__}: {error}")
-            status, further, content = 500, [TEXT], b"a defect of the service, which its log names\n"
+            status, further, content = self._refusal(path, error)
         further.append((b"content-length", str(len(content)).encode()))
         if self.draining:
             further.append(CLOSE)
         await send({"type": "http.response.start", "status": status, "headers": further})
         await send({"type": "http.response.body", "body": content})
         self._note(path, status, began, content)
+
+    def _refusal(self, path: str, error: Exception) -> Answer:
+        """What a request is answered that something is wrong with."""
+        if isinstance(error, RefusedError):
+            return error.status, [*error.further, TEXT], f"{error}\n".encode()
+        if isinstance(error, DataError):
+            return 413 if isinstance(error, TooManyRowsError) else 422, [TEXT], f"{error}\n".encode()
+        if isinstance(error, TimeoutError):
+            late = (
+                f"not received and answered within {self.settings.timeout:g} s. To fix: send less at once.\n"
+            )
+            return 503, [TEXT, RETRY, CLOSE], late.encode()
+        logs.write("defect", level="error", path=path, error=f"{type(error).__name__}: {error}")
+        return 500, [TEXT], b"a defect of the service, which its log names\n"
 
     def end_overdue(self) -> None:
         """Give up requests that have taken too long: one look at all costs less than a timer for each."""
@@ -306,28 +313,35 @@ class App:
         return await asyncio.get_running_loop().run_in_executor(self.pool, work)
 
     def _scored(self, headers: Headers, model: ServedModel, scores: Scores, first: int) -> Answer:
-        unknown = _count(scores.unknown_user), _count(scores.unknown_item)
-        counted = self.counters.unknown
-        counted["user"] += unknown[0]
-        counted["item"] += unknown[1]
+        if ARROW not in headers.get(b"accept", b""):
+            return 200, [JSON_TYPE], self._json(model, scores, first)
+        self._count_unknown(scores)
         request = self.answered.request_id(first)
-        if ARROW in headers.get(b"accept", b""):
-            return (
-                200,
-                [(b"content-type", ARROW), (b"x-request-id", request.encode())],
-                _arrow(scores, {"request": request, "model": model.name}),
-            )
-        content = orjson.dumps(
+        return (
+            200,
+            [(b"content-type", ARROW), (b"x-request-id", request.encode())],
+            _arrow(scores, {"request": request, "model": model.name}),
+        )
+
+    def _json(self, model: ServedModel, scores: Scores, first: int) -> bytes:
+        users, items = self._count_unknown(scores)
+        return orjson.dumps(
             {
-                "request": request,
+                "request": self.answered.request_id(first),
                 "model": model.name,
                 "scores": scores.score,
-                "unknown_users": unknown[0],
-                "unknown_items": unknown[1],
+                "unknown_users": users,
+                "unknown_items": items,
             },
             option=orjson.OPT_SERIALIZE_NUMPY,
         )
-        return 200, [JSON_TYPE], content
+
+    def _count_unknown(self, scores: Scores) -> tuple[int, int]:
+        users, items = _count(scores.unknown_user), _count(scores.unknown_item)
+        counted = self.counters.unknown
+        counted["user"] += users
+        counted["item"] += items
+        return users, items
 
     def _remember(self, model: ServedModel, scores: Scores) -> int:
         self.counters.scored(scores.score)
@@ -419,6 +433,8 @@ class App:
         return Response("ready\n", media_type="text/plain")
 
     async def _metrics_page(self, request: Request) -> Response:
+        # By this thread, which alone adds to the counts.
+        self.counters.settle()
         page = await asyncio.to_thread(self._metrics.page)
         return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")
 

@@ -41,15 +41,15 @@ def read_rows(model: ServedModel, body: bytes, *, arrow: bool, most: int) -> Par
         _refuse_many(max(map(len, columns.values()), default=0), most)
         return model.read(columns)
     asked = _object(body, '{"rows": [{"user": …, "item": …}, …]}')
-    if asked.keys() == {"rows"}:
+    if len(asked) == 1 and "rows" in asked:
         rows = asked["rows"]
         if type(rows) is not list:
             raise DataError("rows is not a list", remedy='give {"rows": [{…}, …]}')
         _refuse_many(len(rows), most)
         return model.read_rows(rows)
-    if asked.keys() == {"columns"}:
+    if len(asked) == 1 and "columns" in asked:
         columns = asked["columns"]
-        if type(columns) is not dict or not all(type(each) is list for each in columns.values()):
+        if type(columns) is not dict or not set(map(type, columns.values())) <= {list}:
             raise DataError("columns is not an object of lists", remedy='give {"columns": {"user": […], …}}')
         lengths = {name: len(each) for name, each in columns.items()}
         if len(set(lengths.values())) > 1:

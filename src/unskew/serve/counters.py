@@ -27,8 +27,8 @@ SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 SCORES = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Ends of the classes of scores."""
 
-FEW = 16
-"""Scores up to which a loop is faster than NumPy."""
+AT_ONCE = 4096
+"""Scores that are put into classes together: of few, the calls of NumPy cost more than the counting."""
 
 _EDGES = np.array(SCORES)
 
@@ -49,6 +49,8 @@ class Counters:
         self.reloads: Counter[str] = Counter(loaded=0, refused=0)
         self.in_flight = 0
         self.in_flight_bytes = 0
+        self._scores: list[NDArray[np.float32]] = []
+        self._rows_in_classes = 0
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         """A request was answered."""
@@ -61,15 +63,17 @@ class Counters:
 
     def scored(self, score: NDArray[np.float32]) -> None:
         """Rows were scored; NaN is no score."""
+        self._scores.append(score)
         self.rows += len(score)
-        if len(score) <= FEW:
-            for each in score.tolist():
-                if each == each:
-                    self.scores[bisect_left(SCORES, each)] += 1
-                    self.score_sum += each
-                else:
-                    self.unscored += 1
+        if self.rows - self._rows_in_classes >= AT_ONCE:
+            self.settle()
+
+    def settle(self) -> None:
+        """Put the latest scores into their classes, as whoever reads these must ask for first."""
+        if not self._scores:
             return
+        score = np.concatenate(self._scores)
+        self._scores, self._rows_in_classes = [], self.rows
         known = score[~np.isnan(score)]
         self.unscored += len(score) - len(known)
         counts = np.bincount(np.searchsorted(_EDGES, known), minlength=len(self.scores))

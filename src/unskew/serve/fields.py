@@ -48,23 +48,23 @@ class Ids:
         self.name = name
         self.size = len(ids)
         self.text = isinstance(ids[0], str)
-        self._code = {each: code for code, each in enumerate(ids)}
+        self._kinds = {str} if self.text else {int}
+        self._code = _CodeOf({each: code for code, each in enumerate(ids)})
 
     def codes(self, column: Column) -> list[int]:
         """Codes of ids, :data:`UNSEEN_CODE` where one is not known."""
-        kinds = set(map(type, column))
-        if not kinds:
-            return []
-        if len(kinds) != 1 or not kinds <= {int, str}:
-            column, kinds = self._whole(column)
-        if kinds == {int} and self.text:
-            column = [str(each) for each in column]
-        elif kinds == {str} and not self.text:
-            column = [_digits(each) for each in column]
-        code = self._code.get
-        return [code(each, UNSEEN_CODE) for each in column]
+        if set(map(type, column)) != self._kinds:
+            column = self._of_own_kind(column)
+        return list(map(self._code.__getitem__, column))
 
-    def _whole(self, column: Column) -> tuple[Column, set[type]]:
+    def _of_own_kind(self, column: Column) -> Column:
+        """Ids as training had them: whole numbers, fractions that are whole, and the digits of either."""
+        whole = self._whole(column)
+        if self.text:
+            return [str(each) for each in whole]
+        return [_digits(each) if type(each) is str else each for each in whole]
+
+    def _whole(self, column: Column) -> Column:
         """Fractions that are whole as whole numbers; anything else than one type of ids is an error."""
         whole = [
             int(each)
@@ -76,10 +76,16 @@ class Ids:
             if type(each) not in (int, str):
                 what = "there is none" if each is ABSENT else f"{shown(each)} is no id"
                 raise DataError(what, where=_place(self.name, row), remedy="give a whole number or a text")
-        kinds = set(map(type, whole))
-        if len(kinds) > 1:
+        if len(set(map(type, whole))) > 1:
             raise DataError("ids mix text and numbers", where=f"field '{self.name}'", remedy="give one type")
-        return whole, kinds
+        return whole
+
+
+class _CodeOf(dict[Any, int]):
+    """A whole column is looked up by one ``map``, in which an id that is not known is no exception."""
+
+    def __missing__(self, key: Any) -> int:
+        return UNSEEN_CODE
 
 
 def _digits(text: str) -> int | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -26,8 +26,7 @@ PROBED = 8
 """Pairs that a model must score with probabilities before it is served."""
 
 
-@dataclass(frozen=True)
-class Parts:
+class Parts(NamedTuple):
     """The rows of one request or of several, as lists, by the names of the graph's inputs."""
 
     rows: int
@@ -42,17 +41,16 @@ class Parts:
             return parts[0]
         return cls(
             sum(each.rows for each in parts),
-            [code for each in parts for code in each.user],
-            [code for each in parts for code in each.item],
+            list(chain.from_iterable([each.user for each in parts])),
+            list(chain.from_iterable([each.item for each in parts])),
             tuple(
-                [value for part in column for value in part]
+                list(chain.from_iterable(column))
                 for column in zip(*(each.features for each in parts), strict=True)
             ),
         )
 
 
-@dataclass(frozen=True)
-class Scores:
+class Scores(NamedTuple):
     """Of rows: float32 probabilities, and which users and items were not known."""
 
     score: NDArray[np.float32]
@@ -172,6 +170,18 @@ class ServedModel:
 
     def read_rows(self, rows: Sequence[Any]) -> Parts:
         """The rows of a request, each a mapping of fields to values."""
+        return self.read(self._columns_of_full(rows) or self._columns(rows))
+
+    def _columns_of_full(self, rows: Sequence[Any]) -> dict[str, Column] | None:
+        """The columns of rows that have all fields, and so no other; None where one has not."""
+        if set(map(type, rows)) != {dict} or set(map(len, rows)) != {len(self.fields)}:
+            return None
+        try:
+            return {name: [row[name] for row in rows] for name in self.fields}
+        except KeyError:
+            return None
+
+    def _columns(self, rows: Sequence[Any]) -> dict[str, Column]:
         for number, row in enumerate(rows):
             if type(row) is not dict:
                 raise DataError("is not an object", where=f"row {number}", remedy="give {field: value, …}")
@@ -182,7 +192,7 @@ class ServedModel:
                     where=f"row {number}",
                     remedy=f"give {listed(self.fields)}",
                 )
-        return self.read({name: [row.get(name, ABSENT) for row in rows] for name in self.fields})
+        return {name: [row.get(name, ABSENT) for row in rows] for name in self.fields}
 
     def _refuse_unknown(self, user: list[int], item: list[int], columns: Mapping[str, Column]) -> None:
         for each, codes in ((self._users, user), (self._items, item)):

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from unskew.errors import ParameterError, RunFolderError, UnskewError
 from unskew.metrics.sketch import load_pass
@@ -22,40 +21,13 @@ from unskew.serve.answered import Answered
 from unskew.serve.app import App
 from unskew.serve.calibration import Calibration
 from unskew.serve.counters import Counters
+from unskew.serve.protocol import KEEP_ALIVE_SECONDS, MOST_CONNECTIONS, Protocol
 from unskew.serve.reload import Loader, Reloader, fingerprint
 from unskew.serve.served_model import ServedModel
 from unskew.serve.settings import ServeSettings
 from unskew.serve.state import State
 
-MOST_CONNECTIONS = 4096
-"""Open at once; what comes beyond gets 503."""
-
-KEEP_ALIVE_SECONDS = 75
-"""A connection that asks for nothing is closed after so long, as elsewhere."""
-
 BACKLOG = 2048
-
-
-class Protocol(HttpToolsProtocol):
-    """Uvicorn's, which knows since when a connection has not come to the end of a request's head."""
-
-    unfinished_since: float | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A connection: its first request begins now."""
-        super().connection_made(transport)
-        self.unfinished_since = time.monotonic()
-
-    def on_message_begin(self) -> None:
-        """The first byte of a request."""
-        super().on_message_begin()
-        if self.unfinished_since is None:
-            self.unfinished_since = time.monotonic()
-
-    def on_headers_complete(self) -> None:
-        """The head is whole; the application sees to the body."""
-        self.unfinished_since = None
-        super().on_headers_complete()
 
 
 class Server(uvicorn.Server):
@@ -83,12 +55,12 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(each)
                 signal.signal(each, handler)
 
-    def close_stalled(self, seconds: float) -> None:
-        """Close connections whose request's head has not come for so long."""
-        now = time.monotonic()
+    def close_stalled(self) -> None:
+        """Close connections on which nothing came for too long."""
+        now = time.perf_counter()
         for each in list(self.server_state.connections):
-            since = getattr(each, "unfinished_since", None)
-            if since is not None and now - since > seconds:
+            closes_at = getattr(each, "closes_at", None)
+            if closes_at is not None and closes_at < now:
                 each.transport.close()
 
 
@@ -162,11 +134,13 @@ async def _serve(
     server = Server(
         uvicorn.Config(
             app,
+            interface="asgi3",
             http=Protocol,
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             date_header=False,
             limit_concurrency=MOST_CONNECTIONS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
@@ -265,5 +239,5 @@ async def _give_up(app: App, server: Server, seconds: float) -> None:
     """End requests that take too long to come in or to be answered."""
     while True:
         await asyncio.sleep(min(1.0, seconds / 4))
-        server.close_stalled(seconds)
+        server.close_stalled()
         app.end_overdue()

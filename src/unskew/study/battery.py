@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.backbones import make_backbone
-from unskew.calibration import Platt
+from unskew.backbones import Backbone, make_backbone
+from unskew.calibration import Multicalibrated, Platt
+from unskew.calibration.recalibration import Judged as JudgedRows
+from unskew.calibration.recalibration import recalibration
 from unskew.datasets import Dataset, load
 from unskew.datasets.battery import UNBIASED_SHARE, WORLDS
 from unskew.datasets.dataset import with_unbiased_share
@@ -22,20 +24,28 @@ from unskew.estimator import require, require_choice
 from unskew.evaluation import evaluate
 from unskew.io.files import write_json, write_text
 from unskew.log import Log
-from unskew.progress import SILENT, Progress
-from unskew.propensity import LogisticPropensity
+from unskew.progress import SILENT, Progress, Tracker
+from unskew.propensity import LogisticPropensity, load_propensity
+from unskew.propensity.storage import save_propensity
+from unskew.run.sizes import batch_size
 from unskew.search.auto import evidence_by_clicks
-from unskew.search.candidates import Candidate, candidates_of
-from unskew.search.decision import BASELINE, Decision, Sample, decide, mean_paired
+from unskew.search.candidates import CANDIDATES, Candidate, candidates_of
+from unskew.search.decision import BASELINE, Decision, RandomSample, decide, mean_paired
 from unskew.seeds import as_seeds
-from unskew.study.results import ResultStore, dataset_hash, result_key
+from unskew.study.battery_plan import (
+    OTHERS_TRIED,
+    REAL,
+    WorldPlan,
+    methods_of,
+    plan_battery,
+    total_sentence,
+)
+from unskew.study.results import Result, ResultStore, dataset_hash, result_key
 from unskew.study.shown_table import Shown, write_pages
 from unskew.training import resolve_device
 
 Floats = NDArray[np.float64]
 
-REAL = "coat (real)"
-"""The world that is read from files, where their folder is given."""
 SINGLE = "naive, one network"
 AUTO = "auto"
 AUTO_ALONE = "auto, no sample"
@@ -43,6 +53,13 @@ NOISE = 1.96
 """Standard errors over test users beyond which a difference counts."""
 SHOWN_METRICS = ("auc", "dcg@6", "nll", "mean_over_rate")
 RESULTS = "results"
+MULTICALIBRATED = "ips, multicalibrated"
+"""IPS with propensities that are calibrated for segments of all features too."""
+WIDTH = 16
+"""Of embeddings, at most: with some 20 clicks a user there is nothing to learn in more numbers, and a network
+of 64 takes four times as long."""
+PATIENCE = 5
+"""Epochs without a better validation loss after which a training ends."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +69,9 @@ class Settings:
     worlds: tuple[str, ...]
     methods: tuple[str, ...] | None
     scale: str
-    seeds: tuple[int, ...]
-    members: int
+    seeds: int | None
+    members: int | None
+    minutes: float | None
     backbone: str
     criterion: str
     unbiased_share: float
@@ -86,7 +104,7 @@ class Cell:
     advantage, standard_error
         Over the naive ensemble in the criterion, paired by test user.
     regret
-        What the best candidate is ahead of it.
+        What the best of the world is ahead of it.
     seconds
         Of its training; None for what is chosen among trained ones.
     """
@@ -107,10 +125,21 @@ class Cell:
         """Whether it is better beyond noise."""
         return self.advantage > NOISE * self.standard_error
 
+    @property
+    def mark(self) -> str:
+        """▲ or ▼ beyond noise."""
+        return " ▲" if self.wins else " ▼" if self.loses else ""
+
 
 @dataclass(frozen=True, eq=False)
 class WorldResult:
-    """What the battery found in one world."""
+    """What the battery found in one world.
+
+    Attributes
+    ----------
+    best
+        Of the candidates that auto chooses among.
+    """
 
     world: str
     facts: Mapping[str, Any]
@@ -139,7 +168,8 @@ class BatteryResult:
     @property
     def methods(self) -> list[str]:
         """Rows of the table."""
-        return list(dict.fromkeys(name for each in self.worlds for name in each.cells))
+        found = dict.fromkeys(name for each in self.worlds for name in each.cells)
+        return sorted(found, key=lambda name: name in (AUTO, AUTO_ALONE))
 
     def regret_table(self) -> Shown:
         """Method × world: regret, and in how many worlds it loses to the naive ensemble."""
@@ -183,13 +213,14 @@ class BatteryResult:
         for each in self.worlds:
             for name, decisions in each.decisions.items():
                 closed = each.closed(name)
+                cell = each.cells[name]
                 rows.append(
                     (
                         each.world,
                         name,
                         ", ".join(dict.fromkeys(decision.chosen for decision in decisions)),
                         f"{decisions[0].rows:,}",
-                        f"{each.cells[name].advantage:+.4f}",
+                        f"{cell.advantage:+.4f}{cell.mark}",
                         f"{each.cells[each.best].advantage:+.4f} ({each.best})",
                         "no gap beyond noise" if closed is None else f"{100 * closed:.0f} %",
                     )
@@ -198,12 +229,34 @@ class BatteryResult:
             title="What auto chose",
             columns=("world", "", "chose", "sample", "ahead of naive", "best ahead by", "closed"),
             rows=tuple(rows),
+            caption="The best is the best of the candidates that auto chooses among.",
             text_columns=3,
+        )
+
+    def world_table(self) -> Shown:
+        """Sizes and cost of each world."""
+        rows = tuple(
+            (
+                each.world,
+                f"{each.facts['clicks']:,}",
+                f"{100 * each.facts['density']:.2g} %",
+                f"{each.facts['sample']:,}",
+                f"{each.facts['test']:,}",
+                f"{each.facts['repetitions']} × {each.facts['members']}",
+                f"{each.facts['seconds']:.0f} s",
+            )
+            for each in self.worlds
+        )
+        return Shown(
+            title="The worlds",
+            columns=("world", "clicks", "density", "sample", "test", "repetitions × members", "training"),
+            rows=rows,
         )
 
     def tables(self) -> list[Shown]:
         """All tables."""
-        return [self.regret_table(), self.auto_table(), *map(self.metric_table, SHOWN_METRICS)]
+        of_metrics = map(self.metric_table, SHOWN_METRICS)
+        return [self.regret_table(), self.auto_table(), self.world_table(), *of_metrics]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -234,6 +287,8 @@ class BatteryResult:
                 }
                 for each in self.worlds
             },
+            "notes": self.notes,
+            "tables": [asdict(each) for each in self.tables()],
         }
 
     def write(self, out: Path) -> None:
@@ -250,9 +305,13 @@ class BatteryResult:
         """What the numbers rest on."""
         of = self.settings
         return [
-            f"{of.members} members, {len(of.seeds)} repetitions, {of.backbone}, scale {of.scale}",
+            f"{of.backbone} of width {WIDTH}, scale {of.scale}; ensembles by mean logit, early stopping"
+            f" after {PATIENCE} epochs",
             f"auto looks at {100 * of.unbiased_share:g} % of the random pairs; all are judged on the others",
-            "propensities by logistic regression, Platt-calibrated, 5 folds; nothing is chosen on the test",
+            "propensities by logistic regression, Platt-calibrated, 5 folds, one fit for all repetitions;"
+            " nothing is chosen on the test",
+            "other λ is tried for naive and for the three methods that the sample puts first; the level of"
+            " auto is set by the sample",
         ]
 
 
@@ -262,8 +321,9 @@ def run_battery(
     worlds: Sequence[str] | None = None,
     methods: Sequence[str] | None = None,
     scale: str = "full",
-    seeds: int | Sequence[int] = 3,
-    members: int = 5,
+    seeds: int | None = None,
+    members: int | None = None,
+    minutes: float | None = None,
     backbone: str = "neumf",
     criterion: str = "auc",
     unbiased_share: float = UNBIASED_SHARE,
@@ -272,6 +332,7 @@ def run_battery(
     root: str | None = None,
     device: str = "auto",
     progress: Progress = SILENT,
+    tell: Callable[[str], None] | None = None,
 ) -> BatteryResult:
     """Train every candidate in every world, or go on with it; choose as ``auto`` would; judge all.
 
@@ -281,25 +342,36 @@ def run_battery(
     Parameters
     ----------
     worlds, methods
-        By default all of the battery, and the candidates of ``auto``.
+        By default all of the battery; the candidates of ``auto`` and newer methods.
+    seeds, members
+        Repetitions and members of each; by default what ``minutes`` allow
+        (:func:`unskew.study.battery_plan.plan_battery`).
+    minutes
+        What the estimate of the whole may come to: by default 45 on a CPU and 7 on a GPU.
     grid
-        Each method with another regularisation too.
+        The naive model and the methods that the sample puts first with another regularisation too.
     epochs
         At most so many; the methods' own by default.
     root
         The folder of Coat's files: the real log is then one more world.
+    tell
+        Is told what will be trained and how long that may take, before anything is.
     """
     chosen = tuple(worlds or WORLDS)
     for world in chosen:
         require_choice("world", world, tuple(WORLDS))
     require_choice("scale", scale, ("full", "small"))
-    require(members >= 1, f"members must be at least 1, not {members}", "give 5, for example")
+    require(seeds is None or seeds >= 1, f"seeds must be at least 1, not {seeds}", "give 3, for example")
+    require(
+        members is None or members >= 1, f"members must be at least 1, not {members}", "give 5, for example"
+    )
     settings = Settings(
         worlds=(*chosen, *(() if root is None else (REAL,))),
         methods=None if methods is None else tuple(methods),
         scale=scale,
-        seeds=as_seeds(seeds),
+        seeds=seeds,
         members=members,
+        minutes=minutes,
         backbone=backbone,
         criterion=criterion,
         unbiased_share=unbiased_share,
@@ -308,13 +380,25 @@ def run_battery(
         root=root,
     )
     make_backbone(backbone)
+    plans = plan_battery(
+        settings.worlds,
+        scale=scale,
+        methods=methods,
+        grid=grid,
+        repetitions=seeds,
+        members=members,
+        minutes=minutes,
+        device=resolve_device(device).type,
+    )
+    if tell is not None:
+        for each in plans:
+            tell(each.sentence)
+        tell(total_sentence(plans))
     folder = Path(out)
     with ResultStore(folder / RESULTS).opened() as store:
-        bar = progress.task("battery", len(settings.worlds))
-        found = []
-        for world in settings.worlds:
-            found.append(_World(settings, world, store, device, progress).result())
-            bar.advance(1)
+        # In thousandths of the estimated seconds, so that trainings count by what they cost.
+        bar = progress.task("battery", round(1000 * sum(each.seconds for each in plans)))
+        found = [_World(settings, plan, store, device, progress, bar).result() for plan in plans]
         bar.finish()
     result = BatteryResult(settings, tuple(found))
     result.write(folder)
@@ -325,13 +409,22 @@ class _World:
     """One world: its data, its trainings, its decisions."""
 
     def __init__(
-        self, settings: Settings, world: str, store: ResultStore, device: str, progress: Progress
+        self,
+        settings: Settings,
+        plan: WorldPlan,
+        store: ResultStore,
+        device: str,
+        progress: Progress,
+        bar: Tracker,
     ) -> None:
-        self.settings, self.world, self.store = settings, world, store
-        self.device, self.progress = device, progress
+        self.settings, self.plan, self.world, self.store = settings, plan, plan.world, store
+        self.device, self.progress, self.bar = device, progress, bar
+        self.seeds = as_seeds(plan.repetitions)
         self.data = self._loaded()
         self.hash = dataset_hash(self.data, self.data.unbiased)
+        self.kept: dict[str, Result] = {}
         self._propensity: LogisticPropensity | None = None
+        self._seconds = 0.0
 
     def _loaded(self) -> Dataset:
         of = self.settings
@@ -341,24 +434,25 @@ class _World:
 
     def result(self) -> WorldResult:
         """Train what is missing, decide, judge."""
-        kept = {name: found for name, found in self._trainings() if found is not None}
-        data, outcome = self.data, self._outcome(self.data.test)
+        tried = self._train_all()
+        kept, data, outcome = self.kept, self.data, self._outcome(self.data.test)
         test = {name: found.arrays["test"].astype(np.float64) for name, found in kept.items()}
-        decisions = self._decisions(kept)
+        decisions = self._decisions({name: kept[name] for name in tried})
         for name, of_seeds in decisions.items():
             test[name] = np.stack([test[each.chosen][seed] for seed, each in enumerate(of_seeds)])
+        test[AUTO] = self._at_level(decisions[AUTO], test[AUTO])
         test[SINGLE] = kept[BASELINE].arrays["single"].astype(np.float64)
         assert data.test is not None
-        judged = Sample(data.test.user[data.test.clicked], outcome, test)
+        judged = RandomSample(data.test.user[data.test.clicked], outcome, test)
         paired = {name: mean_paired(judged, name, BASELINE, self.settings.criterion) for name in test}
-        best = max(kept, key=lambda name: paired[name].advantage)
+        most = max(paired[name].advantage for name in kept)
         rates = {name: bool(found.facts["predicts_rates"]) for name, found in kept.items()}
         cells = {
             name: Cell(
                 metrics=self._metrics(lines, rates.get(name, True)),
                 advantage=paired[name].advantage,
                 standard_error=paired[name].standard_error,
-                regret=paired[best].advantage - paired[name].advantage,
+                regret=most - paired[name].advantage,
                 seconds=kept[name].facts["seconds"] if name in kept else None,
             )
             for name, lines in test.items()
@@ -368,9 +462,27 @@ class _World:
             "density": data.train.density,
             "sample": 0 if data.unbiased is None else len(data.unbiased),
             "test": len(data.test),
+            "repetitions": self.plan.repetitions,
+            "members": self.plan.members,
+            "seconds": sum(float(found.facts["seconds"]) for found in kept.values()),
         }
         order = [SINGLE, *kept, *decisions]
+        best = max(tried, key=lambda name: paired[name].advantage)
         return WorldResult(self.world, facts, {name: cells[name] for name in order}, decisions, best)
+
+    def _at_level(self, decisions: Sequence[Decision], lines: Floats) -> Floats:
+        """What auto ships with its level set by the sample, as :class:`unskew.Auto` does; the order stays."""
+        sample = self.data.unbiased
+        assert sample is not None
+        outcome = np.tile(self._outcome(sample), (len(lines), 1))
+        predicted = np.stack(
+            [
+                self.kept[each.chosen].arrays["sample"][seed].astype(np.float64)
+                for seed, each in enumerate(decisions)
+            ]
+        )
+        rows = JudgedRows(predicted, outcome, np.ones_like(outcome))
+        return recalibration(rows, "auto", "clicks of a random sample").predict(lines)
 
     def _metrics(self, lines: Floats, rates: bool) -> dict[str, float]:
         assert self.data.test is not None
@@ -382,43 +494,91 @@ class _World:
         assert log is not None
         return log.known_conversion().astype(np.float64)
 
-    def _candidates(self) -> list[Candidate]:
-        """Under names that are the same in every world."""
-        found = candidates_of(self.data.train, self.settings.methods, grid=self.settings.grid)
-        return [
-            Candidate(f"{each.method}, other λ" if each.params else each.name, each.method, each.params)
-            for each in found
-        ]
+    def _train_all(self) -> tuple[str, ...]:
+        """Train what is missing; the names of those that auto chooses among."""
+        of = self.settings
+        candidates = candidates_of(self.data.train, methods_of(of.methods), grid=of.grid)
+        usual = [each for each in candidates if not each.params]
+        for candidate in usual:
+            self._keep(candidate)
+        if of.methods is None and self._has_features:
+            self._keep(Candidate(MULTICALIBRATED, "ips", {}))
+        named = {BASELINE, *(CANDIDATES if of.methods is None else of.methods)}
+        tried = [each.name for each in usual if each.method in named and each.name in self.kept]
+        first = {BASELINE, *self._first_on_sample(tried)}
+        for candidate in candidates:
+            if candidate.params and candidate.method in first:
+                # Under a name that is the same in every world.
+                renamed = replace(candidate, name=f"{candidate.method}, other λ")
+                self._keep(renamed)
+                tried += [renamed.name] if renamed.name in self.kept else []
+        self._advance_to(self.plan.seconds)
+        return tuple(tried)
 
-    def _trainings(self) -> Iterator[tuple[str, Any]]:
-        """Each candidate's result, trained where it is missing; None for one that diverged."""
-        for candidate in self._candidates():
-            key = result_key(
-                "battery",
-                data=self.hash,
-                candidate=[candidate.method, dict(candidate.params)],
-                seeds=self.settings.seeds,
-                members=self.settings.members,
-                backbone=self.settings.backbone,
-                epochs=self.settings.epochs,
-                device=resolve_device(self.device).type,
-            )
-            if self.store.read(key) is None:
-                self._train(key, candidate)
-            found = self.store.read(key)
-            assert found is not None
-            yield candidate.name, None if "diverged" in found.facts else found
+    @property
+    def _has_features(self) -> bool:
+        train = self.data.train
+        return train.features is not None or train.user_features is not None
+
+    def _first_on_sample(self, names: Sequence[str]) -> list[str]:
+        """The candidates that are furthest ahead on the sample."""
+        sample = self._sample({name: self.kept[name] for name in names}, slice(None))
+        criterion = self.settings.criterion
+        ahead = {
+            name: mean_paired(sample, name, BASELINE, criterion).advantage
+            for name in names
+            if name != BASELINE
+        }
+        return sorted(ahead, key=lambda name: -ahead[name])[:OTHERS_TRIED]
+
+    def _keep(self, candidate: Candidate) -> None:
+        """A candidate's result, trained where it is missing; one that diverged is left out."""
+        of = self.settings
+        key = result_key(
+            "battery",
+            data=self.hash,
+            candidate=[candidate.method, dict(candidate.params), candidate.name == MULTICALIBRATED],
+            seeds=self.seeds,
+            members=self.plan.members,
+            backbone=of.backbone,
+            epochs=of.epochs,
+            device=resolve_device(self.device).type,
+        )
+        self.bar.say(f"{self.world}: {candidate.name}")
+        if self.store.read(key) is None:
+            self._train(key, candidate)
+        found = self.store.read(key)
+        assert found is not None
+        if "diverged" not in found.facts:
+            self.kept[candidate.name] = found
+        self._advance_to(self._seconds + self.plan.seconds / (self.plan.trainings + 1))
+
+    def _advance_to(self, seconds: float) -> None:
+        """Tell that so many of the world's estimated seconds are done."""
+        done = min(seconds, self.plan.seconds)
+        self.bar.advance(round(1000 * done) - round(1000 * self._seconds))
+        self._seconds = done
 
     def _train(self, key: str, candidate: Candidate) -> None:
         of = self.settings
-        shared = {"backbone": make_backbone(of.backbone), "members": of.members}
+        shared: dict[str, Any] = {
+            "backbone": _narrow(of.backbone),
+            "members": self.plan.members,
+            "batch_size": batch_size(self.data.train.n_clicks),
+            "patience": PATIENCE,
+        }
         method = candidate.make(**shared, **({} if of.epochs is None else {"epochs": of.epochs}))
+        propensity = None
+        if method.needs_propensity:
+            propensity = self._fitted_propensity()
+            if candidate.name == MULTICALIBRATED:
+                propensity = propensity.reread(calibrator=Multicalibrated())
         start = time.perf_counter()
         try:
             model = method.fit(
                 self.data.train,
-                propensity=self._fitted_propensity() if method.needs_propensity else None,
-                seeds=of.seeds,
+                propensity=propensity,
+                seeds=self.seeds,
                 device=self.device,
                 progress=self.progress,
                 label=f"{self.world}: {candidate.name}",
@@ -448,52 +608,65 @@ class _World:
         return {"seconds": seconds, "predicts_rates": model.predicts_rates}, {**kept, **rows}
 
     def _fitted_propensity(self) -> LogisticPropensity:
+        """Fitted once for all candidates and repetitions, which would differ in folds alone, and kept."""
         if self._propensity is None:
-            fitted = LogisticPropensity(calibrator=Platt(), crossfit=5)
-            self._propensity = fitted.fit(
-                self.data.train, seeds=self.settings.seeds, device=self.device, progress=self.progress
-            )
+            key = result_key("battery propensity", data=self.hash)
+            if not self.store.has(key):
+                fitted = LogisticPropensity(calibrator=Platt(), crossfit=5)
+                start = time.perf_counter()
+                fitted.fit(self.data.train, seeds=1, device=self.device, progress=self.progress)
+                self.store.remove(key)
+                timing = {"train_seconds": time.perf_counter() - start}
+                save_propensity(fitted, self.store.subfolder(key), timing=timing)
+            # As it was read back, so that a battery that is resumed has the same.
+            read = load_propensity(self.store.subfolder(key), device=self.device)
+            assert isinstance(read, LogisticPropensity)
+            read.use_log(self.data.train)
+            self._propensity = read
         return self._propensity
 
     def _propensity_rows(self) -> Floats:
-        """Of the log's rows ``[seeds, n]``."""
-        key = result_key("battery propensity", data=self.hash, seeds=self.settings.seeds)
+        """Of the log's rows."""
+        key = result_key("battery propensity of rows", data=self.hash)
         found = self.store.read(key)
         if found is None:
-            rows = self._fitted_propensity().predict_each(self.data.train)
+            rows = self._fitted_propensity().predict_each(self.data.train)[0]
             self.store.write(key, {}, {"rows": rows})
             return np.asarray(rows, dtype=np.float64)
         return found.arrays["rows"].astype(np.float64)
 
-    def _decisions(self, kept: Mapping[str, Any]) -> dict[str, tuple[Decision, ...]]:
-        """What auto ships in each repetition, with and without the sample."""
+    def _sample(self, kept: Mapping[str, Result], seeds: slice) -> RandomSample:
+        """The random sample, with predictions of some repetitions."""
         sample = self.data.unbiased
         assert sample is not None
+        lines = {name: found.arrays["sample"][seeds].astype(np.float64) for name, found in kept.items()}
+        return RandomSample(sample.user[sample.clicked], self._outcome(sample), lines)
+
+    def _decisions(self, kept: Mapping[str, Result]) -> dict[str, tuple[Decision, ...]]:
+        """What auto ships in each repetition, with and without the sample."""
         p = self._propensity_rows()
-        user, outcome = sample.user[sample.clicked], self._outcome(sample)
         criterion = self.settings.criterion
         made: dict[str, list[Decision]] = {AUTO: [], AUTO_ALONE: []}
-        for seed in range(len(self.settings.seeds)):
+        for seed in range(len(self.seeds)):
             scores = {name: found.arrays["log"][seed].astype(np.float64) for name, found in kept.items()}
-            evidence = evidence_by_clicks(
-                scores,
-                self.data.train,
-                p[seed if len(p) > 1 else 0],
-                criterion,
-                held_out=kept[BASELINE].arrays["held_out"][seed],
-            )
-            lines = {
-                name: found.arrays["sample"][seed : seed + 1].astype(np.float64)
-                for name, found in kept.items()
-            }
+            held_out = kept[BASELINE].arrays["held_out"][seed]
+            evidence = evidence_by_clicks(scores, self.data.train, p, criterion, held_out=held_out)
             options: dict[str, Any] = {"candidates": tuple(kept), "criterion": criterion}
-            made[AUTO].append(decide(Sample(user, outcome, lines), evidence, **options))
+            made[AUTO].append(decide(self._sample(kept, slice(seed, seed + 1)), evidence, **options))
             made[AUTO_ALONE].append(decide(None, evidence, **options))
         return {name: tuple(each) for name, each in made.items()}
+
+
+def _narrow(name: str) -> Backbone:
+    """A backbone with embeddings of the battery's width, at most."""
+    usual = make_backbone(name)
+    dim = getattr(usual, "dim", None)
+    if not isinstance(dim, int):
+        return usual
+    return make_backbone(name, dim=min(dim, WIDTH))
 
 
 def _regret_text(cell: Cell | None) -> str:
     if cell is None:
         return "–"
-    mark = " ▲" if cell.wins else " ▼" if cell.loses else ""
-    return f"{cell.regret:.4f}{mark}"
+    return f"{cell.regret:.4f}{cell.mark}"

@@ -29,7 +29,7 @@ from unskew.estimator import require
 from unskew.io.files import LEFT_BY_SYSTEMS, RUN, real
 from unskew.io.moving import OURS, Lock
 from unskew.log.splitting import duration
-from unskew.training.state_files import FACTS, PARTIAL, TENSORS, DamagedStateError, State, StateFiles
+from unskew.training.state_files import FACTS, PARTIAL, TENSORS, DamagedStateError, SavedState, StateFiles
 
 FORMAT = 1
 """Raised when a folder of an earlier version can no longer be read."""
@@ -383,11 +383,11 @@ class Call:
         """Whether it is time for a state."""
         return self._checkpoint.is_due
 
-    def done(self) -> State | None:
+    def done(self) -> SavedState | None:
         """What it left, if it is done."""
         return self._read(self._done) if self._done in self._names() else None
 
-    def latest(self) -> State | None:
+    def latest(self) -> SavedState | None:
         """Its last state that is whole, if it was running."""
         for name in reversed(self._names()):
             self._saves = max(self._saves, _number(name))
@@ -420,7 +420,7 @@ class Call:
     def _write(self, name: str, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
         return self._checkpoint.write(name, {"about": self._about, **facts}, tensors)
 
-    def _read(self, name: str) -> State | None:
+    def _read(self, name: str) -> SavedState | None:
         try:
             state = self._checkpoint.files.read(name)
         except DamagedStateError as error:

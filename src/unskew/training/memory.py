@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+import pyarrow as pa
 import torch
 
 from unskew import processes
@@ -173,6 +176,26 @@ def available_memory(root: Path = Path("/")) -> int | None:
     """
     left = [each for each in (_of_machine(root), *_of_groups(root)) if each is not None]
     return min(left) // processes.on_this_machine() if left else None
+
+
+def give_back() -> None:
+    """Give the system what was freed, and what Arrow and the C library hold on to for later.
+
+    After a stage that worked on large blocks that is a large part of what it took.
+    """
+    pa.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
+
+
+def peak_memory() -> int | None:
+    """The most bytes that this process had in memory so far; None where the system does not tell."""
+    for line in _lines(Path("/proc/self/status")):
+        name, _, value = line.partition(":")
+        if name == "VmHWM":
+            return int(value.split()[0]) << 10
+    return None
 
 
 def _of_machine(root: Path) -> int | None:

@@ -17,7 +17,7 @@ from unskew import processes
 from unskew.training.checkpoint import Call
 from unskew.training.lazy_adam import LazyAdam, LazyTable
 from unskew.training.samplers import Sample
-from unskew.training.state_files import State
+from unskew.training.state_files import SavedState
 
 
 def together(blocks: Iterable[Sample]) -> Iterator[Sample]:
@@ -73,11 +73,11 @@ class SharedCall:
         """Whether it is time for a state, and this process writes it."""
         return processes.is_writer() and self._call.is_due
 
-    def done(self) -> State | None:
+    def done(self) -> SavedState | None:
         """What it left, if it is done."""
         return self._shared(self._call.done)
 
-    def latest(self) -> State | None:
+    def latest(self) -> SavedState | None:
         """Its last state that is whole, if it was running."""
         return self._shared(self._call.latest)
 
@@ -91,13 +91,13 @@ class SharedCall:
             self._call.finish(facts, tensors)
 
     @staticmethod
-    def _shared(read: Callable[[], State | None]) -> State | None:
+    def _shared(read: Callable[[], SavedState | None]) -> SavedState | None:
         def packed() -> processes.Packed:
             state = read() if processes.is_writer() else None
             return (None, {}) if state is None else (dict(state.facts), state.tensors)
 
         facts, tensors = processes.exchange(packed)[0]
-        return None if facts is None else State(facts, tensors)
+        return None if facts is None else SavedState(facts, tensors)
 
 
 def averaged(losses: dict[str, Tensor]) -> dict[str, Tensor]:

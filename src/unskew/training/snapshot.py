@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from unskew.backbones.noise import Noise
-from unskew.training.state_files import State
+from unskew.training.state_files import SavedState
 from unskew.training.stateful import AdamState, Stateful, under
 from unskew.training.steps import START, Optimiser, Position
 
@@ -38,7 +38,7 @@ class Place:
     position: Position = START
 
     @classmethod
-    def of(cls, saved: State, device: torch.device) -> Place:
+    def of(cls, saved: SavedState, device: torch.device) -> Place:
         """That of a state."""
         sums = {name: total.to(device) for name, total in under(saved.tensors, "sums/").items()}
         facts = saved.facts

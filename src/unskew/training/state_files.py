@@ -47,7 +47,7 @@ class DamagedStateError(Exception):
 
 
 @dataclass(frozen=True)
-class State:
+class SavedState:
     """What was saved of a training, or of a value."""
 
     facts: Mapping[str, Any]
@@ -78,7 +78,7 @@ class StateFiles:
             _to_disk(file)
         os.replace(beside, self.folder / (name + FACTS))
 
-    def read(self, name: str) -> State:
+    def read(self, name: str) -> SavedState:
         """A state as it was written; :class:`DamagedStateError` if it is not."""
         try:
             sealed = json.loads((self.folder / (name + FACTS)).read_text(encoding="utf-8"))
@@ -87,7 +87,7 @@ class StateFiles:
             raise DamagedStateError(f"{name}{FACTS} cannot be read") from error
         if not whole or sealed.keys() != {"facts", "tensors"}:
             raise DamagedStateError(f"{name}{FACTS} was changed")
-        return State(sealed["facts"], {} if sealed["tensors"] is None else self._tensors(name, sealed))
+        return SavedState(sealed["facts"], {} if sealed["tensors"] is None else self._tensors(name, sealed))
 
     def _tensors(self, name: str, sealed: Mapping[str, Any]) -> dict[str, Tensor]:
         path = self.folder / (name + TENSORS)

@@ -56,7 +56,15 @@ class Kept:
 
     @classmethod
     def of(cls, source: StreamedLog, most: int = KEPT) -> Self:
-        """Read a stream once, and then the rows that are kept."""
+        """Read a stream once, and then the rows that are kept; every training on the stream has the same."""
+        name = f"{most} kept rows"
+        if name not in source.found:
+            source.found[name] = cls._read(source, most)
+        kept: Self = source.found[name]
+        return kept
+
+    @classmethod
+    def _read(cls, source: StreamedLog, most: int) -> Self:
         unclicked = len(source) - source.n_clicks
         shares = np.array([min(1.0, most / max(unclicked, 1)), min(1.0, most / max(source.n_clicks, 1))])
         first, places = 0, [np.empty(0, dtype=np.int64)]
