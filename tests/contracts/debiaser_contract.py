@@ -5,9 +5,14 @@ What the base class does for all methods is tested once, in ``tests/debias/test_
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 import unskew as us
@@ -23,6 +28,8 @@ CLIP = 0.05
 WORLD = us.load("synthetic", n_users=60, n_items=50, density=0.2, seed=4)
 TRAINING = {"epochs": 12, "batch_size": 128, "learning_rate": 0.01, "patience": 4}
 BRIEFLY = {"epochs": 5, "patience": 2}
+STAGES = {"click_warm_up": 4, "pseudo_epochs": 4}
+"""Of stages beside the main one, for methods that have them; their defaults are tried in three worlds."""
 
 
 class DebiaserContract:
@@ -45,7 +52,8 @@ class DebiaserContract:
 
         def made(**further):
             backbone = us.NeuMF(dim=4, layers=(8, 4))
-            return method(**{"backbone": backbone, "p_min": CLIP, **TRAINING, **options, **further})
+            stages = {name: epochs for name, epochs in STAGES.items() if hasattr(method, name)}
+            return method(**{"backbone": backbone, "p_min": CLIP, **TRAINING, **stages, **options, **further})
 
         return made
 
@@ -56,8 +64,9 @@ class DebiaserContract:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def briefly_fitted(cls, make) -> Debiaser:
-        return make(**BRIEFLY).fit(WORLD.train, propensity=true_propensity(make()), seeds=SEEDS)
+    def briefly_fitted(cls, make) -> Captured:
+        """Two epochs: the second begins with what a method keeps from the first."""
+        return Captured.of(make(epochs=2))
 
     def test_it_is_in_the_table_of_methods_and_tells_what_it_is(self, method):
         assert METHODS[method.name] is method
@@ -67,9 +76,9 @@ class DebiaserContract:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def steps(cls, make):
+    def steps(cls, briefly_fitted):
         """Every step with the networks and a draw, as ``fit`` hands them to the loop."""
-        return list(captured(make(epochs=1)))
+        return list(briefly_fitted.steps())
 
     def test_every_step_has_a_finite_loss_for_each_replica_that_reaches_what_it_trains(self, steps):
         assert steps
@@ -100,11 +109,11 @@ class DebiaserContract:
             assert log_loss(truth, prediction) < 0.95 * np.log(2)
 
     def test_a_seed_alone_is_the_seed_in_a_stack(self, make, briefly_fitted):
-        alone = make(**BRIEFLY).fit(WORLD.train, propensity=true_propensity(make()), seeds=[3])
+        alone = make(epochs=2).fit(WORLD.train, propensity=true_propensity(make()), seeds=[3])
         np.testing.assert_allclose(
-            alone.predict_each(WORLD.test)[0], briefly_fitted.predict_each(WORLD.test)[1], atol=ROUNDING
+            alone.predict_each(WORLD.test)[0], briefly_fitted.predictions[1], atol=ROUNDING
         )
-        assert alone.history_.best_epoch[0] == briefly_fitted.history_.best_epoch[1]
+        assert alone.history_.best_epoch[0] == briefly_fitted.best_epoch[1]
 
     def test_a_saved_model_predicts_the_same(self, fitted, tmp_path):
         fitted.save(tmp_path / "model")
@@ -153,26 +162,38 @@ def true_propensity(model: Debiaser):
     return WORLD.truth.propensity if model.needs_propensity else None
 
 
-def captured(model: Debiaser):
-    """Networks, step and sample of every step, after an epoch of training; hooks have run a last time."""
-    stages = []
+@dataclass(frozen=True)
+class Captured:
+    """What a fit gave, and its networks and passes, stage by stage."""
 
-    def record(networks, passes, schedule, **further):
-        stages.append((networks, passes))
-        return train(networks, passes, schedule, **further)
+    predictions: NDArray[np.float64]
+    best_epoch: Sequence[int]
+    stages: list[tuple[Any, Any]]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "train", record)
-        model.fit(WORLD.train, propensity=true_propensity(model), seeds=SEEDS)
-    for networks, passes in stages:
-        for each in passes:
-            if each.before is not None:
-                with evaluating(networks.values()):
-                    each.before()
-            for network in networks.values():
-                network.train()
-            draw = next(next(iter(each.sampler.epoch(0))).steps())
-            yield from ((networks, step, draw) for step in each.steps)
+    @classmethod
+    def of(cls, model: Debiaser) -> Captured:
+        stages = []
+
+        def record(networks, passes, schedule, **further):
+            stages.append((networks, passes))
+            return train(networks, passes, schedule, **further)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fitting, "train", record)
+            model.fit(WORLD.train, propensity=true_propensity(model), seeds=SEEDS)
+        return cls(model.predict_each(WORLD.test), model.history_.best_epoch, stages)
+
+    def steps(self):
+        """Networks, step and sample of every step, after the training; hooks have run a last time."""
+        for networks, passes in self.stages:
+            for each in passes:
+                if each.before is not None:
+                    with evaluating(networks.values()):
+                        each.before()
+                for network in networks.values():
+                    network.train()
+                draw = next(next(iter(each.sampler.epoch(0))).steps())
+                yield from ((networks, step, draw) for step in each.steps)
 
 
 def gradient_size(network) -> float:
