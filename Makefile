@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Small enough for a minute on two cores; the epochs without early stopping make raw propensities overconfident.
 DEMO_WORLD := $(foreach each,n_users=180 n_items=130 density=0.15 bias=1.2 dimension=2,--option $(each))
 
-.PHONY: demo test test-spark quick quick-tests times lint typecheck pytest fuzz kills test-settings bench bench-gpu pages docs install clean help
+.PHONY: demo test test-spark quick quick-tests times lint typecheck pytest fuzz kills thorough test-settings bench bench-gpu pages docs install clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -30,8 +30,15 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e .
 	touch $@
 
-$(VENV)/.installed-test: $(VENV)/.installed
+# One call installs the library too: a second one would build and resolve all of it again.
+$(VENV)/.installed-test: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e '.[test]'
+	touch $(VENV)/.installed $@
+
+KERNELS := $(shell grep -rl '^@compiled' src/unskew)
+# By one process, while types are checked: workers would each compile the same at the same time.
+$(VENV)/.compiled: $(KERNELS) tests/compile_once.py | $(VENV)/.installed-test
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m compile_once
 	touch $@
 
 install: $(VENV)/.installed  ## the library and the command line, into .venv
@@ -47,7 +54,7 @@ lint: $(VENV)/.installed-test  ## ruff
 typecheck: $(VENV)/.installed-test  ## mypy --strict on src
 	$(BIN)/mypy
 
-pytest: $(VENV)/.installed-test  ## the tests alone
+pytest: $(VENV)/.installed-test $(VENV)/.compiled  ## the tests alone
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WITH_WAITS)
 
 test-spark: $(VENV)/.installed-test  ## the tests on a local Spark, which it installs; needs a Java runtime
@@ -58,19 +65,24 @@ PYTHON_OF_ALL ?= $(abspath $(BIN)/python)
 test-settings: $(VENV)/.installed-test  ## the tests in another place, locale, zone, order and user
 	tests/settings.sh $(PYTHON_OF_ALL) $(ON_TWO_CORES)
 
-test: lint typecheck pytest  ## lint, type-check, all tests
+test: lint  ## lint, type-check, all tests
+	$(MAKE) --no-print-directory -j2 typecheck $(VENV)/.compiled
+	$(MAKE) --no-print-directory pytest
 
 quick: lint  ## lint, type-check, the fast tests of every package, while one writes
 	$(MAKE) --no-print-directory -j2 typecheck quick-tests
 
 quick-tests: $(VENV)/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(ON_TWO_CORES) -m 'not hostile and not slow'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(ON_TWO_CORES) -m 'not hostile and not thorough and not slow'
 
 times: $(VENV)/.installed-test  ## all tests, and which of them are slow into tests/slow.json
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ON_TWO_CORES) --record-slow
 
 kills: $(VENV)/.installed-test  ## random kills, full disks and two writers of every verb, some ten minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m hostile -s tests/robustness
+
+thorough: $(VENV)/.installed-test  ## methods in further worlds, of which make test tries some
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ON_TWO_CORES) -m thorough
 
 fuzz: $(VENV)/.installed-test  ## thousands of generated cases, in minutes; SEED=, CASES= and ONLY= may be given
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m fuzz --cases $(or $(CASES),4000) \
