@@ -114,8 +114,24 @@ def require_above(bound: float, **values: float | None) -> None:
         require(holds, f"{name} must be above {bound}, not {value!r}", f"give a number above {bound}")
 
 
-def require_in(interval: str, **values: float) -> None:
-    """Raise :class:`ParameterError` unless parameters, by name, are in an interval, such as ``"[0, 1)"``.
+def require_whole(least: int, most: int | None = None, **values: Any) -> None:
+    """Raise :class:`ParameterError` unless parameters, by name, are whole numbers of a range.
+
+    Examples
+    --------
+    >>> require_whole(1, 8, k=2.5)
+    Traceback (most recent call last):
+    unskew.errors.ParameterError: k must be a whole number from 1 to 8, not 2.5. To fix: give such a number.
+    """
+    span = f"of at least {least}" if most is None else f"from {least} to {most:,}"
+    for name, value in values.items():
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        holds = whole and least <= value and (most is None or value <= most)
+        require(holds, f"{name} must be a whole number {span}, not {value!r}", "give such a number")
+
+
+def require_in(interval: str, **values: Any) -> None:
+    """Raise :class:`ParameterError` unless parameters, by name, are numbers of an interval, as ``"[0, 1)"``.
 
     Examples
     --------
@@ -126,7 +142,8 @@ def require_in(interval: str, **values: float) -> None:
     low, high = map(float, interval[1:-1].split(","))
     ends = [end for end, bracket in ((low, interval[0] == "["), (high, interval[-1] == "]")) if bracket]
     for name, value in values.items():
-        holds = low < value < high or value in ends
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        holds = number and (low < float(value) < high or value in ends)
         require(holds, f"{name} must be in {interval}, not {value!r}", "give a number of this interval")
 
 

@@ -201,7 +201,7 @@ def test_a_text_column_and_a_repeated_column_are_refused_by_name(tmp_path: Path)
 
 
 def test_too_few_or_too_many_folds_are_refused() -> None:
-    with pytest.raises(ParameterError, match="folds must be from 2 to 100, not 1"):
+    with pytest.raises(ParameterError, match="folds must be a whole number from 2 to 100, not 1"):
         FoldSketches(1)
 
 

@@ -496,7 +496,7 @@ class TestLoaderOptions:
             ("n_users=many", "--option n_users must be a whole number, not 'many'"),
             ("n_users=2.5", "--option n_users must be a whole number, not '2.5'. To fix: write for example"),
             ("density=", "--option density must be a number, not ''"),
-            ("seed=-1", "seed must be at least 0, not -1"),
+            ("seed=-1", "seed must be a whole number of at least 0, not -1"),
             ("colour=3", "the dataset 'synthetic' has no option colour. To fix: its options are n_users,"),
             ("root=data", "--option root has a flag of its own. To fix: give --root"),
             ("protocol=paper", "--option protocol has a flag of its own. To fix: give --protocol"),

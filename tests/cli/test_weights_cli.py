@@ -103,7 +103,7 @@ def test_audit_of_the_output_finds_it_healthy() -> None:
         (["--score", "p", "-o", "out.parquet"], "--score needs --outcome"),
         ([*COLUMNS, "--user", "id", "-o", "out.parquet"], "--user has no effect with --score"),
         (["--outcome", "clicked", "-o", "out.parquet"], "there is no propensity"),
-        ([*COLUMNS, "--folds", "1", "-o", "out.parquet"], "folds must be from 2 to 100, not 1"),
+        ([*COLUMNS, "--folds", "1", "-o", "out.parquet"], "folds must be a whole number from 2 to 100"),
         ([*COLUMNS, "--p-min", "0", "-o", "out.parquet"], "p_min must be 'auto' or a number in (0, 1)"),
         ([*COLUMNS, "--calibrator", "magic", "-o", "out.parquet"], "unknown calibrator 'magic'"),
         (

@@ -151,5 +151,5 @@ class TestCoat(DatasetContract):
 
 
 def test_a_rating_that_nobody_can_give_is_no_threshold(tmp_path):
-    with pytest.raises(ParameterError, match="positive_rating must be 2 to 5, not 6"):
+    with pytest.raises(ParameterError, match="positive_rating must be a whole number from 2 to 5, not 6"):
         load_by_name("coat", tmp_path, positive_rating=6)

@@ -113,5 +113,5 @@ def test_a_half_downloaded_folder_lists_what_was_expected_and_found(tmp_path):
 
 
 def test_a_rating_that_nobody_can_give_is_no_threshold(tmp_path):
-    with pytest.raises(ParameterError, match="positive_rating must be 2 to 5, not 1"):
+    with pytest.raises(ParameterError, match="positive_rating must be a whole number from 2 to 5, not 1"):
         load_by_name("yahoo_r3", tmp_path, positive_rating=1)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from unskew.audit.verdict import HEADLINES, counted, percent, round_up, short
 from unskew.errors import DataError
-from unskew.estimator import require
+from unskew.estimator import require_whole
 from unskew.io.stream import FileBatch, located, number_columns, stream, tracked
 from unskew.io.tables import Source, sources
 from unskew.metrics.judgement import SIGNIFICANCE, TOLERANCE, MeanJudgement, judge_mean, require_limits
@@ -93,11 +93,7 @@ def audit_actions(
     >>> result.healthy, round(result.ratio, 3)
     (False, 0.917)
     """
-    require(
-        isinstance(actions, int) and actions >= 1,
-        f"actions must be a whole number of at least 1, not {actions!r}",
-        "give how many actions there were to choose from",
-    )
+    require_whole(1, actions=actions)
     require_limits(tolerance, significance)
     files = sources(data)
     moments = _moments(files, score, progress)

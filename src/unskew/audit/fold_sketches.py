@@ -24,7 +24,7 @@ from unskew.calibration import CALIBRATORS, Calibrator, make_calibrator
 from unskew.calibration.auto import CANDIDATES
 from unskew.calibration.grouping import Grouped, group
 from unskew.errors import DataError
-from unskew.estimator import require
+from unskew.estimator import require_whole
 from unskew.io.stream import FileBatch, Roles, located, number_columns
 from unskew.metrics import CalibrationSketch, ece, mean_outcome_over_score, nll, wce
 from unskew.metrics.cell_sums import CellSums
@@ -60,11 +60,7 @@ class FoldSketches:
     """
 
     def __init__(self, folds: int, *, seed: int = 0) -> None:
-        require(
-            isinstance(folds, int) and 2 <= folds <= MOST_FOLDS,
-            f"folds must be from 2 to {MOST_FOLDS}, not {folds!r}",
-            "give a number of this range",
-        )
+        require_whole(2, MOST_FOLDS, folds=folds)
         self.folds = folds
         self.seed = as_seed(seed)
         self.sketches = [CalibrationSketch() for _ in range(folds)]

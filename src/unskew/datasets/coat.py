@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.datasets.dataset import Dataset, Protocol, missing_files, require_root, without_leaked_cells
-from unskew.errors import DataError, ParameterError
+from unskew.errors import DataError
+from unskew.estimator import require_whole
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Features, Log
 from unskew.registry import register
@@ -46,11 +47,7 @@ def coat(
     features
         Read the feature files too (one column of 0/1 for each value of each feature).
     """
-    if not 1 < positive_rating <= HIGHEST_RATING:
-        raise ParameterError(
-            f"positive_rating must be 2 to {HIGHEST_RATING}, not {positive_rating}",
-            remedy="give a number of this range",
-        )
+    require_whole(2, HIGHEST_RATING, positive_rating=positive_rating)
     folder = require_root(root, "coat")
     expected = [*RATINGS]
     if features:

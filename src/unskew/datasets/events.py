@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.csv
 
 from unskew.datasets.dataset import errors_name
-from unskew.errors import DataError, ParameterError
+from unskew.errors import DataError
+from unskew.estimator import require_whole
 from unskew.io.tables import csv_source, open_csv, reading, require_columns
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Feature, Log, Wanted
@@ -23,10 +24,8 @@ BLOCK_BYTES = 1 << 23
 
 def require_rows(rows: Any) -> None:
     """An error for a number of rows that is none; None means all."""
-    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
-        raise ParameterError(
-            f"rows must be a whole number of at least 1, not {rows!r}", remedy="leave it out to read all"
-        )
+    if rows is not None:
+        require_whole(1, rows=rows)
 
 
 def blocks_with_header(

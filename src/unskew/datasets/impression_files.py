@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from unskew.datasets.impression_tables import COLUMNS, TRUTH, log_table, test_table, truth_table
 from unskew.datasets.impression_world import ImpressionWorld
 from unskew.errors import ParameterError, RunFolderError
+from unskew.estimator import require_whole
 from unskew.io.files import check_place, whole_file, write_json
 from unskew.progress import SILENT, Progress
 
@@ -77,10 +78,7 @@ def write_world(
             f"files must be from 1 to {world.n_chunks} (chunks of {world.chunk_rows:,} rows), not {count!r}",
             remedy="give fewer files, or leave it out",
         )
-    if isinstance(test_rows, bool) or not isinstance(test_rows, int) or test_rows < 0:
-        raise ParameterError(
-            f"test_rows must be a whole number of 0 or more, not {test_rows!r}", remedy="give 100000"
-        )
+    require_whole(0, test_rows=test_rows)
     description = {
         "world": "impressions",
         "format": FORMAT,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral, Real
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
@@ -13,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from unskew.errors import ParameterError
+from unskew.estimator import require_in, require_whole
 from unskew.seeds import as_seed, stream
 
 START = np.datetime64("2026-01-05T00:00:00", "ms")
@@ -32,7 +31,6 @@ ACTIVITY_STD, POPULARITY_STD = 1.2, 1.2
 ITEMS_PER_BRAND = 25
 MOST_POSITIONS = 100
 MOST_IDS = 1 << 31
-REMEDY = "give a number without quotes, or leave the option out"
 
 
 class WorldChunk(NamedTuple):
@@ -110,33 +108,14 @@ class ImpressionWorld:
 
     def __post_init__(self) -> None:
         as_seed(self.seed)
-        for name, least, most in (
-            ("n_rows", 1, 1 << 50),
-            ("n_users", 1, MOST_IDS),
-            ("n_items", 1, MOST_IDS),
-            ("positions", 1, MOST_POSITIONS),
-            ("days", 1, 10_000),
-        ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral):
-                raise ParameterError(f"{name} must be a whole number, not {value!r}", remedy=REMEDY)
-            if not least <= int(value) <= most:
-                raise ParameterError(
-                    f"{name} must be from {least:,} to {most:,}, not {value}", remedy="give such a number"
-                )
-        for name in ("click_rate", "conversion_rate", "bias", "position_bias", "confounding", "arriving"):
-            self._require_number(name)
-        self._require_number("delay_days")
-        for name in ("click_rate", "conversion_rate"):
-            if not 0 < getattr(self, name) < 1:
-                raise ParameterError(
-                    f"{name} must lie between 0 and 1, not {getattr(self, name)}",
-                    remedy="give a share such as 0.1",
-                )
-        if self.arriving > 1:
-            raise ParameterError(
-                f"arriving must be a share from 0 to 1, not {self.arriving}", remedy="give for example 0.5"
-            )
+        require_whole(1, 1 << 50, n_rows=self.n_rows)
+        require_whole(1, MOST_IDS, n_users=self.n_users, n_items=self.n_items)
+        require_whole(1, MOST_POSITIONS, positions=self.positions)
+        require_whole(1, 10_000, days=self.days)
+        require_in("(0, 1)", click_rate=self.click_rate, conversion_rate=self.conversion_rate)
+        require_in("[0, 1]", arriving=self.arriving)
+        require_in("[0, inf)", bias=self.bias, position_bias=self.position_bias)
+        require_in("[0, inf)", confounding=self.confounding, delay_days=self.delay_days)
         if self.n_items < self.positions:
             raise ParameterError(
                 f"a session shows {self.positions} items, but there are only {self.n_items}",
@@ -147,15 +126,6 @@ class ImpressionWorld:
                 f"click_rate is {self.click_rate}, but only {self.examination.mean():.3f} of the rows are"
                 " examined",
                 remedy="give a lower click_rate, fewer positions or a lower position_bias",
-            )
-
-    def _require_number(self, name: str) -> None:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise ParameterError(f"{name} must be a number, not {value!r}", remedy=REMEDY)
-        if not (math.isfinite(value) and float(value) >= 0):
-            raise ParameterError(
-                f"{name} must be a finite number of at least 0, not {value}", remedy="give 0 or more"
             )
 
     @property

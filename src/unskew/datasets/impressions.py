@@ -15,6 +15,7 @@ from unskew.datasets.dataset import Dataset, Protocol
 from unskew.datasets.impression_tables import COLUMNS, OUTCOMES, log_table, test_table, truth_table
 from unskew.datasets.impression_world import ImpressionWorld, WorldChunk
 from unskew.errors import ParameterError
+from unskew.estimator import require_whole
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log, Wanted
 from unskew.log.described import AUTO, without_auto
@@ -69,10 +70,7 @@ def impressions(
     """
     if root is not None:
         raise ParameterError("the impressions are drawn, not read", remedy="leave out root (--root)")
-    if isinstance(test_rows, bool) or not isinstance(test_rows, int) or test_rows < 1:
-        raise ParameterError(
-            f"test_rows must be a whole number of at least 1, not {test_rows!r}", remedy="give 20000"
-        )
+    require_whole(1, test_rows=test_rows)
     world = ImpressionWorld(
         n_rows=n_rows,
         n_users=n_users,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from scipy.special import expit
 
 from unskew.datasets.dataset import Dataset, Protocol, without_leaked_cells
 from unskew.errors import ParameterError
+from unskew.estimator import require_in, require_whole
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Features, Log
 from unskew.registry import register
@@ -39,8 +39,6 @@ INTERCEPT_RANGE = 700.0
 
 NEWTON_STEPS = 20
 """At most; from the start that is taken five do."""
-
-REMEDY = "give a number without quotes, or leave the option out"
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,33 +201,11 @@ def _check(
     """Options come from files and command lines too, so that their types are checked as well."""
     if root is not None:
         raise ParameterError("the synthetic world is drawn, not read", remedy="leave out root (--root)")
-    for name, size, least in (
-        ("n_users", n_users, 2),
-        ("n_items", n_items, 2),
-        ("test_per_user", test_per_user, 1),
-        ("dimension", dimension, 1),
-        ("seed", seed, 0),
-    ):
-        if isinstance(size, bool) or not isinstance(size, Integral):
-            raise ParameterError(f"{name} must be a whole number, not {size!r}", remedy=REMEDY)
-        if size < least:
-            raise ParameterError(
-                f"{name} must be at least {least}, not {size}", remedy=f"give {least} or more"
-            )
-    strengths = (("bias", bias), ("confounding", confounding))
-    for name, number in (("density", density), ("conversion_rate", conversion_rate), *strengths):
-        if isinstance(number, bool) or not isinstance(number, Real):
-            raise ParameterError(f"{name} must be a number, not {number!r}", remedy=REMEDY)
-    for name, share in (("density", density), ("conversion_rate", conversion_rate)):
-        if not 0 < share < 1:
-            raise ParameterError(
-                f"{name} must lie between 0 and 1, not {share}", remedy="give a share such as 0.1"
-            )
-    for name, strength in strengths:
-        if not (math.isfinite(strength) and strength >= 0):
-            raise ParameterError(
-                f"{name} must be a finite number of at least 0, not {strength}", remedy="give 0 or more"
-            )
+    require_whole(2, n_users=n_users, n_items=n_items)
+    require_whole(1, test_per_user=test_per_user, dimension=dimension)
+    require_whole(0, seed=seed)
+    require_in("(0, 1)", density=density, conversion_rate=conversion_rate)
+    require_in("[0, inf)", bias=bias, confounding=confounding)
     if test_per_user > n_items:
         raise ParameterError(
             f"test_per_user is {test_per_user}, but there are only {n_items} items",

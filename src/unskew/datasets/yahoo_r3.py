@@ -15,7 +15,8 @@ from unskew.datasets.dataset import (
     require_root,
     without_leaked_cells,
 )
-from unskew.errors import DataError, ParameterError
+from unskew.errors import DataError
+from unskew.estimator import require_whole
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log
 from unskew.registry import register
@@ -48,11 +49,7 @@ def yahoo_r3(
     positive_rating
         4 as in the paper; some published code uses 3, and its numbers cannot be compared.
     """
-    if not 1 < positive_rating <= HIGHEST_RATING:
-        raise ParameterError(
-            f"positive_rating must be 2 to {HIGHEST_RATING}, not {positive_rating}",
-            remedy="give a number of this range",
-        )
+    require_whole(2, HIGHEST_RATING, positive_rating=positive_rating)
     folder = require_root(root, "yahoo_r3")
     layout = next((names for names in LAYOUTS if all((folder / name).is_file() for name in names)), None)
     if layout is None:

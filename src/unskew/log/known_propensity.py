@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError
+from unskew.estimator import require_whole
 from unskew.io.columns import number_column
 
 
@@ -60,11 +61,7 @@ def actions_of(actions: int | None, item: NDArray[np.int32], n_items: int) -> in
     """How many items each row shows one of; by default all of the vocabulary."""
     if actions is None:
         return n_items
-    if isinstance(actions, bool) or not isinstance(actions, int | np.integer) or actions < 1:
-        raise ParameterError(
-            f"actions must be a whole number of at least 1, not {actions!r}",
-            remedy="give how many items there were to choose from",
-        )
+    require_whole(1, actions=actions)
     listed = len(np.unique(item))
     if actions < listed:
         raise ParameterError(

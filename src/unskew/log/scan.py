@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
-from unskew.estimator import require
+from unskew.estimator import require_whole
 from unskew.io.columns import binary_column, column_of, conversion_column, frame_of
 from unskew.io.row_groups import Chunk, Piece, RowGroups
 from unskew.io.stream import ahead
@@ -188,11 +188,7 @@ def scanned(
     users, items
         Vocabularies to share with another log; by default those of the ids that are found.
     """
-    require(
-        type(most_ids) is int and most_ids >= 1,
-        f"most_ids must be a whole number of at least 1, not {most_ids!r}",
-        f"give for example {MOST_IDS}",
-    )
+    require_whole(1, most_ids=most_ids)
     scan = _Scan(files, columns, features, ignore, most_ids, (users, items))
     for chunk in scan.chunks(progress):
         with chunk.located():

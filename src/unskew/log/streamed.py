@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import ParameterError
-from unskew.estimator import require
+from unskew.estimator import require, require_whole
 from unskew.io.digest import digest_of
 from unskew.io.row_groups import Piece
 from unskew.io.stream import ahead
@@ -75,11 +75,7 @@ class StreamedLog:
     block_rows: int = BLOCK_ROWS
 
     def __post_init__(self) -> None:
-        require(
-            type(self.block_rows) is int and self.block_rows >= 1,
-            f"block_rows must be a whole number of at least 1, not {self.block_rows!r}",
-            f"give for example {BLOCK_ROWS}",
-        )
+        require_whole(1, block_rows=self.block_rows)
 
     @classmethod
     def of(cls, log: Log, *, block_rows: int = BLOCK_ROWS) -> StreamedLog:

@@ -18,8 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import ParameterError
-from unskew.estimator import require_choice
+from unskew.estimator import require_choice, require_whole
 from unskew.metrics.limits import OFFSET_BITS, SMALLEST
 
 Rule = Literal["paper", "netcal"]
@@ -69,11 +68,7 @@ def check_rule(rule: str) -> Rule:
 
 def check_bins(bins: Any) -> int:
     """The number of bins, or an error."""
-    if not isinstance(bins, (int, np.integer)) or isinstance(bins, bool) or not 1 <= bins <= MOST_BINS:
-        raise ParameterError(
-            f"bins must be a whole number from 1 to {MOST_BINS:,}, not {bins!r}",
-            remedy="give a number of this range",
-        )
+    require_whole(1, MOST_BINS, bins=bins)
     return int(bins)
 
 
@@ -90,11 +85,7 @@ def bin_edges(bins: int) -> NDArray[np.float64]:
 def grid(bins: int, mantissa_bits: int) -> SketchGrid:
     """The grid for a number of bins and of mantissa bits."""
     bins = check_bins(bins)
-    if not isinstance(mantissa_bits, int) or not 0 <= mantissa_bits <= MOST_MANTISSA_BITS:
-        raise ParameterError(
-            f"mantissa_bits must be a whole number from 0 to {MOST_MANTISSA_BITS}, not {mantissa_bits!r}",
-            remedy="give a number of this range",
-        )
+    require_whole(0, MOST_MANTISSA_BITS, mantissa_bits=mantissa_bits)
     shift = _MANTISSA - mantissa_bits
     base = ((_EXPONENT_BIAS + LOWEST_EXPONENT) << mantissa_bits) - 1
     half = half_cell(shift, base)
