@@ -67,7 +67,7 @@ Numbers = NDArray[np.int64] | range
 """Of rows."""
 
 
-class Part(NamedTuple):
+class FilePart(NamedTuple):
     """Where some rows come from: a file, and their numbers there."""
 
     file: File
@@ -90,7 +90,7 @@ class Chunk(NamedTuple):
     """Rows in memory, and where they come from."""
 
     table: Table
-    parts: Sequence[Part]
+    parts: Sequence[FilePart]
 
     @contextmanager
     def located(self) -> Iterator[None]:
@@ -193,14 +193,14 @@ class RowGroups:
         most_bytes
             Tables end earlier where they have so many; None for as many rows as were asked for.
         """
-        held: list[tuple[Part, RecordBatch]] = []
+        held: list[tuple[FilePart, RecordBatch]] = []
         count = size = 0
         for part, record in self._records(pieces, schema):
             at = 0
             while at < part.rows:
                 taken = min(part.rows - at, rows - count)
                 piece = record.slice(at, taken)
-                held.append((Part(part.file, part.numbers[at : at + taken]), piece))
+                held.append((FilePart(part.file, part.numbers[at : at + taken]), piece))
                 at, count, size = at + taken, count + taken, size + piece.nbytes
                 if count == rows or (most_bytes is not None and size >= most_bytes):
                     yield _chunk(held, schema)
@@ -212,18 +212,20 @@ class RowGroups:
         """Rows by their numbers among those of all files, which ascend."""
         sizes = np.array(self.sizes, dtype=np.int64)
         ends = np.cumsum(sizes)
-        taken: list[tuple[Part, RecordBatch]] = []
+        taken: list[tuple[FilePart, RecordBatch]] = []
         # A group of which no row is wanted is not read.
         for number in np.unique(np.searchsorted(ends, places, side="right")):
             at = int(ends[number] - sizes[number])
             for part, record in self._records([Piece(int(number), 0, int(sizes[number]))], schema):
                 low, high = np.searchsorted(places, (at, at + part.rows))
                 own = places[low:high] - at
-                taken.append((Part(part.file, np.asarray(part.numbers)[own]), record.take(pa.array(own))))
+                taken.append((FilePart(part.file, np.asarray(part.numbers)[own]), record.take(pa.array(own))))
                 at += part.rows
         return _chunk(taken, schema)
 
-    def _records(self, pieces: Sequence[Piece], schema: ArrowSchema) -> Iterator[tuple[Part, RecordBatch]]:
+    def _records(
+        self, pieces: Sequence[Piece], schema: ArrowSchema
+    ) -> Iterator[tuple[FilePart, RecordBatch]]:
         """The rows of pieces as Arrow decodes them, some thousands at a time."""
         further = [] if self.counted is None else [self.counted.column]
         read = self.typed(list(dict.fromkeys([*schema.names, *further])))
@@ -246,7 +248,7 @@ class RowGroups:
                         first, last = max(piece.start - at, 0), min(piece.stop - at, len(numbers))
                         if first < last:
                             some = typed.slice(first, last - first).select(schema.names)
-                            yield Part(file, numbers[first:last]), some
+                            yield FilePart(file, numbers[first:last]), some
                         at += len(numbers)
                         if at >= piece.stop:
                             break
@@ -375,6 +377,6 @@ def _typed(record: RecordBatch, schema: ArrowSchema) -> RecordBatch:
     return record if record.schema.equals(schema) else record.select(schema.names).cast(schema)
 
 
-def _chunk(held: Sequence[tuple[Part, RecordBatch]], schema: ArrowSchema) -> Chunk:
+def _chunk(held: Sequence[tuple[FilePart, RecordBatch]], schema: ArrowSchema) -> Chunk:
     table = pa.Table.from_batches([record for _, record in held], schema).combine_chunks()
     return Chunk(table, [part for part, _ in held])

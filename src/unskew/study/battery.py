@@ -355,7 +355,7 @@ def run_battery(
     root
         The folder of Coat's files: the real log is then one more world.
     tell
-        Is told what will be trained and how long that may take, before anything is.
+        Gets, in words, what will be trained and how long that may take, before anything is.
     """
     chosen = tuple(worlds or WORLDS)
     for world in chosen:
