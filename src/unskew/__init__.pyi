@@ -61,8 +61,8 @@ from unskew.registry import DATASETS as DATASETS
 from unskew.registry import METHODS as METHODS
 from unskew.registry import PROPENSITIES as PROPENSITIES
 from unskew.registry import register as register
-from unskew.run.job import RunConfig as RunConfig
 from unskew.run.job import run as run
+from unskew.run.run_config import RunConfig as RunConfig
 from unskew.run.run_result import RunResult as RunResult
 from unskew.run.scoring import score as score
 from unskew.search import Auto as Auto

@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 
 import unskew as us
 from unskew.debias import Setting
-from unskew.debias.fit import Observed
+from unskew.debias.setting import Observed
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Schema
 from unskew.propensity.given import given_propensities

@@ -133,7 +133,7 @@ def test_reading_off_does_not_train(log, fitted):
 
 
 def test_doubly_robust_batches_are_six_to_one_of_pairs_that_stay(log):
-    from unskew.debias.fit import Observed
+    from unskew.debias.setting import Observed
     from unskew.training import ShuffledRows, resolve_device
 
     imputation, prediction = published("dr-jl", log.density).plan()

@@ -13,7 +13,7 @@ import typer
 from unskew.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
-    from unskew.run.job import RunConfig
+    from unskew.run.run_config import RunConfig
 
 OPTIONS, PARAMETERS = "unskew.options", "unskew.parameters"
 """Where a context keeps those of the file, which ``--option`` and ``--set`` add to."""

@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew import processes
 from unskew.backbones import Network
-from unskew.debias.setting import Batch, Loss, ObservedSampler, Setting, Stage, State, unknown
-from unskew.errors import DataError, ParameterError
+from unskew.debias.setting import Observed, ObservedSampler, Setting, Stage, State
+from unskew.errors import ParameterError
 from unskew.estimator import plain_params
 from unskew.io.digest import digest_of
-from unskew.log import Log, Rows, StreamedLog, require_log
+from unskew.log import Log, StreamedLog, require_log
 from unskew.log.splitting import SplitBy
-from unskew.losses.means import cross_entropy, weighted_mean
+from unskew.losses.means import weighted_mean
 from unskew.metrics.collapse import Collapsed, Learned, learned
 from unskew.progress import Progress
 from unskew.propensity.given import GivenPropensities, PropensitiesOfRows
@@ -33,7 +32,6 @@ from unskew.training import (
     History,
     Pass,
     Population,
-    Sample,
     Sampler,
     Schedule,
     ShuffledRows,
@@ -42,24 +40,20 @@ from unskew.training import (
     in_groups,
     join_histories,
     join_networks,
-    rows_of,
     train,
 )
 from unskew.training.checkpoint import once
 from unskew.training.ensemble import Part
-from unskew.training.held_out import SHARED_SEED, HeldOut, Split, split_clicks
+from unskew.training.held_out import HeldOut, Split
 from unskew.training.inference import logits
 from unskew.training.memory import replicas_at_once, share_of_history, share_of_network, size_of
 from unskew.training.reader import Reader
-from unskew.training.samplers import Known
 from unskew.training.streams import Kept
+from unskew.training.validation import ValidationLoss
 from unskew.training.warm_start import WarmStart
 
 if TYPE_CHECKING:
     from unskew.debias.method import Debiaser
-
-NEWTON_STEPS = 12
-"""Of at most 1 each: enough to move a level by a factor of 10⁵."""
 
 PAIRS = 4096
 """Pairs of D, the same for all networks, on which the spread of logits is looked at beside held-out rows."""
@@ -529,157 +523,6 @@ def _floors(
     return floors.to(device, torch.float32).unsqueeze(1)
 
 
-class Observed:
-    """The clicked rows O of a log on a device, and batches of O and of D, for R replicas.
-
-    Parameters
-    ----------
-    shared
-        Whether all replicas hold out the same clicks; positions in O are then ``[1, n]``.
-    """
-
-    def __init__(
-        self,
-        log: Log,
-        given: GivenPropensities | None,
-        seeds: tuple[int, ...],
-        device: torch.device,
-        *,
-        shared: bool = False,
-    ) -> None:
-        clicked = log.clicked
-        self._log = log
-        self.seeds, self._shared = seeds, shared
-        self.device = device
-        self.population = Population(log, device)
-        self.rows = rows_of(log.user[clicked], log.item[clicked], device).map(lambda values: values[0])
-        self.cell = torch.as_tensor(log.cell[clicked] if log.space == "matrix" else clicked, device=device)
-        self.conversion = torch.as_tensor(log.known_conversion(), device=device)
-        self.propensity = None if given is None else _on(given.clicked, device)
-        self.everywhere = None if given is None or given.everywhere is None else _on(given.everywhere, device)
-        lines = range(len(seeds)) if given is None else given.lines
-        self._line = torch.tensor(list(lines), device=device).unsqueeze(1)
-
-    def split(self, validation_share: float, by: SplitBy) -> tuple[Tensor, Tensor]:
-        """Training and validation positions ``[R, n]`` in O, by ids, times and each seed."""
-        size = len(self.conversion)
-        held = by.count(self._log, self._log.clicked, validation_share)
-        if size - held < 1 or (validation_share > 0 and held < 1):
-            raise DataError(
-                f"{size} clicked rows are too few to split ({held} would be held out)",
-                remedy="give more data, or hold out others",
-            )
-        seeds = (SHARED_SEED,) if self._shared else self.seeds
-        parts = {seed: split_clicks(self._log, seed, held, by) for seed in dict.fromkeys(seeds)}
-        training, held_out = (np.stack(each) for each in zip(*(parts[seed] for seed in seeds), strict=True))
-        return torch.as_tensor(training, device=self.device), torch.as_tensor(held_out, device=self.device)
-
-    def observed(self, rows: Tensor) -> Batch:
-        """A batch of O from positions ``[R, B]``, or ``[1, B]`` for all replicas."""
-        cell, shape = self.cell[rows], (len(self.seeds), rows.shape[1])
-        return Batch(
-            rows=self.population.filled(self.rows.map(lambda values: values[rows]), cell),
-            conversion=self.conversion[rows].expand(shape),
-            propensity=_known(
-                None if self.propensity is None else self.propensity[self._line, rows.expand(shape)],
-                shape,
-                rows.device,
-            ),
-            cell=cell.expand(shape),
-        )
-
-    def full(self, cells: Tensor) -> Batch:
-        """A batch of D from cells ``[R, B]``."""
-        return Batch(
-            rows=self.population.rows(cells),
-            conversion=unknown(cells.shape, cells.device),
-            propensity=_known(
-                None if self.everywhere is None else self.everywhere[self._line, cells],
-                cells.shape,
-                cells.device,
-            ),
-            cell=cells,
-        )
-
-    def streamed(self, known: Known) -> Batch:
-        """A batch of O or of D from rows of a stream; features of users and items are those of the log."""
-        shape, device = (len(self.seeds), known.click.shape[1]), known.click.device
-        tables = self.population.tables
-        return Batch(
-            rows=known.rows if tables is None else tables.completed(known.rows),
-            conversion=_known(known.conversion, shape, device),
-            propensity=_known(known.propensity, shape, device),
-            click=known.click.expand(shape),
-        )
-
-    def bind(self, loss: Loss, setting: Setting) -> Callable[[Sample], Tensor]:
-        """A method's loss as a function of a sample."""
-
-        def batch(drawn: Tensor | Known, of_numbers: Callable[[Tensor], Batch]) -> Batch:
-            return of_numbers(drawn) if isinstance(drawn, Tensor) else self.streamed(drawn)
-
-        def of_sample(sample: Sample) -> Tensor:
-            assert sample.observed is not None
-            observed = batch(sample.observed, self.observed)
-            return loss(
-                setting, observed, observed if sample.cells is None else batch(sample.cells, self.full)
-            )
-
-        return of_sample
-
-
-def _known(values: Tensor | None, shape: Sequence[int], device: torch.device) -> Tensor:
-    """Values for all replicas; NaN where nothing is known."""
-    return unknown(shape, device) if values is None else values.expand(*shape)
-
-
-def _on(values: NDArray[Any], device: torch.device) -> Tensor:
-    return torch.as_tensor(values.astype(np.float32), device=device)
-
-
-@dataclass(frozen=True)
-class ValidationLoss:
-    """Σ w·CE(r, r̂) / Σ w of each replica ``[R]``, as the network is when it is called: it chooses the epoch.
-
-    Its rows trained nothing: ``[R, n]``, or ``[1, n]`` for all replicas.
-    """
-
-    prediction: Network
-    rows: Rows
-    conversion: Tensor
-    weight: Tensor
-    level: bool = True
-    """False judges scores that are not meant as rates: after the shift of their logits that suits best."""
-
-    def __call__(self) -> Tensor:
-        """The loss of the present weights."""
-        return self.of_logit(self.logit())
-
-    def logit(self) -> Tensor:
-        """Logits ``[R, n]`` of its rows."""
-        return logits(self.prediction, self.rows, tower="prediction")
-
-    def of_logit(self, logit: Tensor) -> Tensor:
-        """The loss of logits."""
-        if not self.level:
-            logit = logit + _best_shift(self.conversion, logit, self.weight)
-        return weighted_mean(cross_entropy(self.conversion, logit), self.weight)
-
-    def of(self, prediction: Network, copies: int) -> ValidationLoss:
-        """That of a network with so many copies of each replica, side by side."""
-
-        def repeated(values: Tensor) -> Tensor:
-            return values if len(values) == 1 else values.repeat_interleave(copies, dim=0)
-
-        return ValidationLoss(
-            prediction,
-            self.rows.map(repeated),
-            repeated(self.conversion),
-            repeated(self.weight),
-            self.level,
-        )
-
-
 def validation_loss(
     prediction: Network,
     data: Observed,
@@ -714,18 +557,6 @@ def validation_loss(
     plain = data.propensity is None or not weighted
     weight = torch.ones_like(batch.conversion) if plain else 1.0 / batch.propensity
     return ValidationLoss(prediction, batch.rows, batch.conversion, weight, level)
-
-
-def _best_shift(conversion: Tensor, logit: Tensor, weight: Tensor) -> Tensor:
-    """The b ``[R, 1]`` that minimises Σ w·CE(r, σ(a + b)), by Newton's method."""
-    least = torch.finfo(logit.dtype).tiny
-    shift = torch.zeros_like(logit[:, :1])
-    for _ in range(NEWTON_STEPS):
-        p = torch.sigmoid(logit + shift)
-        slope = (weight * (p - conversion)).sum(1, keepdim=True)
-        curvature = (weight * p * (1.0 - p)).sum(1, keepdim=True).clamp(min=least)
-        shift = shift - (slope / curvature).clamp(-1.0, 1.0)
-    return shift
 
 
 def _learned(

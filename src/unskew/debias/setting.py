@@ -6,15 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, TypeVar, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew.backbones import Network
 from unskew.backbones.layers import settle
-from unskew.log import Rows
-from unskew.training import Pass, Population, Sampler
-from unskew.training.held_out import Cells, HeldOut
+from unskew.errors import DataError
+from unskew.log import Log, Rows
+from unskew.log.splitting import SplitBy
+from unskew.propensity.given import GivenPropensities
+from unskew.training import Pass, Population, Sample, Sampler, rows_of
+from unskew.training.held_out import SHARED_SEED, Cells, HeldOut, split_clicks
 from unskew.training.inference import logits
+from unskew.training.samplers import Known
 
 Combine = Callable[[list[Tensor]], Tensor]
 """One tensor from those of several groups of replicas: joined, or a share of them."""
@@ -188,6 +194,114 @@ class Setting:
 
 Loss = Callable[[Setting, Batch, Batch], Tensor]
 """(setting, batch of O, batch of D) → ``[R]``. A pass over clicks alone gives the batch of O twice."""
+
+
+class Observed:
+    """The clicked rows O of a log on a device, and batches of O and of D, for R replicas.
+
+    Parameters
+    ----------
+    shared
+        Whether all replicas hold out the same clicks; positions in O are then ``[1, n]``.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        given: GivenPropensities | None,
+        seeds: tuple[int, ...],
+        device: torch.device,
+        *,
+        shared: bool = False,
+    ) -> None:
+        clicked = log.clicked
+        self._log = log
+        self.seeds, self._shared = seeds, shared
+        self.device = device
+        self.population = Population(log, device)
+        self.rows = rows_of(log.user[clicked], log.item[clicked], device).map(lambda values: values[0])
+        self.cell = torch.as_tensor(log.cell[clicked] if log.space == "matrix" else clicked, device=device)
+        self.conversion = torch.as_tensor(log.known_conversion(), device=device)
+        self.propensity = None if given is None else _on(given.clicked, device)
+        self.everywhere = None if given is None or given.everywhere is None else _on(given.everywhere, device)
+        lines = range(len(seeds)) if given is None else given.lines
+        self._line = torch.tensor(list(lines), device=device).unsqueeze(1)
+
+    def split(self, validation_share: float, by: SplitBy) -> tuple[Tensor, Tensor]:
+        """Training and validation positions ``[R, n]`` in O, by ids, times and each seed."""
+        size = len(self.conversion)
+        held = by.count(self._log, self._log.clicked, validation_share)
+        if size - held < 1 or (validation_share > 0 and held < 1):
+            raise DataError(
+                f"{size} clicked rows are too few to split ({held} would be held out)",
+                remedy="give more data, or hold out others",
+            )
+        seeds = (SHARED_SEED,) if self._shared else self.seeds
+        parts = {seed: split_clicks(self._log, seed, held, by) for seed in dict.fromkeys(seeds)}
+        training, held_out = (np.stack(each) for each in zip(*(parts[seed] for seed in seeds), strict=True))
+        return torch.as_tensor(training, device=self.device), torch.as_tensor(held_out, device=self.device)
+
+    def observed(self, rows: Tensor) -> Batch:
+        """A batch of O from positions ``[R, B]``, or ``[1, B]`` for all replicas."""
+        cell, shape = self.cell[rows], (len(self.seeds), rows.shape[1])
+        return Batch(
+            rows=self.population.filled(self.rows.map(lambda values: values[rows]), cell),
+            conversion=self.conversion[rows].expand(shape),
+            propensity=_known(
+                None if self.propensity is None else self.propensity[self._line, rows.expand(shape)],
+                shape,
+                rows.device,
+            ),
+            cell=cell.expand(shape),
+        )
+
+    def full(self, cells: Tensor) -> Batch:
+        """A batch of D from cells ``[R, B]``."""
+        return Batch(
+            rows=self.population.rows(cells),
+            conversion=unknown(cells.shape, cells.device),
+            propensity=_known(
+                None if self.everywhere is None else self.everywhere[self._line, cells],
+                cells.shape,
+                cells.device,
+            ),
+            cell=cells,
+        )
+
+    def streamed(self, known: Known) -> Batch:
+        """A batch of O or of D from rows of a stream; features of users and items are those of the log."""
+        shape, device = (len(self.seeds), known.click.shape[1]), known.click.device
+        tables = self.population.tables
+        return Batch(
+            rows=known.rows if tables is None else tables.completed(known.rows),
+            conversion=_known(known.conversion, shape, device),
+            propensity=_known(known.propensity, shape, device),
+            click=known.click.expand(shape),
+        )
+
+    def bind(self, loss: Loss, setting: Setting) -> Callable[[Sample], Tensor]:
+        """A method's loss as a function of a sample."""
+
+        def batch(drawn: Tensor | Known, of_numbers: Callable[[Tensor], Batch]) -> Batch:
+            return of_numbers(drawn) if isinstance(drawn, Tensor) else self.streamed(drawn)
+
+        def of_sample(sample: Sample) -> Tensor:
+            assert sample.observed is not None
+            observed = batch(sample.observed, self.observed)
+            return loss(
+                setting, observed, observed if sample.cells is None else batch(sample.cells, self.full)
+            )
+
+        return of_sample
+
+
+def _known(values: Tensor | None, shape: Sequence[int], device: torch.device) -> Tensor:
+    """Values for all replicas; NaN where nothing is known."""
+    return unknown(shape, device) if values is None else values.expand(*shape)
+
+
+def _on(values: NDArray[Any], device: torch.device) -> Tensor:
+    return torch.as_tensor(values.astype(np.float32), device=device)
 
 
 class ObservedSampler(Sampler, Protocol):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from unskew.datasets import Dataset
     from unskew.datasets.streams import StreamedDataset
     from unskew.progress import Progress
-    from unskew.run.job import RunConfig
+    from unskew.run.run_config import RunConfig
     from unskew.run.run_result import RunResult
     from unskew.training.checkpoint import Checkpoint
 

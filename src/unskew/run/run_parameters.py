@@ -22,7 +22,7 @@ from unskew.propensity import (
 from unskew.training.checkpoint import flat
 
 if TYPE_CHECKING:
-    from unskew.run.job import RunConfig
+    from unskew.run.run_config import RunConfig
 
 Part = TypeVar("Part", bound=Estimator)
 

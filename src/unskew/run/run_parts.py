@@ -19,7 +19,7 @@ from unskew.run.run_result import RunResult
 from unskew.run.run_split import validation_params
 
 if TYPE_CHECKING:
-    from unskew.run.job import RunConfig
+    from unskew.run.run_config import RunConfig
 
 NO_METHOD = "none"
 """The method of a run that trains the propensity alone."""

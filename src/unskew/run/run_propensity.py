@@ -30,7 +30,7 @@ from unskew.run.run_parameters import changed
 from unskew.training import resolve_device
 
 if TYPE_CHECKING:
-    from unskew.run.job import RunConfig
+    from unskew.run.run_config import RunConfig
 
 BAYES_SHARE = 0.05
 """Share of the random test set that naive Bayes may look at, as Schnabel et al. let it."""

@@ -31,7 +31,7 @@ from unskew.training.saved import sealed_folder, write_config, write_inputs
 
 if TYPE_CHECKING:
     from unskew.report.finding import Finding
-    from unskew.run.job import RunConfig
+    from unskew.run.run_config import RunConfig
 
 
 @dataclass(frozen=True)

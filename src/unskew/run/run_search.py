@@ -19,7 +19,7 @@ from unskew.search.decision import BASELINE
 from unskew.training import resolve_device
 
 if TYPE_CHECKING:
-    from unskew.run.job import RunConfig
+    from unskew.run.run_config import RunConfig
 
 AUTO = "auto"
 """The method of a run that a random sample chooses."""

@@ -18,7 +18,7 @@ from unskew.training.held_out import Split
 from unskew.training.streams import KEPT
 
 if TYPE_CHECKING:
-    from unskew.run.job import RunConfig
+    from unskew.run.run_config import RunConfig
 
 BY_PAIRS = tuple(f"epoch chosen on a validation split of the {what}" for what in ("clicks", "rows"))
 """Labels of a split by pairs, which others replace."""

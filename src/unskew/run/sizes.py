@@ -23,7 +23,7 @@ from unskew.training import resolve_device
 from unskew.training.ensemble import CYCLE_PARTS
 
 if TYPE_CHECKING:
-    from unskew.run.job import RunConfig
+    from unskew.run.run_config import RunConfig
 
 SMALLEST_BATCH, LARGEST_BATCH = 1024, 8192
 """The paper's, and the one beyond which a step takes as many times longer."""

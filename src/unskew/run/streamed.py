@@ -49,7 +49,7 @@ from unskew.training.memory import available_memory, give_back
 from unskew.training.streams import Kept
 
 if TYPE_CHECKING:
-    from unskew.run.job import RunConfig
+    from unskew.run.run_config import RunConfig
 
 REMEMBERED_BYTES, REMEMBERED_SHARE = 1 << 29, 0.1
 """Rows of a stream are kept in memory as codes where they take at most so much, and that share of what is

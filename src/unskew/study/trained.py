@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from unskew.datasets import Dataset
 from unskew.debias import Debiaser
-from unskew.debias.fit import Observed, validation_loss
+from unskew.debias.fit import validation_loss
+from unskew.debias.setting import Observed
 from unskew.errors import ParameterError, TrainingError
 from unskew.evaluation import evaluate_users
 from unskew.log import Log, Schema
