@@ -85,29 +85,10 @@ def _gmf(users, items, wh, u, i, valid, r, D: tl.constexpr, H3: tl.constexpr):
 
 @triton.jit
 def _tower(
-    xu,
-    xi,
-    rows,
-    seeds,
-    calls,
-    w1,
-    b1,
-    w2,
-    b2,
-    w3,
-    b3,
-    wh,
-    bh,
-    r,
-    threshold,
-    scale,
-    D: tl.constexpr,
-    H1: tl.constexpr,
-    H2: tl.constexpr,
-    H3: tl.constexpr,
-    DROP: tl.constexpr,
+    xu, xi, rows, seeds, calls, w1, b1, w2, b2, w3, b3, wh, bh, r, threshold, scale,
+    D: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, H3: tl.constexpr, DROP: tl.constexpr,
     PRECISION: tl.constexpr,
-):
+):  # fmt: skip
     if DROP:
         key = _key(seeds, calls, r, 0)
         xu = xu * _mask(key, rows, 0, D, 2 * D, threshold, scale)
@@ -129,38 +110,11 @@ def _tower(
 
 @triton.jit
 def _forward_kernel(
-    user,
-    item,
-    seeds,
-    calls,
-    out,
-    x1,
-    x2,
-    x3,
-    users,
-    items,
-    w1,
-    b1,
-    w2,
-    b2,
-    w3,
-    b3,
-    wh,
-    bh,
-    batch,
-    n_users,
-    n_items,
-    threshold,
-    scale,
-    D: tl.constexpr,
-    H1: tl.constexpr,
-    H2: tl.constexpr,
-    H3: tl.constexpr,
-    DROP: tl.constexpr,
-    KEEP: tl.constexpr,
-    T: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
+    user, item, seeds, calls, out, x1, x2, x3, users, items, w1, b1, w2, b2, w3, b3, wh, bh, batch, n_users,
+    n_items, threshold, scale,
+    D: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, H3: tl.constexpr, DROP: tl.constexpr,
+    KEEP: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     r = tl.program_id(1)
     rows = tl.program_id(0) * T + tl.arange(0, T)
     valid = rows < batch
@@ -184,36 +138,11 @@ def _forward_kernel(
 
 @triton.jit
 def _moments_kernel(
-    user,
-    item,
-    seeds,
-    calls,
-    mean,
-    variance,
-    users,
-    items,
-    w1,
-    b1,
-    w2,
-    b2,
-    w3,
-    b3,
-    wh,
-    bh,
-    batch,
-    n_users,
-    n_items,
-    threshold,
-    scale,
-    passes,
-    offset,
-    D: tl.constexpr,
-    H1: tl.constexpr,
-    H2: tl.constexpr,
-    H3: tl.constexpr,
-    T: tl.constexpr,
+    user, item, seeds, calls, mean, variance, users, items, w1, b1, w2, b2, w3, b3, wh, bh, batch, n_users,
+    n_items, threshold, scale, passes, offset,
+    D: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, H3: tl.constexpr, T: tl.constexpr,
     PRECISION: tl.constexpr,
-):
+):  # fmt: skip
     r = tl.program_id(1)
     rows = tl.program_id(0) * T + tl.arange(0, T)
     valid = rows < batch
@@ -260,43 +189,11 @@ def _add(pointer, value, WIDTH: tl.constexpr):
 
 @triton.jit
 def _backward_kernel(
-    grad,
-    user,
-    item,
-    seeds,
-    calls,
-    users,
-    items,
-    w1,
-    w2,
-    w3,
-    wh,
-    x1,
-    x2,
-    x3,
-    d_users,
-    d_items,
-    d_w1,
-    d_b1,
-    d_w2,
-    d_b2,
-    d_w3,
-    d_b3,
-    d_wh,
-    d_bh,
-    batch,
-    n_users,
-    n_items,
-    threshold,
-    scale,
-    D: tl.constexpr,
-    H1: tl.constexpr,
-    H2: tl.constexpr,
-    H3: tl.constexpr,
-    DROP: tl.constexpr,
-    T: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
+    grad, user, item, seeds, calls, users, items, w1, w2, w3, wh, x1, x2, x3, d_users, d_items, d_w1, d_b1,
+    d_w2, d_b2, d_w3, d_b3, d_wh, d_bh, batch, n_users, n_items, threshold, scale,
+    D: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, H3: tl.constexpr, DROP: tl.constexpr,
+    T: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     r = tl.program_id(1)
     rows = tl.program_id(0) * T + tl.arange(0, T)
     valid = rows < batch
