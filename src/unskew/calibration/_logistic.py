@@ -12,6 +12,11 @@ Matrix = NDArray[np.float64]
 
 TINY = float(np.finfo(np.float64).tiny)
 GREATEST_DAMPING = 1e12
+MOST_STEPS = 200
+
+TOLERANCE = 1e-12
+"""Stop when no free component of the gradient exceeds this share of the rarer class's rate (times the
+feature's scale): far inside the 1e-6 of the base rate that calibrators promise."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +38,6 @@ def fit_logistic(
     start: Vector | None = None,
     lower: Vector | None = None,
     penalty: Matrix | None = None,
-    tolerance: float = 1e-12,
-    steps: int = 200,
 ) -> LogisticFit:
     r"""Minimise the mean negative log-likelihood of grouped outcomes.
 
@@ -44,12 +47,6 @@ def fit_logistic(
     ``features`` X, ``total`` n, ``positive`` y, N = Σn, ``penalty`` Λ. Projected Newton steps (Bertsekas
     1982) with Levenberg damping, so that separable outcomes (no finite optimum) end at a vanishing
     gradient instead of in overflow.
-
-    Parameters
-    ----------
-    tolerance
-        Stop when no free component of the gradient exceeds this share of the rarer class's rate (times
-        the feature's scale): 1e-12 keeps the base rate far inside the 1e-6 that calibrators promise.
     """
     count = float(total.sum())
     width = features.shape[1]
@@ -58,7 +55,7 @@ def fit_logistic(
     ridge = np.zeros((width, width)) if penalty is None else penalty
     rate = float(positive.sum()) / count
     scale = np.maximum(np.abs(features).T @ total / count, TINY)
-    small = tolerance * max(min(rate, 1 - rate), 1e-12) * scale
+    small = TOLERANCE * max(min(rate, 1 - rate), 1e-12) * scale
 
     def at(point: Vector) -> tuple[float, Vector]:
         """Loss and probabilities; from e^−|η|, which cannot overflow and serves both."""
@@ -72,7 +69,7 @@ def fit_logistic(
     loss, probability = at(theta)
     converged = False
     information = ridge
-    for _ in range(steps):
+    for _ in range(MOST_STEPS):
         gradient = features.T @ (total * probability - positive) / count + ridge @ theta
         curvature = total * probability * (1 - probability) / count
         information = (features.T * curvature) @ features + ridge

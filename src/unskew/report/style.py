@@ -168,11 +168,11 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return drawn
 
 
-def new_figure(height: float, *, width: float = FIGURE_WIDTH) -> Figure:
+def new_figure(height: float) -> Figure:
     """An empty figure of a height in inches, laid out when it is written."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout="constrained")
+    return Figure(figsize=(FIGURE_WIDTH, height), layout="constrained")
 
 
 def say_nothing_to_show(axes: Axes, what: str) -> None:

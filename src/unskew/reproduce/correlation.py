@@ -50,19 +50,10 @@ class Correlation:
     """Whether mean weight and effective sample size were partialled out."""
 
 
-def platt_path(
-    sketch: CalibrationSketch, *, every: int = CHECKPOINT_EVERY, most: int = PLATT_EVALUATIONS
-) -> list[tuple[int, float, float]]:
+def platt_path(sketch: CalibrationSketch) -> list[tuple[int, float, float]]:
     """(evaluation, slope, intercept) along L-BFGS on the calibrator's likelihood, as published code runs it.
 
-    Parameters
-    ----------
-    sketch
-        Scores against clicks that the calibrator is fitted on.
-    every
-        Evaluations between checkpoints; the first and the last are kept too.
-    most
-        Iterations after which it stops.
+    Every tenth evaluation, the first and the last, of a fit on a sketch of scores against clicks.
     """
     import torch
 
@@ -70,7 +61,7 @@ def platt_path(
     score = torch.as_tensor(logit(np.clip(points.score, SMALLEST_SCORE, 1 - SMALLEST_SCORE)))
     total, positive = (torch.as_tensor(part) for part in (points.total, points.positive))
     slope, intercept = (torch.tensor(start, dtype=torch.float64, requires_grad=True) for start in PLATT_START)
-    optimiser = torch.optim.LBFGS([slope, intercept], lr=PLATT_RATE, max_iter=most)
+    optimiser = torch.optim.LBFGS([slope, intercept], lr=PLATT_RATE, max_iter=PLATT_EVALUATIONS)
     path: list[tuple[int, float, float]] = []
 
     def loss() -> torch.Tensor:
@@ -82,7 +73,7 @@ def platt_path(
         return value
 
     optimiser.step(loss)  # type: ignore[no-untyped-call]
-    kept = [checkpoint for checkpoint in path if checkpoint[0] % every == 0]
+    kept = [checkpoint for checkpoint in path if checkpoint[0] % CHECKPOINT_EVERY == 0]
     last = (len(path), float(slope.detach()), float(intercept.detach()))
     return [*kept, last]
 

@@ -180,7 +180,6 @@ def evidence_by_clicks(
     criterion: str,
     *,
     held_out: Any = "validation",
-    baseline: str = BASELINE,
 ) -> dict[str, ClickEvidence]:
     """What held-out biased clicks say of each candidate against the baseline, with its range over Γ.
 
@@ -195,13 +194,13 @@ def evidence_by_clicks(
         log,
         propensity=propensity,
         metrics=[criterion],
-        baseline=baseline,
+        baseline=BASELINE,
         held_out=held_out,
         resamples=RESAMPLES,
     )
     evidence = {}
     for each in found.differences:
-        name, sign = (each.better, 1.0) if each.worse == baseline else (each.worse, -1.0)
+        name, sign = (each.better, 1.0) if each.worse == BASELINE else (each.worse, -1.0)
         ends = sorted((sign * each.range_low, sign * each.range_high))
         evidence[name] = ClickEvidence(sign * each.advantage, each.standard_error, ends[0], ends[1])
     return evidence

@@ -57,18 +57,17 @@ def plain(value: float, _: int | None = None) -> str:
     return np.format_float_positional(value + 0.0, precision=3, fractional=False, trim="-").replace("-", "−")
 
 
-def set_logit(axes: Axes, limits: tuple[float, float], *, which: Literal["x", "both"] = "both") -> None:
-    """A logit scale with plain decimals."""
+def set_logit(axes: Axes, limits: tuple[float, float]) -> None:
+    """Both axes on a logit scale with plain decimals."""
     ticks = logit_ticks(limits)
     axes.set_xscale("logit")
     axes.set_xlim(*limits)
     axes.set_xticks(ticks, [plain(tick) for tick in ticks])
     axes.set_xticks([], minor=True)
-    if which == "both":
-        axes.set_yscale("logit")
-        axes.set_ylim(*limits)
-        axes.set_yticks(ticks, [plain(tick) for tick in ticks])
-        axes.set_yticks([], minor=True)
+    axes.set_yscale("logit")
+    axes.set_ylim(*limits)
+    axes.set_yticks(ticks, [plain(tick) for tick in ticks])
+    axes.set_yticks([], minor=True)
 
 
 def logit_ticks(limits: tuple[float, float]) -> list[float]:

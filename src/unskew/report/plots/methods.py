@@ -153,9 +153,7 @@ def _rails_note(known: Mapping[str, float | None]) -> str:
     return " · ".join(parts)
 
 
-def differences_charts(
-    comparison: Mapping[str, Any], methods: Mapping[str, Any], *, metrics: Sequence[str] | None = None
-) -> list[DotChart]:
+def differences_charts(comparison: Mapping[str, Any], methods: Mapping[str, Any]) -> list[DotChart]:
     """Paired differences against the naive model in per cent, with intervals: of the level, of the order.
 
     The two have axes of their own, since a level can be off by half where an order changes by a hundredth.
@@ -169,7 +167,7 @@ def differences_charts(
     methods
         As in :func:`methods_charts`; gives the naive values.
     """
-    chosen = [m for m in metrics or shown_metrics(comparison) if _scale(methods, m)]
+    chosen = [m for m in shown_metrics(comparison) if _scale(methods, m)]
     groups = {
         "Level": [name for name in chosen if metric(name).level],
         "Ranking": [name for name in chosen if not metric(name).level],

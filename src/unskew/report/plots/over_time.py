@@ -32,14 +32,13 @@ LEAST_RANGE, MOST_RANGE = math.log(1.25), math.log(4.0)
 _TICKS = (0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0)
 
 
-def heat_map(
-    histories: Sequence[SegmentHistory], periods: Sequence[str], title: str, *, width: float = 960.0
-) -> str:
+def heat_map(histories: Sequence[SegmentHistory], periods: Sequence[str], title: str) -> str:
     """Segments × periods: colour is the weight-calibration error beyond noise, orange where weights are too
     large and blue where they are too small; a frame is what was found to be off; a dot is an open period."""
     rows, drawn = list(histories[:MOST_SEGMENTS]), list(periods[-MOST_PERIODS:])
     names = [_cut(history.name, 28) for history in rows]
-    left, top, height = 20.0 + 6.6 * max(map(len, names), default=0), 8.0, 20.0
+    width, top, height = 960.0, 8.0, 20.0
+    left = 20.0 + 6.6 * max(map(len, names), default=0)
     # The frame of the last period is drawn around it.
     step = min((width - left - 2) / max(len(drawn), 1), 44.0)
     place = {period: number for number, period in enumerate(drawn)}
