@@ -254,7 +254,7 @@ BAD = [
         "cpu",
         "n_users must be a whole number",
     ),
-    ({"datasets": [{"name": "synthetic", "options": {"density": "x"}}]}, "cpu", "density must be a number"),
+    ({"datasets": [{"name": "synthetic", "options": {"density": "x"}}]}, "cpu", "density must be in"),
     ({"backbone": {"name": "mf", "params": {"dim": 0}}}, "cpu", "dim must be at least 1"),
     ({"crossfit": 1}, "cpu", "crossfit"),
     ({"propensities": [{"key": "p", "params": {"epochs": 0}}]}, "cpu", "epochs must be at least 1"),
