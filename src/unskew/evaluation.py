@@ -45,12 +45,15 @@ class Evaluated:
     resampled
         By metric ``[seeds, resamples]``: of the same resamples for every model on the same test log, so that
         differences of models are paired.
+    score
+        Predictions of the clicked rows ``[seeds, n]``.
     members
         By metric, the mean over the members of each seed, of a model that is an ensemble; else None.
     """
 
     values: Mapping[str, Floats]
     resampled: Mapping[str, Floats]
+    score: Floats
     members: Mapping[str, Floats] | None = None
 
 
@@ -66,7 +69,7 @@ def evaluate(
     a user's own test items are ranked, over users with at least one conversion; ties are broken at random by
     ``seed``.
     """
-    measured, _ = _measured(model, test, ks, seed)
+    measured, _, _ = _measured(model, test, ks, seed)
     return _values(measured)
 
 
@@ -79,7 +82,7 @@ def evaluate_users(
     would show is in ``resampled`` (:func:`unskew.metrics.significance.user_interval` makes intervals
     of it). All metrics are ratios of sums by user and exact; the pooled AUC is exact to first order.
     """
-    measured, users = _measured(model, test, ks, seed)
+    measured, users, score = _measured(model, test, ks, seed)
     resampled = {}
     for name, lines in measured.items():
         top, bottom = (np.stack([sums[part] for _, sums in lines]) for part in (0, 1))
@@ -87,7 +90,7 @@ def evaluate_users(
     several = getattr(model, "members", 1) > 1 and getattr(model, "ensemble", "") != "swa"
     members = evaluate_members(model, test, ks=ks, seed=seed) if several else None
     mean = None if members is None else {name: each.mean(axis=1) for name, each in members.items()}
-    return Evaluated(values=_values(measured), resampled=resampled, members=mean)
+    return Evaluated(values=_values(measured), resampled=resampled, score=score, members=mean)
 
 
 def evaluate_members(
@@ -98,7 +101,7 @@ def evaluate_members(
     What members reach on average, beside what their ensemble does, is what averaging is worth.
     """
     lines = model.predict_members_each(test.take(test.clicked))
-    measured, _ = _measured(_Scored(np.concatenate(lines), model), test, ks, seed)
+    measured, _, _ = _measured(_Scored(np.concatenate(lines), model), test, ks, seed)
     return {name: values.reshape(lines.shape[:2]) for name, values in _values(measured).items()}
 
 
@@ -125,7 +128,7 @@ def _values(measured: Measured) -> dict[str, Floats]:
 
 def _measured(
     model: ConversionModel, test: Log, ks: Sequence[int], seed: int
-) -> tuple[Measured, UserBootstrap]:
+) -> tuple[Measured, UserBootstrap, Floats]:
     if isinstance(model, type) or not hasattr(model, "predict_each"):
         raise ParameterError(f"{model!r} is not a trained model", remedy="give what fit returns")
     require_log(test, "the test log", "give a Log, such as data.test")
@@ -145,7 +148,8 @@ def _measured(
     has_level = getattr(model, "predicts_rates", True)
     users = UserBootstrap.of(rows.user)
     measured: Measured = {}
-    for score in model.predict_each(rows):
+    scores = model.predict_each(rows)
+    for score in scores:
         found = {
             **_aucs(rows.user, outcome, score, users),
             **(_level(score, outcome, users) if has_level else {}),
@@ -153,7 +157,7 @@ def _measured(
         }
         for name, each in found.items():
             measured.setdefault(name, []).append(each)
-    return measured, users
+    return measured, users, scores
 
 
 def _aucs(

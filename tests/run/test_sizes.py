@@ -46,6 +46,11 @@ def test_a_large_log_has_large_batches_narrow_tables_and_fewer_folds():
     assert (config.crossfit, config.parameters["backbone.dim"]) == (3, 16)
 
 
+def test_networks_that_read_features_have_batches_whose_activations_a_cpu_can_hold():
+    sizes = sizes_of(us.RunConfig(backbone="dcn", device="cpu"), LARGE)
+    assert sizes.parameters == {"method.batch_size": 2048, "propensity.batch_size": 2048}
+
+
 @pytest.mark.parametrize("name", ["training.batch_size", "method.batch_size", "backbone.dim"])
 def test_what_is_set_by_hand_stays(name):
     config = us.RunConfig(parameters={name: 64}, crossfit=4, device="cpu")

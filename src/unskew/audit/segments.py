@@ -311,7 +311,8 @@ def _merged(cells: Array) -> Array:
     """Cells ``[sum, cell]`` joined with the next until each is expected to hold enough outcomes."""
     bins: list[Array] = []
     open_bin = np.zeros(len(cells))
-    for cell in cells.T:
+    # Most segments have scores in a few octaves.
+    for cell in cells.T[cells[0] > 0]:
         open_bin = open_bin + cell
         if _expected(open_bin[0], open_bin[2], open_bin[4]) >= LEAST_EXPECTED:
             bins.append(open_bin)

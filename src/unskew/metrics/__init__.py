@@ -6,8 +6,6 @@ The calibration metrics are functions of ``score=`` and ``outcome=`` arrays or o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from unskew.metrics.binned import adaptive_ece, debiased_ece, ece, mce, relative_error
 from unskew.metrics.clip import least_error_clip
 from unskew.metrics.floor import noise_floor
@@ -24,13 +22,11 @@ from unskew.metrics.proper import (
 )
 from unskew.metrics.ranking import ranking_metrics, ranking_rails, user_auc
 from unskew.metrics.reliability import ReliabilityCurve, reliability_curve
+from unskew.metrics.significance import PairedTest, holm, paired_test
 from unskew.metrics.sketch import CalibrationSketch, Points
 from unskew.metrics.smooth import smooth_ece
 from unskew.metrics.weight_calibration import WeightTest, mean_outcome_over_score, wce, wce_test
 from unskew.metrics.weights import WeightDiagnostics, weight_diagnostics
-
-if TYPE_CHECKING:
-    from unskew.metrics.significance import PairedTest, holm, paired_test
 
 __all__ = [
     "BrierDecomposition",
@@ -71,14 +67,3 @@ __all__ = [
     "wce_test",
     "weight_diagnostics",
 ]
-
-_SIGNIFICANCE = ("PairedTest", "holm", "paired_test")
-
-
-def __getattr__(name: str) -> Any:
-    # scipy.stats, which significance needs, takes a second to import; no other metric needs it.
-    if name in _SIGNIFICANCE:
-        from unskew.metrics import significance
-
-        return getattr(significance, name)
-    raise AttributeError(f"module 'unskew.metrics' has no attribute {name!r}")

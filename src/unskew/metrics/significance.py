@@ -8,7 +8,7 @@ from typing import Any, Literal, NotRequired, TypedDict, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import stdtr, stdtrit
 
 from unskew.errors import DataError
 from unskew.estimator import require_choice, require_share
@@ -139,7 +139,7 @@ def paired_test(a: Any, b: Any, test: Test = "t", *, level: float = DEFAULT_LEVE
         )
     mean = float(d.mean())
     standard_error = float(d.std(ddof=1) / np.sqrt(len(d)))
-    margin = float(stats.t.ppf((1 + level) / 2, len(d) - 1)) * standard_error
+    margin = float(stdtrit(len(d) - 1, (1 + level) / 2)) * standard_error
     return PairedTest(
         difference=mean,
         low=mean - margin,
@@ -186,10 +186,13 @@ def _student(mean: float, standard_error: float, pairs: int) -> float:
     if standard_error <= SAME * abs(mean):
         # Differences that do not vary have no t; two seeds may agree by chance. The sign test remains.
         return 1.0 if mean == 0 else float(2.0 ** (1 - pairs))
-    return float(2 * stats.t.sf(abs(mean) / standard_error, pairs - 1))
+    return float(2 * stdtr(pairs - 1, -abs(mean) / standard_error))
 
 
 def _wilcoxon(d: NDArray[np.float64]) -> float:
     if not d.any():
         return 1.0
-    return float(stats.wilcoxon(d).pvalue)
+    # It takes a second to import, and a run has no use for it.
+    from scipy.stats import wilcoxon
+
+    return float(wilcoxon(d).pvalue)

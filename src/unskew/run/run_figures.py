@@ -150,7 +150,7 @@ def metrics_on_test(models: Mapping[str, Debiaser], dataset: Dataset) -> dict[st
     rows, outcome = test.take(test.clicked), test.known_conversion()
     for key, figures in summaries.items():
         if "mean_over_rate" in figures:
-            low, high = level_limits(models[key].predict_each(rows), outcome, rows.user)
+            low, high = level_limits(found[key].score, outcome, rows.user)
             figures["mean_over_rate"] |= {"low": low, "high": high, **_level_before(models[key], rows)}
     return {
         "methods": summaries,

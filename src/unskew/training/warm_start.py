@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
 from torch import Tensor
 
 from unskew.backbones import Backbone, Network
@@ -215,6 +214,9 @@ def _rank_correlation(old: NDArray[np.float64], new: NDArray[np.float64]) -> flo
     """None where one of them is constant: there is no order to compare."""
     if len(old) < 2 or np.ptp(old) == 0 or np.ptp(new) == 0:
         return None
+    # It takes a second to import.
+    from scipy.stats import spearmanr
+
     return float(spearmanr(old, new).statistic)
 
 
