@@ -40,9 +40,9 @@ def test_the_whole_search_is_in_the_metrics(searched):
     assert list(searched.models) == ["naive", "auto"]
     assert searched.main == "auto"
     assert search["rows"] == searched.metrics["data"]["unbiased_rows"] == len(searched.dataset.unbiased)
-    # Seven methods, two regularisations, half of them again as ensembles.
-    assert [each["rung"] for each in search["tried"]].count(0) == 14
-    assert [each["rung"] for each in search["tried"]].count(1) == 1 + round(13 / 2)
+    # Eight methods, two regularisations, half of them again as ensembles.
+    assert [each["rung"] for each in search["tried"]].count(0) == 16
+    assert [each["rung"] for each in search["tried"]].count(1) == 1 + round(15 / 2)
     assert search["sentence"] in searched.metrics["labels"]
     assert {"naive", "auto"} == set(searched.metrics["methods"])
 

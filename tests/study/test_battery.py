@@ -52,8 +52,8 @@ def test_auto_without_a_sample_is_the_naive_ensemble(result):
     (world,) = result.worlds
     assert {each.chosen for each in world.decisions[AUTO_ALONE]} == {"naive"}
     assert world.cells[AUTO_ALONE].metrics == world.cells["naive"].metrics
-    # Some thirty pairs decide nothing either.
-    assert {each.chosen for each in world.decisions[AUTO]} == {"naive"}
+    # Some thirty pairs have no winner either.
+    assert all(each.chosen == "naive" or each.share == 0.5 for each in world.decisions[AUTO])
     assert world.decisions[AUTO][0].rows == world.facts["sample"] > 10
 
 

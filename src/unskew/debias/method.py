@@ -432,6 +432,7 @@ class Debiaser(Estimator):
         self.networks_ = trained.networks
         self.start_: WarmStart | None = job.start
         self.recalibration_: Recalibration | None = None
+        self.beside_: Debiaser | None = None
         self.history_ = trained.history
         self.validation_loss_ = trained.validation_loss
         self.split_: Split | None = Split.of(
@@ -671,19 +672,45 @@ class Debiaser(Estimator):
 
     def predict_rows(self, rows: Rows) -> NDArray[np.float64]:
         """Conversion probabilities ``[seeds, n]`` of rows ``[1, n]`` as :meth:`reader` gives them."""
-        mean = probability_moments(self.networks_["prediction"], rows)[0].cpu().numpy()
-        found = combined(self._by_seed(np.asarray(mean)))
+        found = combined(self._members(rows))
+        if self.beside_ is not None:
+            found = combined(np.stack([found, self.beside_.predict_rows(rows)], axis=1))
         return found if self.recalibration_ is None else self.recalibration_.predict(found)
 
     def predict_replicas_rows(self, rows: Rows) -> NDArray[np.float64]:
-        """The same ``[seeds · members, n]`` by each member."""
-        # The first tower of the network that predicts; of members that share weights, all of them.
-        mean = np.asarray(probability_moments(self.networks_["prediction"], rows)[0].cpu().numpy())
+        """The same ``[seeds · members, n]`` by each member, also of a model beside it."""
+        members = self._members(rows)
+        if self.beside_ is not None:
+            members = np.concatenate([members, self.beside_._members(rows)], axis=1)
         if self.recalibration_ is None:
-            return mean
+            return np.concatenate(members)
         # Each member by the map of its seed.
-        each = [self.recalibration_.predict(line) for line in self._by_seed(mean).swapaxes(0, 1)]
+        each = [self.recalibration_.predict(line) for line in members.swapaxes(0, 1)]
         return np.concatenate(np.stack(each, axis=1))
+
+    def _members(self, rows: Rows) -> NDArray[np.float64]:
+        """What its own members say ``[seeds, members, n]``, before any recalibration."""
+        # The first tower of the network that predicts; of members that share weights, all of them.
+        mean = probability_moments(self.networks_["prediction"], rows)[0].cpu().numpy()
+        return self._by_seed(np.asarray(mean))
+
+    def with_beside(self, other: Debiaser) -> Self:
+        """This model with another of the same log and seeds beside it: the mean logit of both ensembles.
+
+        Parameters
+        ----------
+        other
+            Counts as much as this one, as it was before any recalibration.
+        """
+        self._require_fitted("networks_")
+        require(
+            self.seeds_ == other.seeds_ and self.reads_features == other.reads_features,
+            f"{self.name} and {other.name} were not trained with the same seeds and features",
+            "fit both alike",
+        )
+        both = self.without_recalibration()
+        both.beside_ = other.without_recalibration()
+        return both
 
     def _by_seed(self, lines: NDArray[np.float64]) -> NDArray[np.float64]:
         """Lines of all replicas ``[R, n]`` as ``[seeds, members, n]``."""

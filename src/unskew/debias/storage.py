@@ -32,6 +32,8 @@ from unskew.training.saved import (
 
 WEIGHTS = "model.safetensors"
 RECALIBRATION = "recalibration.json"
+BESIDE = "beside"
+"""The entry of a model for the one beside it."""
 
 
 def save_model(model: Debiaser, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -55,8 +57,9 @@ def write_models(folder: Path, models: Mapping[str, Debiaser], *beside: Reads) -
     """
     weights: dict[str, Tensor] = {}
     for key, model in models.items():
-        for name, network in model.networks_.items():
-            weights |= named(network.state_dict(), f"{key}/{name}/")
+        for at, each in _with_beside(key, model):
+            for name, network in each.networks_.items():
+                weights |= named(network.state_dict(), f"{at}/{name}/")
     # Not save_file, which keeps all but its owner from reading what it wrote.
     (folder / WEIGHTS).write_bytes(save(weights))
     write_inputs(folder, *models.values(), *beside)
@@ -67,17 +70,24 @@ def write_models(folder: Path, models: Mapping[str, Debiaser], *beside: Reads) -
     }
     if recalibrated:
         (folder / RECALIBRATION).write_text(json.dumps(recalibrated, indent=1) + "\n", encoding="utf-8")
+    return {"methods": {key: _described(model) for key, model in models.items()}}
+
+
+def _with_beside(key: str, model: Debiaser) -> list[tuple[str, Debiaser]]:
+    """A model by its key, and the one beside it by another."""
+    beside = model.beside_
+    return [(key, model), *([] if beside is None else [(f"{key}/{BESIDE}", beside)])]
+
+
+def _described(model: Debiaser) -> dict[str, Any]:
+    """What the config says of a model."""
     return {
-        "methods": {
-            key: {
-                "method": model.name,
-                "seeds": list(model.seeds_),
-                "collapsed": [list(each) for each in model.collapsed_],
-                **({} if model.split_ is None else {"split": _split_table(model.split_)}),
-                "params": params_table(model),
-            }
-            for key, model in models.items()
-        }
+        "method": model.name,
+        "seeds": list(model.seeds_),
+        "collapsed": [list(each) for each in model.collapsed_],
+        **({} if model.split_ is None else {"split": _split_table(model.split_)}),
+        "params": params_table(model),
+        **({} if model.beside_ is None else {BESIDE: _described(model.beside_)}),
     }
 
 
@@ -102,13 +112,21 @@ def load_model(
             where=str(saved.folder),
             remedy=f"use one of {', '.join(methods)}",
         )
-    at = ("methods", key)
+    model = _loaded(saved, key, device, "methods", key)
+    model.recalibration_ = _recalibration(saved, key, len(model.seeds_))
+    if BESIDE in methods[key]:
+        model.beside_ = _loaded(saved, f"{key}/{BESIDE}", device, "methods", key, BESIDE)
+    return model
+
+
+def _loaded(saved: SavedFolder, key: str, device: str, *at: str) -> Debiaser:
+    """The model that the config describes there, with its weights by a key."""
     model = _restored(saved, *at)
     model.seeds_ = saved.seeds(*at, "seeds")
-    model.split_ = _split(saved, *at) if "split" in methods[key] else None
+    model.split_ = _split(saved, *at) if "split" in saved.entry(*at, kind=dict) else None
     model.collapsed_ = _collapsed(saved, *at)
     model.device_ = resolve_device(device)
-    model.recalibration_ = _recalibration(saved, key, len(model.seeds_))
+    model.recalibration_, model.beside_ = None, None
     own = [each.own for each in model.replicas()]
     saved.check_shapes(
         lambda schema: {f"{key}/{name}/": network for name, network in model.untrained(schema, own).items()},

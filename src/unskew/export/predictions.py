@@ -22,18 +22,33 @@ def conversion_graph(model: Debiaser, form: Form) -> tuple[GraphInputs, Value]:
     """r̂(u, i) = (1/S) Σ_s σ((1/M) Σ_m f_sm(u, i)): the mean over seeds of what their ensembles say.
 
     f_sm is the logit of a member; where a network has members that share weights, of their mean probability.
+    With another model beside it, the logits of both ensembles are averaged.
     Where the model is recalibrated, what a seed's ensemble says goes through its map.
     """
     _refuse_own_predictions(model, Debiaser)
-    inputs, network = _inputs(model, form), model.networks_["prediction"]
-    logit = replica_logits(network, _backbone(model), inputs, "prediction")
-    each, members = _score(network, logit, 1), network.replicas // len(model.seeds_)
-    if members > 1:
-        p = each.maximum(LEAST_OF_MEMBERS).minimum(1.0 - LEAST_OF_MEMBERS)
-        each = (_mean_of_groups(network.replicas, members) @ (p / (1.0 - p)).log()).sigmoid()
+    inputs = _inputs(model, form)
+    each = _ensembles(model, inputs)
+    if model.beside_ is not None:
+        _refuse_own_predictions(model.beside_, Debiaser)
+        each = ((_log_odds(each) + _log_odds(_ensembles(model.beside_, inputs))) * 0.5).sigmoid()
     if model.recalibration_ is not None:
         return inputs, inputs.known_alone(mean_calibrated(each, model.recalibration_.calibrators))
     return inputs, inputs.known_alone(each.sum(0) / len(model.seeds_))
+
+
+def _ensembles(model: Debiaser, inputs: GraphInputs) -> Value:
+    """What the ensemble of each seed says ``[seeds, n]``."""
+    network = model.networks_["prediction"]
+    logit = replica_logits(network, _backbone(model), inputs, "prediction")
+    each, members = _score(network, logit, 1), network.replicas // len(model.seeds_)
+    if members == 1:
+        return each
+    return (_mean_of_groups(network.replicas, members) @ _log_odds(each)).sigmoid()
+
+
+def _log_odds(p: Value) -> Value:
+    p = p.maximum(LEAST_OF_MEMBERS).minimum(1.0 - LEAST_OF_MEMBERS)
+    return (p / (1.0 - p)).log()
 
 
 def propensity_graph(propensity: Propensity, form: Form) -> tuple[GraphInputs, Value]:

@@ -66,8 +66,11 @@ class Searched:
 
     @property
     def chosen(self) -> Debiaser:
-        """The model that is shipped."""
-        return self.models[self.decision.chosen]
+        """The model that is shipped: the chosen one, or it and the baseline in one."""
+        chosen = self.models[self.decision.chosen]
+        if self.decision.share == 1.0:
+            return chosen
+        return chosen.with_beside(self.models[self.decision.baseline])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for ``metrics.json``."""
@@ -246,7 +249,8 @@ class Auto(Estimator):
 
     Candidates are methods × a small grid by the density of the log. With a random sample (``unbiased=``) all
     are trained with one member, the better half as ensembles, and one is shipped if it beats the naive
-    ensemble beyond noise (:func:`unskew.search.decision.decide`). Without one the naive ensemble is shipped:
+    ensemble beyond noise; where one is likelier ahead than not, the mean of it and the naive ensemble
+    (:func:`unskew.search.decision.decide`). Without a sample the naive ensemble is shipped:
     biased clicks may only reject candidates, whatever they seem to say. The sample also sets the level of
     what is shipped right (``recalibrate_on``). The test set is never looked at.
 

@@ -27,6 +27,12 @@ LEAST_CANDIDATES = 3
 LEAST_OF_EACH = 30
 """Converted, and unconverted, pairs of a sample that may decide: with fewer, standard errors of an AUC are
 too small, and p-values with them."""
+LEAST_OF_BLEND = 10
+"""The same for half a candidate."""
+BLEND_LEVEL = 0.5
+"""Corrected p-value below which half of a candidate is shipped: it is likelier ahead than not, whatever the
+number of candidates. The mean of two ensembles has most of what the better one has to give, and loses little
+where they are alike (``docs/choosing.md``)."""
 CANNOT_DECIDE = (
     "Biased clicks cannot decide which model is better, since people clicked what they liked for reasons that"
     " no column holds; a random sample can: `unskew plan-random` says how large."
@@ -96,7 +102,10 @@ class Decision:
     Attributes
     ----------
     chosen
-        The baseline, or the candidate that beats it beyond noise.
+        The baseline, or a candidate.
+    share
+        Of the chosen candidate in what is shipped: 1 where it beats the baseline beyond noise, ½ where it is
+        likelier ahead than not (the mean logit of both), 1 for the baseline itself.
     rows, users
         Of the random sample; 0 without one.
     bias
@@ -110,6 +119,7 @@ class Decision:
     """
 
     chosen: str
+    share: float
     baseline: str
     criterion: str
     level: float
@@ -164,9 +174,11 @@ def decide(
     mislead, β is large and w_c near 1. No candidate was trained on the sample, so that all of it judges. The
     winner has the greatest d_c of those whose p-value is below 1 − ``level``; p-values are corrected for the
     number of candidates by the distribution of the greatest z-value under no difference (users' influences
-    with random signs and sizes, so that candidates that are alike count as one). A sample with fewer than 30
-    converted or unconverted pairs decides nothing, nor does one on which the choice does not hold up: what is
-    chosen on four fifths of its users must not be worse on the others, on average.
+    with random signs and sizes, so that candidates that are alike count as one). Where none is beyond noise,
+    but the best has a p-value below ½, half of it is shipped: the mean logit of it and the baseline. A sample
+    with fewer than 10 converted or unconverted pairs decides nothing. One with fewer than 30 has no winner,
+    nor has one on which the choice does not hold up: what is chosen on four fifths of its users must not be
+    worse on the others, on average.
 
     Without a sample no candidate wins. Biased clicks reject those that are worse whatever Γ allows.
 
@@ -201,14 +213,19 @@ def decide(
         sentence = f"The {baseline} model is shipped: there is no random sample. {CANNOT_DECIDE}"
         if rejected:
             sentence += f" {rejected} of {len(others)} candidates are worse whatever Γ allows."
-        return Decision(baseline, baseline, criterion, level, 0, 0, judged, None, None, sentence)
+        return Decision(baseline, 1.0, baseline, criterion, level, 0, 0, judged, None, None, sentence)
     judged, bias = _judged(sample, of_clicks, others, baseline, criterion, level, seed)
     worth = _cross_validated(sample, of_clicks, others, baseline, criterion, level, seed)
     fewest = int(min((sample.outcome == label).sum() for label in (0, 1)))
     winner = _winner(judged, level) if fewest >= LEAST_OF_EACH else None
+    likely = _winner(judged, 1.0 - BLEND_LEVEL) if fewest >= LEAST_OF_BLEND else None
     lucky = winner is not None and worth is not None and worth < 0
+    if lucky:
+        winner = None
+    taken = winner or likely
     return Decision(
-        chosen=baseline if winner is None or lucky else winner.name,
+        chosen=baseline if taken is None else taken.name,
+        share=1.0 if taken is None or taken is winner else 0.5,
         baseline=baseline,
         criterion=criterion,
         level=level,
@@ -217,7 +234,7 @@ def decide(
         judged=judged,
         bias=bias,
         cross_validated=worth,
-        sentence=_sentence(judged, winner, baseline, criterion, len(sample.user), fewest, lucky),
+        sentence=_sentence(judged, winner, likely, baseline, criterion, len(sample.user), fewest, lucky),
     )
 
 
@@ -371,6 +388,7 @@ def _cross_validated(
 def _sentence(
     judged: tuple[JudgedCandidate, ...],
     winner: JudgedCandidate | None,
+    likely: JudgedCandidate | None,
     baseline: str,
     criterion: str,
     rows: int,
@@ -381,25 +399,33 @@ def _sentence(
         return f"The {baseline} model is shipped: it is the only candidate."
     on = f"on a random sample of {rows:,} pairs"
     many = f"{len(judged)} candidate{'' if len(judged) == 1 else 's'}"
-    if fewest < LEAST_OF_EACH:
+    if fewest < LEAST_OF_BLEND:
         return (
             f"The {baseline} model is shipped: a random sample of {rows:,} pairs, {fewest} of them of one"
-            f" outcome, is too small to choose on (at least {LEAST_OF_EACH} converted and unconverted ones)."
+            f" outcome, is too small to choose on (at least {LEAST_OF_BLEND} converted and unconverted ones)."
             " `unskew plan-random` says how many random pairs would decide."
         )
-    if winner is not None and not lucky:
+    if winner is not None:
         return (
             f"{winner.name} is shipped: of {many} it is ahead of the {baseline} model in {criterion} {on} by"
             f" {winner.combined:+.4f} ± {winner.combined_error:.4f} (p = {winner.p_value:.2g}, corrected)."
         )
-    best = winner or max(judged, key=lambda each: each.combined or 0.0)
-    why = (
-        f"what is chosen on a part of the sample is worse on the rest, so that {best.name} was lucky"
-        if lucky
-        else f"none of {many} beats it beyond noise in {criterion} {on}"
+    best = likely or max(judged, key=lambda each: each.combined or 0.0)
+    ahead = (
+        f"ahead by {best.combined:+.4f} ± {best.combined_error:.4f} (p = {best.p_value:.2g}, corrected)."
+        " `unskew plan-random` says how many random pairs would decide."
     )
+    if likely is None:
+        return (
+            f"The {baseline} model is shipped: none of {many} beats it beyond noise in {criterion} {on}; the"
+            f" best, {best.name}, is {ahead}"
+        )
+    why = "that is not beyond noise"
+    if lucky:
+        why = "what is chosen on a part of the sample is worse on the rest"
+    elif fewest < LEAST_OF_EACH:
+        why = f"{fewest} pairs of one outcome are too few to be sure"
     return (
-        f"The {baseline} model is shipped: {why}; the best, {best.name}, is ahead by {best.combined:+.4f} ±"
-        f" {best.combined_error:.4f} (p = {best.p_value:.2g}, corrected). `unskew plan-random` says how many"
-        " random pairs would decide."
+        f"The mean of {likely.name} and the {baseline} model is shipped: of {many} {likely.name} is likelier"
+        f" ahead in {criterion} than not {on}, and {why}; it is {ahead}"
     )

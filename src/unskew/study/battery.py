@@ -43,6 +43,7 @@ from unskew.study.battery_plan import (
 from unskew.study.results import Result, ResultStore, dataset_hash, result_key
 from unskew.study.shown_table import Shown, write_pages
 from unskew.training import resolve_device
+from unskew.training.ensemble import combined
 
 Floats = NDArray[np.float64]
 
@@ -51,6 +52,8 @@ AUTO = "auto"
 AUTO_ALONE = "auto, no sample"
 NOISE = 1.96
 """Standard errors over test users beyond which a difference counts."""
+NEGLIGIBLE = 0.001
+"""A gap below it is none: models that are nearly the same differ beyond noise in the fourth decimal."""
 SHOWN_METRICS = ("auc", "dcg@6", "nll", "mean_over_rate")
 RESULTS = "results"
 MULTICALIBRATED = "ips, multicalibrated"
@@ -149,9 +152,9 @@ class WorldResult:
 
     @property
     def gap(self) -> float | None:
-        """What the best candidate is ahead of the naive ensemble, where that is beyond noise."""
+        """What the best candidate is ahead of the naive ensemble, where that is beyond noise, and matters."""
         best = self.cells[self.best]
-        return best.advantage if best.wins else None
+        return best.advantage if best.wins and best.advantage >= NEGLIGIBLE else None
 
     def closed(self, name: str) -> float | None:
         """The share of the gap that a way of choosing closes; None where there is no gap."""
@@ -218,18 +221,19 @@ class BatteryResult:
                     (
                         each.world,
                         name,
-                        ", ".join(dict.fromkeys(decision.chosen for decision in decisions)),
+                        ", ".join(dict.fromkeys(map(_chosen_text, decisions))),
                         f"{decisions[0].rows:,}",
                         f"{cell.advantage:+.4f}{cell.mark}",
                         f"{each.cells[each.best].advantage:+.4f} ({each.best})",
-                        "no gap beyond noise" if closed is None else f"{100 * closed:.0f} %",
+                        "no gap" if closed is None else f"{100 * closed:.0f} %",
                     )
                 )
         return Shown(
             title="What auto chose",
             columns=("world", "", "chose", "sample", "ahead of naive", "best ahead by", "closed"),
             rows=tuple(rows),
-            caption="The best is the best of the candidates that auto chooses among.",
+            caption="½: the mean of it and naive. The best is the best candidate of auto. A gap is beyond"
+            f" noise, and at least {NEGLIGIBLE:g}.",
             text_columns=3,
         )
 
@@ -439,7 +443,7 @@ class _World:
         test = {name: found.arrays["test"].astype(np.float64) for name, found in kept.items()}
         decisions = self._decisions({name: kept[name] for name in tried})
         for name, of_seeds in decisions.items():
-            test[name] = np.stack([test[each.chosen][seed] for seed, each in enumerate(of_seeds)])
+            test[name] = _shipped(of_seeds, test)
         test[AUTO] = self._at_level(decisions[AUTO], test[AUTO])
         test[SINGLE] = kept[BASELINE].arrays["single"].astype(np.float64)
         assert data.test is not None
@@ -475,12 +479,8 @@ class _World:
         sample = self.data.unbiased
         assert sample is not None
         outcome = np.tile(self._outcome(sample), (len(lines), 1))
-        predicted = np.stack(
-            [
-                self.kept[each.chosen].arrays["sample"][seed].astype(np.float64)
-                for seed, each in enumerate(decisions)
-            ]
-        )
+        on_sample = {name: found.arrays["sample"].astype(np.float64) for name, found in self.kept.items()}
+        predicted = _shipped(decisions, on_sample)
         rows = JudgedRows(predicted, outcome, np.ones_like(outcome))
         return recalibration(rows, "auto", "clicks of a random sample").predict(lines)
 
@@ -657,6 +657,15 @@ class _World:
         return {name: tuple(each) for name, each in made.items()}
 
 
+def _shipped(decisions: Sequence[Decision], lines: Mapping[str, Floats]) -> Floats:
+    """What is shipped in each repetition: the chosen one, or its mean logit with the baseline's."""
+    found = []
+    for seed, each in enumerate(decisions):
+        of = [lines[each.chosen][seed], *([] if each.share == 1.0 else [lines[each.baseline][seed]])]
+        found.append(combined(np.stack(of)[None])[0])
+    return np.stack(found)
+
+
 def _narrow(name: str) -> Backbone:
     """A backbone with embeddings of the battery's width, at most."""
     usual = make_backbone(name)
@@ -664,6 +673,10 @@ def _narrow(name: str) -> Backbone:
     if not isinstance(dim, int):
         return usual
     return make_backbone(name, dim=min(dim, WIDTH))
+
+
+def _chosen_text(decision: Decision) -> str:
+    return decision.chosen if decision.share == 1.0 else f"½ {decision.chosen}"
 
 
 def _regret_text(cell: Cell | None) -> str:

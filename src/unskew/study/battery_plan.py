@@ -19,7 +19,7 @@ REAL = "coat (real)"
 REAL_CLICKS, REAL_CELLS = 6_960, 87_000
 """Of Coat."""
 
-NEWER = ("uips", "dcmt", "acdr", "dce-dr")
+NEWER = ("uips", "acdr", "dce-dr")
 """Methods of the battery beside those that ``auto`` tries."""
 
 LADDER = ((1, 3), (2, 3), (2, 5), (3, 5))

@@ -1,0 +1,79 @@
+"""Two models in one: the mean logit of both ensembles, saved, exported and recalibrated as one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+
+import unskew as us
+from unskew.errors import ParameterError
+
+pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.CollapseWarning")
+
+QUICK = {"members": 2, "epochs": 2, "batch_size": 256}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return us.load("battery", world="tiny", scale="small", unbiased_share=0.3)
+
+
+@pytest.fixture(scope="module")
+def models(data):
+    """Of one tower, and of two that share embeddings; both have levels and slopes of their own."""
+    return tuple(
+        kind(backbone=us.NeuMF(dim=4, layers=(8, 4)), **QUICK).fit(data.train, seeds=2, device="cpu")
+        for kind in (us.ESMM, us.Naive)
+    )
+
+
+@pytest.fixture(scope="module")
+def both(models):
+    return models[0].with_beside(models[1])
+
+
+def test_it_is_the_mean_logit_of_both_and_leaves_them_as_they_were(models, both, data):
+    before = [each.predict_each(data.test) for each in models]
+    assert models[0].beside_ is None
+    expected = expit(np.mean(logit(before), axis=0))
+    np.testing.assert_allclose(both.predict_each(data.test), expected, rtol=1e-6)
+    members = both.predict_members_each(data.test)
+    assert members.shape == (2, 4, len(data.test))
+    np.testing.assert_array_equal(members[:, 2:], models[1].predict_members_each(data.test))
+
+
+def test_saved_and_loaded_it_predicts_the_same_in_both_parts(both, data, tmp_path):
+    both.save(tmp_path / "model")
+    loaded = us.load_model(tmp_path / "model", device="cpu")
+    assert (loaded.name, loaded.beside_.name) == ("esmm", "naive")
+    np.testing.assert_allclose(loaded.predict_each(data.test), both.predict_each(data.test), rtol=1e-6)
+
+
+def test_the_level_of_both_together_is_set_and_the_order_stays(models, both, data):
+    raw = both.predict_each(data.test)
+    levelled = both.without_recalibration().recalibrate_on(data.unbiased)
+    found = levelled.predict_each(data.test)
+    assert (np.argsort(found[0]) == np.argsort(raw[0])).all()
+    outcome = data.unbiased.known_conversion()
+    assert levelled.predict_each(data.unbiased).mean() == pytest.approx(outcome.mean(), rel=0.02)
+    assert models[1].recalibration_ is None
+
+
+def test_it_is_exported_as_one_graph(both, data, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    us.export_onnx(both, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    user, item = both.users_.ids[:5], both.items_.ids[:5]
+    names = [each.name for each in session.get_inputs()]
+    asked = {name: np.asarray(ids, dtype=np.int64) for name, ids in zip(names, (user, item), strict=True)}
+    (answer,) = session.run(None, asked)
+    expected = both.predict_pairs_each(user, item).mean(axis=0)
+    np.testing.assert_allclose(answer, expected, rtol=1e-5)
+
+
+def test_models_of_other_seeds_do_not_go_together(models, data):
+    other = us.Naive(backbone=us.MF(dim=2), epochs=1).fit(data.train, seeds=[5], device="cpu")
+    with pytest.raises(ParameterError, match="were not trained with the same seeds and features"):
+        models[0].with_beside(other)
