@@ -9,7 +9,7 @@ import pytest
 from scipy.special import expit, logit
 
 import unskew as us
-from unskew.calibration.recalibration import Judged, Recalibration, level_of, recalibration
+from unskew.calibration.recalibration import Judged, Recalibration, level_of, recalibration, trust_in
 from unskew.errors import DataError, ParameterError, RunFolderError
 
 TRAINING = {"backbone": us.MF(dim=4), "learning_rate": 0.02, "epochs": 25}
@@ -159,6 +159,44 @@ class TestMaps:
             found = level_of(Judged(1.2 * p, (rng.random(p.shape) < p).astype(float), weight))
             held.append(found.low < 1.2 < found.high)
         assert np.mean(held) == pytest.approx(0.95, abs=0.035)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def chosen(cls):
+        """Clicks of which those with high logits have small weights: what was chosen converts more."""
+        rng = np.random.default_rng(3)
+        z = rng.normal(0.0, 1.0, (3, 2000))
+        return z, (rng.random(z.shape) < expit(z)).astype(float), np.exp(-z)
+
+    def test_a_shift_towards_what_weights_take_away_is_made_and_another_is_not(self, chosen):
+        z, outcome, weight = chosen
+        down = recalibration(Judged(expit(z + 1.0), outcome, weight), "auto", "rows")
+        assert 0.95 < down.trust < 1.0
+        assert down.after.value == pytest.approx(1.0, abs=0.05)
+        up = recalibration(Judged(expit(z - 1.0), outcome, weight), "auto", "rows")
+        assert up.trust == 0.0
+        np.testing.assert_allclose(up.predict(expit(z - 1.0)), expit(z - 1.0), rtol=1e-8)
+        # Asked for by name, or by propensities that are known, it is made.
+        for found in (
+            recalibration(Judged(expit(z - 1.0), outcome, weight), "shift", "rows"),
+            recalibration(Judged(expit(z - 1.0), outcome, weight), "auto", "rows", known=True),
+        ):
+            assert found.trust == 1.0
+            assert found.after.value == pytest.approx(1.0, abs=0.05)
+
+    def test_what_may_be_noise_is_left(self, chosen):
+        """The same residual of a twentieth of the clicks, and seeds that held out the same ones."""
+        z, outcome, weight = chosen
+        rows = Judged(expit(z + 0.3), outcome, weight)
+        few = Judged(*(each[:, ::20] for each in rows))
+        same = Judged(*(np.repeat(each[:1], 3, axis=0) for each in rows))
+        one = Judged(*(each[:1] for each in rows))
+        assert trust_in(few) < trust_in(rows)
+        assert trust_in(same) == pytest.approx(trust_in(one))
+        share = weight[:1] / weight[:1].sum()
+        d = float((share * (outcome - expit(z + 0.3))[:1]).sum())
+        se = np.sqrt(float((share**2 * ((outcome - expit(z + 0.3))[:1] - d) ** 2).sum()))
+        assert trust_in(one) == pytest.approx(1 - (se / d) ** 2)
 
     def test_weights_count(self, world):
         z, outcome = world

@@ -22,7 +22,7 @@ from unskew.errors import DataError, RunFolderError
 from unskew.estimator import require
 
 NONE, AUTO, SHIFT = "none", "auto", "shift"
-"""No recalibration; a shift, or Platt's line where held-out rows ask for it; a shift of the logit."""
+"""No recalibration; what the rows can be trusted with; a shift of the logit."""
 
 FOLDS = 5
 """Parts of the held-out rows: maps are judged on rows that they were not fitted on."""
@@ -67,6 +67,8 @@ class Recalibration:
         How many, of each seed.
     before, after
         Predicted ÷ actual rate on them; after by maps that were fitted on the others, five parts in turn.
+    trust
+        The share of the shift that was made, by :func:`trust_in`; 1 for all other maps.
     """
 
     calibrators: tuple[Calibrator, ...]
@@ -75,6 +77,7 @@ class Recalibration:
     rows: int
     before: Level
     after: Level
+    trust: float = 1.0
 
     def predict(self, lines: Floats) -> Floats:
         """Predictions ``[seeds, n]`` at their right level; those that are not known stay so."""
@@ -93,6 +96,7 @@ class Recalibration:
             "rows": self.rows,
             "before": self.before._asdict(),
             "after": self.after._asdict(),
+            "trust": self.trust,
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,6 +114,7 @@ class Recalibration:
                 int(saved["rows"]),
                 Level(**saved["before"]),
                 Level(**saved["after"]),
+                float(saved.get("trust", 1.0)),
             )
         except (LookupError, TypeError, ValueError) as error:
             raise RunFolderError(
@@ -127,7 +132,7 @@ def require_kind(kind: str) -> None:
     )
 
 
-def recalibration(rows: Judged, kind: str, on: str) -> Recalibration:
+def recalibration(rows: Judged, kind: str, on: str, *, known: bool = False) -> Recalibration:
     """Fit a map of each seed's predictions to its weighted outcomes.
 
     Parameters
@@ -136,19 +141,50 @@ def recalibration(rows: Judged, kind: str, on: str) -> Recalibration:
         ``"auto"``, ``"shift"``, or the name of a calibrator.
     on
         What the rows are, in words.
+    known
+        Whether weights are of known propensities, not of estimated ones: ``"auto"`` trusts them, as it does
+        rows that count alike.
     """
     _require_both(rows.outcome, on)
     lines = [Judged(*line) for line in zip(*rows, strict=True)]
+    trust = 1.0
+    if kind == AUTO and not known and (rows.weight != rows.weight[:, :1]).any():
+        kind, trust = SHIFT, trust_in(rows)
     kinds = [_chosen(line) if kind == AUTO else kind for line in lines]
-    crossed = np.stack([_crossed(line, each) for line, each in zip(lines, kinds, strict=True)])
+    crossed = np.stack([_crossed(line, each, trust) for line, each in zip(lines, kinds, strict=True)])
     return Recalibration(
-        calibrators=tuple(_fitted(each, *line) for line, each in zip(lines, kinds, strict=True)),
+        calibrators=tuple(_fitted(each, *line, trust) for line, each in zip(lines, kinds, strict=True)),
         by=tuple(kinds),
         on=on,
         rows=rows.outcome.shape[1],
         before=level_of(rows),
         after=level_of(rows._replace(predicted=crossed)),
+        trust=trust,
     )
+
+
+def trust_in(rows: Judged) -> float:
+    r"""How much of a shift is made that clicks weighted by estimated propensities ask for, from 0 to 1.
+
+    .. math:: \left(1 - \frac{\mathrm{se}(d)^2}{d^2}\right)_+ \text{ where } d \, (\bar r - R) \le 0,
+        \text{ else } 0; \qquad d = \sum_j s_j (r_j - \hat r_j), \quad R = \sum_j s_j r_j
+
+    The weights s of the clicks add up to 1; d is the mean over seeds, each of which held out other clicks.
+
+    Estimated propensities miss some of what people chose by, and what they leave of the bias has most likely
+    the sign of what they take away, r̄ − R. Where they lower the rate of the clicks, as they do where people
+    choose what they like, the true rate is lower still: a shift down to R is then safe, a shift up is not.
+    """
+    share = rows.weight / rows.weight.sum(axis=1, keepdims=True)
+    residual = rows.outcome - rows.predicted
+    each = (share * residual).sum(axis=1, keepdims=True)
+    found = float(each.mean())
+    removed = float((rows.outcome.mean(axis=1) - (share * rows.outcome).sum(axis=1)).mean())
+    if found == 0.0 or found * removed > 0:
+        return 0.0
+    variance = float((share**2 * (residual - each) ** 2).sum(axis=1).mean())
+    same = bool((rows.weight == rows.weight[0]).all() and (rows.outcome == rows.outcome[0]).all())
+    return max(0.0, 1.0 - variance / (1 if same else len(share)) / found**2)
 
 
 def level_of(rows: Judged) -> Level:
@@ -186,7 +222,7 @@ def _losses(line: Judged, predicted: Floats) -> Floats:
     return np.asarray(np.logaddexp(0.0, z) - line.outcome * z)
 
 
-def _crossed(line: Judged, kind: str) -> Floats:
+def _crossed(line: Judged, kind: str, trust: float = 1.0) -> Floats:
     """Each part's predictions by the map of the other parts; the rows are in an order by a hash."""
     part = np.arange(len(line.outcome)) % FOLDS
     found = np.empty_like(line.predicted)
@@ -195,19 +231,18 @@ def _crossed(line: Judged, kind: str) -> Floats:
         # Without both outcomes there is nothing to fit.
         both = rest.outcome.min() < rest.outcome.max()
         own = line.predicted[part == each]
-        found[part == each] = _fitted(kind, *rest).predict(own) if both else own
+        found[part == each] = _fitted(kind, *rest, trust).predict(own) if both else own
     return found
 
 
-def _fitted(kind: str, predicted: Floats, outcome: Floats, weight: Floats) -> Calibrator:
+def _fitted(kind: str, predicted: Floats, outcome: Floats, weight: Floats, trust: float) -> Calibrator:
     if kind != SHIFT:
         return CALIBRATORS[kind]().fit(predicted, outcome, weight)
     calibrator = Platt().fit(predicted, outcome, weight)
-    z = logits(predicted)
-    aim = float(weight @ outcome) / float(weight.sum())
+    z, share = logits(predicted), weight / weight.sum()
+    aim = float(share @ (predicted + trust * (outcome - predicted)))
     # With one logit each, all would be too low, or too high.
     bracket = float(logit(aim)) - float(z.max()) - 1.0, float(logit(aim)) - float(z.min()) + 1.0
-    share = weight / weight.sum()
     calibrator.slope_ = 1.0
     calibrator.intercept_ = float(brentq(lambda c: float(share @ expit(z + c)) - aim, *bracket, xtol=1e-10))
     calibrator.message_ = ""

@@ -190,7 +190,7 @@ def run(
         str,
         typer.Option(
             help="Mend the level of the models by weighted held-out clicks: none, auto (a shift of the logit,"
-            " or Platt's line where it is better), shift, or a calibrator."
+            " as far as the weights can be trusted), shift (all of it), or a calibrator."
         ),
     ] = "none",
     protocol: Annotated[str, typer.Option(help="honest, or paper (what the published code did).")] = "honest",

@@ -114,9 +114,10 @@ class Debiaser(Estimator):
         weights, which predicts at the cost of one.
     recalibrate
         After training, a map of the predictions to the weighted outcomes of held-out clicks, which mends the
-        level and keeps the order: ``"none"``, ``"shift"`` of the logit, ``"auto"`` (a shift, or Platt's line
-        where held-out clicks ask for it), or a calibrator's name. Weights are 1/p of the propensities that it
-        trained with, 1 without any. ``recalibration_`` has predicted ÷ actual rate before and after.
+        level and keeps the order: ``"none"``, ``"shift"`` of the logit, ``"auto"`` (as much of the shift as
+        weights of estimated propensities can be trusted with; by known ones, and without weights, all of it,
+        or Platt's line where clicks ask for it), or a calibrator's name. Weights are 1/p of the propensities
+        that it trained with, 1 without any. ``recalibration_`` has predicted ÷ actual rate before and after.
 
     Notes
     -----
@@ -483,7 +484,8 @@ class Debiaser(Estimator):
         predicted = np.stack([raw.predict_each(log.take(line))[s] for s, line in enumerate(rows)])
         outcome = log.conversion[rows].astype(np.float64)
         weighted = on if (p == p[0, 0]).all() else f"{on}, weighted by 1/p"
-        return recalibration(Judged(predicted, outcome, 1.0 / p), kind, weighted)
+        known = log.known_propensity is not None
+        return recalibration(Judged(predicted, outcome, 1.0 / p), kind, weighted, known=known)
 
     def without_recalibration(self) -> Self:
         """The same model as it was before it was recalibrated."""
