@@ -2,11 +2,12 @@
 
 Two tables. *Cost*: requests of 1, 100 and 10,000 rows, one after the other and several at once: throughput,
 latency, and the processor time of the service for each, beside that of the bare ``onnxruntime`` call with the
-same inputs in this process. *Endurance*: requests go on while run folders are exchanged (now and then for a
-damaged one) and the service is killed (SIGKILL) and started again. Every answer must be a 200 with the scores
-that ``unskew score`` gives, of the model that it names; a connection that a kill broke is opened again, and
-its request sent again. At the end the sketch must hold the outcomes that were sent, less those of the seconds
-before each kill that it says it may be behind.
+same inputs in this process, and that of the least service around that call (``benchmarks/serve_floor.py``),
+which the same clients ask; with the load of the machine before and after. *Endurance*: requests go on while
+run folders are exchanged (now and then for a damaged one) and the service is killed (SIGKILL) and started
+again. Every answer must be a 200 with the scores that ``unskew score`` gives, of the model that it names; a
+connection that a kill broke is opened again, and its request sent again. At the end the sketch must hold the
+outcomes that were sent, less those of the seconds before each kill that it says it may be behind.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ import numpy as np
 
 HOST = "127.0.0.1"
 SAVE_EVERY = 1.0
-WARM_UP = 30
+AT_ONCE = 8
+"""Clients."""
+ROUNDS = 5
+"""Turns of service, least service and bare call, of which the table has the medians."""
 WAIT = 600.0
 """Seconds that the service may take to load or refuse a run folder, on a busy machine."""
 ATOL = 1e-6
@@ -56,16 +60,19 @@ class Service:
                 free.bind((HOST, 0))
                 self.port = free.getsockname()[1]
 
-    def start(self) -> None:
-        """Start, and wait until requests are taken."""
+    def command(self) -> list[str]:
+        """The verb and its options."""
         command = [sys.executable, "-m", "unskew", "serve", str(self.run), "--state", str(self.state)]
         command += ["--host", HOST, "--port", str(self.port), "--save-every", str(SAVE_EVERY)]
-        command += ["--reload-every", "0.2", *self.options]
+        return [*command, "--reload-every", "0.2", *self.options]
+
+    def start(self) -> None:
+        """Start, and wait until requests are taken."""
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            self.process = subprocess.Popen(self.command(), stdout=subprocess.PIPE, stderr=log, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        if not line.startswith("serving "):
+        if not line.startswith("serving"):
             raise RuntimeError(f"the service did not start: {self.log.read_text()[-2000:]}")
 
     def kill(self) -> None:
@@ -105,6 +112,19 @@ class Service:
     def events(self) -> list[dict[str, Any]]:
         """The lines of its log."""
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+
+class Floor(Service):
+    """The least service: ``run`` is an ONNX file here, and there is no state."""
+
+    def command(self) -> list[str]:
+        """The program beside this one."""
+        return [
+            sys.executable,
+            str(Path(__file__).with_name("serve_floor.py")),
+            str(self.run),
+            str(self.port),
+        ]
 
 
 class Client:
@@ -198,7 +218,7 @@ async def throughput(service: Service, body: bytes, at_once: int, requests: int)
             if status != 200:
                 raise RuntimeError(f"{status}: {answer[:200]!r}")
 
-    await asyncio.gather(*(work(each, WARM_UP) for each in clients))
+    await asyncio.gather(*(work(each, 1 + requests // at_once // 10) for each in clients))
     latencies.clear()
     cpu, began = service.cpu(), time.perf_counter()
     await asyncio.gather(*(work(each, requests // at_once) for each in clients))
@@ -215,23 +235,15 @@ async def throughput(service: Service, body: bytes, at_once: int, requests: int)
     }
 
 
-def bare_call(model: Path, pairs: dict[str, np.ndarray], repeats: int, pause: float = 0.0) -> float:
-    """µs of the processor of ``onnxruntime`` alone, on one thread as the service has it.
+def bare_call(model: Path, pairs: dict[str, np.ndarray], repeats: int) -> float:
+    """µs of the processor of ``onnxruntime`` alone, on one thread as the service has it."""
+    from benchmarks.serve_floor import session_of
 
-    With a pause before each call, as a service has one before each request: on a busy machine others use the
-    processor meanwhile, and the call finds its caches empty.
-    """
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    for _ in range(WARM_UP):
+    session = session_of(str(model))
+    for _ in range(1 + repeats // 10):
         session.run(None, pairs)
     began = time.process_time()
     for _ in range(repeats):
-        if pause:
-            time.sleep(pause)
         session.run(None, pairs)
     return 1e6 * (time.process_time() - began) / repeats
 
@@ -239,28 +251,26 @@ def bare_call(model: Path, pairs: dict[str, np.ndarray], repeats: int, pause: fl
 def cost(service: Service, model: Path, shape: tuple[int, int], requests: int) -> list[dict[str, Any]]:
     """The first table."""
     table = []
+    floor = Floor(model, service.state.with_name("floor"))
+    floor.start()
     service.settle()
-    for rows in (1, 100, 10_000):
-        body, pairs = body_of(rows, *shape)
-        count = max(WARM_UP, requests if rows == 1 else requests // 2 if rows == 100 else requests // 100)
-        for at_once in (1, 8):
-            # Before and after, since the machine may have other work.
-            bare = [bare_call(model, pairs, count)]
-            found = asyncio.run(throughput(service, body, at_once, count))
-            bare.append(bare_call(model, pairs, count))
-            pause = 1e-3 * found["p50, ms"] if at_once == 1 else 0.0
-            paused = bare_call(model, pairs, min(count, 500), pause) if pause else float("nan")
-            mean = float(np.mean(bare))
-            table.append(
-                {
-                    "rows": rows,
-                    "at once": at_once,
-                    **found,
-                    "bare onnxruntime, µs": mean,
-                    "÷ bare": found["service CPU, µs"] / mean,
-                    "bare after a pause, µs": paused,
-                }
-            )
+    try:
+        for rows, share in ((1, 1), (100, 2), (10_000, 100)):
+            body, pairs = body_of(rows, *shape)
+            each = max(AT_ONCE, requests // share // ROUNDS)
+            for at_once in (1, AT_ONCE):
+                # In turn, and the median of the turns, since the machine may have other work.
+                turns = []
+                for _ in range(ROUNDS):
+                    bare = bare_call(model, pairs, each)
+                    least = asyncio.run(throughput(floor, body, at_once, each))["service CPU, µs"]
+                    found = asyncio.run(throughput(service, body, at_once, each))
+                    of_all = {"least service, µs": least, "bare onnxruntime, µs": bare}
+                    turns.append(found | of_all | {"÷ bare": found["service CPU, µs"] / bare})
+                middle = {key: float(np.median([turn[key] for turn in turns])) for key in turns[0]}
+                table.append({"rows": rows, "at once": at_once, **middle})
+    finally:
+        floor.kill()
     return table
 
 
@@ -272,7 +282,7 @@ class Endurance:
     shape: tuple[int, int]
     expected: dict[str, np.ndarray]
     requests: int
-    at_once: int = 8
+    at_once: int = AT_ONCE
     pause: float = 0.0
     """Seconds between an answer and a client's next request."""
     disturbing: bool = True
@@ -431,8 +441,13 @@ def main() -> int:
         try:
             if given.cost_requests:
                 model = service.state / "models" / name_of(runs[0]) / "model.onnx"
+                load_before = os.getloadavg()[0]
                 result["cost"] = cost(service, model, shape, given.cost_requests)
-                show("Cost of a request", result["cost"])
+                result["load"] = [load_before, os.getloadavg()[0]]
+                cores = (
+                    f"{os.cpu_count()} cores, load {load_before:.1f} before and {result['load'][1]:.1f} after"
+                )
+                show(f"Cost of a request ({cores})", result["cost"])
             if given.requests:
                 load = Endurance(service, shape, expected, given.requests)
                 result["endurance"] = asyncio.run(endure(load, runs, given.reloads, given.kills))

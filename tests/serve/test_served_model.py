@@ -23,20 +23,19 @@ def test_pairs_get_what_score_gives_them(ids_run, ids_ready):
     served = ServedModel(ids_ready, None, 1)
     scores = served.score(served.read(pairs))
     expected = us.score(ids_run, pa.table(pairs))["conversion"].to_numpy()
-    np.testing.assert_allclose(scores.score, expected, atol=FLOAT32)
-    assert not scores.unknown_user.any()
+    np.testing.assert_allclose(scores, expected, atol=FLOAT32)
+    assert served.count_unknown(served.read(pairs)) == (0, 0)
 
 
 def test_unknown_ids_of_a_model_of_ids_get_nothing_or_an_error(ids_ready):
     pairs = {"user": [1, 999, 2], "item": [1, 1, 888]}
     served = ServedModel(ids_ready, None, 1)
     assert served.unseen == "nan"
-    scores = served.score(served.read(pairs))
-    assert np.isnan(scores.score).tolist() == [False, True, True]
-    assert (scores.unknown_user.tolist(), scores.unknown_item.tolist()) == (
-        [False, True, False],
-        [False, False, True],
-    )
+    parts = served.read(pairs)
+    assert np.isnan(served.score(parts)).tolist() == [False, True, True]
+    users, items = served.unknown(parts)
+    assert (users.tolist(), items.tolist()) == ([False, True, False], [False, False, True])
+    assert served.count_unknown(parts) == (1, 1)
     with pytest.raises(DataError, match="field 'user', row 1: 999 was not seen in training"):
         ServedModel(ids_ready, "error", 1).read(pairs)
     with pytest.raises(ParameterError, match="this one reads ids alone"):
@@ -52,11 +51,13 @@ def rows_of(frame: pa.Table, fields: tuple[str, ...]) -> list[dict]:
 def test_rows_with_features_get_what_score_gives_them(features_run, features_ready, known, left_out):
     frame = part(table(3000), known=known).slice(0, 200).drop_columns(list(left_out))
     served = ServedModel(features_ready, None, 1)
-    scores = served.score(served.read_rows(rows_of(frame, served.fields)))
+    parts = served.read_rows(rows_of(frame, served.fields))
     expected = us.score(features_run, frame)
-    np.testing.assert_allclose(scores.score, expected["conversion"].to_numpy(), atol=FLOAT32)
-    assert scores.unknown_user.tolist() == expected["unseen_user"].to_pylist()
-    assert scores.unknown_item.tolist() == expected["unseen_item"].to_pylist()
+    np.testing.assert_allclose(served.score(parts), expected["conversion"].to_numpy(), atol=FLOAT32)
+    users, items = served.unknown(parts)
+    assert users.tolist() == expected["unseen_user"].to_pylist()
+    assert items.tolist() == expected["unseen_item"].to_pylist()
+    assert served.count_unknown(parts) == (users.sum(), items.sum())
 
 
 def test_a_field_that_some_rows_leave_out_is_known_of_these_alone(features_ready):
@@ -64,22 +65,22 @@ def test_a_field_that_some_rows_leave_out_is_known_of_these_alone(features_ready
     rows = rows_of(part(table(3000), known=True).slice(0, 3), served.fields)
     bare = [{**each} for each in rows]
     del bare[1]["country"]
-    one_by_one = [float(served.score(served.read_rows([each])).score[0]) for each in bare]
-    assert served.score(served.read_rows(bare)).score.tolist() == pytest.approx(one_by_one, abs=FLOAT32)
+    one_by_one = [float(served.score(served.read_rows([each]))[0]) for each in bare]
+    assert served.score(served.read_rows(bare)).tolist() == pytest.approx(one_by_one, abs=FLOAT32)
 
 
 def test_with_nan_unknown_users_get_nothing_though_features_tell(features_ready):
     served = ServedModel(features_ready, "nan", 1)
     frame = part(table(3000), known=False).slice(0, 5)
-    assert np.isnan(served.score(served.read_rows(rows_of(frame, served.fields))).score).all()
+    assert np.isnan(served.score(served.read_rows(rows_of(frame, served.fields)))).all()
 
 
 def test_several_requests_in_one_call_get_what_each_gets_alone(features_ready):
     served = ServedModel(features_ready, None, 1)
     rows = rows_of(part(table(3000), known=True).slice(0, 7), served.fields)
     parts = [served.read_rows(rows[:2]), served.read_rows(rows[2:3]), served.read_rows(rows[3:])]
-    joined = served.score(Parts.joined(parts)).score
-    alone = np.concatenate([served.score(each).score for each in parts])
+    joined = served.score(Parts.joined(parts))
+    alone = np.concatenate([served.score(each) for each in parts])
     np.testing.assert_allclose(joined, alone, atol=FLOAT32)
 
 
@@ -99,7 +100,7 @@ def test_rows_that_the_model_does_not_read_are_named(ids_ready, rows, line):
 def test_no_rows_are_no_scores(ids_ready, features_ready):
     for folder in (ids_ready, features_ready):
         served = ServedModel(folder, None, 1)
-        assert len(served.score(served.read_rows([])).score) == 0
+        assert len(served.score(served.read_rows([]))) == 0
 
 
 def test_a_damaged_folder_is_refused(ids_ready, tmp_path):

@@ -30,7 +30,7 @@ from unskew.serve.batcher import Batcher, Scored
 from unskew.serve.bodies import ARROW, JSON, Outcome, TooManyRowsError, read_outcomes, read_rows
 from unskew.serve.calibration import Calibration, Outcomes
 from unskew.serve.counters import Counters, Metrics
-from unskew.serve.served_model import Scores, ServedModel
+from unskew.serve.served_model import Parts, ServedModel
 from unskew.serve.settings import ServeSettings
 
 INLINE_BYTES = 1 << 15
@@ -49,6 +49,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = dict[bytes, bytes]
 Done = TypeVar("Done")
+Score = NDArray[np.float32]
 Fields = list[tuple[bytes, bytes]]
 Answer = tuple[int, Fields, bytes]
 
@@ -141,7 +142,7 @@ class App:
             if isinstance(found, Exception):
                 status, further, content = self._refusal("/score", found)
             else:
-                status, further, content = 200, [JSON_TYPE], self._json(model, *found)
+                status, further, content = 200, [JSON_TYPE], self._json(model, parts, *found)
             answer(status, further, content)
             self._note("/score", status, began, content)
 
@@ -307,45 +308,47 @@ class App:
         else:
             scores = await self._in_pool(partial(model.score, parts))
             first = self._remember(model, scores)
-        return self._scored(headers, model, scores, first)
+        return self._scored(headers, model, parts, scores, first)
 
     async def _in_pool(self, work: Callable[[], Done]) -> Done:
         return await asyncio.get_running_loop().run_in_executor(self.pool, work)
 
-    def _scored(self, headers: Headers, model: ServedModel, scores: Scores, first: int) -> Answer:
+    def _scored(
+        self, headers: Headers, model: ServedModel, parts: Parts, scores: Score, first: int
+    ) -> Answer:
         if ARROW not in headers.get(b"accept", b""):
-            return 200, [JSON_TYPE], self._json(model, scores, first)
-        self._count_unknown(scores)
+            return 200, [JSON_TYPE], self._json(model, parts, scores, first)
+        self._count_unknown(model, parts)
         request = self.answered.request_id(first)
         return (
             200,
             [(b"content-type", ARROW), (b"x-request-id", request.encode())],
-            _arrow(scores, {"request": request, "model": model.name}),
+            _arrow(scores, model.unknown(parts), {"request": request, "model": model.name}),
         )
 
-    def _json(self, model: ServedModel, scores: Scores, first: int) -> bytes:
-        users, items = self._count_unknown(scores)
+    def _json(self, model: ServedModel, parts: Parts, scores: Score, first: int) -> bytes:
+        users, items = self._count_unknown(model, parts)
         return orjson.dumps(
             {
                 "request": self.answered.request_id(first),
                 "model": model.name,
-                "scores": scores.score,
+                "scores": scores,
                 "unknown_users": users,
                 "unknown_items": items,
             },
             option=orjson.OPT_SERIALIZE_NUMPY,
         )
 
-    def _count_unknown(self, scores: Scores) -> tuple[int, int]:
-        users, items = _count(scores.unknown_user), _count(scores.unknown_item)
+    def _count_unknown(self, model: ServedModel, parts: Parts) -> tuple[int, int]:
+        users, items = model.count_unknown(parts)
         counted = self.counters.unknown
         counted["user"] += users
         counted["item"] += items
         return users, items
 
-    def _remember(self, model: ServedModel, scores: Scores) -> int:
-        self.counters.scored(scores.score)
-        return self.answered.add(scores.score, model.number)
+    def _remember(self, model: ServedModel, scores: Score) -> int:
+        self.counters.scored(scores)
+        return self.answered.add(scores, model.number)
 
     async def _outcomes(self, headers: Headers, body: bytes) -> Answer:
         if _is_arrow(headers.get(b"content-type", JSON)):
@@ -522,21 +525,19 @@ def _is_arrow(content_type: bytes) -> bool:
     return kind == ARROW
 
 
-def _count(unknown: NDArray[np.bool_]) -> int:
-    return int(np.count_nonzero(unknown))
-
-
 def _json_response(value: Any) -> Response:
     return Response(orjson.dumps(value), media_type="application/json")
 
 
-def _arrow(scores: Scores, facts: dict[str, str]) -> bytes:
+def _arrow(
+    scores: Score, unknown: tuple[NDArray[np.bool_], NDArray[np.bool_]], facts: dict[str, str]
+) -> bytes:
     # NaN is a score that is not there, in JSON as in Arrow.
     table = pa.table(
         {
-            "score": pa.array(scores.score, from_pandas=True),
-            "unknown_user": scores.unknown_user,
-            "unknown_item": scores.unknown_item,
+            "score": pa.array(scores, from_pandas=True),
+            "unknown_user": unknown[0],
+            "unknown_item": unknown[1],
         }
     ).replace_schema_metadata(facts)
     sink = pa.BufferOutputStream()

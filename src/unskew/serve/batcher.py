@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from unskew.serve.served_model import Parts, Scores, ServedModel
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.serve.served_model import Parts, ServedModel
 
 AT_ONCE = 1024
 """Rows of several requests that one call of the model takes."""
 
-Scored = tuple[Scores, int]
+Scored = tuple[NDArray[np.float32], int]
 """Of one request: its scores, and the number of its first row."""
 
 Tell = Callable[[Scored | Exception], None]
@@ -27,7 +30,9 @@ class Batcher:
         Called with the scores of each call; the number of their first row.
     """
 
-    def __init__(self, model: ServedModel, remember: Callable[[ServedModel, Scores], int]) -> None:
+    def __init__(
+        self, model: ServedModel, remember: Callable[[ServedModel, NDArray[np.float32]], int]
+    ) -> None:
         self.model, self._remember = model, remember
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[Parts, Tell]] = []
@@ -77,5 +82,5 @@ class Batcher:
         start = 0
         for parts, tell in requests:
             end = start + parts.rows
-            tell((scores if len(requests) == 1 else scores.part(start, end), first + start))
+            tell((scores[start:end], first + start))
             start = end

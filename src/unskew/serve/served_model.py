@@ -50,19 +50,6 @@ class Parts(NamedTuple):
         )
 
 
-class Scores(NamedTuple):
-    """Of rows: float32 probabilities, and which users and items were not known."""
-
-    score: NDArray[np.float32]
-    unknown_user: NDArray[np.bool_]
-    unknown_item: NDArray[np.bool_]
-
-    def part(self, start: int, end: int) -> Scores:
-        """Those of some rows."""
-        at = slice(start, end)
-        return Scores(self.score[at], self.unknown_user[at], self.unknown_item[at])
-
-
 class ServedModel:
     """What a folder of :mod:`unskew.serve.prepare` holds, ready to score.
 
@@ -124,7 +111,7 @@ class ServedModel:
         """An error unless known pairs get probabilities."""
         rows = min(PROBED, self._users.size, self._items.size)
         features = tuple(each.read([None] * rows) for each in self._readers)
-        score = self.score(Parts(rows, list(range(rows)), list(range(rows)), features)).score
+        score = self.score(Parts(rows, list(range(rows)), list(range(rows)), features))
         # Ids without rows in training are as good as unknown.
         left_out = np.isnan(score) if self.reads_features and self.unseen == "nan" else np.zeros(rows, bool)
         if not (left_out | ((score >= 0) & (score <= 1))).all():
@@ -208,28 +195,37 @@ class ServedModel:
     def _role(self, ids: Ids) -> str:
         return "user" if ids is self._users else "item"
 
-    def score(self, parts: Parts) -> Scores:
-        """One call of the model for the rows of one request or several."""
+    def score(self, parts: Parts) -> NDArray[np.float32]:
+        """Probabilities, by one call of the model for the rows of one request or several."""
         user, item = np.array(parts.user, dtype=np.int64), np.array(parts.item, dtype=np.int64)
-        inputs: dict[str, NDArray[Any]] = {}
-        if self._code_of_known is None:
-            inputs["user"], inputs["item"] = user, item
-            unknown = user < 0, item < 0
-        else:
-            # The last line of a table is of one of whom nothing is known.
-            owners = {
-                "user": np.where(user < 0, self._users.size, user),
-                "item": np.where(item < 0, self._items.size, item),
-            }
-            for role, owner in owners.items():
-                inputs[role] = self._code_of_known[role][owner]
-            unknown = inputs["user"] == self._users.size, inputs["item"] == self._items.size
+        inputs: dict[str, NDArray[Any]] = {"user": user, "item": item}
+        if self._code_of_known is not None:
+            # The last line of a table, which −1 reads, is of one of whom nothing is known.
+            owners = inputs
+            inputs = {role: self._code_of_known[role][owner] for role, owner in owners.items()}
             for reader, values in zip(self._readers, parts.features, strict=True):
                 inputs[reader.name] = reader.array(values, owners.get(reader.role or "row"))
-        (score,) = self.session.run(self._outputs, inputs)
+        score: NDArray[np.float32] = self.session.run(self._outputs, inputs)[0]
         if self._code_of_known is not None and self.unseen == "nan":
-            score = np.where(unknown[0] | unknown[1], np.float32(np.nan), score)
-        return Scores(score, *unknown)
+            score = np.where(np.logical_or(*self.unknown(parts)), np.float32(np.nan), score)
+        return score
+
+    def unknown(self, parts: Parts) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which users and which items training did not have, row by row."""
+        return self._unknown(self._users, parts.user), self._unknown(self._items, parts.item)
+
+    def count_unknown(self, parts: Parts) -> tuple[int, int]:
+        """How many."""
+        if self._code_of_known is None:
+            return parts.user.count(UNSEEN_CODE), parts.item.count(UNSEEN_CODE)
+        users, items = self.unknown(parts)
+        return int(np.count_nonzero(users)), int(np.count_nonzero(items))
+
+    def _unknown(self, ids: Ids, codes: list[int]) -> NDArray[np.bool_]:
+        found = np.array(codes, dtype=np.int64)
+        if self._code_of_known is None:
+            return np.asarray(found == UNSEEN_CODE)
+        return np.asarray(self._code_of_known[self._role(ids)][found] == ids.size)
 
 
 def _readers(folder: Path, encoders: Iterable[Encoder]) -> Iterable[FieldReader]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -126,6 +127,8 @@ async def _serve(
     pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="unskew-large")
     app = App(settings, model, answered, calibration, counters, pool)
     state.serve(model.name)
+    # What is here stays: the collector need not look at it again with every few requests.
+    gc.freeze()
 
     def serve_now(new: ServedModel) -> None:
         app.serve(new)
