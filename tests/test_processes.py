@@ -86,7 +86,7 @@ def _fits(folder: Path) -> None:
         us.Naive(backbone=small, epochs=12, patience=1, learning_rate=0.05),
         us.StableDR(backbone=small, **SHORT),
         us.TDR(backbone=small, **SHORT),
-        us.ESCM2IPS(backbone=us.MMoE(dim=4), **SHORT),
+        us.ESCM2IPS(backbone=us.MMoE(dim=4), click_warm_up=2, **SHORT),
     ):
         for seeds in (1, 3):
             given = None if not method.needs_propensity else 0.3

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 import unskew as us
+from contracts.stages import short_stages
 from unskew.debias import METHODS, Debiaser
 from unskew.debias import fit as fitting
 from unskew.errors import ParameterError
@@ -28,8 +29,6 @@ CLIP = 0.05
 WORLD = us.load("synthetic", n_users=60, n_items=50, density=0.2, seed=4)
 TRAINING = {"epochs": 12, "batch_size": 128, "learning_rate": 0.01, "patience": 4}
 BRIEFLY = {"epochs": 5, "patience": 2}
-STAGES = {"click_warm_up": 4, "pseudo_epochs": 4}
-"""Of stages beside the main one, for methods that have them; their defaults are tried in three worlds."""
 
 
 class DebiaserContract:
@@ -52,8 +51,8 @@ class DebiaserContract:
 
         def made(**further):
             backbone = us.NeuMF(dim=4, layers=(8, 4))
-            stages = {name: epochs for name, epochs in STAGES.items() if hasattr(method, name)}
-            return method(**{"backbone": backbone, "p_min": CLIP, **TRAINING, **stages, **options, **further})
+            given = {"backbone": backbone, "p_min": CLIP, **TRAINING, **short_stages(method), **options}
+            return method(**given | further)
 
         return made
 

@@ -15,6 +15,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import unskew as us
+from contracts.stages import short_stages
 from unskew.debias import Debiaser
 from unskew.log import StreamedLog
 
@@ -37,7 +38,8 @@ class StreamedContract:
     @classmethod
     def make(cls, method):
         def made(**further) -> Debiaser:
-            return method(**{"backbone": us.MF(dim=2), "learning_rate": 0.05, "p_min": 0.05, **further})
+            given = {"backbone": us.MF(dim=2), "learning_rate": 0.05, "p_min": 0.05, **short_stages(method)}
+            return method(**given | further)
 
         return made
 

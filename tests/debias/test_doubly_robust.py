@@ -483,7 +483,7 @@ def test_legacy_scaling_averages_clicks_and_their_cells_together() -> None:
 )
 def test_options_train_in_both_spaces(method: Debiaser, space: str) -> None:
     log, p = make_log(space)
-    method = type(method)(**{**method.get_params(deep=False), "backbone": MF(dim=4), "epochs": 60})
+    method = type(method)(**{**method.get_params(deep=False), "backbone": MF(dim=4), "epochs": 20})
     method.set_params(learning_rate=0.02)
     method.fit(log, propensity=p, seeds=2)
     validation = np.array(method.history_.validation)

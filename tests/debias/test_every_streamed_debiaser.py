@@ -10,6 +10,7 @@ import pytest
 
 import unskew as us
 from contracts import feature_world
+from contracts.stages import short_stages
 from contracts.streamed_contract import (
     BLOCK,
     LEARNED,
@@ -41,6 +42,7 @@ PLANS = ("ips", "dr-jl", "stable-dr", "escm2-dr", "gpl", "kb-dr")
 def test_fits_of_blocks_and_of_files_are_the_same(name, tmp_path):
     log = impressions()
     small = {"backbone": us.MF(dim=2), "learning_rate": 0.05, "p_min": 0.05, "epochs": 3}
+    small |= short_stages(METHODS[name])
     first, again, of_files = (
         fit(METHODS[name](**small), rows, SEEDS).predict_each(log)
         for rows in (*(StreamedLog.of(log, block_rows=BLOCK) for _ in range(2)), files_of(log, tmp_path))

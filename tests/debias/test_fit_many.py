@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import unskew as us
-from unskew.debias import make_method
+from contracts.stages import short_stages
+from unskew.debias import METHODS, make_method
 from unskew.errors import ParameterError
 
 EVERY_PART = ("ips", "att", "dr", "tdr", "kb-dr", "stable-dr", "gpl", "ddpo", "dr-v2")
@@ -29,12 +30,13 @@ def propensities(data):
 
 @pytest.mark.parametrize("name", EVERY_PART)
 def test_every_set_gets_the_models_that_fit_alone_gives(name, data, propensities):
-    method = make_method(name, backbone=us.MF(dim=4), **QUICK)
+    quick = QUICK | short_stages(METHODS[name])
+    method = make_method(name, backbone=us.MF(dim=4), **quick)
     many = method.fit_many(data.train, propensities=propensities, seeds=[3, 5], device="cpu")
     assert list(many) == ["a", "b"]
     assert not hasattr(method, "networks_")
     for key, model in many.items():
-        alone = make_method(name, backbone=us.MF(dim=4), **QUICK)
+        alone = make_method(name, backbone=us.MF(dim=4), **quick)
         alone.fit(data.train, propensity=propensities[key], seeds=[3, 5], device="cpu")
         assert model.seeds_ == alone.seeds_ == (3, 5)
         np.testing.assert_allclose(model.predict_each(data.test), alone.predict_each(data.test), rtol=1e-4)
@@ -49,6 +51,7 @@ def test_every_set_gets_the_models_that_fit_alone_gives(name, data, propensities
 def test_dropout_draws_the_masks_of_fit_alone(name, data, propensities):
     # Two epochs: masks that differ move predictions by .002 and more, rounding not yet by a thousandth of it.
     quick = {"epochs": 2, "patience": None, "batch_size": 256, "learning_rate": 0.01}
+    quick |= short_stages(METHODS[name])
 
     def method(dropout):
         return make_method(name, backbone=us.NeuMF(dropout=dropout), **quick)

@@ -7,8 +7,9 @@ import pytest
 from scipy.special import expit, logit
 
 import unskew as us
+from contracts.stages import short_stages
 from contracts.streamed_contract import impressions
-from unskew.debias import make_method
+from unskew.debias import METHODS, make_method
 from unskew.errors import ParameterError
 from unskew.log import StreamedLog
 from unskew.propensity.given import streamed_propensities
@@ -71,7 +72,8 @@ def test_the_first_members_are_the_model_without_others(name, data, propensity):
     """Also with propensities of each seed: a member of one seed never reads those of the other."""
 
     def model(members):
-        method = make_method(name, backbone=us.MF(dim=4), members=members, **QUICK)
+        quick = QUICK | short_stages(METHODS[name])
+        method = make_method(name, backbone=us.MF(dim=4), members=members, **quick)
         return method.fit(data.train, propensity=propensity, seeds=SEEDS, device="cpu")
 
     one, two = model(1), model(2)

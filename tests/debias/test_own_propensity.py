@@ -124,7 +124,9 @@ def test_impressions_with_a_column_of_propensities_work(cls, backbone):
         space="impressions",
         columns={"p": p},
     )
-    model = cls(backbone=backbone, epochs=5, batch_size=256, learning_rate=0.02, patience=None)
+    model = cls(
+        backbone=backbone, epochs=5, click_warm_up=10, batch_size=256, learning_rate=0.02, patience=None
+    )
     figures = model.fit(log, propensity="p", seeds=SEEDS).click_propensity_["raw"]
     # Each seed judges a tenth of the rows. At the base rate r the loss of a row has the mean H(r) and the
     # deviation |logit r|·√(r(1 − r)); a tower that knows users is below H(r), but for that noise.

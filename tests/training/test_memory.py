@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import unskew as us
+from contracts.stages import short_stages
 from unskew.debias import fit
 from unskew.errors import TrainingError
 from unskew.io.vocabulary import Vocabulary
@@ -150,7 +151,9 @@ def test_a_propensity_trained_in_groups_is_the_one_trained_at_once(log, small_me
 @pytest.mark.parametrize("method", [us.IPS, us.GPL, us.DRJL, us.ESCM2DR])
 def test_a_debiaser_trained_in_groups_is_the_one_trained_at_once(log, small_memory, method):
     def fitted():
-        model = method(backbone=us.MF(dim=4), epochs=4, learning_rate=0.02, patience=2)
+        model = method(
+            backbone=us.MF(dim=4), epochs=4, learning_rate=0.02, patience=2, **short_stages(method)
+        )
         return model.fit(log, propensity=np.linspace(0.05, 0.4, 5 * len(log)).reshape(5, -1), seeds=5)
 
     at_once = fitted()

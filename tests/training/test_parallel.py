@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import unskew as us
+from contracts.stages import short_stages
 from contracts.streamed_contract import BLOCK, impressions
 from ranks import together
 from unskew import processes
@@ -58,7 +59,8 @@ def plain_fits() -> Iterator[tuple[str, us.Debiaser]]:
     stream = StreamedLog.of(impressions(), block_rows=BLOCK)
     options = {"learning_rate": 0.05, "p_min": 0.05, "epochs": 1, "batch_size": 32, "patience": 1}
     for name in KINDS:
-        yield name, _fit(METHODS[name](backbone=us.MF(dim=2), **options), stream)
+        method = METHODS[name]
+        yield name, _fit(method(backbone=us.MF(dim=2), **options, **short_stages(method)), stream)
 
 
 def sparse_fits() -> Iterator[tuple[str, us.Debiaser]]:
