@@ -39,6 +39,7 @@ KERNELS := $(shell grep -rl '^@compiled' src/unskew)
 # By one process, while types are checked: workers would each compile the same at the same time.
 $(VENV)/.compiled: $(KERNELS) tests/compile_once.py | $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m compile_once
+	$(BIN)/python -m pytest -n 0 --collect-only > $(VENV)/collected.txt  # pytest compiles the tests
 	touch $@
 
 install: $(VENV)/.installed  ## the library and the command line, into .venv
