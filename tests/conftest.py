@@ -98,6 +98,12 @@ def at_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MOST, "epochs", 10_000)
 
 
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: whoever looks for garbage need not go through it, for a second."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests marked ``gpu`` are skipped where there is none."""
     if item.get_closest_marker("gpu") is not None:
