@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,8 @@ from unskew.errors import ParameterError
 from unskew.study.battery import AUTO, AUTO_ALONE, SINGLE, run_battery
 
 pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.CollapseWarning")
+
+ROOT = Path(__file__).parents[2]
 
 QUICK = {
     "worlds": ["tiny"],
@@ -94,6 +98,31 @@ def test_the_command_writes_tables_figures_and_a_picture(folder, result, tmp_pat
     assert "loses to naive" in shown
     assert (folder / "battery.svg").read_text().startswith("<svg")
     assert "What auto chose" in (folder / "tables.md").read_text()
+
+
+def test_the_page_of_results_has_its_sentences_picture_and_tables(folder, result, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    make_results = importlib.import_module("make_results")
+    result.write(folder)
+    page = tmp_path / "results.md"
+    page.write_text(
+        "# Results\n\n<!-- results: battery -->\n\nEarlier.\n\n<!-- end of results -->\n\nBelow.\n"
+    )
+    make_results.write_page(page, folder)
+    text = page.read_text()
+    assert "auto: worse than the naive ensemble beyond noise in 0 of 1 worlds" in text
+    assert "| auto, no sample | " in text
+    assert "Earlier." not in text
+    assert text.endswith("Below.\n")
+    assert (tmp_path / "figures" / "battery.svg").read_text().startswith("<svg")
+
+
+def test_what_it_costs_is_said_before(folder, result):
+    said = []
+    again = run_battery(folder, **QUICK, tell=said.append)
+    assert said[0].startswith("tiny: 240 clicks, 3 ensembles of 2 members, 2 repetitions; about ")
+    assert said[-1].startswith("The battery takes about ")
+    assert again.worlds[0].facts["repetitions"] == 2
 
 
 def test_bad_options_are_one_line(tmp_path, capsys):
