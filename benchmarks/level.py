@@ -9,6 +9,7 @@ residual of held-out clicks, ``auto`` moves as far as the clicks can be trusted.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ WORLDS = (
     {"n_users": 500, "n_items": 400, "density": 0.02},
     {"n_users": 1000, "n_items": 1000, "density": 0.002},
 )
+HIDDEN = {"n_users": 300, "n_items": 200, "density": 0.09, "confounding": 1.0}
 SEEDS = (1, 2)
 """Of worlds; each model has two repetitions."""
 
@@ -46,14 +48,19 @@ Floats = NDArray[np.float64]
 def main() -> None:
     options = arguments(__doc__)
     warnings.simplefilter("ignore")
-    rows = [
-        {**_described(world), "world": seed, **row}
-        for world in WORLDS
-        for seed in SEEDS
-        for row in _levels(us.load("synthetic", seed=seed, **world), options.device)
-    ]
+    rows = _rows(WORLDS, options.device)
     tell("Predicted ÷ actual rate over all pairs", rows, options.device, options.json)
     tell("Its distance to 1, by propensities and method", _summaries(rows), options.device, None)
+    tell("With hidden confounding", _rows((HIDDEN,), options.device), options.device, None)
+
+
+def _rows(worlds: Sequence[dict[str, Any]], device: str) -> list[dict[str, Any]]:
+    return [
+        {**_described(world), "world": seed, **row}
+        for world in worlds
+        for seed in SEEDS
+        for row in _levels(us.load("synthetic", seed=seed, **world), device)
+    ]
 
 
 def _summaries(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

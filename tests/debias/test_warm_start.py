@@ -91,7 +91,8 @@ def test_pairs_of_known_ids_and_values_are_predicted_as_yesterday(name):
     part = log.take(np.flatnonzero(known))
     assert len(part) > 100
     method.users_, method.items_, method.encoders_ = log.users, log.items, log.encoders
-    method.networks_, method.recalibration_ = {"prediction": filled}, None
+    method.networks_ = {"prediction": filled}
+    method.recalibration_ = method.beside_ = None
     np.testing.assert_array_equal(method.predict_each(part), old.predict_each(part))
 
 
