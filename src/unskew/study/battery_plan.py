@@ -78,7 +78,8 @@ class WorldPlan:
     def sentence(self) -> str:
         """In words."""
         return (
-            f"{self.world}: {self.clicks:,} clicks, {self.trainings} ensembles of {self.members} members,"
+            f"{self.world}: {self.clicks:,} clicks, {self.trainings} ensembles of {self.members}"
+            f" member{'' if self.members == 1 else 's'},"
             f" {self.repetitions} repetition{'' if self.repetitions == 1 else 's'}; about"
             f" {duration(self.seconds)}"
         )
