@@ -184,7 +184,8 @@ def test_in_the_synthetic_world_new_users_are_ranked_better_than_by_popularity()
     fields = ["country", "age", "interests", "category", "brand", "price", "tags", "device", "discount"]
     world = {"n_rows": 60_000, "n_users": 3_000, "n_items": 150, "test_rows": 10_000, "conversion_rate": 0.2}
     data = us.load("impressions", **world, features=fields)
-    model = us.Naive(backbone=us.DCN()).fit(data.train)
+    small = {"learning_rate": 3e-3, "batch_size": 256, "patience": 2}
+    model = us.Naive(backbone=us.DCN(dim=8, layers=(32,)), **small).fit(data.train)
     train, test = data.train, data.test
     new = ~np.isin(test.users.ids[test.user], train.users.ids[np.unique(train.user)])
     outcome = data.row_truth["test"]["would_convert"][new]

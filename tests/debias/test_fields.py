@@ -99,10 +99,12 @@ def test_a_position_belongs_into_the_propensity_and_not_into_the_model():
     truth["conversion"] = data.row_truth["test"]["true_conversion"]
 
     def propensity(fields):
-        return us.Propensity(backbone=us.MLP(), crossfit=2, epochs=15, fields=fields).fit(data.train)
+        short = {"epochs": 5, "learning_rate": 3e-3}
+        return us.Propensity(backbone=us.MLP(), crossfit=2, fields=fields, **short).fit(data.train)
 
     def model(fields, given):
-        return us.IPS(backbone=us.MLP(), epochs=40, fields=fields).fit(data.train, propensity=given, seeds=2)
+        short = {"epochs": 12, "learning_rate": 3e-3, "batch_size": 512}
+        return us.IPS(backbone=us.MLP(), fields=fields, **short).fit(data.train, propensity=given, seeds=2)
 
     def error(fitted):
         return np.sqrt(np.mean((fitted.predict(data.test) - truth["conversion"]) ** 2))

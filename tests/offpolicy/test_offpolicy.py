@@ -136,7 +136,7 @@ class TestTruth:
         truth = us.load("synthetic", n_users=60, n_items=50, density=0.15, seed=1).truth
         random = np.random.default_rng(0)
         errors = {}
-        for _ in range(100):
+        for _ in range(50):
             click = random.random(truth.propensity.shape) < truth.propensity
             log = log_of(click, truth.labels)
             order = random.permutation(len(log))
