@@ -128,6 +128,14 @@ def test_a_network_reads_features_of_the_stream(folder: Path) -> None:
     assert "<html" in found.report()
 
 
+def test_a_calibrator_reads_features_of_rows_that_are_kept_as_codes(folder: Path) -> None:
+    given = config(folder, stream=True, calibrator="multicalibrated", options={"features": ("device",)})
+    found = us.run(given)
+    calibrated = found.metrics["propensity"]["calibrated"]
+    assert calibrated["nll"] < 1.01 * found.metrics["propensity"]["raw"]["nll"]
+    assert found.models["ips"].clipping_ is not None
+
+
 def test_kinds_that_need_all_rows_are_fitted_on_some_and_say_so(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,10 @@ class Segments:
         assert self.encoders is not None
         log = _described(log, [each.feature.name for each in self.encoders.of_role("row")])
         assert log.features is not None
+        coded_by = log.features.encoders
+        if coded_by is not None and coded_by in (self.encoders, self.encoders.whole):
+            # Blocks of the stream of training are coded already, and those in memory have no values.
+            return self.encoders.part_of(coded_by, log.encoded_rows())
         return self.encoders.block("row", len(log), log.features.values)
 
     def with_rows(self, rows: Rows, block: Block) -> Rows:
