@@ -31,8 +31,8 @@ MINUTES = {"cpu": 45.0, "cuda": 7.0}
 ROW_SECONDS = {"cpu": 4e-6, "cuda": 3e-8}
 """Of one row of one replica in one epoch: networks of the battery's width, two cores, an H200."""
 
-TRAINING_SECONDS = {"cpu": 0.5, "cuda": 2.5}
-"""Of a training beside its rows: a GPU captures its steps first."""
+TRAINING_SECONDS = {"cpu": 4.0, "cuda": 2.5}
+"""Of a training beside its rows: many steps of few rows on a CPU; a GPU captures its steps first."""
 
 CELL_SECONDS = 2e-5
 """Of one cell that logistic regression is fitted on, all folds together, on two cores."""
@@ -142,12 +142,14 @@ def plan_battery(
         )
 
     plans = {world: planned(world, 0) for world in worlds}
+    rising = list(plans)
     for rung in range(1, len(LADDER)):
-        for world in sorted(plans, key=lambda name: plans[name].seconds):
+        for world in sorted(rising, key=lambda name: plans[name].seconds):
             higher = {**plans, world: planned(world, rung)}
-            if sum(each.seconds for each in higher.values()) > limit:
-                return tuple(plans.values())
-            plans = higher
+            if sum(each.seconds for each in higher.values()) <= limit:
+                plans = higher
+            else:
+                rising.remove(world)
     return tuple(plans.values())
 
 
