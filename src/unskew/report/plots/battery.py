@@ -27,7 +27,9 @@ def battery_figure(battery: Mapping[str, Any]) -> Figure:
         The dictionary of ``battery.json``.
     """
     worlds = battery["worlds"]
-    methods = list(dict.fromkeys(name for each in worlds.values() for name in each["methods"]))
+    found = dict.fromkeys(name for each in worlds.values() for name in each["methods"])
+    # What auto ships stands below what it chooses among, as in the table.
+    methods = sorted(found, key=lambda name: name.startswith("auto"))
     columns = min(PANELS_A_ROW, len(worlds))
     rows = -(-len(worlds) // columns)
     figure = new_figure(rows * (0.8 + 0.2 * len(methods)))
