@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 
@@ -33,6 +34,44 @@ def test_without_a_place_to_keep_it_a_function_is_compiled_anew(monkeypatch):
 @pytest.mark.parametrize("value", [1, 2.5])
 def test_otherwise_it_is_the_same_function(value):
     assert compiled.compiled()(twice)(value) == twice(value)
+
+
+PAIRS = """
+from typing import NamedTuple
+from unskew.compiled import compiled
+
+class {name}(NamedTuple):
+    left: float
+    right: float
+
+@compiled()
+def total(pair):
+    return pair.left {sign} pair.right
+
+def of(*values):
+    return total({name}(*values))
+"""
+
+
+def test_what_an_older_version_of_the_file_left_is_taken_away(tmp_path, monkeypatch):
+    file = tmp_path / "pairs_of_a_test.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def loaded(**parts):
+        compiled.drop_stale.cache_clear()
+        sys.modules.pop(file.stem, None)
+        file.write_text(PAIRS.format(**parts))
+        importlib.invalidate_caches()
+        return importlib.import_module(file.stem)
+
+    assert loaded(name="Pair", sign="+").of(1.0, 2.0) == 3.0
+    left = sorted(tmp_path.rglob("*.nb*"))
+    assert len(left) == 2
+    later = loaded(name="Couple", sign="-")
+    assert not any(path.exists() for path in left)
+    assert later.of(1.0, 2.0) == -1.0
+    sys.modules.pop(file.stem)
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,10 +29,26 @@ def compiled(**options: Any) -> Callable[[Function], Function]:
             made = njit(cache=True, nogil=True, **options)(function)
         except RuntimeError:
             made = njit(nogil=True, **options)(function)
+        else:
+            drop_stale(made.stats.cache_path, function.__code__.co_filename)
         result: Function = made
         return result
 
     return decorate
+
+
+@cache
+def drop_stale(folder: str, source: str) -> None:
+    """Take away what an older version of a file left in the cache.
+
+    numba reads the types of its arguments before it looks whether the file has changed, and they may be gone;
+    and another process could find the old code under a name that the new one has just been given.
+    """
+    changed = os.stat(source).st_mtime_ns
+    for path in Path(folder).glob(f"{Path(source).stem}.*.nb[ic]"):
+        with suppress(FileNotFoundError, PermissionError):  # Another process was first, or may alone.
+            if path.stat().st_mtime_ns < changed:
+                path.unlink()
 
 
 def triton_cache() -> None:
