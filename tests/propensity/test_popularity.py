@@ -74,7 +74,7 @@ def test_rates_of_a_large_matrix_are_computed_from_its_margins(data, fold_by, mo
     log = us.load("synthetic", n_users=300, n_items=400, density=0.1, seed=2).train
     counted = us.PopularityPropensity(crossfit=3, fold_by=fold_by).fit(log).predict_each(log)
     monkeypatch.setattr("unskew.propensity.popularity.MOST_CELLS", 1)
-    monkeypatch.setattr("unskew.propensity.per_replica.Replica.blocks", None)
+    monkeypatch.setattr("unskew.propensity.per_replica.ReplicaCells.blocks", None)
     computed = us.PopularityPropensity(crossfit=3, fold_by=fold_by).fit(log).predict_each(log)
     if fold_by == "cell":
         assert np.abs(np.log(computed / counted)).mean() < 0.05

@@ -17,7 +17,7 @@ from unskew.progress import SILENT
 from unskew.propensity import UNCERTAINTIES, make_uncertainty
 from unskew.propensity import network as network_module
 from unskew.propensity.crossfit import STOP
-from unskew.training import LookedUp, Pass, Sample, Schedule, Step, train
+from unskew.training import LookedUp, Pass, Sample, Schedule, Step, inference, train
 
 SMALL = NeuMF(dim=6, layers=(8, 4), dropout=0.3, init_std=0.1)
 SEEDS = (4, 7)
@@ -90,7 +90,8 @@ def spread(propensity, log):
 
 
 class TestMCDropout:
-    def test_it_is_the_mean_and_the_spread_of_t_stochastic_passes(self, dropped, log):
+    def test_it_is_the_mean_and_the_spread_of_t_stochastic_passes(self, dropped, log, monkeypatch):
+        monkeypatch.setattr(inference, "BUDGET", 1 << 20)  # All pairs at once, as here.
         network = dropped.network_.eval()
         network.noise.restart()
         for module in network.dropouts("all"):
