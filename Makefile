@@ -36,10 +36,11 @@ $(VENV)/.installed-test: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $(VENV)/.installed $@
 
 KERNELS := $(shell grep -rl '^@compiled' src/unskew)
-# By one process, while types are checked: workers would each compile the same at the same time.
+# By one process, while types are checked: workers would each compile the same at the same time. Collecting tests
+# compiles them too; what it says is shown where it fails.
 $(VENV)/.compiled: $(KERNELS) tests/compile_once.py | $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m compile_once
-	$(BIN)/python -m pytest -n 0 --collect-only > $(VENV)/collected.txt  # pytest compiles the tests
+	$(BIN)/python -m pytest -n 0 --collect-only > $(VENV)/collected.txt || { cat $(VENV)/collected.txt; exit 1; }
 	touch $@
 
 install: $(VENV)/.installed  ## the library and the command line, into .venv

@@ -160,10 +160,11 @@ def battery_readings(found: dict[str, Any]) -> list[str]:
         lost = [world for world, of in worlds.items() if of["methods"][name]["loses"]]
         gaps = {world: of["closed"][name] for world, of in worlds.items() if of["closed"][name] is not None}
         enough = [world for world, share in gaps.items() if share >= ENOUGH]
+        where = f" ({', '.join(lost)})" if lost else ""
         shares = ", ".join(f"{world} {100 * share:.0f} %" for world, share in gaps.items())
         lines.append(
             f"{name}: worse than the naive ensemble beyond noise in {len(lost)} of {len(worlds)} worlds"
-            f"{f' ({chr(44).join(lost)})' if lost else ''}; it closed at least {100 * ENOUGH:.0f} % of the"
+            f"{where}; it closed at least {100 * ENOUGH:.0f} % of the"
             f" gap in {len(enough)} of {len(gaps)} worlds that have one{f' ({shares})' if shares else ''}."
         )
     methods = list(dict.fromkeys(name for of in worlds.values() for name in of["methods"]))

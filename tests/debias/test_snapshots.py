@@ -170,6 +170,18 @@ def test_on_a_stream_and_recalibrated():
     assert len(three.recalibration_.calibrators) == 2
 
 
+def test_on_a_stream_a_part_of_a_cycle_has_as_many_steps_as_in_memory():
+    rows = StreamedLog.of(impressions(), block_rows=128)
+    one, two = (
+        ips(members=members, ensemble="swa", batch_size=4, epochs=1).fit(
+            rows, propensity="p", seeds=1, device="cpu"
+        )
+        for members in (1, 2)
+    )
+    # A round has more than those steps: two parts of one round each.
+    assert len(two.history_.validation) == len(one.history_.validation) + 2
+
+
 def test_another_training_starts_from_the_first_member(data, given, snapshot):
     start = ips(ensemble="snapshot", members=2, epochs=1, learning_rate=1e-9)
     again = start.fit(data.train, propensity=0.3, seeds=[5], start=snapshot, device="cpu")

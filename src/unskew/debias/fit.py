@@ -48,6 +48,7 @@ from unskew.training.held_out import HeldOut, Split
 from unskew.training.inference import logits
 from unskew.training.memory import replicas_at_once, share_of_history, share_of_network, size_of
 from unskew.training.reader import Reader
+from unskew.training.samplers import batches
 from unskew.training.streams import Kept
 from unskew.training.validation import ValidationLoss
 from unskew.training.warm_start import WarmStart
@@ -397,7 +398,9 @@ def _train_at_once(
     stages = method.stages()
     history = sum((train_stage(number, stage) for number, stage in enumerate(stages)), History())
     if method.of_members.cycles:
-        steps = 1 if streamed is not None else -(-training.shape[1] // method.batch_size)
+        steps, _ = batches(training.shape[1], method.batch_size)
+        if streamed is not None:
+            steps, _ = streamed.rounds.sizes(clicks, method.batch_size)
         snapshots = method.of_members.snapshots(networks, validate)
         cycles = []
         for parts in method.of_members.parts(steps):

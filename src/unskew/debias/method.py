@@ -705,10 +705,20 @@ class Debiaser(Estimator):
             Counts as much as this one, as it was before any recalibration.
         """
         self._require_fitted("networks_")
+        other._require_fitted("networks_")
         require(
-            self.seeds_ == other.seeds_ and self.reads_features == other.reads_features,
-            f"{self.name} and {other.name} were not trained with the same seeds and features",
+            self.seeds_ == other.seeds_
+            and self.reads_features == other.reads_features
+            and self.fields == other.fields
+            and self.users_.same_as(other.users_)
+            and self.items_.same_as(other.items_),
+            f"{self.name} and {other.name} were not trained with the same seeds, ids and features",
             "fit both alike",
+        )
+        require(
+            self.beside_ is None and other.beside_ is None,
+            f"{self.name} or {other.name} has a model beside it already",
+            "give models as fit left them",
         )
         both = self.without_recalibration()
         both.beside_ = other.without_recalibration()

@@ -129,12 +129,13 @@ def _arrays(log: Log) -> dict[str, NDArray[Any]]:
     """What is kept of rows, by name."""
     arrays: dict[str, NDArray[Any]] = {"user": log.user, "item": log.item, "click": log.click}
     # 0, 1 and NaN are what they are in two bytes too.
-    arrays |= {} if log.conversion is None else {"conversion": log.conversion.astype(np.float16)}
+    arrays |= {} if log.conversion is None else {"conversion": log.conversion.astype(np.float16, copy=False)}
     arrays |= {f"column {name}": values for name, values in log.columns.items()}
     if log.features is not None:
         assert log.encoders is not None
         own = log.encoded_rows()
-        arrays |= {"codes": own.codes.astype(_code_type(log.encoders)), "numbers": own.numbers}
+        codes = own.codes.astype(_code_type(log.encoders), copy=False)
+        arrays |= {"codes": codes, "numbers": own.numbers}
     return arrays
 
 

@@ -25,9 +25,8 @@ def memory_parts(
     trained
         Those of the largest training, whose moments were there with the weights of all.
     """
-    on_cpu = [each for each in models.values() if each.device_.type == "cpu"]
-    weights = sum(map(_parameters, on_cpu))
-    moments = MOMENTS * sum(_parameters(each) for each in trained.values() if each in on_cpu)
+    weights = sum(map(_parameters, models.values()))
+    moments = MOMENTS * sum(map(_parameters, trained.values()))
     rows = log.source.nbytes if isinstance(log.source, RememberedRows) else 0
     return {"networks": BYTES * (weights + moments), "rows": rows}
 
@@ -59,4 +58,7 @@ def memory_sentence(parts: Mapping[str, int]) -> str:
 
 
 def _parameters(model: Debiaser) -> int:
+    """In the memory of the process: none of a model on a GPU."""
+    if model.device_.type != "cpu":
+        return 0
     return sum(weight.numel() for network in model.networks_.values() for weight in network.parameters())
