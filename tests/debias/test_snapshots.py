@@ -130,6 +130,21 @@ def test_groups_and_sets_of_propensities_give_the_same(kind, data, given, snapsh
     assert many["b"].history_.best_epoch == model.history_.best_epoch
 
 
+@pytest.mark.parametrize("kind", ["snapshot", "swa"])
+def test_memory_is_planned_for_the_weights_of_all_cycles(kind, given, monkeypatch):
+    """Their mean is one network, but they are kept until the last is there."""
+
+    class PlannedError(Exception):
+        """Nothing is to be trained here."""
+
+    def planned(replicas, of_one, device, *, kept):
+        raise PlannedError(of_one.snapshots)
+
+    monkeypatch.setattr("unskew.debias.fit.replicas_at_once", planned)
+    with pytest.raises(PlannedError, match="6"):
+        ips(ensemble=kind, members=5).fit(**given)
+
+
 def test_a_checkpoint_goes_on_in_a_cycle(data, given, snapshot, tmp_path):
     """Killed after the state of the first cycle: what was done is read, the rest trained."""
 

@@ -287,7 +287,8 @@ def _train_here(method: Debiaser, job: Job, given: GivenPropensities | None) -> 
         batch_rows=round(method.batch_size * (1 + getattr(method, "ratio", 1.0))),
     )
     if method.of_members.cycles:
-        of_one = of_one._replace(snapshots=method.of_members.copies + 1)
+        # What each cycle left, and the weights that are compared with it.
+        of_one = of_one._replace(snapshots=method.of_members.members + 1)
     kept = 2 * method.of_members.copies
     size = once("replicas", lambda: replicas_at_once(len(job.replicas), of_one, job.device, kept=kept))
     if processes.parts() > 1:
