@@ -13,7 +13,15 @@ from sklearn.base import clone
 
 from unskew.calibration import Platt
 from unskew.errors import NotFittedError, ParameterError
-from unskew.estimator import Estimator, require, require_above, require_at_least, require_in, require_types
+from unskew.estimator import (
+    Estimator,
+    require,
+    require_above,
+    require_at_least,
+    require_in,
+    require_types,
+    require_whole,
+)
 
 
 @dataclass(kw_only=True)
@@ -154,6 +162,14 @@ class TestBounds:
         require_in(interval, share=inside)
         with pytest.raises(ParameterError, match=re.escape(f"share must be in {interval}, not {outside}")):
             require_in(interval, share=outside)
+
+    def test_a_number_that_is_a_text_is_to_be_given_without_quotes(self):
+        with pytest.raises(ParameterError, match=r"share must be in .*, not '0.5'.* without quotes"):
+            require_in("[0, 1]", share="0.5")
+        with pytest.raises(ParameterError, match=r"rows must be a whole number .*, not '5'.* without quotes"):
+            require_whole(1, rows="5")
+        with pytest.raises(ParameterError, match="rows must be a whole number from 1 to 9, not True"):
+            require_whole(1, 9, rows=True)
 
     def test_bounds_name_the_first_parameter_that_breaks_them_and_let_none_pass(self):
         require_at_least(1, epochs=1, patience=None)

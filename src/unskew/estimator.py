@@ -127,7 +127,8 @@ def require_whole(least: int, most: int | None = None, **values: Any) -> None:
     for name, value in values.items():
         whole = isinstance(value, Integral) and not isinstance(value, bool)
         holds = whole and least <= value and (most is None or value <= most)
-        require(holds, f"{name} must be a whole number {span}, not {value!r}", "give such a number")
+        remedy = _unquoted(value, "give such a number")
+        require(holds, f"{name} must be a whole number {span}, not {value!r}", remedy)
 
 
 def require_in(interval: str, **values: Any) -> None:
@@ -144,7 +145,13 @@ def require_in(interval: str, **values: Any) -> None:
     for name, value in values.items():
         number = isinstance(value, Real) and not isinstance(value, bool)
         holds = number and (low < float(value) < high or value in ends)
-        require(holds, f"{name} must be in {interval}, not {value!r}", "give a number of this interval")
+        remedy = _unquoted(value, "give a number of this interval")
+        require(holds, f"{name} must be in {interval}, not {value!r}", remedy)
+
+
+def _unquoted(value: Any, remedy: str) -> str:
+    """The remedy for a wrong number; in files and on command lines it may be a text."""
+    return "give a number without quotes" if isinstance(value, str) else remedy
 
 
 def require_choice(name: str, value: Any, choices: Collection[Any]) -> None:
