@@ -105,3 +105,11 @@ def test_triton_is_left_alone_where_it_can_write_or_was_told(monkeypatch, tmp_pa
     compiled.triton_cache()
     assert os.environ["TRITON_CACHE_DIR"] == "elsewhere"
     assert not kernels
+
+
+def test_a_module_of_an_archive_has_no_time_of_its_own(tmp_path):
+    """As in a zip of modules, where numba finds another place for what it keeps."""
+    kept = tmp_path / "pairs.total-1.py311.nbi"
+    kept.touch()
+    compiled.drop_stale(str(tmp_path), str(tmp_path / "modules.zip" / "pairs.py"))
+    assert kept.exists()

@@ -44,6 +44,9 @@ def drop_stale(folder: str, source: str) -> None:
     numba reads the types of its arguments before it looks whether the file has changed, and they may be gone;
     and another process could find the old code under a name that the new one has just been given.
     """
+    if not os.path.exists(source):
+        # In an archive of modules, which has one time for all of them.
+        return
     changed = os.stat(source).st_mtime_ns
     for path in Path(folder).glob(f"{Path(source).stem}.*.nb[ic]"):
         with suppress(FileNotFoundError, PermissionError):  # Another process was first, or may alone.

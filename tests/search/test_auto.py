@@ -72,7 +72,18 @@ def test_what_cannot_be_searched_is_one_line(data):
         us.Auto(candidates=("nothing",)).fit(data.train, propensity=0.1)
     with pytest.raises(ParameterError, match="members and backbone are parameters of Auto itself"):
         us.Auto(parameters={"members": 3}).fit(data.train, propensity=0.1)
-    one = data.unbiased.take(data.unbiased.known_conversion() == 1)
-    auto = us.Auto(backbone=us.MF(dim=4), candidates=(), members=1, parameters=QUICK)
-    with pytest.raises(DataError, match="not both converted and unconverted"):
-        auto.fit(data.train, propensity=0.1, unbiased=one, device="cpu")
+
+
+def test_what_cannot_be_judged_is_said_before_anything_is_trained(data, monkeypatch):
+    monkeypatch.setattr(us.Naive, "fit", lambda *given, **named: pytest.fail("it was trained"))
+    auto = us.Auto(backbone=us.MF(dim=4), candidates=())
+    outcome = data.unbiased.known_conversion()
+    few = np.concatenate([np.flatnonzero(outcome == label)[:2] for label in (0, 1)])
+    for sample in (data.unbiased.take(outcome == 1), data.unbiased.take(few)):
+        with pytest.raises(DataError, match="not 5 or more with both converted and unconverted"):
+            auto.fit(data.train, propensity=0.1, unbiased=sample, device="cpu")
+    stranger = us.Log.from_arrays(user=[10**6 + n for n in range(6)], item=range(6), conversion=[0, 1] * 3)
+    with pytest.raises(DataError, match="1000000"):
+        auto.fit(data.train, propensity=0.1, unbiased=stranger, device="cpu")
+    with pytest.raises(ParameterError, match="users cannot be paired by 'recall'"):
+        us.Auto(criterion="recall").fit(data.train, propensity=0.1, device="cpu")

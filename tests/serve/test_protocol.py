@@ -28,13 +28,16 @@ class Wire(asyncio.Transport):
 
     def __init__(self) -> None:
         super().__init__()
-        self.written, self.closed = b"", False
+        self.written, self.closed, self.aborted = b"", False, False
 
     def write(self, data):
         self.written += data
 
     def close(self):
         self.closed = True
+
+    def abort(self):
+        self.aborted = True
 
     def is_closing(self):
         return self.closed
@@ -267,3 +270,78 @@ def test_a_connection_is_closed_when_nothing_comes(connect):
     assert half < now + 10
     assert now + 10 < answered <= now + KEEP_ALIVE_SECONDS
     assert long is None
+
+
+def test_requests_of_one_turn_may_have_more_rows_than_are_remembered(connect):
+    """All are answered; the scores of the latest wait for outcomes."""
+    bodies = [json.dumps({"columns": {"user": [1] * 3, "item": [2] * 3}}).encode()] * 5
+
+    async def talk(app, protocol, wire):
+        others = [Protocol(protocol.config, protocol.server_state, {}) for _ in bodies]
+        wires = [Wire() for _ in bodies]
+        for other, its_wire, body in zip(others, wires, bodies, strict=True):
+            other.connection_made(its_wire)
+            other.data_received(request(body))
+        for its_wire in wires:
+            await until(its_wire, 1)
+        answers = [each.answers()[0] for each in wires]
+        numbers = [app.answered.row_of(json.loads(content)["request"], 2) for _, _, content in answers]
+        return [status for status, *_ in answers], [app.answered.find(each) for each in numbers]
+
+    statuses, found = connect(talk, rows=4, remember=4)
+    assert statuses == [200] * 5
+    assert found == ["forgotten"] * 3 + ["waits"] * 2
+
+
+@pytest.mark.parametrize("after", [b"\r\n", request(PAIR)[:20]])
+def test_bytes_that_are_no_request_keep_no_connection_open(connect, after):
+    """The timer of uvicorn ends with the next bytes, whatever they are."""
+
+    async def talk(app, protocol, wire):
+        protocol.data_received(request(MANY))
+        await until(wire, 1)
+        protocol.data_received(after)
+        return protocol.timeout_keep_alive_task, protocol.closes_at
+
+    timer, closes_at = connect(talk)
+    assert timer is not None or closes_at is not None
+
+
+def test_a_head_without_end_is_refused(connect):
+    async def talk(app, protocol, wire):
+        protocol.data_received(b"POST /score HTTP/1.1\r\nX: ")
+        for _ in range(40):
+            if not wire.closed:
+                protocol.data_received(b"x" * (1 << 16))
+        return wire.answers(), wire.closed
+
+    answers, closed = connect(talk)
+    assert [status for status, *_ in answers] == [431]
+    assert closed
+
+
+def test_many_requests_in_one_read_are_not_a_long_head(connect):
+    many = 1 << 13
+    answers, ways, _ = ask(connect, b"".join([request(b"{")] * many + [request(PAIR)[:20]]), answers=many)
+    assert ways == [True] * many
+    assert {status for status, *_ in answers} == {422}
+
+
+def test_a_client_that_takes_no_answers_does_not_stay(connect):
+    """To close a connection waits for what was written to it, for ever; so it ends at the second look."""
+    import uvicorn
+
+    from unskew.serve.server import Server
+
+    async def talk(app, protocol, wire):
+        server = Server(uvicorn.Config(app))
+        server.server_state.connections = {protocol}
+        server.close_stalled()
+        before = wire.closed
+        protocol.timeout_keep_alive_handler()
+        server.close_stalled()
+        once = wire.closed, wire.aborted
+        server.close_stalled()
+        return before, once, wire.aborted
+
+    assert connect(talk) == (False, (True, False), True)

@@ -69,6 +69,15 @@ class PairedUsers:
         return float(ndtr(-self.advantage / error))
 
 
+def require_paired(metric: str) -> None:
+    """An error for a metric that users cannot be paired by."""
+    kind, _, k = metric.partition("@")
+    if metric not in ("nll", "auc") and (kind not in ("dcg", "hits") or not k.isdigit() or int(k) < 1):
+        raise ParameterError(
+            f"users cannot be paired by {metric!r}", remedy=f"use one of {', '.join(PAIRED_METRICS)}"
+        )
+
+
 def paired_users(metric: str, *, user: Any, outcome: Any, first: Any, second: Any) -> PairedUsers:
     """The advantage of the first model over the second on the same rows, by user.
 
@@ -90,6 +99,7 @@ def paired_users(metric: str, *, user: Any, outcome: Any, first: Any, second: An
     >>> round(found.advantage, 3), found.users, found.rows
     (0.529, 2, 2.0)
     """
+    require_paired(metric)
     users = UserBootstrap.of(user)
     label = np.asarray(outcome, dtype=np.float64)
     scores = [np.asarray(each, dtype=np.float64) for each in (first, second)]
@@ -118,12 +128,8 @@ def _sums(metric: str, users: UserBootstrap, label: Floats, score: Floats) -> tu
     if metric == "auc":
         value = auc(score=score, outcome=label)
         return auc_by_user(code=users.code, users=len(users.user), outcome=label, score=score, value=value)
-    kind, _, k = metric.partition("@")
-    if kind not in ("dcg", "hits") or not k.isdigit() or int(k) < 1:
-        raise ParameterError(
-            f"users cannot be paired by {metric!r}", remedy=f"use one of {', '.join(PAIRED_METRICS)}"
-        )
-    ranking = user_ranking(user=users.code, outcome=label, score=score, ks=(int(k),))
+    k = int(metric.partition("@")[2])
+    ranking = user_ranking(user=users.code, outcome=label, score=score, ks=(k,))
     placed = np.zeros((2, len(users.user)))
     placed[0, ranking.user], placed[1, ranking.user] = ranking.values[metric], 1.0
     return placed[0], placed[1]

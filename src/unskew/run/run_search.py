@@ -50,13 +50,12 @@ def require_apart(dataset: Dataset) -> None:
     """An error for a sample that shares pairs with the test set, which it must not see."""
     if dataset.unbiased is None or dataset.test is None or dataset.train.space != "matrix":
         return
-    train = dataset.train
-    sample, test = (
-        train.users.recode(log.user, log.users, unseen="nan").astype(np.int64) * train.n_items
-        + train.items.recode(log.item, log.items, unseen="nan")
-        for log in (dataset.unbiased, dataset.test)
-    )
-    shared = int(np.isin(sample, test).sum())
+    sample, test = dataset.unbiased, dataset.test
+    user = sample.users.recode(test.user, test.users, unseen="nan").astype(np.int64)
+    item = sample.items.recode(test.item, test.items, unseen="nan")
+    known = (user >= 0) & (item >= 0)
+    own = sample.user.astype(np.int64) * sample.n_items + sample.item
+    shared = int(np.isin(own, (user * sample.n_items + item)[known]).sum())
     if shared:
         raise DataError(
             f"{shared:,} pairs of the unbiased sample are in the test set too",

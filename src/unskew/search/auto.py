@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.backbones import Backbone, NeuMF
+from unskew.calibration.recalibration import FOLDS
 from unskew.debias import Debiaser
 from unskew.errors import DataError, ParameterError, TrainingError
 from unskew.estimator import Estimator, require, require_share
 from unskew.log import Log, require_log
+from unskew.metrics.paired_users import require_paired
 from unskew.offpolicy import compare
 from unskew.progress import SILENT, Progress
 from unskew.search.candidates import Candidate, candidates_of
@@ -103,6 +105,13 @@ def search(
         Train all candidates with one member first, and only the better half as ensembles. Without a sample
         nothing can be halved.
     """
+    # What cannot be judged is said before hours of training, not after.
+    require_paired(criterion)
+    if unbiased is not None:
+        rows, _ = _known(unbiased)
+        if not make(candidates[0]).reads_features:
+            log.users.recode(rows.user, rows.users)
+            log.items.recode(rows.item, rows.items)
     if criterion == "nll":
         candidates = [each for each in candidates if make(each).predicts_rates]
     fit = _Fit(make, log, propensity, seeds, validation, device, progress)
@@ -165,15 +174,22 @@ class _Fit:
 
 def sample_of(models: Mapping[str, Any], unbiased: Log) -> RandomSample:
     """The known rows of a random sample, with the predictions of every model."""
-    require_log(unbiased, "the unbiased sample", "give a Log of pairs with their conversions")
-    rows, outcome = unbiased.take(unbiased.clicked), unbiased.known_conversion().astype(np.float64)
-    if not len(outcome) or outcome.min() == outcome.max():
-        raise DataError(
-            f"the random sample has {len(outcome):,} known pairs, not both converted and unconverted",
-            remedy="give a larger random sample",
-        )
+    rows, outcome = _known(unbiased)
     predictions = {name: np.asarray(model.predict_each(rows)) for name, model in models.items()}
     return RandomSample(rows.user, outcome, predictions)
+
+
+def _known(unbiased: Log) -> tuple[Log, NDArray[np.float64]]:
+    """The rows of a random sample whose outcomes are known, and these."""
+    require_log(unbiased, "the unbiased sample", "give a Log of pairs with their conversions")
+    rows, outcome = unbiased.take(unbiased.clicked), unbiased.known_conversion().astype(np.float64)
+    if len(outcome) < FOLDS or outcome.min() == outcome.max():
+        raise DataError(
+            f"the random sample has {len(outcome):,} known pairs, not {FOLDS} or more with both converted and"
+            " unconverted ones",
+            remedy="give a larger random sample",
+        )
+    return rows, outcome
 
 
 def evidence_by_clicks(

@@ -196,7 +196,7 @@ def decide(
     >>> random = np.random.default_rng(0)
     >>> rate = random.random(4000) / 2
     >>> outcome = (random.random(4000) < rate).astype(float)
-    >>> sample = Sample(
+    >>> sample = RandomSample(
     ...     np.repeat(np.arange(800), 5), outcome, {"naive": random.random((1, 4000)), "ips": rate[None]}
     ... )
     >>> decide(sample).chosen, decide(None, candidates=("naive", "ips")).chosen

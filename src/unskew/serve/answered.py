@@ -57,14 +57,16 @@ class Answered:
         self._columns = columns
 
     def add(self, score: NDArray[np.float32], model: int) -> int:
-        """Remember rows, at most as many as there are places; the number of the first."""
-        first, rows = int(self._next[0]), len(score)
-        start = first % self.size
-        fits = min(rows, self.size - start)
-        self._put(start, first, score[:fits], model)
-        if fits < rows:
-            self._put(0, first + fits, score[fits:], model)
-        self._next[0] = first + rows
+        """Remember rows, of more than there are places the latest; the number of the first of all."""
+        first = int(self._next[0])
+        kept = score[-self.size :]
+        number = first + len(score) - len(kept)
+        start = number % self.size
+        fits = min(len(kept), self.size - start)
+        self._put(start, number, kept[:fits], model)
+        if fits < len(kept):
+            self._put(0, number + fits, kept[fits:], model)
+        self._next[0] = first + len(score)
         return first
 
     def _put(self, place: int, first: int, score: NDArray[np.float32], model: int) -> None:

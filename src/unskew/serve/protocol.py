@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from unskew.serve.app import CLOSE, TEXT
+
 if TYPE_CHECKING:
     from unskew.serve.app import App
 
@@ -21,6 +23,9 @@ MOST_CONNECTIONS = 4096
 
 KEEP_ALIVE_SECONDS = 75
 """A connection that asks for nothing is closed after so long, as elsewhere."""
+
+MOST_HEAD_BYTES = 1 << 20
+"""Of the head of a request, about: reads are counted, of which the first may have the end of another."""
 
 
 class Protocol(HttpToolsProtocol):
@@ -39,22 +44,49 @@ class Protocol(HttpToolsProtocol):
 
     _began = 0.0
 
+    _head_bytes: int | None = None
+    """What has come of a head that is not whole."""
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A connection: its first request begins now."""
         super().connection_made(transport)
         self.service = self.config.app  # type: ignore[assignment]
         self.closes_at = perf_counter() + self.service.settings.timeout
 
+    def data_received(self, data: bytes) -> None:
+        """Bytes, of one request or of several."""
+        super().data_received(data)
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > MOST_HEAD_BYTES:
+                self._refuse_head()
+        elif self.closes_at is None and (self.cycle is None or self.cycle.response_complete):
+            # Nothing is asked for, and uvicorn's timer has ended with these bytes, whatever they are.
+            self.closes_at = perf_counter() + KEEP_ALIVE_SECONDS
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Nothing came for long after an answer that went the way of ASGI."""
+        self.closes_at = perf_counter()
+
+    def close_stalled(self) -> None:
+        """Close it; at once where it was closed before, and waits for a client that takes no answers."""
+        if self.transport.is_closing():
+            self.transport.abort()
+        else:
+            self.transport.close()
+
     def on_message_begin(self) -> None:
         """The first byte of a request; the one before it is answered first."""
         if self._waits:
             self.service.flush()
         super().on_message_begin()
+        self._head_bytes = 0
         self.closes_at = perf_counter() + self.service.settings.timeout
 
     def on_headers_complete(self) -> None:
         """The head is whole, and tells which way the request goes."""
         self._began = perf_counter()
+        self._head_bytes = None
         if self._may_go_short():
             self._body = []
         else:
@@ -107,6 +139,11 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
         for each in came or ():
             super().on_body(each)
+
+    def _refuse_head(self) -> None:
+        line = f"the head has more than {MOST_HEAD_BYTES:,} bytes. To fix: send less in headers.\n"
+        self._answer(431, [TEXT, CLOSE], line.encode())
+        self.transport.close()
 
     def _answer(self, status: int, headers: list[tuple[bytes, bytes]], content: bytes) -> None:
         self._waits = False

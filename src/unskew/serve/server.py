@@ -60,9 +60,8 @@ class Server(uvicorn.Server):
         """Close connections on which nothing came for too long."""
         now = time.perf_counter()
         for each in list(self.server_state.connections):
-            closes_at = getattr(each, "closes_at", None)
-            if closes_at is not None and closes_at < now:
-                each.transport.close()
+            if isinstance(each, Protocol) and each.closes_at is not None and each.closes_at < now:
+                each.close_stalled()
 
 
 def serve(settings: ServeSettings, ready: Callable[[str], None] | None = None) -> None:
