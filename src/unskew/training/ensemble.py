@@ -258,7 +258,7 @@ def require_several(members: int, name: str) -> None:
     require(
         members > 1,
         f"one network of {name} does not tell how far its predictions may be off",
-        "fit it with members=5",
+        "fit it with members=5; ensemble='swa' makes one network of them",
     )
 
 
