@@ -85,5 +85,19 @@ def test_what_cannot_be_judged_is_said_before_anything_is_trained(data, monkeypa
     stranger = us.Log.from_arrays(user=[10**6 + n for n in range(6)], item=range(6), conversion=[0, 1] * 3)
     with pytest.raises(DataError, match="1000000"):
         auto.fit(data.train, propensity=0.1, unbiased=stranger, device="cpu")
+    with pytest.raises(ParameterError, match="no candidate has a parameter 'epoch'"):
+        us.Auto(parameters={"epoch": 3}).fit(data.train, propensity=0.1, device="cpu")
     with pytest.raises(ParameterError, match="users cannot be paired by 'recall'"):
         us.Auto(criterion="recall").fit(data.train, propensity=0.1, device="cpu")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.002])
+def test_held_out_clicks_that_are_none_or_of_one_outcome_are_not_asked(data, share):
+    """The sample decides without them."""
+    quick = {**QUICK, "epochs": 1, "validation_share": share}
+    auto = us.Auto(backbone=us.MF(dim=2), candidates=("ips",), grid=False, members=1, parameters=quick)
+    auto.fit(data.train, propensity=0.2, unbiased=data.unbiased, device="cpu")
+    (judged,) = auto.decision_.judged
+    assert judged.advantage is not None
+    assert judged.biased is None
+    assert auto.model_.split_.held_out == (1 if share else 0)

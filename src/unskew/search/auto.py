@@ -21,7 +21,7 @@ from unskew.log import Log, require_log
 from unskew.metrics.paired_users import require_paired
 from unskew.offpolicy import compare
 from unskew.progress import SILENT, Progress
-from unskew.search.candidates import Candidate, candidates_of
+from unskew.search.candidates import Candidate, candidates_of, require_parameters
 from unskew.search.decision import BASELINE, ClickEvidence, Decision, RandomSample, decide, mean_paired
 
 KEPT_SHARE = 0.5
@@ -202,11 +202,12 @@ def evidence_by_clicks(
 ) -> dict[str, ClickEvidence]:
     """What held-out biased clicks say of each candidate against the baseline, with its range over Γ.
 
-    Nothing where they cannot be asked: there is one model, no propensity, or none of the rows was held out.
+    Nothing where they cannot be asked: there is one model, no propensity, or what was held out has not both
+    outcomes.
     """
     if len(models) < 2 or propensity is None:
         return {}
-    if isinstance(held_out, str) and any(model.split_ is None for model in models.values()):
+    if isinstance(held_out, str) and not _can_be_asked(models, log):
         return {}
     found = compare(
         models,
@@ -223,6 +224,15 @@ def evidence_by_clicks(
         ends = sorted((sign * each.range_low, sign * each.range_high))
         evidence[name] = ClickEvidence(sign * each.advantage, each.standard_error, ends[0], ends[1])
     return evidence
+
+
+def _can_be_asked(models: Mapping[str, Any], log: Log) -> bool:
+    """Whether each seed held out converted and unconverted clicks, the same for all models."""
+    if any(model.split_ is None or not model.split_.held_out for model in models.values()):
+        return False
+    assert log.conversion is not None
+    outcome = log.conversion[models[BASELINE].validation_rows(log)]
+    return bool((outcome.min(axis=1) < outcome.max(axis=1)).all())
 
 
 def _better_half(
@@ -288,7 +298,7 @@ class Auto(Estimator):
         Train all with one member first.
     parameters
         Further parameters of the candidates, such as ``{"epochs": 50}``; those that a method does not have
-        are left out.
+        are left out there. One that no candidate has is an error.
 
     Examples
     --------
@@ -341,12 +351,15 @@ class Auto(Estimator):
                 "members and backbone are parameters of Auto itself", remedy="give them beside parameters"
             )
 
+        candidates = candidates_of(log, self.candidates, grid=self.grid and unbiased is not None)
+        require_parameters(candidates, self.parameters)
+
         def make(candidate: Candidate) -> Debiaser:
             return candidate.make(**self.parameters, backbone=copy.deepcopy(self.backbone))
 
         self.searched_ = search(
             make,
-            candidates_of(log, self.candidates, grid=self.grid and unbiased is not None),
+            candidates,
             log,
             propensity=propensity,
             unbiased=unbiased,

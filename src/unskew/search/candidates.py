@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from unskew.debias import METHODS, Debiaser
+from unskew.estimator import require
 from unskew.log import Log
+from unskew.plain_text import listed
 from unskew.search.decision import BASELINE
 
 CANDIDATES = ("ips", "mrdr", "dr-jl", "esmm", "escm2-ips", "ddpo", "dcmt")
@@ -32,9 +34,22 @@ class Candidate:
 
     def make(self, **shared: Any) -> Debiaser:
         """The debiaser, untrained; ``shared`` parameters that it does not have are left out."""
-        kind = METHODS[self.method]
-        known = {each.name for each in fields(kind)}
-        return kind(**{name: value for name, value in {**shared, **self.params}.items() if name in known})
+        given = {**shared, **self.params}
+        return METHODS[self.method](**{name: given[name] for name in given if name in self.takes})
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """The parameters that its method has."""
+        return frozenset(each.name for each in fields(METHODS[self.method]))
+
+
+def require_parameters(candidates: Sequence[Candidate], names: Iterable[str]) -> None:
+    """An error for a parameter that none of the candidates has."""
+    known = frozenset().union(*(each.takes for each in candidates))
+    for name in names:
+        require(
+            name in known, f"no candidate has a parameter {name!r}", f"use some of {listed(sorted(known))}"
+        )
 
 
 def candidates_of(
