@@ -82,6 +82,8 @@ def test_what_cannot_be_judged_is_said_before_anything_is_trained(data, monkeypa
     for sample in (data.unbiased.take(outcome == 1), data.unbiased.take(few)):
         with pytest.raises(DataError, match="not 5 or more with both converted and unconverted"):
             auto.fit(data.train, propensity=0.1, unbiased=sample, device="cpu")
+    with pytest.raises(DataError, match=r"\d pairs of the random sample were clicked in the log"):
+        auto.fit(data.train, propensity=0.1, unbiased=data.train, device="cpu")
     stranger = us.Log.from_arrays(user=[10**6 + n for n in range(6)], item=range(6), conversion=[0, 1] * 3)
     with pytest.raises(DataError, match="1000000"):
         auto.fit(data.train, propensity=0.1, unbiased=stranger, device="cpu")

@@ -432,6 +432,13 @@ class Log:
         """The cell of D of each row: ``user · n_items + item``."""
         return self.user.astype(np.int64) * self.n_items + self.item
 
+    def cell_of(self, other: Log) -> NDArray[np.int64]:
+        """The cell of D of each row of another log, by its ids; below 0 if one is unknown."""
+        user = self.users.recode(other.user, other.users, unseen="nan").astype(np.int64)
+        item = self.items.recode(other.item, other.items, unseen="nan")
+        unknown = (user < 0) | (item < 0)
+        return np.where(unknown, -1 - np.arange(len(other)), user * self.n_items + item)
+
     @cached_property
     def digest(self) -> str:
         """A digest of all that is in it, by which a copy or a file that is read again is known."""

@@ -51,11 +51,7 @@ def require_apart(dataset: Dataset) -> None:
     if dataset.unbiased is None or dataset.test is None or dataset.train.space != "matrix":
         return
     sample, test = dataset.unbiased, dataset.test
-    user = sample.users.recode(test.user, test.users, unseen="nan").astype(np.int64)
-    item = sample.items.recode(test.item, test.items, unseen="nan")
-    known = (user >= 0) & (item >= 0)
-    own = sample.user.astype(np.int64) * sample.n_items + sample.item
-    shared = int(np.isin(own, (user * sample.n_items + item)[known]).sum())
+    shared = int(np.isin(sample.cell, sample.cell_of(test)).sum())
     if shared:
         raise DataError(
             f"{shared:,} pairs of the unbiased sample are in the test set too",

@@ -109,6 +109,7 @@ def search(
     require_paired(criterion)
     if unbiased is not None:
         rows, _ = _known(unbiased)
+        _require_unclicked(rows, log)
         if not make(candidates[0]).reads_features:
             log.users.recode(rows.user, rows.users)
             log.items.recode(rows.item, rows.items)
@@ -177,6 +178,18 @@ def sample_of(models: Mapping[str, Any], unbiased: Log) -> RandomSample:
     rows, outcome = _known(unbiased)
     predictions = {name: np.asarray(model.predict_each(rows)) for name, model in models.items()}
     return RandomSample(rows.user, outcome, predictions)
+
+
+def _require_unclicked(sample: Log, log: Log) -> None:
+    """An error for pairs of a random sample whose outcomes candidates are trained on."""
+    if log.space != "matrix":
+        return
+    shared = int(np.isin(log.cell_of(sample), log.cell[log.clicked]).sum())
+    if shared:
+        raise DataError(
+            f"{shared:,} pairs of the random sample were clicked in the log",
+            remedy="leave them out of the sample: a model that learned an outcome must not be judged by it",
+        )
 
 
 def _known(unbiased: Log) -> tuple[Log, NDArray[np.float64]]:
