@@ -50,6 +50,7 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
     ['synthetic', 'coat', 'yahoo_r3', 'kuairand']
     >>> DATASETS["coats"]
     Traceback (most recent call last):
+    ...
     unskew.registry.UnknownNameError: unknown dataset 'coats'. To fix: use coat, or one of synthetic, ...
     """
 

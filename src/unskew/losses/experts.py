@@ -43,7 +43,7 @@ def expert_logit(
     --------
     >>> one, zero = torch.ones(1), torch.zeros(1)
     >>> expert_logit(torch.tensor([0.5]), 2 * one, one, zero)
-    tensor([2.0000])
+    tensor([2.])
     >>> two = torch.ones(2)
     >>> torch.sigmoid(expert_logit(zero, two, torch.tensor([-1.0, 1.0]), 0 * two))
     tensor([0.5000])

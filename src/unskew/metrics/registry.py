@@ -71,8 +71,10 @@ class Metric:
 
         Examples
         --------
-        >>> metric("auc").text(0.71234), metric("clipped").text(0.0213), metric("nll").text(None)
-        ('0.7123', '2.13 %', '–')
+        >>> metric("auc").text(0.71234), metric("nll").text(None)
+        ('0.7123', '–')
+        >>> PROPENSITY_METRICS["clipped"].text(0.0213)
+        '2.13 %'
         """
         if value is None or np.isnan(value):
             return MISSING
