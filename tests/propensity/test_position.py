@@ -109,6 +109,7 @@ def test_derivatives_are_those_of_the_loss():
     loss = -(click * np.log(p) + (1 - click) * np.log1p(-p)).sum() + 0.25 * (theta[1:9] ** 2).sum()
     loss -= 0.5 * (np.log(examined[1:]) + np.log1p(-examined[1:])).sum()
     assert likelihood.loss(scaled)[0] == pytest.approx(loss)
+    assert likelihood.parts(theta)[-1].shape == (0,), "what positions do is no effect of columns of rows"
 
 
 def test_a_position_without_clicks_is_seldom_examined_and_keeps_a_weight(slates):

@@ -368,9 +368,10 @@ class Likelihood:
 
     def parts(self, theta: Floats) -> tuple[float, Floats, Floats, Floats, Floats]:
         """c, a and b of those with cells, W and w."""
-        free = int(self.free.sum())
+        of_w = 1 + self.ids
+        of_row = of_w + int(self.free.sum())
         w = np.zeros(self.free.shape)
-        w[self.free] = theta[1 + self.ids : 1 + self.ids + free]
+        w[self.free] = theta[of_w:of_row]
         sides = np.zeros(len(self.left) + len(self.right))
         if self.ids:
             sides[:] = theta[1 : 1 + self.ids]
@@ -379,7 +380,8 @@ class Likelihood:
             sides[: len(self.left)],
             sides[len(self.left) :],
             w,
-            theta[1 + self.ids + free :],
+            # Subclasses have further parameters behind these.
+            theta[of_row : of_row + self.row.shape[1]],
         )
 
     def all_parts(self, theta: Floats) -> tuple[float, Floats, Floats, Floats, Floats]:
