@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Small enough for a minute on two cores; the epochs without early stopping make raw propensities overconfident.
 DEMO_WORLD := $(foreach each,n_users=180 n_items=130 density=0.15 bias=1.2 dimension=2,--option $(each))
 
-.PHONY: demo test test-spark quick quick-tests times lint typecheck pytest fuzz kills thorough test-settings bench bench-gpu pages docs install clean help
+.PHONY: demo test test-spark quick quick-tests times lint typecheck pytest fuzz kills thorough bounds test-settings bench bench-gpu pages docs install clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -85,6 +85,10 @@ kills: $(VENV)/.installed-test  ## random kills, full disks and two writers of e
 
 thorough: $(VENV)/.installed-test  ## methods in further worlds, of which make test tries some
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ON_TWO_CORES) -m thorough
+
+bounds: $(VENV)/.installed-test  ## the fast tests with every index of compiled loops checked
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/bounds OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(ON_TWO_CORES) \
+		-m 'not hostile and not thorough and not slow'
 
 fuzz: $(VENV)/.installed-test  ## thousands of generated cases, in minutes; SEED=, CASES= and ONLY= may be given
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m fuzz --cases $(or $(CASES),4000) \
