@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
@@ -64,19 +63,6 @@ def test_the_usual_tolerance_is_far_inside_the_statistical_error(log, monkeypatc
     monkeypatch.setattr(logistic, "GRADIENT_TOLERANCE", 1e-7)
     exact = us.LogisticPropensity(calibrator=None, crossfit=None).fit(log).predict_matrix_each()
     np.testing.assert_allclose(usual, exact, rtol=0.01)
-
-
-def test_a_search_that_ends_early_begins_again_where_it_stood(log, monkeypatch):
-    expected = us.LogisticPropensity(crossfit=2, calibrator=None).fit(log).predict_matrix_each()
-    ends = iter([3, 4, 2000] * 2)
-
-    def ends_early(loss, at, *, options, **rest):
-        return minimize(loss, at, options={**options, "maxiter": next(ends)}, **rest)
-
-    monkeypatch.setattr(logistic, "minimize", ends_early)
-    found = us.LogisticPropensity(crossfit=2, calibrator=None).fit(log).predict_matrix_each()
-    assert next(ends, None) is None
-    np.testing.assert_allclose(found, expected, rtol=0.01)
 
 
 def test_a_search_that_never_settles_is_an_error_that_says_how_far_it_came(log, monkeypatch):

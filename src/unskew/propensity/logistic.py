@@ -42,9 +42,7 @@ and 8,000 parameters, products of features, in 72 instead of 658 (0.4 % on avera
 GREATEST_GRADIENT = 0.1
 """A fit that did not settle, and has a derivative above this share of its standard error, has failed."""
 
-MOST_STEPS, MOST_RESTARTS = 2000, 2
-"""Of one search. A search that ends early, in a line that does not go down by rounding or by chance, begins
-again where it stood, with nothing remembered of the curvature."""
+MOST_STEPS = 2000
 
 PARTS, SMALLEST_PART = 16, 1 << 14
 """Parts that cells are worked on in, so that threads can share them, and cells of a part at least; not by the
@@ -298,20 +296,21 @@ class Likelihood:
 
     def optimum(self) -> Floats:
         """θ where the loss is least."""
-        at = self.start / self.unit
-        options = {**self.tolerances, "maxiter": MOST_STEPS, "maxcor": 20}
-        for _ in range(1 + MOST_RESTARTS):
-            found = minimize(self.loss, at, jac=True, method="L-BFGS-B", options=options)
-            steepest, at = np.abs(found.jac).max(), found.x
-            if found.success or steepest <= GREATEST_GRADIENT:
-                return np.asarray(at * self.unit)
-            if not np.isfinite(steepest):
-                break
-        raise TrainingError(
-            f"logistic regression did not settle: a derivative is {steepest:.2g} standard errors after"
-            f" {found.nit} steps ({found.message})",
-            remedy="raise penalty",
+        found = minimize(
+            self.loss,
+            self.start / self.unit,
+            jac=True,
+            method="L-BFGS-B",
+            options={**self.tolerances, "maxiter": MOST_STEPS, "maxcor": 20},
         )
+        steepest = np.abs(found.jac).max()
+        if not (found.success or steepest <= GREATEST_GRADIENT):
+            raise TrainingError(
+                f"logistic regression did not settle: a derivative is {steepest:.2g} standard errors after"
+                f" {found.nit} steps ({found.message})",
+                remedy="raise penalty",
+            )
+        return np.asarray(found.x * self.unit)
 
     @property
     def tolerances(self) -> dict[str, float]:
