@@ -182,18 +182,11 @@ def imbalance(
 
 
 def squared_imbalance(
-    logit: OnBoth,
-    click_logit: OnBoth,
-    *,
-    click: Tensor | None = None,
-    density: float | None = None,
-    unclicked: Tensor | None = None,
-    p_min: float | Tensor = 0.0,
+    logit: OnBoth, click_logit: OnBoth, *, p_min: float | Tensor = 0.0, **space: Any
 ) -> Tensor:
     """The square of :func:`imbalance`, as the product of two half-batches: a batch's own counts its noise."""
-    space = Space(click, density, unclicked)
     parts = []
-    for part, half in enumerate(space.halves()):
+    for part, half in enumerate(Space(**space).halves()):
         at = [_half(each, part) for each in (logit, click_logit)]
         how = {"click": half.click, "density": half.density, "unclicked": half.unclicked}
         parts.append(imbalance(*at, p_min=p_min, **how))  # type: ignore[arg-type]
