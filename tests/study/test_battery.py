@@ -11,7 +11,8 @@ import pytest
 import unskew as us
 from unskew.cli import main
 from unskew.errors import ParameterError
-from unskew.study.battery import AUTO, AUTO_ALONE, SINGLE, run_battery
+from unskew.study.battery import SINGLE, run_battery
+from unskew.study.battery_result import AUTO, AUTO_ALONE
 
 pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.CollapseWarning")
 
@@ -42,20 +43,20 @@ def result(folder):
 
 def test_every_row_is_there_and_regret_is_against_the_best_candidate(result):
     (world,) = result.worlds
-    assert list(world.cells) == [SINGLE, "naive", "ips", AUTO, AUTO_ALONE]
-    assert world.cells[world.best].regret == 0.0
+    assert list(world.standings) == [SINGLE, "naive", "ips", AUTO, AUTO_ALONE]
+    assert world.standings[world.best].regret == 0.0
     assert world.best in ("naive", "ips")
-    naive = world.cells["naive"]
+    naive = world.standings["naive"]
     assert (naive.advantage, naive.loses, naive.wins) == (0.0, False, False)
-    best = world.cells[world.best].metrics["auc"]
-    for cell in world.cells.values():
-        assert cell.regret == pytest.approx(best - cell.metrics["auc"], abs=1e-6)
+    best = world.standings[world.best].metrics["auc"]
+    for standing in world.standings.values():
+        assert standing.regret == pytest.approx(best - standing.metrics["auc"], abs=1e-6)
 
 
 def test_auto_without_a_sample_is_the_naive_ensemble(result):
     (world,) = result.worlds
     assert {each.chosen for each in world.decisions[AUTO_ALONE]} == {"naive"}
-    assert world.cells[AUTO_ALONE].metrics == world.cells["naive"].metrics
+    assert world.standings[AUTO_ALONE].metrics == world.standings["naive"].metrics
     # Some thirty pairs have no winner either.
     assert all(each.chosen == "naive" or each.share == 0.5 for each in world.decisions[AUTO])
     assert world.decisions[AUTO][0].rows == world.facts["sample"] > 10
@@ -66,9 +67,9 @@ def test_metrics_are_those_of_an_ordinary_fit(result):
     model = us.Naive(backbone=us.MF(dim=16), members=2, epochs=3).fit(data.train, seeds=2, device="cpu")
     expected = us.evaluate(model, data.test)["auc"].mean()
     (world,) = result.worlds
-    assert world.cells["naive"].metrics["auc"] == pytest.approx(expected, abs=1e-4)
+    assert world.standings["naive"].metrics["auc"] == pytest.approx(expected, abs=1e-4)
     single = us.Naive(backbone=us.MF(dim=16), epochs=3).fit(data.train, seeds=2, device="cpu")
-    assert world.cells[SINGLE].metrics["auc"] == pytest.approx(
+    assert world.standings[SINGLE].metrics["auc"] == pytest.approx(
         us.evaluate(single, data.test)["auc"].mean(), abs=1e-4
     )
 
@@ -93,7 +94,7 @@ def test_the_command_writes_tables_figures_and_a_picture(folder, result, tmp_pat
         SINGLE, "naive", "naive, other λ", "ips", "ips, other λ", AUTO, AUTO_ALONE,
     }  # fmt: skip
     assert figures["worlds"]["tiny"]["methods"]["naive"]["metrics"]["auc"] == pytest.approx(
-        result.worlds[0].cells["naive"].metrics["auc"]
+        result.worlds[0].standings["naive"].metrics["auc"]
     )
     assert "loses to naive" in shown
     assert (folder / "battery.svg").read_text().startswith("<svg")

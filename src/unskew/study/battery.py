@@ -1,10 +1,10 @@
-"""The battery: methods, and ``auto``, on worlds of known truth; regret, and who loses to naive."""
+"""The battery: methods, and ``auto``, trained and judged on worlds of known truth."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from unskew.debias import Debiaser
 from unskew.errors import TrainingError
 from unskew.estimator import require, require_choice
 from unskew.evaluation import evaluate
-from unskew.io.files import write_json, write_text
 from unskew.log import Log
 from unskew.progress import SILENT, Progress, Tracker
 from unskew.propensity import LogisticPropensity, load_propensity
@@ -34,53 +33,33 @@ from unskew.search.decision import BASELINE, Decision, RandomSample, decide, mea
 from unskew.seeds import as_seeds
 from unskew.study.battery_plan import (
     OTHERS_TRIED,
+    PATIENCE,
     REAL,
+    WIDTH,
+    Settings,
     WorldPlan,
     methods_of,
     plan_battery,
     total_sentence,
 )
+from unskew.study.battery_result import (
+    AUTO,
+    AUTO_ALONE,
+    SHOWN_METRICS,
+    BatteryResult,
+    Standing,
+    WorldResult,
+)
 from unskew.study.results import Result, ResultStore, dataset_hash, result_key
-from unskew.study.shown_table import Shown, write_pages
 from unskew.training import resolve_device
 from unskew.training.ensemble import combined
 
 Floats = NDArray[np.float64]
 
 SINGLE = "naive, one network"
-AUTO = "auto"
-AUTO_ALONE = "auto, no sample"
-NOISE = 1.96
-"""Standard errors over test users beyond which a difference counts."""
-NEGLIGIBLE = 0.001
-"""A gap below it is none: models that are nearly the same differ beyond noise in the fourth decimal."""
-SHOWN_METRICS = ("auc", "dcg@6", "nll", "mean_over_rate")
 RESULTS = "results"
 MULTICALIBRATED = "ips, multicalibrated"
 """IPS with propensities that are calibrated for segments of all features too."""
-WIDTH = 16
-"""Of embeddings, at most: with some 20 clicks a user there is nothing to learn in more numbers, and a network
-of 64 takes four times as long."""
-PATIENCE = 5
-"""Epochs without a better validation loss after which a training ends."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the battery runs."""
-
-    worlds: tuple[str, ...]
-    methods: tuple[str, ...] | None
-    scale: str
-    seeds: int | None
-    members: int | None
-    minutes: float | None
-    backbone: str
-    criterion: str
-    unbiased_share: float
-    grid: bool
-    epochs: int | None
-    root: str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,229 +73,6 @@ class Fixed:
         """``[seeds, n]``."""
         assert len(log) == self.predictions.shape[1]
         return self.predictions
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One method in one world.
-
-    Attributes
-    ----------
-    metrics
-        On the random test log, averaged over seeds.
-    advantage, standard_error
-        Over the naive ensemble in the criterion, paired by test user.
-    regret
-        What the best of the world is ahead of it.
-    seconds
-        Of its training; None for what is chosen among trained ones.
-    """
-
-    metrics: Mapping[str, float]
-    advantage: float
-    standard_error: float
-    regret: float
-    seconds: float | None
-
-    @property
-    def loses(self) -> bool:
-        """Whether it is worse than the naive ensemble beyond noise."""
-        return self.advantage < -NOISE * self.standard_error
-
-    @property
-    def wins(self) -> bool:
-        """Whether it is better beyond noise."""
-        return self.advantage > NOISE * self.standard_error
-
-    @property
-    def mark(self) -> str:
-        """▲ or ▼ beyond noise."""
-        return " ▲" if self.wins else " ▼" if self.loses else ""
-
-
-@dataclass(frozen=True, eq=False)
-class WorldResult:
-    """What the battery found in one world.
-
-    Attributes
-    ----------
-    best
-        Of the candidates that auto chooses among.
-    """
-
-    world: str
-    facts: Mapping[str, Any]
-    cells: Mapping[str, Cell]
-    decisions: Mapping[str, tuple[Decision, ...]]
-    best: str
-
-    @property
-    def gap(self) -> float | None:
-        """What the best candidate is ahead of the naive ensemble, where that is beyond noise, and matters."""
-        best = self.cells[self.best]
-        return best.advantage if best.wins and best.advantage >= NEGLIGIBLE else None
-
-    def closed(self, name: str) -> float | None:
-        """The share of the gap that a way of choosing closes; None where there is no gap."""
-        return None if self.gap is None else self.cells[name].advantage / self.gap
-
-
-@dataclass(frozen=True, eq=False)
-class BatteryResult:
-    """Tables, a picture and figures of a battery."""
-
-    settings: Settings
-    worlds: tuple[WorldResult, ...]
-
-    @property
-    def methods(self) -> list[str]:
-        """Rows of the table."""
-        found = dict.fromkeys(name for each in self.worlds for name in each.cells)
-        return sorted(found, key=lambda name: name in (AUTO, AUTO_ALONE))
-
-    def regret_table(self) -> Shown:
-        """Method × world: regret, and in how many worlds it loses to the naive ensemble."""
-        rows = []
-        for name in self.methods:
-            cells = [each.cells.get(name) for each in self.worlds]
-            known = [cell for cell in cells if cell is not None]
-            regrets = [cell.regret for cell in known]
-            rows.append(
-                (
-                    name,
-                    *(_regret_text(cell) for cell in cells),
-                    f"{np.mean(regrets):.4f}",
-                    f"{sum(cell.loses for cell in known)} of {len(known)}",
-                )
-            )
-        return Shown(
-            title=f"Regret in {self.settings.criterion} against the best of each world",
-            columns=("method", *(each.world for each in self.worlds), "mean", "loses to naive"),
-            rows=tuple(rows),
-            caption="▲ better, ▼ worse than the naive ensemble beyond noise (paired by test user).",
-        )
-
-    def metric_table(self, name: str) -> Shown:
-        """Method × world of one metric."""
-        rows = tuple(
-            (
-                method,
-                *(
-                    "–" if method not in each.cells else f"{each.cells[method].metrics.get(name, np.nan):.4f}"
-                    for each in self.worlds
-                ),
-            )
-            for method in self.methods
-        )
-        return Shown(title=name, columns=("method", *(each.world for each in self.worlds)), rows=rows)
-
-    def auto_table(self) -> Shown:
-        """What auto chose in each world, and how much of the gap it closed."""
-        rows = []
-        for each in self.worlds:
-            for name, decisions in each.decisions.items():
-                closed = each.closed(name)
-                cell = each.cells[name]
-                rows.append(
-                    (
-                        each.world,
-                        name,
-                        ", ".join(dict.fromkeys(map(_chosen_text, decisions))),
-                        f"{decisions[0].rows:,}",
-                        f"{cell.advantage:+.4f}{cell.mark}",
-                        f"{each.cells[each.best].advantage:+.4f} ({each.best})",
-                        "no gap" if closed is None else f"{100 * closed:.0f} %",
-                    )
-                )
-        return Shown(
-            title="What auto chose",
-            columns=("world", "", "chose", "sample", "ahead of naive", "best ahead by", "closed"),
-            rows=tuple(rows),
-            caption="½: the mean of it and naive. The best is the best candidate of auto. A gap is beyond"
-            f" noise, and at least {NEGLIGIBLE:g}.",
-            text_columns=3,
-        )
-
-    def world_table(self) -> Shown:
-        """Sizes and cost of each world."""
-        rows = tuple(
-            (
-                each.world,
-                f"{each.facts['clicks']:,}",
-                f"{100 * each.facts['density']:.2g} %",
-                f"{each.facts['sample']:,}",
-                f"{each.facts['test']:,}",
-                f"{each.facts['repetitions']} × {each.facts['members']}",
-                f"{each.facts['seconds']:.0f} s",
-            )
-            for each in self.worlds
-        )
-        return Shown(
-            title="The worlds",
-            columns=("world", "clicks", "density", "sample", "test", "repetitions × members", "training"),
-            rows=rows,
-        )
-
-    def tables(self) -> list[Shown]:
-        """All tables."""
-        of_metrics = map(self.metric_table, SHOWN_METRICS)
-        return [self.regret_table(), self.auto_table(), self.world_table(), *of_metrics]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {
-            "settings": {name: getattr(self.settings, name) for name in self.settings.__dataclass_fields__},
-            "worlds": {
-                each.world: {
-                    "facts": dict(each.facts),
-                    "best": each.best,
-                    "gap": each.gap,
-                    "closed": {name: each.closed(name) for name in each.decisions},
-                    "methods": {
-                        name: {
-                            "metrics": dict(cell.metrics),
-                            "advantage": cell.advantage,
-                            "standard_error": cell.standard_error,
-                            "regret": cell.regret,
-                            "loses": cell.loses,
-                            "wins": cell.wins,
-                            "seconds": cell.seconds,
-                        }
-                        for name, cell in each.cells.items()
-                    },
-                    "decisions": {
-                        name: [decision.to_dict() for decision in decisions]
-                        for name, decisions in each.decisions.items()
-                    },
-                }
-                for each in self.worlds
-            },
-            "notes": self.notes,
-            "tables": [asdict(each) for each in self.tables()],
-        }
-
-    def write(self, out: Path) -> None:
-        """``battery.json``, ``battery.svg`` and the tables as pages."""
-        from unskew.report.plots.battery import battery_svg
-
-        figures = self.to_dict()
-        write_json(out / "battery.json", figures)
-        write_text(out / "battery.svg", battery_svg(figures))
-        write_pages(out, "The battery", self.tables(), self.notes)
-
-    @property
-    def notes(self) -> list[str]:
-        """What the numbers rest on."""
-        of = self.settings
-        return [
-            f"{of.backbone} of width {WIDTH}, scale {of.scale}; ensembles by mean logit, early stopping"
-            f" after {PATIENCE} epochs",
-            f"auto looks at {100 * of.unbiased_share:g} % of the random pairs; all are judged on the others",
-            "propensities by logistic regression, Platt-calibrated, 5 folds, one fit for all repetitions;"
-            " nothing is chosen on the test",
-            "other λ is tried for naive and for the three methods that the sample puts first; the level of"
-            " auto is set by the sample",
-        ]
 
 
 def run_battery(
@@ -451,8 +207,8 @@ class _World:
         paired = {name: mean_paired(judged, name, BASELINE, self.settings.criterion) for name in test}
         most = max(paired[name].advantage for name in kept)
         rates = {name: bool(found.facts["predicts_rates"]) for name, found in kept.items()}
-        cells = {
-            name: Cell(
+        standings = {
+            name: Standing(
                 metrics=self._metrics(lines, rates.get(name, True)),
                 advantage=paired[name].advantage,
                 standard_error=paired[name].standard_error,
@@ -472,7 +228,7 @@ class _World:
         }
         order = [SINGLE, *kept, *decisions]
         best = max(tried, key=lambda name: paired[name].advantage)
-        return WorldResult(self.world, facts, {name: cells[name] for name in order}, decisions, best)
+        return WorldResult(self.world, facts, {name: standings[name] for name in order}, decisions, best)
 
     def _at_level(self, decisions: Sequence[Decision], lines: Floats) -> Floats:
         """What auto ships with its level set by the sample, as :class:`unskew.Auto` does; the order stays."""
@@ -540,8 +296,8 @@ class _World:
             candidate=[candidate.method, dict(candidate.params), candidate.name == MULTICALIBRATED],
             seeds=self.seeds,
             members=self.plan.members,
-            backbone=of.backbone,
-            epochs=of.epochs,
+            backbone=[of.backbone, WIDTH],
+            schedule=[of.epochs, PATIENCE, batch_size(self.data.train.n_clicks)],
             device=resolve_device(self.device).type,
         )
         self.bar.say(f"{self.world}: {candidate.name}")
@@ -673,13 +429,3 @@ def _narrow(name: str) -> Backbone:
     if not isinstance(dim, int):
         return usual
     return make_backbone(name, dim=min(dim, WIDTH))
-
-
-def _chosen_text(decision: Decision) -> str:
-    return decision.chosen if decision.share == 1.0 else f"½ {decision.chosen}"
-
-
-def _regret_text(cell: Cell | None) -> str:
-    if cell is None:
-        return "–"
-    return f"{cell.regret:.4f}{cell.mark}"

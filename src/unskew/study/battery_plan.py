@@ -37,8 +37,32 @@ TRAINING_SECONDS = {"cpu": 4.0, "cuda": 2.5}
 CELL_SECONDS = 2e-5
 """Of one cell that logistic regression is fitted on, all folds together, on two cores."""
 
+WIDTH = 16
+"""Of embeddings, at most: with some 20 clicks a user there is nothing to learn in more numbers, and a network
+of 64 takes four times as long."""
+PATIENCE = 5
+"""Epochs without a better validation loss after which a training ends."""
+
 OTHERS_TRIED = 3
 """Methods that the sample puts first and that are tried with another regularisation too, beside naive."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the battery runs."""
+
+    worlds: tuple[str, ...]
+    methods: tuple[str, ...] | None
+    scale: str
+    seeds: int | None
+    members: int | None
+    minutes: float | None
+    backbone: str
+    criterion: str
+    unbiased_share: float
+    grid: bool
+    epochs: int | None
+    root: str | None
 
 
 @dataclass(frozen=True)
