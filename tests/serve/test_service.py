@@ -117,6 +117,15 @@ def test_a_damaged_run_at_the_start_leaves_the_model_before(service, other_run):
     assert "model.safetensors is damaged" in refused[-1]["why"]
 
 
+def test_who_has_a_state_does_not_wait_for_itself(tmp_path, monkeypatch):
+    """Files are put into a folder under its lock, which the service holds already."""
+    monkeypatch.setattr("unskew.io.moving.time.sleep", lambda _: pytest.fail("it waits for its own lock"))
+    for _ in range(2):
+        state = State(tmp_path / "state")
+        state.serve("a1")
+        state.close()
+
+
 def test_a_model_that_an_orphan_makes_ready_meanwhile_is_served(ids_run, ids_ready, tmp_path):
     """The child of a killed service goes on; whichever of two is first, both find the model."""
     loader = Loader(ServeSettings(run=ids_run, state=tmp_path / "state"), State(tmp_path / "state"))

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from unskew.errors import RunFolderError
-from unskew.io.files import check_place, write_json
-from unskew.io.moving import Lock
+from unskew.io.files import check_place, real, write_json
+from unskew.io.moving import OURS, Lock
 
 MARKER = "unskew-serve.json"
 MODELS, SKETCHES, ANSWERED = "models", "sketches", "answered.bin"
@@ -38,6 +38,7 @@ class State:
             raise RunFolderError(
                 "another service has this state", where=str(folder), remedy="end it, or give another --state"
             )
+        OURS.add(real(folder))
         self._record: dict[str, Any] = {"unskew_serve": 1, "models": []}
         if (folder / MARKER).is_file():
             self._record |= _read(folder / MARKER)
@@ -71,6 +72,7 @@ class State:
 
     def close(self) -> None:
         """Let another service have it."""
+        OURS.discard(real(self.folder))
         self._lock.close()
 
     def _write(self) -> None:
