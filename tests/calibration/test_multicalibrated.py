@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 import unskew as us
 from unskew.calibration import Multicalibrated, Platt, Segmented, calibrator_from_dict, load_calibrator
-from unskew.calibration.segment_terms import LEAST_GAIN, Base, Boosting, merged_cells
+from unskew.calibration.segment_terms import LEAST_GAIN, Base, Boosting, judged_rows, merged_cells
 from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.metrics.sketch import CalibrationSketch
 
@@ -228,6 +228,38 @@ def test_every_step_raises_the_penalised_likelihood_and_ends_at_its_optimum():
         return -(outcome @ eta - np.logaddexp(0, eta).sum() - base.prior / 2 * (flat[2:] ** 2).sum())
 
     assert -minimize(negative, np.zeros(8)).fun - values[-1] < 2 * LEAST_GAIN
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.05])
+def test_rounds_judged_on_some_of_the_rows_and_terms_asked_in_turn_change_little(rate, monkeypatch):
+    score, outcome, features, truth = world(40_000, rate=rate)
+    some = Multicalibrated().fit(score, outcome, features=features)
+    monkeypatch.setattr("unskew.calibration.segment_terms.ASKED_AGAIN", 1)
+    every = Multicalibrated().fit(score, outcome, features=features)
+    asked = np.log(some.predict(score, features) / every.predict(score, features))
+    assert np.abs(asked).mean() < 0.02
+    monkeypatch.setattr("unskew.calibration.segment_terms.JUDGED_ROWS", 10_000)
+    judged = Multicalibrated().fit(score, outcome, features=features)
+    assert judged.gain_ > 3 * judged.gain_error_ > 3 * every.gain_error_
+    assert abs(judged.gain_ - every.gain_) < 3 * judged.gain_error_
+    platt = expected_loss(judged.predict(score), truth)
+    losses = [expected_loss(each.predict(score, features), truth) for each in (judged, every)]
+    assert platt - losses[0] > 0.8 * (platt - losses[1])
+
+
+@pytest.mark.parametrize("rate", [0.4, 0.002])
+def test_judged_rows_keep_the_rate_and_the_rarer_class_and_weigh_what_they_tell(rate):
+    score, outcome, features, _ = world(50_000, rate=rate, wrong="nothing")
+    code = features["device"][None]
+    cells = merged_cells(code, [4], np.arange(50_000), score, np.full(50_000, 2.0), outcome.astype(float))
+    judged = judged_rows(cells, 5000, seed=0)
+    assert judged.rows.sum() == pytest.approx(5000, rel=0.05)
+    assert judged.positive_rows.sum() == pytest.approx(min(outcome.sum(), 2500), rel=0.05)
+    assert judged.positive.sum() / judged.total.sum() == pytest.approx(outcome.mean(), rel=0.1)
+    kept = 1 / judged.positive_rows.sum() + 1 / (judged.rows - judged.positive_rows).sum()
+    weighed = 2 / judged.positive.sum() + 2 / (judged.total - judged.positive).sum()
+    assert weighed == pytest.approx(kept, rel=0.05)
+    assert judged_rows(cells, 50_000, seed=0) is cells
 
 
 def test_the_mean_prediction_is_the_base_rate():

@@ -90,3 +90,14 @@ def step_values(score: Any, first: Any, edges: Any, values: Any, shift: int, cro
             while edges[step] <= p:
                 step += np.uint64(1)
         out[i] = values[step]
+
+
+@compiled()
+def segment_sums(segment: Any, by_row: Any, segments: int) -> Any:
+    """Sums ``[columns, segments]`` of each column of ``by_row [n, columns]`` over the rows of a segment."""
+    columns = by_row.shape[1]
+    sums = np.zeros((segments, columns))
+    for i in range(len(segment)):
+        for column in range(columns):
+            sums[segment[i], column] += by_row[i, column]
+    return sums.T.copy()

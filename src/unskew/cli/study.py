@@ -46,7 +46,7 @@ def study(
         int | None, typer.Option(help="Of battery: networks of an ensemble [what the minutes allow].")
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Of battery: what the estimate may come to [CPU 45, GPU 7].")
+        float | None, typer.Option(help="Of battery: what the estimate may come to [CPU 45, GPU 7.5].")
     ] = None,
     scale: Annotated[str, typer.Option(help="Of battery: full, or small for a first look.")] = "full",
     backbone: Annotated[str, typer.Option(help="Of battery: the network.")] = "neumf",

@@ -107,7 +107,7 @@ def run_battery(
         Repetitions and members of each; by default what ``minutes`` allow
         (:func:`unskew.study.battery_plan.plan_battery`).
     minutes
-        What the estimate of the whole may come to: by default 45 on a CPU and 7 on a GPU.
+        What the estimate of the whole may come to: by default 45 on a CPU and 7.5 on a GPU.
     grid
         The naive model and the methods that the sample puts first with another regularisation too.
     epochs

@@ -25,7 +25,7 @@ NEWER = ("uips", "acdr", "dce-dr")
 LADDER = ((1, 3), (2, 3), (2, 5), (3, 5))
 """Repetitions and members: every world has the first, and more as far as time goes, cheap worlds first."""
 
-MINUTES = {"cpu": 45.0, "cuda": 7.0}
+MINUTES = {"cpu": 45.0, "cuda": 7.5}
 """What the estimate of a whole battery may come to; 60 and 10 minutes are its limits."""
 
 ROW_SECONDS = {"cpu": 4e-6, "cuda": 3e-8}
@@ -36,6 +36,9 @@ TRAINING_SECONDS = {"cpu": 4.0, "cuda": 2.5}
 
 CELL_SECONDS = 2e-5
 """Of one cell that logistic regression is fitted on, all folds together, on two cores."""
+
+CALIBRATED_SECONDS = 3e-5
+"""Of one such cell where propensities are calibrated for segments of all features too (20 of them)."""
 
 WIDTH = 16
 """Of embeddings, at most: with some 20 clicks a user there is nothing to learn in more numbers, and a network
@@ -77,6 +80,8 @@ class WorldPlan:
         Ensembles that are trained.
     reads
         Rows that they read for each click, all together.
+    by_segment
+        Whether one of them has propensities that are calibrated for segments.
     """
 
     world: str
@@ -86,6 +91,7 @@ class WorldPlan:
     reads: int
     repetitions: int
     members: int
+    by_segment: bool
     device: str
 
     @property
@@ -95,7 +101,7 @@ class WorldPlan:
         return (
             rows * ROW_SECONDS[self.device]
             + self.trainings * TRAINING_SECONDS[self.device]
-            + self.cells * CELL_SECONDS
+            + self.cells * (CELL_SECONDS + (CALIBRATED_SECONDS if self.by_segment else 0.0))
         )
 
     @property
@@ -162,6 +168,7 @@ def plan_battery(
             reads=sum(map(_reads, names)) + (2 * OTHERS_TRIED + 1 if grid else 0) + 1,
             repetitions=by_rung[0] if repetitions is None else repetitions,
             members=by_rung[1] if members is None else members,
+            by_segment=methods is None,
             device=device,
         )
 
