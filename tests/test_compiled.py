@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from types import SimpleNamespace
 
 import numba
 import pytest
@@ -34,6 +35,22 @@ def test_without_a_place_to_keep_it_a_function_is_compiled_anew(monkeypatch):
 @pytest.mark.parametrize("value", [1, 2.5])
 def test_otherwise_it_is_the_same_function(value):
     assert compiled.compiled()(twice)(value) == twice(value)
+
+
+def test_one_process_at_a_time_writes_to_the_cache(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    saved = []
+
+    def save(key, data):
+        with open(tmp_path / "cache" / ".lock") as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        saved.append((key, data))
+
+    cache = SimpleNamespace(save_overload=save)
+    made = SimpleNamespace(_cache=cache, stats=SimpleNamespace(cache_path=str(tmp_path / "cache")))
+    compiled.save_one_at_a_time(made)
+    cache.save_overload("int64", "code")
+    assert saved == [("int64", "code")]
 
 
 PAIRS = """

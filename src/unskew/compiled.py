@@ -31,10 +31,33 @@ def compiled(**options: Any) -> Callable[[Function], Function]:
             made = njit(nogil=True, **options)(function)
         else:
             drop_stale(made.stats.cache_path, function.__code__.co_filename)
+            save_one_at_a_time(made)
         result: Function = made
         return result
 
     return decorate
+
+
+def save_one_at_a_time(made: Any) -> None:
+    """Let no two processes write to a function's cache at once.
+
+    numba numbers the files of a function by how many its index has. Two processes that compile it for
+    different types at the same time would take the same number, and one would later read the other's code.
+    """
+    if os.name != "posix":
+        return
+    import fcntl
+
+    save = made._cache.save_overload
+
+    def save_alone(*compiled: Any) -> None:
+        folder = Path(made.stats.cache_path)
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / ".lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            save(*compiled)
+
+    made._cache.save_overload = save_alone
 
 
 @cache

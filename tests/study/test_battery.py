@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ import pytest
 import unskew as us
 from unskew.cli import main
 from unskew.errors import ParameterError
-from unskew.study.battery import SINGLE, run_battery
+from unskew.study.battery import run_battery
 from unskew.study.battery_result import AUTO, AUTO_ALONE
+from unskew.study.battery_world import SINGLE
 
 pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.CollapseWarning")
 
@@ -83,9 +85,29 @@ def test_it_is_resumed_without_training(result, folder, monkeypatch):
     assert json.dumps(again.to_dict()) == json.dumps(result.to_dict())
 
 
+def test_several_processes_leave_what_one_does(result, tmp_path, monkeypatch):
+    trained = []
+    fit = us.Debiaser.fit
+    monkeypatch.setattr(
+        "unskew.debias.method.Debiaser.fit", lambda *given, **options: trained.append(given) or fit(*given)
+    )
+    before = dict(os.environ)
+    beside = run_battery(tmp_path / "battery", **QUICK, jobs=2)
+    assert dict(os.environ) == before
+    assert trained == []
+    assert not list((tmp_path / "battery" / "results").glob(".*.claim"))
+    for one, other in zip(result.worlds, beside.worlds, strict=True):
+        assert other.decisions.keys() == one.decisions.keys()
+        for name, standing in one.standings.items():
+            assert other.standings[name].metrics == pytest.approx(standing.metrics, rel=1e-6)
+    with pytest.raises(ParameterError, match="jobs must be at least 1"):
+        run_battery(tmp_path / "battery", **QUICK, jobs=0)
+
+
 def test_the_command_writes_tables_figures_and_a_picture(folder, result, tmp_path, capsys):
     options = ["--world", "tiny", "--method", "ips", "--scale", "small", "--seeds", "2", "--members", "2"]
     options += ["--backbone", "mf", "--epochs", "3", "--device", "cpu", "--json", str(tmp_path / "b.json")]
+    options += ["--jobs", "1"]
     # With the grid, two more trainings than before.
     assert main(["study", "battery", "--out", str(folder), *options]) == 0
     shown = capsys.readouterr().out

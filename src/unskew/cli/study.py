@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from unskew.study.engine import StudyResult
     from unskew.study.grid import Grid
 
-OF_BATTERY = ("world", "method", "members", "minutes", "scale", "backbone", "epochs")
+OF_BATTERY = ("world", "method", "members", "minutes", "scale", "backbone", "epochs", "jobs")
 """Options of the battery alone."""
 OF_GRIDS = ("data", "root", "out", "seeds", "protocol", "device")
 """Options of the studies that train."""
@@ -51,6 +51,9 @@ def study(
     scale: Annotated[str, typer.Option(help="Of battery: full, or small for a first look.")] = "full",
     backbone: Annotated[str, typer.Option(help="Of battery: the network.")] = "neumf",
     epochs: Annotated[int | None, typer.Option(help="Of battery: epochs at most [the methods' own].")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Of battery: processes that train at once [a CPU's cores, GPU 4].")
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="Write the summaries to this file too.")] = None,
     log_json: LogJson = None,
     tensorboard: TensorBoard = None,
@@ -79,6 +82,7 @@ def study(
             "root": root,
             "seeds": seeds,
             "device": device,
+            "jobs": jobs,
         }
         logs: dict[str, Any] = {"log_json": log_json, "tensorboard": tensorboard, "mlflow": mlflow}
         _run_battery(out or Path("studies") / BATTERY, json, options, logs)
@@ -119,7 +123,10 @@ def _run_battery(out: Path, json: Path | None, options: dict[str, Any], logs: di
     from unskew.io.files import write_json
     from unskew.progress import progress_bars
     from unskew.study.battery import run_battery
+    from unskew.study.battery_jobs import usual_jobs
 
+    if options["jobs"] is None:
+        options["jobs"] = usual_jobs(options["device"])
     check_outputs({"--json": json, "--log-json": logs["log_json"]}, folders={"--out": out})
     try:
         with progress_bars(**logs) as progress, warnings.catch_warnings():
