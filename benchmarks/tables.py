@@ -2,13 +2,14 @@
 
 Rows of a log per second of processor time (of all threads), of one model in one epoch, with everything an
 epoch does (its order, bringing tables up to date at its end), and nothing that comes once (building,
-compiling, the first touch of memory).
+compiling, the first touch of memory); with tables as fp32 and as bf16, and the bytes that they take.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -16,10 +17,12 @@ from torch import Tensor
 from benchmarks.common import tell
 from benchmarks.plain import PlainNeuMF, plain_optimisers, plain_steps
 from unskew.backbones import NeuMF
+from unskew.backbones.layers import TABLE_DTYPES, ReplicaEmbedding, TableDtype, tables_of
 from unskew.log import Rows, Schema
 from unskew.losses import cross_entropy
 from unskew.progress import SILENT
 from unskew.training import Pass, Sample, Schedule, ShuffledRows, Step, train
+from unskew.training.stateful import Stateful
 
 USERS, ITEMS = 1_000_000, 100_000
 Columns = tuple[Tensor, Tensor, Tensor]
@@ -35,11 +38,24 @@ def columns(rows: int, seed: int = 0) -> Columns:
     return user, item, (torch.rand(rows, generator=random) < 0.1).float()
 
 
-def ours(log: Columns, batch: int) -> float:
-    """Rows per second of NeuMF's second epoch; memory for Adam's moments is first touched in the first."""
-    user, item, label = log
-    network = NeuMF().build(Schema.of_ids(USERS, ITEMS), [0])
-    ends = []
+class Ours(NamedTuple):
+    """What is measured of a training."""
+
+    rows_per_second: float
+    table_bytes: int
+    """Of the tables' weights, moments and steps, and of their gradients where these are buffers."""
+
+
+def ours(log: Columns, batch: int, table_dtype: TableDtype = "fp32", device: str = "cpu") -> Ours:
+    """NeuMF's second epoch; memory for Adam's moments is first touched in the first.
+
+    Seconds are of the processor, and by the clock on a GPU.
+    """
+    user, item, label = (each.to(device) for each in log)
+    network = NeuMF().build(Schema.of_ids(USERS, ITEMS), [0], table_dtype=table_dtype)
+    network.to_device(torch.device(device))
+    ends: list[float] = []
+    sizes: list[int] = []
 
     def loss(sample: Sample) -> Tensor:
         rows = sample.observed
@@ -47,18 +63,30 @@ def ours(log: Columns, batch: int) -> float:
         return cross_entropy(label[rows], network(Rows(user=user[rows], item=item[rows]))).mean(-1)
 
     def end_of_epoch() -> Tensor:
-        ends.append(time.process_time())
-        return torch.zeros(1)
+        if device != "cpu":
+            torch.cuda.synchronize()
+        ends.append(time.process_time() if device == "cpu" else time.perf_counter())
+        sizes.append(sum(bytes_of(table) for table in tables_of(network)))
+        return torch.zeros(1, device=device)
 
+    order = ShuffledRows(torch.arange(len(user), device=device)[None], [0], batch)
     train(
         {"network": network},
-        [Pass(ShuffledRows(torch.arange(len(user))[None], [0], batch), (Step("fit", loss, ("network",)),))],
+        [Pass(order, (Step("fit", loss, ("network",)),))],
         Schedule(2, 1e-3, 0.0, None),
         replicas=1,
         validate=end_of_epoch,
         tracker=SILENT,
     )
-    return len(user) / (ends[1] - ends[0])
+    return Ours(len(user) / (ends[1] - ends[0]), sizes[-1])
+
+
+def bytes_of(table: ReplicaEmbedding) -> int:
+    """Of a table while it is trained; of one by dense Adam its weights alone are counted."""
+    tensors = [] if table.lazy is None else [*cast("Stateful", table.lazy).tensors().values()]
+    gradient = getattr(table.lazy, "gradient", None)
+    parts = [table.weight.detach(), *tensors, *([] if gradient is None else [gradient])]
+    return sum(part.numel() * part.element_size() for part in parts)
 
 
 def plain(log: Columns, batch: int, name: str) -> float:
@@ -76,28 +104,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=float, nargs="+", default=[1e5, 1e6])
     parser.add_argument("--batch", type=int, nargs="+", default=[1024, 8192])
+    parser.add_argument("--device", default="cpu", help="cpu or cuda; on a GPU without the plain loops")
     parser.add_argument("--json", default=None, help="also write the results to this file")
     options = parser.parse_args()
-    ours(columns(2000), 1000)
+    for dtype in TABLE_DTYPES:
+        ours(columns(2000), 1000, dtype, options.device)
     results = []
     for rows in map(int, options.rows):
         for batch in options.batch:
             log = columns(rows)
-            own = ours(log, batch)
-            dense, sparse = (plain(log, batch, name) for name in MOST_PLAIN_STEPS)
-            results.append(
-                {
-                    "rows": f"{rows:,}",
-                    "batch": batch,
-                    "rows per CPU-second": round(own),
+            own, half = (ours(log, batch, dtype, options.device) for dtype in TABLE_DTYPES)
+            row = {
+                "rows": f"{rows:,}",
+                "batch": batch,
+                "rows per second": round(own.rows_per_second),
+                "bf16": round(half.rows_per_second),
+                "tables, MB": own.table_bytes / 1e6,
+                "bf16, MB": half.table_bytes / 1e6,
+            }
+            if options.device == "cpu":
+                dense, sparse = (plain(log, batch, name) for name in MOST_PLAIN_STEPS)
+                row |= {
                     "plain, Adam": round(dense),
                     "plain, SparseAdam": round(sparse),
-                    "÷ Adam": own / dense,
-                    "÷ SparseAdam": own / sparse,
+                    "÷ Adam": own.rows_per_second / dense,
+                    "÷ SparseAdam": own.rows_per_second / sparse,
                 }
-            )
+            results.append(row)
             print(results[-1], flush=True)
-    tell(f"NeuMF, {USERS:,} users × {ITEMS:,} items", results, "cpu", options.json)
+    tell(f"NeuMF, {USERS:,} users × {ITEMS:,} items", results, options.device, options.json)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -83,8 +84,8 @@ def fit_ips(log):
     return model.fit(log, propensity=0.2, seeds=2, device="cpu")
 
 
-def fit_lazy(log):
-    model = us.IPS(backbone=us.MF(dim=3), epochs=2, batch_size=50)
+def fit_lazy(log, table_dtype="fp32"):
+    model = us.IPS(backbone=us.MF(dim=3), epochs=2, batch_size=50, table_dtype=table_dtype)
     return model.fit(log, propensity=0.5, seeds=2, device="cpu")
 
 
@@ -175,8 +176,9 @@ def test_killed_while_any_state_is_written_it_ends_with_the_same_bits(tmp_path, 
     resumed_at_every_state(tmp_path, FITS[kind], log, before=True)
 
 
-def test_tables_that_are_trained_by_touched_rows_go_on_in_the_middle_of_an_epoch(tmp_path, wide):
-    resumed_at_every_state(tmp_path, fit_lazy, wide, before=False)
+@pytest.mark.parametrize("table_dtype", ["fp32", "bf16"])
+def test_tables_that_are_trained_by_touched_rows_go_on_in_the_middle_of_an_epoch(tmp_path, wide, table_dtype):
+    resumed_at_every_state(tmp_path, partial(fit_lazy, table_dtype=table_dtype), wide, before=False)
 
 
 def test_a_stream_goes_on_in_the_middle_of_an_epoch(tmp_path, wide, monkeypatch):
@@ -421,8 +423,10 @@ def test_every_type_of_tensor_comes_back(tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("wide_tables", [False, True])
-def test_on_a_gpu_captured_steps_go_on_to_the_same_weights_but_for_rounding(tmp_path, wide_tables):
+@pytest.mark.parametrize(("wide_tables", "table_dtype"), [(False, "fp32"), (True, "fp32"), (True, "bf16")])
+def test_on_a_gpu_captured_steps_go_on_to_the_same_weights_but_for_rounding(
+    tmp_path, wide_tables, table_dtype
+):
     """In the middle of an epoch, with dense tables and with those that are trained by touched rows."""
     draw = np.random.default_rng(0)
     users = 20_000 if wide_tables else 300
@@ -435,7 +439,8 @@ def test_on_a_gpu_captured_steps_go_on_to_the_same_weights_but_for_rounding(tmp_
     )
 
     def fit():
-        model = us.DRJL(backbone=us.DCN(dim=8, layers=(8,)), epochs=3, batch_size=100)
+        backbone = us.DCN(dim=8, layers=(8,))
+        model = us.DRJL(backbone=backbone, epochs=3, batch_size=100, table_dtype=table_dtype)
         return model.fit(log, propensity=0.5, seeds=2, device="cuda")
 
     wanted = fit().predict_each(log)
@@ -444,4 +449,6 @@ def test_on_a_gpu_captured_steps_go_on_to_the_same_weights_but_for_rounding(tmp_
         with pytest.raises(KilledError), Killing(folder, at=at):
             fit()
         with Checkpoint(folder):
-            np.testing.assert_allclose(fit().predict_each(log), wanted, atol=2e-3)
+            # Where sums differ in their last bits, a few weights are rounded to the other neighbour.
+            off = 2e-3 if table_dtype == "fp32" else 2e-2
+            np.testing.assert_allclose(fit().predict_each(log), wanted, atol=off)

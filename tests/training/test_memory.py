@@ -330,8 +330,8 @@ def test_seven_hundred_thousand_ids_are_answered_before_memory_is_taken(gigabyte
     gigabytes(16.0)
     built, original = [], us.NeuMF.build
 
-    def build(self, schema, *rest):
-        network = original(self, schema, *rest)
+    def build(self, schema, *rest, **named):
+        network = original(self, schema, *rest, **named)
         built.append(all(parameter.is_meta for parameter in network.parameters()))
         return network
 

@@ -69,6 +69,7 @@ def sparse_fits() -> Iterator[tuple[str, us.Debiaser]]:
     options = {"epochs": 2, "batch_size": 64, "learning_rate": 0.01, "weight_decay": 1e-3}
     for backbone in (us.NeuMF(dim=4), us.DCN(dim=4)):
         yield f"dr-jl by {backbone.name}", _fit(us.DRJL(backbone=backbone, **options), stream)
+    yield "tables in bfloat16", _fit(us.IPS(backbone=us.MF(dim=4), table_dtype="bf16", **options), stream)
     for negatives in (None, 0.5):
         propensity = us.Propensity(backbone=us.NeuMF(dim=4), crossfit=None, negatives=negatives, **options)
         yield f"propensity with {negatives} negatives", propensity.fit(stream)
@@ -165,7 +166,9 @@ def test_two_processes_train_what_one_does_with_the_same_batches(folder, monkeyp
             network, _, inside = key.partition(" ")
             assert torch.equal(value, weights[1][key]), (name, key)
             own = _networks(model)[network].state_dict()[inside]
-            assert torch.allclose(value, own, rtol=1e-3, atol=2e-5), (name, key, (value - own).abs().max())
+            # Where sums differ in their last bits, a weight may be rounded to the other neighbour.
+            rtol = 1e-3 if value.dtype == torch.float32 else 2e-2
+            assert torch.allclose(value, own, rtol=rtol, atol=2e-5), (name, key, (value - own).abs().max())
 
 
 def test_processes_take_as_many_steps_as_the_one_with_fewest_rows(monkeypatch):

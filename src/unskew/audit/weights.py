@@ -221,6 +221,7 @@ def weights(
     p_min: Clip = DEFAULT_P_MIN,
     seed: int = 0,
     device: str = "auto",
+    table_dtype: str = "fp32",
     progress: Progress = SILENT,
 ) -> Any:
     """A data frame with calibrated propensities and weights, as ``unskew weights`` adds them to files.
@@ -243,6 +244,8 @@ def weights(
     segments
         With ``score``: columns that the calibrator reads, if it is :class:`unskew.Multicalibrated`. Without,
         it reads ``features``.
+    table_dtype
+        Without ``score``: what embedding tables of a network are stored as, ``"fp32"`` or ``"bf16"``.
 
     Returns
     -------
@@ -286,7 +289,9 @@ def weights(
         further = {"features": features, "ignore": ignore}
         log = log_of_frame(frame, user=user, item=item, outcome=outcome, **further)
         require_no_leaks(log, allow_leak)
-        weighing = trained_weighing(log, log, (user, item), propensity, chosen, **shared, training=training)
+        weighing = trained_weighing(
+            log, log, (user, item), propensity, chosen, **shared, table_dtype=table_dtype, training=training
+        )
         named, columns = (), [str(user), str(item)]
     parts = [weighing.assign(batch) for batch in stream([source], columns=columns, numbers=named)]
     p, fold = (np.concatenate(part) for part in zip(*parts, strict=True))

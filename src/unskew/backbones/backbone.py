@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from unskew.backbones.layers import ReplicaDropout
+from unskew.backbones.layers import TABLE_DTYPES, ReplicaDropout, TableDtype, store_tables
 from unskew.backbones.noise import Noise
-from unskew.estimator import Estimator, require_types
+from unskew.estimator import Estimator, require, require_choice, require_types
 from unskew.log import Rows, Schema
 from unskew.seeds import stream
 
@@ -120,19 +120,34 @@ class Backbone(Estimator):
     name: ClassVar[str]
     reads_features: ClassVar[bool] = False
     """Whether its networks read more than the two ids."""
+    has_tables: ClassVar[bool] = True
+    """Whether embeddings of ids, where it has some, are in tables whose type can be chosen."""
 
-    def build(self, schema: Schema, seeds: Sequence[int], towers: Sequence[str] = (TOWER,)) -> Network:
+    def build(
+        self,
+        schema: Schema,
+        seeds: Sequence[int],
+        towers: Sequence[str] = (TOWER,),
+        table_dtype: TableDtype = "fp32",
+    ) -> Network:
         """A network of ``len(seeds)`` replicas; the weights of replica k depend on ``seeds[k]`` alone.
 
         A backbone that reads the ids alone gets no more of the schema than these.
         """
         require_types(self)
+        require_choice("table_dtype", table_dtype, TABLE_DTYPES)
+        require(
+            self.has_tables or table_dtype == "fp32",
+            f"a {self.name} backbone stores its weights itself, not as {table_dtype}",
+            "leave table_dtype out",
+        )
         schema = schema if self.reads_features else schema.ids
         generators = [torch.Generator().manual_seed(stream(seed, "weights")) for seed in seeds]
         noise = Noise([stream(seed, "dropout") for seed in seeds])
         network = self._network(Blueprint(schema, generators, noise, tuple(towers)))
         network.replicas = len(seeds)
         network.towers = tuple(towers)
+        store_tables(network, table_dtype, noise.seeds)
         return network
 
     def _network(self, plan: Blueprint) -> Network:

@@ -21,7 +21,8 @@ _ZERO = np.float32(0.0)
 
 
 @compiled()
-def _mix32(x: Any) -> Any:
+def mix32(x: Any) -> Any:
+    """Bits that all depend on all of a uint32's."""
     x = np.uint32(x ^ (x >> _HALF))
     x = np.uint32(x * _MIX_1)
     x = np.uint32(x ^ (x >> _FIFTEEN))
@@ -31,13 +32,13 @@ def _mix32(x: Any) -> Any:
 
 @compiled()
 def _key(seed: Any, call: Any) -> Any:
-    return _mix32(np.uint32(np.uint32(seed) + _mix32(np.uint32(np.uint32(call) * _GOLDEN + _ONE))))
+    return mix32(np.uint32(np.uint32(seed) + mix32(np.uint32(np.uint32(call) * _GOLDEN + _ONE))))
 
 
 @compiled()
 def _mask(key: Any, element: Any, threshold: Any, scale: Any) -> Any:
     """``scale`` where the element is kept, else 0."""
-    bits = _mix32(np.uint32(np.uint32(np.uint32(element) * _GOLDEN) ^ key))
+    bits = mix32(np.uint32(np.uint32(np.uint32(element) * _GOLDEN) ^ key))
     return scale if (np.int32(bits) >> 16) >= threshold else _ZERO
 
 

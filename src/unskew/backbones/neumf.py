@@ -26,6 +26,8 @@ from unskew.registry import register
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+Pair = tuple[Tensor, Tensor]
+
 
 @register(order=10)
 @dataclass(kw_only=True)
@@ -72,6 +74,7 @@ class _NeuMFNetwork(Network):
         self.noise = plan.noise
         self.user = ReplicaEmbedding(plan.schema.user, 2 * spec.dim, normal(spec.init_std), plan.generators)
         self.item = ReplicaEmbedding(plan.schema.item, 2 * spec.dim, normal(spec.init_std), plan.generators)
+        self.user.widths = self.item.widths = (spec.dim, spec.dim)
         self.embedding_dropout = ReplicaDropout(spec.emb_dropout, plan.noise)
         self.rate = spec.dropout
         self.fusible = spec.emb_dropout == 0.0
@@ -86,31 +89,38 @@ class _NeuMFNetwork(Network):
         if not self.fusible:
             return False
         weight = self.user.weight
-        return weight.dtype == torch.float32 and (self.fits_gpu or not weight.is_cuda)
+        return weight.dtype in (torch.float32, torch.bfloat16) and (self.fits_gpu or not weight.is_cuda)
 
     def forward(self, rows: Rows, tower: str | None = None) -> Float[Tensor, "R B"]:
         if not self._in_one_go():
             return super().forward(rows, tower)
-        rows = rows.expand(self.replicas)
-        lazy = (self.user.lazy, self.item.lazy)
-        return fused.neumf_logits(
-            rows.user, rows.item, *self._fused_arguments(tower or self.towers[0]), lazy=lazy
-        )
+        codes, tables, lazy = self._fused_tables(rows.expand(self.replicas))
+        weights, noise, rate = self._fused_tower(tower or self.towers[0])
+        return fused.neumf_logits(*codes, (*tables, *weights), noise, rate, lazy)
 
     def moments(
         self, rows: Rows, passes: int, offset: float
     ) -> tuple[Float[Tensor, "R B"], Float[Tensor, "R B"]]:
         if passes and rows.user.is_cuda and self._in_one_go():
-            rows, arguments = rows.expand(self.replicas), self._fused_arguments(self.towers[0])
-            return fused.neumf_moments(rows.user, rows.item, *arguments, passes, offset)
+            codes, tables, _ = self._fused_tables(rows.expand(self.replicas))
+            weights, noise, rate = self._fused_tower(self.towers[0])
+            return fused.neumf_moments(*codes, (*tables, *weights), noise, rate, passes, offset)
         return super().moments(rows, passes, offset)
 
-    def _fused_arguments(self, tower: str) -> tuple[tuple[Tensor, ...], Noise, float]:
+    def _fused_tower(self, tower: str) -> tuple[tuple[Tensor, ...], Noise, float]:
         """The parameters of a tower, the noise, and the rate of dropout that is on."""
         chosen = self.tower[tower]
         assert isinstance(chosen, _Tower)
-        parameters = (self.user.weight, self.item.weight, *chosen.parameters())
-        return parameters, self.noise, self.rate if chosen.dropouts[0].training else 0.0
+        return tuple(chosen.parameters()), self.noise, self.rate if chosen.dropouts[0].training else 0.0
+
+    def _fused_tables(self, rows: Rows) -> tuple[Pair, Pair, fused.LazyTables]:
+        """Codes of users and items, their tables, and what takes the gradients of the tables' rows."""
+        tables = self.user.weight, self.item.weight
+        if tables[0].dtype == torch.float32:
+            return (rows.user, rows.item), tables, (self.user.lazy, self.item.lazy)
+        # Loops and kernels read float32: of each row of the batch what was looked up, in a table of its own.
+        place = torch.arange(rows.shape[1], device=tables[0].device).expand(*rows.shape)
+        return (place, place), (self.user(rows.user), self.item(rows.item)), (None, None)
 
     def embed(self, rows: Rows) -> Embedded:
         return self.embedding_dropout(self.user(rows.user)), self.embedding_dropout(self.item(rows.item))

@@ -21,7 +21,7 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 _UINT16 = 1 << 16
 _MIX = (0x7FEB352D, 0x846CA68B - (1 << 32))
-_GOLDEN = 0x9E3779B9 - (1 << 32)
+GOLDEN = 0x9E3779B9 - (1 << 32)
 _PART = 7919
 
 
@@ -123,12 +123,12 @@ class Noise:
         per_replica = int(torch.Size(shape[1:]).numel())
         element = torch.arange(per_replica, dtype=torch.int32, device=self._seed.device)
         element += self._first_element(shape)
-        key = _mix32(self._seeds_of(shape) + _mix32(call * _GOLDEN + 1)).unsqueeze(1)
-        bits = _mix32((element * _GOLDEN) ^ key)
+        key = mix32(self._seeds_of(shape) + mix32(call * GOLDEN + 1)).unsqueeze(1)
+        bits = mix32((element * GOLDEN) ^ key)
         return (bits >> 16).to(torch.int16).view(tuple(shape))
 
 
-def _mix32(x: Tensor) -> Tensor:
+def mix32(x: Tensor) -> Tensor:
     """A 32-bit finaliser (Wellons' lowbias32) on int32 with wrap-around."""
     x = x ^ ((x >> 16) & 0xFFFF)
     x = x * _MIX[0]

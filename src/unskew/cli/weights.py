@@ -12,6 +12,11 @@ from unskew import processes
 from unskew.cli.options import LogJson, clip
 from unskew.errors import ParameterError
 
+TO_TRAIN = (
+    "user", "item", "propensity", "features", "ignore", "allow_leak", "device", "table_dtype", "stream",
+)  # fmt: skip
+"""Options of a propensity that is trained."""
+
 
 def weights(
     context: typer.Context,
@@ -75,6 +80,13 @@ def weights(
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the folds and of training.")] = 0,
     device: Annotated[str, typer.Option(help="Without --score: auto, cpu, cuda or cuda:1.")] = "auto",
+    table_dtype: Annotated[
+        str,
+        typer.Option(
+            help="Without --score: what embedding tables of a network are stored as, fp32 or bf16 (half of"
+            " their memory)."
+        ),
+    ] = "fp32",
     stream: Annotated[
         bool | None,
         typer.Option(
@@ -91,7 +103,7 @@ def weights(
     if score is not None:
         refuse(
             context,
-            ("user", "item", "propensity", "features", "ignore", "allow_leak", "device", "stream"),
+            TO_TRAIN,
             "with --score, which brings a propensity: none is trained",
         )
         if outcome is None:
@@ -145,6 +157,7 @@ def weights(
                 p_min=clip(p_min),
                 seed=seed,
                 device=device,
+                table_dtype=table_dtype,
                 stream=stream,
                 overwrite=overwrite,
                 progress=progress,

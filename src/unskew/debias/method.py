@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew.backbones import Backbone, Network, NeuMF
+from unskew.backbones.layers import TABLE_DTYPES, TableDtype
 from unskew.calibration.recalibration import NONE, Judged, Recalibration, recalibration, require_kind
 from unskew.debias.fit import Job, Trained, train_replicas, train_sets
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
@@ -112,6 +113,9 @@ class Debiaser(Estimator):
         what a cycle leaves is a member, where the model does better with it on the held-out clicks than with
         the best epoch in its place. ``"swa"``: the same, and the model is one network with the mean of these
         weights, which predicts at the cost of one.
+    table_dtype
+        What embedding tables are stored as, in training and after: ``"fp32"``, or ``"bf16"``, which takes
+        half of the memory (:mod:`unskew.training.lazy_adam`); networks compute in float32 either way.
     recalibrate
         After training, a map of the predictions to the weighted outcomes of held-out clicks, which mends the
         level and keeps the order: ``"none"``, ``"shift"`` of the logit, ``"auto"`` (as much of the shift as
@@ -156,6 +160,7 @@ class Debiaser(Estimator):
     selection: Literal["snips", "ce"] = "snips"
     members: int = 1
     ensemble: Kind = "seeds"
+    table_dtype: TableDtype = "fp32"
     recalibrate: str = NONE
 
     # What a method says of itself.
@@ -221,7 +226,7 @@ class Debiaser(Estimator):
         networks = {
             name: self.backbones()
             .get(name, self.backbone)
-            .build(schema, [stream(seed, name) for seed in seeds], towers)
+            .build(schema, [stream(seed, name) for seed in seeds], towers, self.table_dtype)
             for name, towers in self.networks().items()
         }
         return {name: each if device is None else each.to_device(device) for name, each in networks.items()}
@@ -535,6 +540,7 @@ class Debiaser(Estimator):
         require_at_least(1, epochs=self.epochs, batch_size=self.batch_size)
         require_range("members", self.members, 1, MOST_MEMBERS, "5, for example")
         require_choice("ensemble", self.ensemble, ENSEMBLES)
+        require_choice("table_dtype", self.table_dtype, TABLE_DTYPES)
         require_schedule(
             self.learning_rate, 0.0 if self.weight_decay == "auto" else self.weight_decay, self.patience
         )

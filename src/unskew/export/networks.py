@@ -163,7 +163,7 @@ def replica_logits(network: Network, backbone: Backbone, inputs: GraphInputs, to
             remedy=f"train with one of {', '.join(each.__name__ for each in FORMS)}, or write the module"
             " yourself with torch.onnx.export",
         )
-    state = {name: value.detach().cpu().numpy() for name, value in network.state_dict().items()}
+    state = {name: value.detach().float().cpu().numpy() for name, value in network.state_dict().items()}
     layers = Layers(
         inputs,
         state,

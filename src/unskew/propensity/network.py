@@ -14,7 +14,15 @@ from torch.nn import Module
 
 from unskew import processes
 from unskew.backbones import Backbone, Network, NeuMF
-from unskew.estimator import require, require_at_least, require_in, require_schedule, require_types
+from unskew.backbones.layers import TABLE_DTYPES, TableDtype
+from unskew.estimator import (
+    require,
+    require_at_least,
+    require_choice,
+    require_in,
+    require_schedule,
+    require_types,
+)
 from unskew.log import Log, Rows, Schema, StreamedLog
 from unskew.losses.means import weighted_mean
 from unskew.progress import Progress
@@ -133,6 +141,9 @@ class Propensity(BasePropensity):
         Training; early stopping is on the negative log-likelihood of held-out cells at the true base rate.
         ``patience=None`` trains all epochs, and overfits. Weight decay is 0 as in the published code: at the
         paper's 10⁻⁴ NeuMF stays on a plateau of popularity for some 20 epochs of Coat.
+    table_dtype
+        What embedding tables are stored as, in training and after: ``"fp32"``, or ``"bf16"``, which takes
+        half of the memory; networks compute in float32 either way.
 
     Attributes
     ----------
@@ -158,6 +169,7 @@ class Propensity(BasePropensity):
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     patience: int | None = 5
+    table_dtype: TableDtype = "fp32"
 
     def work(self, log: Log) -> float:
         """Rows × parameters of a fit of one seed, at most: epochs · (rows · those of a row + steps · all).
@@ -169,10 +181,9 @@ class Propensity(BasePropensity):
         design, ratio = self._design(), resolve_ratio(self.negatives, log.population_size, self.most_cells)
         cells = log.population_size if ratio is None else round((1 + ratio) * log.n_clicks)
         rows = cells * float((design.roles == TRAIN).double().mean(1).sum()) * self.method().stacked_members()
-        backbone = self.trained_backbone()
         schema = log.schema.select(self.fields) if self.reads_features else log.schema.ids
         of_all, of_row = (
-            size_of(lambda schema: [backbone.build(schema, [0])], each, self.batch_size)
+            size_of(lambda schema: [self._networks(schema, [0])], each, self.batch_size)
             for each in (schema, _of_one_row(schema))
         )
         of_step = of_all.parameters - of_all.by_rows
@@ -210,6 +221,7 @@ class Propensity(BasePropensity):
         require_types(self)
         self.method().check()
         require_at_least(1, epochs=self.epochs, batch_size=self.batch_size)
+        require_choice("table_dtype", self.table_dtype, TABLE_DTYPES)
         require_schedule(self.learning_rate, self.weight_decay, self.patience)
         require_in("[0, 1)", label_smoothing=self.label_smoothing)
 
@@ -231,7 +243,10 @@ class Propensity(BasePropensity):
         return [stream(s, purpose, k, m) for s in self.seeds_ for k in folds for m in members]
 
     def _untrained(self, schema: Schema) -> Network:
-        return self.trained_backbone().build(schema, self._seeds("propensity"))
+        return self._networks(schema, self._seeds("propensity"))
+
+    def _networks(self, schema: Schema, seeds: Sequence[int]) -> Network:
+        return self.trained_backbone().build(schema, seeds, table_dtype=self.table_dtype)
 
     def _scorer_of(self, trained: Module) -> NetworkStack:
         assert isinstance(trained, Network)
@@ -261,8 +276,7 @@ class Propensity(BasePropensity):
         self.offset_ = self._offset()
         assert self.log_ is not None
         schema, seeds = self.log_.schema, self._seeds("propensity")
-        backbone = self.trained_backbone()
-        of_one = size_of(lambda schema: [backbone.build(schema, seeds[:1])], schema, self.batch_size)
+        of_one = size_of(lambda schema: [self._networks(schema, seeds[:1])], schema, self.batch_size)
         own = processes.share(len(seeds)) if processes.parts() == 1 else slice(0, len(seeds))
         size = once("replicas", lambda: replicas_at_once(own.stop - own.start, of_one, self.device_))
         if processes.parts() > 1:
@@ -276,7 +290,7 @@ class Propensity(BasePropensity):
             networks = slice(own.start + some.start, own.start + some.stop)
             if networks == slice(0, len(seeds)):
                 return self._train_stack(whole, networks, progress)
-            part = backbone.build(schema, seeds[networks]).to_device(self.device_)
+            part = self._networks(schema, seeds[networks]).to_device(self.device_)
             history = self._train_stack(part, networks, progress)
             for name, trained in part.state_dict().items():
                 state[name][networks] = trained

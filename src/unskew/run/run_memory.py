@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
+from torch.nn import Parameter
+
 from unskew.debias import Debiaser
 from unskew.log import StreamedLog
 from unskew.log.remembered import RememberedRows
 from unskew.training.memory import BYTES, peak_memory
-
-MOMENTS = 2
-"""Of Adam, each as large as the weights."""
 
 
 def memory_parts(
@@ -25,10 +25,10 @@ def memory_parts(
     trained
         Those of the largest training, whose moments were there with the weights of all.
     """
-    weights = sum(map(_parameters, models.values()))
-    moments = MOMENTS * sum(map(_parameters, trained.values()))
+    weights = sum(p.numel() * p.element_size() for model in models.values() for p in _parameters(model))
+    moments = sum(_numbers_of_moments(p) for model in trained.values() for p in _parameters(model))
     rows = log.source.nbytes if isinstance(log.source, RememberedRows) else 0
-    return {"networks": BYTES * (weights + moments), "rows": rows}
+    return {"networks": weights + BYTES * moments, "rows": rows}
 
 
 def with_peak(parts: Mapping[str, int], libraries: float | None) -> dict[str, int]:
@@ -57,8 +57,13 @@ def memory_sentence(parts: Mapping[str, int]) -> str:
     )
 
 
-def _parameters(model: Debiaser) -> int:
+def _parameters(model: Debiaser) -> list[Parameter]:
     """In the memory of the process: none of a model on a GPU."""
     if model.device_.type != "cpu":
-        return 0
-    return sum(weight.numel() for network in model.networks_.values() for weight in network.parameters())
+        return []
+    return [weight for network in model.networks_.values() for weight in network.parameters()]
+
+
+def _numbers_of_moments(weight: Parameter) -> int:
+    """Adam's two, each as large as the weights; of bfloat16 the second, few numbers a row, does not count."""
+    return weight.numel() * (1 if weight.dtype == torch.bfloat16 else 2)

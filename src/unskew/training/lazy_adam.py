@@ -14,12 +14,15 @@ Adam gives it λ·p in each step, and pulls rows without data to zero).
 
 All rows are brought up to date after each pass over a sampler (:func:`~unskew.backbones.layers.settle`);
 that reads four bytes of each row that has not moved.
+
+A table that is stored as bfloat16 is trained so whatever its size, with one second moment a row: by
+:mod:`unskew.training.half_loops` on a CPU, and by :mod:`unskew.training.half_table` on a GPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -29,6 +32,7 @@ from unskew import processes
 from unskew.backbones import threads
 from unskew.backbones.layers import ReplicaEmbedding
 from unskew.backbones.noise import HAS_TRITON
+from unskew.training.half_table import HalfTable
 from unskew.training.stateful import AdamState, Parts, Stateful, restore, tensors_of
 
 if TYPE_CHECKING:
@@ -48,6 +52,9 @@ SMALLEST_PART = 1024
 def is_lazy(table: ReplicaEmbedding, batch_rows: int) -> bool:
     """Whether a table is trained by touched rows, with so many rows in a replica's batch."""
     weight = table.weight
+    if weight.dtype == torch.bfloat16:
+        # Dense Adam would round each step to the nearest, and lose the small ones.
+        return True
     if weight.dtype != torch.float32 or (weight.is_cuda and (not HAS_TRITON or processes.parts() > 1)):
         return False
     return weight.shape[1] > (FEWEST_ROWS_ON_GPU if weight.is_cuda else FEWEST_ROWS) * batch_rows
@@ -55,6 +62,8 @@ def is_lazy(table: ReplicaEmbedding, batch_rows: int) -> bool:
 
 def lazy_table(table: ReplicaEmbedding, lr: float, weight_decay: float) -> RowsTable:
     """What trains a table by touched rows, where the table is."""
+    if table.weight.is_cuda and table.weight.dtype == torch.bfloat16:
+        return HalfTable(table, lr, weight_decay)
     if table.weight.is_cuda:
         from unskew.training.table_kernels import TableOnGPU
 
@@ -85,20 +94,34 @@ class LazyTable:
     ----------
     replicas
         Of each replica its weights and two moments ``[codes, F]``, and of each row ``[codes]`` the step it is
-        at (0 before its first), that of its last gradient, and a place for the loops to work with.
+        at (0 before its first), that of its last gradient, and a place for the loops to work with. Where the
+        weights are stored as bfloat16 (here their bits), a row has one second moment for each of the tables
+        that lie side by side, ``[codes, tables]``.
     """
 
     def __init__(self, table: ReplicaEmbedding, lr: float, weight_decay: float) -> None:
-        from unskew.training import table_loops
+        weight, of_row = table.weight.detach(), table.weight.shape[2]
+        self._loops: Any
+        self._further: list[tuple[Any, ...]] = [()] * len(weight)
+        if weight.dtype == torch.bfloat16:
+            from unskew.training import half_loops
 
-        self._loops = table_loops
-        self._rows = table.weight.shape[1]
+            self._loops, of_row = half_loops, len(table.widths)
+            edges = np.cumsum([0, *table.widths])
+            self._further = [(edges, key) for key in table.keys]
+            # NumPy has no bfloat16: its bits.
+            weight = weight.view(torch.uint16)
+        else:
+            from unskew.training import table_loops
+
+            self._loops = table_loops
+        self._rows = weight.shape[1]
         self._lr, self._decay = np.float32(lr), np.float32(weight_decay)
         self._step = self._settled = 0
         self._read: list[tuple[Tensor, Tensor]] = []
-        weight = table.weight.detach()
         # NumPy's zeros, unlike PyTorch's, are not written before they are used.
-        moments = [np.zeros(weight.shape, dtype=np.float32) for _ in range(2)]
+        shapes = weight.shape, (*weight.shape[:2], of_row)
+        moments = [np.zeros(shape, dtype=np.float32) for shape in shapes]
         numbers = [np.zeros(weight.shape[:2], dtype=np.int32) for _ in range(3)]
         self.replicas = list(zip(weight.numpy(), *moments, *numbers, strict=True))
         table.lazy = self
@@ -110,8 +133,9 @@ class LazyTable:
         def work(replica: int, part: int, parts: int) -> None:
             p, m, v, seen, _, _ = self.replicas[replica]
             self._loops.bring_read(
-                lines[replica], p, m, v, seen, self._step, self._settled, self._lr, part, parts
-            )
+                lines[replica], p, m, v, seen, self._step, self._settled, self._lr, *self._further[replica],
+                part, parts,
+            )  # fmt: skip
 
         self._for_each(work, lines.shape[1])
 
@@ -143,7 +167,7 @@ class LazyTable:
         def work(replica: int, part: int, parts: int) -> None:
             self._loops.update(
                 codes[replica], gradient[replica], *self.replicas[replica],
-                self._step, self._settled, self._lr, self._decay, part, parts,
+                self._step, self._settled, self._lr, self._decay, *self._further[replica], part, parts,
             )  # fmt: skip
 
         self._for_each(work, codes.shape[1])
@@ -155,7 +179,9 @@ class LazyTable:
 
         def work(replica: int, part: int, parts: int) -> None:
             p, m, v, seen, _, _ = self.replicas[replica]
-            self._loops.bring_all(p, m, v, seen, self._step, self._settled, self._lr, part, parts)
+            self._loops.bring_all(
+                p, m, v, seen, self._step, self._settled, self._lr, *self._further[replica], part, parts
+            )
 
         self._for_each(work, self._rows)
         self._settled = self._step

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from unskew import processes
 from unskew.training.checkpoint import Call
+from unskew.training.half_table import HalfTable
 from unskew.training.lazy_adam import LazyAdam, LazyTable
 from unskew.training.samplers import Sample
 from unskew.training.state_files import SavedState
@@ -44,7 +45,7 @@ def average_gradients(optimiser: object) -> None:
     if isinstance(dense, torch.optim.Optimizer):
         _average([p.grad for group in dense.param_groups for p in group["params"] if p.grad is not None])
     for table in optimiser.tables if isinstance(optimiser, LazyAdam) else ():
-        assert isinstance(table, LazyTable)
+        assert isinstance(table, LazyTable | HalfTable)
         table.exchange()
 
 

@@ -123,7 +123,7 @@ class WarmStart:
     def digest(self) -> str:
         """Of its weights."""
         weights = (each for name in self.model.networks_ for each in self.model.networks_[name].parameters())
-        return digest_of(*(each.detach().cpu().numpy() for each in weights))
+        return digest_of(*(each.detach().float().cpu().numpy() for each in weights))
 
     def backbone(self, method: Method, schema: Schema) -> Backbone:
         """The backbone of a method; a width that follows from the number of ids stays what it was."""
