@@ -14,7 +14,7 @@ import numpy as np
 import unskew as us
 from benchmarks.common import arguments, tell
 
-ENSEMBLES = (("seeds", 1), ("seeds", 5), ("snapshot", 5), ("swa", 5))
+ENSEMBLES = (("seeds", 1), ("seeds", 5), ("snapshot", 5), ("swa", 5), ("batch", 5))
 WORLDS = (
     {"n_users": 200, "n_items": 150, "density": 0.06, "seed": 11},
     {"n_users": 400, "n_items": 300, "density": 0.06, "seed": 12},

@@ -96,7 +96,7 @@ def test_swa_has_the_mean_of_the_same_weights(data, snapshot, swa):
         torch.testing.assert_close(mean, each.unflatten(0, (2, 3)).mean(1))
     assert swa.predict_members_each(data.test).shape == (2, 1, len(data.test))
     alone = ips(ensemble="swa").fit(data.train, propensity=0.3, seeds=1, device="cpu")
-    with pytest.raises(ParameterError, match="ensemble='swa' makes one network of them"):
+    with pytest.raises(ParameterError, match="ensemble='swa' and 'batch' make one network of them"):
         alone.spread(data.test)
 
 
@@ -207,5 +207,5 @@ def test_another_training_starts_from_the_first_member(data, given, snapshot):
 
 
 def test_a_kind_that_there_is_not(data):
-    with pytest.raises(ParameterError, match="ensemble must be 'seeds', 'snapshot' or 'swa', not 'deep'"):
+    with pytest.raises(ParameterError, match="'snapshot', 'swa' or 'batch', not 'deep'"):
         us.Naive(ensemble="deep").fit(data.train)

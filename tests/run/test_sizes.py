@@ -117,7 +117,7 @@ class TestMembers:
         assert label.endswith("left in turn by one training")
 
     def test_another_kind_is_refused(self):
-        with pytest.raises(ParameterError, match="ensemble must be 'seeds', 'snapshot' or 'swa', not 'deep'"):
+        with pytest.raises(ParameterError, match="'snapshot', 'swa' or 'batch', not 'deep'"):
             us.RunConfig(ensemble="deep")
 
     @pytest.mark.parametrize("options", [{"protocol": "paper"}, {"method": "none"}])

@@ -19,7 +19,7 @@ from unskew.backbones.layers import (
     replicated,
 )
 from unskew.backbones.neumf import NeuMF
-from unskew.estimator import require_at_least, require_choice
+from unskew.estimator import require, require_at_least, require_choice
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -63,6 +63,12 @@ class BatchEnsemble(Backbone):
         require_at_least(1, members=self.members)
         require_choice("init", self.init, ("signs", "normal"))
         network = self.base._network(plan)
+        shared = [each for each in network.modules() if isinstance(each, ReplicaLinear | ReplicaEmbedding)]
+        require(
+            bool(shared),
+            f"the backbone {self.base.name!r} has no layers whose weights members could share",
+            "use another, such as NeuMF(), or members that are trained apart (ensemble='seeds')",
+        )
         initialise = random_signs if self.init == "signs" else _around_one
         for module in list(network.modules()):
             for name, child in list(module.named_children()):

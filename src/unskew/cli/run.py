@@ -183,7 +183,7 @@ def run(
         str,
         typer.Option(
             help="Where members come from: seeds (each is trained), snapshot (one training leaves them in"
-            " turn) or swa (one network with the mean of their weights)."
+            " turn), swa (one network with the mean of their weights) or batch (members share weights)."
         ),
     ] = "seeds",
     table_dtype: Annotated[

@@ -112,7 +112,9 @@ class Debiaser(Estimator):
         from its best epoch in ``members - 1`` short cycles, each at a high learning rate and then at its own;
         what a cycle leaves is a member, where the model does better with it on the held-out clicks than with
         the best epoch in its place. ``"swa"``: the same, and the model is one network with the mean of these
-        weights, which predicts at the cost of one.
+        weights, which predicts at the cost of one. ``"batch"``: one network a seed, inside which members
+        share all large weights and differ by vectors (:class:`unskew.backbones.BatchEnsemble`); the model is
+        their mean probability.
     table_dtype
         What embedding tables are stored as, in training and after: ``"fp32"``, or ``"bf16"``, which takes
         half of the memory (:mod:`unskew.training.lazy_adam`); networks compute in float32 either way.
@@ -197,6 +199,11 @@ class Debiaser(Estimator):
         """Backbone by network, where it is not ``backbone``."""
         return {}
 
+    def backbone_of(self, network: str) -> Backbone:
+        """What builds a network."""
+        own = self.backbones().get(network)
+        return self.of_members.backbone(self.backbone) if own is None else own
+
     def learning_rates(self) -> Mapping[str, float]:
         """Learning rate by network, where it is not ``learning_rate``."""
         return {}
@@ -224,9 +231,9 @@ class Debiaser(Estimator):
         other; without a device they stay where they are made."""
         schema = schema.select(self.fields)
         networks = {
-            name: self.backbones()
-            .get(name, self.backbone)
-            .build(schema, [stream(seed, name) for seed in seeds], towers, self.table_dtype)
+            name: self.backbone_of(name).build(
+                schema, [stream(seed, name) for seed in seeds], towers, self.table_dtype
+            )
             for name, towers in self.networks().items()
         }
         return {name: each if device is None else each.to_device(device) for name, each in networks.items()}
@@ -389,7 +396,7 @@ class Debiaser(Estimator):
     @property
     def reads_features(self) -> bool:
         """Whether one of its networks reads more than the two ids."""
-        return any(self.backbones().get(name, self.backbone).reads_features for name in self.networks())
+        return any(self.backbone_of(name).reads_features for name in self.networks())
 
     def _job(
         self,

@@ -81,7 +81,7 @@ def reads_features(model: Debiaser | Propensity) -> bool:
 
 def _backbone(model: Debiaser | Propensity) -> Backbone:
     if isinstance(model, Debiaser):
-        return model.backbones().get("prediction", model.backbone)
+        return model.backbone_of("prediction")
     return model.trained_backbone()
 
 

@@ -65,6 +65,7 @@ MODELS = {
     "seeds": "each model is the mean logit of {} members",
     "snapshot": "each model is the mean logit of {} members, left in turn by one training",
     "swa": "each model has the mean of {} sets of weights, left in turn by one training",
+    "batch": "each model is the mean of {} members that share weights",
 }
 """What a run says of an ensemble."""
 
@@ -154,7 +155,9 @@ def sizes_of(config: RunConfig, log: Log | StreamedLog) -> Sizes:
     device = resolve_device(config.device).type
     of_models = _model_rows(config, log) * ROW_SECONDS[device]
     members = members_for(config, device, of_models)
-    trainings = members if config.ensemble == "seeds" else 1 + (members - 1) * CYCLE_PARTS / EPOCHS
+    trainings = members if config.ensemble == "seeds" else 1.0
+    if config.ensemble in ("snapshot", "swa"):
+        trainings += (members - 1) * CYCLE_PARTS / EPOCHS
     seconds = of_models * trainings + _propensity_rows(config, cells, crossfit) * ROW_SECONDS[device]
     fewer = config.crossfit == "auto" and crossfit != DEFAULT_FOLDS
     sentence = _sentence(config, log, parameters, crossfit, members, seconds)

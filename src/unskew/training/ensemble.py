@@ -17,7 +17,7 @@ from scipy.special import expit, logit, stdtrit
 from torch import Tensor
 
 from unskew import processes
-from unskew.backbones import Network
+from unskew.backbones import Backbone, BatchEnsemble, Network
 from unskew.estimator import require
 from unskew.seeds import Replica, replicas_of
 
@@ -36,8 +36,9 @@ CYCLE_RATE = 0.03
 MOST_MEMBERS = 1000
 """Members of a seed; more are a mistake."""
 
-Kind = Literal["seeds", "snapshot", "swa"]
-"""Members that are trained apart, or left by one training; or the mean of the weights that it leaves."""
+Kind = Literal["seeds", "snapshot", "swa", "batch"]
+"""Members that are trained apart, or left by one training; the mean of the weights that it leaves; or members
+that share weights."""
 
 ENSEMBLES: tuple[Kind, ...] = get_args(Kind)
 
@@ -80,7 +81,8 @@ class Ensemble:
     kind
         ``"seeds"``: each is trained on its own. ``"snapshot"``: one training goes on from its best epoch in
         ``members - 1`` short cycles, and what each leaves is a member. ``"swa"``: the same, and the model is
-        one network with the mean of their weights.
+        one network with the mean of their weights. ``"batch"``: one network, inside which members share all
+        large weights (:class:`unskew.backbones.BatchEnsemble`).
     members
         How many.
     """
@@ -106,7 +108,13 @@ class Ensemble:
     @property
     def cycles(self) -> int:
         """How often a training goes on after its end."""
-        return 0 if self.kind == "seeds" else self.members - 1
+        return self.members - 1 if self.kind in ("snapshot", "swa") else 0
+
+    def backbone(self, backbone: Backbone) -> Backbone:
+        """What builds its networks, from the backbone of one member."""
+        if self.kind != "batch" or self.members == 1:
+            return backbone
+        return BatchEnsemble(base=backbone, members=self.members)
 
     def parts(self, steps: int) -> Iterator[tuple[Part, Part]]:
         """The cycles, where an epoch has so many steps."""
@@ -258,7 +266,7 @@ def require_several(members: int, name: str) -> None:
     require(
         members > 1,
         f"one network of {name} does not tell how far its predictions may be off",
-        "fit it with members=5; ensemble='swa' makes one network of them",
+        "fit it with members=5; ensemble='swa' and 'batch' make one network of them",
     )
 
 
