@@ -41,8 +41,8 @@ def training() -> None:
     """Networks with dropout, permutations, tables by rows, and logistic regression."""
     log = us.load("synthetic", n_users=20, n_items=20, density=0.3).train
     us.LogisticPropensity(crossfit=2).fit(log)
-    model = us.Naive(backbone=us.NeuMF(dim=4, layers=(8, 4)), epochs=1)
-    model.fit(log).predict(log)
+    for backbone in (us.NeuMF(dim=4, layers=(8, 4)), us.DCN(dim=4)):
+        us.Naive(backbone=backbone, epochs=1).fit(log).predict(log)
     lazy_adam.FEWEST_ROWS = 0
     us.Naive(backbone=us.MF(dim=2), epochs=2, weight_decay=1e-3, batch_size=4).fit(log)
 

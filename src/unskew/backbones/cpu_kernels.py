@@ -1,4 +1,4 @@
-"""Compiled loops of one replica on a CPU: dropout masks, and NeuMF's tower around its matrix products.
+"""Compiled loops of one replica on a CPU: dropout masks, and towers around their matrix products.
 
 Masks are the ones of the GPU kernels (:mod:`unskew.backbones.fused_kernels`), bit for bit. All loops run
 without Python's lock, so replicas can run on threads. Imported only where needed: numba is slow to load.
@@ -18,6 +18,7 @@ _GOLDEN = np.uint32(0x9E3779B9)
 _MIX_1, _MIX_2 = np.uint32(0x7FEB352D), np.uint32(0x846CA68B)
 _HALF, _FIFTEEN, _ONE = np.uint32(16), np.uint32(15), np.uint32(1)
 _ZERO = np.float32(0.0)
+ONE = np.float32(1.0)
 
 
 @compiled()
@@ -191,3 +192,53 @@ def scatter(
             first += dim
             for d in range(dim):
                 to_item[dim + d] += of_x[dim + d] * _mask(key, first + d, threshold, scale)
+
+
+@compiled(fastmath=_FAST)
+def drop(x: Any, seed: Any, call: Any, threshold: Any, scale: Any, start: Any, out: Any) -> None:
+    """Dropout of ``x`` ``[n, width]`` to ``out``."""
+    key = _key(seed, call)
+    first = start * x.shape[1]
+    of_x, of_out = x.reshape(x.size), out.reshape(out.size)
+    for place in range(len(of_x)):
+        of_out[place] = of_x[place] * _mask(key, first + place, threshold, scale)
+
+
+@compiled(fastmath=_FAST)
+def cross_and_read(x: Any, product: Any, below: Any, head: Any, logit: Any) -> None:
+    """The last cross, x₀ ⊙ u + x_l ``[n, width]``: its product with the head is added to the logit."""
+    width = x.shape[1]
+    for row in range(len(x)):
+        of_x, of_product, of_below = x[row], product[row], below[row]
+        total = _ZERO
+        for k in range(width):
+            total += (of_x[k] * of_product[k] + of_below[k]) * head[k]
+        logit[row] += total
+
+
+@compiled(fastmath=_FAST)
+def crosses_head_gradient(
+    g: Any, x: Any, product: Any, below: Any, head: Any, back: Any, d_head: Any
+) -> None:
+    """Back through the head: ``back`` ``[n, width]`` is the gradient of the last cross."""
+    width = x.shape[1]
+    for row in range(len(x)):
+        of_x, of_product, of_below, of_back = x[row], product[row], below[row], back[row]
+        of_g = g[row]
+        for k in range(width):
+            d_head[k] += of_g * (of_x[k] * of_product[k] + of_below[k])
+            of_back[k] = of_g * head[k]
+
+
+@compiled(fastmath=_FAST)
+def cross_gradient(back: Any, x: Any, product: Any, d_product: Any, d_x: Any, d_bias: Any) -> None:
+    """Back through x₀ ⊙ u: the gradient of u is written, that of x₀ is added to ``d_x``."""
+    width = x.shape[1]
+    for row in range(len(x)):
+        of_x, of_product, of_back = x[row], product[row], back[row]
+        to_product, to_x = d_product[row], d_x[row]
+        for k in range(width):
+            of_u = of_back[k] * of_x[k]
+            to_product[k] = of_u
+            d_bias[k] += of_u
+            to_x[k] += of_back[k] * of_product[k]

@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor, nn
-
 from unskew.backbones.backbone import Backbone, Blueprint, Network
-from unskew.backbones.fields import DROP, FlatFields, FlatNetwork, Hidden, head, require_tower
-from unskew.backbones.layers import ReplicaLinear
+from unskew.backbones.fields import DROP, FlatFields, FlatNetwork, Tower, require_tower
 from unskew.estimator import require_at_least
 from unskew.registry import register
 
@@ -56,21 +52,6 @@ class DCN(Backbone):
         require_tower(self.layers, self.dropout, self.dim, self.drop)
         require_at_least(1, crosses=self.crosses)
         inputs = FlatFields(plan, self.dim, self.init_std, self.drop)
-        return FlatNetwork(plan, inputs, lambda width: _Tower(self, width, plan))
-
-
-class _Tower(nn.Module):
-    def __init__(self, spec: DCN, width: int, plan: Blueprint):
-        super().__init__()
-        self.crosses = nn.ModuleList(
-            ReplicaLinear(width, width, plan.generators) for _ in range(spec.crosses)
+        return FlatNetwork(
+            plan, inputs, lambda width: Tower(width, self.layers, self.dropout, plan, self.crosses)
         )
-        self.mlp = Hidden((width, *spec.layers), spec.dropout, plan)
-        self.head = head(width + spec.layers[-1], plan)
-
-    def forward(self, x: Tensor) -> Tensor:
-        crossed = x
-        for layer in self.crosses:
-            crossed = torch.addcmul(crossed, x, layer(crossed))
-        logit: Tensor = self.head(torch.cat((crossed, self.mlp(x)), dim=-1))
-        return logit.squeeze(-1)

@@ -323,14 +323,36 @@ def head(fan_in: int, plan: Blueprint) -> ReplicaLinear:
 
 
 class Tower(nn.Module):
-    """An MLP and a head."""
+    """An MLP, beside crosses x_{l+1} = x₀ ⊙ (x_l W_l + b_l) + x_l if there are any, and a head over both."""
 
-    def __init__(self, width: int, layers: Sequence[int], dropout: float, plan: Blueprint) -> None:
+    def __init__(
+        self, width: int, layers: Sequence[int], dropout: float, plan: Blueprint, crosses: int = 0
+    ) -> None:
         super().__init__()
+        self.crosses = nn.ModuleList(ReplicaLinear(width, width, plan.generators) for _ in range(crosses))
         self.mlp = Hidden((width, *layers), dropout, plan)
-        self.head = head(layers[-1], plan)
+        self.head = head(layers[-1] + (width if crosses else 0), plan)
 
     def forward(self, x: Float[Tensor, "R B F"]) -> Float[Tensor, "R B"]:
         """``[R, B, in]`` → logits ``[R, B]``."""
-        logit: Tensor = self.head(self.mlp(x))
+        if self.in_one_go(x):
+            from unskew.backbones.tower_cpu import tower_logits
+
+            dropout = self.mlp.dropouts[0]
+            assert isinstance(dropout, ReplicaDropout)
+            rate = dropout.rate if dropout.training else 0.0
+            return tower_logits(x, tuple(self.parameters()), len(self.crosses), dropout.noise, rate)
+        crossed = x
+        for layer in self.crosses:
+            crossed = torch.addcmul(crossed, x, layer(crossed))
+        hidden = self.mlp(x)
+        logit: Tensor = self.head(torch.cat((crossed, hidden), dim=-1) if len(self.crosses) else hidden)
         return logit.squeeze(-1)
+
+    def in_one_go(self, x: Tensor) -> bool:
+        """Whether one function computes it: on a CPU, unless members of an ensemble share its layers."""
+        layers = (*self.crosses, *self.mlp.layers, self.head)
+        return x.device.type == "cpu" and all(
+            isinstance(layer, ReplicaLinear) and layer.weight.dtype == x.dtype == torch.float32
+            for layer in layers
+        )

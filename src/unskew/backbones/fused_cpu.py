@@ -105,7 +105,7 @@ def forward(
         own = [each[task.replica, task.rows] for each in kept]
         _forward(task, user, item, dropout, tower, own, logit[task.replica, task.rows])
 
-    threads.for_each(work, _tasks(user))
+    threads.for_each(work, row_blocks(*user.shape))
     return logit, kept
 
 
@@ -123,7 +123,7 @@ def backward(
     The gradients of whole parameters are views of one buffer.
     """
     tower = FusedTower.of(parameters)
-    tasks = _tasks(user)
+    tasks = row_blocks(*user.shape)
     parts = 1 + max(task.part for task in tasks)
     rows = {
         table: torch.zeros(*user.shape, parameters[table].shape[2])
@@ -152,8 +152,8 @@ def backward(
     return gradients(buffer[0] if parts == 1 else buffer.sum(0))
 
 
-def _tasks(user: Tensor) -> list[RowBlock]:
-    replicas, batch = user.shape
+def row_blocks(replicas: int, batch: int) -> list[RowBlock]:
+    """A batch of each replica, in parts where there are fewer replicas than threads."""
     parts = max(1, min(threads.count() // replicas, batch // SMALLEST_PART))
     edges = [batch * part // parts for part in range(parts + 1)]
     return [
@@ -209,7 +209,7 @@ def _backward(
         g, kept[-1].numpy(), head[tower.dim :], z.numpy(),
         d_head[tower.dim :], grads.head_bias[r, 0].numpy(), grads.biases[-1][r, 0].numpy(),
     )  # fmt: skip
-    scale = dropout.scale or np.float32(1.0)
+    scale = dropout.scale or cpu_kernels.ONE
     for layer in range(len(tower.weights) - 1, -1, -1):
         torch.mm(kept[layer].t(), z, out=grads.weights[layer][r])
         z = torch.mm(z, tower.weights[layer][r].t())
