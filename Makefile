@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Modules are compiled by those who import them first: all of them would take a minute, and most are never imported.
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 export OMP_NUM_THREADS ?= 2
 # Threads that wait must not spin: on a busy machine spinning costs several times the work itself.
 export OMP_WAIT_POLICY ?= passive

@@ -10,7 +10,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-LOADED = ("pytest", "torch.distributed", "unskew.audit", "unskew.cli", "unskew.run", "unskew.study.engine")
+LOADED = (
+    *("numba", "pandas", "pytest", "torch.distributed"),
+    *("unskew.audit.weights", "unskew.cli.app", "unskew.report.audit_report", "unskew.run"),
+    "unskew.study.engine",
+)
 """Before a process is forked, and so by none of them."""
 
 SECONDS = 240
