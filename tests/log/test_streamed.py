@@ -64,6 +64,15 @@ def test_blocks_are_as_large_as_was_asked_for(log: Log) -> None:
     assert stream.n_blocks() == len(sizes)
 
 
+def test_blocks_are_rows_of_buffers(log: Log) -> None:
+    stream = StreamedLog.of(log, block_rows=7)
+    blocks = list(stream.blocks(seed=3, epoch=1, start=2))
+    shuffled = list(stream.shuffled(seed=3, epoch=1, start=2))
+    assert [len(block) for block in blocks] == [len(rows) for _, rows in shuffled]
+    for block, (buffer, rows) in zip(blocks, shuffled, strict=True):
+        assert np.array_equal(block.user, buffer.user[rows])
+
+
 def test_in_order_gives_the_rows_as_they_lie(log: Log) -> None:
     stream = StreamedLog.of(log, block_rows=100)
     assert np.array_equal(numbers(stream.in_order()), np.arange(len(log)))

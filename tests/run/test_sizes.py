@@ -35,12 +35,9 @@ def test_a_log_like_coat_is_trained_as_before():
 
 def test_a_large_log_has_large_batches_narrow_tables_and_fewer_folds():
     sizes = sizes_of(us.RunConfig(device="cpu"), LARGE)
-    assert sizes.parameters == {"method.batch_size": 8192, "propensity.batch_size": 8192, "backbone.dim": 16}
+    assert sizes.parameters == {"propensity.batch_size": 8192, "backbone.dim": 16}
     assert sizes.crossfit == 3
-    assert sizes.label == [
-        "sizes by the data: method.batch_size = 8192, propensity.batch_size = 8192, backbone.dim = 16,"
-        " crossfit = 3"
-    ]
+    assert sizes.label == ["sizes by the data: propensity.batch_size = 8192, backbone.dim = 16, crossfit = 3"]
     assert "backbone.dim = 16 (--set changes them)" in sizes.sentence
     config = sized(us.RunConfig(device="cpu"), sizes)
     assert (config.crossfit, config.parameters["backbone.dim"]) == (3, 16)
@@ -48,7 +45,7 @@ def test_a_large_log_has_large_batches_narrow_tables_and_fewer_folds():
 
 def test_networks_that_read_features_have_batches_whose_activations_a_cpu_can_hold():
     sizes = sizes_of(us.RunConfig(backbone="dcn", device="cpu"), LARGE)
-    assert sizes.parameters == {"method.batch_size": 2048, "propensity.batch_size": 2048}
+    assert sizes.parameters == {"propensity.batch_size": 2048}
 
 
 @pytest.mark.parametrize("name", ["training.batch_size", "method.batch_size", "backbone.dim"])

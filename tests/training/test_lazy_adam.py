@@ -16,6 +16,7 @@ from unskew.log import Field, Rows, Schema
 from unskew.losses import cross_entropy
 from unskew.progress import SILENT
 from unskew.training import Pass, Sample, Schedule, ShuffledRows, Step, lazy_adam, loop, train
+from unskew.training.dense_adam import DenseAdam
 from unskew.training.lazy_adam import LazyAdam, LazyTable, lazy_table
 from unskew.training.table_loops import BETA_1, BETA_2, EPSILON
 
@@ -282,10 +283,10 @@ class TestNetworks:
         assert network.item.lazy is None
         release(network)
         small = loop.adam(network, "network", Schedule(1, LR, 0.0, None), 33)
-        assert isinstance(small, torch.optim.Adam)
+        assert isinstance(small, DenseAdam)
         assert network.user.lazy is None
         double = MF(dim=4).build(Schema.of_ids(500, 500), [0]).double()
-        assert isinstance(loop.adam(double, "network", Schedule(1, LR, 0.0, None), 32), torch.optim.Adam)
+        assert isinstance(loop.adam(double, "network", Schedule(1, LR, 0.0, None), 32), DenseAdam)
 
     def test_one_table_by_rows_beside_a_dense_one(self, monkeypatch):
         spec = NeuMF(dim=4, layers=(8, 4), dropout=0.0)

@@ -27,6 +27,12 @@ POSITIONS = {"position", "pos", "rank", "slot", "place", "placement"}
 ROLES: tuple[Role, ...] = ("user", "item", "row")
 
 
+def lines_of(values: NDArray[Any], at: NDArray[np.integer[Any]] | NDArray[np.bool_]) -> NDArray[Any]:
+    """Some of an array's lines, by their numbers or marks: several times as fast as an index where lines are
+    short."""
+    return values.compress(at, axis=0) if at.dtype == bool else values.take(at, axis=0)
+
+
 class Block(NamedTuple):
     """The columns of the features of one role, a line for each user, item or row."""
 
@@ -35,7 +41,7 @@ class Block(NamedTuple):
 
     def take(self, at: NDArray[np.integer[Any]] | NDArray[np.bool_]) -> Block:
         """Some of the lines."""
-        return Block(self.codes[at], self.numbers[at])
+        return Block(lines_of(self.codes, at), lines_of(self.numbers, at))
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from unskew.io.digest import digest_of
 from unskew.io.vocabulary import Vocabulary
 from unskew.log.checks import require_both_classes, resolve_duplicates
 from unskew.log.described import AUTO, Described, Sources, Wanted, described, without_auto
-from unskew.log.encoders import Block, Encoders
+from unskew.log.encoders import Block, Encoders, lines_of
 from unskew.log.features import Features
 from unskew.log.kinds import Feature
 from unskew.log.known_propensity import actions_of, require_shown_rows, shown_probabilities
@@ -469,7 +469,7 @@ class Log:
             item=self.item[rows],
             click=self.click[rows],
             conversion=None if self.conversion is None else self.conversion[rows],
-            columns={name: values[rows] for name, values in self.columns.items()},
+            columns={name: lines_of(values, rows) for name, values in self.columns.items()},
             features=None if self.features is None else self.features.take(rows),
         )
 

@@ -100,6 +100,16 @@ class StreamedLog:
             Of so many processes, the one that asks: each gets as many rows as any other, but for one, and
             all together get every row once.
         """
+        shuffled = self.shuffled(seed=seed, epoch=epoch, start=start, rank=rank, world=world)
+        return (buffer.take(rows) for buffer, rows in shuffled)
+
+    def shuffled(
+        self, *, seed: int, epoch: int, start: int = 0, rank: int = 0, world: int = 1
+    ) -> Iterator[tuple[Log, NDArray[np.int64]]]:
+        """The same before it is taken: for each block the buffer that it is of, and its rows in there.
+
+        Whoever needs some of a block's rows takes these alone.
+        """
         require(
             0 <= rank < world and start >= 0,
             f"rank {rank} of {world}, block {start}",
@@ -115,13 +125,14 @@ class StreamedLog:
         for number, buffer in enumerate(ahead(read, 1), skipped):
             draw = np.random.default_rng(stream(seed, "rows of a buffer", epoch, rank, world, number))
             order = draw.permutation(len(buffer))
-            yield from self._cut(buffer, order[inside if number == skipped else 0 :])
+            for rows in self._cut(order[inside if number == skipped else 0 :]):
+                yield buffer, rows
 
     def in_order(self) -> Iterator[Log]:
         """All rows as they lie, for scores and counts: logs of at most ``block_rows`` rows."""
         pieces = self._pieces(np.arange(len(self.source.groups)), 0, len(self))
         for buffer in ahead(self.source.read(pieces, self.buffer_rows), 1):
-            yield from self._cut(buffer, np.arange(len(buffer)))
+            yield from map(buffer.take, self._cut(np.arange(len(buffer))))
 
     def sample(self, rows: int, seed: int = 0) -> Log:
         """So many rows at random, in memory, in the order in which they lie; all where there are no more."""
@@ -255,10 +266,10 @@ class StreamedLog:
             if stop > begin and stop - size < end
         ]
 
-    def _cut(self, buffer: Log, order: NDArray[np.int64]) -> Iterator[Log]:
-        """The blocks of a buffer's rows in an order."""
+    def _cut(self, order: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+        """The rows of each block, of a buffer's rows in an order."""
         for first in range(0, len(order), self.block_rows):
-            yield buffer.take(order[first : first + self.block_rows])
+            yield order[first : first + self.block_rows]
 
 
 @dataclass(frozen=True, eq=False)

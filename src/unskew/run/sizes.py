@@ -33,8 +33,9 @@ LARGEST_BATCH_OF_FEATURES = 2048
 activations take memory (DR-JL by a DCN with 14 fields: 33 s of processor time an epoch at 1,024, 32 s at
 4,096 and at 8,192, and 0.8 GB more)."""
 
-ROWS_PER_BATCH = 100
-"""An epoch has about so many steps from 2·10⁵ rows on, until batches are the largest."""
+STEPS_PER_EPOCH = 1000
+"""About so many from 10⁶ rows on, until batches are the largest. A model that fits a large log after an epoch
+or two would hardly be trained by then with fewer."""
 
 MANY_IDS = 50_000
 """Users and items up to which embeddings have the width of the backbone's default."""
@@ -105,14 +106,14 @@ class Sizes:
 
 
 def batch_size(rows: int, largest: int = LARGEST_BATCH) -> int:
-    """A power of two: about a hundredth of the rows, from 1,024 to the largest.
+    """A power of two: about a thousandth of the rows, from 1,024 to the largest.
 
     Examples
     --------
-    >>> batch_size(7_000), batch_size(300_000), batch_size(10**8)
+    >>> batch_size(7_000), batch_size(3_000_000), batch_size(10**8)
     (1024, 2048, 8192)
     """
-    return min(max(1 << (max(rows // ROWS_PER_BATCH, 1)).bit_length() - 1, SMALLEST_BATCH), largest)
+    return min(max(1 << (max(rows // STEPS_PER_EPOCH, 1)).bit_length() - 1, SMALLEST_BATCH), largest)
 
 
 def width(ids: int, usual: int) -> int:

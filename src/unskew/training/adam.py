@@ -9,6 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
+from unskew.training.dense_adam import DenseOptimiser, decays_of
+
 BLOCK = 1024
 
 
@@ -34,7 +36,7 @@ def _adam_kernel(
     tl.store(second + place, v, mask=inside)
 
 
-class FlatAdam(torch.optim.Optimizer):
+class FlatAdam(DenseOptimiser):
     """The same update as ``torch.optim.Adam`` with coupled weight decay.
 
     Parameters are moved into one buffer and stay views of it. Gradients that already are views of one
@@ -42,14 +44,13 @@ class FlatAdam(torch.optim.Optimizer):
     """
 
     def __init__(self, parameters: list[nn.Parameter], lr: float, weight_decay: float) -> None:
-        super().__init__(parameters, {"lr": lr})
+        super().__init__(parameters)
         self.lr = lr
-        self._parameters = parameters
         self._sizes = [p.numel() for p in parameters]
         self._flat = torch.cat([p.detach().flatten() for p in parameters])
         for p, part in zip(parameters, self._flat.split(self._sizes), strict=True):
             p.data = part.view_as(p)
-        decays = [0.0 if hasattr(p, "without_decay") else weight_decay for p in parameters]
+        decays = decays_of(parameters, weight_decay)
         self._decays = any(decays)
         self._decay_without: dict[tuple[int, ...], Tensor] = {}
         # One number per parameter costs an eighth of the kernel's traffic: only where there is any decay.
@@ -62,10 +63,10 @@ class FlatAdam(torch.optim.Optimizer):
         self._step = torch.zeros(1, device=self._flat.device)
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self) -> None:
         """One update."""
         n = self._flat.numel()
-        idle = tuple(k for k, p in enumerate(self._parameters) if p.grad is None)
+        idle = tuple(k for k, p in enumerate(self.parameters) if p.grad is None)
         # Triton launches on the current device, which need not be the tensors'.
         with torch.cuda.device_of(self._flat):
             _adam_kernel[(triton.cdiv(n, BLOCK),)](
@@ -96,7 +97,7 @@ class FlatAdam(torch.optim.Optimizer):
         return self._decay_without[idle]
 
     def _gradient(self) -> Tensor:
-        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
         start = grads[0].data_ptr()
         together = all(
             g.is_contiguous() and g.data_ptr() == start + 4 * sum(self._sizes[:k])

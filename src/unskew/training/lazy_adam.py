@@ -32,8 +32,9 @@ from unskew import processes
 from unskew.backbones import threads
 from unskew.backbones.layers import ReplicaEmbedding
 from unskew.backbones.noise import HAS_TRITON
+from unskew.training.dense_adam import DenseOptimiser
 from unskew.training.half_table import HalfTable
-from unskew.training.stateful import AdamState, Parts, Stateful, restore, tensors_of
+from unskew.training.stateful import Parts, Stateful, restore, tensors_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -208,9 +209,9 @@ class LazyTable:
 
 
 class LazyAdam:
-    """Tables by touched rows, all other parameters by an optimiser of PyTorch's."""
+    """Tables by touched rows, all other parameters as a whole."""
 
-    def __init__(self, dense: torch.optim.Optimizer | None, tables: Sequence[RowsTable]) -> None:
+    def __init__(self, dense: DenseOptimiser | None, tables: Sequence[RowsTable]) -> None:
         self.dense = dense
         self.tables = tables
 
@@ -237,5 +238,5 @@ class LazyAdam:
         restore(self._parts(), tensors)
 
     def _parts(self) -> Parts:
-        dense: Parts = {} if self.dense is None else {"dense": AdamState(self.dense)}
+        dense: Parts = {} if self.dense is None else {"dense": self.dense}
         return {**{f"table {number}": table for number, table in enumerate(self.tables)}, **dense}

@@ -20,6 +20,7 @@ from unskew.errors import TrainingError
 from unskew.estimator import require_at_least, require_schedule
 from unskew.progress import Tracker
 from unskew.training.checkpoint import Call, checkpoint_in_effect
+from unskew.training.dense_adam import DenseAdam, DenseOptimiser
 from unskew.training.lazy_adam import LazyAdam, is_lazy, lazy_table
 from unskew.training.parallel import SharedCall
 from unskew.training.samplers import Sampler
@@ -334,22 +335,12 @@ def adam(network: nn.Module, name: str, schedule: Schedule, batch_rows: int) -> 
     return LazyAdam(dense, [lazy_table(table, rate, decay) for table in tables])
 
 
-def _dense_adam(parameters: list[nn.Parameter], rate: float, decay: float) -> torch.optim.Optimizer:
+def _dense_adam(parameters: list[nn.Parameter], rate: float, decay: float) -> DenseOptimiser:
     if parameters[0].is_cuda and HAS_TRITON:
         from unskew.training.adam import FlatAdam
 
         return FlatAdam(parameters, rate, decay)
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in parameters if not hasattr(p, "without_decay")]},
-        {"params": [p for p in parameters if hasattr(p, "without_decay")], "weight_decay": 0.0},
-    ]
-    return torch.optim.Adam(
-        groups,
-        lr=rate,
-        weight_decay=decay,
-        fused=True,
-        capturable=parameters[0].is_cuda,
-    )
+    return DenseAdam(parameters, rate, decay)
 
 
 def _values(setting: float | Mapping[str, float]) -> list[float]:

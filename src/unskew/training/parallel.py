@@ -15,6 +15,7 @@ from torch import Tensor
 
 from unskew import processes
 from unskew.training.checkpoint import Call
+from unskew.training.dense_adam import DenseOptimiser
 from unskew.training.half_table import HalfTable
 from unskew.training.lazy_adam import LazyAdam, LazyTable
 from unskew.training.samplers import Sample
@@ -42,8 +43,8 @@ def _between(block: Sample, start: int, stop: int) -> Sample:
 def average_gradients(optimiser: object) -> None:
     """Give every process the mean over all of them; of tables, all rows that any of them touched."""
     dense = optimiser.dense if isinstance(optimiser, LazyAdam) else optimiser
-    if isinstance(dense, torch.optim.Optimizer):
-        _average([p.grad for group in dense.param_groups for p in group["params"] if p.grad is not None])
+    if isinstance(dense, DenseOptimiser):
+        _average(dense.gradients)
     for table in optimiser.tables if isinstance(optimiser, LazyAdam) else ():
         assert isinstance(table, LazyTable | HalfTable)
         table.exchange()

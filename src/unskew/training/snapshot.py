@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from unskew.backbones.noise import Noise
 from unskew.training.state_files import SavedState
-from unskew.training.stateful import AdamState, Stateful, under
+from unskew.training.stateful import Stateful, under
 from unskew.training.steps import START, Optimiser, Position
 
 
@@ -23,10 +22,7 @@ def result_parts(networks: Mapping[str, nn.Module], state: Stateful | None) -> d
 
 def optimiser_parts(optimisers: Mapping[str, Optimiser]) -> dict[str, Stateful]:
     """What optimisers remember."""
-    return {
-        f"optimiser/{name}": AdamState(each) if isinstance(each, torch.optim.Adam) else cast(Stateful, each)
-        for name, each in optimisers.items()
-    }
+    return {f"optimiser/{name}": each for name, each in optimisers.items()}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from unskew import processes
 from unskew.errors import TrainingError
 from unskew.training import parallel
 from unskew.training.samplers import Sample, Sampler
+from unskew.training.stateful import Stateful
 
 WARM_UP = 3
 """Steps that run eagerly before a capture, as PyTorch asks; they are training steps like all others."""
@@ -56,8 +57,8 @@ After = Callable[[Position], None]
 """What is done between two steps: a checkpoint."""
 
 
-class Optimiser(Protocol):
-    """What changes a network by its gradients: one of PyTorch's, or a :class:`LazyAdam`."""
+class Optimiser(Stateful, Protocol):
+    """What changes a network by its gradients: a :class:`DenseOptimiser` or a :class:`LazyAdam`."""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients."""

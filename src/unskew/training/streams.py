@@ -129,10 +129,11 @@ class Rounds:
         blocks = -(-whole // max(1, round(visited / most)))
         return cls(source, -(-whole // blocks), blocks)
 
-    def read(self, number: int, seed: int) -> Iterator[Log]:
-        """The blocks of a round; of several processes that share batches each has its own."""
+    def read(self, number: int, seed: int) -> Iterator[tuple[Log, NDArray[np.int64]]]:
+        """The blocks of a round, as rows of a buffer; of several processes that share batches each has its
+        own."""
         epoch, place = divmod(number, self.per_epoch)
-        read = self.source.blocks(
+        read = self.source.shuffled(
             seed=seed,
             epoch=epoch,
             start=place * self.blocks,
@@ -184,13 +185,13 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Reading:
-    """What is read of a block's rows.
+    """What is read of the rows of a buffer.
 
     Parameters
     ----------
     trains
-        Which of a block's rows are training clicks.
-    columns
+        Which rows are training clicks.
+    clicks, cells
         What batches of O, and of D, hold of rows by their numbers.
     """
 
@@ -253,27 +254,29 @@ class StreamedClicks:
         return moved(self._samples(number), self.device)
 
     def _samples(self, number: int) -> Iterator[Sample]:
-        last: list[Log] = []
+        last: list[tuple[Log, NDArray[np.int64]]] = []
 
         def read() -> Iterator[tuple[Columns, Columns]]:
             rate = self._cells_each / self._sizes[1] * self.visited / len(self.rounds.source)
-            rows = 0
-            for place, block in enumerate(self.rounds.read(number, self.seed)):
-                last[:] = [block]
-                clicks = self.reading.clicks(block, np.flatnonzero(self.reading.trains(block)))
-                rows += len(block)
-                drawn = round(rate * rows) - round(rate * (rows - len(block)))
-                yield clicks, self._drawn(block, drawn, number, place) if drawn else {}
+            passed, trains = 0, np.empty(0, dtype=bool)
+            for place, (buffer, rows) in enumerate(self.rounds.read(number, self.seed)):
+                if not last or last[0][0] is not buffer:
+                    trains = self.reading.trains(buffer)
+                last[:] = [(buffer, rows)]
+                clicks = self.reading.clicks(buffer, rows[trains[rows]])
+                passed += len(rows)
+                drawn = round(rate * passed) - round(rate * (passed - len(rows)))
+                yield clicks, self._drawn(buffer, rows, drawn, number, place) if drawn else {}
 
         def more(count: int) -> Columns:
-            return self._drawn(last[0], count, number, -1)
+            return self._drawn(*last[0], count, number, -1)
 
         for clicks, cells, steps in in_steps(read(), (self._sizes[1], self._cells_each), more):
             yield Sample(known(clicks, steps), known(cells, steps) if cells else None)
 
-    def _drawn(self, block: Log, count: int, number: int, place: int) -> Columns:
+    def _drawn(self, buffer: Log, rows: NDArray[np.int64], count: int, number: int, place: int) -> Columns:
         draw = np.random.default_rng(stream(self.seed, "cells of a block", number, place + 1))
-        return self.reading.cells(block, draw.integers(len(block), size=count))
+        return self.reading.cells(buffer, rows[draw.integers(len(rows), size=count)])
 
 
 @dataclass(frozen=True)
@@ -319,15 +322,16 @@ class StreamedCells:
 
     def _read(self, number: int) -> Iterator[Columns]:
         passed = 0
-        for place, block in enumerate(self.rounds.read(number, self.seed)):
-            at = np.arange(len(block))
+        for place, (buffer, rows) in enumerate(self.rounds.read(number, self.seed)):
             if self.unclicked < 1.0:
-                others = np.flatnonzero(block.click == 0)
+                clicked = buffer.click[rows] == 1
+                others = np.flatnonzero(~clicked)
                 count = round(self.unclicked * (passed + len(others))) - round(self.unclicked * passed)
                 passed += len(others)
                 draw = np.random.default_rng(stream(self.seed, "unclicked rows", number, place))
-                at = np.sort(np.append(block.clicked, draw.choice(others, count, replace=False)))
-            yield self.columns(block, at)
+                drawn = draw.choice(others, count, replace=False)
+                rows = rows[np.sort(np.append(np.flatnonzero(clicked), drawn))]
+            yield self.columns(buffer, rows)
 
 
 def in_steps(
@@ -401,7 +405,10 @@ class RowColumns:
         }
         if self.places:
             own = block.encoded_rows()
-            columns |= {kind: getattr(own, kind)[np.ix_(at, there)] for kind, there in self.places.items()}
+            columns |= {
+                kind: getattr(own, kind).take(at, axis=0).take(there, axis=1)
+                for kind, there in self.places.items()
+            }
         return columns
 
 

@@ -1,0 +1,127 @@
+"""Adam over whole parameters: those of layers, and tables that are small."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adam import adam
+
+
+class DenseOptimiser(ABC):
+    """What optimisers of whole parameters share. ``torch.optim.Optimizer`` has it too, and loads PyTorch's
+    compiler, which takes every process that trains some seconds."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self.parameters = list(parameters)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients, or make them zero."""
+        for each in self.parameters:
+            if set_to_none:
+                each.grad = None
+            elif each.grad is not None:
+                each.grad.zero_()
+
+    @abstractmethod
+    def step(self) -> None:
+        """One update."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """Moments and steps, for a checkpoint; the weights are the network's."""
+
+    @abstractmethod
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Bring back what :meth:`tensors` gave."""
+
+    @property
+    def gradients(self) -> list[Tensor]:
+        """Of the parameters that have one."""
+        return [each.grad for each in self.parameters if each.grad is not None]
+
+
+def decays_of(parameters: Sequence[nn.Parameter], weight_decay: float) -> list[float]:
+    """The weight decay of each parameter."""
+    return [0.0 if hasattr(each, "without_decay") else weight_decay for each in parameters]
+
+
+class _Moments(NamedTuple):
+    first: Tensor
+    second: Tensor
+    step: Tensor
+
+
+class DenseAdam(DenseOptimiser):
+    """``torch.optim.Adam`` with coupled weight decay, by PyTorch's own fused kernel."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], lr: float, weight_decay: float) -> None:
+        super().__init__(parameters)
+        self.lr = lr
+        self._decays = decays_of(self.parameters, weight_decay)
+        self._moments: dict[int, _Moments] = {}
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One update; parameters without a gradient are left alone."""
+        for decay in sorted(set(self._decays)):
+            self._update(
+                [
+                    number
+                    for number, parameter in enumerate(self.parameters)
+                    if self._decays[number] == decay and parameter.grad is not None
+                ],
+                decay,
+            )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Moments and steps, ``NUMBER/NAME`` for each parameter; one that never had a gradient has none."""
+        return {
+            f"{number}/{name}": value
+            for number, moments in sorted(self._moments.items())
+            for name, value in moments._asdict().items()
+        }
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copies, in memory of their own: a kernel may compute otherwise on memory of another alignment."""
+        numbers = sorted({int(key.partition("/")[0]) for key in tensors})
+        self._moments = {
+            number: _Moments(
+                *(
+                    tensors[f"{number}/{name}"].to(self.parameters[number].device, copy=True)
+                    for name in _Moments._fields
+                )
+            )
+            for number in numbers
+        }
+
+    def _update(self, numbers: list[int], decay: float) -> None:
+        if not numbers:
+            return
+        parameters = [self.parameters[number] for number in numbers]
+        for number, each in zip(numbers, parameters, strict=True):
+            if number not in self._moments:
+                self._moments[number] = _Moments(
+                    torch.zeros_like(each), torch.zeros_like(each), torch.zeros((), device=each.device)
+                )
+        moments = [self._moments[number] for number in numbers]
+        adam(
+            list[Tensor](parameters),
+            [each.grad for each in parameters if each.grad is not None],
+            [each.first for each in moments],
+            [each.second for each in moments],
+            [],
+            [each.step for each in moments],
+            fused=True,
+            capturable=parameters[0].is_cuda,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=self.lr,
+            weight_decay=decay,
+            eps=1e-8,
+            maximize=False,
+        )
