@@ -95,8 +95,7 @@ class HalfTable:
         # Of the places of a row one, whichever it is, is where its gradients are added up.
         self._slot.index_copy_(0, at, torch.arange(len(at), dtype=torch.int32, device=at.device))
         place = self._slot[at].long()
-        g = torch.zeros(len(at), self._width, device=at.device)
-        g = g.index_add_(0, place, gradient.reshape(len(at), self._width))[place]
+        g = _sums(gradient.reshape(len(at), self._width), place)[place]
         self._step += 1
         p = self._weight[at].float()
         g = g + (self._decay * (self._step - self._touched[at])).unsqueeze(1) * p
@@ -191,6 +190,15 @@ def rounded(p: Tensor, random: Tensor) -> Tensor:
     """
     cut = ((p.contiguous().view(torch.int32) + (random & 0xFFFF)) & _HIGH).view(torch.float32)
     return torch.where(p.isfinite(), cut, p).bfloat16()
+
+
+def _sums(gradient: Tensor, place: Tensor) -> Tensor:
+    """Gradients ``[n, F]`` added up at the places that are named."""
+    total = torch.zeros_like(gradient)
+    if processes.parts() > 1:
+        # In a fixed order, on a GPU too: the tables of all processes stay the same.
+        return total.index_put_((place,), gradient, accumulate=True)
+    return total.index_add_(0, place, gradient)
 
 
 def _correction(step: Tensor, log: float) -> Tensor:
