@@ -231,9 +231,15 @@ def crosses_head_gradient(
 
 
 @compiled(fastmath=_FAST)
-def cross_gradient(back: Any, x: Any, product: Any, d_product: Any, d_x: Any, d_bias: Any) -> None:
-    """Back through x₀ ⊙ u: the gradient of u is written, that of x₀ is added to ``d_x``."""
+def cross_gradient(
+    back: Any, x: Any, product: Any, is_first: Any, d_product: Any, d_x: Any, d_bias: Any
+) -> None:
+    """Back through x₀ ⊙ u + x_l: the gradient of u is written, that of x₀ is added to ``d_x``.
+
+    The input of the first cross is x₀ too.
+    """
     width = x.shape[1]
+    own = ONE if is_first else _ZERO
     for row in range(len(x)):
         of_x, of_product, of_back = x[row], product[row], back[row]
         to_product, to_x = d_product[row], d_x[row]
@@ -241,4 +247,4 @@ def cross_gradient(back: Any, x: Any, product: Any, d_product: Any, d_x: Any, d_
             of_u = of_back[k] * of_x[k]
             to_product[k] = of_u
             d_bias[k] += of_u
-            to_x[k] += of_back[k] * of_product[k]
+            to_x[k] += of_back[k] * (of_product[k] + own)

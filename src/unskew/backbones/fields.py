@@ -341,7 +341,9 @@ class Tower(nn.Module):
             dropout = self.mlp.dropouts[0]
             assert isinstance(dropout, ReplicaDropout)
             rate = dropout.rate if dropout.training else 0.0
-            return tower_logits(x, tuple(self.parameters()), len(self.crosses), dropout.noise, rate)
+            pairs = ((layer.weight, layer.bias) for layer in self._layers)
+            parameters = tuple(cast(Tensor, each) for pair in pairs for each in pair)
+            return tower_logits(x, parameters, len(self.crosses), dropout.noise, rate)
         crossed = x
         for layer in self.crosses:
             crossed = torch.addcmul(crossed, x, layer(crossed))
@@ -351,8 +353,11 @@ class Tower(nn.Module):
 
     def in_one_go(self, x: Tensor) -> bool:
         """Whether one function computes it: on a CPU, unless members of an ensemble share its layers."""
-        layers = (*self.crosses, *self.mlp.layers, self.head)
         return x.device.type == "cpu" and all(
             isinstance(layer, ReplicaLinear) and layer.weight.dtype == x.dtype == torch.float32
-            for layer in layers
+            for layer in self._layers
         )
+
+    @property
+    def _layers(self) -> tuple[nn.Module, ...]:
+        return (*self.crosses, *self.mlp.layers, self.head)

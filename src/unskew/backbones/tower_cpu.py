@@ -211,9 +211,8 @@ def _backward(
     for layer in range(len(tower.crosses) - 1, -1, -1):
         d_weight, d_shift = grads.crosses[layer]
         cpu_kernels.cross_gradient(
-            back.numpy(), x.numpy(), kept.products[layer].numpy(), d_product.numpy(), d_x.numpy(),
-            d_shift[r, 0].numpy(),
+            back.numpy(), x.numpy(), kept.products[layer].numpy(), layer == 0,
+            d_product.numpy(), d_x.numpy(), d_shift[r, 0].numpy(),
         )  # fmt: skip
         d_weight[r].addmm_(below[layer].t(), d_product)
-        back.addmm_(d_product, tower.crosses[layer][0][r].t())
-    d_x += back
+        (back if layer > 0 else d_x).addmm_(d_product, tower.crosses[layer][0][r].t())
