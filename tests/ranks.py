@@ -32,17 +32,26 @@ def together(file: str, function: str, folder: Path, world: int = 2) -> list[tup
 
     It gets the folder, inside of :func:`unskew.torchrun`.
     """
+    return [(code, error) for code, _, error in _ended("_call", file, function, folder, world=world)]
+
+
+def commanded(*arguments: str, world: int = 2) -> list[tuple[int, str, str]]:
+    """Exit codes, standard output and error of so many processes of ``unskew ARGUMENTS``, soon started."""
+    return _ended("_command", arguments, world=world)
+
+
+def _ended(work: str, *given: object, world: int) -> list[tuple[int, str, str]]:
     shared = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)}
     shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     started = [
         Forked(
-            *(__file__, "_call", file, function, folder),
+            *(__file__, work, *given),
             variables={**environment(), **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
         for rank in range(world)
     ]
     try:
-        return [(code, error) for code, _, error in (each.ended() for each in started)]
+        return [each.ended() for each in started]
     finally:
         for each in started:
             each.kill()
@@ -65,3 +74,9 @@ def _call(file: str, function: str, folder: Path) -> None:
     work = runpy.run_path(file)[function]
     with unskew.torchrun():
         work(folder)
+
+
+def _command(arguments: tuple[str, ...]) -> None:
+    from unskew.cli import main
+
+    sys.exit(main(arguments))
