@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from safetensors import safe_open
@@ -14,7 +15,7 @@ from unskew.backbones import Custom, threads
 from unskew.backbones.layers import ReplicaEmbedding, normal, release, settle, store_tables, tables_of
 from unskew.errors import ParameterError
 from unskew.log import Field, Rows, Schema
-from unskew.training import half_loops, lazy_adam
+from unskew.training import half_loops, half_table, lazy_adam
 from unskew.training.half_table import HalfTable, rounded
 from unskew.training.lazy_adam import LazyTable
 from unskew.training.memory import size_of
@@ -56,7 +57,8 @@ def trained(kind, table, steps, decay=0.0, settled_every=None):
 
 class TestRounding:
     def test_the_mean_of_many_roundings_is_the_number(self):
-        random = torch.randint(-(1 << 31), 1 << 31, (40_000,), dtype=torch.int64).to(torch.int32)
+        generator = torch.Generator().manual_seed(0)
+        random = torch.randint(-(1 << 31), 1 << 31, (40_000,), generator=generator).to(torch.int32)
         for value in (1.0 + 2**-9, -0.3, 1e-3, 7e-30):
             found = rounded(torch.full((40_000,), value), random).double()
             below, above = found.unique().tolist()
@@ -171,6 +173,14 @@ class TestTheUpdate:
         found, wanted = theirs.weight.detach().cpu().float(), ours.weight.detach().float()
         assert (found != wanted).float().mean() < 0.05
         torch.testing.assert_close(found, wanted, rtol=2**-6, atol=1e-4)
+
+    def test_idle_steps_are_added_up_in_parts_where_a_batch_is_large(self, monkeypatch):
+        whole, parts = table_of(60), table_of(60)
+        trained(HalfTable, whole, reads(60, 60, 8), 0.02)
+        monkeypatch.setattr(half_table, "AT_ONCE", 50 * 16)
+        trained(HalfTable, parts, reads(60, 60, 8), 0.02)
+        assert (whole.weight != parts.weight).float().mean() < 0.01
+        torch.testing.assert_close(whole.weight, parts.weight, rtol=2**-7, atol=1e-6)
 
     def test_threads_and_other_replicas_do_not_change_a_bit(self, monkeypatch):
         monkeypatch.setattr(lazy_adam, "SMALLEST_PART", 4)
@@ -349,6 +359,15 @@ class TestModels:
         loaded = load_propensity(tmp_path / "p")
         np.testing.assert_array_equal(loaded.predict(log), both["bf16"].predict(log))
 
+    def test_weights_of_rows_are_close_to_those_of_float32(self, log):
+        frame = pa.table({"u": log.user, "i": log.item})
+        given = {"user": "u", "item": "i", "propensity": "mf", "folds": 2, "device": "cpu"}
+        found = [us.weights(frame, **given, table_dtype=dtype) for dtype in ("fp32", "bf16")]
+        full, half = (each["propensity_calibrated"].to_numpy() for each in found)
+        assert not np.array_equal(full, half)
+        assert np.corrcoef(full, half)[0, 1] > 0.9
+        assert half.mean() == pytest.approx(full.mean(), rel=0.05)
+
     def test_groups_where_memory_is_short_and_all_at_once_are_the_same(self, log, model, monkeypatch):
         from unskew.debias import fit
 
@@ -403,8 +422,6 @@ class TestRefused:
             us.RunConfig(protocol="paper", table_dtype="bf16")
 
     def test_weights_by_a_propensity_without_tables(self):
-        import pyarrow as pa
-
         frame = pa.table({"u": [0, 1, 2] * 20, "i": [0, 1] * 30, "o": [0, 1, 1, 0, 0, 1] * 10})
         with pytest.raises(ParameterError, match="'popularity' has no embedding tables to store as bf16"):
             us.weights(frame, user="u", item="i", outcome="o", propensity="popularity", table_dtype="bf16")

@@ -19,8 +19,9 @@ from unskew.backbones.layers import ReplicaEmbedding
 from unskew.backbones.noise import GOLDEN, mix32
 from unskew.training.table_loops import BETA_1, BETA_2, EPSILON, HORIZON
 
-AT_ONCE = 32
-"""Idle steps of all rows of a batch that are added up at once."""
+AT_ONCE = 1 << 23
+"""Numbers, of idle steps of the rows of a batch, that are added up at once: 32 MB, where kernels are few and
+memory is not much."""
 
 ROWS_AT_ONCE = 1 << 17
 """Rows of a table that are brought up to date at once, at the end of a pass."""
@@ -160,8 +161,9 @@ class HalfTable:
         """What ``half_loops._pull`` is, ``[n, tables]``."""
         root, total = v.sqrt().unsqueeze(2), torch.zeros_like(v)
         since, idle = since.unsqueeze(1), idle.unsqueeze(1)
-        for first in range(1, HORIZON + 1, AT_ONCE):
-            k = torch.arange(first, first + AT_ONCE, device=v.device)
+        size = min(HORIZON, max(1, AT_ONCE // max(v.numel(), 1)))
+        for first in range(1, HORIZON + 1, size):
+            k = torch.arange(first, min(first + size, HORIZON + 1), device=v.device)
             rate = torch.exp(k * _LOG_1) / _correction(since + k, _LOG_1) * (k <= idle)
             scale = torch.exp(k * (0.5 * _LOG_2)) / _correction(since + k, _LOG_2).sqrt()
             total += (rate.unsqueeze(1) / (root * scale.unsqueeze(1) + EPSILON)).sum(2)
