@@ -115,6 +115,13 @@ def test_epochs_are_fewer_the_more_rows_there_are_unless_all_are_asked_for(log):
     assert rounds.count(1, 1e3, stops=True) == 3
 
 
+def test_patience_is_an_epoch_and_two_rounds_where_an_epoch_has_several(log):
+    stream = StreamedLog.of(log, block_rows=100)
+    for per_epoch, expected in ((1, [3, 10, 20, None]), (2, [3, 4, 4, None]), (8, [3, 10, 10, None])):
+        rounds = Rounds(stream, per_epoch, blocks=10)
+        assert [rounds.patience(asked) for asked in (3, 10, 20, None)] == expected
+
+
 def test_all_rows_of_a_small_stream_are_kept_and_stand_for_themselves(log):
     kept = Kept.of(StreamedLog.of(log, block_rows=128))
     assert len(log) < KEPT

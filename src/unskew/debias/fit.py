@@ -382,6 +382,7 @@ def _train_at_once(
         if streamed is not None:
             if part is None:
                 epochs = streamed.rounds.count(epochs, clicks, stops=patience is not None)
+                patience = streamed.rounds.patience(patience)
             order = partial(streamed.sampler, method.batch_size, of=of)
         trained = train(
             networks,

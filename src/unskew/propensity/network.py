@@ -347,18 +347,19 @@ class Propensity(BasePropensity):
             rows = own if tables is None else tables.completed(own)
             return mean_loss(rows, sample.cells.click.expand(network.replicas, -1), trains(rows).float())
 
-        epochs, kept, trained = self.epochs, self.kept_, ("propensity",)
+        epochs, patience, kept, trained = self.epochs, self.patience, self.kept_, ("propensity",)
         if kept is None:
             ordered = self._sampler(replicas, self._seeds("propensity order")[networks])
             one: Pass[Sampler] = Pass(LookedUp(ordered, population), (Step("propensity", loss, trained),))
         else:
             streamed = self.streamed_cells(kept.stream)
             one = Pass(streamed, (Step("propensity", loss_of_stream, trained),))
-            epochs = streamed.rounds.count(epochs, streamed.visited, stops=self.patience is not None)
+            epochs = streamed.rounds.count(epochs, streamed.visited, stops=patience is not None)
+            patience = streamed.rounds.patience(patience)
         return train(
             {"propensity": network},
             [one],
-            Schedule(epochs, self.learning_rate, self.weight_decay, self.patience),
+            Schedule(epochs, self.learning_rate, self.weight_decay, patience),
             replicas=network.replicas,
             validate=self._validation(network, replicas),
             tracker=progress.task("propensity", epochs),

@@ -153,6 +153,11 @@ class Rounds:
         most = max(1, -(-MOST_VISITS // max(1, round(visited))))
         return self.per_epoch * (min(epochs, most) if stops else epochs)
 
+    def patience(self, asked: int | None) -> int | None:
+        """Rounds without progress after which a training stops: of epochs with several rounds at most as many
+        as an epoch has, and two."""
+        return asked if asked is None or self.per_epoch == 1 else min(asked, self.per_epoch + 2)
+
 
 class Waiting:
     """Rows that wait for a batch, in the order in which they came."""
