@@ -13,7 +13,7 @@ import unskew as us
 from unskew.cli import main
 from unskew.errors import ParameterError
 from unskew.study.battery import run_battery
-from unskew.study.battery_result import AUTO, AUTO_ALONE
+from unskew.study.battery_result import AUTO, AUTO_ALONE, Standing, WorldResult
 from unskew.study.battery_world import SINGLE
 
 pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.CollapseWarning")
@@ -53,6 +53,20 @@ def test_every_row_is_there_and_regret_is_against_the_best_candidate(result):
     best = world.standings[world.best].metrics["auc"]
     for standing in world.standings.values():
         assert standing.regret == pytest.approx(best - standing.metrics["auc"], abs=1e-6)
+
+
+def test_a_gap_is_beyond_noise_where_the_best_of_many_is():
+    def world(advantage, others):
+        standings = {
+            "ips": Standing(metrics={}, advantage=advantage, standard_error=0.01, regret=0.0, seconds=1.0)
+        }
+        return WorldResult("toy", {}, standings, {}, "ips", others)
+
+    assert world(0.025, 1).gap == 0.025
+    assert world(0.025, 12).gap is None
+    assert world(0.03, 12).gap == 0.03
+    assert world(0.03, 12).closed("ips") == 1.0
+    assert world(0.025, 12).closed("ips") is None
 
 
 def test_auto_without_a_sample_is_the_naive_ensemble(result):

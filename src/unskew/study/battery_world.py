@@ -119,7 +119,8 @@ class WorldRun:
         }
         order = [SINGLE, *kept, *decisions]
         best = max(tried, key=lambda name: paired[name].advantage)
-        return WorldResult(self.world, facts, {name: standings[name] for name in order}, decisions, best)
+        shown = {name: standings[name] for name in order}
+        return WorldResult(self.world, facts, shown, decisions, best, len(tried) - 1)
 
     def _at_level(self, decisions: Sequence[Decision], lines: Floats) -> Floats:
         """What auto ships with its level set by the sample, as :class:`unskew.Auto` does; the order stays."""
