@@ -1,4 +1,4 @@
-"""Two models in one: the mean logit of both ensembles, saved, exported and recalibrated as one."""
+"""Several models in one: the mean logit of their ensembles, saved, exported and recalibrated as one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def both(models):
 
 def test_it_is_the_mean_logit_of_both_and_leaves_them_as_they_were(models, both, data):
     before = [each.predict_each(data.test) for each in models]
-    assert models[0].beside_ is None
+    assert models[0].beside_ == ()
     expected = expit(np.mean(logit(before), axis=0))
     np.testing.assert_allclose(both.predict_each(data.test), expected, rtol=1e-6)
     members = both.predict_members_each(data.test)
@@ -46,7 +46,7 @@ def test_it_is_the_mean_logit_of_both_and_leaves_them_as_they_were(models, both,
 def test_saved_and_loaded_it_predicts_the_same_in_both_parts(both, data, tmp_path):
     both.save(tmp_path / "model")
     loaded = us.load_model(tmp_path / "model", device="cpu")
-    assert (loaded.name, loaded.beside_.name) == ("esmm", "naive")
+    assert (loaded.name, [each.name for each in loaded.beside_]) == ("esmm", ["naive"])
     np.testing.assert_allclose(loaded.predict_each(data.test), both.predict_each(data.test), rtol=1e-6)
 
 
@@ -86,7 +86,25 @@ def test_models_of_other_ids_do_not_go_together(models):
         models[0].with_beside(other)
 
 
-def test_a_model_has_one_other_beside_it_at_most(models, both):
+def test_three_count_alike_are_saved_and_exported(models, data, tmp_path):
+    third = us.IPS(backbone=us.NeuMF(dim=4, layers=(8, 4)), **QUICK)
+    third = third.fit(data.train, propensity=0.2, seeds=2, device="cpu")
+    three = models[1].with_beside(models[0], third)
+    expected = expit(np.mean(logit([each.predict_each(data.test) for each in (*models, third)]), axis=0))
+    np.testing.assert_allclose(three.predict_each(data.test), expected, rtol=1e-6)
+    assert three.predict_members_each(data.test).shape == (2, 6, len(data.test))
+    three.save(tmp_path / "model")
+    loaded = us.load_model(tmp_path / "model", device="cpu")
+    assert [each.name for each in loaded.beside_] == ["esmm", "ips"]
+    np.testing.assert_allclose(loaded.predict_each(data.test), expected, rtol=1e-6)
+    onnxruntime = pytest.importorskip("onnxruntime")
+    us.export_onnx(three, tmp_path / "model.onnx", inputs="codes")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    asked = {"user": data.test.user.astype(np.int64), "item": data.test.item.astype(np.int64)}
+    np.testing.assert_allclose(session.run(None, asked)[0], expected.mean(axis=0), rtol=1e-4)
+
+
+def test_a_model_that_has_others_beside_it_goes_beside_none(models, both):
     with pytest.raises(ParameterError, match="has a model beside it already"):
         both.with_beside(models[1])
     with pytest.raises(ParameterError, match="has a model beside it already"):

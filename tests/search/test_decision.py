@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unskew.errors import ParameterError
-from unskew.search.decision import CANNOT_DECIDE, ClickEvidence, RandomSample, decide
+from unskew.search.decision import CANNOT_DECIDE, MEAN, ClickEvidence, RandomSample, decide
 
 
 def drawn(seed, users=300, rows=4, noise=(1.0, 0.3), same=0):
@@ -43,38 +43,44 @@ def test_a_clearly_better_candidate_is_shipped_and_its_worth_cross_validated():
 def test_many_candidates_that_are_no_better_win_as_seldom_as_promised():
     """Eight candidates as good as the baseline: uncorrected, every second sample would ship one of them."""
     wrong = [
-        (decision.chosen != "naive", decision.chosen != "naive" and decision.share == 1.0)
+        (decision.chosen != "naive", decision.chosen not in ("naive", MEAN))
         for decision in (
             decide(drawn(seed, users=120, noise=(0.5,), same=8), level=0.9) for seed in range(25)
         )
     ]
-    half_or_whole, whole = np.mean(wrong, axis=0)
-    assert whole <= 0.25
-    # Half of one that is no better is shipped about as often as not.
-    assert whole < half_or_whole <= 0.75
+    any_of_them, one = np.mean(wrong, axis=0)
+    # The mean of nine that err each in its own way is better than one of them, and is shipped.
+    assert one <= 0.25 < any_of_them
 
 
-def test_one_that_is_likelier_ahead_than_not_is_shipped_by_half_and_otherwise_none():
-    found = [decide(drawn(seed, users=40, noise=(1.0, 0.8))) for seed in range(8)]
-    by_half = [each for each in found if each.share == 0.5]
-    assert by_half
-    for each in by_half:
-        assert each.chosen == "candidate 1"
-        assert 0.05 <= each.judged[0].p_value < 0.5
-        assert each.sentence.startswith("The mean of candidate 1 and the naive model is shipped: of 1 candid")
-        assert "not beyond noise" in each.sentence
+def test_without_a_winner_the_mean_is_shipped_where_it_is_ahead_and_otherwise_the_baseline():
+    noise = (0.5, 0.45, 0.6, 3.0)
+    found = [decide(drawn(seed, users=40, noise=noise)) for seed in range(6)]
+    means = [each for each in found if each.chosen == MEAN]
+    assert means
+    for each in means:
+        kept = [candidate.name for candidate in each.judged if not candidate.rejected]
+        assert each.shipped == ("naive", *kept)
+        assert each.mean_advantage > 0
+        assert each.sentence.startswith(f"The mean of {len(each.shipped)} models, naive and the candidates")
         assert "plan-random" in each.sentence
-    none = [decide(drawn(seed, noise=(0.5,), same=12)) for seed in range(3)]
-    kept = [each for each in none if each.chosen == "naive"]
-    assert kept
-    for each in kept:
-        assert min(candidate.p_value for candidate in each.judged) >= 0.5
-        assert "none of 12 candidates beats it beyond noise" in each.sentence
+    assert any("candidate 3" not in each.shipped for each in means)
+    # One that puts two converted pairs too low is not clearly worse, and no help.
+    sample = drawn(0, users=40, noise=(0.5,))
+    low = sample.predictions["naive"].copy()
+    low[:, np.flatnonzero(sample.outcome)[[3, 30]]] *= 0.1
+    lines = {**sample.predictions, "low": low}
+    decision = decide(RandomSample(sample.user, sample.outcome, lines))
+    assert decision.mean_advantage <= 0
+    assert "their mean is not ahead" in decision.sentence
+    assert (decision.chosen, decision.shipped) == ("naive", ("naive",))
 
 
 def test_a_candidate_that_is_clearly_worse_is_rejected():
     decision = decide(drawn(1, noise=(0.3, 2.0)))
     assert (decision.chosen, decision.judged[0].rejected) == ("naive", True)
+    assert (decision.shipped, decision.mean_advantage) == (("naive",), None)
+    assert "all are clearly worse" in decision.sentence
 
 
 def test_clicks_count_where_they_agree_and_hardly_where_they_mislead():
@@ -122,11 +128,12 @@ def test_a_sample_with_few_conversions_decides_nothing():
     decision = decide(drawn(6, users=4))
     assert decision.chosen == "naive"
     assert "is too small to choose on (at least 10 converted" in decision.sentence
-    # Up to 30 of each outcome there is no winner, whatever the p-value, but half of one.
+    # Up to 30 of each outcome there is no winner, whatever the p-value, but the mean.
     decision = decide(drawn(6, users=20, noise=(3.0, 0.1)))
-    assert (decision.chosen, decision.share) == ("candidate 1", 0.5)
+    assert (decision.chosen, decision.shipped) == (MEAN, ("naive", "candidate 1"))
     assert decision.judged[0].p_value < 0.01
     assert "of one outcome are too few to be sure" in decision.sentence
+    assert decision.mean_advantage > 0 < decision.mean_error
 
 
 def test_the_baseline_must_be_there():

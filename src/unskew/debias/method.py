@@ -445,7 +445,7 @@ class Debiaser(Estimator):
         self.networks_ = trained.networks
         self.start_: WarmStart | None = job.start
         self.recalibration_: Recalibration | None = None
-        self.beside_: Debiaser | None = None
+        self.beside_: tuple[Debiaser, ...] = ()
         self.history_ = trained.history
         self.validation_loss_ = trained.validation_loss
         self.split_: Split | None = Split.of(
@@ -688,15 +688,14 @@ class Debiaser(Estimator):
     def predict_rows(self, rows: Rows) -> NDArray[np.float64]:
         """Conversion probabilities ``[seeds, n]`` of rows ``[1, n]`` as :meth:`reader` gives them."""
         found = combined(self._members(rows))
-        if self.beside_ is not None:
-            found = combined(np.stack([found, self.beside_.predict_rows(rows)], axis=1))
+        if self.beside_:
+            others = [each.predict_rows(rows) for each in self.beside_]
+            found = combined(np.stack([found, *others], axis=1))
         return found if self.recalibration_ is None else self.recalibration_.predict(found)
 
     def predict_replicas_rows(self, rows: Rows) -> NDArray[np.float64]:
-        """The same ``[seeds · members, n]`` by each member, also of a model beside it."""
-        members = self._members(rows)
-        if self.beside_ is not None:
-            members = np.concatenate([members, self.beside_._members(rows)], axis=1)
+        """The same ``[seeds · members, n]`` by each member, also of models beside it."""
+        members = np.concatenate([each._members(rows) for each in (self, *self.beside_)], axis=1)
         if self.recalibration_ is None:
             return np.concatenate(members)
         # Each member by the map of its seed.
@@ -709,33 +708,34 @@ class Debiaser(Estimator):
         mean = probability_moments(self.networks_["prediction"], rows)[0].cpu().numpy()
         return self._by_seed(np.asarray(mean))
 
-    def with_beside(self, other: Debiaser) -> Self:
-        """This model with another of the same log and seeds beside it: the mean logit of both ensembles.
+    def with_beside(self, *others: Debiaser) -> Self:
+        """This model with others of the same log and seeds beside it: the mean logit of their ensembles.
 
         Parameters
         ----------
-        other
-            Counts as much as this one, as it was before any recalibration.
+        others
+            Each counts as much as this one, as it was before any recalibration.
         """
         self._require_fitted("networks_")
-        other._require_fitted("networks_")
-        require(
-            self.seeds_ == other.seeds_
-            and self.reads_features == other.reads_features
-            and self.fields == other.fields
-            and self.users_.same_as(other.users_)
-            and self.items_.same_as(other.items_),
-            f"{self.name} and {other.name} were not trained with the same seeds, ids and features",
-            "fit both alike",
-        )
-        require(
-            self.beside_ is None and other.beside_ is None,
-            f"{self.name} or {other.name} has a model beside it already",
-            "give models as fit left them",
-        )
-        both = self.without_recalibration()
-        both.beside_ = other.without_recalibration()
-        return both
+        for other in others:
+            other._require_fitted("networks_")
+            require(
+                self.seeds_ == other.seeds_
+                and self.reads_features == other.reads_features
+                and self.fields == other.fields
+                and self.users_.same_as(other.users_)
+                and self.items_.same_as(other.items_),
+                f"{self.name} and {other.name} were not trained with the same seeds, ids and features",
+                "fit both alike",
+            )
+        together: tuple[Debiaser, ...] = (self, *others)
+        for each in together:
+            require(
+                not each.beside_, f"{each.name} has a model beside it already", "give models as fit left them"
+            )
+        model = self.without_recalibration()
+        model.beside_ = tuple(other.without_recalibration() for other in others)
+        return model
 
     def _by_seed(self, lines: NDArray[np.float64]) -> NDArray[np.float64]:
         """Lines of all replicas ``[R, n]`` as ``[seeds, members, n]``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from unskew.training.saved import (
 WEIGHTS = "model.safetensors"
 RECALIBRATION = "recalibration.json"
 BESIDE = "beside"
-"""The entry of a model for the one beside it."""
+"""The entry of a model for the first beside it; of others, with their number."""
 
 
 def save_model(model: Debiaser, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -74,9 +75,17 @@ def write_models(folder: Path, models: Mapping[str, Debiaser], *beside: Reads) -
 
 
 def _with_beside(key: str, model: Debiaser) -> list[tuple[str, Debiaser]]:
-    """A model by its key, and the one beside it by another."""
-    beside = model.beside_
-    return [(key, model), *([] if beside is None else [(f"{key}/{BESIDE}", beside)])]
+    """A model by its key, and those beside it by others."""
+    return [(key, model), *((f"{key}/{name}", each) for name, each in _beside(model).items())]
+
+
+def _beside(model: Debiaser) -> dict[str, Debiaser]:
+    """The models beside one, by their entries."""
+    return {_entry(number): each for number, each in enumerate(model.beside_, start=1)}
+
+
+def _entry(number: int) -> str:
+    return BESIDE if number == 1 else f"{BESIDE} {number}"
 
 
 def _described(model: Debiaser) -> dict[str, Any]:
@@ -87,7 +96,7 @@ def _described(model: Debiaser) -> dict[str, Any]:
         "collapsed": [list(each) for each in model.collapsed_],
         **({} if model.split_ is None else {"split": _split_table(model.split_)}),
         "params": params_table(model),
-        **({} if model.beside_ is None else {BESIDE: _described(model.beside_)}),
+        **{name: _described(each) for name, each in _beside(model).items()},
     }
 
 
@@ -114,8 +123,8 @@ def load_model(
         )
     model = _loaded(saved, key, device, "methods", key)
     model.recalibration_ = _recalibration(saved, key, len(model.seeds_))
-    if BESIDE in methods[key]:
-        model.beside_ = _loaded(saved, f"{key}/{BESIDE}", device, "methods", key, BESIDE)
+    names = list(takewhile(methods[key].__contains__, map(_entry, count(1))))
+    model.beside_ = tuple(_loaded(saved, f"{key}/{name}", device, "methods", key, name) for name in names)
     return model
 
 
@@ -126,7 +135,7 @@ def _loaded(saved: SavedFolder, key: str, device: str, *at: str) -> Debiaser:
     model.split_ = _split(saved, *at) if "split" in saved.entry(*at, kind=dict) else None
     model.collapsed_ = _collapsed(saved, *at)
     model.device_ = resolve_device(device)
-    model.recalibration_, model.beside_ = None, None
+    model.recalibration_, model.beside_ = None, ()
     own = [each.own for each in model.replicas()]
     saved.check_shapes(
         lambda schema: {f"{key}/{name}/": network for name, network in model.untrained(schema, own).items()},

@@ -22,15 +22,18 @@ def conversion_graph(model: Debiaser, form: Form) -> tuple[GraphInputs, Value]:
     """r̂(u, i) = (1/S) Σ_s σ((1/M) Σ_m f_sm(u, i)): the mean over seeds of what their ensembles say.
 
     f_sm is the logit of a member; where a network has members that share weights, of their mean probability.
-    With another model beside it, the logits of both ensembles are averaged.
+    With other models beside it, the logits of all ensembles are averaged.
     Where the model is recalibrated, what a seed's ensemble says goes through its map.
     """
     _refuse_own_predictions(model, Debiaser)
     inputs = _inputs(model, form)
     each = _ensembles(model, inputs)
-    if model.beside_ is not None:
-        _refuse_own_predictions(model.beside_, Debiaser)
-        each = ((_log_odds(each) + _log_odds(_ensembles(model.beside_, inputs))) * 0.5).sigmoid()
+    if model.beside_:
+        total = _log_odds(each)
+        for other in model.beside_:
+            _refuse_own_predictions(other, Debiaser)
+            total = total + _log_odds(_ensembles(other, inputs))
+        each = (total * (1.0 / (1 + len(model.beside_)))).sigmoid()
     if model.recalibration_ is not None:
         return inputs, inputs.known_alone(mean_calibrated(each, model.recalibration_.calibrators))
     return inputs, inputs.known_alone(each.sum(0) / len(model.seeds_))

@@ -194,11 +194,12 @@ def search_table(search: Mapping[str, Any]) -> HtmlTable:
     """Every training of a search: its rung, members, time, how far it was ahead, and what became of it."""
     judged = {each["name"]: each for each in search.get("judged", ())}
     last = max((each["rung"] for each in search.get("tried", ())), default=0)
-    part = "shipped" if search.get("share", 1.0) == 1.0 else "shipped, with the baseline: the mean of both"
+    shipped = search.get("shipped", [search["chosen"]])
+    part = "shipped" if len(shipped) == 1 else f"in the mean of {len(shipped)} that is shipped"
     rows = []
     for each in search.get("tried", ()):
         of = judged.get(each["name"], {}) if each["rung"] == last else {}
-        end = each["left_out"] or (part if each["rung"] == last and each["name"] == search["chosen"] else "")
+        end = each["left_out"] or (part if each["rung"] == last and each["name"] in shipped else "")
         if not end and of.get("rejected"):
             end = "clearly worse"
         rows.append(

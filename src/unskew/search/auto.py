@@ -68,11 +68,9 @@ class Searched:
 
     @property
     def chosen(self) -> Debiaser:
-        """The model that is shipped: the chosen one, or it and the baseline in one."""
-        chosen = self.models[self.decision.chosen]
-        if self.decision.share == 1.0:
-            return chosen
-        return chosen.with_beside(self.models[self.decision.baseline])
+        """The model that is shipped: the chosen one, or several in one."""
+        first, *others = (self.models[name] for name in self.decision.shipped)
+        return first.with_beside(*others) if others else first
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for ``metrics.json``."""
@@ -288,8 +286,8 @@ class Auto(Estimator):
 
     Candidates are methods × a small grid by the density of the log. With a random sample (``unbiased=``) all
     are trained with one member, the better half as ensembles, and one is shipped if it beats the naive
-    ensemble beyond noise; where one is likelier ahead than not, the mean of it and the naive ensemble
-    (:func:`unskew.search.decision.decide`). Without a sample the naive ensemble is shipped:
+    ensemble beyond noise; where none does, the mean of all that are not clearly worse, if that mean is ahead
+    on the sample (:func:`unskew.search.decision.decide`). Without a sample the naive ensemble is shipped:
     biased clicks may only reject candidates, whatever they seem to say. The sample also sets the level of
     what is shipped right (``recalibrate_on``). The test set is never looked at.
 

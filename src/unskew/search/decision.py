@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from unskew.errors import ParameterError
 from unskew.metrics.paired_users import PairedUsers, paired_users
 from unskew.seeds import stream
+from unskew.training.ensemble import combined
 
 Floats = NDArray[np.float64]
 
 BASELINE = "naive"
 """What is shipped unless a candidate beats it."""
+MEAN = "mean of candidates"
+"""What is chosen where no candidate wins and their mean is ahead."""
 DRAWS = 4000
 """Of the greatest z-value under no difference: a p-value of .05 is known to .003."""
 FOLDS = 5
@@ -27,12 +30,10 @@ LEAST_CANDIDATES = 3
 LEAST_OF_EACH = 30
 """Converted, and unconverted, pairs of a sample that may decide: with fewer, standard errors of an AUC are
 too small, and p-values with them."""
-LEAST_OF_BLEND = 10
-"""The same for half a candidate."""
-BLEND_LEVEL = 0.5
-"""Corrected p-value below which half of a candidate is shipped: it is likelier ahead than not, whatever the
-number of candidates. The mean of two ensembles has most of what the better one has to give, and loses little
-where they are alike (``docs/choosing.md``)."""
+LEAST_OF_MEAN = 10
+"""The same for the mean of candidates. It is one model, known before the sample is looked at but for those
+that are clearly worse, so that it need only be ahead; and a mean of ensembles has most of what the best of
+them have to give, and loses little where they are alike (``docs/choosing.md``)."""
 CANNOT_DECIDE = (
     "Biased clicks cannot decide which model is better, since people clicked what they liked for reasons that"
     " no column holds; a random sample can: `unskew plan-random` says how large."
@@ -102,10 +103,13 @@ class Decision:
     Attributes
     ----------
     chosen
-        The baseline, or a candidate.
-    share
-        Of the chosen candidate in what is shipped: 1 where it beats the baseline beyond noise, ½ where it is
-        likelier ahead than not (the mean logit of both), 1 for the baseline itself.
+        The baseline, a candidate that beats it beyond noise, or :data:`MEAN`.
+    shipped
+        The names of those whose mean logit is shipped: the one that is chosen; of :data:`MEAN` the baseline
+        and all candidates that are not rejected.
+    mean_advantage, mean_error
+        By how much that mean is ahead on the sample, and its standard error; None without a sample, and where
+        all candidates are rejected.
     rows, users
         Of the random sample; 0 without one.
     bias
@@ -119,7 +123,7 @@ class Decision:
     """
 
     chosen: str
-    share: float
+    shipped: tuple[str, ...]
     baseline: str
     criterion: str
     level: float
@@ -128,6 +132,8 @@ class Decision:
     judged: tuple[JudgedCandidate, ...]
     bias: float | None
     cross_validated: float | None
+    mean_advantage: float | None
+    mean_error: float | None
     sentence: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -175,10 +181,10 @@ def decide(
     winner has the greatest d_c of those whose p-value is below 1 − ``level``; p-values are corrected for the
     number of candidates by the distribution of the greatest z-value under no difference (users' influences
     with random signs and sizes, so that candidates that are alike count as one). Where none is beyond noise,
-    but the best has a p-value below ½, half of it is shipped: the mean logit of it and the baseline. A sample
-    with fewer than 10 converted or unconverted pairs decides nothing. One with fewer than 30 has no winner,
-    nor has one on which the choice does not hold up: what is chosen on four fifths of its users must not be
-    worse on the others, on average.
+    the mean logit of the baseline and all candidates that are not clearly worse is shipped, if it is ahead of
+    the baseline on the sample; otherwise the baseline. A sample with fewer than 10 converted or unconverted
+    pairs decides nothing. One with fewer than 30 has no winner, nor has one on which the choice does not hold
+    up: what is chosen on four fifths of its users must not be worse on the others, on average.
 
     Without a sample no candidate wins. Biased clicks reject those that are worse whatever Γ allows.
 
@@ -213,19 +219,23 @@ def decide(
         sentence = f"The {baseline} model is shipped: there is no random sample. {CANNOT_DECIDE}"
         if rejected:
             sentence += f" {rejected} of {len(others)} candidates are worse whatever Γ allows."
-        return Decision(baseline, 1.0, baseline, criterion, level, 0, 0, judged, None, None, sentence)
+        nothing = (None, None, None, None)
+        return Decision(baseline, (baseline,), baseline, criterion, level, 0, 0, judged, *nothing, sentence)
     judged, bias = _judged(sample, of_clicks, others, baseline, criterion, level, seed)
     worth = _cross_validated(sample, of_clicks, others, baseline, criterion, level, seed)
     fewest = int(min((sample.outcome == label).sum() for label in (0, 1)))
     winner = _winner(judged, level) if fewest >= LEAST_OF_EACH else None
-    likely = _winner(judged, 1.0 - BLEND_LEVEL) if fewest >= LEAST_OF_BLEND else None
+    names = (baseline, *(each.name for each in judged if not each.rejected))
+    mean = _mean_paired(sample, names, baseline, criterion) if len(names) > 1 else None
     lucky = winner is not None and worth is not None and worth < 0
     if lucky:
         winner = None
-    taken = winner or likely
+    chosen = baseline if winner is None else winner.name
+    if winner is None and mean is not None and mean.advantage > 0 and fewest >= LEAST_OF_MEAN:
+        chosen = MEAN
     return Decision(
-        chosen=baseline if taken is None else taken.name,
-        share=1.0 if taken is None or taken is winner else 0.5,
+        chosen=chosen,
+        shipped=names if chosen == MEAN else (chosen,),
         baseline=baseline,
         criterion=criterion,
         level=level,
@@ -234,8 +244,19 @@ def decide(
         judged=judged,
         bias=bias,
         cross_validated=worth,
-        sentence=_sentence(judged, winner, likely, baseline, criterion, len(sample.user), fewest, lucky),
+        mean_advantage=None if mean is None else mean.advantage,
+        mean_error=None if mean is None else mean.standard_error,
+        sentence=_sentence(
+            judged, winner, mean, len(names), baseline, criterion, len(sample.user), fewest, lucky
+        ),
     )
+
+
+def _mean_paired(sample: RandomSample, names: tuple[str, ...], baseline: str, criterion: str) -> PairedUsers:
+    """The mean logit of some candidates against the baseline."""
+    mean = combined(np.stack([sample.predictions[name] for name in names], axis=1))
+    both = {MEAN: mean, baseline: sample.predictions[baseline]}
+    return mean_paired(replace(sample, predictions=both), MEAN, baseline, criterion)
 
 
 def mean_paired(sample: RandomSample, name: str, baseline: str, criterion: str) -> PairedUsers:
@@ -388,7 +409,8 @@ def _cross_validated(
 def _sentence(
     judged: tuple[JudgedCandidate, ...],
     winner: JudgedCandidate | None,
-    likely: JudgedCandidate | None,
+    mean: PairedUsers | None,
+    averaged: int,
     baseline: str,
     criterion: str,
     rows: int,
@@ -399,10 +421,10 @@ def _sentence(
         return f"The {baseline} model is shipped: it is the only candidate."
     on = f"on a random sample of {rows:,} pairs"
     many = f"{len(judged)} candidate{'' if len(judged) == 1 else 's'}"
-    if fewest < LEAST_OF_BLEND:
+    if fewest < LEAST_OF_MEAN:
         return (
             f"The {baseline} model is shipped: a random sample of {rows:,} pairs, {fewest} of them of one"
-            f" outcome, is too small to choose on (at least {LEAST_OF_BLEND} converted and unconverted ones)."
+            f" outcome, is too small to choose on (at least {LEAST_OF_MEAN} converted and unconverted ones)."
             " `unskew plan-random` says how many random pairs would decide."
         )
     if winner is not None:
@@ -410,22 +432,22 @@ def _sentence(
             f"{winner.name} is shipped: of {many} it is ahead of the {baseline} model in {criterion} {on} by"
             f" {winner.combined:+.4f} ± {winner.combined_error:.4f} (p = {winner.p_value:.2g}, corrected)."
         )
-    best = likely or max(judged, key=lambda each: each.combined or 0.0)
-    ahead = (
-        f"ahead by {best.combined:+.4f} ± {best.combined_error:.4f} (p = {best.p_value:.2g}, corrected)."
-        " `unskew plan-random` says how many random pairs would decide."
-    )
-    if likely is None:
-        return (
-            f"The {baseline} model is shipped: none of {many} beats it beyond noise in {criterion} {on}; the"
-            f" best, {best.name}, is {ahead}"
-        )
-    why = "that is not beyond noise"
+    best = max(judged, key=lambda each: each.combined or 0.0)
+    why = f"none of {many} beats the {baseline} model beyond noise in {criterion} {on}"
     if lucky:
-        why = "what is chosen on a part of the sample is worse on the rest"
+        why = f"what is chosen on a part of a random sample of {rows:,} pairs is worse on the rest"
     elif fewest < LEAST_OF_EACH:
-        why = f"{fewest} pairs of one outcome are too few to be sure"
-    return (
-        f"The mean of {likely.name} and the {baseline} model is shipped: of {many} {likely.name} is likelier"
-        f" ahead in {criterion} than not {on}, and {why}; it is {ahead}"
+        why = f"of a random sample of {rows:,} pairs {fewest} of one outcome are too few to be sure of one"
+    ahead = (
+        f"the best, {best.name}, is ahead by {best.combined:+.4f} ± {best.combined_error:.4f}"
+        f" (p = {best.p_value:.2g}, corrected). `unskew plan-random` says how many random pairs would decide."
     )
+    if mean is None:
+        return f"The {baseline} model is shipped: {why}, and all are clearly worse; {ahead}"
+    of_mean = f"{mean.advantage:+.4f} ± {mean.standard_error:.4f}"
+    if mean.advantage > 0:
+        return (
+            f"The mean of {averaged} models, {baseline} and the candidates that are not clearly worse, is"
+            f" shipped: {why}, and their mean is ahead by {of_mean}; {ahead}"
+        )
+    return f"The {baseline} model is shipped: {why}, and their mean is not ahead ({of_mean}); {ahead}"

@@ -171,7 +171,7 @@ class BatteryResult:
             title="What auto chose",
             columns=("world", "", "chose", "sample", "ahead of naive", "best ahead by", "closed"),
             rows=tuple(rows),
-            caption="½: the mean of it and naive. The best is the best candidate of auto. A gap is beyond"
+            caption="The best is the best candidate of auto, which may ship their mean. A gap is beyond"
             " noise where that advantage is, corrected for the number of candidates, and at least"
             f" {NEGLIGIBLE:g}.",
             text_columns=3,
@@ -260,7 +260,8 @@ class BatteryResult:
 
 
 def _chosen_text(decision: Decision) -> str:
-    return decision.chosen if decision.share == 1.0 else f"½ {decision.chosen}"
+    many = len(decision.shipped)
+    return decision.chosen if many == 1 else f"the mean of {many}"
 
 
 def _regret_text(standing: Standing | None) -> str:

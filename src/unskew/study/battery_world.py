@@ -340,11 +340,10 @@ class WorldRun:
 
 
 def _shipped(decisions: Sequence[Decision], lines: Mapping[str, Floats]) -> Floats:
-    """What is shipped in each repetition: the chosen one, or its mean logit with the baseline's."""
+    """What is shipped in each repetition: the chosen one, or the mean logit of several."""
     found = []
     for seed, each in enumerate(decisions):
-        of = [lines[each.chosen][seed], *([] if each.share == 1.0 else [lines[each.baseline][seed]])]
-        found.append(combined(np.stack(of)[None])[0])
+        found.append(combined(np.stack([lines[name][seed] for name in each.shipped])[None])[0])
     return np.stack(found)
 
 

@@ -37,8 +37,9 @@ def search_chart(search: Mapping[str, Any]) -> DotChart:
         if each["biased"] is not None:
             dots.append(_dot(CLICKS, each, each["biased"], each["range_low"], each["range_high"]))
         ends += [end for dot in dots for end in (dot.low, dot.high)]
-        part = "shipped" if search.get("share", 1.0) == 1.0 else "half of what is shipped"
-        shipped = f" ({part})" if each["name"] == search["chosen"] else ""
+        names = search.get("shipped", [search["chosen"]])
+        part = "shipped" if len(names) == 1 else "in the mean that is shipped"
+        shipped = f" ({part})" if each["name"] in names else ""
         rows.append(DotRow(f"{each['name']}{shipped}", tuple(dots), signed(dots[0].value) if dots else ""))
     label = f"{registered(search['criterion']).label} ahead of the {search['baseline']} ensemble"
     return DotChart("Candidates", axis_of(ends, label), tuple(rows), rule=0.0)
