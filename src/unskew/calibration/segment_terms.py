@@ -32,7 +32,7 @@ in fewer numbers."""
 LEAST_GAIN = 0.1
 """Log-likelihood, in nats, that a further step must promise: less changes no figure."""
 
-ASKED_AGAIN = 10
+ASKED_AGAIN = 5
 """Rounds after which all terms are asked anew what they promise. In between it is those that promised most,
 until one promises more than the next did before: what is left to gain shrinks as others take their part of
 it, and hardly ever grows."""
