@@ -386,14 +386,14 @@ class TestModels:
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     "backbone",
-    [us.MF(dim=8), us.NeuMF(dim=16, layers=(16, 16, 16)), us.DCN(dim=8)],
+    [us.MF(dim=8), us.NeuMF(dim=16, layers=(16, 16, 16), dropout=0.2), us.DCN(dim=8)],
     ids=lambda each: each.name,
 )
 def test_captured_steps_on_a_gpu_train_as_good_a_model(backbone):
     data = us.load("synthetic", n_users=200, n_items=150, density=0.08, seed=2)
     found = []
     for dtype in ("fp32", "bf16"):
-        method = us.IPS(backbone=backbone, table_dtype=dtype, epochs=6, batch_size=128, learning_rate=0.01)
+        method = us.IPS(backbone=backbone, table_dtype=dtype, epochs=10, batch_size=128, learning_rate=0.003)
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message=".*captured")
             model = method.fit(data.train, propensity=0.1, seeds=6, device="cuda")
