@@ -467,6 +467,17 @@ def test_the_console_script_and_the_module_run_it():
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(("given", "found"), [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active")])
+def test_threads_of_pytorch_do_not_spin_unless_they_are_asked_to(given, found):
+    code = (
+        "import atexit, os, sys; atexit.register(lambda: print(os.environ['OMP_WAIT_POLICY']));"
+        "sys.argv = ['unskew', '--version']; from unskew.cli import entry; entry()"
+    )
+    others = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=others | given)
+    assert done.stdout.splitlines()[-1] == found
+
+
 class TestLoaderOptions:
     def test_a_value_is_of_the_kind_that_the_loader_expects(self):
         given = ["n_users=60", "bias=2", "density=.1", "n_users=70"]

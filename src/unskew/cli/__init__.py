@@ -153,6 +153,8 @@ def say_warning(
 def entry() -> None:
     """The console script."""
     warnings.showwarning = say_warning
+    # Threads of PyTorch that wait must not spin on the cores of ours, which share the members of an ensemble.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # Modules are hundreds of thousands of objects and no garbage: to look for it less often saves a tenth.
     gc.set_threshold(COLLECT_EVERY)
     signals.open_standard_descriptors()
