@@ -110,7 +110,8 @@ class EagerSteps:
                 _require_loss(loss, step.name)
                 for optimiser in self.optimisers.values():
                     optimiser.zero_grad(set_to_none=True)
-                torch.autograd.backward(loss, torch.ones_like(loss))
+                # Of a sum: PyTorch loads SymPy, for half a second, where gradients are given.
+                loss.sum().backward()  # type: ignore[no-untyped-call]
                 if processes.in_parts():
                     for name in step.trains:
                         parallel.average_gradients(self.optimisers[name])
