@@ -53,6 +53,27 @@ def test_one_process_at_a_time_writes_to_the_cache(tmp_path):
     assert saved == [("int64", "code")]
 
 
+@pytest.mark.parametrize("missing", ["locks", "rights"])
+def test_without_locks_it_is_saved_as_numba_does(tmp_path, monkeypatch, missing):
+    fcntl = pytest.importorskip("fcntl")
+    (tmp_path / "cache").mkdir()
+    if missing == "rights":
+        # A folder in its place cannot be opened, whoever asks.
+        (tmp_path / "cache" / ".lock").mkdir()
+    else:
+
+        def flock(file, kind):
+            raise OSError("no locks here")
+
+        monkeypatch.setattr(fcntl, "flock", flock)
+    saved = []
+    cache = SimpleNamespace(save_overload=lambda *given: saved.append(given))
+    made = SimpleNamespace(_cache=cache, stats=SimpleNamespace(cache_path=str(tmp_path / "cache")))
+    compiled.save_one_at_a_time(made)
+    cache.save_overload("int64", "code")
+    assert saved == [("int64", "code")]
+
+
 PAIRS = """
 from typing import NamedTuple
 from unskew.compiled import compiled

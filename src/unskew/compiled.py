@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -53,8 +53,10 @@ def save_one_at_a_time(made: Any) -> None:
     def save_alone(*compiled: Any) -> None:
         folder = Path(made.stats.cache_path)
         folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / ".lock", "a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with ExitStack() as held:
+            # Some file systems have no locks, and another user's file may not be opened: then as numba does.
+            with suppress(OSError):
+                fcntl.flock(held.enter_context(open(folder / ".lock", "a")), fcntl.LOCK_EX)
             save(*compiled)
 
     made._cache.save_overload = save_alone

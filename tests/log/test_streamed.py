@@ -73,6 +73,12 @@ def test_blocks_are_rows_of_buffers(log: Log) -> None:
         assert np.array_equal(block.user, buffer.user[rows])
 
 
+def test_features_of_a_buffer_are_coded_once(log: Log) -> None:
+    stream = StreamedLog.of(log, block_rows=7)
+    for buffer, _ in stream.shuffled(seed=0, epoch=0):
+        assert buffer.encoded_rows() is buffer.encoded_rows()
+
+
 def test_in_order_gives_the_rows_as_they_lie(log: Log) -> None:
     stream = StreamedLog.of(log, block_rows=100)
     assert np.array_equal(numbers(stream.in_order()), np.arange(len(log)))

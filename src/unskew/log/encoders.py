@@ -28,9 +28,10 @@ ROLES: tuple[Role, ...] = ("user", "item", "row")
 
 
 def lines_of(values: NDArray[Any], at: NDArray[np.integer[Any]] | NDArray[np.bool_]) -> NDArray[Any]:
-    """Some of an array's lines, by their numbers or marks: several times as fast as an index where lines are
-    short."""
-    return values.compress(at, axis=0) if at.dtype == bool else values.take(at, axis=0)
+    """Some of an array's lines, by their numbers or marks; by numbers it is several times as fast as an index
+    where lines are short."""
+    lines: NDArray[Any] = values[at] if at.dtype == bool else values.take(at, axis=0)
+    return lines
 
 
 class Block(NamedTuple):

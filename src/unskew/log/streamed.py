@@ -308,7 +308,7 @@ class LogInMemory:
     def read(self, pieces: Sequence[Piece], rows: int) -> Iterator[Log]:
         """The rows of pieces, in logs of so many rows."""
         starts = np.arange(len(self.groups)) * self.group_rows
-        return taken(self.shared, starts, pieces, rows)
+        return map(_coded, taken(self.shared, starts, pieces, rows))
 
     def read_some(self, places: NDArray[np.int64]) -> Log:
         """Rows by their numbers."""
@@ -317,3 +317,10 @@ class LogInMemory:
     def reading(self, fields: Sequence[str] | None) -> LogInMemory:
         """The same with some of the features."""
         return replace(self, log=self.log.reading(fields))
+
+
+def _coded(log: Log) -> Log:
+    """A log whose features of rows are coded once, for all who read some of its rows."""
+    if log.features is None:
+        return log
+    return replace(log, features=replace(log.features, encoded=log.encoded_rows()))

@@ -171,10 +171,14 @@ class _Fit:
         return models
 
 
-def sample_of(models: Mapping[str, Any], unbiased: Log) -> RandomSample:
-    """The known rows of a random sample, with the predictions of every model."""
+def sample_of(models: Mapping[str, Debiaser], unbiased: Log) -> RandomSample:
+    """The known rows of a random sample, with the predictions of every model.
+
+    As they were before any recalibration: their mean is one of these, and the sample sets the level of what
+    is shipped.
+    """
     rows, outcome = _known(unbiased)
-    predictions = {name: np.asarray(model.predict_each(rows)) for name, model in models.items()}
+    predictions = {name: model.without_recalibration().predict_each(rows) for name, model in models.items()}
     return RandomSample(rows.user, outcome, predictions)
 
 

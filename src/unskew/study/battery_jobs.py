@@ -63,8 +63,9 @@ def train_beside(
                 first = number % len(plans)
                 order = (*longest_first[first:], *longest_first[:first])
                 given = (settings, order, store.folder, device, threads)
-                started.append(spawn.Process(target=_train, args=given, daemon=True))
-                started[-1].start()
+                process = spawn.Process(target=_train, args=given, daemon=True)
+                process.start()
+                started.append(process)
         running = [each.sentinel for each in started]
         while running:
             ended = connection.wait(running, SECONDS_BETWEEN_LOOKS)

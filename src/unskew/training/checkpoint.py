@@ -31,7 +31,7 @@ from unskew.io.moving import OURS, Lock
 from unskew.log.splitting import duration
 from unskew.training.state_files import FACTS, PARTIAL, TENSORS, DamagedStateError, SavedState, StateFiles
 
-FORMAT = 1
+FORMAT = 2
 """Raised when a folder of an earlier version can no longer be read."""
 
 JOB = "job"

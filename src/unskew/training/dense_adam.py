@@ -105,7 +105,9 @@ class DenseAdam(DenseOptimiser):
         for number, each in zip(numbers, parameters, strict=True):
             if number not in self._moments:
                 self._moments[number] = _Moments(
-                    torch.zeros_like(each), torch.zeros_like(each), torch.zeros((), device=each.device)
+                    torch.zeros_like(each),
+                    torch.zeros_like(each),
+                    torch.zeros((), dtype=torch.float32, device=each.device),
                 )
         moments = [self._moments[number] for number in numbers]
         adam(

@@ -24,7 +24,7 @@ AT_ONCE = 1 << 23
 memory is not much."""
 
 ROWS_AT_ONCE = 1 << 17
-"""Rows of a table that are brought up to date at once, at the end of a pass."""
+"""Rows of a table that are brought up to date at once."""
 
 _LOG_1, _LOG_2 = math.log(BETA_1), math.log(BETA_2)
 _HIGH = -(1 << 16)
@@ -59,7 +59,11 @@ class HalfTable:
     def read(self, codes: Tensor) -> None:
         """Bring rows up to date: of a batch that processes have in parts, those of all, so that all agree."""
         lines = processes.side_by_side(codes, 1) if processes.in_parts() else codes
-        at = self._flat(lines)
+        for at in torch.split(self._flat(lines), ROWS_AT_ONCE):
+            self._bring(at)
+
+    def _bring(self, at: Tensor) -> None:
+        """Bring some rows up to date, and leave those that are."""
         since, old = self._seen[at], self._weight[at]
         behind = (since > 0) & (since < self._step)
         p, m, v = self._brought(at, torch.where(behind, since, self._step))
