@@ -17,6 +17,9 @@ LOADED = (
 )
 """Before a process is forked, and so by none of them."""
 
+SAID = ("out", "error")
+"""Files of what a process says."""
+
 SECONDS = 240
 """After which a process that does not end is ended."""
 
@@ -30,6 +33,9 @@ class Forked:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(list(LOADED))
         self._said = tempfile.TemporaryDirectory()
+        for name in SAID:
+            # Before it starts: it may be killed before it has said anything.
+            (Path(self._said.name) / name).touch()
         arguments = (file, function, given, dict(variables or {}), Path(self._said.name))
         self._process = context.Process(target=_work, args=arguments, daemon=True)
         self._process.start()
@@ -52,7 +58,7 @@ class Forked:
         if code is None:
             self.kill()
             self._process.join()
-        said, error = ((Path(self._said.name) / name).read_bytes().decode() for name in ("out", "error"))
+        said, error = ((Path(self._said.name) / name).read_bytes().decode() for name in SAID)
         self._said.cleanup()
         assert code is not None, f"it did not end: {error}"
         return code, said, error
@@ -62,8 +68,8 @@ def _work(file: str, function: str, given: tuple[object, ...], variables: dict[s
     import torch
 
     os.environ.update(variables)
-    for number, name in ((1, "out"), (2, "error")):
-        os.dup2(os.open(said / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    for number, name in enumerate(SAID, 1):
+        os.dup2(os.open(said / name, os.O_WRONLY | os.O_APPEND), number)
     torch.set_num_threads(1)
     runpy.run_path(file)[function](*given)
     sys.stdout.flush()
