@@ -122,7 +122,9 @@ def test_who_has_a_state_does_not_wait_for_itself(tmp_path, monkeypatch):
     monkeypatch.setattr("unskew.io.moving.time.sleep", lambda _: pytest.fail("it waits for its own lock"))
     for _ in range(2):
         state = State(tmp_path / "state")
+        (state.models / "a1").mkdir(exist_ok=True)
         state.serve("a1")
+        assert state.served == ["a1"]
         state.close()
 
 

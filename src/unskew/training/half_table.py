@@ -17,6 +17,7 @@ from torch import Tensor
 from unskew import processes
 from unskew.backbones.layers import ReplicaEmbedding
 from unskew.backbones.noise import GOLDEN, mix32
+from unskew.training.row_gradients import RowGradients
 from unskew.training.table_loops import BETA_1, BETA_2, EPSILON, HORIZON
 
 AT_ONCE = 1 << 23
@@ -30,7 +31,7 @@ _LOG_1, _LOG_2 = math.log(BETA_1), math.log(BETA_2)
 _HIGH = -(1 << 16)
 
 
-class HalfTable:
+class HalfTable(RowGradients):
     """The state of a table of bfloat16 while it is trained: 6 bytes a weight, and of a row 12 and 4 a table.
 
     Beside the weights the first moment is as large as the table; of the second a row has one number for
@@ -38,6 +39,7 @@ class HalfTable:
     """
 
     def __init__(self, table: ReplicaEmbedding, lr: float, weight_decay: float) -> None:
+        super().__init__()
         weight = table.weight.detach()
         self._replicas, self._rows, self._width = weight.shape
         self._weight = weight.view(-1, self._width)
@@ -53,7 +55,6 @@ class HalfTable:
             torch.zeros(count, dtype=torch.int32, device=device) for _ in range(3)
         )
         self._step, self._settled = (torch.zeros(1, dtype=torch.int32, device=device) for _ in range(2))
-        self._read: list[tuple[Tensor, Tensor]] = []
         table.lazy = self
 
     def read(self, codes: Tensor) -> None:
@@ -73,27 +74,9 @@ class HalfTable:
         self._second.index_copy_(0, at, v)
         self._seen.index_copy_(0, at, torch.where(behind, self._step, since))
 
-    def add(self, codes: Tensor, gradient: Tensor) -> None:
-        """Keep gradients of rows for the step."""
-        self._read.append((codes, gradient))
-
-    def forget(self) -> None:
-        """Drop the gradients."""
-        self._read = []
-
-    def exchange(self) -> None:
-        """Take the mean of the gradients of all processes: rows that any of them touched."""
-        if self._read:
-            codes, gradient = (processes.side_by_side(each, 1) for each in self._joined())
-            self._read = [(codes, gradient / processes.world())]
-
-    def _joined(self) -> tuple[Tensor, Tensor]:
-        codes, gradients = zip(*self._read, strict=True)
-        return torch.cat(codes, 1), torch.cat(gradients, 1)
-
     def step(self) -> None:
         """One update by the gradients that there are; without any the table stays as it is."""
-        if not self._read:
+        if not self._kept:
             return
         codes, gradient = self._joined()
         at = self._flat(codes)
@@ -115,7 +98,7 @@ class HalfTable:
         now = self._step.expand(len(at))
         self._seen.index_copy_(0, at, now)
         self._touched.index_copy_(0, at, now)
-        self._read = []
+        self._kept = []
 
     def settle(self) -> None:
         """Bring the weights of all rows up to date."""

@@ -34,10 +34,11 @@ from unskew.backbones.layers import ReplicaEmbedding
 from unskew.backbones.noise import HAS_TRITON
 from unskew.training.dense_adam import DenseOptimiser
 from unskew.training.half_table import HalfTable
+from unskew.training.row_gradients import RowGradients
 from unskew.training.stateful import Parts, Stateful, restore, tensors_of
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Int
 
 FEWEST_ROWS = 8
 """A table is trained by the rows that are touched where it has more than so many for each row of a batch;
@@ -88,7 +89,7 @@ KEPT = ("first moment", "second moment", "step", "last gradient")
 """What a checkpoint holds of each replica of a table, beside its weights."""
 
 
-class LazyTable:
+class LazyTable(RowGradients):
     """A table's moments, what was read of it in a step, and the steps that rows are at.
 
     Attributes
@@ -101,6 +102,7 @@ class LazyTable:
     """
 
     def __init__(self, table: ReplicaEmbedding, lr: float, weight_decay: float) -> None:
+        super().__init__()
         weight, of_row = table.weight.detach(), table.weight.shape[2]
         self._loops: Any
         self._further: list[tuple[Any, ...]] = [()] * len(weight)
@@ -119,7 +121,6 @@ class LazyTable:
         self._rows = weight.shape[1]
         self._lr, self._decay = np.float32(lr), np.float32(weight_decay)
         self._step = self._settled = 0
-        self._read: list[tuple[Tensor, Tensor]] = []
         # NumPy's zeros, unlike PyTorch's, are not written before they are used.
         shapes = weight.shape, (*weight.shape[:2], of_row)
         moments = [np.zeros(shape, dtype=np.float32) for shape in shapes]
@@ -140,27 +141,9 @@ class LazyTable:
 
         self._for_each(work, lines.shape[1])
 
-    def add(self, codes: Int[Tensor, "R n"], gradient: Float[Tensor, "R n F"]) -> None:
-        """Keep gradients of rows for the step."""
-        self._read.append((codes, gradient))
-
-    def forget(self) -> None:
-        """Drop the gradients."""
-        self._read = []
-
-    def exchange(self) -> None:
-        """Take the mean of the gradients of all processes: rows that any of them touched."""
-        if self._read:
-            codes, gradient = (processes.side_by_side(each, 1) for each in self._joined())
-            self._read = [(codes, gradient / processes.world())]
-
-    def _joined(self) -> tuple[Tensor, Tensor]:
-        codes, gradients = zip(*self._read, strict=True)
-        return (codes[0], gradients[0]) if len(codes) == 1 else (torch.cat(codes, 1), torch.cat(gradients, 1))
-
     def step(self) -> None:
         """One update by the gradients that there are; without any the table stays as it is."""
-        if not self._read:
+        if not self._kept:
             return
         codes, gradient = (each.contiguous().numpy() for each in self._joined())
         self._step += 1

@@ -16,8 +16,8 @@ from torch import Tensor
 from unskew import processes
 from unskew.training.checkpoint import Call
 from unskew.training.dense_adam import DenseOptimiser
-from unskew.training.half_table import HalfTable
-from unskew.training.lazy_adam import LazyAdam, LazyTable
+from unskew.training.lazy_adam import LazyAdam
+from unskew.training.row_gradients import RowGradients
 from unskew.training.samplers import Sample
 from unskew.training.state_files import SavedState
 
@@ -46,7 +46,7 @@ def average_gradients(optimiser: object) -> None:
     if isinstance(dense, DenseOptimiser):
         _average(dense.gradients)
     for table in optimiser.tables if isinstance(optimiser, LazyAdam) else ():
-        assert isinstance(table, LazyTable | HalfTable)
+        assert isinstance(table, RowGradients)
         table.exchange()
 
 
