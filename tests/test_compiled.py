@@ -112,6 +112,45 @@ def test_what_an_older_version_of_the_file_left_is_taken_away(tmp_path, monkeypa
     sys.modules.pop(file.stem)
 
 
+def test_what_was_compiled_with_a_constant_of_another_file_is_taken_away_when_that_changes(
+    tmp_path, monkeypatch
+):
+    package = tmp_path / "package_of_a_test"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "between.py").write_text("from package_of_a_test.limits import LARGEST\n")
+    (package / "loops.py").write_text(
+        "from package_of_a_test import between\nfrom unskew.compiled import compiled\n"
+        "LARGEST = between.LARGEST\n@compiled()\ndef least(x):\n    return min(x, LARGEST)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def loaded(largest=None):
+        compiled.drop_stale.cache_clear()
+        for name in [name for name in sys.modules if name.startswith(package.name)]:
+            del sys.modules[name]
+        if largest is not None:
+            (package / "limits.py").write_text(f"LARGEST = {largest}\n")
+        importlib.invalidate_caches()
+        return importlib.import_module(f"{package.name}.loops")
+
+    assert loaded(largest=3.0).least(5.0) == 3.0
+    kept = loaded().least
+    assert kept(5.0) == 3.0
+    assert kept.stats.cache_hits, "nothing has changed"
+    assert loaded(largest=4.0).least(5.0) == 4.0
+
+
+def test_the_files_that_a_compiled_one_takes_constants_and_functions_from():
+    from unskew.training import half_loops
+
+    found = {
+        os.path.basename(path) for path in compiled.imported_files(half_loops.__file__, "unskew.training")
+    }
+    assert found == {"half_loops.py", "table_loops.py", "cpu_kernels.py", "compiled.py"}
+
+
 @pytest.fixture
 def kernels(monkeypatch):
     """Where Triton would keep kernels, with a home that the test sets."""
@@ -149,5 +188,5 @@ def test_a_module_of_an_archive_has_no_time_of_its_own(tmp_path):
     """As in a zip of modules, where numba finds another place for what it keeps."""
     kept = tmp_path / "pairs.total-1.py311.nbi"
     kept.touch()
-    compiled.drop_stale(str(tmp_path), str(tmp_path / "modules.zip" / "pairs.py"))
+    compiled.drop_stale(str(tmp_path), str(tmp_path / "modules.zip" / "pairs.py"), "pairs")
     assert kept.exists()

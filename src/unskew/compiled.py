@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -15,6 +17,9 @@ from typing import Any, TypeVar
 from numba import njit
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+IMPORTS = re.compile(r"^(?:from|import) ([\w.]+)(?: import (\([^)]*\)|.*))?", re.MULTILINE)
+"""A statement that imports at the top of a file: a module, and what is taken from it."""
 
 
 def compiled(**options: Any) -> Callable[[Function], Function]:
@@ -30,7 +35,7 @@ def compiled(**options: Any) -> Callable[[Function], Function]:
         except RuntimeError:
             made = njit(nogil=True, **options)(function)
         else:
-            drop_stale(made.stats.cache_path, function.__code__.co_filename)
+            drop_stale(made.stats.cache_path, function.__code__.co_filename, function.__module__)
             save_one_at_a_time(made)
         result: Function = made
         return result
@@ -63,20 +68,39 @@ def save_one_at_a_time(made: Any) -> None:
 
 
 @cache
-def drop_stale(folder: str, source: str) -> None:
-    """Take away what an older version of a file left in the cache.
+def drop_stale(folder: str, source: str, module: str) -> None:
+    """Take away what an older version of a module's file, or of one it imports from, left in the cache.
 
     numba reads the types of its arguments before it looks whether the file has changed, and they may be gone;
-    and another process could find the old code under a name that the new one has just been given.
+    another process could find the old code under a name that the new one has just been given; and numba does
+    not look at other files, whose constants and functions are compiled into those of this one.
     """
     if not os.path.exists(source):
         # In an archive of modules, which has one time for all of them.
         return
-    changed = os.stat(source).st_mtime_ns
+    changed = max(os.stat(path).st_mtime_ns for path in imported_files(source, module))
     for path in Path(folder).glob(f"{Path(source).stem}.*.nb[ic]"):
         with suppress(FileNotFoundError, PermissionError):  # Another process was first, or may alone.
             if path.stat().st_mtime_ns < changed:
                 path.unlink()
+
+
+def imported_files(source: str, module: str) -> set[str]:
+    """The file of a module, and those of its package that it imports from, through others too."""
+    package = module.partition(".")[0]
+    found: set[str] = set()
+    waiting: list[str | None] = [source]
+    while waiting:
+        path = waiting.pop()
+        if path is None or path in found or not path.endswith(".py"):
+            continue
+        found.add(path)
+        for name, taken in IMPORTS.findall(Path(path).read_text(encoding="utf-8")):
+            if name.partition(".")[0] == package:
+                # What is taken may be a module itself.
+                names = (name, *(f"{name}.{each}" for each in re.findall(r"\w+", taken)))
+                waiting += [getattr(sys.modules.get(each), "__file__", None) for each in names]
+    return found
 
 
 def triton_cache() -> None:

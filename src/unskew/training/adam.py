@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor, nn
 
 from unskew.training.dense_adam import DenseOptimiser, decays_of
+from unskew.training.stateful import copy_back
 
 BLOCK = 1024
 
@@ -81,8 +82,7 @@ class FlatAdam(DenseOptimiser):
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Bring back what :meth:`tensors` gave, in place."""
-        for name, part in self.tensors().items():
-            part.copy_(tensors[name])
+        copy_back(self.tensors(), tensors)
 
     def _decay_of(self, idle: tuple[int, ...]) -> Tensor:
         """Decays; 0 for parameters without a gradient, which ``torch.optim.Adam`` leaves alone."""

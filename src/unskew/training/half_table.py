@@ -8,7 +8,6 @@ times in a batch is computed at each of its places, from the same numbers: all o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from itertools import pairwise
 
 import torch
@@ -19,6 +18,7 @@ from unskew.backbones.layers import ReplicaEmbedding
 from unskew.backbones.noise import GOLDEN, mix32
 from unskew.training.row_gradients import RowGradients
 from unskew.training.table_loops import BETA_1, BETA_2, EPSILON, HORIZON
+from unskew.training.touched_rows import TouchedRows
 
 AT_ONCE = 1 << 23
 """Numbers, of idle steps of the rows of a batch, that are added up at once: 32 MB, where kernels are few and
@@ -31,7 +31,7 @@ _LOG_1, _LOG_2 = math.log(BETA_1), math.log(BETA_2)
 _HIGH = -(1 << 16)
 
 
-class HalfTable(RowGradients):
+class HalfTable(RowGradients, TouchedRows):
     """The state of a table of bfloat16 while it is trained: 6 bytes a weight, and of a row 12 and 4 a table.
 
     Beside the weights the first moment is as large as the table; of the second a row has one number for
@@ -39,22 +39,23 @@ class HalfTable(RowGradients):
     """
 
     def __init__(self, table: ReplicaEmbedding, lr: float, weight_decay: float) -> None:
-        super().__init__()
         weight = table.weight.detach()
-        self._replicas, self._rows, self._width = weight.shape
+        self._width = weight.shape[2]
         self._weight = weight.view(-1, self._width)
         self._lr, self._decay = lr, weight_decay
         device, count = weight.device, len(self._weight)
+        RowGradients.__init__(self)
+        TouchedRows.__init__(
+            self,
+            len(weight),
+            torch.zeros(count, self._width, device=device),
+            torch.zeros(count, len(table.widths), device=device),
+        )
+        self._slot = torch.zeros_like(self._seen)
         self._edges = [sum(table.widths[:number]) for number in range(len(table.widths) + 1)]
         of_column = [number for number, width in enumerate(table.widths) for _ in range(width)]
         self._table_of = torch.tensor(of_column, device=device)
         self._keys = torch.tensor(table.keys, dtype=torch.int32, device=device)
-        self._first = torch.zeros(count, self._width, device=device)
-        self._second = torch.zeros(count, len(table.widths), device=device)
-        self._seen, self._touched, self._slot = (
-            torch.zeros(count, dtype=torch.int32, device=device) for _ in range(3)
-        )
-        self._step, self._settled = (torch.zeros(1, dtype=torch.int32, device=device) for _ in range(2))
         table.lazy = self
 
     def read(self, codes: Tensor) -> None:
@@ -113,27 +114,6 @@ class HalfTable(RowGradients):
             self._second[at] = torch.where(recent.unsqueeze(1), v, self._second[at])
             self._seen[at] = torch.where(recent, self._step, since)
         self._settled.copy_(self._step)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Moments and steps between two steps, for a checkpoint; the weights are the network's."""
-        return {
-            "first": self._first,
-            "second": self._second,
-            "seen": self._seen,
-            "touched": self._touched,
-            "step": self._step,
-            "settled": self._settled,
-        }
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Bring back what :meth:`tensors` gave, in place."""
-        for name, part in self.tensors().items():
-            part.copy_(tensors[name])
-
-    def _flat(self, codes: Tensor) -> Tensor:
-        """Rows of all replicas, as those of one table."""
-        start = torch.arange(0, self._replicas * self._rows, self._rows, device=codes.device).unsqueeze(1)
-        return (codes + start).flatten()
 
     def _brought(self, at: Tensor, since: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rows from the steps ``since`` to that of the table, as ``half_loops._bring``."""

@@ -35,7 +35,7 @@ from unskew.backbones.noise import HAS_TRITON
 from unskew.training.dense_adam import DenseOptimiser
 from unskew.training.half_table import HalfTable
 from unskew.training.row_gradients import RowGradients
-from unskew.training.stateful import Parts, Stateful, restore, tensors_of
+from unskew.training.stateful import Parts, Stateful, copy_back, restore, tensors_of
 
 if TYPE_CHECKING:
     from jaxtyping import Int
@@ -181,8 +181,7 @@ class LazyTable(RowGradients):
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Bring back what :meth:`tensors` gave."""
         self._step, self._settled = tensors["steps"].tolist()
-        for name, part in self.tensors().items():
-            part.copy_(tensors[name])
+        copy_back(self.tensors(), tensors)
 
     def _for_each(self, work: Callable[[int, int, int], None], rows: int) -> None:
         replicas = len(self.replicas)

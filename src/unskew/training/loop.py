@@ -25,7 +25,7 @@ from unskew.training.lazy_adam import LazyAdam, is_lazy, lazy_table
 from unskew.training.parallel import SharedCall
 from unskew.training.samplers import Sampler
 from unskew.training.snapshot import Place, optimiser_parts, result_parts
-from unskew.training.stateful import Parts, Stateful, restore, tensors_of
+from unskew.training.stateful import Parts, Stateful, copy_back, restore, tensors_of
 from unskew.training.steps import (
     START,
     After,
@@ -441,8 +441,7 @@ class _BestWeights:
             # Before the first validation there are none.
             self._best = [torch.empty_like(current.detach()) for current in self._parameters]
         with torch.no_grad():
-            for name, part in self.tensors().items():
-                part.copy_(tensors[name])
+            copy_back(self.tensors(), tensors)
 
     def put_back(self) -> list[int]:
         """Give the networks the best weights; the epochs they are from."""

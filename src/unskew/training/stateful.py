@@ -35,6 +35,12 @@ def restore(parts: Parts, tensors: Mapping[str, Tensor]) -> None:
         each.restore(under(tensors, start))
 
 
+def copy_back(held: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+    """Give tensors, where they are, what those of the same names had."""
+    for name, part in held.items():
+        part.copy_(saved[name])
+
+
 def under(tensors: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:
     """Those whose names begin so, without it."""
     return {name[len(start) :]: value for name, value in tensors.items() if name.startswith(start)}

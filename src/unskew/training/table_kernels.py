@@ -9,8 +9,6 @@ on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 import triton
 import triton.language as tl
@@ -18,6 +16,7 @@ from torch import Tensor
 
 from unskew.backbones.layers import ReplicaEmbedding
 from unskew.compiled import triton_cache
+from unskew.training.touched_rows import TouchedRows
 
 triton_cache()
 
@@ -163,7 +162,7 @@ def _settle_kernel(
         tl.store(seen + row, tl.zeros((T,), dtype=tl.int32) + now, mask=recent)
 
 
-class TableOnGPU:
+class TableOnGPU(TouchedRows):
     """The state of a table that is trained by touched rows, on a GPU.
 
     Attributes
@@ -175,14 +174,9 @@ class TableOnGPU:
     def __init__(self, table: ReplicaEmbedding, lr: float, weight_decay: float) -> None:
         self._weight = table.weight.detach()
         self._lr, self._decay = lr, weight_decay
-        self.gradient, self._first, self._second = (torch.zeros_like(self._weight) for _ in range(3))
-        self._seen, self._touched, self._claimed = (
-            torch.zeros(self._weight.shape[:2], dtype=torch.int32, device=self._weight.device)
-            for _ in range(3)
-        )
-        self._step, self._settled = (
-            torch.zeros(1, dtype=torch.int32, device=self._weight.device) for _ in range(2)
-        )
+        self.gradient, first, second = (torch.zeros_like(self._weight) for _ in range(3))
+        super().__init__(len(self._weight), first, second)
+        self._claimed = torch.zeros_like(self._seen)
         self._touching: list[Tensor] = []
         width = self._weight.shape[2]
         self._sizes = {"D": width, "BLOCK_D": triton.next_power_of_2(width), "T": ROWS}
@@ -191,7 +185,7 @@ class TableOnGPU:
     def read(self, codes: Tensor) -> None:
         """Bring rows up to date, ``[R, n]`` or ``[1, n]`` for all replicas."""
         codes = codes.contiguous()
-        where = (self._stride(codes), codes.shape[1], self._weight.shape[1])
+        where = (self._stride(codes), codes.shape[1], self._rows)
         with torch.cuda.device_of(codes):
             claims = self._claims(codes)
             _claim_behind_kernel[self._grid(codes, CLAIMS)](
@@ -223,7 +217,7 @@ class TableOnGPU:
         if not self._touching:
             return
         for codes in self._touching:
-            where = (self._stride(codes), codes.shape[1], self._weight.shape[1])
+            where = (self._stride(codes), codes.shape[1], self._rows)
             with torch.cuda.device_of(codes):
                 claims = self._claims(codes)
                 _claim_kernel[self._grid(codes, CLAIMS)](
@@ -247,27 +241,8 @@ class TableOnGPU:
         self._settled.copy_(self._step)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Moments and steps between two steps, for a checkpoint; the weights are the network's."""
-        return {
-            "first": self._first,
-            "second": self._second,
-            "seen": self._seen,
-            "touched": self._touched,
-            "claimed": self._claimed,
-            "step": self._step,
-            "settled": self._settled,
-        }
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Bring back what :meth:`tensors` gave, in place."""
-        for name, part in self.tensors().items():
-            part.copy_(tensors[name])
-
-    def _flat(self, codes: Tensor) -> Tensor:
-        """Rows of all replicas, as those of one table."""
-        replicas, rows, _ = self._weight.shape
-        start = torch.arange(0, replicas * rows, rows, device=codes.device).unsqueeze(1)
-        return (codes + start).flatten()
+        """What every such table has, and which rows steps claimed."""
+        return {**super().tensors(), "claimed": self._claimed}
 
     def _grid(self, codes: Tensor, places: int) -> tuple[int, int]:
         return triton.cdiv(codes.shape[1], places), len(self._weight)
