@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,18 @@ def test_what_is_shipped_is_saved_and_read_again(searched, tmp_path, undrawn):
         model.predict_each(test), searched.models["auto"].predict_each(test), rtol=1e-6
     )
     assert model.members == 2
+
+
+def test_a_model_that_is_naive_itself_is_saved_beside_it(alone, searched, tmp_path, undrawn):
+    """Both have one network in common; so has the mean of naive and others."""
+    naive = alone.models["naive"]
+    mean = naive.with_beside(searched.models["naive"])
+    for name, result in (("naive", alone), ("mean", replace(alone, models={"naive": naive, "auto": mean}))):
+        result.save(tmp_path / name)
+        model = us.load_model(tmp_path / name, device="cpu")
+        test = alone.dataset.test
+        expected = result.models["auto"].predict_each(test)
+        np.testing.assert_allclose(model.predict_each(test), expected, rtol=1e-6)
 
 
 def test_without_a_sample_naive_is_shipped_and_the_report_says_why(alone):
