@@ -364,6 +364,7 @@ def run(
     from unskew.cli.run_tables import print_run, print_schema
     from unskew.progress import QUIET_SECONDS, progress_bars
     from unskew.run.run_memory import memory_sentence
+    from unskew.run.search_plan import search_plan
     from unskew.run.sizes import sizes_of
     from unskew.training.checkpoint import JobDoneError
 
@@ -413,6 +414,9 @@ def run(
         sizes = sizes_of(job, dataset.train)
         if processes.is_writer() and (sizes.label or sizes.seconds > QUIET_SECONDS):
             say(f"unskew: {sizes.sentence}")
+        if method == "auto" and why is not None and processes.is_writer():
+            for sentence in search_plan(job, dataset, sizes):
+                say(f"unskew: {sentence}")
 
     logs: dict[str, Any] = {"log_json": log_json, "tensorboard": tensorboard, "mlflow": mlflow}
     with progress_bars(**logs) as progress, warnings.catch_warnings():

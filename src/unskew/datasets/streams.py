@@ -34,7 +34,7 @@ COPIES = 3
 
 @dataclass(frozen=True, eq=False)
 class StreamedDataset:
-    """A training log that is streamed, and a test log in memory; all else as in :class:`unskew.Dataset`."""
+    """A training log that is streamed, and further logs in memory; all else as in :class:`unskew.Dataset`."""
 
     name: str
     train: StreamedLog
@@ -42,6 +42,7 @@ class StreamedDataset:
     validation: Log | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     test_is: TestIs = "logged"
+    unbiased: Log | None = None
 
 
 def stream_log(
@@ -197,6 +198,7 @@ def stream_files(
     *,
     train: Paths | None = None,
     test: Paths | None = None,
+    unbiased: Paths | None = None,
     user: str = "user",
     item: str = "item",
     click: str | None = None,
@@ -217,8 +219,8 @@ def stream_files(
 
     Parameters
     ----------
-    root, train, test, unseen, test_is
-        As the dataset ``"files"`` has them; the test log is read into memory.
+    root, train, test, unbiased, unseen, test_is
+        As the dataset ``"files"`` has them; test log and random sample are read into memory.
     other
         Further options of ``"files"``, which a stream has no use for, or cannot have.
     """
@@ -239,23 +241,30 @@ def stream_files(
         most_ids=most_ids,
         progress=progress,
     )
-    held_out = None
-    if test is not None:
+    columns: dict[str, Any] = {
+        "user": user,
+        "item": item,
+        "conversion": conversion,
+        "space": "impressions",
+        "keep": keep,
+    }
+    if log.features is not None:
+        columns["features"] = log.features.declared
+    held_out: dict[str, Log] = {}
+    for role, paths in (("test", test), ("unbiased", unbiased)):
+        if paths is None:
+            continue
         if conversion is None:
-            raise ParameterError("a test log needs conversions", remedy="name their column with conversion=")
-        columns: dict[str, Any] = {
-            "user": user,
-            "item": item,
-            "conversion": conversion,
-            "space": "impressions",
-            "keep": keep,
-        }
-        if log.features is not None:
-            columns["features"] = log.features.declared
-        held_out, facts["unseen_rows_dropped"] = held_out_log(
-            under(root, test), log, click or CLICK, columns, unseen
-        )
-    return StreamedDataset("files", log, held_out, facts=facts, test_is=test_is)
+            raise ParameterError(
+                f"a {role} log needs conversions", remedy="name their column with conversion="
+            )
+        held_out[role], dropped = held_out_log(under(root, paths), log, click or CLICK, columns, unseen)
+        facts["unseen_rows_dropped"] += dropped
+    if "unbiased" in held_out:
+        facts["unbiased_rows"] = len(held_out["unbiased"])
+    return StreamedDataset(
+        "files", log, held_out.get("test"), facts=facts, test_is=test_is, unbiased=held_out.get("unbiased")
+    )
 
 
 def memory_needed(paths: Paths) -> int:

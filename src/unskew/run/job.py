@@ -59,12 +59,20 @@ from unskew.run.run_propensity import (
     unknown_propensity,
 )
 from unskew.run.run_result import RunResult
-from unskew.run.run_search import AUTO, looks_at_sample, require_apart, searched_models
+from unskew.run.run_search import (
+    AUTO,
+    looks_at_sample,
+    require_apart,
+    search_of_run,
+    shipped_models,
+    with_search,
+)
 from unskew.run.run_split import mature_dataset, split_labels, with_group_column
 from unskew.run.run_start import Starts, members_of_run, run_digest, start_models, with_start
 from unskew.run.sizes import sized, sizes_of
 from unskew.run.streamed import run_streamed, streamed_dataset, why_streamed
 from unskew.run.training import read_off, train_methods
+from unskew.search.auto import Searched
 from unskew.training import resolve_device
 from unskew.training.checkpoint import Checkpoint
 
@@ -117,11 +125,6 @@ def run(
 def _loaded(config: RunConfig, progress: Progress, why: str | None) -> Dataset | StreamedDataset:
     """The logs of a run, in memory or, for a reason, streamed."""
     if why is not None:
-        require(
-            config.method != AUTO,
-            f"auto searches in a log in memory, and this one is streamed ({why})",
-            "give a --method, or --no-stream",
-        )
         return streamed_dataset(config, _loader_options(config), why, progress)
     root = None if config.root is None else Path(config.root)
     dataset = load(config.data, root, protocol=config.protocol, **_loader_options(config))
@@ -137,7 +140,7 @@ def _loaded(config: RunConfig, progress: Progress, why: str | None) -> Dataset |
 def _about(config: RunConfig, dataset: Dataset | StreamedDataset) -> dict[str, Any]:
     """What a checkpoint knows a job by: where its data lie and where it writes are not part of it."""
     logs = {"train": dataset.train, "test": dataset.test, "validation": dataset.validation}
-    logs |= {"unbiased": getattr(dataset, "unbiased", None)}
+    logs |= {"unbiased": dataset.unbiased}
     return {
         **{name: value for name, value in config.to_dict().items() if name != "root"},
         "device": resolve_device(config.device).type,
@@ -201,7 +204,7 @@ def _run_with_trained(
         require_everywhere(propensity, config.method)
         given = {"raw": propensity.reread(calibrator=None), "calibrated": propensity}
     wanted: dict[str, tuple[str, Any]] = {} if config.method == NO_METHOD else {BASELINE: (BASELINE, None)}
-    searched: dict[str, Any] = {}
+    searched: tuple[Searched, list[str]] | None = None
     if config.method not in (BASELINE, NO_METHOD, AUTO):
         wanted[f"{config.method}_raw"] = config.method, given["raw"]
         wanted[config.method] = config.method, given["calibrated"]
@@ -211,9 +214,8 @@ def _run_with_trained(
         if config.method == AUTO:
             everywhere = predicts_everywhere(propensity)
             source = propensity if everywhere else given["calibrated"]
-            models, searched = searched_models(
-                config, protocol, dataset, source, progress, everywhere=everywhere
-            )
+            searched = search_of_run(config, protocol, dataset, source, progress, everywhere=everywhere)
+            models = shipped_models(searched[0])
         else:
             models = _trained(config, protocol, dataset, wanted, progress, starts)
         recalibrate_models(config, models, log, given["calibrated"], dataset.unbiased)
@@ -239,7 +241,7 @@ def _run_with_trained(
             *set_by_hand(config),
         ],
     }
-    metrics = _with_search(metrics, searched)
+    metrics = with_search(metrics, searched)
     if dataset.test is not None and models:
         metrics |= metrics_on_test(models, dataset)
     if dataset.truth is not None and predicts_everywhere(propensity):
@@ -256,13 +258,6 @@ def _run_with_trained(
         sketches={kind: each.sketch for kind, each in found.items()},
         rows={kind: each.rows for kind, each in found.items()},
     )
-
-
-def _with_search(metrics: dict[str, Any], searched: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics with the search, if there was one, and what it decided among the labels."""
-    if not searched:
-        return metrics
-    return {**metrics, "search": searched, "labels": [*metrics["labels"], searched["sentence"]]}
 
 
 def _loader_options(config: RunConfig) -> dict[str, Any]:
@@ -304,9 +299,10 @@ def _run_with_known(
     column = str(log.known_propensity)
     p = log.columns[column]
     wanted: dict[str, tuple[str, Any]] = {BASELINE: (BASELINE, None)}
-    searched: dict[str, Any] = {}
+    searched: tuple[Searched, list[str]] | None = None
     if config.method == AUTO:
-        models, searched = searched_models(config, protocol, dataset, None, progress, everywhere=False)
+        searched = search_of_run(config, protocol, dataset, None, progress, everywhere=False)
+        models = shipped_models(searched[0])
     else:
         if config.method != BASELINE:
             wanted[f"{config.method}_known"] = config.method, None
@@ -329,7 +325,7 @@ def _run_with_known(
             *set_by_hand(config),
         ],
     }
-    metrics = _with_search(metrics, searched)
+    metrics = with_search(metrics, searched)
     if dataset.test is not None:
         metrics |= metrics_on_test(models, dataset)
     return RunResult(

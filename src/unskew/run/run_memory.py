@@ -25,10 +25,15 @@ def memory_parts(
     trained
         Those of the largest training, whose moments were there with the weights of all.
     """
-    weights = sum(p.numel() * p.element_size() for model in models.values() for p in _parameters(model))
+    weights = sum(weights_of(model) for model in models.values())
     moments = sum(_numbers_of_moments(p) for model in trained.values() for p in _parameters(model))
     rows = log.source.nbytes if isinstance(log.source, RememberedRows) else 0
     return {"networks": weights + BYTES * moments, "rows": rows}
+
+
+def weights_of(model: Debiaser) -> int:
+    """Bytes of a model's own networks in the memory of the process."""
+    return sum(p.numel() * p.element_size() for p in _parameters(model))
 
 
 def with_peak(parts: Mapping[str, int], libraries: float | None) -> dict[str, int]:

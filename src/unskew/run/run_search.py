@@ -8,8 +8,10 @@ import numpy as np
 
 from unskew.calibration.recalibration import NONE
 from unskew.datasets import Dataset
+from unskew.datasets.streams import StreamedDataset
 from unskew.debias import METHODS, Debiaser
 from unskew.errors import DataError, ParameterError
+from unskew.log import Log, StreamedLog
 from unskew.progress import Progress
 from unskew.run.protocol import Protocol
 from unskew.run.run_parts import method_of
@@ -59,49 +61,109 @@ def require_apart(dataset: Dataset) -> None:
         )
 
 
-def searched_models(
+def run_candidates(
+    config: RunConfig, log: Log | StreamedLog, *, sampled: bool, everywhere: bool
+) -> tuple[list[Candidate], list[str]]:
+    """What the search of a run trains, and the methods that are left out.
+
+    Parameters
+    ----------
+    sampled
+        Whether there is a random sample: without one nothing is chosen, and no grid is tried.
+    everywhere
+        Whether there are propensities of all of D; methods that need them are left out otherwise.
+    """
+    grid = sampled and (
+        resolve_device(config.device).type != "cpu" or log.n_clicks * config.seeds <= GRID_CLICKS
+    )
+    found = candidates_of(log, grid=grid)
+    kept = [each for each in found if everywhere or not METHODS[each.method].needs_propensity_everywhere]
+    return kept, list(dict.fromkeys(each.method for each in found if each not in kept))
+
+
+def candidate_method(
+    config: RunConfig, protocol: Protocol, candidate: Candidate, log: Log | StreamedLog
+) -> Debiaser:
+    """A candidate's method, untrained; what is set by hand is the same for all."""
+    method = method_of(config, protocol, candidate.method, log.density)
+    by_hand = {name.partition(".")[2] for name in config.parameters}
+    return method.set_params(**{k: v for k, v in candidate.params.items() if k not in by_hand})
+
+
+def left_out_words(left_out: list[str], propensity: str) -> list[str]:
+    """Which methods are not searched among, and why; nothing where all are."""
+    if not left_out:
+        return []
+    return [
+        f"left out of the search: {', '.join(left_out)}, which need propensities of all of D, and"
+        f" {propensity} has those of rows"
+    ]
+
+
+def search_of_run(
     config: RunConfig,
     protocol: Protocol,
-    dataset: Dataset,
+    dataset: Dataset | StreamedDataset,
     propensity: Any,
     progress: Progress,
     *,
     everywhere: bool,
-) -> tuple[dict[str, Debiaser], dict[str, Any]]:
-    """The naive ensemble and the model that is shipped, and the whole search for ``metrics.json``.
-
-    Parameters
-    ----------
-    everywhere
-        Whether there are propensities of all of D; methods that need them are left out otherwise.
-    """
-    log = dataset.train
-    grid = dataset.unbiased is not None and (
-        resolve_device(config.device).type != "cpu" or log.n_clicks * config.seeds <= GRID_CLICKS
-    )
-    candidates = [
-        each
-        for each in candidates_of(log, grid=grid)
-        if everywhere or not METHODS[each.method].needs_propensity_everywhere
-    ]
-
-    def make(candidate: Candidate) -> Debiaser:
-        method = method_of(config, protocol, candidate.method, log.density)
-        by_hand = {name.partition(".")[2] for name in config.parameters}
-        return method.set_params(**{k: v for k, v in candidate.params.items() if k not in by_hand})
-
+) -> tuple[Searched, list[str]]:
+    """The search of a run, on its random sample or without one, and what else is to be said of it."""
+    log, sample = dataset.train, dataset.unbiased
+    candidates, left_out = run_candidates(config, log, sampled=sample is not None, everywhere=everywhere)
     assert config.members != "auto"
-    found: Searched = search(
-        make,
+    found = search(
+        lambda candidate: candidate_method(config, protocol, candidate, log),
         candidates,
         log,
         propensity=propensity,
-        unbiased=dataset.unbiased,
+        unbiased=sample,
         members=config.members,
         seeds=config.seed_list,
-        validation=protocol.validation(dataset),
+        validation=protocol.validation(dataset) if isinstance(dataset, Dataset) else None,
         device=config.device,
         progress=progress,
     )
-    models = {BASELINE: found.models[BASELINE], AUTO: found.chosen}
-    return models, found.to_dict()
+    notes = left_out_words(left_out, config.propensity) if propensity is not None else []
+    if sample is not None and (count := clicked_in_log(sample, log)):
+        notes.append(
+            f"{count:,} of {len(sample):,} pairs of the random sample were clicked in the log too: a row is"
+            " an event of its own, and they count"
+        )
+    return found, notes
+
+
+def clicked_in_log(sample: Log, log: Log | StreamedLog) -> int:
+    """Rows of a random sample whose pair was clicked in a log of impressions too.
+
+    A stream is read once, and nothing of it is kept. In the space ``"matrix"`` such pairs are an error, and
+    rows with known propensities are all shown.
+    """
+    if isinstance(log, StreamedLog):
+        cell, blocks = log.source.empty.cell_of(sample), log.in_order()
+    elif log.space == "matrix" or log.known_propensity is not None:
+        return 0
+    else:
+        cell, blocks = log.cell_of(sample), iter((log,))
+    asked, of_row = np.unique(cell, return_inverse=True)
+    clicked = np.zeros(len(asked), dtype=bool)
+    for block in blocks:
+        there = block.cell[block.clicked]
+        place = np.searchsorted(asked, there).clip(max=len(asked) - 1)
+        clicked[place[asked[place] == there]] = True
+    return int(clicked[of_row].sum())
+
+
+def shipped_models(found: Searched) -> dict[str, Debiaser]:
+    """The naive ensemble, and the model that is shipped."""
+    return {BASELINE: found.models[BASELINE], AUTO: found.chosen}
+
+
+def with_search(metrics: dict[str, Any], searched: tuple[Searched, list[str]] | None) -> dict[str, Any]:
+    """The metrics with the search, if there was one, and what it decided among the labels."""
+    if searched is None:
+        return metrics
+    found, notes = searched
+    labels = [*metrics["labels"], *notes, found.decision.sentence]
+    return {**metrics, "search": found.to_dict(), "labels": labels}

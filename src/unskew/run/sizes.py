@@ -21,6 +21,7 @@ from unskew.propensity.per_replica import MOST_CELLS
 from unskew.run.run_parts import NO_METHOD
 from unskew.training import resolve_device
 from unskew.training.ensemble import CYCLE_PARTS
+from unskew.training.streams import most_epochs
 
 if TYPE_CHECKING:
     from unskew.run.run_config import RunConfig
@@ -55,6 +56,9 @@ EPOCHS = 20
 
 SEARCHED = 7
 """Models that a search trains as ensembles, about."""
+
+FIRST_ROUND = 2.0
+"""What a search trains with one member before these, in as many models with one member, about."""
 
 MEMBERS = 5
 """Networks of a seed where time does not matter: on a GPU they cost little more than one."""
@@ -157,6 +161,8 @@ def sizes_of(config: RunConfig, log: Log | StreamedLog) -> Sizes:
     of_models = _model_rows(config, log) * ROW_SECONDS[device]
     members = members_for(config, device, of_models)
     trainings = members if config.ensemble == "seeds" else 1.0
+    if config.method == "auto" and members > 1:
+        trainings += FIRST_ROUND
     if config.ensemble in ("snapshot", "swa"):
         trainings += (members - 1) * CYCLE_PARTS / EPOCHS
     seconds = of_models * trainings + _propensity_rows(config, cells, crossfit) * ROW_SECONDS[device]
@@ -196,15 +202,20 @@ def sized(config: RunConfig, sizes: Sizes) -> RunConfig:
     return replace(config, parameters=parameters, crossfit=sizes.crossfit, members=sizes.members)
 
 
+def epochs_of(log: Log | StreamedLog) -> int:
+    """After which the training of a conversion model most often ends; a stream has a limit."""
+    return min(EPOCHS, most_epochs(log.n_clicks)) if isinstance(log, StreamedLog) else EPOCHS
+
+
 def _model_rows(config: RunConfig, log: Log | StreamedLog) -> float:
     """Rows × replicas × epochs of the conversion models, of one member each."""
     if config.method == NO_METHOD:
         return 0.0
     if config.method == "auto":
-        return SEARCHED * 2 * log.n_clicks * config.seeds * EPOCHS
+        return SEARCHED * 2 * log.n_clicks * config.seeds * epochs_of(log)
     models = 1 if config.method == "naive" else 3
     reads = 2 if METHODS[config.method].needs_full_space else 1
-    return models * reads * log.n_clicks * config.seeds * EPOCHS
+    return models * reads * log.n_clicks * config.seeds * epochs_of(log)
 
 
 def _propensity_rows(config: RunConfig, cells: int, crossfit: int | None) -> float:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from unskew import processes
 from unskew.calibration.recalibration import NONE
 from unskew.datasets import Dataset, wanted_features
+from unskew.datasets.dataset import with_unbiased_share
 from unskew.datasets.streams import IN_MEMORY, StreamedDataset, memory_needed, stream_files
 from unskew.debias import METHODS, Debiaser
 from unskew.errors import DataError
@@ -31,7 +32,7 @@ from unskew.run.run_figures import (
     metrics_on_test,
     spread_figures,
 )
-from unskew.run.run_memory import memory_parts
+from unskew.run.run_memory import memory_parts, weights_of
 from unskew.run.run_parts import (
     NO_METHOD,
     method_of,
@@ -40,10 +41,18 @@ from unskew.run.run_parts import (
     set_by_hand,
     with_leaks,
 )
-from unskew.run.run_propensity import chosen_propensity, further_data, require_everywhere, run_labels
+from unskew.run.run_propensity import (
+    chosen_propensity,
+    further_data,
+    predicts_everywhere,
+    require_everywhere,
+    run_labels,
+)
 from unskew.run.run_result import RunResult
+from unskew.run.run_search import AUTO, search_of_run, shipped_models, with_search
 from unskew.run.run_split import split_labels
 from unskew.run.run_start import Starts
+from unskew.search.auto import Searched
 from unskew.training.checkpoint import once
 from unskew.training.memory import available_memory, give_back
 from unskew.training.streams import Kept
@@ -106,7 +115,23 @@ def streamed_dataset(
     given["time"] = config.time or given.get("time")
     dataset = stream_files(config.root, maturity=config.maturity, progress=progress, **given)
     require_conversions(config, dataset.train.n_conversions is not None)
+    if config.unbiased_share is not None:
+        dataset = _with_share(dataset, config.unbiased_share)
     return replace(dataset, facts={**dataset.facts, "streamed": why})
+
+
+def _with_share(dataset: StreamedDataset, share: float) -> StreamedDataset:
+    """A share of the random test pairs as the sample (:func:`with_unbiased_share`)."""
+    held_out = Dataset(
+        dataset.name,
+        dataset.train.source.empty,
+        dataset.test,
+        facts=dataset.facts,
+        test_is=dataset.test_is,
+        unbiased=dataset.unbiased,
+    )
+    parted = with_unbiased_share(held_out, share)
+    return replace(dataset, test=parted.test, unbiased=parted.unbiased, facts=parted.facts)
 
 
 def run_streamed(
@@ -129,11 +154,24 @@ def run_streamed(
     with warnings.catch_warnings():
         # Warned of once, above.
         warnings.simplefilter("ignore", InSampleWarning)
-        models = _trained(config, protocol, log, propensity, progress, starts)
-        if config.recalibrate != NONE:
-            recalibrate_models(config, models, Kept.of(log).log, propensity)
+        searched = None
+        if config.method == AUTO:
+            everywhere = predicts_everywhere(propensity)
+            searched = search_of_run(config, protocol, dataset, propensity, progress, everywhere=everywhere)
+            models = shipped_models(searched[0])
+        else:
+            models = _trained(config, protocol, log, propensity, progress, starts)
+        if config.recalibrate != NONE or dataset.unbiased is not None:
+            recalibrate_models(config, models, Kept.of(log).log, propensity, dataset.unbiased)
     predicted = propensity.predict_both_each(sample)
-    view = Dataset(dataset.name, sample, dataset.test, facts=dataset.facts, test_is=dataset.test_is)
+    view = Dataset(
+        dataset.name,
+        sample,
+        dataset.test,
+        facts=dataset.facts,
+        test_is=dataset.test_is,
+        unbiased=dataset.unbiased,
+    )
     labels = run_labels(protocol, propensity, record, tested=view.test is not None, models=bool(models))
     metrics: dict[str, Any] = {
         "data": data_facts(dataset),
@@ -148,6 +186,7 @@ def run_streamed(
         "p_min": figures["calibrated"]["p_min"],
         "labels": [dataset.facts["streamed"], *split_labels(labels, models, dataset), *set_by_hand(config)],
     }
+    metrics = with_search(metrics, searched)
     if view.test is not None and models:
         metrics |= metrics_on_test(models, view)
     result = RunResult(
@@ -162,9 +201,19 @@ def run_streamed(
         },
         rows={"raw": predicted.raw, "calibrated": predicted.calibrated},
         streamed=True,
-        memory=memory_parts(log, models, {key: each for key, each in models.items() if key != BASELINE}),
+        memory=memory_parts(log, *_in_memory(models, None if searched is None else searched[0])),
     )
     return result if log.features is None else with_fields(with_leaks(result, leaks))
+
+
+def _in_memory(
+    models: Mapping[str, Debiaser], searched: Searched | None
+) -> tuple[Mapping[str, Debiaser], Mapping[str, Debiaser]]:
+    """All models that were held, and those of the largest training: of a search, one at a time."""
+    if searched is None:
+        return models, {key: each for key, each in models.items() if key != BASELINE}
+    largest = max(searched.models, key=lambda name: weights_of(searched.models[name]))
+    return searched.models, {largest: searched.models[largest]}
 
 
 def _most_remembered() -> float:

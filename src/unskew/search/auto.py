@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -17,12 +17,14 @@ from unskew.calibration.recalibration import FOLDS
 from unskew.debias import Debiaser
 from unskew.errors import DataError, ParameterError, TrainingError
 from unskew.estimator import Estimator, require, require_share
-from unskew.log import Log, require_log
+from unskew.log import Log, StreamedLog, require_log
 from unskew.metrics.paired_users import require_paired
 from unskew.offpolicy import compare
 from unskew.progress import SILENT, Progress
 from unskew.search.candidates import Candidate, candidates_of, require_parameters
 from unskew.search.decision import BASELINE, ClickEvidence, Decision, RandomSample, decide, mean_paired
+from unskew.training.memory import give_back
+from unskew.training.streams import Kept
 
 KEPT_SHARE = 0.5
 """Of the candidates, those that a rung leaves."""
@@ -80,7 +82,7 @@ class Searched:
 def search(
     make: Make,
     candidates: Sequence[Candidate],
-    log: Log,
+    log: Log | StreamedLog,
     *,
     propensity: Any,
     unbiased: Log | None,
@@ -99,6 +101,9 @@ def search(
     ----------
     make
         From a candidate to its method, untrained.
+    log
+        All candidates are trained on it, one after the other. Of a stream, held-out clicks are those of the
+        rows that are kept.
     halving
         Train all candidates with one member first, and only the better half as ensembles. Without a sample
         nothing can be halved.
@@ -115,14 +120,16 @@ def search(
         candidates = [each for each in candidates if make(each).predicts_rates]
     fit = _Fit(make, log, propensity, seeds, validation, device, progress)
     tried: list[TriedCandidate] = []
-    if halving and unbiased is not None and members > 1 and len(candidates) > LEAST_KEPT + 1:
-        models = fit.rung(candidates, 0, 1, tried)
-        candidates = _better_half(candidates, models, unbiased, criterion, tried)
+    if halving and unbiased is not None and halves(len(candidates), members):
+        # What these networks say is kept, and not they.
+        first = sample_of(fit.rung(candidates, 0, 1, tried), unbiased)
+        candidates = _better_half(candidates, first, criterion, tried)
     rung = 1 if tried else 0
-    models = fit.rung(candidates, rung, members, tried)
-    sample = None if unbiased is None else sample_of(models, unbiased)
-    weights = log.known_propensity if propensity is None else propensity
-    evidence = evidence_by_clicks(models, log, weights, criterion) if validation is None else {}
+    models = dict(fit.rung(candidates, rung, members, tried))
+    sample = None if unbiased is None else sample_of(models.items(), unbiased)
+    rows = Kept.of(log).evenly() if isinstance(log, StreamedLog) else log
+    weights = rows.known_propensity if propensity is None else propensity
+    evidence = evidence_by_clicks(models, rows, weights, criterion) if validation is None else {}
     decision = decide(sample, evidence, candidates=tuple(models), criterion=criterion, level=level)
     if sample is not None:
         ahead = {each.name: each.advantage for each in decision.judged}
@@ -130,12 +137,22 @@ def search(
     return Searched(models, decision, tuple(tried))
 
 
+def halves(candidates: int, members: int) -> bool:
+    """Whether so many candidates are worth a round with one member, where a sample tells the better ones."""
+    return members > 1 and candidates > LEAST_KEPT + 1
+
+
+def kept_of(others: int) -> int:
+    """Of so many candidates beside the baseline, those that a rung leaves."""
+    return max(LEAST_KEPT, round(KEPT_SHARE * others))
+
+
 @dataclass(frozen=True, eq=False)
 class _Fit:
     """How candidates are trained."""
 
     make: Make
-    log: Log
+    log: Log | StreamedLog
     propensity: Any
     seeds: int | Sequence[int]
     validation: Log | None
@@ -144,22 +161,21 @@ class _Fit:
 
     def rung(
         self, candidates: Sequence[Candidate], number: int, members: int, tried: list[TriedCandidate]
-    ) -> dict[str, Debiaser]:
-        """Models of the candidates that could be trained; all are recorded."""
-        models: dict[str, Debiaser] = {}
-        for candidate in candidates:
+    ) -> Iterator[tuple[str, Debiaser]]:
+        """Candidates that could be trained, by name, one after the other; all are recorded."""
+        for place, candidate in enumerate(candidates, 1):
             method = self.make(candidate).set_params(members=members)
             start = time.perf_counter()
             left_out = ""
             try:
-                models[candidate.name] = method.fit(
+                method.fit(
                     self.log,
                     propensity=self.propensity if method.needs_propensity else None,
                     seeds=self.seeds,
                     validation=self.validation,
                     device=self.device,
                     progress=self.progress,
-                    label=candidate.name,
+                    label=f"{candidate.name} ({place} of {len(candidates)})",
                 )
             except TrainingError as error:
                 # One that diverges is out of the search; the others are not.
@@ -168,23 +184,26 @@ class _Fit:
                 left_out = str(error)
             seconds = time.perf_counter() - start
             tried.append(TriedCandidate(candidate.name, number, members, seconds, None, left_out))
-        return models
+            give_back()
+            if not left_out:
+                yield candidate.name, method
 
 
-def sample_of(models: Mapping[str, Debiaser], unbiased: Log) -> RandomSample:
+def sample_of(models: Iterable[tuple[str, Debiaser]], unbiased: Log) -> RandomSample:
     """The known rows of a random sample, with the predictions of every model.
 
     As they were before any recalibration: their mean is one of these, and the sample sets the level of what
     is shipped.
     """
     rows, outcome = _known(unbiased)
-    predictions = {name: model.without_recalibration().predict_each(rows) for name, model in models.items()}
+    predictions = {name: model.without_recalibration().predict_each(rows) for name, model in models}
     return RandomSample(rows.user, outcome, predictions)
 
 
-def _require_unclicked(sample: Log, log: Log) -> None:
+def _require_unclicked(sample: Log, log: Log | StreamedLog) -> None:
     """An error for pairs of a random sample whose outcomes candidates are trained on."""
-    if log.space != "matrix":
+    if isinstance(log, StreamedLog) or log.space != "matrix":
+        # Each row of impressions is an event of its own, and a pair may be shown again.
         return
     shared = int(np.isin(log.cell_of(sample), log.cell[log.clicked]).sum())
     if shared:
@@ -251,19 +270,15 @@ def _can_be_asked(models: Mapping[str, Any], log: Log) -> bool:
 
 
 def _better_half(
-    candidates: Sequence[Candidate],
-    models: Mapping[str, Debiaser],
-    unbiased: Log,
-    criterion: str,
-    tried: list[TriedCandidate],
+    candidates: Sequence[Candidate], sample: RandomSample, criterion: str, tried: list[TriedCandidate]
 ) -> list[Candidate]:
     """The baseline, and the better half of the others on the sample."""
-    sample = sample_of(models, unbiased)
     ahead = {
-        name: mean_paired(sample, name, BASELINE, criterion).advantage for name in models if name != BASELINE
+        name: mean_paired(sample, name, BASELINE, criterion).advantage
+        for name in sample.predictions
+        if name != BASELINE
     }
-    many = max(LEAST_KEPT, round(KEPT_SHARE * len(ahead)))
-    kept = {BASELINE, *sorted(ahead, key=lambda name: -ahead[name])[:many]}
+    kept = {BASELINE, *sorted(ahead, key=lambda name: -ahead[name])[: kept_of(len(ahead))]}
     _record(tried, 0, ahead, {name: "in the lower half on the sample" for name in ahead if name not in kept})
     return [each for each in candidates if each.name in kept]
 
@@ -338,7 +353,7 @@ class Auto(Estimator):
 
     def fit(
         self,
-        log: Log,
+        log: Log | StreamedLog,
         *,
         propensity: Any,
         unbiased: Log | None = None,
@@ -351,6 +366,8 @@ class Auto(Estimator):
 
         Parameters
         ----------
+        log
+            A log, or a :class:`unskew.StreamedLog`, from which each candidate is trained in turn.
         propensity
             As :meth:`unskew.Debiaser.fit` takes it.
         unbiased
@@ -358,7 +375,8 @@ class Auto(Estimator):
         seeds, validation, device, progress
             As in :meth:`unskew.Debiaser.fit`.
         """
-        require_log(log)
+        if not isinstance(log, StreamedLog):
+            require_log(log)
         require_share("level", self.level, "0.95")
         require(self.members >= 1, f"members must be at least 1, not {self.members}", "give 5, for example")
         if "members" in self.parameters or "backbone" in self.parameters:

@@ -8,7 +8,7 @@ from typing import Any
 
 from unskew.debias import METHODS, Debiaser
 from unskew.estimator import require
-from unskew.log import Log
+from unskew.log import Log, StreamedLog
 from unskew.plain_text import listed
 from unskew.search.decision import BASELINE
 
@@ -53,7 +53,7 @@ def require_parameters(candidates: Sequence[Candidate], names: Iterable[str]) ->
 
 
 def candidates_of(
-    log: Log, methods: Sequence[str] | None = None, *, grid: bool = True
+    log: Log | StreamedLog, methods: Sequence[str] | None = None, *, grid: bool = True
 ) -> tuple[Candidate, ...]:
     """The baseline first, then every method; with ``grid`` each also with another regularisation.
 
@@ -67,7 +67,7 @@ def candidates_of(
     """
     names = dict.fromkeys((BASELINE, *(CANDIDATES if methods is None else methods)))
     METHODS.require(*names)
-    if log.known_propensity is not None and methods is None:
+    if isinstance(log, Log) and log.known_propensity is not None and methods is None:
         names = dict.fromkeys((BASELINE, "ips", "snips"))
     other = OTHER_REGULARISATION["dense" if log.density >= DENSE else "sparse"]
     found = []

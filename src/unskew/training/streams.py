@@ -34,6 +34,13 @@ AT_ONCE = 1 << 17
 MOST_VISITS = 1 << 24
 """Rows that a training with early stopping visits at most; one epoch where a stream has more."""
 
+
+def most_epochs(visited: float) -> int:
+    """Of a training with early stopping that visits so many rows an epoch:
+    max(1, ⌈:data:`MOST_VISITS` / rows⌉)."""
+    return max(1, -(-MOST_VISITS // max(1, round(visited))))
+
+
 Columns = dict[str, NDArray[Any]]
 """What is known of some rows, by name: ``[n]``, or ``[n, columns]`` each."""
 
@@ -92,15 +99,23 @@ class Kept:
                 block = block.take(at)
             yield block, weight[block.click]
 
+    def evenly(self) -> Log:
+        """Those of the kept rows for which all rows of the stream had the same chance: a log of its density.
+
+        All rows, where all are kept.
+        """
+        draw = _uniform(np.arange(len(self.log)), "evenly kept rows")
+        return self.log.take(draw < self.weight / self.weight.max(initial=1.0))
+
     @property
     def clicks_each(self) -> float:
         """Clicks of the stream that a kept one stands for; 1 where all are kept."""
         return self.stream.n_clicks / max(self.log.n_clicks, 1)
 
 
-def _uniform(place: NDArray[np.int64]) -> NDArray[np.float64]:
+def _uniform(place: NDArray[np.int64], purpose: str = "kept rows") -> NDArray[np.float64]:
     """A number in [0, 1) for each place in a stream."""
-    hashed = splitmix64(place.astype(np.uint64) + np.uint64(stream(SHARED_SEED, "kept rows")))
+    hashed = splitmix64(place.astype(np.uint64) + np.uint64(stream(SHARED_SEED, purpose)))
     return (hashed >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -149,9 +164,8 @@ class Rounds:
 
     def count(self, epochs: int, visited: float, stops: bool) -> int:
         """Rounds to train for: of so many epochs, and with early stopping of at most
-        max(1, ⌈:data:`MOST_VISITS` / rows⌉)."""
-        most = max(1, -(-MOST_VISITS // max(1, round(visited))))
-        return self.per_epoch * (min(epochs, most) if stops else epochs)
+        :func:`most_epochs`."""
+        return self.per_epoch * (min(epochs, most_epochs(visited)) if stops else epochs)
 
     def patience(self, asked: int | None) -> int | None:
         """Rounds without progress after which a training stops: of epochs with several rounds at most as many

@@ -1,0 +1,63 @@
+"""What the search of a streamed run will train, and how often it reads the rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from unskew.backbones import BACKBONES
+from unskew.datasets.streams import StreamedDataset
+from unskew.debias import Debiaser
+from unskew.log import StreamedLog
+from unskew.propensity import PROPENSITIES, NaiveBayesPropensity, registered_name
+from unskew.run.protocol import Protocol
+from unskew.run.run_search import candidate_method, left_out_words, run_candidates
+from unskew.run.sizes import Sizes, epochs_of, sized
+from unskew.search.auto import halves, kept_of
+
+if TYPE_CHECKING:
+    from unskew.run.run_config import RunConfig
+
+
+def search_plan(config: RunConfig, dataset: StreamedDataset, sizes: Sizes) -> list[str]:
+    """Sentences on the search of a run: its candidates, what is left out and why, and its passes."""
+    log, sampled = dataset.train, dataset.unbiased is not None
+    own = sized(config, sizes)
+    protocol = Protocol(crossfit=sizes.crossfit, p_min=config.p_min)
+    candidates, left_out = run_candidates(
+        config, log, sampled=sampled, everywhere=_is_everywhere(config.propensity)
+    )
+    passes = [_passes(candidate_method(own, protocol, each, log), log) for each in candidates]
+    many = len(candidates)
+    each = "one network" if sizes.members == 1 else f"ensembles of {sizes.members}"
+    how = f"as {each} a seed"
+    reads = sum(passes)
+    if sampled and halves(many, sizes.members):
+        kept = 1 + kept_of(many - 1)
+        how = f"with one member, then the better {kept - 1} on the sample and naive {how}"
+        reads += round(reads * kept / many)
+    sentences = [
+        f"the search trains {many} candidates one after the other, each from the whole stream, {how}:"
+        f" about {reads:,} passes over the rows, fewer by early stopping"
+    ]
+    sentences += left_out_words(left_out, config.propensity)
+    if not sampled:
+        sentences.append(
+            "there is no random sample (--unbiased), so that naive is shipped whatever the search finds;"
+            " --method naive trains it alone"
+        )
+    return sentences
+
+
+def _passes(method: Debiaser, log: StreamedLog) -> int:
+    """Passes over the rows of a candidate's training, about."""
+    return sum(
+        min(method.epochs if stage.epochs is None else stage.epochs, epochs_of(log)) * len(stage.passes)
+        for stage in method.stages()
+    )
+
+
+def _is_everywhere(propensity: str) -> bool:
+    """Whether a propensity by its name has one for all of D: a column has not, nor has naive Bayes."""
+    known = registered_name(propensity)
+    chosen = propensity == "auto" or known in BACKBONES or known in PROPENSITIES
+    return chosen and known != NaiveBayesPropensity.name
