@@ -13,7 +13,7 @@ import unskew as us
 from contracts import backbone_contract
 from contracts.backbone_contract import SEEDS, BackboneContract
 from contracts.feature_world import log_of, table
-from unskew.backbones import DCN, MLP, BatchEnsemble, DeepFM, MMoE, NeuMF, fields
+from unskew.backbones import DCN, MLP, BatchEnsemble, DeepFM, MMoE, NeuMF, fields, fused
 from unskew.backbones.fields import embedding_width, pooled
 from unskew.errors import ParameterError
 from unskew.log import Field, Rows, Schema
@@ -308,6 +308,7 @@ def test_one_kernel_looks_up_what_the_layers_look_up(backbone, shared, pool, mon
     network.to_device(torch.device("cuda"))
     asked = rows(1 if shared else len(SEEDS), count=70).to("cuda")
     found = []
+    monkeypatch.setattr(fused, "ALLOW_TF32", False)
     for kernel in (True, False):
         monkeypatch.setattr(fields, "HAS_TRITON", kernel)
         network.noise.restart()

@@ -336,8 +336,10 @@ class Tower(nn.Module):
     def forward(self, x: Float[Tensor, "R B F"]) -> Float[Tensor, "R B"]:
         """``[R, B, in]`` → logits ``[R, B]``."""
         if self.in_one_go(x):
-            from unskew.backbones.tower_cpu import tower_logits
-
+            if x.is_cuda:
+                from unskew.backbones.tower_kernels import tower_logits
+            else:
+                from unskew.backbones.tower_cpu import tower_logits
             dropout = self.mlp.dropouts[0]
             assert isinstance(dropout, ReplicaDropout)
             rate = dropout.rate if dropout.training else 0.0
@@ -352,8 +354,8 @@ class Tower(nn.Module):
         return logit.squeeze(-1)
 
     def in_one_go(self, x: Tensor) -> bool:
-        """Whether one function computes it: on a CPU, unless members of an ensemble share its layers."""
-        return x.device.type == "cpu" and all(
+        """Whether one function computes it, as unless members of an ensemble share its layers."""
+        return (x.device.type == "cpu" or (x.is_cuda and HAS_TRITON)) and all(
             isinstance(layer, ReplicaLinear) and layer.weight.dtype == x.dtype == torch.float32
             for layer in self._layers
         )

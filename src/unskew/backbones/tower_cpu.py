@@ -17,34 +17,10 @@ from torch.autograd.function import once_differentiable
 from unskew.backbones import cpu_kernels, threads
 from unskew.backbones.fused_cpu import TILE, Dropout, RowBlock, row_blocks
 from unskew.backbones.noise import Noise
+from unskew.backbones.tower_layers import TowerLayers
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-
-Layer = tuple[Tensor, Tensor]
-"""Weight ``[R, in, out]`` and bias ``[R, 1, out]``."""
-
-
-class TowerLayers(NamedTuple):
-    """Parameters of a tower (or their gradients), ``[R, …]`` each."""
-
-    crosses: tuple[Layer, ...]
-    mlp: tuple[Layer, ...]
-    head: Tensor
-    head_bias: Tensor
-
-    @classmethod
-    def of(cls, parameters: tuple[Tensor, ...], crosses: int) -> TowerLayers:
-        """From the order in which a tower has them, of which so many layers are crosses."""
-        *layers, head, head_bias = (each.detach() for each in parameters)
-        pairs = tuple(zip(layers[::2], layers[1::2], strict=True))
-        return cls(pairs[:crosses], pairs[crosses:], head[..., 0], head_bias[:, 0])
-
-    def heads(self, replica: int) -> tuple[Any, Any]:
-        """The head's weights of a replica for the crosses, and for the MLP."""
-        head = self.head[replica].numpy()
-        width = len(head) - self.mlp[-1][0].shape[2]
-        return head[:width], head[width:]
 
 
 class Activations(NamedTuple):

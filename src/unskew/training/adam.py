@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
 
 import torch
 import triton
@@ -13,6 +14,10 @@ from unskew.training.dense_adam import DenseOptimiser, decays_of
 from unskew.training.stateful import copy_back
 
 BLOCK = 1024
+
+MOST_RUNS = 4
+"""Gradients that lie apart from each other are copied together where there are more: small kernels cost more
+than the copy."""
 
 
 # The numbers in the kernel are PyTorch's defaults: β₁ = 0.9, β₂ = 0.999, ε = 1e-8.
@@ -40,8 +45,9 @@ def _adam_kernel(
 class FlatAdam(DenseOptimiser):
     """The same update as ``torch.optim.Adam`` with coupled weight decay.
 
-    Parameters are moved into one buffer and stay views of it. Gradients that already are views of one
-    buffer in the same order (as :mod:`unskew.backbones.fused` makes them) are read in place.
+    Parameters are moved into one buffer and stay views of it. Gradients that lie in memory as they do, one
+    after another (as :mod:`unskew.backbones.fused` and :mod:`unskew.backbones.tower_kernels` make them), are
+    read in place.
     """
 
     def __init__(self, parameters: list[nn.Parameter], lr: float, weight_decay: float) -> None:
@@ -66,14 +72,16 @@ class FlatAdam(DenseOptimiser):
     @torch.no_grad()
     def step(self) -> None:
         """One update."""
-        n = self._flat.numel()
         idle = tuple(k for k, p in enumerate(self.parameters) if p.grad is None)
+        decay = self._decay_of(idle)
         # Triton launches on the current device, which need not be the tensors'.
         with torch.cuda.device_of(self._flat):
-            _adam_kernel[(triton.cdiv(n, BLOCK),)](
-                self._flat, self._gradient(), self._first, self._second, self._decay_of(idle), self._step, n,
-                self.lr, DECAY=self._decays, BLOCK=BLOCK,
-            )  # fmt: skip
+            for part, gradient in self._gradients():
+                n = gradient.numel()
+                _adam_kernel[(triton.cdiv(n, BLOCK),)](
+                    self._flat[part], gradient, self._first[part], self._second[part], decay[part],
+                    self._step, n, self.lr, DECAY=self._decays, BLOCK=BLOCK,
+                )  # fmt: skip
         self._step += 1.0
 
     def tensors(self) -> dict[str, Tensor]:
@@ -96,13 +104,26 @@ class FlatAdam(DenseOptimiser):
             self._decay_without[idle] = decay
         return self._decay_without[idle]
 
-    def _gradient(self) -> Tensor:
-        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
-        start = grads[0].data_ptr()
-        together = all(
-            g.is_contiguous() and g.data_ptr() == start + 4 * sum(self._sizes[:k])
-            for k, g in enumerate(grads)
-        )
-        if together:
-            return torch.as_strided(grads[0], (self._flat.numel(),), (1,))
-        return torch.cat([g.flatten() for g in grads])
+    def _gradients(self) -> list[tuple[slice, Tensor]]:
+        """Gradients, each with the part of all parameters that it is of; few, since each has its kernel."""
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad.contiguous() for p in self.parameters]
+        starts = list(accumulate(self._sizes, initial=0))
+        runs: list[list[int]] = []
+        for k, grad in enumerate(grads):
+            if k > 0 and _follows(grad, grads[k - 1]):
+                runs[-1].append(k)
+            else:
+                runs.append([k])
+        if len(runs) > MOST_RUNS:
+            return [(slice(None), torch.cat([grad.flatten() for grad in grads]))]
+        parts = (slice(starts[run[0]], starts[run[-1] + 1]) for run in runs)
+        return [
+            (part, torch.as_strided(grads[run[0]], (part.stop - part.start,), (1,)))
+            for run, part in zip(runs, parts, strict=True)
+        ]
+
+
+def _follows(one: Tensor, other: Tensor) -> bool:
+    """Whether a gradient lies behind another in the same buffer."""
+    together = one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+    return together and one.storage_offset() == other.storage_offset() + other.numel()
