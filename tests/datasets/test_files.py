@@ -14,6 +14,8 @@ from contracts.dataset_contract import DatasetContract
 from contracts.feature_world import part, table
 from unskew.datasets import expand_paths, read_log, read_table
 from unskew.datasets import load as load_by_name
+from unskew.datasets.files import files
+from unskew.datasets.streams import stream_files
 from unskew.errors import DataError, ParameterError
 
 NAMES = {"user": "uid", "item": "iid", "click": "clicked", "conversion": "bought"}
@@ -372,3 +374,30 @@ class TestFeatures:
         ours, theirs = (["-" if code < 0 else each.texts[code] for code in each.codes] for each in countries)
         assert ours == theirs
         assert len(set(ours)) == 4
+
+
+@pytest.mark.parametrize("load", [files, stream_files], ids=["in memory", "streamed"])
+def test_auto_takes_no_column_that_files_to_be_scored_lack(load, tmp_path):
+    log = {"user": [1, 1, 2], "item": [7, 8, 7], "click": [1, 0, 1], "conversion": [1, 0, 0]}
+    shown = {"device": ["tv", "pc", "pc"], "price": [1.5, 2.5, 3.5]}
+    pyarrow.parquet.write_table(
+        pa.table({**log, **shown, "paid_at": [3, None, None]}), tmp_path / "log.parquet"
+    )
+    pairs = {name: values for name, values in {**log, **shown}.items() if name != "click"}
+    pyarrow.parquet.write_table(pa.table(pairs), tmp_path / "test.parquet")
+    options = {"space": "impressions"} if load is files else {}
+    found = load(
+        tmp_path,
+        train="log.parquet",
+        test="test.parquet",
+        conversion="conversion",
+        features="auto",
+        **options,
+    )
+    assert [each.name for each in found.train.features.declared] == ["device", "price"]
+    assert found.facts["features_left_out"] == ["paid_at"]
+    with pytest.raises(DataError, match="paid_at"):
+        load(
+            tmp_path, train="log.parquet", test="test.parquet", conversion="conversion",
+            features=["auto", "paid_at"], **options,
+        )  # fmt: skip

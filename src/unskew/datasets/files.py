@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -171,7 +171,8 @@ def files(
         missing values. Runs hold out the latest rows of such a log.
     features, ignore
         What networks read beside the ids, as in :meth:`unskew.Log.from_frame`; test and validation are read
-        as the training log is.
+        as the training log is. ``"auto"`` leaves out columns that one of them lacks (the time of a
+        conversion, most likely); ``facts`` name them.
 
     unbiased
         A small sample of pairs shown at random, read as the test files are, to choose a method on.
@@ -200,8 +201,14 @@ def files(
     }
     if known_propensity is None:
         click = click or _click_column(under(root, train))
+    absent = absent_columns(
+        column_names(under(root, train)),
+        [under(root, each) for each in (test, validation, unbiased) if each],
+        features,
+        {user, item, click, conversion, *ignore},
+    )
     train_log = _with_times(
-        under(root, train), time, click=click, features=features, ignore=ignore, **columns
+        under(root, train), time, click=click, features=features, ignore=[*ignore, *absent], **columns
     )
     if train_log.features is not None:
         columns["features"] = train_log.features.declared
@@ -210,6 +217,7 @@ def files(
         "leaked_cells_found": 0,
         "leaked_cells_dropped": 0,
         "unseen_rows_dropped": 0,
+        "features_left_out": absent,
     }
     held_out: dict[str, Log] = {}
     for role, paths in (("test", test), ("validation", validation), ("unbiased", unbiased)):
@@ -293,6 +301,21 @@ def _feature_columns(files: list[Path], features: Wanted, taken: set[str]) -> li
     if AUTO in features:
         named += [name for name in column_names(files) if name not in taken and name not in named]
     return list(dict.fromkeys(named))
+
+
+def absent_columns(
+    present: Sequence[str], held_out: Sequence[Paths], features: Wanted | None, taken: Collection[str | None]
+) -> list[str]:
+    """Columns of a training log that ``"auto"`` would take, and that files to be scored do not have."""
+    if features is None or AUTO not in features:
+        return []
+    named = {each.source if isinstance(each, Feature) else each for each in without_auto(features)}
+    everywhere = [set(column_names(place)) for place in held_out]
+    return [
+        name
+        for name in present
+        if name not in named and name not in taken and any(name not in each for each in everywhere)
+    ]
 
 
 def _typed(sources: Sequence[str], features: Wanted | None, keep: Sequence[str]) -> set[str]:

@@ -12,7 +12,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unskew.datasets.dataset import TestIs
-from unskew.datasets.files import CLICK, Unseen, checked_unseen, held_out_log, require_test_is, under
+from unskew.datasets.files import (
+    CLICK,
+    Unseen,
+    absent_columns,
+    checked_unseen,
+    held_out_log,
+    require_test_is,
+    under,
+)
 from unskew.errors import DataError, ParameterError
 from unskew.io.columns import column_of, frame_of
 from unskew.io.row_groups import SCHEME, Counted, Piece, RowGroups
@@ -232,11 +240,18 @@ def stream_files(
     if maturity is not None:
         files, young = mature_files(files, maturity, time)
         facts |= young
+    absent = absent_columns(
+        files.column_names,
+        [] if test is None else [under(root, test)],
+        features,
+        {user, item, click or CLICK, conversion, *ignore},
+    )
+    facts["features_left_out"] = absent
     log = _streamed(
         files,
         Columns(user, item, click or CLICK, conversion, tuple(keep), time),
         features=features,
-        ignore=tuple(ignore),
+        ignore=(*ignore, *absent),
         block_rows=block_rows,
         most_ids=most_ids,
         progress=progress,

@@ -113,6 +113,9 @@ def split_labels(
         labels = [split_words(split, clicks) if each in BY_PAIRS else each for each in labels]
     if "immature_rows_dropped" in dataset.facts:
         labels = [*labels, maturity_words(dataset.facts)]
+    absent = dataset.facts.get("features_left_out")
+    if absent:
+        labels = [*labels, f"no features, since files to be scored lack them: {', '.join(absent)}"]
     return labels
 
 
