@@ -212,7 +212,7 @@ class Mask(NamedTuple):
     rate: float
 
 
-class Kept(NamedTuple):
+class LayerOutputs(NamedTuple):
     """What is kept of a batch for its gradients, ``[R, B, width]`` each."""
 
     products: tuple[Tensor, ...]
@@ -223,7 +223,7 @@ class Kept(NamedTuple):
     """Of each layer of the MLP, after dropout but for the first, and what comes out of the last."""
 
     @classmethod
-    def empty(cls, x: Tensor, tower: TowerLayers) -> Kept:
+    def empty(cls, x: Tensor, tower: TowerLayers) -> LayerOutputs:
         """Memory for a batch."""
         products = tuple(torch.empty_like(x) for _ in tower.crosses)
         crossed = (x, *(torch.empty_like(x) for _ in tower.crosses[1:]))
@@ -265,10 +265,10 @@ class _Tower(torch.autograd.Function):
         return (d_x, None, None, *gradients)
 
 
-def _forward(x: Tensor, mask: Mask, tower: TowerLayers, *, keep: bool) -> tuple[Tensor, Kept]:
+def _forward(x: Tensor, mask: Mask, tower: TowerLayers, *, keep: bool) -> tuple[Tensor, LayerOutputs]:
     """Logits ``[R, B]``, and what the gradients need, where it is to be kept."""
     logit = tower.head_bias.expand(x.shape[:2]).contiguous()
-    kept = Kept.empty(x, tower)
+    kept = LayerOutputs.empty(x, tower)
     if x.shape[1] == 0:
         return logit, kept
     of_crosses, of_mlp = tower.head_parts()
@@ -293,7 +293,7 @@ def _forward(x: Tensor, mask: Mask, tower: TowerLayers, *, keep: bool) -> tuple[
 
 
 def _backward(
-    x: Tensor, grad: Tensor, mask: Mask, tower: TowerLayers, kept: Kept, into: TowerLayers
+    x: Tensor, grad: Tensor, mask: Mask, tower: TowerLayers, kept: LayerOutputs, into: TowerLayers
 ) -> Tensor:
     """Add the gradients of the parameters to ``into``; that of x₀ is returned."""
     d_x = torch.empty_like(x)
