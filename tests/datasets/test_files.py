@@ -17,6 +17,7 @@ from unskew.datasets import load as load_by_name
 from unskew.datasets.files import files
 from unskew.datasets.streams import stream_files
 from unskew.errors import DataError, ParameterError
+from unskew.log import Log
 
 NAMES = {"user": "uid", "item": "iid", "click": "clicked", "conversion": "bought"}
 TRAIN = {
@@ -401,3 +402,24 @@ def test_auto_takes_no_column_that_files_to_be_scored_lack(load, tmp_path):
             tmp_path, train="log.parquet", test="test.parquet", conversion="conversion",
             features=["auto", "paid_at"], **options,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("click", [{}, {"click": [1, 1, 1, 1]}])
+def test_rows_to_judge_impressions_by_may_all_be_known_and_a_pair_may_come_twice(tmp_path, click):
+    """A random sample of clicked impressions is what an ads log leaves of random traffic."""
+    log = {"user": [1, 1, 2, 2], "item": [1, 2, 1, 2], "click": [1, 0, 1, 1], "r": [1, 0, 0, 1]}
+    write_csv(pa.table(log), tmp_path / "log.csv")
+    known = {"user": [1, 1, 2, 2], "item": [2, 2, 1, 1], **click, "r": [0, 1, 0, 0]}
+    write_csv(pa.table(known), tmp_path / "test.csv")
+    columns = {"conversion": "r", "space": "impressions"}
+    for role in ("test", "unbiased"):
+        found = load_by_name("files", tmp_path, train="log.csv", **{role: "test.csv"}, **columns)
+        judged = getattr(found, role)
+        assert (judged.space, len(judged), judged.n_clicks) == ("impressions", 4, 4)
+        assert judged.known_conversion().tolist() == [0, 1, 0, 0]
+    with pytest.raises(DataError, match="every row of the population is clicked"):
+        Log.from_arrays(user=[1, 2], item=[1, 1], click=[1, 1], conversion=[0, 1], space="impressions")
+    with pytest.raises(DataError, match="no row of the population is clicked"):
+        Log.from_arrays(
+            user=[1, 2], item=[1, 1], click=[0, 0], conversion=[0, 0], space="impressions", all_known=True
+        )

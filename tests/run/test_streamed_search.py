@@ -52,6 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "user": user,
             "item": item,
             **({"click": click.astype(int), "logged": 0.2 + 0.02 * item} if logged else {}),
+            **({"click": np.ones(len(cell), dtype=int)} if name == "sample" else {}),
             "conversion": ((click | (not logged)) & (draw.random(len(cell)) < 0.2 + 0.05 * item)).astype(int),
         }
         path = place / f"{name}.parquet"
@@ -107,6 +108,8 @@ def test_a_stream_is_searched_and_what_is_shipped_is_an_ordinary_model(
     assert all(each["biased"] is not None for each in search["judged"])
     assert search["sentence"] in result.metrics["labels"]
     assert {"naive", "auto"} == set(result.metrics["methods"])
+    # Rows are events: none is left out of the test.
+    assert not any("clicked in training are dropped" in label for label in result.metrics["labels"])
     # The level is that of the sample.
     sample = result.dataset.unbiased
     assert result.models["auto"].predict(sample).mean() == pytest.approx(

@@ -50,6 +50,7 @@ def read_log(
     features: Wanted | None = None,
     ignore: Sequence[str] = (),
     time: str | None = None,
+    all_known: bool = False,
 ) -> Log:
     """Read a log from CSV or Parquet.
 
@@ -70,7 +71,7 @@ def read_log(
         Columns of a CSV file, of ids or kept ones, that are numbers.
     known_propensity
         The column with the probability that each row was shown, for a bandit log: all rows count as seen.
-    space, duplicates, users, items, actions
+    space, duplicates, users, items, actions, all_known
         As in :meth:`unskew.Log.from_arrays`.
     features, ignore
         What networks read beside the ids, as in :meth:`unskew.Log.from_frame`.
@@ -115,6 +116,7 @@ def read_log(
             features=features,
             ignore=ignore,
             time=time,
+            all_known=all_known,
         )
     except DataError as error:
         raise in_its_file(error, files, [len(part) for part in tables]) from error
@@ -271,11 +273,10 @@ def held_out_log(
     """
     if unseen == "error":
         columns = {**columns, "users": train.users, "items": train.items}
-    if columns.get("known_propensity") is not None or click in column_names(place):
-        log = read_log(place, click=click, **columns)
-    else:
-        # Every listed row is known: a log of pairs, whatever the training log is.
-        log = read_log(place, **{**columns, "space": "matrix"})
+    there = columns.get("known_propensity") is not None or click in column_names(place)
+    # Of impressions a pair may come twice, and all rows may be known; of pairs those that are listed are.
+    all_known = columns["space"] == "impressions" and columns.get("known_propensity") is None
+    log = read_log(place, click=click if there else None, all_known=all_known, **columns)
     return _seen_rows(log, train, str(place)) if unseen == "drop" else (log, 0)
 
 

@@ -50,9 +50,15 @@ def resolve_duplicates(log: Log, policy: Duplicates, called: Mapping[str, str]) 
     return replace(kept, click=click[order], conversion=None if conversion is None else conversion[order])
 
 
-def require_both_classes(log: Log, called: Mapping[str, str]) -> None:
-    """Clicks and non-clicks, conversions and none: of one class nothing can be learned."""
-    if log.known_propensity is None:
+def require_both_classes(log: Log, called: Mapping[str, str], *, all_known: bool = False) -> None:
+    """Clicks and non-clicks, conversions and none: of one class nothing can be learned.
+
+    Parameters
+    ----------
+    all_known
+        Whether every row may be clicked.
+    """
+    if log.known_propensity is None and not (all_known and log.n_clicks):
         require_both_clicks(log.n_clicks, log.population_size, log.space, called)
     if log.conversion is not None:
         known = log.known_conversion()

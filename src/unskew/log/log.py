@@ -119,6 +119,7 @@ class Log:
         ignore: Iterable[str] = (),
         sources: Mapping[str, Any] | None = None,
         time: str | None = None,
+        all_known: bool = False,
     ) -> Log:
         """Validate arrays and build a log.
 
@@ -147,6 +148,8 @@ class Log:
             Columns that features are made of and that are not carried along; by default those of ``columns``.
         time
             Which of ``columns`` says when each row was.
+        all_known
+            Of a log to judge by, not to train on: every row may be clicked, as all are without ``click``.
 
         Examples
         --------
@@ -172,7 +175,7 @@ class Log:
             raise ParameterError(
                 "actions goes with known_propensity", remedy="name the column of the probabilities of showing"
             )
-        elif click is None and space == "impressions":
+        elif click is None and space == "impressions" and not all_known:
             raise DataError("the space 'impressions' needs a click for each row", remedy="give click=")
         click_array = (
             np.ones(n, dtype=np.uint8)
@@ -219,7 +222,7 @@ class Log:
         )
         if space == "matrix":
             log = resolve_duplicates(log, duplicates, called)
-        require_both_classes(log, called)
+        require_both_classes(log, called, all_known=all_known)
         return log
 
     @classmethod

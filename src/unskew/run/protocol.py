@@ -25,6 +25,9 @@ PROTOCOLS = {
 }
 """Where the class of each protocol is; loaded when it is asked for."""
 
+WITHOUT_CLICKED = "test pairs that were clicked in training are dropped"
+"""The label of what is done with pairs; rows of impressions, each an event of its own, all stay."""
+
 
 @dataclass(frozen=True)
 class Protocol:
@@ -86,7 +89,7 @@ class Protocol:
             f"weights clipped {clipping}",
             "epoch chosen on a validation split of the clicks",
             "the test set is touched once",
-            "test pairs that were clicked in training are dropped",
+            WITHOUT_CLICKED,
         )
 
     def propensity(

@@ -14,6 +14,7 @@ from unskew.debias import Debiaser
 from unskew.errors import ParameterError
 from unskew.log import Log
 from unskew.log.splitting import SplitBy, mature_rows, times_of
+from unskew.run.protocol import WITHOUT_CLICKED
 from unskew.training.held_out import Split
 from unskew.training.streams import KEPT
 
@@ -111,6 +112,8 @@ def split_labels(
             # The split is of the clicks that are kept of a stream.
             clicks = min(clicks, KEPT)
         labels = [split_words(split, clicks) if each in BY_PAIRS else each for each in labels]
+    if dataset.train.space == "impressions":
+        labels = [each for each in labels if each != WITHOUT_CLICKED]
     if "immature_rows_dropped" in dataset.facts:
         labels = [*labels, maturity_words(dataset.facts)]
     absent = dataset.facts.get("features_left_out")
