@@ -19,9 +19,10 @@ import unskew as us
 from ranks import commanded, together, torchrun
 from unskew import processes
 from unskew.audit import write_weights
-from unskew.errors import DataError, ProcessError
+from unskew.errors import DataError, ParameterError, ProcessError
 from unskew.propensity.storage import save_propensity
 from unskew.run.scoring import score_pairs
+from unskew.training import resolve_device
 
 WORLD = {"n_users": 40, "n_items": 30, "density": 0.2}
 SHORT = {"epochs": 2, "batch_size": 64}
@@ -330,6 +331,64 @@ def test_shares_are_even_and_hold_each_once(monkeypatch):
     monkeypatch.setattr(processes, "world", lambda: 3)
     assert [processes.share_of(rank, 8) for rank in range(3)] == [slice(0, 2), slice(2, 5), slice(5, 8)]
     assert [processes.share_of(rank, 2) for rank in range(3)] == [slice(0, 0), slice(0, 1), slice(1, 2)]
+
+
+class Store(dict):
+    """What processes write for each other, as torchrun keeps it."""
+
+    set = dict.__setitem__
+
+    def get(self, key):
+        return self[key].encode()
+
+
+@pytest.mark.parametrize(
+    ("gpus", "here", "others", "backend", "told"),
+    [
+        (0, 2, "gloo", "gloo", "2 processes, which talk by gloo"),
+        (1, 2, "gloo", "gloo", "2 processes, which talk by gloo: this machine has 1 GPU for 2 of them"),
+        (2, 2, "NCCL", "NCCL", "2 processes with a GPU each, which talk by NCCL"),
+        # Another machine has too few.
+        (4, 1, "gloo", "gloo", "2 processes, which talk by gloo: this machine has 4 GPUs for 1 of them"),
+    ],
+)
+def test_messages_go_by_nccl_where_each_process_of_every_machine_has_a_gpu(
+    monkeypatch, gpus, here, others, backend, told
+):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(here))
+    store = Store({"backend 1": others})
+    monkeypatch.setattr(processes, "_group", processes.Processes(0, 2, store))
+    agreed = processes.agreed_backend(store, 0, 2)
+    assert agreed == backend
+    monkeypatch.setattr(processes, "_group", processes.Processes(0, 2, store, agreed))
+    assert processes.how() == told
+
+
+def test_a_gpu_of_another_process_is_refused_where_messages_go_by_nccl(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    for backend in ("gloo", "NCCL"):
+        monkeypatch.setattr(processes, "_group", processes.Processes(1, 2, Store(), backend))
+        assert resolve_device("cuda") == resolve_device("cuda:1") == torch.device("cuda", 1)
+        if backend == "gloo":
+            assert resolve_device("cuda:0") == torch.device("cuda", 0)
+            continue
+        with pytest.raises(ParameterError, match=r"cuda:0 is that of another process.*--device cuda"):
+            resolve_device("cuda:0")
+
+
+def test_tensors_of_a_gpu_go_through_the_memory_of_the_cpu_unless_by_nccl(monkeypatch):
+    """PyTorch's ``meta`` stands for a GPU: its tensors have a place and no values."""
+    far = torch.empty(2, 3, device="meta")
+    monkeypatch.setattr(processes, "_group", processes.Processes(0, 1, Store(), "NCCL"))
+    assert processes.sendable(far).device == far.device
+    monkeypatch.setattr(processes, "_group", processes.Processes(0, 1, Store()))
+    monkeypatch.setattr(torch.Tensor, "copy_", lambda self, other: self)
+    assert processes.sendable(far).device == torch.device("cpu")
+    assert processes.sendable(far).shape == far.shape
 
 
 def test_half_an_environment_of_torchrun_is_refused(monkeypatch):

@@ -14,7 +14,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -42,14 +42,18 @@ FROM_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True)
-class _Group:
+class Processes:
+    """The processes that work together, as one of them sees them."""
+
     rank: int
     world: int
     store: Any
     """Keys and values that all see, kept by torchrun itself."""
+    backend: str = "gloo"
+    """What carries tensors of GPUs: NCCL where each process has one of its own. Others go by gloo."""
 
 
-_group: _Group | None = None
+_group: Processes | None = None
 _one_batch = False
 _in_step = False
 
@@ -131,19 +135,49 @@ def join() -> None:
     # torchrun keeps what was written when it starts the processes again.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     store = PrefixStore(f"unskew, attempt {attempt}", meeting)
-    _group = _Group(number, size, store)
-    _group.store.set(f"process {number}", json.dumps([platform.node(), os.getpid()]))
+    _group = Processes(number, size, store)
+    store.set(f"process {number}", json.dumps([platform.node(), os.getpid()]))
     with _others():
-        dist.init_process_group(_backend(), store=store, rank=number, world_size=size, timeout=LONGEST_WAIT)
+        backend = agreed_backend(store, number, size)
+        _group = replace(_group, backend=backend)
+        carried = "gloo" if backend == "gloo" else "cpu:gloo,cuda:nccl"
+        dist.init_process_group(carried, store=store, rank=number, world_size=size, timeout=LONGEST_WAIT)
 
 
-def _backend() -> str:
-    """gloo for tensors of the CPU, NCCL for those of GPUs where each process has one of its own."""
+def agreed_backend(store: Any, number: int, size: int) -> str:
+    """The backend for tensors of GPUs that every machine can have: NCCL refuses two processes on a GPU."""
+    store.set(f"backend {number}", "NCCL" if _own_gpus() else "gloo")
+    return "NCCL" if all(store.get(f"backend {each}") == b"NCCL" for each in range(size)) else "gloo"
+
+
+def _own_gpus() -> bool:
+    """Whether each process of this machine has a GPU of its own, and NCCL is there."""
     import torch
     import torch.distributed as dist
 
-    gpus = torch.cuda.device_count() if dist.is_nccl_available() else 0
-    return "cpu:gloo,cuda:nccl" if gpus >= on_this_machine() else "gloo"
+    return dist.is_nccl_available() and torch.cuda.device_count() >= on_this_machine()
+
+
+def how() -> str:
+    """How many processes work together, and what carries their messages, in words."""
+    import torch
+
+    gpus, here = torch.cuda.device_count(), on_this_machine()
+    if _group is None or gpus == 0:
+        return f"{world()} processes, which talk by gloo"
+    if _group.backend == "NCCL":
+        return f"{world()} processes with a GPU each, which talk by NCCL"
+    many = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
+    return f"{world()} processes, which talk by gloo: this machine has {many} for {here} of them"
+
+
+def require_shareable(device: str) -> None:
+    """Raise for a GPU that is another process's where processes talk by NCCL, which refuses two on one."""
+    if _group is not None and _group.backend == "NCCL":
+        raise ParameterError(
+            f"device {device} is that of another process: each of {on_this_machine()} has a GPU of its own",
+            remedy="use --device cuda",
+        )
 
 
 def leave(*, failed: bool = False) -> None:
@@ -327,10 +361,10 @@ def total(tensor: Tensor, *, least: bool = False) -> Tensor:
     """The sum over all processes of tensors of one shape, without gradient; or the least of each element."""
     import torch.distributed as dist
 
-    result = tensor.detach().clone()
+    result = sendable(tensor)
     with _others():
         dist.all_reduce(result, dist.ReduceOp.MIN if least else dist.ReduceOp.SUM)
-    return result
+    return result.to(tensor.device)
 
 
 def side_by_side(tensor: Tensor, dim: int) -> Tensor:
@@ -338,18 +372,27 @@ def side_by_side(tensor: Tensor, dim: int) -> Tensor:
     import torch
     import torch.distributed as dist
 
-    mine = tensor.detach().contiguous()
+    mine = sendable(tensor)
     found = [torch.empty_like(mine) for _ in range(world())]
     with _others():
         dist.all_gather(found, mine)
-    return torch.cat(found, dim)
+    return torch.cat(found, dim).to(tensor.device)
 
 
 def first(tensor: Tensor) -> Tensor:
     """The tensor of rank 0, for all processes."""
-    result = tensor.detach().clone()
+    result = sendable(tensor)
     _broadcast(result, 0)
-    return result
+    return result.to(tensor.device)
+
+
+def sendable(tensor: Tensor) -> Tensor:
+    """A copy of a tensor where the processes can send it: in the CPU's memory, unless NCCL is there."""
+    import torch
+
+    assert _group is not None
+    there = tensor.device if _group.backend == "NCCL" else torch.device("cpu")
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=there).copy_(tensor.detach())
 
 
 def failed(line: str) -> bool:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
 import unskew as us
-from contracts.feature_world import log_of, part, table
+from contracts.feature_world import FEATURES, log_of, part, table
 from unskew.propensity.design import MOST_CODES, Design
-from unskew.propensity.per_replica import ReplicaCells
+from unskew.propensity.logistic import Inputs, Likelihood
+from unskew.propensity.per_replica import ReplicaCells, TrainingCells
 
 
 @pytest.fixture(scope="module")
@@ -113,3 +116,41 @@ def test_a_run_of_ids_keeps_what_its_propensity_reads(tmp_path):
     np.testing.assert_allclose(
         loaded.predict_each(data.test), result.propensity.predict_each(data.test), rtol=1e-12
     )
+
+
+def test_users_and_items_without_a_row_have_no_effect_of_their_own(known):
+    some = known.take(np.flatnonzero(known.user % 3 == 0))
+    fitted = us.LogisticPropensity(crossfit=2, calibrator=None).fit(some)
+    here = np.unique(some.user)
+    for model in fitted.scorer_.models:
+        assert len(model.user) == known.n_users + 1
+        assert not np.delete(model.user, here).any()
+        assert (model.user[here] != 0).mean() > 0.9
+    assert roc_auc_score(some.click, fitted.predict(some)) > 0.6
+
+
+def test_pairs_of_a_matrix_that_are_not_listed_count_for_users_without_any():
+    whole = log_of(part(table(), known=True), FEATURES[:3], space="matrix", conversion=None, duplicates="max")
+    log = whole.take(np.flatnonzero(whole.user != 1))
+    fitted = us.LogisticPropensity(crossfit=None, calibrator=None).fit(log)
+    (model,) = fitted.scorer_.models
+    assert model.user[1] < np.quantile(model.user, 0.1)
+    assert fitted.predict_matrix_each()[0, 1].mean() < 0.7 * fitted.predict_matrix_each().mean()
+
+
+def test_what_the_loss_works_with_of_users_is_made_for_a_part_of_them(monkeypatch):
+    """Columns of users times those of items, for all of them, would be most of the memory of a fit."""
+    monkeypatch.setattr("unskew.propensity.logistic.SMALLEST_PART", 500)
+    users, wide = 16_000, 40
+    random = np.random.default_rng(0)
+    user, item = np.arange(users), random.integers(10, size=users)
+    cells = TrainingCells(user, item, (item % 2).astype(float), np.zeros_like(user), user)
+    left, right = (random.random((size, wide), dtype=np.float32) for size in (users, 10))
+    likelihood = Likelihood(cells, Inputs(left, right, np.ones((wide, wide), bool)), ids=True, penalty=1.0)
+    theta = random.normal(size=len(likelihood.start)) / 100
+    likelihood.loss(theta)
+    tracemalloc.start()
+    likelihood.loss(theta)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < users * wide * 8 / 2

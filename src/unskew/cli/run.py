@@ -405,6 +405,8 @@ def run(
     def before_training(dataset: Any) -> None:
         if own:
             check_target(target, overwrite=overwrite)
+        if processes.world() > 1 and processes.is_writer():
+            say(f"unskew: {processes.how()}")
         if journal is not None and journal.goes_on and processes.is_writer():
             say(f"unskew: going on from {checkpoint}")
         if (why := dataset.facts.get("streamed")) is not None and processes.is_writer():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +14,18 @@ from unskew.log.encoder import Encoder
 from unskew.log.encoders import ROLES
 from unskew.log.schema import Role
 from unskew.propensity.crossfit import Codes, Floats, ReplicaScores
-from unskew.propensity.per_replica import BLOCK, PerReplica
+from unskew.propensity.per_replica import PerReplica
+
+Columns = NDArray[np.float32]
+"""As encoders give them: of many rows they take half as much memory as with 8 bytes each."""
+Filled = TypeVar("Filled", bound=NDArray[Any])
 
 MOST_CODES = 64
 """Categories and bags with more codes are left out: what so many columns tell is better learned by a network
 with embeddings, and on known users and items by their ids."""
+
+ROWS_AT_ONCE = 1 << 15
+"""Rows whose columns are made, or scored, at once: there may be a hundred columns of 8 bytes."""
 
 
 class Design:
@@ -45,25 +54,28 @@ class Design:
     def of_rows(self, rows: Rows) -> Floats:
         """Columns ``[n, k]`` of rows ``[1, n]`` with features."""
         given = {name: rows[name][0].numpy() for name in ("codes", "numbers") if name in rows}
-        return self._joined(
-            len(rows.user[0]), [each.design(given[kind][:, place]) for _, each, kind, place in self._places]
-        )
+        columns = np.empty((len(rows.user[0]), sum(self.widths)))
+        return _filled(columns, [each.design(given[kind][:, at]) for _, each, kind, at in self._places])
 
     def of_cells(self, log: Log, user: Codes, item: Codes, cell: Codes) -> Floats:
         """The same of cells of a training log, by their users, items and rows."""
-        tables = [self.table("user")[user], self.table("item")[item]]
+        tables = [self.table("user", user), self.table("item", item)]
         if self.widths[2]:
-            tables.append(self.of_log_rows(log)[cell])
-        return np.hstack(tables)
+            tables.append(self.of_log_rows(self.row_block(log), cell))
+        return np.hstack(tables).astype(np.float64)
 
-    def table(self, role: Role) -> Floats:
-        """Columns ``[n + 1, k]`` of all users, or all items."""
-        return self._of_block(role, self.encoders.tables[role])
+    def table(self, role: Role, codes: Codes) -> Columns:
+        """Columns ``[n, k]`` of users, or items, by their codes."""
+        return self._of_block(role, self.encoders.tables[role], codes)
 
-    def of_log_rows(self, log: Log) -> Floats:
-        """Columns ``[n, k]`` of rows' own features."""
+    def row_block(self, log: Log) -> Block:
+        """The features of a log's rows as codes and numbers, of which columns are made."""
         assert log.features is not None
-        return self._of_block("row", self.encoders.block("row", len(log), log.features.values))
+        return self.encoders.block("row", len(log), log.features.values)
+
+    def of_log_rows(self, block: Block, rows: Codes) -> Columns:
+        """Columns ``[n, k]`` of rows' own features, by their numbers."""
+        return self._of_block("row", block, rows)
 
     def split(self, columns: Floats) -> list[Floats]:
         """Users', items' and rows' columns."""
@@ -76,21 +88,30 @@ class Design:
     def _width(encoder: Encoder) -> int:
         return encoder.field.width if encoder.field.kind == "number" else encoder.field.size - 1
 
-    def _of_block(self, role: Role, block: Block) -> Floats:
+    def _of_block(self, role: Role, block: Block, at: Codes) -> Columns:
         before = {"codes": 0, "numbers": 0}
         for each in self.encoders.encoders:
             if ROLES.index(each.feature.role or "row") < ROLES.index(role):
                 before["numbers" if each.field.kind == "number" else "codes"] += each.field.width
-        parts = [
-            encoder.design(getattr(block, kind)[:, place.start - before[kind] : place.stop - before[kind]])
+        places = [
+            (encoder, kind, slice(place.start - before[kind], place.stop - before[kind]))
             for of, encoder, kind, place in self._places
             if of == role
         ]
-        return self._joined(len(block.codes), parts)
+        columns = np.empty((len(at), self.widths[ROLES.index(role)]), dtype=np.float32)
+        for start in range(0, len(at), ROWS_AT_ONCE):
+            some = slice(start, start + ROWS_AT_ONCE)
+            parts = [each.design(getattr(block, kind)[at[some], place]) for each, kind, place in places]
+            _filled(columns[some], parts)
+        return columns
 
-    @staticmethod
-    def _joined(rows: int, parts: Sequence[NDArray[np.float32]]) -> Floats:
-        return np.hstack([np.empty((rows, 0)), *parts]).astype(np.float64)
+
+def _filled(columns: Filled, parts: Sequence[Columns]) -> Filled:
+    """Columns with the values of parts, side by side."""
+    edges = np.cumsum([0, *(part.shape[1] for part in parts)])
+    for part, (start, stop) in zip(parts, pairwise(edges), strict=True):
+        columns[:, start:stop] = part
+    return columns
 
 
 class DesignedModels(PerReplica):
@@ -107,9 +128,9 @@ class DesignedModels(PerReplica):
         """Raw propensities over D, in blocks."""
         parts = [
             super(DesignedModels, self)
-            .score(self._designed(rows.between(start, start + BLOCK)), replicas)
+            .score(self._designed(rows.between(start, start + ROWS_AT_ONCE)), replicas)
             .mean
-            for start in range(0, rows.shape[1], BLOCK)
+            for start in range(0, rows.shape[1], ROWS_AT_ONCE)
         ]
         return ReplicaScores(np.hstack(parts) if parts else np.empty((len(replicas), 0)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
@@ -17,7 +17,7 @@ from torch.nn import Module
 from unskew.backbones import threads
 from unskew.errors import DataError, TrainingError
 from unskew.estimator import require, require_above
-from unskew.log import Encoders, Schema
+from unskew.log import Encoders, Log, Schema
 from unskew.progress import Progress
 from unskew.propensity.crossfit import Codes, Floats, Scorer
 from unskew.propensity.design import Design, DesignedModels
@@ -47,6 +47,9 @@ MOST_STEPS = 2000
 PARTS, SMALLEST_PART = 16, 1 << 14
 """Parts that cells are worked on in, so that threads can share them, and cells of a part at least; not by the
 number of threads, so that it does not change a sum."""
+
+Columns = NDArray[np.float32] | NDArray[np.float64]
+"""Features as numbers; those of many rows have 4 bytes each."""
 
 DESIGN = "design"
 """The field of rows that holds the columns of their features."""
@@ -133,19 +136,28 @@ class LogisticPropensity(BasePropensity):
         """From the features that the log was given."""
         log, design = self.log_, Design(encoders)
         assert log is not None
-        left, of_users = _scaled(design.table("user")[:-1], log.n_users)
-        right, of_items = _scaled(design.table("item")[:-1], log.n_items)
+        users, items = np.arange(log.n_users), np.arange(log.n_items)
+        if log.space == "impressions":
+            # All cells are rows: of many users and items those that have some.
+            users, items = np.unique(log.user), np.unique(log.item)
+        left, right = _with_ones(design.table("user", users)), _with_ones(design.table("item", items))
+        of_users, of_items = _divide(left), _divide(right)
         inputs = Inputs(left, right, self._free(left.shape[1], right.shape[1]))
-        rows, of_rows = _scaled(design.of_log_rows(log) if design.widths[2] else None, len(log))
+        rows, of_rows = _columns_of_rows(design, log) if design.widths[2] else (None, np.empty(0))
 
         def fit_one(replica: ReplicaCells) -> DesignedLogit:
             cells = replica.training(self.ratio_)
-            row = rows[cells.cell, 1:] if design.widths[2] else np.empty((len(cells.cell), 0))
-            likelihood = Likelihood(cells, inputs, row, ids=self.ids, penalty=self.penalty)
+            cells = cells._replace(
+                user=np.searchsorted(users, cells.user), item=np.searchsorted(items, cells.item)
+            )
+            likelihood = Likelihood(cells, inputs, rows, ids=self.ids, penalty=self.penalty)
             c, a, b, effects, of_row = likelihood.all_parts(likelihood.optimum())
-            # Those that are not known have a 0.
-            a, b = np.append(a, 0.0), np.append(b, 0.0)
-            return DesignedLogit(c, a, b, effects / np.outer(of_users, of_items), of_row / of_rows[1:])
+            # Those that are not known, or have no row, have a 0.
+            of_user, of_item = np.zeros(encoders.users + 1), np.zeros(encoders.items + 1)
+            of_user[users], of_item[items] = a, b
+            return DesignedLogit(
+                c, of_user, of_item, effects / np.outer(of_users, of_items), of_row / of_rows
+            )
 
         self.columns_ = 0
         fitted = DesignedModels.fit(
@@ -178,10 +190,12 @@ class LogisticPropensity(BasePropensity):
                 "the log has no features of users or items, and ids are left out",
                 remedy="give the log user_features= or item_features=, or use ids=True",
             )
-        (left, _), (right, _) = (
-            _scaled(None if each is None else each.values, size)
+        left, right = (
+            _with_ones(np.empty((size, 0)) if each is None else each.values.astype(np.float64))
             for each, size in zip(given, (log.n_users, log.n_items), strict=True)
         )
+        for each in (left, right):
+            _divide(each)
         self.columns_ = right.shape[1] + 2
         return Inputs(left, right, self._free(left.shape[1], right.shape[1]))
 
@@ -248,9 +262,9 @@ class LogitModel:
 class Inputs(NamedTuple):
     """What a logit is made of."""
 
-    left: Floats
+    left: Columns
     """1 and the features of users ``[users, k]``."""
-    right: Floats
+    right: Columns
     """1 and the features of items ``[items, l]``."""
     free: NDArray[np.bool_]
     """Which entries of W are learned ``[k, l]``."""
@@ -259,11 +273,23 @@ class Inputs(NamedTuple):
 class Likelihood:
     """The penalised cross-entropy of cells in θ = (c, a, b, the free entries of W, w), and its derivatives.
 
-    w are the effects of columns of single rows, where there are any.
+    w are the effects of columns of single rows, where there are any. What the loss works with of users is
+    made for a part of them at a time.
+
+    Parameters
+    ----------
+    rows
+        What makes columns of single rows, by their numbers; None without any.
     """
 
     def __init__(
-        self, cells: TrainingCells, inputs: Inputs, row: Floats | None = None, *, ids: bool, penalty: float
+        self,
+        cells: TrainingCells,
+        inputs: Inputs,
+        rows: Callable[[Codes], Columns] | None = None,
+        *,
+        ids: bool,
+        penalty: float,
     ) -> None:
         from unskew.propensity import logistic_loops
 
@@ -273,18 +299,18 @@ class Likelihood:
         (self.users, user), (self.items, item) = (
             np.unique(each, return_inverse=True) for each in (cells.user, cells.item)
         )
-        left, right, free = inputs.left[self.users], inputs.right[self.items], inputs.free
         # In order of (user, item): what a user shares is read once, and a loop goes through memory forwards.
         self.order = np.lexsort((item, user))
         user = user[self.order]
         self.item, self.click = item[self.order], cells.click[self.order]
-        self.left, self.right, self.free = left, right, free
-        self.row = np.ascontiguousarray(np.empty((len(user), 0)) if row is None else row[self.order])
-        self.ids = len(left) + len(right) if ids else 0
-        self.starts = np.searchsorted(user, np.arange(len(left) + 1))
+        self.right, self.free = inputs.right[self.items].astype(np.float64, copy=False), inputs.free
+        no_columns = np.empty((len(user), 0), dtype=np.float32)
+        self.row = no_columns if rows is None else rows(cells.cell[self.order])
+        self.ids = len(self.users) + len(self.items) if ids else 0
+        self.starts = np.searchsorted(user, np.arange(len(self.users) + 1))
         self.counts = np.diff(self.starts)
         ends = np.linspace(0, len(user), 1 + min(PARTS, 1 + len(user) // SMALLEST_PART))[1:-1]
-        self._bounds = list(pairwise([0, *np.searchsorted(self.starts, ends), len(left)]))
+        self._bounds = list(pairwise([0, *np.searchsorted(self.starts, ends), len(self.users)]))
         mean = self.click.mean()
         # Every parameter in its standard error at the start, so that one tolerance serves all.
         curvature = mean * (1 - mean) * self._squares(user)
@@ -325,12 +351,12 @@ class Likelihood:
         c, a, b, w, of_row = self.parts(theta)
         z = np.repeat(c + a, self.counts) + b[self.item]
         if w.any() or of_row.any():
-            left = self.left @ w
-            self._in_parts(
-                lambda part, bounds: self._loops.add_products(
-                    z, *bounds, self.starts, self.item, left, self.right, self.row, of_row
-                )
-            )
+
+            def work(part: int, some: slice) -> None:
+                left = self._of_users(some) @ w
+                self._loops.add_products(z, self._starts(some), self.item, left, self.right, self.row, of_row)
+
+            self._in_parts(work)
         value, gradient = self.of_logits(theta, z)
         penalty = self.shrinkage * theta
         return float(value + theta @ penalty / 2), (gradient + penalty) * self.unit
@@ -339,8 +365,8 @@ class Likelihood:
         """The cross-entropy of clicks with logits z, and its derivatives in θ."""
         residual, values = np.empty_like(z), np.zeros(len(self._bounds))
 
-        def work(part: int, bounds: tuple[int, int]) -> None:
-            at = slice(self.starts[bounds[0]], self.starts[bounds[1]])
+        def work(part: int, some: slice) -> None:
+            at = slice(self.starts[some.start], self.starts[some.stop])
             values[part] = self._loops.cross_entropy(z[at], self.click[at], residual[at])
 
         self._in_parts(work)
@@ -348,22 +374,34 @@ class Likelihood:
 
     def derivatives(self, residual: Floats) -> Floats:
         """In θ, from those in the logits of cells."""
-        of_users, products = np.empty(len(self.left)), np.empty((len(self.left), self.right.shape[1]))
-        of_items = np.zeros((len(self._bounds), len(self.right)))
-        of_row = np.zeros((len(self._bounds), self.row.shape[1]))
-        self._in_parts(
-            lambda part, bounds: self._loops.add_derivatives(
-                residual, *bounds, self.starts, self.item, self.right, self.row, of_users, of_items[part],
-                products, of_row[part],
-            )
-        )  # fmt: skip
-        of_ids = [of_users, of_items.sum(axis=0)] if self.ids else []
-        of_w = (self.left.T @ products)[self.free]
-        return np.concatenate([[of_users.sum()], *of_ids, of_w, of_row.sum(axis=0)])
+        of_users, parts = np.empty(len(self.users)), len(self._bounds)
+        of_items, of_row = np.zeros((parts, len(self.items))), np.zeros((parts, self.row.shape[1]))
+        of_w = np.empty((parts, *self.free.shape))
 
-    def _in_parts(self, work: Callable[[int, tuple[int, int]], None]) -> None:
-        """``work(part, (first user, last user))`` for each part, by threads."""
-        threads.for_each(lambda task: work(*task), list(enumerate(self._bounds)))
+        def work(part: int, some: slice) -> None:
+            products = np.empty((some.stop - some.start, self.right.shape[1]))
+            self._loops.add_derivatives(
+                residual, self._starts(some), self.item, self.right, self.row, of_users[some],
+                of_items[part], products, of_row[part],
+            )  # fmt: skip
+            of_w[part] = self._of_users(some).T @ products
+
+        self._in_parts(work)
+        of_ids = [of_users, of_items.sum(axis=0)] if self.ids else []
+        return np.concatenate([[of_users.sum()], *of_ids, of_w.sum(axis=0)[self.free], of_row.sum(axis=0)])
+
+    def _in_parts(self, work: Callable[[int, slice], None]) -> None:
+        """``work(part, users)`` for each part, by threads."""
+        tasks = [(part, slice(*bounds)) for part, bounds in enumerate(self._bounds)]
+        threads.for_each(lambda task: work(*task), tasks)
+
+    def _of_users(self, some: slice) -> Floats:
+        """1 and the features of some of the users with cells."""
+        return self.inputs.left[self.users[some]].astype(np.float64, copy=False)
+
+    def _starts(self, some: slice) -> Codes:
+        """Where the cells of each begin, and where the last one's end."""
+        return self.starts[some.start : some.stop + 1]
 
     def parts(self, theta: Floats) -> tuple[float, Floats, Floats, Floats, Floats]:
         """c, a and b of those with cells, W and w."""
@@ -371,13 +409,13 @@ class Likelihood:
         of_row = of_w + int(self.free.sum())
         w = np.zeros(self.free.shape)
         w[self.free] = theta[of_w:of_row]
-        sides = np.zeros(len(self.left) + len(self.right))
+        sides = np.zeros(len(self.users) + len(self.items))
         if self.ids:
             sides[:] = theta[1 : 1 + self.ids]
         return (
             float(theta[0]),
-            sides[: len(self.left)],
-            sides[len(self.left) :],
+            sides[: len(self.users)],
+            sides[len(self.users) :],
             w,
             # Subclasses have further parameters behind these.
             theta[of_row : of_row + self.row.shape[1]],
@@ -398,19 +436,57 @@ class Likelihood:
 
     def _squares(self, user: Codes) -> Floats:
         """Σ over cells of each parameter's input squared."""
-        shape = (len(self.left), len(self.right))
+        shape = (len(self.users), len(self.items))
         counts = csr_array((np.ones(len(user)), self.item, self.starts), shape=shape)
-        of_w = (self.left**2).T @ (counts @ self.right**2)
+        squares, of_w = self.right**2, np.empty((len(self._bounds), *self.free.shape))
+
+        def work(part: int, some: slice) -> None:
+            of_w[part] = (self._of_users(some) ** 2).T @ (counts[some] @ squares)
+
+        self._in_parts(work)
         of_ids = [counts.sum(axis=1), counts.sum(axis=0)] if self.ids else []
-        return np.concatenate([[len(user)], *of_ids, of_w[self.free], (self.row**2).sum(axis=0)])
+        of_row = np.einsum("nk,nk->k", self.row, self.row, dtype=np.float64)
+        return np.concatenate([[len(user)], *of_ids, of_w.sum(axis=0)[self.free], of_row])
 
 
-def _scaled(values: NDArray[Any] | None, size: int) -> tuple[Floats, Floats]:
-    """1 and the columns ``[size, k + 1]``, each divided by its greatest absolute value; what each was."""
-    columns = np.column_stack([np.ones(size), *([] if values is None else [values.astype(np.float64)])])
-    largest = np.abs(columns).max(axis=0, initial=0.0)
-    scale = np.where(largest > 0, largest, 1.0)
-    return columns / scale, scale
+def _with_ones(columns: Columns) -> Columns:
+    """1 and the columns, ``[n, k + 1]``."""
+    return np.hstack([np.ones((len(columns), 1), dtype=columns.dtype), columns])
+
+
+def _divide(columns: Columns) -> Floats:
+    """Divide columns, where they are, each by its greatest absolute value; what each was."""
+    scale = _scale([_largest(columns)])
+    columns /= scale
+    return scale
+
+
+def _columns_of_rows(design: Design, log: Log) -> tuple[Callable[[Codes], Columns], Floats]:
+    """What makes columns of rows' own features, divided likewise, by their numbers; what each is divided by.
+
+    Those of all rows at once would take more memory than all else.
+    """
+    block = design.row_block(log)
+    parts = (np.arange(start, min(start + BLOCK, len(log))) for start in range(0, len(log), BLOCK))
+    scale = _scale([_largest(design.of_log_rows(block, part)) for part in parts])
+
+    def columns(rows: Codes) -> Columns:
+        made = design.of_log_rows(block, rows)
+        made /= scale
+        return made
+
+    return columns, scale
+
+
+def _largest(columns: Columns) -> NDArray[np.floating[Any]]:
+    """The greatest absolute value of each column."""
+    return np.asarray(np.maximum(columns.max(axis=0, initial=0.0), -columns.min(axis=0, initial=0.0)))
+
+
+def _scale(largest: Sequence[NDArray[np.floating[Any]]]) -> Floats:
+    """What columns are divided by, from the greatest absolute values of parts of them."""
+    found = np.max(largest, axis=0).astype(np.float64)
+    return np.where(found > 0, found, 1.0)
 
 
 def _products(left: Floats, right: Floats, user: Codes, item: Codes) -> Floats:

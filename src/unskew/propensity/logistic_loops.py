@@ -16,11 +16,12 @@ _FAST = {"reassoc", "contract", "nsz"}
 
 
 @compiled(fastmath=_FAST)
-def add_products(
-    z: Any, first: Any, last: Any, starts: Any, item: Any, left: Any, right: Any, row: Any, weight: Any
-) -> None:
-    """Add ``left[u] · right[i] + row[n] · weight`` to the logits of cells of users ``first`` to ``last``."""
-    for u in range(first, last):
+def add_products(z: Any, starts: Any, item: Any, left: Any, right: Any, row: Any, weight: Any) -> None:
+    """Add ``left[u] · right[i] + row[n] · weight`` to the logits of users' cells.
+
+    Those of user u are ``starts[u]`` to ``starts[u + 1]``.
+    """
+    for u in range(len(starts) - 1):
         of_left = left[u]
         for n in range(starts[u], starts[u + 1]):
             of_right, of_row = right[item[n]], row[n]
@@ -46,8 +47,6 @@ def cross_entropy(z: Any, click: Any, residual: Any) -> float:
 @compiled(fastmath=_FAST)
 def add_derivatives(
     residual: Any,
-    first: Any,
-    last: Any,
     starts: Any,
     item: Any,
     right: Any,
@@ -57,12 +56,12 @@ def add_derivatives(
     products: Any,
     of_row: Any,
 ) -> None:
-    """What residuals e add up to over the cells of users ``first`` to ``last``.
+    """What residuals e add up to over the cells of users.
 
     ``of_users[u] = Σ e``, ``products[u] = Σ e · right[i]``, and the sums of e by item and of ``e · row`` are
     added to ``of_items`` and ``of_row``.
     """
-    for u in range(first, last):
+    for u in range(len(starts) - 1):
         total = 0.0
         of_products = products[u]
         of_products[:] = 0.0

@@ -14,7 +14,10 @@ from unskew.training.memory import BYTES, peak_memory
 
 
 def memory_parts(
-    log: StreamedLog, models: Mapping[str, Debiaser], trained: Mapping[str, Debiaser]
+    log: StreamedLog,
+    models: Mapping[str, Debiaser],
+    trained: Mapping[str, Debiaser],
+    before_training: int | None,
 ) -> dict[str, int]:
     """Bytes of the networks of a run, and of the rows of its log that are kept in memory.
 
@@ -23,12 +26,18 @@ def memory_parts(
     models
         All that are kept.
     trained
-        Those of the largest training, whose moments were there with the weights of all.
+        Those of the largest training, whose moments and best weights so far were there with the weights of
+        all.
+    before_training
+        The most memory that the process had until then, when there were no such networks.
     """
-    weights = sum(weights_of(model) for model in models.values())
-    moments = sum(_numbers_of_moments(p) for model in trained.values() for p in _parameters(model))
+    networks = sum(weights_of(model) for model in models.values())
+    for model in trained.values():
+        networks += BYTES * sum(map(_numbers_of_moments, _parameters(model)))
+        if model.patience is not None and len(model.history_.validation) > 1:
+            networks += weights_of(model)
     rows = log.source.nbytes if isinstance(log.source, RememberedRows) else 0
-    return {"networks": weights + BYTES * moments, "rows": rows}
+    return {"networks": networks, "rows": rows, "before_training": before_training or 0}
 
 
 def weights_of(model: Debiaser) -> int:
@@ -46,19 +55,26 @@ def with_peak(parts: Mapping[str, int], libraries: float | None) -> dict[str, in
 
 
 def memory_sentence(parts: Mapping[str, int]) -> str:
-    """The parts in words.
+    """The parts in words: of the networks, where there were any when most was taken.
 
     Examples
     --------
-    >>> memory_sentence({"peak": 1_500_000_000, "libraries": 350_000_000, "networks": 0, "rows": 0})
-    'Memory at most 1.50 GB: libraries 0.35, networks and moments 0.00, rows as codes 0.00, the rest 1.15'
+    >>> parts = {"peak": 1_500_000_000, "libraries": 350_000_000, "networks": 400_000_000, "rows": 0}
+    >>> memory_sentence({**parts, "before_training": 900_000_000})
+    'Memory at most 1.50 GB, in training: libraries 0.35, networks and moments 0.40, rows as codes 0.00, \
+the rest 0.75'
+    >>> memory_sentence({**parts, "before_training": 1_500_000_000})
+    'Memory at most 1.50 GB, before training: libraries 0.35, rows as codes 0.00, the rest 1.15'
     """
-    gigabytes = {name: size / 1e9 for name, size in parts.items()}
-    rest = gigabytes["peak"] - sum(size for name, size in gigabytes.items() if name != "peak")
+    names = {"libraries": "libraries", "networks": "networks and moments", "rows": "rows as codes"}
+    when = "in training"
+    if parts["before_training"] >= parts["peak"]:
+        when = "before training"
+        del names["networks"]
+    rest = parts["peak"] - sum(parts[name] for name in names)
+    listed = [f"{words} {parts[name] / 1e9:.2f}" for name, words in names.items()]
     return (
-        f"Memory at most {gigabytes['peak']:.2f} GB: libraries {gigabytes['libraries']:.2f},"
-        f" networks and moments {gigabytes['networks']:.2f}, rows as codes {gigabytes['rows']:.2f},"
-        f" the rest {rest:.2f}"
+        f"Memory at most {parts['peak'] / 1e9:.2f} GB, {when}: {', '.join(listed)}, the rest {rest / 1e9:.2f}"
     )
 
 

@@ -54,7 +54,7 @@ from unskew.run.run_split import split_labels
 from unskew.run.run_start import Starts
 from unskew.search.auto import Searched
 from unskew.training.checkpoint import once
-from unskew.training.memory import available_memory, give_back
+from unskew.training.memory import available_memory, give_back, peak_memory
 from unskew.training.streams import Kept
 
 if TYPE_CHECKING:
@@ -151,6 +151,7 @@ def run_streamed(
     figures = propensity.diagnose(p_min=protocol.clip)
     propensity.forget_log()
     give_back()
+    before_training = peak_memory()
     with warnings.catch_warnings():
         # Warned of once, above.
         warnings.simplefilter("ignore", InSampleWarning)
@@ -201,7 +202,9 @@ def run_streamed(
         },
         rows={"raw": predicted.raw, "calibrated": predicted.calibrated},
         streamed=True,
-        memory=memory_parts(log, *_in_memory(models, None if searched is None else searched[0])),
+        memory=memory_parts(
+            log, *_in_memory(models, None if searched is None else searched[0]), before_training
+        ),
     )
     return result if log.features is None else with_fields(with_leaks(result, leaks))
 
@@ -232,6 +235,9 @@ def _fitted(
     propensity, tried, record = chosen_propensity(config, protocol, sample, progress, share)
     if tried is not None and share < 1.0:
         record["sentence"] += f", on {len(sample):,} of {len(log):,} rows"
+    # What was fitted to be compared is of no more use.
+    del tried
+    give_back()
     rows = choice.rows_to_fit(propensity, log)
     if len(rows) < len(log):
         record["fitted_on_rows"] = len(rows)

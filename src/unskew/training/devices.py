@@ -27,8 +27,10 @@ def resolve_device(name: str | torch.device) -> torch.device:
             raise ParameterError(
                 f"device {name} is not there ({available} GPUs are)", remedy="use --device auto or cpu"
             )
-        if name == "cuda":
+        if device == torch.device("cuda"):
             return _own_gpu()
+        if device != _own_gpu():
+            processes.require_shareable(str(device))
     elif device.type != "cpu":
         raise ParameterError(f"device {name!r} is not supported", remedy="use auto, cpu, cuda or cuda:1")
     return device
