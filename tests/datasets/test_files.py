@@ -397,6 +397,15 @@ def test_auto_takes_no_column_that_files_to_be_scored_lack(load, tmp_path):
     )
     assert [each.name for each in found.train.features.declared] == ["device", "price"]
     assert found.facts["features_left_out"] == ["paid_at"]
+    sampled = load(
+        tmp_path,
+        train="log.parquet",
+        unbiased="test.parquet",
+        conversion="conversion",
+        features="auto",
+        **options,
+    )
+    assert sampled.facts["features_left_out"] == ["paid_at"]
     with pytest.raises(DataError, match="paid_at"):
         load(
             tmp_path, train="log.parquet", test="test.parquet", conversion="conversion",

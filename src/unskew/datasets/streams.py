@@ -242,7 +242,7 @@ def stream_files(
         facts |= young
     absent = absent_columns(
         files.column_names,
-        [] if test is None else [under(root, test)],
+        [under(root, each) for each in (test, unbiased) if each is not None],
         features,
         {user, item, click or CLICK, conversion, *ignore},
     )
