@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import unskew as us
 from unskew.errors import DataError, ParameterError
+from unskew.search.auto import Searched
 from unskew.search.candidates import CANDIDATES, candidates_of
+from unskew.search.decision import MEAN, decide
 
 QUICK = {"epochs": 3, "batch_size": 256}
 
@@ -103,3 +107,15 @@ def test_held_out_clicks_that_are_none_or_of_one_outcome_are_not_asked(data, sha
     assert judged.advantage is not None
     assert judged.biased is None
     assert auto.model_.split_.held_out == (1 if share else 0)
+
+
+def test_a_mean_with_scores_among_its_models_predicts_rates(data):
+    methods = {"ddpo": us.DDPO, "ips": us.IPS}
+    models = {
+        name: method(backbone=us.MF(dim=2), epochs=1).fit(data.train, propensity=0.2, device="cpu")
+        for name, method in methods.items()
+    }
+    decision = replace(decide(None, candidates=("naive",)), chosen=MEAN, shipped=("ddpo", "ips"))
+    shipped = Searched(models, decision, ()).chosen
+    assert shipped.predicts_rates
+    assert [each.name for each in (shipped, *shipped.beside_)] == ["ips", "ddpo"]

@@ -213,7 +213,6 @@ def search_table(search: Mapping[str, Any]) -> HtmlTable:
                     number_cell(of.get("biased"), aside=_error(of.get("biased_error"))),
                     number_cell(of.get("weight"), 2),
                     number_cell(of.get("combined"), aside=_error(of.get("combined_error"))),
-                    number_cell(of.get("p_value"), 3),
                     HtmlCell(end),
                 ),
             )
@@ -226,7 +225,6 @@ def search_table(search: Mapping[str, Any]) -> HtmlTable:
         "by clicks",
         "weight of the sample",
         "together",
-        "p",
         "",
     )
     return HtmlTable(heads, tuple(rows))

@@ -16,7 +16,7 @@ from unskew.backbones import Backbone, NeuMF
 from unskew.calibration.recalibration import FOLDS
 from unskew.debias import Debiaser
 from unskew.errors import DataError, ParameterError, TrainingError
-from unskew.estimator import Estimator, require, require_share
+from unskew.estimator import Estimator, require
 from unskew.log import Log, StreamedLog, require_log
 from unskew.metrics.paired_users import require_paired
 from unskew.offpolicy import compare
@@ -70,8 +70,9 @@ class Searched:
 
     @property
     def chosen(self) -> Debiaser:
-        """The model that is shipped: the chosen one, or several in one."""
-        first, *others = (self.models[name] for name in self.decision.shipped)
+        """The model that is shipped: the chosen one, or several in one, first one that predicts rates."""
+        shipped = (self.models[name] for name in self.decision.shipped)
+        first, *others = sorted(shipped, key=lambda model: not model.predicts_rates)
         return first.with_beside(*others) if others else first
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,7 +89,6 @@ def search(
     unbiased: Log | None,
     members: int,
     criterion: str = "auc",
-    level: float = 0.95,
     halving: bool = True,
     seeds: int | Sequence[int] = 1,
     validation: Log | None = None,
@@ -130,7 +130,7 @@ def search(
     rows = Kept.of(log).evenly() if isinstance(log, StreamedLog) else log
     weights = rows.known_propensity if propensity is None else propensity
     evidence = evidence_by_clicks(models, rows, weights, criterion) if validation is None else {}
-    decision = decide(sample, evidence, candidates=tuple(models), criterion=criterion, level=level)
+    decision = decide(sample, evidence, candidates=tuple(models), criterion=criterion)
     if sample is not None:
         ahead = {each.name: each.advantage for each in decision.judged}
         _record(tried, rung, ahead, {})
@@ -301,12 +301,12 @@ def _record(
 
 @dataclass(kw_only=True)
 class Auto(Estimator):
-    """The method that a random sample chooses, and the naive ensemble where none is beyond noise.
+    """The models that a random sample chooses, and the naive ensemble where they are not ahead.
 
     Candidates are methods × a small grid by the density of the log. With a random sample (``unbiased=``) all
-    are trained with one member, the better half as ensembles, and one is shipped if it beats the naive
-    ensemble beyond noise; where none does, the mean of all that are not clearly worse, if that mean is ahead
-    on the sample (:func:`unskew.search.decision.decide`). Without a sample the naive ensemble is shipped:
+    are trained with one member, the better half as ensembles, and the mean of those that are best together
+    is shipped if it is ahead of the naive ensemble on the sample (:func:`unskew.search.decision.decide`).
+    Without a sample the naive ensemble is shipped:
     biased clicks may only reject candidates, whatever they seem to say. The sample also sets the level of
     what is shipped right (``recalibrate_on``). The test set is never looked at.
 
@@ -322,8 +322,6 @@ class Auto(Estimator):
         Of the ensembles.
     criterion
         What models are chosen by: ``"auc"``, ``"nll"``, ``"dcg@K"`` or ``"hits@K"``.
-    level
-        1 − the chance to ship a candidate that is no better, over all candidates.
     halving
         Train all with one member first.
     parameters
@@ -347,7 +345,6 @@ class Auto(Estimator):
     grid: bool = True
     members: int = 5
     criterion: str = "auc"
-    level: float = 0.95
     halving: bool = True
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
@@ -377,7 +374,6 @@ class Auto(Estimator):
         """
         if not isinstance(log, StreamedLog):
             require_log(log)
-        require_share("level", self.level, "0.95")
         require(self.members >= 1, f"members must be at least 1, not {self.members}", "give 5, for example")
         if "members" in self.parameters or "backbone" in self.parameters:
             raise ParameterError(
@@ -398,7 +394,6 @@ class Auto(Estimator):
             unbiased=unbiased,
             members=self.members,
             criterion=self.criterion,
-            level=self.level,
             halving=self.halving,
             seeds=seeds,
             validation=validation,

@@ -20,20 +20,16 @@ Floats = NDArray[np.float64]
 BASELINE = "naive"
 """What is shipped unless a candidate beats it."""
 MEAN = "mean of candidates"
-"""What is chosen where no candidate wins and their mean is ahead."""
-DRAWS = 4000
-"""Of the greatest z-value under no difference: a p-value of .05 is known to .003."""
+"""What is chosen where the mean of several is shipped."""
 FOLDS = 5
 """Parts of the sample's users on which the choice itself is judged."""
 LEAST_CANDIDATES = 3
 """Candidates from which the bias of biased clicks is estimated; with fewer they do not count."""
-LEAST_OF_EACH = 30
-"""Converted, and unconverted, pairs of a sample that may decide: with fewer, standard errors of an AUC are
-too small, and p-values with them."""
-LEAST_OF_MEAN = 10
-"""The same for the mean of candidates. It is one model, known before the sample is looked at but for those
-that are clearly worse, so that it need only be ahead; and a mean of ensembles has most of what the best of
-them have to give, and loses little where they are alike (``docs/choosing.md``)."""
+LEAST_OF_EACH = 5
+"""Converted, and unconverted, pairs of a sample that may decide."""
+CLEARLY = 1.96
+"""Standard errors by which a candidate is clearly worse, and that are taken off what a mean seems to gain by
+leaving models out: with fewer a choice is now and then worse than the baseline (``docs/choosing.md``)."""
 CANNOT_DECIDE = (
     "Biased clicks cannot decide which model is better, since people clicked what they liked for reasons that"
     " no column holds; a random sample can: `unskew plan-random` says how large."
@@ -72,8 +68,6 @@ class JudgedCandidate:
         What the sample counts for in ``combined``, from 0 to 1; the rest is the biased clicks'.
     combined, combined_error
         Both together.
-    p_value
-        One-sided, for "no better than the baseline", corrected for the number of candidates.
     rejected
         Whether it is clearly worse: by the sample, or by biased clicks whatever Γ allows.
     """
@@ -88,7 +82,6 @@ class JudgedCandidate:
     weight: float | None
     combined: float | None
     combined_error: float | None
-    p_value: float | None
     rejected: bool
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,13 +96,12 @@ class Decision:
     Attributes
     ----------
     chosen
-        The baseline, a candidate that beats it beyond noise, or :data:`MEAN`.
+        The baseline, a candidate, or :data:`MEAN`.
     shipped
-        The names of those whose mean logit is shipped: the one that is chosen; of :data:`MEAN` the baseline
-        and all candidates that are not rejected.
+        The names of those whose mean logit is shipped.
     mean_advantage, mean_error
-        By how much that mean is ahead on the sample, and its standard error; None without a sample, and where
-        all candidates are rejected.
+        By how much the mean of those that are best together is ahead of the baseline on the sample, and its
+        standard error; None without a sample, and where only the baseline was left.
     rows, users
         Of the random sample; 0 without one.
     bias
@@ -126,7 +118,6 @@ class Decision:
     shipped: tuple[str, ...]
     baseline: str
     criterion: str
-    level: float
     rows: int
     users: int
     judged: tuple[JudgedCandidate, ...]
@@ -162,10 +153,9 @@ def decide(
     candidates: tuple[str, ...] = (),
     baseline: str = BASELINE,
     criterion: str = "auc",
-    level: float = 0.95,
     seed: int = 0,
 ) -> Decision:
-    r"""Choose among candidates, and ship the baseline unless one beats it beyond noise.
+    r"""Choose the models that are best together, and ship the baseline unless their mean is ahead of it.
 
     With a random sample, candidate c is ahead of the baseline by s_c ± σ_c (paired, by user), and by b_c ±
     τ_c according to held-out biased clicks. How far these are off is estimated over the candidates, and
@@ -177,16 +167,16 @@ def decide(
         d_c = w_c s_c + (1 - w_c) b_c
 
     Where clicks rank candidates as the sample does, β is small and the error of d_c is below σ_c; where they
-    mislead, β is large and w_c near 1. No candidate was trained on the sample, so that all of it judges. The
-    winner has the greatest d_c of those whose p-value is below 1 − ``level``; p-values are corrected for the
-    number of candidates by the distribution of the greatest z-value under no difference (users' influences
-    with random signs and sizes, so that candidates that are alike count as one). Where none is beyond noise,
-    the mean logit of the baseline and all candidates that are not clearly worse is shipped, if it is ahead of
-    the baseline on the sample; otherwise the baseline. A sample with fewer than 10 converted or unconverted
-    pairs decides nothing. One with fewer than 30 has no winner, nor has one on which the choice does not hold
-    up: what is chosen on four fifths of its users must not be worse on the others, on average.
+    mislead, β is large and w_c near 1. No candidate was trained on the sample, so that all of it judges.
 
-    Without a sample no candidate wins. Biased clicks reject those that are worse whatever Γ allows.
+    Those that are clearly worse (d_c below −1.96 standard errors) are left out. Of the others and the
+    baseline the mean logit is taken, and models are left out of it one by one, each time the one without
+    which it is best on the sample. Of all these means the one is kept whose lead over the first, less 1.96
+    standard errors, is greatest: few pairs keep nearly all models, many the best ones. It is shipped if it
+    is ahead of the baseline on the sample. A sample with fewer than 5 converted or unconverted pairs decides
+    nothing.
+
+    Without a sample the baseline is shipped. Biased clicks reject those that are worse whatever Γ allows.
 
     Parameters
     ----------
@@ -220,43 +210,61 @@ def decide(
         if rejected:
             sentence += f" {rejected} of {len(others)} candidates are worse whatever Γ allows."
         nothing = (None, None, None, None)
-        return Decision(baseline, (baseline,), baseline, criterion, level, 0, 0, judged, *nothing, sentence)
-    judged, bias = _judged(sample, of_clicks, others, baseline, criterion, level, seed)
-    worth = _cross_validated(sample, of_clicks, others, baseline, criterion, level, seed)
-    fewest = int(min((sample.outcome == label).sum() for label in (0, 1)))
-    winner = _winner(judged, level) if fewest >= LEAST_OF_EACH else None
-    names = (baseline, *(each.name for each in judged if not each.rejected))
-    mean = _mean_paired(sample, names, baseline, criterion) if len(names) > 1 else None
-    lucky = winner is not None and worth is not None and worth < 0
-    if lucky:
-        winner = None
-    chosen = baseline if winner is None else winner.name
-    if winner is None and mean is not None and mean.advantage > 0 and fewest >= LEAST_OF_MEAN:
-        chosen = MEAN
+        return Decision(baseline, (baseline,), baseline, criterion, 0, 0, judged, *nothing, sentence)
+    judged, bias = _judged(sample, of_clicks, others, baseline, criterion)
+    fewest = _fewest(sample)
+    kept = _best_together(sample, _not_rejected(judged, baseline), criterion)
+    mean = _paired_means(sample, kept, (baseline,), criterion) if kept != (baseline,) else None
+    ahead = fewest >= LEAST_OF_EACH and mean is not None and mean.advantage > 0
+    shipped = kept if ahead else (baseline,)
     return Decision(
-        chosen=chosen,
-        shipped=names if chosen == MEAN else (chosen,),
+        chosen=MEAN if len(shipped) > 1 else shipped[0],
+        shipped=shipped,
         baseline=baseline,
         criterion=criterion,
-        level=level,
         rows=len(sample.user),
         users=len(np.unique(sample.user)),
         judged=judged,
         bias=bias,
-        cross_validated=worth,
+        cross_validated=_cross_validated(sample, of_clicks, others, baseline, criterion, seed),
         mean_advantage=None if mean is None else mean.advantage,
         mean_error=None if mean is None else mean.standard_error,
-        sentence=_sentence(
-            judged, winner, mean, len(names), baseline, criterion, len(sample.user), fewest, lucky
-        ),
+        sentence=_sentence(judged, shipped, mean, baseline, criterion, len(sample.user), fewest),
     )
 
 
-def _mean_paired(sample: RandomSample, names: tuple[str, ...], baseline: str, criterion: str) -> PairedUsers:
-    """The mean logit of some candidates against the baseline."""
-    mean = combined(np.stack([sample.predictions[name] for name in names], axis=1))
-    both = {MEAN: mean, baseline: sample.predictions[baseline]}
-    return mean_paired(replace(sample, predictions=both), MEAN, baseline, criterion)
+def _fewest(sample: RandomSample) -> int:
+    """Pairs of the rarer outcome."""
+    return int(min((sample.outcome == label).sum() for label in (0, 1)))
+
+
+def _not_rejected(judged: tuple[JudgedCandidate, ...], baseline: str) -> tuple[str, ...]:
+    return (baseline, *(each.name for each in judged if not each.rejected))
+
+
+def _best_together(sample: RandomSample, names: tuple[str, ...], criterion: str) -> tuple[str, ...]:
+    """Of a mean, and of what is left of it as models are left out, the costliest first, the surest gain."""
+    best, most, left = names, 0.0, names
+    while len(left) > 1:
+        smaller = [tuple(other for other in left if other != name) for name in left]
+        gains = [_paired_means(sample, each, names, criterion) for each in smaller]
+        place = max(range(len(left)), key=lambda at: gains[at].advantage)
+        left, gain = smaller[place], gains[place]
+        surely = gain.advantage - CLEARLY * gain.standard_error
+        if surely > most:
+            best, most = left, surely
+    return best
+
+
+def _paired_means(
+    sample: RandomSample, names: tuple[str, ...], others: tuple[str, ...], criterion: str
+) -> PairedUsers:
+    """The mean logit of some models against that of others."""
+    lines = {
+        MEAN: combined(np.stack([sample.predictions[name] for name in names], axis=1)),
+        BASELINE: combined(np.stack([sample.predictions[name] for name in others], axis=1)),
+    }
+    return mean_paired(replace(sample, predictions=lines), MEAN, BASELINE, criterion)
 
 
 def mean_paired(sample: RandomSample, name: str, baseline: str, criterion: str) -> PairedUsers:
@@ -273,7 +281,7 @@ def mean_paired(sample: RandomSample, name: str, baseline: str, criterion: str) 
 
 def _by_clicks_alone(name: str, of_clicks: ClickEvidence | None) -> JudgedCandidate:
     nothing: dict[str, Any] = dict.fromkeys(
-        ("advantage", "standard_error", "weight", "combined", "combined_error", "p_value")
+        ("advantage", "standard_error", "weight", "combined", "combined_error")
     )
     if of_clicks is None:
         unasked = dict.fromkeys(("biased", "biased_error", "range_low", "range_high"))
@@ -295,14 +303,11 @@ def _judged(
     others: list[str],
     baseline: str,
     criterion: str,
-    level: float,
-    seed: int,
 ) -> tuple[tuple[JudgedCandidate, ...], float | None]:
     """Every candidate, and the bias of biased clicks."""
     paired = {name: mean_paired(sample, name, baseline, criterion) for name in others}
     bias = _bias(paired, of_clicks)
     parts = {name: _combined(paired[name], of_clicks.get(name), bias) for name in others}
-    p_values = _corrected(paired, parts, seed)
     judged = []
     for name in others:
         weight, combined, error = parts[name]
@@ -319,8 +324,7 @@ def _judged(
                 weight=weight,
                 combined=combined,
                 combined_error=error,
-                p_value=p_values[name],
-                rejected=error > 0 and combined / error < -1.96,
+                rejected=error > 0 and combined / error < -CLEARLY,
             )
         )
     return tuple(judged), None if bias is None else math.sqrt(bias)
@@ -353,43 +357,15 @@ def _combined(
     return weight, combined, math.sqrt(weight * variance)
 
 
-def _corrected(
-    paired: Mapping[str, PairedUsers], parts: Mapping[str, tuple[float, float, float]], seed: int
-) -> dict[str, float]:
-    """p-values from the distribution of the greatest z-value of all candidates under no difference."""
-    names = [name for name in paired if parts[name][2] > 0]
-    found = dict.fromkeys(paired, 1.0)
-    if not names:
-        return found
-    influence = np.stack([paired[name].influence / paired[name].sigma for name in names])
-    users = influence.shape[1]
-    random = np.random.default_rng(stream(seed, "greatest of candidates"))
-    greatest = np.empty(DRAWS)
-    # In blocks, so that a large sample does not take memory in proportion to the draws.
-    for block in np.array_split(np.arange(DRAWS), max(1, DRAWS * users // 10**7)):
-        signs = random.standard_normal((len(block), users))
-        greatest[block] = (signs @ influence.T / math.sqrt(users)).max(axis=1)
-    for name in names:
-        z = parts[name][1] / parts[name][2]
-        found[name] = float((1 + (greatest >= z).sum()) / (1 + DRAWS))
-    return found
-
-
-def _winner(judged: tuple[JudgedCandidate, ...], level: float) -> JudgedCandidate | None:
-    ahead = [each for each in judged if each.p_value is not None and each.p_value < 1.0 - level]
-    return max(ahead, key=lambda each: each.combined or 0.0, default=None)
-
-
 def _cross_validated(
     sample: RandomSample,
     of_clicks: Mapping[str, ClickEvidence],
     others: list[str],
     baseline: str,
     criterion: str,
-    level: float,
     seed: int,
 ) -> float | None:
-    """What is chosen without a part of the users, judged on that part; 0 where the baseline is chosen."""
+    """What is best together without a part of the users, judged against the baseline on that part."""
     users, code = np.unique(sample.user, return_inverse=True)
     if len(users) < 2 * FOLDS or not others:
         return None
@@ -399,55 +375,46 @@ def _cross_validated(
         held = (fold == part)[code]
         if any(len(np.unique(sample.outcome[rows])) < 2 for rows in (held, ~held)):
             return None
-        judged, _ = _judged(sample.take(~held), of_clicks, others, baseline, criterion, level, seed)
-        winner = _winner(judged, level)
-        if winner is not None:
-            total += mean_paired(sample.take(held), winner.name, baseline, criterion).advantage / FOLDS
+        rest = sample.take(~held)
+        judged, _ = _judged(rest, of_clicks, others, baseline, criterion)
+        kept = _best_together(rest, _not_rejected(judged, baseline), criterion)
+        total += _paired_means(sample.take(held), kept, (baseline,), criterion).advantage / FOLDS
     return total
 
 
 def _sentence(
     judged: tuple[JudgedCandidate, ...],
-    winner: JudgedCandidate | None,
+    shipped: tuple[str, ...],
     mean: PairedUsers | None,
-    averaged: int,
     baseline: str,
     criterion: str,
     rows: int,
     fewest: int,
-    lucky: bool,
 ) -> str:
     if not judged:
         return f"The {baseline} model is shipped: it is the only candidate."
-    on = f"on a random sample of {rows:,} pairs"
-    many = f"{len(judged)} candidate{'' if len(judged) == 1 else 's'}"
-    if fewest < LEAST_OF_MEAN:
+    sample = f"a random sample of {rows:,} pairs"
+    planned = "`unskew plan-random` says how many random pairs would make sure of it."
+    if fewest < LEAST_OF_EACH:
         return (
-            f"The {baseline} model is shipped: a random sample of {rows:,} pairs, {fewest} of them of one"
-            f" outcome, is too small to choose on (at least {LEAST_OF_MEAN} converted and unconverted ones)."
-            " `unskew plan-random` says how many random pairs would decide."
+            f"The {baseline} model is shipped: {sample}, {fewest} of them of one outcome, is too small to"
+            f" choose on (at least {LEAST_OF_EACH} converted and unconverted ones). {planned}"
         )
-    if winner is not None:
-        return (
-            f"{winner.name} is shipped: of {many} it is ahead of the {baseline} model in {criterion} {on} by"
-            f" {winner.combined:+.4f} ± {winner.combined_error:.4f} (p = {winner.p_value:.2g}, corrected)."
-        )
-    best = max(judged, key=lambda each: each.combined or 0.0)
-    why = f"none of {many} beats the {baseline} model beyond noise in {criterion} {on}"
-    if lucky:
-        why = f"what is chosen on a part of a random sample of {rows:,} pairs is worse on the rest"
-    elif fewest < LEAST_OF_EACH:
-        why = f"of a random sample of {rows:,} pairs {fewest} of one outcome are too few to be sure of one"
-    ahead = (
-        f"the best, {best.name}, is ahead by {best.combined:+.4f} ± {best.combined_error:.4f}"
-        f" (p = {best.p_value:.2g}, corrected). `unskew plan-random` says how many random pairs would decide."
-    )
     if mean is None:
-        return f"The {baseline} model is shipped: {why}, and all are clearly worse; {ahead}"
-    of_mean = f"{mean.advantage:+.4f} ± {mean.standard_error:.4f}"
-    if mean.advantage > 0:
+        return f"The {baseline} model is shipped: on {sample} no candidate adds to it. {planned}"
+    ahead = f"{mean.advantage:+.4f} ± {mean.standard_error:.4f} in {criterion}"
+    if shipped == (baseline,):
         return (
-            f"The mean of {averaged} models, {baseline} and the candidates that are not clearly worse, is"
-            f" shipped: {why}, and their mean is ahead by {of_mean}; {ahead}"
+            f"The {baseline} model is shipped: on {sample} what is best together is not ahead of it"
+            f" ({ahead}). {planned}"
         )
-    return f"The {baseline} model is shipped: {why}, and their mean is not ahead ({of_mean}); {ahead}"
+    what = (
+        f"The mean of {len(shipped)} of {len(judged) + 1} models is"
+        if len(shipped) > 1
+        else f"{shipped[0]} is"
+    )
+    sure = mean.advantage > CLEARLY * mean.standard_error
+    return (
+        f"{what} shipped: on {sample} no other makes it better, and it is ahead of the {baseline} model by"
+        f" {ahead}.{'' if sure else ' ' + planned}"
+    )
