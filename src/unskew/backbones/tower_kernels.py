@@ -36,6 +36,10 @@ PROGRAMS = 800
 """About so many share the gradients of weights: six for each multiprocessor of a large card."""
 
 
+NUMBERS = ("layer", "batch", "chunk", "head_stride")
+"""Arguments whose values are compiled into no kernel: the last batch of an epoch is a smaller one."""
+
+
 @triton.jit
 def _tile(pointer, rows, valid, columns, WIDTH: tl.constexpr):
     at = rows[:, None] * WIDTH + columns[None, :]
@@ -47,7 +51,7 @@ def _line(pointer, columns, WIDTH: tl.constexpr):
     return tl.load(pointer + columns, mask=columns < WIDTH, other=0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=NUMBERS)
 def _layer_kernel(
     x, x0, weight, bias, head, head_stride, product, out, logit, seeds, calls, layer, batch, threshold, scale,
     K: tl.constexpr, N: tl.constexpr, CROSS: tl.constexpr, DROP_INPUT: tl.constexpr, DROP: tl.constexpr,
@@ -104,7 +108,7 @@ def _of_product(
     return g
 
 
-@triton.jit
+@triton.jit(do_not_specialize=NUMBERS)
 def _input_gradient_kernel(
     back, gate, grad, head, head_stride, weight, product, below, out, d_x, seeds, calls, batch, threshold,
     scale,
@@ -152,7 +156,7 @@ def _input_gradient_kernel(
         tl.store(out + r * batch * K + own, tl.where(active, total * scale, 0.0), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=NUMBERS)
 def _weight_gradient_kernel(
     x, back, gate, grad, head, head_stride, product, d_weight, d_bias, d_head, d_head_bias, seeds, calls,
     batch, chunk, threshold, scale,
