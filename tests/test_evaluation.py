@@ -166,3 +166,14 @@ def test_limits_of_a_level_cover_seeds_and_test_users(of_seeds, of_users):
 def test_one_seed_has_no_limits_of_its_level():
     limits = level_limits(np.full((1, 4), 0.5), np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1]))
     assert np.isnan(limits).all()
+
+
+def test_seeds_are_evaluated_together_too(data):
+    truth = np.zeros((40, 30))
+    truth[data.test.user, data.test.item] = data.test.conversion
+    scores = 0.1 + 0.1 * truth + 0.6 * np.random.default_rng(0).random((3, 40, 30))
+    found = evaluate_users(Given(scores), data.test)
+    mean = evaluate_users(Given(scores.mean(axis=0)[None]), data.test)
+    assert found.together == pytest.approx({name: each[0] for name, each in mean.values.items()})
+    assert found.together["auc"] > found.values["auc"].mean(), "noise cancels out"
+    assert mean.together is None

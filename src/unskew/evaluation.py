@@ -49,12 +49,15 @@ class Evaluated:
         Predictions of the clicked rows ``[seeds, n]``.
     members
         By metric, the mean over the members of each seed, of a model that is an ensemble; else None.
+    together
+        By metric, of the mean prediction of all seeds, which ``predict`` gives; None of one seed.
     """
 
     values: Mapping[str, Floats]
     resampled: Mapping[str, Floats]
     score: Floats
     members: Mapping[str, Floats] | None = None
+    together: Mapping[str, float] | None = None
 
 
 def evaluate(
@@ -90,7 +93,13 @@ def evaluate_users(
     several = getattr(model, "members", 1) > 1 and getattr(model, "ensemble", "") not in ("swa", "batch")
     members = evaluate_members(model, test, ks=ks, seed=seed) if several else None
     mean = None if members is None else {name: each.mean(axis=1) for name, each in members.items()}
-    return Evaluated(values=_values(measured), resampled=resampled, score=score, members=mean)
+    return Evaluated(
+        values=_values(measured),
+        resampled=resampled,
+        score=score,
+        members=mean,
+        together=None if len(score) == 1 else _together(score, model, test, ks, seed),
+    )
 
 
 def evaluate_members(
@@ -120,6 +129,14 @@ class _Scored:
     def predict_each(self, log: Log) -> Floats:
         """``[lines, n]``."""
         return self.lines
+
+
+def _together(
+    score: Floats, model: ConversionModel, test: Log, ks: Sequence[int], seed: int
+) -> dict[str, float]:
+    """Of the mean prediction of all seeds."""
+    measured, _, _ = _measured(_Scored(score.mean(axis=0)[None], model), test, ks, seed)
+    return {name: float(value[0]) for name, value in _values(measured).items()}
 
 
 def _values(measured: Measured) -> dict[str, Floats]:

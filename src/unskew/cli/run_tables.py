@@ -150,12 +150,14 @@ def _method_table(metrics: Mapping[str, Any]) -> Table:
         table.add_row(name, *cells, *rails)
         if any(over_users):
             table.add_row("", *over_users, *("" for _ in metrics["rails"]), style="dim")
-        of_members = [(of.get(name) or {}).get("members_mean") for of in methods.values()]
-        if any(value is not None for value in of_members):
-            cells = ["" if value is None else f"{_number(value)} " for value in of_members]
-            table.add_row("  its members", *cells, *("" for _ in metrics["rails"]), style="dim")
+        for label, part in (("  its members", "members_mean"), ("  all seeds", "together")):
+            beside = [(of.get(name) or {}).get(part) for of in methods.values()]
+            if any(value is not None for value in beside):
+                cells = ["" if value is None else f"{_number(value)} " for value in beside]
+                table.add_row(label, *cells, *("" for _ in metrics["rails"]), style="dim")
     table.caption = (
-        "below: 95 % interval over test users, and the mean of an ensemble's members; * differs from naive at"
+        "below: 95 % interval over test users, the mean of an ensemble's members, and the mean prediction of"
+        " all seeds, which is what scores, exports and services give; * differs from naive at"
         " 5 % (paired t-test over seeds,"
         " Holm-corrected) and for other test users (95 % interval of the difference), mean_over_rate in its"
         " distance from 1"

@@ -117,7 +117,8 @@ def methods_table(
 
 
 def _asides(std: float, summary: Mapping[str, Any]) -> str:
-    """The deviation over seeds, the interval over test users, and the mean of members, as far as known."""
+    """The deviation over seeds, the interval over test users, the mean of members, and all seeds together,
+    as far as known."""
     spread = [f"± {number(std)}"] if math.isfinite(std) else []
     ends = [real((summary.get("users") or {}).get(end)) for end in ("low", "high")]
     if all(map(math.isfinite, ends)):
@@ -125,6 +126,9 @@ def _asides(std: float, summary: Mapping[str, Any]) -> str:
     members = real(summary.get("members_mean"))
     if math.isfinite(members):
         spread.append(f"members {number(members)}")
+    together = real(summary.get("together"))
+    if math.isfinite(together):
+        spread.append(f"all seeds {number(together)}")
     return " ".join(spread)
 
 

@@ -142,7 +142,7 @@ def metrics_on_test(models: Mapping[str, Debiaser], dataset: Dataset) -> dict[st
     found = {key: evaluate_users(model, test) for key, model in models.items()}
     summaries: dict[str, dict[str, Any]] = {
         key: {
-            name: dict(summarise(seeds, of.resampled[name])) | _of_members(of, name)
+            name: dict(summarise(seeds, of.resampled[name])) | _beside(of, name)
             for name, seeds in of.values.items()
         }
         for key, of in found.items()
@@ -190,9 +190,10 @@ def recalibration_labels(models: Mapping[str, Debiaser]) -> list[str]:
     return labels
 
 
-def _of_members(of: Evaluated, name: str) -> dict[str, float | None]:
-    """What the members of ensembles reach on average, beside what the ensembles do."""
-    return {} if of.members is None else {"members_mean": summarise(of.members[name])["mean"]}
+def _beside(of: Evaluated, name: str) -> dict[str, float | None]:
+    """What the members of ensembles reach on average, and all seeds together, beside what a seed does."""
+    members = {} if of.members is None else {"members_mean": summarise(of.members[name])["mean"]}
+    return members if of.together is None else members | {"together": of.together[name]}
 
 
 def _comparison(found: Mapping[str, Evaluated]) -> dict[str, Any]:
