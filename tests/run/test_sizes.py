@@ -8,7 +8,7 @@ import pytest
 
 import unskew as us
 from unskew.errors import ParameterError
-from unskew.run.sizes import batch_size, folds, sized, sizes_of, width
+from unskew.run.sizes import FIRST_ROUND, batch_size, folds, sized, sizes_of, width
 
 
 def log_of(*, clicks, users, items, rows=None):
@@ -148,3 +148,12 @@ def test_a_run_tells_the_sizes_that_its_data_chose(monkeypatch):
     assert "set: method.epochs = 1" in result.metrics["labels"]
     assert result.models["naive"].backbone.dim == 16
     assert result.config.crossfit == 5
+
+
+def test_a_search_with_one_member_is_estimated_as_a_round_of_all_candidates():
+    one, two = (
+        sizes_of(us.RunConfig(method="auto", members=members, device="cpu"), COAT).seconds
+        for members in (1, 2)
+    )
+    none = sizes_of(us.RunConfig(method="none", device="cpu"), COAT).seconds
+    assert (two - none) / (one - none) == pytest.approx((2 + FIRST_ROUND) / FIRST_ROUND)

@@ -161,8 +161,9 @@ def sizes_of(config: RunConfig, log: Log | StreamedLog) -> Sizes:
     of_models = _model_rows(config, log) * ROW_SECONDS[device]
     members = members_for(config, device, of_models)
     trainings = members if config.ensemble == "seeds" else 1.0
-    if config.method == "auto" and members > 1:
-        trainings += FIRST_ROUND
+    if config.method == "auto":
+        # With one member there is one round, of all candidates.
+        trainings = trainings + FIRST_ROUND if members > 1 else FIRST_ROUND
     if config.ensemble in ("snapshot", "swa"):
         trainings += (members - 1) * CYCLE_PARTS / EPOCHS
     seconds = of_models * trainings + _propensity_rows(config, cells, crossfit) * ROW_SECONDS[device]
