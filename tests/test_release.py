@@ -54,7 +54,9 @@ def wheel(tmp_path_factory) -> Path:
         shutil.copy(ROOT / name, source / name)
     sdist = build(source, "sdist", folder)
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
+        # Python before 3.11.4 has no filters, and no argument for one.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(folder)
     return build(folder / sdist.name.removesuffix(".tar.gz"), "wheel", folder)
 
 
