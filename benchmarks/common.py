@@ -34,11 +34,13 @@ def coat_sized_log(seed: int = 0) -> Log:
     return sized_log("coat", seed)
 
 
-def arguments(description: str, *, shape: bool = False) -> argparse.Namespace:
-    """The options of every benchmark; ``shape`` adds that of D."""
+def arguments(description: str, *, shape: bool = False, batch: int | None = None) -> argparse.Namespace:
+    """The options of every benchmark; ``shape`` adds that of D, ``batch`` that of rows a step."""
     parser = argparse.ArgumentParser(description=description)
     if shape:
         parser.add_argument("--shape", choices=tuple(SHAPES), default="coat")
+    if batch is not None:
+        parser.add_argument("--batch", type=int, default=batch, help=f"rows of a step [{batch}]")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", default=None, help="also write the results to this file")

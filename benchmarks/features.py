@@ -7,6 +7,7 @@ only slow it down). Held-out cross-entropy is that of 10 % of the rows, after th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -108,7 +109,7 @@ def plain_columns(rows: Rows) -> tuple[Tensor, Tensor]:
 
 
 def plain(
-    codes: Tensor, numbers: Tensor, click: Tensor, schema: Schema, epochs: int
+    codes: Tensor, numbers: Tensor, click: Tensor, schema: Schema, batch: int, epochs: int
 ) -> Callable[[], PlainDCN]:
     """Training of one plain model."""
 
@@ -118,7 +119,7 @@ def plain(
         optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
         loss_function = nn.BCEWithLogitsLoss()
         for _ in range(epochs):
-            for rows in torch.randperm(len(click), device=codes.device).split(BATCH):
+            for rows in torch.randperm(len(click), device=codes.device).split(batch):
                 loss = loss_function(model(codes[rows], numbers[rows]), click[rows])
                 optimiser.zero_grad()
                 loss.backward()
@@ -128,7 +129,9 @@ def plain(
     return work
 
 
-def stacked(population: Population, log: Log, replicas: int, epochs: int) -> Callable[[], nn.Module]:
+def stacked(
+    population: Population, log: Log, replicas: int, batch: int, epochs: int
+) -> Callable[[], nn.Module]:
     """Training of so many replicas in one loop."""
     seeds = list(range(replicas))
 
@@ -145,7 +148,7 @@ def stacked(population: Population, log: Log, replicas: int, epochs: int) -> Cal
             {"click": network},
             [
                 Pass(
-                    LookedUp(EveryCell(population, seeds, BATCH), population),
+                    LookedUp(EveryCell(population, seeds, batch), population),
                     (Step("click", loss, ("click",)),),
                 )
             ],
@@ -165,7 +168,8 @@ def held_out_loss(logit: Tensor, click: Tensor) -> float:
 
 
 def main() -> None:
-    options = arguments(__doc__)
+    options = arguments(__doc__, batch=BATCH)
+    batch = options.batch
     device = resolve_device(options.device)
     log = world_log()
     cut = len(log) * 9 // 10
@@ -176,33 +180,36 @@ def main() -> None:
     codes, numbers = plain_columns(population.rows(torch.arange(cut, device=device)[None]))
     click = population.click(torch.arange(cut, device=device))
 
-    stacked(population, fitted, 1, 1)()
-    plain(codes, numbers, click, log.schema, 1)()
-    model = plain(codes, numbers, click, log.schema, EPOCHS)()
+    stacked(population, fitted, 1, batch, 1)()
+    plain(codes, numbers, click, log.schema, batch, 1)()
+    model = plain(codes, numbers, click, log.schema, batch, EPOCHS)()
     model.eval()
     with torch.no_grad():
         reference = held_out_loss(model(*plain_columns(held_rows)), held_click[0])
-    slow = _per_epoch(lambda n: plain(codes, numbers, click, log.schema, n), options)
+    slow = _per_epoch(lambda n: plain(codes, numbers, click, log.schema, batch, n), options)
+    steps = math.ceil(cut / batch)
     rows = [
         {
             "model": "plain loop",
             "replicas": 1,
             "rows/s": cut / slow,
+            "µs a step": 1e6 * slow / steps,
             "÷ plain": 1.0,
             "held-out loss": reference,
         }
     ]
     for replicas in (1, 10):
-        network = stacked(population, fitted, replicas, EPOCHS)()
+        network = stacked(population, fitted, replicas, batch, EPOCHS)()
         network.eval()
         with torch.no_grad():
             loss = held_out_loss(network(held_rows), held_click)
-        time = _per_epoch(lambda n, r=replicas: stacked(population, fitted, r, n), options)
+        time = _per_epoch(lambda n, r=replicas: stacked(population, fitted, r, batch, n), options)
         rows.append(
             {
                 "model": "unskew",
                 "replicas": replicas,
                 "rows/s": cut * replicas / time,
+                "µs a step": 1e6 * time / steps,
                 "÷ plain": slow * replicas / time,
                 "held-out loss": loss,
             }
