@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import threading
 
 import pytest
 import torch
 
 from contracts.backbone_contract import ITEMS, SCHEMA, USERS, BackboneContract, pairs
 from unskew.backbones import BACKBONES, MF, NeuMF, make_backbone
+from unskew.backbones.layers import DRAWN_ON_THREADS, normal, replicated
 from unskew.backbones.noise import Noise
 from unskew.errors import ParameterError
 from unskew.log import Schema
@@ -127,6 +129,44 @@ def test_dropout_is_off_in_evaluation_and_on_in_training():
     still = network(asked)
     network.train()
     assert not torch.equal(network(asked), still)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_what_is_not_drawn_is_nan_until_it_is_filled(name):
+    weights = BACKBONES[name]().build(SCHEMA, [0, 1], drawn=False).state_dict()
+    assert weights
+    assert all(weight.isnan().all() for weight in weights.values())
+
+
+@pytest.fixture
+def on_threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def test_large_replicas_are_drawn_beside_one_another(on_threads):
+    on_threads(2)
+    both = threading.Barrier(2, timeout=30)
+
+    def draw(weight, generator):
+        both.wait()  # An error where one is drawn after the other: nobody comes.
+        normal(1.0)(weight, generator)
+
+    table = replicated((DRAWN_ON_THREADS,), draw, [torch.Generator().manual_seed(seed) for seed in (4, 5)])
+    assert not torch.equal(table[0], table[1])
+
+
+@pytest.mark.parametrize("name", ["dcn", "deepfm", "neumf"])
+def test_threads_change_no_weight(on_threads, name):
+    schema = Schema.of_ids(DRAWN_ON_THREADS // 8, 40)
+    built = []
+    for threads in (1, 3):
+        on_threads(threads)
+        built.append(make_backbone(name).build(schema, range(5)).state_dict())
+    assert any(weight[0].numel() >= DRAWN_ON_THREADS for weight in built[0].values())
+    for key, weight in built[0].items():
+        assert torch.equal(weight, built[1][key]), key
 
 
 @pytest.mark.parametrize("compiled", [False, True])

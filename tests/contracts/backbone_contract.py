@@ -43,6 +43,12 @@ class BackboneContract:
         for name, weight in alone.items():
             assert torch.equal(weight[0], stacked[name][position]), name
 
+    def test_a_network_that_was_not_drawn_is_the_drawn_one_once_it_is_filled(self, backbone: Backbone):
+        drawn, filled = (backbone.build(SCHEMA, SEEDS, drawn=each).eval() for each in (True, False))
+        filled.load_state_dict(drawn.state_dict())
+        asked = pairs(len(SEEDS), 25)
+        assert torch.equal(filled(asked), drawn(asked))
+
     def test_different_seeds_give_different_weights(self, backbone: Backbone):
         network = backbone.build(SCHEMA, SEEDS).eval()
         scores = network(pairs(1, 50))

@@ -186,6 +186,28 @@ def test_several_sets_of_propensities_in_groups(log, small_memory):
         np.testing.assert_allclose(in_parts[key].predict_each(log), model.predict_each(log), atol=1e-5)
 
 
+def test_networks_that_get_the_weights_of_others_are_not_drawn(log, monkeypatch):
+    drawn, normal_ = [], torch.Tensor.normal_
+
+    def draw(weight, *args, **options):
+        drawn.append(weight.numel())
+        return normal_(weight, *args, **options)
+
+    monkeypatch.setattr(torch.Tensor, "normal_", draw)
+
+    def numbers(work):
+        drawn.clear()
+        work()
+        return sum(drawn)
+
+    model = us.IPS(backbone=us.MF(dim=4), epochs=1)
+    one = numbers(lambda: model.fit(log, propensity=0.1, seeds=3))
+    assert one > 0
+    assert numbers(lambda: model.fit_many(log, propensities={"low": 0.1, "high": 0.4}, seeds=3)) == 2 * one
+    snapshots = us.IPS(backbone=us.MF(dim=4), epochs=1, ensemble="snapshot", members=3)
+    assert numbers(lambda: snapshots.fit(log, propensity=0.1, seeds=3)) == one
+
+
 CPU = torch.device("cpu")
 
 

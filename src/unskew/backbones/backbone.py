@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from unskew.backbones.layers import TABLE_DTYPES, ReplicaDropout, TableDtype, store_tables
+from unskew.backbones.layers import TABLE_DTYPES, ReplicaDropout, TableDtype, Undrawn, store_tables
 from unskew.backbones.noise import Noise
 from unskew.estimator import Estimator, require, require_choice, require_types
 from unskew.log import Rows, Schema
@@ -129,10 +129,18 @@ class Backbone(Estimator):
         seeds: Sequence[int],
         towers: Sequence[str] = (TOWER,),
         table_dtype: TableDtype = "fp32",
+        *,
+        drawn: bool = True,
     ) -> Network:
         """A network of ``len(seeds)`` replicas; the weights of replica k depend on ``seeds[k]`` alone.
 
         A backbone that reads the ids alone gets no more of the schema than these.
+
+        Parameters
+        ----------
+        drawn
+            Whether weights are drawn; not where all of them are filled in at once, for a large table takes
+            seconds to draw. Those of the built-in layers are then NaN.
         """
         require_types(self)
         require_choice("table_dtype", table_dtype, TABLE_DTYPES)
@@ -142,7 +150,8 @@ class Backbone(Estimator):
             "leave table_dtype out",
         )
         schema = schema if self.reads_features else schema.ids
-        generators = [torch.Generator().manual_seed(stream(seed, "weights")) for seed in seeds]
+        make = torch.Generator if drawn else Undrawn
+        generators = [make().manual_seed(stream(seed, "weights")) for seed in seeds]
         noise = Noise([stream(seed, "dropout") for seed in seeds])
         network = self._network(Blueprint(schema, generators, noise, tuple(towers)))
         network.replicas = len(seeds)

@@ -231,12 +231,13 @@ def embeddings(init_std: float, ids: Sequence[slice], extra: int) -> Initialiser
 
     def fill(weight: Tensor, generator: torch.Generator) -> None:
         width = weight.shape[1] - extra
-        drawn = weight.new_empty(len(weight), width)
+        drawn = weight.new_empty(len(weight), width) if extra else weight
         drawn.normal_(0.0, init_std, generator=generator)
         for rows in ids:
             drawn[rows] *= ID_SHARE
-        weight[:, :width] = drawn
-        weight[:, width:] = 0.0
+        if extra:
+            weight[:, :width] = drawn
+            weight[:, width:] = 0.0
 
     return fill
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from unskew.backbones import threads
 from unskew.backbones.noise import Noise
 from unskew.backbones.tables import LazyRows, gathered, look_up
 from unskew.log import Field
@@ -27,6 +28,14 @@ TableDtype = Literal["fp32", "bf16"]
 """What a table's weights are stored as; networks compute in float32 either way."""
 
 TABLE_DTYPES: tuple[TableDtype, ...] = get_args(TableDtype)
+
+DRAWN_ON_THREADS = 1 << 16
+"""Numbers of a replica from which on replicas are drawn beside one another: a thread costs about as much as
+some thousand numbers."""
+
+
+class Undrawn(torch.Generator):
+    """In the place of a replica's generator: its weights are not drawn, somebody will fill in all of them."""
 
 
 def normal(std: float) -> Initialiser:
@@ -72,14 +81,26 @@ def random_signs(weight: Tensor, generator: torch.Generator) -> None:
 def replicated(
     shape: Sequence[int], initialise: Initialiser, generators: Sequence[torch.Generator]
 ) -> nn.Parameter:
-    """A parameter ``[R, *shape]`` whose slice k is drawn from ``generators[k]``."""
+    """A parameter ``[R, *shape]`` whose slice k is drawn from ``generators[k]``; all NaN where it is not."""
     weight = torch.empty(len(generators), *shape)
     if weight.is_meta:
         # A shape alone: there is nothing to draw into.
         return nn.Parameter(weight)
-    with torch.no_grad():
-        for replica, generator in zip(weight, generators, strict=True):
-            initialise(replica, generator)
+    if any(isinstance(each, Undrawn) for each in generators):
+        # Not left as the memory was: what nobody filled in must be seen.
+        return nn.Parameter(weight.fill_(torch.nan))
+
+    def draw(replica: tuple[Tensor, torch.Generator]) -> None:
+        initialise(*replica)
+
+    replicas = list(zip(weight, generators, strict=True))
+    if math.prod(shape) >= DRAWN_ON_THREADS:
+        # PyTorch draws on one core, and each replica has a generator of its own.
+        threads.for_each(draw, replicas)
+    else:
+        with torch.no_grad():
+            for each in replicas:
+                draw(each)
     return nn.Parameter(weight)
 
 

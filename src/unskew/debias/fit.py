@@ -109,9 +109,10 @@ class Job:
         """Clicks of the whole that one of ``log`` stands for."""
         return 1.0 if self.kept is None else self.kept.clicks_each
 
-    def untrained(self, method: Debiaser, replicas: tuple[Replica, ...]) -> Networks:
-        """A method's networks for some replicas."""
-        return method.untrained(self.log.schema, [each.own for each in replicas], self.device)
+    def untrained(self, method: Debiaser, replicas: tuple[Replica, ...], *, drawn: bool = True) -> Networks:
+        """A method's networks for some replicas; not ``drawn`` where all their weights are filled in next."""
+        own = [each.own for each in replicas]
+        return method.untrained(self.log.schema, own, self.device, drawn=drawn)
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ class Trained:
         """From what another process found for some replicas."""
         value, tensors = packed
         replicas = method.of_members.left_by(replicas)
-        networks = job.untrained(method, replicas)
+        networks = job.untrained(method, replicas, drawn=False)
         for name, network in networks.items():
             network.load_state_dict(_under(f"network {name} ", tensors))
         if given is not None:
@@ -267,7 +268,7 @@ def train_replicas(method: Debiaser, job: Job, given: GivenPropensities | None) 
 def _joined(parts: Sequence[Trained], method: Debiaser, job: Job) -> Trained:
     """What is left of all replicas of a job."""
     left = method.of_members.left_by(job.replicas)
-    return Trained.joined(parts, job.untrained(method, left), left)
+    return Trained.joined(parts, job.untrained(method, left, drawn=False), left)
 
 
 def _share(given: GivenPropensities | None, replicas: slice) -> GivenPropensities | None:
@@ -302,10 +303,14 @@ def _train_here(method: Debiaser, job: Job, given: GivenPropensities | None) -> 
 def train_sets(method: Debiaser, job: Job, given: Sequence[GivenPropensities | None]) -> list[Trained]:
     """Train all replicas with each set of propensities in one stack; then each set's share of it."""
     whole = train_replicas(method, replace(job, replicas=job.replicas * len(given)), _stacked(given))
+    if len(given) == 1:
+        return [whole]
     replicas = method.of_members.left_by(job.replicas)
     size = len(replicas)
     return [
-        whole.share(slice(number * size, (number + 1) * size), job.untrained(method, replicas), replicas)
+        whole.share(
+            slice(number * size, (number + 1) * size), job.untrained(method, replicas, drawn=False), replicas
+        )
         for number in range(len(given))
     ]
 
@@ -411,7 +416,7 @@ def _train_at_once(
             cycles.append(sum(trained, History()))
             snapshots.take()
         left = method.of_members.left_by(replicas)
-        networks = job.untrained(method, left)
+        networks = job.untrained(method, left, drawn=False)
         snapshots.fill(networks)
         times = method.of_members.copies
         setting = Setting.combined([setting], partial(_repeated, times), networks, _seeds(left))

@@ -225,14 +225,20 @@ class Debiaser(Estimator):
         return self.regularisation / max(rows, 1)
 
     def untrained(
-        self, schema: Schema, seeds: Sequence[int], device: torch.device | None = None
+        self,
+        schema: Schema,
+        seeds: Sequence[int],
+        device: torch.device | None = None,
+        *,
+        drawn: bool = True,
     ) -> dict[str, Network]:
         """Networks of one replica per seed (:attr:`unskew.seeds.Replica.own`), which do not depend on each
-        other; without a device they stay where they are made."""
+        other; without a device they stay where they are made. ``drawn`` is as in
+        :meth:`unskew.Backbone.build`."""
         schema = schema.select(self.fields)
         networks = {
             name: self.backbone_of(name).build(
-                schema, [stream(seed, name) for seed in seeds], towers, self.table_dtype
+                schema, [stream(seed, name) for seed in seeds], towers, self.table_dtype, drawn=drawn
             )
             for name, towers in self.networks().items()
         }

@@ -150,7 +150,7 @@ def _loaded(saved: SavedFolder, key: str, device: str, *at: str) -> Debiaser:
     model.users_, model.items_ = saved.vocabulary("users"), saved.vocabulary("items")
     encoders = saved.encoders() if model.reads_features else None
     model.encoders_ = None if encoders is None else encoders.select(model.fields)
-    model.networks_ = model.untrained(saved.schema(), own, model.device_)
+    model.networks_ = model.untrained(saved.schema(), own, model.device_, drawn=False)
     for name, network in model.networks_.items():
         saved.fill(network, WEIGHTS, f"{key}/{name}/")
     return model

@@ -243,10 +243,10 @@ class Propensity(BasePropensity):
         return [stream(s, purpose, k, m) for s in self.seeds_ for k in folds for m in members]
 
     def _untrained(self, schema: Schema) -> Network:
-        return self._networks(schema, self._seeds("propensity"))
+        return self._networks(schema, self._seeds("propensity"), drawn=False)
 
-    def _networks(self, schema: Schema, seeds: Sequence[int]) -> Network:
-        return self.trained_backbone().build(schema, seeds, table_dtype=self.table_dtype)
+    def _networks(self, schema: Schema, seeds: Sequence[int], *, drawn: bool = True) -> Network:
+        return self.trained_backbone().build(schema, seeds, table_dtype=self.table_dtype, drawn=drawn)
 
     def _scorer_of(self, trained: Module) -> NetworkStack:
         assert isinstance(trained, Network)
@@ -281,7 +281,9 @@ class Propensity(BasePropensity):
         size = once("replicas", lambda: replicas_at_once(own.stop - own.start, of_one, self.device_))
         if processes.parts() > 1:
             size = int(processes.total(torch.tensor(size), least=True))
-        whole = self._untrained(schema)
+        # Where groups are trained one after the other, or elsewhere, each has networks of its own.
+        at_once = own == slice(0, len(seeds)) and size >= len(seeds)
+        whole = self._networks(schema, seeds, drawn=at_once)
         self.method().check_network(whole)
         whole.to_device(self.device_)
         state = whole.state_dict()
