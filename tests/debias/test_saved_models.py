@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
+import torch
 
 import unskew as us
 from unskew.errors import RunFolderError
@@ -52,6 +55,33 @@ def test_text_ids_names_and_seeds_come_back(folder, model):
         loaded.predict_pairs_each(["eve", "ann"], [10, 30]),
         model.predict_pairs_each(["eve", "ann"], [10, 30]),
     )
+
+
+def test_weights_that_are_read_are_not_drawn_before(log, tmp_path, monkeypatch):
+    propensity = us.Propensity(backbone=us.MF(dim=2), crossfit=2, epochs=1).fit(log)
+    model = us.IPS(backbone=us.MF(dim=2), epochs=1).fit(log, propensity=propensity)
+    propensity.save(tmp_path / "propensity")
+    model.save(tmp_path / "model")
+
+    def draw(*_, **__):
+        pytest.fail("a weight is drawn that is then replaced")
+
+    monkeypatch.setattr(torch.Tensor, "normal_", draw)
+    with pytest.raises(pytest.fail.Exception):
+        us.MF(dim=2).build(log.schema, [0])
+    loaded = us.load_model(tmp_path / "model"), us.load_propensity(tmp_path / "propensity")
+    for read, written in zip(loaded, (model, propensity), strict=True):
+        np.testing.assert_array_equal(read.predict(log), written.predict(log))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are of POSIX")
+def test_whoever_may_read_one_file_may_read_all(model, tmp_path):
+    before = os.umask(0o027)
+    try:
+        model.save(tmp_path / "model")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "model").iterdir()} == {0o640}
 
 
 def test_numpy_numbers_and_none_come_back_as_parameters(log, tmp_path):

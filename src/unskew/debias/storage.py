@@ -8,7 +8,6 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save
 from torch import Tensor
 
 from unskew import processes
@@ -30,6 +29,7 @@ from unskew.training.saved import (
     write_config,
     write_inputs,
 )
+from unskew.training.tensor_file import write_tensors
 
 WEIGHTS = "model.safetensors"
 RECALIBRATION = "recalibration.json"
@@ -57,18 +57,11 @@ def write_models(folder: Path, models: Mapping[str, Debiaser], *beside: Reads) -
         What else of the same log will be read from the folder: a propensity.
     """
     weights: dict[str, Tensor] = {}
-    written: set[int] = set()
     for key, model in models.items():
         for at, each in _with_beside(key, model):
             for name, network in each.networks_.items():
-                state = network.state_dict()
-                if id(network) in written:
-                    # Two models may have a network in common, and a file has each tensor in its own place.
-                    state = {of: value.clone() for of, value in state.items()}
-                weights |= named(state, f"{at}/{name}/")
-                written.add(id(network))
-    # Not save_file, which keeps all but its owner from reading what it wrote.
-    (folder / WEIGHTS).write_bytes(save(weights))
+                weights |= named(network.state_dict(), f"{at}/{name}/")
+    write_tensors(folder / WEIGHTS, weights)
     write_inputs(folder, *models.values(), *beside)
     recalibrated = {
         key: model.recalibration_.to_dict()

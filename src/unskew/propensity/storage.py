@@ -7,8 +7,6 @@ import json
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from safetensors.torch import save
-
 from unskew import processes
 from unskew.calibration import Calibrator, calibrator_from_dict
 from unskew.errors import UnskewError
@@ -26,6 +24,7 @@ from unskew.training.saved import (
     write_config,
     write_inputs,
 )
+from unskew.training.tensor_file import write_tensors
 
 WEIGHTS = "propensity.safetensors"
 CALIBRATORS = "calibrator.json"
@@ -61,8 +60,7 @@ def save_propensity(
 
 def write_propensity(folder: Path, propensity: BasePropensity) -> dict[str, Any]:
     """Weights and calibrators into a folder; what belongs into its config is returned."""
-    # Not save_file, which keeps all but its owner from reading what it wrote.
-    (folder / WEIGHTS).write_bytes(save(named(propensity.scorer_.tensors(), PREFIX)))
+    write_tensors(folder / WEIGHTS, named(propensity.scorer_.tensors(), PREFIX))
     calibrators = [None if each is None else each.to_dict() for each in propensity.calibrators_]
     (folder / CALIBRATORS).write_text(json.dumps(calibrators, indent=1) + "\n", encoding="utf-8")
     return {

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import Module
 
@@ -33,6 +33,7 @@ from unskew.io.toml_text import to_toml
 from unskew.io.vocabulary import TEXT, Vocabulary, as_arrow
 from unskew.log import Block, Encoders, Schema
 from unskew.log.schema import Role
+from unskew.training.tensor_file import write_tensors
 
 IDS_AT_ONCE = 1 << 16
 IDS_BUFFER_BYTES = 1 << 20
@@ -356,7 +357,7 @@ def write_inputs(folder: Path, *models: Reads) -> None:
             for kind in ("codes", "numbers")
         }
         tables |= {f"{role}/seen": torch.tensor(each) for role, each in encoders.seen.items()}
-        (folder / FEATURES).write_bytes(save(tables))
+        write_tensors(folder / FEATURES, tables)
     (folder / SCHEMA).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     for name, vocabulary in (("users", users), ("items", items)):
         ids = as_arrow(vocabulary.ids)
@@ -368,8 +369,8 @@ def write_inputs(folder: Path, *models: Reads) -> None:
 
 
 def named(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """A network's tensors under a prefix, ready to be written."""
-    return {prefix + name: value.detach().cpu().contiguous() for name, value in state.items()}
+    """A network's tensors under a prefix."""
+    return {prefix + name: value for name, value in state.items()}
 
 
 def params_table(estimator: Estimator) -> dict[str, Any]:

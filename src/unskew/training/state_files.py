@@ -13,33 +13,19 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
+
+from unskew.training.tensor_file import parts_of
 
 PARTIAL = ".partial"
 """The end of the name of a file that is being written."""
 
 FACTS, TENSORS = ".json", ".safetensors"
-
-TYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
-"""Names of types in a safetensors file."""
 
 
 class DamagedStateError(Exception):
@@ -69,7 +55,7 @@ class StateFiles:
         sealed: dict[str, Any] = {"facts": facts, "tensors": None}
         if tensors is not None:
             beside = self._beside(name + TENSORS)
-            sealed["tensors"] = write_tensors(beside, tensors)
+            sealed["tensors"] = write_sealed(beside, tensors)
             os.replace(beside, self.folder / (name + TENSORS))
         sealed["sha256"] = _digest_of(sealed)
         beside = self._beside(name + FACTS)
@@ -120,38 +106,15 @@ class StateFiles:
         return self.folder / f".{name}{PARTIAL}"
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """A safetensors file, its size and its digest; tensors are copied from their device one at a time.
-
-    safetensors' own writer makes bytes of all tensors first: as much memory again as a training takes.
-    """
-    header: dict[str, Any] = {}
-    end = 0
-    for name, tensor in tensors.items():
-        size = tensor.numel() * tensor.element_size()
-        header[name] = {
-            "dtype": TYPES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [end, end + size],
-        }
-        end += size
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
+def write_sealed(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """A file of tensors, its size and its digest."""
     digest = hashlib.sha256()
     with path.open("wb") as file:
-        for part in chain((len(text).to_bytes(8, "little"), text), map(_as_bytes, tensors.values())):
+        for part in parts_of(tensors):
             digest.update(part)
             file.write(part)
         _to_disk(file)
         return {"bytes": file.tell(), "sha256": digest.hexdigest()}
-
-
-def _as_bytes(tensor: Tensor) -> Any:
-    flat = tensor.detach().cpu().contiguous().view(-1)
-    if flat.stride() != (1,):
-        # A single number counts as contiguous whatever its stride is.
-        flat = flat.clone(memory_format=torch.contiguous_format)
-    return flat.view(torch.uint8).numpy().data if len(flat) else b""
 
 
 def _to_disk(file: IO[Any]) -> None:
