@@ -8,10 +8,11 @@ import pytest
 
 import unskew as us
 from unskew.errors import ParameterError
+from unskew.log import Field, Schema
 from unskew.run.sizes import FIRST_ROUND, batch_size, folds, sized, sizes_of, width
 
 
-def log_of(*, clicks, users, items, rows=None):
+def log_of(*, clicks, users, items, rows=None, schema=None):
     """All that sizes are chosen by."""
     space = "matrix" if rows is None else "impressions"
     population = users * items if rows is None else rows
@@ -20,7 +21,14 @@ def log_of(*, clicks, users, items, rows=None):
         def __len__(self):
             return rows or clicks
 
-    return Counted(n_clicks=clicks, n_users=users, n_items=items, space=space, population_size=population)
+    return Counted(
+        n_clicks=clicks,
+        n_users=users,
+        n_items=items,
+        space=space,
+        population_size=population,
+        schema=schema or Schema.of_ids(users, items),
+    )
 
 
 COAT = log_of(clicks=6_960, users=290, items=300)
@@ -46,6 +54,22 @@ def test_a_large_log_has_large_batches_narrow_tables_and_fewer_folds():
 def test_networks_that_read_features_have_batches_whose_activations_a_cpu_can_hold():
     sizes = sizes_of(us.RunConfig(backbone="dcn", device="cpu"), LARGE)
     assert sizes.parameters == {"propensity.batch_size": 2048}
+
+
+def test_a_network_that_features_make_wide_is_estimated_to_take_longer_on_a_cpu():
+    ids = {"clicks": 10**5, "users": 50_000, "items": 10_000, "rows": 10**6}
+    features = [Field(f"field {number}", "category", "row", 20) for number in range(20)]
+    wide = Schema((*Schema.of_ids(50_000, 10_000).ids, *features))
+
+    def seconds(schema, **options):
+        config = us.RunConfig(method="naive", propensity="logistic", seeds=1, members=1, **options)
+        return sizes_of(config, log_of(**ids, schema=schema)).seconds
+
+    narrow, wider = (seconds(each, backbone="dcn", device="cpu") for each in (None, wide))
+    assert wider > 2 * narrow
+    assert seconds(wide, backbone="neumf", device="cpu") == narrow, "it reads the ids alone"
+    smaller = seconds(wide, backbone="dcn", device="cpu", parameters={"backbone.dim": 4})
+    assert smaller == narrow, "what is set by hand counts"
 
 
 @pytest.mark.parametrize("name", ["training.batch_size", "method.batch_size", "backbone.dim"])
