@@ -123,7 +123,7 @@ def _doubly_robust(model: us.Debiaser, log: us.Log, propensity: Any, everywhere:
     shifted = []
     for seed, rows in enumerate(model.validation_rows(log)):
         weight = 1.0 / given[seed % len(given), np.searchsorted(log.clicked, rows)]
-        residual = log.conversion[rows] - model.predict_each(log.take(rows))[seed]
+        residual = log.conversion[rows] - model.predict_lines_each(log.take(rows))[seed]
         aim = np.clip(everywhere[seed].mean() + weight @ residual / weight.sum(), 1e-6, 1 - 1e-6)
         z = logit(np.clip(everywhere[seed], 1e-12, 1 - 1e-12))
         shifted.append(expit(z + brentq(lambda c, z=z, aim=aim: expit(z + c).mean() - aim, -30, 30)))

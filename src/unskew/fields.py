@@ -151,8 +151,8 @@ def field_importance(
     log
         Rows that trained nothing: a test log. Of a propensity it may be the training log.
     rows
-        Row numbers ``[seeds, n]`` for each seed to be judged on: ``model.validation_rows(log)`` where the log
-        is that of training.
+        Row numbers ``[lines, n]`` to be judged on: ``model.validation_rows(log)`` where the log is that of
+        training.
     weight
         Of each row of the log; 1/p judges a conversion model by the whole population.
     repetitions, most_rows, seed
@@ -239,7 +239,7 @@ class _Judged:
     predict: Callable[[Rows], Floats]
     outcome: Floats
     weight: Floats
-    """``[seeds, n]``; 0 where a seed is not judged on a row."""
+    """``[seeds, n]``, or by line; 0 where it is not judged on a row."""
     user: NDArray[np.integer[Any]]
     item: NDArray[np.integer[Any]]
     at: NDArray[np.integer[Any]]
@@ -286,7 +286,7 @@ def _judged(
             np.append(outcome, np.zeros(len(cells))),
             np.append(each, rest),
         )
-    by_seed = np.tile(each, (len(model.seeds_), 1))
+    by_seed = np.tile(each, (len(model.seeds_) if rows is None else len(rows), 1))
     if rows is not None:
         by_seed = by_seed * np.stack([np.isin(at, line) for line in rows])
         kept = np.flatnonzero((by_seed > 0).any(axis=0))
@@ -300,7 +300,7 @@ def _judged(
         asked = reader.of_log(log.take(at)).rows
     predict: Callable[[Rows], Floats]
     if isinstance(model, Debiaser):
-        predict = model.predict_rows
+        predict = model.predict_rows if rows is None else model.predict_lines
     else:
         propensity = model
 

@@ -27,10 +27,11 @@ def stream(seed: int, purpose: str, *further: int) -> int:
 
 
 class Replica(NamedTuple):
-    """A member of a seed's ensemble: what its rows follow from, and its number."""
+    """A member of a seed's ensemble: what its rows follow from, its number, and which clicks it holds out."""
 
     seed: int
     member: int = 0
+    part: int = 0
 
     @property
     def own(self) -> int:
@@ -39,8 +40,8 @@ class Replica(NamedTuple):
 
 
 def replicas_of(seeds: Sequence[int], members: int) -> tuple[Replica, ...]:
-    """So many members of each seed, side by side."""
-    return tuple(Replica(seed, member) for seed in seeds for member in range(members))
+    """So many members of each seed, side by side; each holds out a part of the clicks of its own."""
+    return tuple(Replica(seed, member, part=member) for seed in seeds for member in range(members))
 
 
 def splitmix64(value: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -52,6 +52,7 @@ def test_it_prints_estimates_and_a_verdict_for_every_pair_and_metric(
     assert main(["compare", str(run), "--metric", "nll", "--metric", "auc", "--resamples", "50"]) == 0
     told = capsys.readouterr().out
     assert re.search(r"│ nll +│ 0\.\d{4} \(0\.\d{4} to 0\.\d{4}\)", told)
+    assert re.search(r"│ auc +│ 0\.\d{4} \(0\.\d{4} to [01]\.\d{4}\) \[0\.\d+ to [01]\.\d+\]", told)
     assert len(re.findall("^· .*(is better than|the data cannot tell)", told, re.MULTILINE)) == 3 * 2
 
 
@@ -76,7 +77,8 @@ def test_the_rows_are_those_that_no_model_trained_on(run: Path) -> None:
     clicks = json.loads((run / "metrics.json").read_text())["data"]["clicks"]
     assert list(told.estimates) == ["naive", "ips"]
     assert told.seeds == (0, 1)
-    assert told.estimates["ips"]["nll"].rows == round(0.1 * clicks)
+    # Each of five members held out a tenth of its own.
+    assert told.estimates["ips"]["nll"].rows == 5 * round(0.1 * clicks)
 
 
 def test_models_that_held_nothing_out_are_one_line_and_code_2(
@@ -103,7 +105,7 @@ def test_a_folder_of_an_earlier_version_is_told(run: Path, tmp_path: Path) -> No
     old = tmp_path / "old"
     shutil.copytree(run, old)
     config = (old / "config.toml").read_text()
-    without = re.sub(r"\[methods\.\w+\.split\]\nheld_out = \d+\nthresholds = .*\n", "", config)
+    without = re.sub(r"\[methods\.\w+\.split\]\nheld_out = \d+\nends = .*\n", "", config)
     assert without != config
     (old / "config.toml").write_text(without)
     write_manifest(old)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import expit, logit
@@ -45,7 +47,7 @@ def ips(**more) -> us.IPS:
 
 def test_the_first_member_of_a_seed_is_the_seed_and_all_are_distinct():
     replicas = replicas_of((3, 5), 2)
-    assert replicas == (Replica(3, 0), Replica(3, 1), Replica(5, 0), Replica(5, 1))
+    assert replicas == (Replica(3, 0, 0), Replica(3, 1, 1), Replica(5, 0, 0), Replica(5, 1, 1))
     assert [each.own for each in replicas] == [3, stream(3, "member", 1), 5, stream(5, "member", 1)]
 
 
@@ -82,7 +84,58 @@ def test_the_first_members_are_the_model_without_others(name, data, propensity):
     assert np.abs(members[:, 1] - members[:, 0]).max() > 1e-4
     assert two.history_.best_epoch[::2] == one.history_.best_epoch
     np.testing.assert_allclose(two.validation_loss_[::2], one.validation_loss_, rtol=1e-4)
-    np.testing.assert_array_equal(two.validation_rows(data.train), one.validation_rows(data.train))
+    np.testing.assert_array_equal(two.validation_rows(data.train)[::2], one.validation_rows(data.train))
+
+
+def test_each_member_holds_out_clicks_of_its_own_and_is_judged_on_them(data, fitted, propensity, tmp_path):
+    """No member learned from a line that it is asked about, and the others did."""
+    log = data.train
+    lines = fitted.validation_rows(log)
+    assert lines.shape == (6, round(0.1 * log.n_clicks))
+    assert all(len(np.unique(rows)) == rows.size for rows in lines.reshape(2, -1))
+    np.testing.assert_allclose(
+        fitted.predict_lines_each(data.test), np.concatenate(fitted.predict_members_each(data.test))
+    )
+    conversion = np.array(log.conversion)
+    conversion[lines[4]] = 1 - conversion[lines[4]]
+    options = {"members": 3, "patience": None}
+    one, other = (
+        ips(**options).fit(each, propensity=propensity, seeds=SEEDS, device="cpu").predict_lines_each(log)
+        for each in (log, replace(log, conversion=conversion))
+    )
+    same = [np.array_equal(*pair) for pair in zip(one, other, strict=True)]
+    assert same == [False] * 4 + [True] + [False]
+    fitted.save(tmp_path / "model")
+    loaded = us.load_model(tmp_path / "model", device="cpu")
+    assert loaded.split_ == fitted.split_
+    np.testing.assert_array_equal(loaded.validation_rows(log), lines)
+
+
+@pytest.mark.parametrize("kind", ["snapshot", "swa"])
+def test_members_of_one_training_hold_out_the_same(data, kind):
+    model = us.Naive(backbone=us.MF(dim=4), members=3, ensemble=kind, **QUICK)
+    model.fit(data.train, seeds=SEEDS, device="cpu")
+    one = us.Naive(backbone=us.MF(dim=4), **QUICK).fit(data.train, seeds=SEEDS, device="cpu")
+    np.testing.assert_array_equal(model.validation_rows(data.train), one.validation_rows(data.train))
+    np.testing.assert_array_equal(model.predict_lines_each(data.test), model.predict_each(data.test))
+
+
+def test_a_map_is_fitted_on_what_each_member_says_of_its_own(data, propensity):
+    model = ips(members=3).fit(data.train, propensity=propensity, seeds=SEEDS, device="cpu")
+    lines = model.validation_rows(data.train)
+    score = model.predict_lines_each(data.train)
+    outcome = data.train.known_conversion()
+    at = np.searchsorted(data.train.clicked, lines)
+    p = propensity[:, data.train.user, data.train.item].repeat(3, axis=0)
+    weight = 1 / np.maximum(np.take_along_axis(p, lines, axis=1), 0.05)
+    predicted, actual = (
+        (weight * each).reshape(2, -1).sum(axis=1)
+        for each in (np.take_along_axis(score, lines, axis=1), outcome[at])
+    )
+    model.p_min = 0.05
+    found = model.recalibrate_on(data.train, propensity=propensity, by="shift").recalibration_
+    assert found.rows == 3 * lines.shape[1]
+    assert found.before.value == pytest.approx((predicted / actual).mean(), rel=1e-6)
 
 
 def test_members_of_several_sets_of_propensities(data, propensity, fitted):

@@ -55,7 +55,7 @@ def test_weighted_clicks_halve_the_distance_of_the_level_to_1_and_keep_the_order
     assert found.on == "held-out clicks, weighted by 1/p"
     assert found.before.low < found.before.value < found.before.high
     assert abs(found.after.value - 1) < abs(found.before.value - 1) / 2
-    assert found.rows == naive.validation_rows(data.train).shape[1]
+    assert found.rows == 2 * naive.validation_rows(data.train).shape[1]
 
 
 def test_a_random_sample_brings_it_within_a_tenth(naive, before, random_part):

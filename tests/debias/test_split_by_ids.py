@@ -7,7 +7,7 @@ import pytest
 
 import unskew as us
 from unskew.log.splitting import SplitBy
-from unskew.training.held_out import split_clicks
+from unskew.training.held_out import Split, split_clicks
 
 SEEDS = (3, 8)
 
@@ -71,8 +71,8 @@ def test_of_a_part_of_the_log_those_are_told_that_are_in_it(log, model):
     found = model.validation_rows(rebuilt(log, part))
     told = [set(np.flatnonzero(part)[rows]) for rows in found]
     everything = [
-        {row for row in log.clicked[SplitBy().keys(log, log.clicked, seed) <= threshold] if part[row]}
-        for seed, threshold in zip(SEEDS, model.split_.thresholds, strict=True)
+        {row for row in log.clicked[SplitBy().keys(log, log.clicked, seed) <= end] if part[row]}
+        for seed, (end,) in zip(SEEDS, model.split_.ends, strict=True)
     ]
     assert all(mine <= all_ for mine, all_ in zip(told, everything, strict=True))
     assert len(told[0]) == len(told[1]) == min(map(len, everything))
@@ -82,6 +82,49 @@ def test_a_saved_model_tells_the_same(log, model, tmp_path):
     model.save(tmp_path / "m")
     again = us.load_model(tmp_path / "m").validation_rows(rebuilt(log, slice(None)))
     np.testing.assert_array_equal(again, model.validation_rows(log))
+
+
+@pytest.mark.parametrize("kind", ["pair", "user"])
+def test_members_hold_out_parts_of_their_own(log, kind):
+    by, share = SplitBy(kind), 60
+    split = Split.of(log, SEEDS, share, by, members=4)
+    assert [len(each) for each in split.ends] == [4, 4]
+    lines = split.rows(log, SEEDS).reshape(2, 4, -1)
+    assert lines.shape[2] == share if kind == "pair" and log.space == "matrix" else lines.shape[2] > share / 2
+    for seed, rows in zip(SEEDS, lines, strict=True):
+        assert len(np.unique(rows)) == rows.size
+        for part, own in enumerate(rows):
+            training, held = split_clicks(log, seed, share, by, part)
+            assert len(training) == log.n_clicks - share
+            assert np.isin(log.clicked[held], own).mean() > 0.5
+            trained = log.clicked[training]
+            assert not pairs_of(log, trained) & pairs_of(log, own)
+            assert kind == "pair" or not np.isin(log.user[own], log.user[trained]).any()
+
+
+def test_more_members_than_parts_begin_again_with_the_first(log):
+    share = round(0.4 * log.n_clicks)
+    split = Split.of(log, SEEDS, share, members=5)
+    assert {len(each) for each in split.ends} == {2}
+    lines = split.rows(log, SEEDS).reshape(2, 5, -1)
+    np.testing.assert_array_equal(lines[:, 0], lines[:, 4])
+    for part in range(5):
+        again, first = (split_clicks(log, 3, share, part=each)[1] for each in (part, part % 2))
+        np.testing.assert_array_equal(again, first)
+
+
+def test_the_latest_clicks_and_those_of_a_few_users_are_one_part():
+    log = us.load("impressions", n_rows=3000, n_users=200, n_items=50).train
+    latest = Split.of(log, SEEDS, 20, SplitBy("time", "time"), members=4)
+    assert latest.lines == 1
+    assert {len(each) for each in latest.ends} == {1}
+    two = us.Log.from_arrays(user=[1] * 6 + [2] * 4, item=range(10), click=[1] * 10, conversion=[0, 1] * 5)
+    by_user = Split.of(two, SEEDS, 4, SplitBy("user"), members=3)
+    for seed, ends, lines in zip(SEEDS, by_user.ends, np.split(by_user.rows(two, SEEDS), 2), strict=True):
+        assert 1 <= len(ends) <= 2
+        for part, own in enumerate(lines):
+            training, _ = split_clicks(two, seed, 4, SplitBy("user"), part)
+            assert not np.isin(two.user[training], two.user[own]).any()
 
 
 def test_the_order_of_a_logs_rows_does_not_change_what_is_learned():

@@ -439,6 +439,25 @@ class TestModels:
         assert told.estimates["naive"]["nll"].seeds == pytest.approx(expected, rel=1e-5)
         assert told.estimates["naive"]["nll"].value == pytest.approx(np.mean(expected), rel=1e-5)
 
+    def test_members_are_judged_each_on_the_rows_that_it_held_out(self, data):
+        models = {"naive": self.fit(data, members=2), "ips": self.fit(data, us.IPS, members=2)}
+        log, p = data.train, data.truth.propensity
+        told = us.compare(models, log, propensity=p, p_min=0.01, resamples=100)
+        rows = models["naive"].validation_rows(log)
+        score = np.concatenate(models["naive"].predict_members_each(log))
+        clipped, outcome = np.maximum(p[log.user, log.item], 0.01), log.known_conversion()
+        share = rows.shape[1] / log.n_clicks
+        each = [
+            nll(score=line[held], outcome=outcome[held], weight=(1 / clipped[held] - 1 + share) / share)
+            for line, held in zip(score, rows, strict=True)
+        ]
+        found = told.estimates["naive"]["nll"]
+        assert told.seeds == (0, 1)
+        assert found.seeds == pytest.approx(np.reshape(each, (2, 2)).mean(axis=1), rel=1e-5)
+        assert found.rows == 2 * rows.shape[1]
+        with pytest.raises(DataError, match=r"different numbers of members.*naive 2, one 1"):
+            us.compare({"naive": models["naive"], "one": self.fit(data)}, log, propensity=0.2)
+
     def test_scores_that_are_no_rates_are_not_compared_by_their_loss(self, data):
         models = {"naive": self.fit(data), "ddpo": self.fit(data, us.DDPO)}
         told = us.compare(models, data.train, propensity=0.2, resamples=50)

@@ -86,17 +86,19 @@ def test_impressions_with_times_are_split_by_time_and_the_report_says_so(tmp_pat
 def test_by_user_no_user_is_on_both_sides():
     result = us.run(us.RunConfig(data="impressions", options=WORLD, split="user:0.3", **QUICK))
     log = result.dataset.train
-    for seed, rows in enumerate(result.models["naive"].validation_rows(log)):
-        training, held = us_split(log, seed, result.models["naive"])
+    model = result.models["naive"]
+    for replica, rows in zip(model.replicas(), model.validation_rows(log), strict=True):
+        training, held = us_split(log, replica, model)
         assert not np.isin(log.user[training], log.user[held]).any()
-        assert set(held) <= set(rows) or set(rows) <= set(held)
+        assert not np.isin(log.user[training], log.user[rows]).any()
+        assert np.isin(held, rows).mean() > 0.5
     assert any("by user" in label for label in result.metrics["labels"])
 
 
-def us_split(log, seed, model):
+def us_split(log, replica, model):
     from unskew.training.held_out import split_clicks
 
-    training, held = split_clicks(log, seed, model.split_.held_out, model.split_.by)
+    training, held = split_clicks(log, replica.seed, model.split_.held_out, model.split_.by, replica.part)
     return log.clicked[training], log.clicked[held]
 
 

@@ -41,7 +41,7 @@ from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.collapse import Collapsed, warn_of_collapse
 from unskew.progress import SILENT, Progress
 from unskew.propensity.given import GivenPropensities, given_propensities, streamed_propensities
-from unskew.seeds import Replica, as_seeds, replicas_of, stream
+from unskew.seeds import Replica, as_seeds, stream
 from unskew.training import Pass, Step, resolve_device
 from unskew.training.ensemble import (
     ENSEMBLES,
@@ -431,7 +431,7 @@ class Debiaser(Estimator):
 
     def replicas(self) -> tuple[Replica, ...]:
         """All members of all seeds, in the order of the networks' replicas."""
-        return replicas_of(self.seeds_, self.of_members.networks)
+        return self.of_members.left_by(self.of_members.to_train(self.seeds_))
 
     @property
     def of_members(self) -> Ensemble:
@@ -460,6 +460,7 @@ class Debiaser(Estimator):
             trained.held_out,
             SplitBy.of(self.validation_by, log),
             shared=job.kept is not None,
+            members=self.of_members.trained,
         )
         self.collapsed_: tuple[Collapsed, ...] = trained.collapsed(self.replicas())
 
@@ -471,7 +472,7 @@ class Debiaser(Estimator):
             self.recalibrate_on(job.validation, of="rows of validation")
             return
         log = job.log
-        rows = self.validation_rows(log)
+        rows = self._held_out_rows(log)
         if given is not None:
             own = given.clicked[list(given.lines[:: self.of_members.trained])]
             p = np.take_along_axis(own, np.searchsorted(log.clicked, rows), axis=1)
@@ -479,7 +480,7 @@ class Debiaser(Estimator):
             p = np.stack([self._tower_propensity(log.take(line), setting)[s] for s, line in enumerate(rows)])
         else:
             p = np.ones(rows.shape)
-        self.recalibration_ = self._recalibration(log, rows, p, self.recalibrate)
+        self.recalibration_ = self._recalibration(log, rows, self._held_out(log), p, self.recalibrate)
 
     def _tower_propensity(self, rows: Log, setting: Setting) -> NDArray[np.float64]:
         """By the click tower, clipped: ``[seeds, n]``, the mean over members."""
@@ -492,14 +493,13 @@ class Debiaser(Estimator):
         self,
         log: Log,
         rows: NDArray[np.int64],
+        predicted: NDArray[np.float64],
         p: NDArray[np.float64],
         kind: str,
         on: str = "held-out clicks",
     ) -> Recalibration:
-        """On rows of a log ``[seeds, n]`` with propensities."""
+        """On rows of a log ``[seeds, n]`` with predictions and propensities."""
         assert log.conversion is not None
-        raw = self.without_recalibration()
-        predicted = np.stack([raw.predict_each(log.take(line))[s] for s, line in enumerate(rows)])
         outcome = log.conversion[rows].astype(np.float64)
         weighted = on if (p == p[0, 0]).all() else f"{on}, weighted by 1/p"
         known = log.known_propensity is not None
@@ -534,13 +534,26 @@ class Debiaser(Estimator):
         require_kind(by)
         if propensity is None:
             rows = np.tile(log.clicked, (len(self.seeds_), 1))
-            self.recalibration_ = self._recalibration(log, rows, np.ones(rows.shape), by, of)
+            predicted = self.without_recalibration().predict_each(log.take(log.clicked))
+            self.recalibration_ = self._recalibration(log, rows, predicted, np.ones(rows.shape), by, of)
             return self
-        rows = self.validation_rows(log)
+        rows = self._held_out_rows(log)
         given = given_propensities(log, propensity, self.seeds_, self.p_min).clicked
         p = np.take_along_axis(given, np.searchsorted(log.clicked, rows), axis=1)
-        self.recalibration_ = self._recalibration(log, rows, p, by)
+        self.recalibration_ = self._recalibration(log, rows, self._held_out(log), p, by)
         return self
+
+    def _held_out_rows(self, log: Log) -> NDArray[np.int64]:
+        """As :meth:`validation_rows`, all lines of a seed in one: ``[seeds, n]``."""
+        return self.validation_rows(log).reshape(len(self.seeds_), -1)
+
+    def _held_out(self, log: Log) -> NDArray[np.float64]:
+        """Predictions of these rows by what held them out ``[seeds, n]``, before any recalibration."""
+        lines = self.validation_rows(log)
+        asked = self.reader().of_log(log.take(lines.ravel())).rows
+        at = torch.arange(lines.size, device=asked.device).reshape(lines.shape)
+        found = self.without_recalibration().predict_lines(asked.map(lambda values: values[0][at]))
+        return found.reshape(len(self.seeds_), -1)
 
     def _check(self) -> None:
         require_types(self, choices=False)
@@ -672,7 +685,10 @@ class Debiaser(Estimator):
         return Reader(self.users_, self.items_, self.encoders_, self.device_)
 
     def validation_rows(self, log: Log) -> NDArray[np.int64]:
-        """Numbers ``[seeds, n]`` of a log's rows that each seed held out to choose its epoch.
+        """Numbers ``[lines, n]`` of a log's rows that were held out to choose an epoch.
+
+        A line for each seed, or for each of its members where these hold out clicks of their own, as members
+        of ``ensemble="seeds"`` do in memory: :meth:`predict_lines_each` gives their predictions.
 
         Which clicks those are follows from ids, times and seeds: the log may be the one of training, in any
         order, read again, or a part of it.
@@ -683,6 +699,19 @@ class Debiaser(Estimator):
                 f"this {self.name} does not tell which rows it held out", remedy="fit it with this version"
             )
         return self.split_.rows(log, self.seeds_)
+
+    def predict_lines_each(self, log: Any, *, unseen: Unseen | None = None) -> NDArray[np.float64]:
+        """Conversion probabilities ``[lines, n]`` of the rows of a log by what each line of
+        :meth:`validation_rows` did not train: the ensemble of a seed, or one member of it.
+
+        Parameters
+        ----------
+        log, unseen
+            As in :meth:`predict_each`.
+        """
+        reader = self.reader()
+        asked = reader.of_frame(log, None, None, unseen) if is_frame(log) else reader.of_log(log, unseen)
+        return reader.predictions(asked, reader.policy(unseen), self.predict_lines)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write a folder of plain files that :func:`unskew.load_model` reads."""
@@ -699,17 +728,39 @@ class Debiaser(Estimator):
             found = combined(np.stack([found, *others], axis=1))
         return found if self.recalibration_ is None else self.recalibration_.predict(found)
 
+    def predict_lines(self, rows: Rows) -> NDArray[np.float64]:
+        """The same by line, as :meth:`predict_lines_each`; rows are ``[1, n]``, or ``[lines, n]``."""
+        if self._lines == 1:
+            return self.predict_rows(rows)
+        # Members of models beside it hold out what its own do.
+        members = np.stack([each._members(rows) for each in (self, *self.beside_)], axis=2)
+        return self._recalibrated(combined(members))
+
+    @property
+    def _lines(self) -> int:
+        """Of a seed, in :meth:`validation_rows`."""
+        return 1 if self.split_ is None else self.split_.lines
+
     def predict_replicas_rows(self, rows: Rows) -> NDArray[np.float64]:
         """The same ``[seeds · members, n]`` by each member, also of models beside it."""
         members = np.concatenate([each._members(rows) for each in (self, *self.beside_)], axis=1)
+        return self._recalibrated(members)
+
+    def _recalibrated(self, members: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Lines ``[seeds · members, n]`` from ``[seeds, members, n]``, each by the map of its seed."""
         if self.recalibration_ is None:
             return np.concatenate(members)
-        # Each member by the map of its seed.
         each = [self.recalibration_.predict(line) for line in members.swapaxes(0, 1)]
         return np.concatenate(np.stack(each, axis=1))
 
     def _members(self, rows: Rows) -> NDArray[np.float64]:
-        """What its own members say ``[seeds, members, n]``, before any recalibration."""
+        """What its own members say ``[seeds, members, n]``, before any recalibration.
+
+        Rows are ``[1, n]``, or have a line for each seed or for each member.
+        """
+        if len(rows.user) > 1:
+            members = len(self.replicas()) // len(rows.user)
+            rows = rows.map(lambda values: values.repeat_interleave(members, dim=0))
         # The first tower of the network that predicts; of members that share weights, all of them.
         mean = probability_moments(self.networks_["prediction"], rows)[0].cpu().numpy()
         return self._by_seed(np.asarray(mean))
@@ -729,9 +780,11 @@ class Debiaser(Estimator):
                 self.seeds_ == other.seeds_
                 and self.reads_features == other.reads_features
                 and self.fields == other.fields
+                and self._lines == other._lines
                 and self.users_.same_as(other.users_)
                 and self.items_.same_as(other.items_),
-                f"{self.name} and {other.name} were not trained with the same seeds, ids and features",
+                f"{self.name} and {other.name} were not trained with the same seeds, members, ids and"
+                " features",
                 "fit both alike",
             )
         together: tuple[Debiaser, ...] = (self, *others)

@@ -201,6 +201,9 @@ class Observed:
 
     Parameters
     ----------
+    parts
+        Which part of the clicks each replica holds out (:func:`~unskew.training.held_out.split_clicks`); by
+        default the first.
     shared
         Whether all replicas hold out the same clicks; positions in O are then ``[1, n]``.
     """
@@ -212,11 +215,15 @@ class Observed:
         seeds: tuple[int, ...],
         device: torch.device,
         *,
+        parts: tuple[int, ...] | None = None,
         shared: bool = False,
     ) -> None:
         clicked = log.clicked
         self._log = log
-        self.seeds, self._shared = seeds, shared
+        self.seeds = seeds
+        self._holds_out = tuple(zip(seeds, parts or (0,) * len(seeds), strict=True))
+        if shared:
+            self._holds_out = ((SHARED_SEED, 0),)
         self.device = device
         self.population = Population(log, device)
         self.rows = rows_of(log.user[clicked], log.item[clicked], device).map(lambda values: values[0])
@@ -228,7 +235,7 @@ class Observed:
         self._line = torch.tensor(list(lines), device=device).unsqueeze(1)
 
     def split(self, validation_share: float, by: SplitBy) -> tuple[Tensor, Tensor]:
-        """Training and validation positions ``[R, n]`` in O, by ids, times and each seed."""
+        """Training and validation positions ``[R, n]`` in O, by ids, times, and each seed and part."""
         size = len(self.conversion)
         held = by.count(self._log, self._log.clicked, validation_share)
         if size - held < 1 or (validation_share > 0 and held < 1):
@@ -236,9 +243,12 @@ class Observed:
                 f"{size} clicked rows are too few to split ({held} would be held out)",
                 remedy="give more data, or hold out others",
             )
-        seeds = (SHARED_SEED,) if self._shared else self.seeds
-        parts = {seed: split_clicks(self._log, seed, held, by) for seed in dict.fromkeys(seeds)}
-        training, held_out = (np.stack(each) for each in zip(*(parts[seed] for seed in seeds), strict=True))
+        found = {
+            (seed, part): split_clicks(self._log, seed, held, by, part)
+            for seed, part in dict.fromkeys(self._holds_out)
+        }
+        splits = (found[each] for each in self._holds_out)
+        training, held_out = (np.stack(each) for each in zip(*splits, strict=True))
         return torch.as_tensor(training, device=self.device), torch.as_tensor(held_out, device=self.device)
 
     def observed(self, rows: Tensor) -> Batch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from itertools import count, takewhile
+from itertools import count, pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +131,9 @@ def _loaded(saved: SavedFolder, key: str, device: str, *at: str) -> Debiaser:
     """The model that the config describes there, with its weights by a key."""
     model = _restored(saved, *at)
     model.seeds_ = saved.seeds(*at, "seeds")
-    model.split_ = _split(saved, *at) if "split" in saved.entry(*at, kind=dict) else None
+    # Folders of earlier versions tell nothing, or of one part alone.
+    known = "ends" in saved.entry(*at, kind=dict).get("split", ())
+    model.split_ = _split(saved, *at) if known else None
     model.collapsed_ = _collapsed(saved, *at)
     model.device_ = resolve_device(device)
     model.recalibration_, model.beside_ = None, ()
@@ -186,23 +188,32 @@ def _collapsed(saved: SavedFolder, *at: str) -> tuple[Collapsed, ...]:
 
 
 def _split_table(split: Split) -> dict[str, Any]:
-    return {"held_out": split.held_out, "thresholds": list(split.thresholds), "by": str(split.by)} | (
-        {"shared": True} if split.shared else {}
-    )
+    table = {"held_out": split.held_out, "ends": [list(each) for each in split.ends], "by": str(split.by)}
+    return table | {"shared": split.shared, "lines": split.lines}
 
 
 def _split(saved: SavedFolder, *at: str) -> Split:
-    held_out = saved.entry(*at, "split", "held_out", kind=int)
-    thresholds = saved.entry(*at, "split", "thresholds", kind=list)
-    wanted = len(saved.seeds(*at, "seeds")) if held_out else 0
-    if len(thresholds) != wanted or not all(type(each) is int for each in thresholds):
-        raise saved.damaged(CONFIG, f"{'.'.join(at)}.split.thresholds is {thresholds!r}")
-    # Folders of earlier versions, which held out pairs, do not say so.
-    known = "by" in saved.entry(*at, "split", kind=dict)
-    by = saved.entry(*at, "split", "by", kind=str) if known else "pair"
-    streamed = "shared" in saved.entry(*at, "split", kind=dict)
-    shared = streamed and saved.entry(*at, "split", "shared", kind=bool)
+    at = (*at, "split")
+    held_out = saved.entry(*at, "held_out", kind=int)
+    lines = saved.entry(*at, "lines", kind=int)
+    ends = saved.entry(*at, "ends", kind=list)
+    wanted = len(saved.seeds(*at[:-1], "seeds")) if held_out else 0
+    if len(ends) != wanted or not all(_is_ends(each, lines) for each in ends):
+        raise saved.damaged(CONFIG, f"{'.'.join(at)}.ends is {ends!r}")
+    by = saved.entry(*at, "by", kind=str)
     try:
-        return Split(held_out, tuple(thresholds), SplitBy.parse(by), shared)
+        parsed = SplitBy.parse(by)
     except ParameterError:
-        raise saved.damaged(CONFIG, f"{'.'.join(at)}.split.by is {by!r}") from None
+        raise saved.damaged(CONFIG, f"{'.'.join(at)}.by is {by!r}") from None
+    shared = saved.entry(*at, "shared", kind=bool)
+    return Split(held_out, tuple(tuple(each) for each in ends), parsed, shared, lines)
+
+
+def _is_ends(value: Any, lines: int) -> bool:
+    """Whether a value can be the ends of a seed's parts."""
+    return (
+        isinstance(value, list)
+        and 1 <= len(value) <= lines
+        and all(type(each) is int for each in value)
+        and all(first < second for first, second in pairwise(value))
+    )

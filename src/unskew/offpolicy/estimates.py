@@ -20,6 +20,7 @@ from unskew.offpolicy.inputs import (
     DEFAULT_METRICS,
     Estimator,
     HeldOutRows,
+    OffPolicyMetric,
     check_options,
     estimator_for,
     metrics_of,
@@ -221,8 +222,10 @@ def judge(
     wanted = metrics_of(metrics)
     estimator = estimator_for(log, estimator, wanted)
     seeds, rows = seeds_and_rows(models, log, held_out)
-    given = given_propensities(log, propensity, seeds, p_min).clicked
-    evidence = evidence_of(log, rows, given, seeds=seeds, slate=slate, seed=seed)
+    members = len(rows) // len(seeds)
+    given = given_propensities(log, propensity, seeds, p_min).clicked.repeat(members, axis=0)
+    of_lines = np.repeat(seeds, members).tolist()
+    evidence = evidence_of(log, rows, given, seeds=of_lines, slate=slate, seed=seed)
     everywhere = estimator == "dr" or any(metric.ranks for metric in wanted)
     scores = {
         name: scores_of(model, evidence, log, seeds, name, everywhere=everywhere)
@@ -258,7 +261,14 @@ def judge(
         key = name, metric_name
         each = statistic.each(np.ones((1, evidence.groups)))[0]
         estimates[name][metric_name] = _estimate(
-            metric_name, estimator, each, by_key[key], parts[key], chosen, level, evidence
+            metric_name,
+            estimator,
+            each.reshape(len(seeds), -1),
+            by_key[key],
+            parts[key],
+            chosen,
+            level,
+            evidence,
         )
     return PairedEstimates(
         seeds=seeds,
@@ -295,20 +305,21 @@ def _estimate(
     value, error = float(each.mean()), float(np.nanstd(draws, ddof=1))
     margin = float(ndtri((1.0 + level) / 2.0)) * error
     lines = [Line.of(weighted, added) for weighted, added in parts]
+    within = OffPolicyMetric.of(metric).within
     return OffPolicyEstimate(
         metric=metric,
         estimator=estimator,
         value=value,
-        low=value - margin,
-        high=value + margin,
+        low=within(value - margin),
+        high=within(value + margin),
         level=level,
         gamma=gamma,
-        range_low=least_value(lines, gamma, level),
-        range_high=-least_value([line.negated() for line in lines], gamma, level),
+        range_low=within(least_value(lines, gamma, level)),
+        range_high=within(-least_value([line.negated() for line in lines], gamma, level)),
         standard_error=error,
-        seeds=tuple(each.tolist()),
-        rows=evidence.rows,
+        seeds=tuple(each.mean(axis=1).tolist()),
+        rows=evidence.rows * each.shape[1],
         users=evidence.users,
-        ess=float(np.mean([atoms.effective_sample_size for atoms in evidence.seeds])),
+        ess=float(np.sum([atoms.effective_sample_size for atoms in evidence.seeds])) / len(each),
         weight_check=float(np.mean([atoms.weight_check for atoms in evidence.seeds])),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,6 +54,10 @@ class OffPolicyMetric:
     def ranks(self) -> bool:
         """Whether it needs a user's candidates."""
         return self.kind in ("dcg", "hits")
+
+    def within(self, value: float) -> float:
+        """A value as far as the metric goes: none is negative, and an AUC is at most 1."""
+        return min(max(value, 0.0), 1.0 if self.kind == "auc" else math.inf)
 
     @property
     def sign(self) -> float:
@@ -107,7 +112,10 @@ def check_options(*, estimator: str, slate: int, resamples: int, level: float, g
 def seeds_and_rows(
     models: Mapping[str, Any], log: Log, held_out: HeldOutRows
 ) -> tuple[tuple[int, ...], NDArray[np.int64]]:
-    """The seeds that the models share, and each seed's rows that trained none of them ``[seeds, n]``."""
+    """The seeds that the models share, and rows that trained none of them.
+
+    ``[seeds, n]``; where members held out rows of their own, ``[seeds · members, n]``.
+    """
     seeds = _shared_seeds(models)
     if isinstance(held_out, str):
         if held_out == "all":
@@ -119,11 +127,12 @@ def seeds_and_rows(
             )
         return seeds, _validation_rows(models, log, seeds)
     rows = np.atleast_2d(np.asarray(held_out))
-    if rows.dtype.kind not in "iu" or rows.ndim != 2 or len(rows) not in (1, len(seeds)) or not rows.size:
+    fits = len(rows) == 1 or len(rows) % len(seeds) == 0
+    if rows.dtype.kind not in "iu" or rows.ndim != 2 or not fits or not rows.size:
         raise DataError(
             f"held_out of type {rows.dtype} and shape {np.shape(held_out)} does not name rows of"
             f" {len(seeds)} seeds",
-            remedy="give row numbers [n], or one line of them for each seed",
+            remedy="give row numbers [n], or one line of them for each seed (or each of its members)",
         )
     outside = (rows < 0) | (rows >= len(log))
     if outside.any() or not log.click[rows].all() or any(len(np.unique(line)) < len(line) for line in rows):
@@ -131,16 +140,19 @@ def seeds_and_rows(
             "held_out names a row that is not there, not clicked, or named twice",
             remedy="give numbers of clicked rows of this log, each once",
         )
-    return seeds, np.broadcast_to(np.sort(rows, axis=1), (len(seeds), rows.shape[1]))
+    return seeds, np.broadcast_to(np.sort(rows, axis=1), (max(len(rows), len(seeds)), rows.shape[1]))
 
 
 def scores_of(
     scored: Any, evidence: Evidence, log: Log, seeds: Sequence[int], name: str, *, everywhere: bool
 ) -> NDArray[Any]:
-    """Probabilities of the evidence's pairs ``[seeds, n]``, from a model, an array or one number; NaN for
-    pairs without a score, which are an error if scores are needed ``everywhere``."""
+    """Probabilities of the evidence's pairs, a line for each of its own, from a model, an array or one
+    number; NaN for pairs without a score, which are an error if scores are needed ``everywhere``."""
     outside = np.zeros(len(evidence.pairs), dtype=bool)
-    if hasattr(scored, "predict_each"):
+    members = len(evidence.seeds) // len(seeds)
+    if members > 1 and hasattr(scored, "predict_lines_each"):
+        lines = np.asarray(scored.predict_lines_each(evidence.pairs), dtype=np.float64)
+    elif hasattr(scored, "predict_each"):
         lines = np.asarray(scored.predict_each(evidence.pairs), dtype=np.float64)
     else:
         values = np.asarray(without_mask(scored), dtype=np.float64)
@@ -162,7 +174,9 @@ def scores_of(
                 f"{name}: scores of shape {values.shape} do not fit a log of {len(log)} rows",
                 remedy="give one score per row of the log, or an array [users, items]",
             )
-    if len(lines) not in (1, len(seeds)):
+    if len(lines) == len(seeds):
+        lines = lines.repeat(members, axis=0)
+    if len(lines) not in (1, len(evidence.seeds)):
         raise DataError(
             f"{name}: {len(lines)} lines of scores do not fit {len(seeds)} seeds",
             remedy="give one line for all seeds, or one for each",
@@ -172,7 +186,7 @@ def scores_of(
             f"{name}: a score is not in [0, 1]",
             remedy="give probabilities of a conversion, without missing values",
         )
-    return np.broadcast_to(lines, (len(seeds), lines.shape[1]))
+    return np.broadcast_to(lines, (len(evidence.seeds), lines.shape[1]))
 
 
 def _shared_seeds(models: Mapping[str, Any]) -> tuple[int, ...]:
@@ -217,6 +231,12 @@ def _validation_rows(models: Mapping[str, Any], log: Log, seeds: tuple[int, ...]
             remedy="fit them with the same validation_share",
         )
     splits = {model.split_ for model in models.values()}
+    if len({split.lines for split in splits}) > 1:
+        shown = ", ".join(f"{name} {model.split_.lines}" for name, model in models.items())
+        raise DataError(
+            f"the models have different numbers of members that held out rows of their own: {shown}",
+            remedy="fit them with as many members, of the same kind of ensemble",
+        )
     if len(splits) > 1:
         raise DataError(
             "the models held out different rows: they were trained on different logs",

@@ -16,7 +16,7 @@ from unskew.debias import Debiaser, load_model
 from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.io.columns import column_of, frame_of
 from unskew.io.files import ROW_FEATURES
-from unskew.log import Category, Log, Space
+from unskew.log import Category, Log, Rows, Space
 from unskew.log.kinds import TimePart
 from unskew.log.values import Values, arrow_of, values_of
 from unskew.offpolicy.comparison import Comparison, compare
@@ -106,8 +106,15 @@ class RowScorer:
 
     def predict_each(self, log: Log) -> NDArray[np.float64]:
         """``[seeds, n]``."""
+        return self.model.predict_rows(self._rows(log))
+
+    def predict_lines_each(self, log: Log) -> NDArray[np.float64]:
+        """``[lines, n]``."""
+        return self.model.predict_lines(self._rows(log))
+
+    def _rows(self, log: Log) -> Rows:
         values = {name: each.take(log.columns[ROW]) for name, each in self.values.items()}
-        return self.model.predict_rows(self.model.reader().of_rows(log, values).rows)
+        return self.model.reader().of_rows(log, values).rows
 
 
 def with_row_features(model: Debiaser, saved: SavedFolder, log: Log) -> Debiaser | RowScorer:

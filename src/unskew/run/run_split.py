@@ -126,7 +126,7 @@ def split_words(split: Split, clicks: int) -> str:
     """What a split held out of so many clicks, in words."""
     share = f"{100 * split.held_out / max(clicks, 1):.2g} % of the clicks"
     if split.by.kind == "time":
-        first = np.datetime64(-split.thresholds[0], "us").astype("datetime64[s]")
+        first = np.datetime64(-split.ends[0][0], "us").astype("datetime64[s]")
         return f"epoch chosen on the latest {share}: by time, from {first} on (column '{split.by.column}')"
     if split.by.kind == "user":
         return f"epoch chosen on {share}: by user, none of whom trained"

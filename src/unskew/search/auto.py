@@ -261,7 +261,7 @@ def evidence_by_clicks(
 
 
 def _can_be_asked(models: Mapping[str, Any], log: Log) -> bool:
-    """Whether each seed held out converted and unconverted clicks, the same for all models."""
+    """Whether each seed (or member) held out converted and unconverted clicks, the same for all models."""
     if any(model.split_ is None or not model.split_.held_out for model in models.values()):
         return False
     assert log.conversion is not None
@@ -417,6 +417,11 @@ class Auto(Estimator):
         """Conversion probabilities ``[seeds, n]`` of the rows of a log, by the model that is shipped."""
         self._require_fitted("model_")
         return self.model_.predict_each(log)
+
+    def predict_lines_each(self, log: Log) -> NDArray[np.float64]:
+        """As :meth:`unskew.Debiaser.predict_lines_each`, by the model that is shipped."""
+        self._require_fitted("model_")
+        return self.model_.predict_lines_each(log)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the model that is shipped, for :func:`unskew.load_model`."""

@@ -270,7 +270,7 @@ class WorldRun:
             "test": model.predict_each(known),
             "single": model.predict_members_each(known)[:, 0],
             "sample": model.predict_each(sample.take(sample.clicked)),
-            "log": model.predict_each(self.data.train),
+            "log": model.predict_lines_each(self.data.train),
         }
         kept = {name: values.astype(np.float32) for name, values in arrays.items()}
         rows = {"held_out": model.validation_rows(self.data.train)}
@@ -330,8 +330,10 @@ class WorldRun:
         criterion = self.settings.criterion
         made: dict[str, list[Decision]] = {AUTO: [], AUTO_ALONE: []}
         for seed in range(len(self.seeds)):
-            scores = {name: found.arrays["log"][seed].astype(np.float64) for name, found in kept.items()}
-            held_out = kept[BASELINE].arrays["held_out"][seed]
+            count = len(kept[BASELINE].arrays["held_out"]) // len(self.seeds)
+            lines = slice(seed * count, (seed + 1) * count)
+            scores = {name: found.arrays["log"][lines].astype(np.float64) for name, found in kept.items()}
+            held_out = kept[BASELINE].arrays["held_out"][lines]
             evidence = evidence_by_clicks(scores, self.data.train, p, criterion, held_out=held_out)
             options: dict[str, Any] = {"candidates": tuple(kept), "criterion": criterion}
             made[AUTO].append(decide(self._sample(kept, slice(seed, seed + 1)), evidence, **options))

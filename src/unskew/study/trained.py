@@ -316,7 +316,9 @@ def _validation_loss(stack: Stack, model: Debiaser, propensity: Any) -> list[flo
     given = given_propensities(log, propensity, model.seeds_, judge.p_min).of_members(
         model.of_members.networks
     )
-    data = Observed(log, given, tuple(each.seed for each in model.replicas()), model.device_)
+    replicas = model.replicas()
+    seeds, parts = tuple(each.seed for each in replicas), tuple(each.part for each in replicas)
+    data = Observed(log, given, seeds, model.device_, parts=parts)
     _, held_out = data.split(model.validation_share, SplitBy.of(model.validation_by, log))
     loss = validation_loss(
         model.networks_["prediction"], data, held_out, log, None, weighted=judge.selection == "snips"

@@ -130,7 +130,7 @@ class Ensemble:
         """Those that the model has, of some that are trained."""
         if self.copies == 1:
             return tuple(replicas)
-        return tuple(Replica(each.seed, copy) for each in replicas for copy in range(self.copies))
+        return tuple(Replica(each.seed, copy, each.part) for each in replicas for copy in range(self.copies))
 
     def snapshots(self, networks: Mapping[str, Network], judge: Judge | None) -> Snapshots:
         """What collects the weights of a training."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -90,24 +91,46 @@ class HeldOut:
 
 
 def split_clicks(
-    log: Log, seed: int, held_out: int, by: SplitBy = BY_PAIR
+    log: Log, seed: int, held_out: int, by: SplitBy = BY_PAIR, part: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Positions in O that train (one order of a seed's own), and those that are held out.
+
+    The clicks are dealt into parts of as many as are held out, by their keys; where there are fewer parts
+    than asked for, the first follows the last. Of times there is one part, the latest.
 
     No pair (user, group, moment) is in both: where several of its rows lie across the border, those on the
     training side are left out, and others come twice in their place, so that every seed has as many.
     """
     key = by.keys(log, log.clicked, seed)
     order = np.argsort(key, kind="stable")
-    held, rest = order[:held_out], order[held_out:]
+    held, rest = order[:held_out], order
     if held_out:
-        rest = rest[key[rest] > key[held[-1]]]
+        first = held_out * (part % len(_ends(key[order], held_out, by, part + 1)))
+        held = order[first : first + held_out]
+        rest = order[(key[order] < key[held[0]]) | (key[order] > key[held[-1]])]
     if not len(rest):
         raise DataError(
             f"{len(order)} clicked rows are of too few {NAMES[by.kind]} to split",
             remedy="give more data, or validation_share=0",
         )
     return np.resize(rest, len(order) - held_out), held
+
+
+def _ends(key: NDArray[np.int64], held_out: int, by: SplitBy, most: int) -> tuple[int, ...]:
+    """The greatest key of each part of the clicks, of which the keys are given in order; one at least.
+
+    A part ends after the one before it, and leaves clicks to train on.
+    """
+    if by.kind == "time":
+        # What is later than a held-out click must not train.
+        most = 1
+    ends = [int(key[held_out - 1])]
+    for last in range(2 * held_out - 1, min(most * held_out, len(key)), held_out):
+        first, end = key[last + 1 - held_out], int(key[last])
+        if end == ends[-1] or (key[0] == first and key[-1] == end):
+            break
+        ends.append(end)
+    return tuple(ends)
 
 
 @dataclass(frozen=True)
@@ -117,31 +140,43 @@ class Split:
     Attributes
     ----------
     held_out
-        How many for each seed; 0 if every click trained.
-    thresholds
-        For each seed the greatest key (:meth:`~unskew.log.splitting.SplitBy.keys`) of a held-out click.
+        How many for each seed, or each of its members; 0 if every click trained.
+    ends
+        For each seed the greatest keys (:meth:`~unskew.log.splitting.SplitBy.keys`) of the parts that were
+        held out, one after the other.
     by
         What was held out together.
     shared
-        Whether all seeds hold out the same clicks, those of :data:`SHARED_SEED`.
+        Whether all seeds and members hold out the same clicks, the first part of :data:`SHARED_SEED`.
+    lines
+        Members of a seed that hold out a part each; 1 where all of a seed hold out the same.
     """
 
     held_out: int
-    thresholds: tuple[int, ...]
+    ends: tuple[tuple[int, ...], ...]
     by: SplitBy = BY_PAIR
     shared: bool = False
+    lines: int = 1
 
     @classmethod
     def of(
-        cls, log: Log, seeds: Sequence[int], held_out: int, by: SplitBy = BY_PAIR, *, shared: bool = False
+        cls,
+        log: Log,
+        seeds: Sequence[int],
+        held_out: int,
+        by: SplitBy = BY_PAIR,
+        *,
+        shared: bool = False,
+        members: int = 1,
     ) -> Split:
-        """The split of a log."""
+        """The split of a log, for so many members that are trained on their own."""
         if not held_out:
             return cls(0, ())
+        lines = 1 if shared or by.kind == "time" else members
         distinct = (SHARED_SEED,) if shared else seeds
-        keys = (by.keys(log, log.clicked, seed) for seed in distinct)
-        thresholds = tuple(int(np.partition(key, held_out - 1)[held_out - 1]) for key in keys)
-        return cls(held_out, thresholds * len(seeds) if shared else thresholds, by, shared)
+        keys = (np.sort(by.keys(log, log.clicked, seed)) for seed in distinct)
+        ends = tuple(_ends(key, held_out, by, lines) for key in keys)
+        return cls(held_out, ends * len(seeds) if shared else ends, by, shared, lines)
 
     def trains(self, log: Log) -> NDArray[np.bool_]:
         """Which rows of a part of the log are clicks that train, where all seeds share them."""
@@ -150,28 +185,30 @@ class Split:
         trains[clicked] = True
         if self.held_out:
             assert self.shared
-            trains[clicked] = self.by.keys(log, clicked, SHARED_SEED) > self.thresholds[0]
+            trains[clicked] = self.by.keys(log, clicked, SHARED_SEED) > self.ends[0][0]
         return trains
 
     def rows(self, log: Log, seeds: Sequence[int]) -> NDArray[np.int64]:
-        """Numbers ``[seeds, n]`` of a log's clicked rows that trained nothing, n the same for all seeds.
+        """Numbers ``[seeds · lines, n]`` of a log's clicked rows that did not train a seed, or its member.
 
-        The log may be the training log, in any order, or a part of it: what is below the threshold trained
-        nothing, wherever it comes from. Where a part has more such rows of one seed than of another, those
-        with the least keys are given.
+        The log may be the training log, in any order, or a part of it: what is between the ends of a part
+        trained nothing, wherever it comes from. Where a log has more such rows in one line than in another,
+        those with the least keys are given.
         """
         clicked = log.clicked
         if not self.held_out:
-            return np.empty((len(seeds), 0), dtype=np.int64)
+            return np.empty((len(seeds) * self.lines, 0), dtype=np.int64)
         found = []
-        for seed, threshold in zip(seeds, self.thresholds, strict=True):
+        for seed, ends in zip(seeds, self.ends, strict=True):
             key = self.by.keys(log, clicked, SHARED_SEED if self.shared else seed)
             order = np.argsort(key, kind="stable")
-            found.append(clicked[order[key[order] <= threshold]])
+            borders = [0, *np.searchsorted(key[order], ends, side="right")]
+            parts = [clicked[order[first:last]] for first, last in pairwise(borders)]
+            found += [parts[line % len(parts)] for line in range(self.lines)]
         count = min(len(each) for each in found)
         if not count:
             raise DataError(
-                "none of these clicks was held out from training, for some seed",
+                "none of these clicks was held out from training, for some seed or member",
                 remedy="give the training log, or more of it; or say which rows trained no model"
                 " (held_out='all' for a new log)",
             )

@@ -151,8 +151,8 @@ class WarmStart:
     def fill(self, networks: Mapping[str, Network], replicas: Sequence[Replica], method: Method) -> None:
         """Give new networks the weights that they start from: of the same member of the same seed."""
         self.check(networks, method)
-        known = self.model.replicas()
-        places = torch.tensor([known.index(each) for each in replicas])
+        known = [(each.seed, each.member) for each in self.model.replicas()]
+        places = torch.tensor([known.index((each.seed, each.member)) for each in replicas])
         with torch.no_grad():
             for name, network in networks.items():
                 before = self.model.networks_.get(name)
