@@ -184,6 +184,21 @@ class TestMaps:
             assert found.trust == 1.0
             assert found.after.value == pytest.approx(1.0, abs=0.05)
 
+    def test_a_shift_up_is_made_as_far_as_it_exceeds_what_weights_take_away(self, chosen):
+        """All of it where weights have nothing to do with outcomes: clicks as good as shown at random."""
+        z, outcome, weight = chosen
+        aimless = np.exp(np.random.default_rng(4).normal(0.0, 0.2, z.shape))
+        up = recalibration(Judged(expit(z - 1.0), outcome, aimless), "auto", "rows")
+        assert 0.9 < up.trust <= 1.0
+        assert up.after.value == pytest.approx(1.0, abs=0.05)
+        d, removed = (
+            (weight / weight.sum(axis=1, keepdims=True) * (outcome - expit(z - 3.0))).sum(axis=1).mean(),
+            (outcome.mean(axis=1) - (weight * outcome).sum(axis=1) / weight.sum(axis=1)).mean(),
+        )
+        assert 0 < removed < d
+        part = trust_in(Judged(expit(z - 3.0), outcome, weight))
+        assert part == pytest.approx(1.0 - removed / d, rel=0.05)
+
     def test_what_may_be_noise_is_left(self, chosen):
         """The same residual of a twentieth of the clicks, and seeds that held out the same ones."""
         z, outcome, weight = chosen

@@ -166,25 +166,28 @@ def recalibration(rows: Judged, kind: str, on: str, *, known: bool = False) -> R
 def trust_in(rows: Judged) -> float:
     r"""How much of a shift is made that clicks weighted by estimated propensities ask for, from 0 to 1.
 
-    .. math:: \left(1 - \frac{\mathrm{se}(d)^2}{d^2}\right)_+ \text{ where } d \, (\bar r - R) \le 0,
-        \text{ else } 0; \qquad d = \sum_j s_j (r_j - \hat r_j), \quad R = \sum_j s_j r_j
+    .. math:: \left(1 - \frac{\mathrm{se}(d)^2}{d^2}\right)_+ \left(1 - \frac{(\bar r - R)_+}{d}\right)_+
+        \text{ for } d > 0; \qquad d = \sum_j s_j (r_j - \hat r_j), \quad R = \sum_j s_j r_j
 
-    The weights s of the clicks add up to 1; d is the mean over seeds, each of which held out other clicks.
+    The weights s of the clicks add up to 1; d is the mean over seeds, each of which held out other clicks. For
+    d < 0 all signs are turned.
 
     Estimated propensities miss some of what people chose by, and what they leave of the bias has most likely
     the sign of what they take away, r̄ − R. Where they lower the rate of the clicks, as they do where people
-    choose what they like, the true rate is lower still: a shift down to R is then safe, a shift up is not.
+    choose what they like, the true rate is lower still, by as much again in the worst case that is reckoned
+    with: a shift down to R is then safe, and of a shift up what goes beyond r̄ − R. Where they hardly move the
+    rate, clicks were as good as shown at random, and stand for all.
     """
     share = rows.weight / rows.weight.sum(axis=1, keepdims=True)
     residual = rows.outcome - rows.predicted
     each = (share * residual).sum(axis=1, keepdims=True)
     found = float(each.mean())
-    removed = float((rows.outcome.mean(axis=1) - (share * rows.outcome).sum(axis=1)).mean())
-    if found == 0.0 or found * removed > 0:
-        return 0.0
-    variance = float((share**2 * (residual - each) ** 2).sum(axis=1).mean())
     same = bool((rows.weight == rows.weight[0]).all() and (rows.outcome == rows.outcome[0]).all())
-    return max(0.0, 1.0 - variance / (1 if same else len(share)) / found**2)
+    removed = float((rows.outcome.mean(axis=1) - (share * rows.outcome).sum(axis=1)).mean())
+    if found == 0.0:
+        return 0.0
+    variance = float((share**2 * (residual - each) ** 2).sum(axis=1).mean()) / (1 if same else len(share))
+    return max(0.0, 1.0 - variance / found**2) * max(0.0, 1.0 - max(0.0, removed / found))
 
 
 def level_of(rows: Judged) -> Level:
