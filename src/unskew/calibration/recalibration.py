@@ -169,8 +169,8 @@ def trust_in(rows: Judged) -> float:
     .. math:: \left(1 - \frac{\mathrm{se}(d)^2}{d^2}\right)_+ \left(1 - \frac{(\bar r - R)_+}{d}\right)_+
         \text{ for } d > 0; \qquad d = \sum_j s_j (r_j - \hat r_j), \quad R = \sum_j s_j r_j
 
-    The weights s of the clicks add up to 1; d is the mean over seeds, each of which held out other clicks. For
-    d < 0 all signs are turned.
+    The weights s of the clicks add up to 1; d is the mean over seeds, each of which held out other clicks.
+    For d < 0 all signs are turned.
 
     Estimated propensities miss some of what people chose by, and what they leave of the bias has most likely
     the sign of what they take away, r̄ − R. Where they lower the rate of the clicks, as they do where people
