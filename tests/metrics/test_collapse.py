@@ -121,3 +121,12 @@ def test_seeds_are_counted_by_network_and_reason():
         Collapsed("click", 4, "no gain"),
     ]
     assert counts(found) == [("prediction", "flat", 2), ("click", "no gain", 1)]
+
+
+def test_an_ensemble_learned_nothing_where_most_of_its_members_did():
+    names = ["prediction", "prediction, member 1", "prediction, member 2"]
+    found = [Collapsed(name, 0, "flat") for name in names[:2]] + [Collapsed(names[2], 0, "no gain")]
+    found += [Collapsed(names[1], 1, "flat")]
+    assert counts(found, members=5) == [("prediction", "flat", 1)]
+    assert counts(found[1:], members=5) == []
+    assert counts(found[-1:], members=1) == [("prediction", "flat", 1)]

@@ -292,7 +292,7 @@ class Debiaser(Estimator):
         self._keep(job, trained)
         self.finish(trained.setting)
         self._recalibrate(job, given, trained.setting)
-        warn_of_collapse(job.label, self.collapsed_, len(self.seeds_))
+        self._warn(job.label)
         return self
 
     def fit_many(
@@ -345,7 +345,7 @@ class Debiaser(Estimator):
             part._keep(job, trained)
             part.finish(trained.setting)
             part._recalibrate(job, of, trained.setting)
-            warn_of_collapse(f"{job.label} ({key})", part.collapsed_, len(part.seeds_))
+            part._warn(f"{job.label} ({key})")
         return dict(zip(propensities, parts, strict=True))
 
     def check_start(
@@ -463,6 +463,10 @@ class Debiaser(Estimator):
             members=self.of_members.trained,
         )
         self.collapsed_: tuple[Collapsed, ...] = trained.collapsed(self.replicas())
+
+    def _warn(self, label: str) -> None:
+        """Of networks that learned nothing."""
+        warn_of_collapse(label, self.collapsed_, len(self.seeds_), self.of_members.networks)
 
     def _recalibrate(self, job: Job, given: GivenPropensities | None, setting: Setting) -> None:
         """As ``recalibrate`` says, on the clicks that chose the epoch."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -68,17 +69,24 @@ def collapse_message(of: str, network: str, reason: Reason, seeds: int, total: i
     )
 
 
-def counts(collapsed: Iterable[Collapsed]) -> list[tuple[str, Reason, int]]:
-    """Networks and reasons, each with the number of its seeds; the folds of a seed count as one."""
-    seeds: dict[tuple[str, Reason], set[int]] = {}
+def counts(collapsed: Iterable[Collapsed], members: int = 1) -> list[tuple[str, Reason, int]]:
+    """Networks and reasons, each with the number of its seeds; the folds of a seed count as one.
+
+    Of an ensemble of so many members a seed counts where most of them learned nothing: their mean has what
+    the others learned.
+    """
+    reasons: dict[tuple[str, int], list[Reason]] = {}
     for each in collapsed:
-        seeds.setdefault((each.network.partition(", ")[0], each.reason), set()).add(each.seed)
-    return [(network, reason, len(found)) for (network, reason), found in seeds.items()]
+        reasons.setdefault((each.network.partition(", ")[0], each.seed), []).append(each.reason)
+    found = Counter(
+        (network, max(of, key=of.count)) for (network, _), of in reasons.items() if 2 * len(of) > members
+    )
+    return [(network, reason, seeds) for (network, reason), seeds in found.items()]
 
 
-def warn_of_collapse(of: str, collapsed: Sequence[Collapsed], total: int) -> None:
+def warn_of_collapse(of: str, collapsed: Sequence[Collapsed], total: int, members: int = 1) -> None:
     """One warning for each network that learned nothing in some of the seeds, and why."""
-    for network, reason, seeds in counts(collapsed):
+    for network, reason, seeds in counts(collapsed, members):
         warnings.warn(collapse_message(of, network, reason, seeds, total), CollapseWarning, stacklevel=3)
 
 

@@ -90,10 +90,15 @@ def collapsed_counts(trained: Mapping[str, Any]) -> dict[str, list[dict[str, Any
     return {
         key: [
             {"network": network, "reason": reason, "seeds": seeds, "of": len(each.seeds_)}
-            for network, reason, seeds in counts(each.collapsed_)
+            for network, reason, seeds in counts(each.collapsed_, _members(each))
         ]
         for key, each in trained.items()
     }
+
+
+def _members(trained: Any) -> int:
+    """Networks of a seed; a propensity's folds, and its own ensembles, count as one."""
+    return trained.of_members.networks if isinstance(trained, Debiaser) else 1
 
 
 def spread_figures(

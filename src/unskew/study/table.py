@@ -43,7 +43,9 @@ class LearnedNothing(NamedTuple):
         return f"{self.network}, {self.seeds} of {self.of} {'seed' if self.of == 1 else 'seeds'}"
 
 
-def collapsed_values(collapsed: Iterable[Collapsed], seeds: Sequence[int]) -> dict[str, list[float]]:
+def collapsed_values(
+    collapsed: Iterable[Collapsed], seeds: Sequence[int], members: int = 1
+) -> dict[str, list[float]]:
     """By metric, 1 for each seed whose network collapsed and 0 for the others; empty if none did.
 
     Examples
@@ -54,10 +56,10 @@ def collapsed_values(collapsed: Iterable[Collapsed], seeds: Sequence[int]) -> di
     found = list(collapsed)
     return {
         f"{PREFIX}{network}:{reason}": [
-            float(bool(_of(counts(each for each in found if each.seed == seed), network, reason)))
+            float(bool(_of(counts((each for each in found if each.seed == seed), members), network, reason)))
             for seed in seeds
         ]
-        for network, reason, _ in counts(found)
+        for network, reason, _ in counts(found, members)
     }
 
 

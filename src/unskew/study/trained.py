@@ -355,6 +355,6 @@ def _evaluated(
         values["validation_loss"] = loss
     values["best_epoch"] = _by_seed(model.history_.best_epoch, model)
     values["diverged"] = [0.0] * len(model.seeds_)
-    values |= collapsed_values(model.collapsed_, model.seeds_)
+    values |= collapsed_values(model.collapsed_, model.seeds_, model.of_members.networks)
     numbers = {name: [float(np.float64(value)) for value in line] for name, line in values.items()}
     return numbers, resampled
