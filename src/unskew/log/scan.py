@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -49,6 +51,9 @@ BUCKETS = 1 << 14
 
 SCAN_ROWS, SCAN_BYTES = 1 << 20, 1 << 27
 """What is counted at a time, at most."""
+
+THREADS = 4
+"""Features that are counted at a time, at most: each takes memory for its values."""
 
 
 @dataclass(frozen=True)
@@ -190,9 +195,10 @@ def scanned(
     """
     require_whole(1, most_ids=most_ids)
     scan = _Scan(files, columns, features, ignore, most_ids, (users, items))
-    for chunk in scan.chunks(progress):
-        with chunk.located():
-            scan.add(chunk.table)
+    with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
+        for chunk in scan.chunks(progress):
+            with chunk.located():
+                scan.add(chunk.table, pool)
     empty, carried = scan.found()
     return StreamedLog(
         RowsOfFiles(files, carried, empty), scan.clicks, scan.conversions, block_rows=block_rows
@@ -251,7 +257,7 @@ class _Scan:
             shown = done
         task.finish()
 
-    def add(self, table: Any) -> None:
+    def add(self, table: Any, pool: ThreadPoolExecutor) -> None:
         """Some rows more."""
         columns, frame = self.columns, frame_of(table)
         sides = {}
@@ -264,8 +270,12 @@ class _Scan:
         self.clicks += int(click.sum())
         self.converted += 0 if conversion is None else int((conversion == 1).sum())
         sampled = self._sampled(len(table))
-        for tally in self.features:
+
+        def count(tally: FeatureTally) -> None:
             tally.add(_array(table, tally.feature.source), sides, sampled)
+
+        # What one feature counts is no other's; the first error is that of the first feature.
+        list(pool.map(count, self.features))
         for name in table.column_names:
             self.nulls[name] = self.nulls.get(name, 0) + table.column(name).null_count
         self.rows += len(table)
