@@ -102,6 +102,25 @@ class TestImportance:
         ]
         assert found.auc == pytest.approx(np.mean(each), abs=1e-6)
 
+    def test_rows_of_members_are_asked_of_each_and_rows_of_a_seed_of_the_ensemble(self, known):
+        model = us.Naive(backbone=us.MLP(layers=(8,)), epochs=1, members=2, validation_by="pair").fit(
+            known, seeds=2
+        )
+        rows = model.validation_rows(known)
+        assert len(rows) == 4
+        lines = model.predict_lines_each(known)
+        each = [roc_auc_score(known.conversion[own], lines[k][own]) for k, own in enumerate(rows)]
+        found = us.field_importance(model, known, rows=rows, repetitions=1)
+        assert found.auc == pytest.approx(np.mean(each), abs=1e-6)
+        some = known.clicked[:600]
+        whole = [roc_auc_score(known.conversion[some], line[some]) for line in model.predict_each(known)]
+        for given in (some, some[None], np.stack([some, some])):
+            found = us.field_importance(model, known, rows=given, repetitions=1)
+            assert found.auc == pytest.approx(np.mean(whole), abs=1e-6)
+            assert all(each.predicted <= 1 for each in us.field_calibration(model, known, rows=given))
+        with pytest.raises(ParameterError, match="3 lines of rows do not fit 2 seeds"):
+            us.field_importance(model, known, rows=rows[:3])
+
     def test_too_few_rows_tell_nothing(self, model, strangers):
         found = us.field_importance(model, strangers.take(strangers.clicked[:12]))
         assert found.fields == ()

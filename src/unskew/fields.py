@@ -286,8 +286,18 @@ def _judged(
             np.append(outcome, np.zeros(len(cells))),
             np.append(each, rest),
         )
-    by_seed = np.tile(each, (len(model.seeds_) if rows is None else len(rows), 1))
+    predict: Callable[[Rows], Floats]
+    if isinstance(model, Debiaser):
+        predict, lines = _predicted_by(model, rows)
+    else:
+        propensity, lines = model, len(model.seeds_)
+
+        def predict(changed: Rows) -> Floats:
+            return propensity.predict_rows(changed, folds_of=asked).calibrated
+
+    by_seed = np.tile(each, (lines, 1))
     if rows is not None:
+        rows = np.broadcast_to(rows, (lines, np.shape(rows)[-1]))
         by_seed = by_seed * np.stack([np.isin(at, line) for line in rows])
         kept = np.flatnonzero((by_seed > 0).any(axis=0))
         by_seed, at, outcome, user, item = by_seed[:, kept], at[kept], outcome[kept], user[kept], item[kept]
@@ -298,15 +308,6 @@ def _judged(
         asked = reader.of_pairs(log.users.decode(user), log.items.decode(item)).rows
     else:
         asked = reader.of_log(log.take(at)).rows
-    predict: Callable[[Rows], Floats]
-    if isinstance(model, Debiaser):
-        predict = model.predict_rows if rows is None else model.predict_lines
-    else:
-        propensity = model
-
-        def predict(changed: Rows) -> Floats:
-            return propensity.predict_rows(changed, folds_of=asked).calibrated
-
     schema = Schema.of_ids(len(model.users_), len(model.items_))
     return _Judged(
         name="conversion" if isinstance(model, Debiaser) else "click",
@@ -319,6 +320,21 @@ def _judged(
         item=item,
         at=at,
     )
+
+
+def _predicted_by(
+    model: Debiaser, rows: NDArray[np.integer[Any]] | None
+) -> tuple[Callable[[Rows], Floats], int]:
+    """What predicts rows, and how many lines it gives: by seed, or as the model held rows out."""
+    seeds = len(model.seeds_)
+    if rows is None or np.ndim(rows) == 1 or len(rows) in (1, seeds):
+        return model.predict_rows, seeds
+    if model.split_ is None or len(rows) != seeds * model.split_.lines:
+        raise ParameterError(
+            f"{len(rows)} lines of rows do not fit {seeds} seeds",
+            remedy="give one line for all, one for each seed, or model.validation_rows(log)",
+        )
+    return model.predict_lines, len(rows)
 
 
 def _unclicked(log: Log, count: int, random: np.random.Generator) -> NDArray[np.int64]:

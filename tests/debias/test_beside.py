@@ -76,7 +76,7 @@ def test_it_is_exported_as_one_graph(both, data, tmp_path):
 def test_models_of_other_seeds_do_not_go_together(models, data):
     other = us.Naive(backbone=us.MF(dim=2), epochs=1).fit(data.train, seeds=[5], device="cpu")
     with pytest.raises(
-        ParameterError, match="were not trained with the same seeds, members, ids and features"
+        ParameterError, match="were not trained with the same seeds, ids, features and held-out clicks"
     ):
         models[0].with_beside(other)
 
@@ -85,7 +85,7 @@ def test_models_of_other_ids_do_not_go_together(models):
     log = us.load("synthetic", n_users=20, n_items=20, density=0.3).train
     other = us.Naive(backbone=us.MF(dim=2), epochs=1).fit(log, seeds=2, device="cpu")
     with pytest.raises(
-        ParameterError, match="were not trained with the same seeds, members, ids and features"
+        ParameterError, match="were not trained with the same seeds, ids, features and held-out clicks"
     ):
         models[0].with_beside(other)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,8 @@ import unskew as us
 from contracts.stages import short_stages
 from contracts.streamed_contract import impressions
 from unskew.debias import METHODS, make_method
-from unskew.errors import ParameterError
+from unskew.errors import CollapseWarning, ParameterError, RunFolderError
+from unskew.io.manifest import write_manifest
 from unskew.log import StreamedLog
 from unskew.propensity.given import streamed_propensities
 from unskew.seeds import Replica, replicas_of, stream
@@ -109,6 +111,23 @@ def test_each_member_holds_out_clicks_of_its_own_and_is_judged_on_them(data, fit
     loaded = us.load_model(tmp_path / "model", device="cpu")
     assert loaded.split_ == fitted.split_
     np.testing.assert_array_equal(loaded.validation_rows(log), lines)
+
+
+@pytest.mark.parametrize("damage", ["lines = 7", "lines = 2", "held_out = -5", "shared = true"])
+def test_a_split_that_no_such_model_has_is_damage(fitted, tmp_path, damage):
+    fitted.save(tmp_path / "model")
+    config = tmp_path / "model" / "config.toml"
+    key = damage.partition(" ")[0]
+    config.write_text(re.sub(rf"^{key} = .*$", damage, config.read_text(), flags=re.MULTILINE))
+    write_manifest(tmp_path / "model")
+    with pytest.raises(RunFolderError, match="split"):
+        us.load_model(tmp_path / "model", device="cpu")
+
+
+def test_a_warning_of_networks_that_learned_nothing_names_the_callers_line(data):
+    with pytest.warns(CollapseWarning) as told:
+        us.Naive(backbone=us.MF(dim=2), epochs=1, learning_rate=1e-9).fit(data.train, device="cpu")
+    assert told[0].filename == __file__
 
 
 @pytest.mark.parametrize("kind", ["snapshot", "swa"])

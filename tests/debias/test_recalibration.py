@@ -207,7 +207,15 @@ class TestMaps:
         same = Judged(*(np.repeat(each[:1], 3, axis=0) for each in rows))
         one = Judged(*(each[:1] for each in rows))
         assert trust_in(few) < trust_in(rows)
-        assert trust_in(same) == pytest.approx(trust_in(one))
+        number = np.tile(np.arange(z.shape[1]), (3, 1))
+        assert trust_in(same, number) == pytest.approx(trust_in(one))
+        assert trust_in(same) > trust_in(one)
+        # In another order they are the same clicks too.
+        turned = Judged(
+            *(np.stack([line[:: 1 - 2 * (k == 1)] for k, line in enumerate(each)]) for each in same)
+        )
+        number[1] = number[1][::-1]
+        assert trust_in(turned, number) == pytest.approx(trust_in(one))
         share = weight[:1] / weight[:1].sum()
         d = float((share * (outcome - expit(z + 0.3))[:1]).sum())
         se = np.sqrt(float((share**2 * ((outcome - expit(z + 0.3))[:1] - d) ** 2).sum()))

@@ -102,6 +102,26 @@ def test_members_hold_out_parts_of_their_own(log, kind):
             assert kind == "pair" or not np.isin(log.user[own], log.user[trained]).any()
 
 
+def test_a_part_has_whole_users_and_never_fewer_clicks_than_are_held_out():
+    """Few active users: a part that began within one would have a click or two of its own."""
+    random = np.random.default_rng(17)
+    user = np.minimum(random.zipf(1.4, 2000), 300)
+    log = us.Log.from_arrays(
+        user=user, item=np.arange(2000), click=np.ones(2000), conversion=random.integers(2, size=2000)
+    )
+    by, share = SplitBy("user"), 150
+    for seed in range(20):
+        split = Split.of(log, (seed,), share, by, members=5)
+        lines = split.rows(log, (seed,))
+        assert lines.shape[1] >= share
+        for part, rows in enumerate(lines):
+            training, held = split_clicks(log, seed, share, by, part)
+            assert set(log.clicked[held]) <= set(rows) | set(
+                np.flatnonzero(np.isin(log.user, log.user[rows]))
+            )
+            assert not np.isin(log.user[log.clicked[training]], log.user[rows]).any()
+
+
 def test_more_members_than_parts_begin_again_with_the_first(log):
     share = round(0.4 * log.n_clicks)
     split = Split.of(log, SEEDS, share, members=5)

@@ -227,3 +227,29 @@ def test_a_checkpoint_of_another_start_is_refused(tmp_path):
     unfinished.close()
     with pytest.raises(RunFolderError, match="start differs"), Checkpoint(tmp_path, every=0):
         fitted(BACKBONES["mf"], epochs=2, start=second)
+
+
+@pytest.mark.parametrize(
+    ("before", "own"),
+    [
+        ({"members": 3}, True),
+        ({"members": 3, "ensemble": "snapshot"}, False),
+        ({"members": 3, "validation_share": 0.2}, False),
+    ],
+    ids=["alike", "members of one training", "another share"],
+)
+def test_members_hold_out_clicks_of_their_own_where_those_that_they_start_from_did(before, own):
+    """Otherwise a member would be judged on clicks that its first weights were trained on."""
+
+    def method(**more):
+        return us.Naive(backbone=us.MF(dim=4), epochs=2, batch_size=128, learning_rate=0.01, **more)
+
+    start = method(**before).fit(YESTERDAY, seeds=2, device="cpu")
+    model = method(members=3).fit(YESTERDAY, seeds=2, device="cpu", start=start)
+    assert model.split_.lines == (3 if own else 1)
+    rows = model.validation_rows(YESTERDAY).reshape(2, model.split_.lines, -1)
+    if own:
+        np.testing.assert_array_equal(rows, start.validation_rows(YESTERDAY).reshape(rows.shape))
+    start.split_ = None  # as of a folder that does not tell
+    model = method(members=3).fit(YESTERDAY, seeds=2, device="cpu", start=start)
+    assert model.split_.lines == 1

@@ -455,8 +455,32 @@ class TestModels:
         assert told.seeds == (0, 1)
         assert found.seeds == pytest.approx(np.reshape(each, (2, 2)).mean(axis=1), rel=1e-5)
         assert found.rows == 2 * rows.shape[1]
+        assert told.notes[0].startswith("Each of the 2 members of a seed is judged on the clicks that it")
+        with pytest.raises(DataError, match="imputation has 1 lines of held-out rows a seed, and 2 are"):
+            us.compare(models, log, propensity=p, estimator="dr", imputation=self.fit(data), resamples=10)
         with pytest.raises(DataError, match=r"different numbers of members.*naive 2, one 1"):
             us.compare({"naive": models["naive"], "one": self.fit(data)}, log, propensity=0.2)
+
+    def test_clicks_that_several_members_held_out_count_once(self, data):
+        model = self.fit(data, members=5, validation_share=0.4)
+        rows = model.validation_rows(data.train)
+        found = us.off_policy_estimates(model, data.train, propensity=data.truth.propensity, resamples=20)
+        assert found["nll"].rows == 2 * rows.shape[1] == len(np.unique(rows[:5]))
+        assert found["nll"].ess <= found["nll"].rows
+
+    def test_an_interval_holds_its_value_and_stays_within_the_metric(self, data):
+        noise = np.random.default_rng(0).uniform(0.001, 0.01, data.truth.propensity.shape)
+        options = {"held_out": "all", "imputation": 0.9, "p_min": 1e-4, "resamples": 50}
+        found = us.off_policy_estimates(
+            data.truth.conversion, data.train, propensity=noise, estimator="dr", **options
+        )
+        for each in found.values():
+            assert each.range_low <= each.value <= each.range_high
+            assert each.low <= each.value <= each.high
+        auc = us.off_policy_estimates(data.truth.conversion, data.train, propensity=noise, held_out="all")[
+            "auc"
+        ]
+        assert 0 <= auc.range_low <= auc.low <= auc.high <= auc.range_high <= 1
 
     def test_scores_that_are_no_rates_are_not_compared_by_their_loss(self, data):
         models = {"naive": self.fit(data), "ddpo": self.fit(data, us.DDPO)}

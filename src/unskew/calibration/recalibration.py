@@ -31,6 +31,7 @@ CLEAR = 1.0
 """Standard errors by which a line must beat a shift, in paired losses of held-out rows, to be taken."""
 
 Floats = NDArray[np.float64]
+Numbers = NDArray[np.int64]
 
 
 class Level(NamedTuple):
@@ -132,7 +133,9 @@ def require_kind(kind: str) -> None:
     )
 
 
-def recalibration(rows: Judged, kind: str, on: str, *, known: bool = False) -> Recalibration:
+def recalibration(
+    rows: Judged, kind: str, on: str, *, known: bool = False, number: Numbers | None = None
+) -> Recalibration:
     """Fit a map of each seed's predictions to its weighted outcomes.
 
     Parameters
@@ -144,12 +147,14 @@ def recalibration(rows: Judged, kind: str, on: str, *, known: bool = False) -> R
     known
         Whether weights are of known propensities, not of estimated ones: ``"auto"`` trusts them, as it does
         rows that count alike.
+    number
+        As in :func:`trust_in`.
     """
     _require_both(rows.outcome, on)
     lines = [Judged(*line) for line in zip(*rows, strict=True)]
     trust = 1.0
     if kind == AUTO and not known and (rows.weight != rows.weight[:, :1]).any():
-        kind, trust = SHIFT, trust_in(rows)
+        kind, trust = SHIFT, trust_in(rows, number)
     kinds = [_chosen(line) if kind == AUTO else kind for line in lines]
     crossed = np.stack([_crossed(line, each, trust) for line, each in zip(lines, kinds, strict=True)])
     return Recalibration(
@@ -163,30 +168,37 @@ def recalibration(rows: Judged, kind: str, on: str, *, known: bool = False) -> R
     )
 
 
-def trust_in(rows: Judged) -> float:
+def trust_in(rows: Judged, number: Numbers | None = None) -> float:
     r"""How much of a shift is made that clicks weighted by estimated propensities ask for, from 0 to 1.
 
     .. math:: \left(1 - \frac{\mathrm{se}(d)^2}{d^2}\right)_+ \left(1 - \frac{(\bar r - R)_+}{d}\right)_+
         \text{ for } d > 0; \qquad d = \sum_j s_j (r_j - \hat r_j), \quad R = \sum_j s_j r_j
 
-    The weights s of the clicks add up to 1; d is the mean over seeds, each of which held out other clicks.
-    For d < 0 all signs are turned.
+    The weights s of the clicks add up to 1; d is the mean over seeds, and its standard error counts a click
+    that several of them held out once. For d < 0 all signs are turned.
 
     Estimated propensities miss some of what people chose by, and what they leave of the bias has most likely
     the sign of what they take away, r̄ − R. Where they lower the rate of the clicks, as they do where people
     choose what they like, the true rate is lower still, by as much again in the worst case that is reckoned
     with: a shift down to R is then safe, and of a shift up what goes beyond r̄ − R. Where they hardly move the
     rate, clicks were as good as shown at random, and stand for all.
+
+    Parameters
+    ----------
+    number
+        Of each row ``[seeds, n]`` in its log, since seeds may hold out the same; None for all different.
     """
     share = rows.weight / rows.weight.sum(axis=1, keepdims=True)
     residual = rows.outcome - rows.predicted
     each = (share * residual).sum(axis=1, keepdims=True)
     found = float(each.mean())
-    same = bool((rows.weight == rows.weight[0]).all() and (rows.outcome == rows.outcome[0]).all())
     removed = float((rows.outcome.mean(axis=1) - (share * rows.outcome).sum(axis=1)).mean())
     if found == 0.0:
         return 0.0
-    variance = float((share**2 * (residual - each) ** 2).sum(axis=1).mean()) / (1 if same else len(share))
+    added = (share * (residual - each)).ravel() / len(share)
+    # What several seeds held out adds up; they do not make it surer.
+    each_row = np.arange(added.size) if number is None else np.unique(number, return_inverse=True)[1].ravel()
+    variance = float((np.bincount(each_row, weights=added) ** 2).sum())
     return max(0.0, 1.0 - variance / found**2) * max(0.0, 1.0 - max(0.0, removed / found))
 
 

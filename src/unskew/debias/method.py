@@ -104,9 +104,10 @@ class Debiaser(Estimator):
         Validation loss: ``"snips"`` weights it by the method's own propensities, ``"ce"`` does not.
     members
         Networks of each seed, whose mean logit is the model: an ensemble. Members have first weights and an
-        order of batches of their own; propensities and held-out rows are the seed's, and each member stops at
-        its own epoch. All members of all seeds are trained in one stack. The first member is the model that
-        ``members=1`` trains.
+        order of batches of their own, and each holds out clicks of its own (but for the latest, on a stream,
+        and where they start from a model that held out others); propensities are the seed's. Each member
+        stops at its own epoch. All members of all seeds are trained in one stack. The first member is the
+        model that ``members=1`` trains.
     ensemble
         Where members come from: ``"seeds"`` as above. ``"snapshot"``: one training a seed, which goes on
         from its best epoch in ``members - 1`` short cycles, each at a high learning rate and then at its own;
@@ -292,7 +293,7 @@ class Debiaser(Estimator):
         self._keep(job, trained)
         self.finish(trained.setting)
         self._recalibrate(job, given, trained.setting)
-        self._warn(job.label)
+        warn_of_collapse(job.label, self.collapsed_, len(self.seeds_), self.of_members.networks)
         return self
 
     def fit_many(
@@ -345,7 +346,9 @@ class Debiaser(Estimator):
             part._keep(job, trained)
             part.finish(trained.setting)
             part._recalibrate(job, of, trained.setting)
-            part._warn(f"{job.label} ({key})")
+            warn_of_collapse(
+                f"{job.label} ({key})", part.collapsed_, len(part.seeds_), part.of_members.networks
+            )
         return dict(zip(propensities, parts, strict=True))
 
     def check_start(
@@ -419,6 +422,9 @@ class Debiaser(Estimator):
             warm = self._warm_start(start, log)
             self.backbone = warm.backbone(self, log.schema.select(self.fields))
         replicas = self.of_members.to_train(self.seeds_)
+        if warm is not None and not warm.held_out_alike(self):
+            # Its members trained on what these would hold out, but for the first part.
+            replicas = tuple(each._replace(part=0) for each in replicas)
         return Job(log, replicas, self.device_, validation, progress, label or self.name, kept, warm)
 
     def _warm_start(self, start: Debiaser | str | Path, log: Log, called: str = "start") -> WarmStart:
@@ -460,13 +466,9 @@ class Debiaser(Estimator):
             trained.held_out,
             SplitBy.of(self.validation_by, log),
             shared=job.kept is not None,
-            members=self.of_members.trained,
+            members=1 + max(each.part for each in job.replicas),
         )
         self.collapsed_: tuple[Collapsed, ...] = trained.collapsed(self.replicas())
-
-    def _warn(self, label: str) -> None:
-        """Of networks that learned nothing."""
-        warn_of_collapse(label, self.collapsed_, len(self.seeds_), self.of_members.networks)
 
     def _recalibrate(self, job: Job, given: GivenPropensities | None, setting: Setting) -> None:
         """As ``recalibrate`` says, on the clicks that chose the epoch."""
@@ -484,7 +486,9 @@ class Debiaser(Estimator):
             p = np.stack([self._tower_propensity(log.take(line), setting)[s] for s, line in enumerate(rows)])
         else:
             p = np.ones(rows.shape)
-        self.recalibration_ = self._recalibration(log, rows, self._held_out(log), p, self.recalibrate)
+        self.recalibration_ = self._recalibration(
+            log, rows, self._predicted_held_out(log), p, self.recalibrate
+        )
 
     def _tower_propensity(self, rows: Log, setting: Setting) -> NDArray[np.float64]:
         """By the click tower, clipped: ``[seeds, n]``, the mean over members."""
@@ -507,7 +511,8 @@ class Debiaser(Estimator):
         outcome = log.conversion[rows].astype(np.float64)
         weighted = on if (p == p[0, 0]).all() else f"{on}, weighted by 1/p"
         known = log.known_propensity is not None
-        return recalibration(Judged(predicted, outcome, 1.0 / p), kind, weighted, known=known)
+        judged = Judged(predicted, outcome, 1.0 / p)
+        return recalibration(judged, kind, weighted, known=known, number=rows)
 
     def without_recalibration(self) -> Self:
         """The same model as it was before it was recalibrated."""
@@ -544,14 +549,14 @@ class Debiaser(Estimator):
         rows = self._held_out_rows(log)
         given = given_propensities(log, propensity, self.seeds_, self.p_min).clicked
         p = np.take_along_axis(given, np.searchsorted(log.clicked, rows), axis=1)
-        self.recalibration_ = self._recalibration(log, rows, self._held_out(log), p, by)
+        self.recalibration_ = self._recalibration(log, rows, self._predicted_held_out(log), p, by)
         return self
 
     def _held_out_rows(self, log: Log) -> NDArray[np.int64]:
         """As :meth:`validation_rows`, all lines of a seed in one: ``[seeds, n]``."""
         return self.validation_rows(log).reshape(len(self.seeds_), -1)
 
-    def _held_out(self, log: Log) -> NDArray[np.float64]:
+    def _predicted_held_out(self, log: Log) -> NDArray[np.float64]:
         """Predictions of these rows by what held them out ``[seeds, n]``, before any recalibration."""
         lines = self.validation_rows(log)
         asked = self.reader().of_log(log.take(lines.ravel())).rows
@@ -705,8 +710,8 @@ class Debiaser(Estimator):
         return self.split_.rows(log, self.seeds_)
 
     def predict_lines_each(self, log: Any, *, unseen: Unseen | None = None) -> NDArray[np.float64]:
-        """Conversion probabilities ``[lines, n]`` of the rows of a log by what each line of
-        :meth:`validation_rows` did not train: the ensemble of a seed, or one member of it.
+        """Conversion probabilities ``[lines, n]`` of the rows of a log by what held out each line of
+        :meth:`validation_rows`: the ensemble of a seed, or one member of it.
 
         Parameters
         ----------
@@ -784,12 +789,12 @@ class Debiaser(Estimator):
                 self.seeds_ == other.seeds_
                 and self.reads_features == other.reads_features
                 and self.fields == other.fields
-                and self._lines == other._lines
+                and (self.split_ == other.split_ or None in (self.split_, other.split_))
                 and self.users_.same_as(other.users_)
                 and self.items_.same_as(other.items_),
-                f"{self.name} and {other.name} were not trained with the same seeds, members, ids and"
-                " features",
-                "fit both alike",
+                f"{self.name} and {other.name} were not trained with the same seeds, ids, features and"
+                " held-out clicks",
+                "fit both alike: seeds, members, validation_share and validation_by too",
             )
         together: tuple[Debiaser, ...] = (self, *others)
         for each in together:

@@ -18,7 +18,7 @@ from unskew.log import Log, Rows
 from unskew.log.splitting import SplitBy
 from unskew.propensity.given import GivenPropensities
 from unskew.training import Pass, Population, Sample, Sampler, rows_of
-from unskew.training.held_out import SHARED_SEED, Cells, HeldOut, split_clicks
+from unskew.training.held_out import SHARED_SEED, Cells, HeldOut, split_parts
 from unskew.training.inference import logits
 from unskew.training.samplers import Known
 
@@ -243,11 +243,11 @@ class Observed:
                 f"{size} clicked rows are too few to split ({held} would be held out)",
                 remedy="give more data, or hold out others",
             )
-        found = {
-            (seed, part): split_clicks(self._log, seed, held, by, part)
-            for seed, part in dict.fromkeys(self._holds_out)
-        }
-        splits = (found[each] for each in self._holds_out)
+        parts: dict[int, list[int]] = {}
+        for seed, part in self._holds_out:
+            parts.setdefault(seed, []).append(part)
+        found = {seed: split_parts(self._log, seed, held, by, of) for seed, of in parts.items()}
+        splits = (found[seed][part] for seed, part in self._holds_out)
         training, held_out = (np.stack(each) for each in zip(*splits, strict=True))
         return torch.as_tensor(training, device=self.device), torch.as_tensor(held_out, device=self.device)
 

@@ -133,7 +133,7 @@ def _loaded(saved: SavedFolder, key: str, device: str, *at: str) -> Debiaser:
     model.seeds_ = saved.seeds(*at, "seeds")
     # Folders of earlier versions tell nothing, or of one part alone.
     known = "ends" in saved.entry(*at, kind=dict).get("split", ())
-    model.split_ = _split(saved, *at) if known else None
+    model.split_ = _split(saved, model.of_members.trained, *at) if known else None
     model.collapsed_ = _collapsed(saved, *at)
     model.device_ = resolve_device(device)
     model.recalibration_, model.beside_ = None, ()
@@ -192,7 +192,8 @@ def _split_table(split: Split) -> dict[str, Any]:
     return table | {"shared": split.shared, "lines": split.lines}
 
 
-def _split(saved: SavedFolder, *at: str) -> Split:
+def _split(saved: SavedFolder, members: int, *at: str) -> Split:
+    """Which clicks a model of so many trained members held out."""
     at = (*at, "split")
     held_out = saved.entry(*at, "held_out", kind=int)
     lines = saved.entry(*at, "lines", kind=int)
@@ -206,6 +207,9 @@ def _split(saved: SavedFolder, *at: str) -> Split:
     except ParameterError:
         raise saved.damaged(CONFIG, f"{'.'.join(at)}.by is {by!r}") from None
     shared = saved.entry(*at, "shared", kind=bool)
+    one = 1 if shared or parsed.kind == "time" else members
+    if held_out < 0 or lines not in (1, one):
+        raise saved.damaged(CONFIG, f"{'.'.join(at)} has {held_out} held-out clicks and {lines} lines")
     return Split(held_out, tuple(tuple(each) for each in ends), parsed, shared, lines)
 
 

@@ -207,8 +207,9 @@ def compare(
     Parameters
     ----------
     models
-        By name; fitted with the same seeds and the same ``validation_share`` on ``log``, so that they held
-        out the same rows. With ``held_out`` given, anything that :func:`off_policy_estimates` takes.
+        By name; fitted with the same seeds, members, kind of ensemble and ``validation_share`` on ``log``,
+        so that they held out the same rows. With ``held_out`` given, anything that
+        :func:`off_policy_estimates` takes.
     metrics
         By default ``nll``, ``auc``, ``dcg@4`` and ``hits@4``, without ``nll`` if a model does not predict
         rates, and without the last two on a log with known propensities, which lists no pairs to rank among.
@@ -290,6 +291,13 @@ def _metrics(models: Mapping[str, Any], log: Log, metrics: Sequence[str] | None)
 def _notes(judged: PairedEstimates, estimator: Estimator, log: Log) -> tuple[str, ...]:
     any_estimate = next(iter(next(iter(judged.estimates.values())).values()))
     notes = []
+    members = len(next(iter(judged.parts.values()))) // len(judged.seeds)
+    if members > 1:
+        notes.append(
+            f"Each of the {members} members of a seed is judged on the clicks that it held out, and figures"
+            " are those of a member on average: their mean, which is shipped, has seen what one of them held"
+            " out, and is as a rule a little better."
+        )
     if log.known_propensity is not None:
         notes.append(
             "The propensities are known probabilities of showing: they are used as they are, and no model of"

@@ -56,11 +56,11 @@ class OffPolicyEstimate:
     seeds
         The estimate of each seed.
     rows
-        Held-out clicks of each seed.
+        Held-out clicks of each seed, those of all its members.
     users
         Users that were resampled.
     ess
-        Effective sample size of the weights, (Σw)² / Σw², averaged over seeds.
+        Effective sample size of the weights, (Σw)² / Σw², averaged over seeds; members' own clicks add up.
     weight_check
         Σw over the number of unseen pairs, averaged over seeds: 1 for honest propensities.
     """
@@ -158,7 +158,8 @@ def off_policy_estimates(
         ``"snips"`` does not mind a wrong scale of them; ``"ips"`` is unbiased for true ones; ``"dr"`` is
         unbiased if they or the imputed conversions are right.
     held_out
-        ``"validation"``: the rows that each seed of the model held out to choose its epoch; ``"all"``: no row
+        ``"validation"``: the rows that each seed of the model, or each of its members, held out to choose its
+        epoch, and each is asked about its own; ``"all"``: no row
         of this log trained the model; or row numbers. The other clicks count as seen.
     imputation
         r̃ for ``"dr"``: a model, an array or one number; by default the model's own predictions.
@@ -223,6 +224,8 @@ def judge(
     estimator = estimator_for(log, estimator, wanted)
     seeds, rows = seeds_and_rows(models, log, held_out)
     members = len(rows) // len(seeds)
+    # More members than parts of the clicks hold out some parts twice.
+    distinct = len(np.unique(rows[:members], axis=0))
     given = given_propensities(log, propensity, seeds, p_min).clicked.repeat(members, axis=0)
     of_lines = np.repeat(seeds, members).tolist()
     evidence = evidence_of(log, rows, given, seeds=of_lines, slate=slate, seed=seed)
@@ -263,7 +266,8 @@ def judge(
         estimates[name][metric_name] = _estimate(
             metric_name,
             estimator,
-            each.reshape(len(seeds), -1),
+            each.reshape(len(seeds), members),
+            distinct,
             by_key[key],
             parts[key],
             chosen,
@@ -291,6 +295,7 @@ def _estimate(
     metric: str,
     estimator: Estimator,
     each: Floats,
+    distinct: int,
     draws: Floats,
     parts: Sequence[tuple[Weighted, Contribution]],
     gamma: float,
@@ -310,16 +315,16 @@ def _estimate(
         metric=metric,
         estimator=estimator,
         value=value,
-        low=within(value - margin),
-        high=within(value + margin),
+        low=min(value, within(value - margin)),
+        high=max(value, within(value + margin)),
         level=level,
         gamma=gamma,
-        range_low=within(least_value(lines, gamma, level)),
-        range_high=within(-least_value([line.negated() for line in lines], gamma, level)),
+        range_low=min(value, within(least_value(lines, gamma, level))),
+        range_high=max(value, within(-least_value([line.negated() for line in lines], gamma, level))),
         standard_error=error,
         seeds=tuple(each.mean(axis=1).tolist()),
-        rows=evidence.rows * each.shape[1],
+        rows=evidence.rows * distinct,
         users=evidence.users,
-        ess=float(np.sum([atoms.effective_sample_size for atoms in evidence.seeds])) / len(each),
+        ess=float(np.mean([atoms.effective_sample_size for atoms in evidence.seeds])) * distinct,
         weight_check=float(np.mean([atoms.weight_check for atoms in evidence.seeds])),
     )

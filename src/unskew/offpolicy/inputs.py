@@ -150,6 +150,12 @@ def scores_of(
     number; NaN for pairs without a score, which are an error if scores are needed ``everywhere``."""
     outside = np.zeros(len(evidence.pairs), dtype=bool)
     members = len(evidence.seeds) // len(seeds)
+    own = getattr(getattr(scored, "split_", None), "lines", members)
+    if members > 1 and own != members:
+        raise DataError(
+            f"{name} has {own} lines of held-out rows a seed, and {members} are asked for",
+            remedy="fit all models with as many members, of the same kind of ensemble",
+        )
     if members > 1 and hasattr(scored, "predict_lines_each"):
         lines = np.asarray(scored.predict_lines_each(evidence.pairs), dtype=np.float64)
     elif hasattr(scored, "predict_each"):
@@ -178,8 +184,8 @@ def scores_of(
         lines = lines.repeat(members, axis=0)
     if len(lines) not in (1, len(evidence.seeds)):
         raise DataError(
-            f"{name}: {len(lines)} lines of scores do not fit {len(seeds)} seeds",
-            remedy="give one line for all seeds, or one for each",
+            f"{name}: {len(lines)} lines of scores do not fit {len(evidence.seeds)} of held-out rows",
+            remedy="give one line for all, one for each seed, or one for each line of held-out rows",
         )
     if not (outside | ((lines >= 0.0) & (lines <= 1.0))).all():
         raise DataError(

@@ -125,12 +125,13 @@ def split_labels(
 def split_words(split: Split, clicks: int) -> str:
     """What a split held out of so many clicks, in words."""
     share = f"{100 * split.held_out / max(clicks, 1):.2g} % of the clicks"
+    each = "" if split.lines == 1 else " of each member"
     if split.by.kind == "time":
         first = np.datetime64(-split.ends[0][0], "us").astype("datetime64[s]")
         return f"epoch chosen on the latest {share}: by time, from {first} on (column '{split.by.column}')"
     if split.by.kind == "user":
-        return f"epoch chosen on {share}: by user, none of whom trained"
-    return f"epoch chosen on {share}: by groups of column '{split.by.column}', none of which trained"
+        return f"epoch{each} chosen on {share}: by user, none of whom trained it"
+    return f"epoch{each} chosen on {share}: by groups of column '{split.by.column}', none of which trained it"
 
 
 def maturity_words(facts: Mapping[str, Any]) -> str:

@@ -90,47 +90,61 @@ class HeldOut:
         return Cells(rows=self.population.rows(cell), click=self.population.click(cell), weight=weight)
 
 
+Positions = NDArray[np.int64]
+
+
 def split_clicks(
     log: Log, seed: int, held_out: int, by: SplitBy = BY_PAIR, part: int = 0
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions in O that train (one order of a seed's own), and those that are held out.
+) -> tuple[Positions, Positions]:
+    """Positions in O that train (one order of a seed's own), and those that are held out: one part of the
+    clicks, of those of :func:`split_parts`."""
+    return split_parts(log, seed, held_out, by, (part,))[part]
+
+
+def split_parts(
+    log: Log, seed: int, held_out: int, by: SplitBy, parts: Sequence[int]
+) -> dict[int, tuple[Positions, Positions]]:
+    """Positions in O that train (one order of a seed's own), and those that are held out, for some parts.
 
     The clicks are dealt into parts of as many as are held out, by their keys; where there are fewer parts
     than asked for, the first follows the last. Of times there is one part, the latest.
 
-    No pair (user, group, moment) is in both: where several of its rows lie across the border, those on the
-    training side are left out, and others come twice in their place, so that every seed has as many.
+    No pair (user, group, moment) is in both: where several of its rows lie across the end of a part, those
+    that do not fit in train nothing, and others come twice in their place, so that every seed has as many.
     """
     key = by.keys(log, log.clicked, seed)
     order = np.argsort(key, kind="stable")
-    held, rest = order[:held_out], order
-    if held_out:
-        first = held_out * (part % len(_ends(key[order], held_out, by, part + 1)))
-        held = order[first : first + held_out]
-        rest = order[(key[order] < key[held[0]]) | (key[order] > key[held[-1]])]
-    if not len(rest):
-        raise DataError(
-            f"{len(order)} clicked rows are of too few {NAMES[by.kind]} to split",
-            remedy="give more data, or validation_share=0",
-        )
-    return np.resize(rest, len(order) - held_out), held
+    key = key[order]
+    firsts = _firsts(key, held_out, by, max(parts) + 1)
+    found = {}
+    for part in dict.fromkeys(parts):
+        held, rest = order[:0], order
+        if held_out:
+            first = firsts[part % len(firsts)]
+            held = order[first : first + held_out]
+            rest = order[(key < key[first]) | (key > key[first + held_out - 1])]
+        if not len(rest):
+            raise DataError(
+                f"{len(order)} clicked rows are of too few {NAMES[by.kind]} to split",
+                remedy="give more data, or validation_share=0",
+            )
+        found[part] = np.resize(rest, len(order) - held_out), held
+    return found
 
 
-def _ends(key: NDArray[np.int64], held_out: int, by: SplitBy, most: int) -> tuple[int, ...]:
-    """The greatest key of each part of the clicks, of which the keys are given in order; one at least.
+def _firsts(key: NDArray[np.int64], held_out: int, by: SplitBy, most: int) -> list[int]:
+    """Where each part of the clicks begins, of which the keys are given in order; one at least.
 
-    A part ends after the one before it, and leaves clicks to train on.
+    A part has whole keys: the next begins with the first key above its last.
     """
-    if by.kind == "time":
-        # What is later than a held-out click must not train.
-        most = 1
-    ends = [int(key[held_out - 1])]
-    for last in range(2 * held_out - 1, min(most * held_out, len(key)), held_out):
-        first, end = key[last + 1 - held_out], int(key[last])
-        if end == ends[-1] or (key[0] == first and key[-1] == end):
+    firsts = [0]
+    # What is later than a held-out click must not train.
+    while held_out and by.kind != "time" and len(firsts) < most:
+        first = int(np.searchsorted(key, key[firsts[-1] + held_out - 1], side="right"))
+        if first + held_out > len(key):
             break
-        ends.append(end)
-    return tuple(ends)
+        firsts.append(first)
+    return firsts
 
 
 @dataclass(frozen=True)
@@ -149,7 +163,7 @@ class Split:
     shared
         Whether all seeds and members hold out the same clicks, the first part of :data:`SHARED_SEED`.
     lines
-        Members of a seed that hold out a part each; 1 where all of a seed hold out the same.
+        Of a seed: its members that hold out a part each; 1 where all of a seed hold out the same.
     """
 
     held_out: int
@@ -175,7 +189,10 @@ class Split:
         lines = 1 if shared or by.kind == "time" else members
         distinct = (SHARED_SEED,) if shared else seeds
         keys = (np.sort(by.keys(log, log.clicked, seed)) for seed in distinct)
-        ends = tuple(_ends(key, held_out, by, lines) for key in keys)
+        ends = tuple(
+            tuple(int(key[first + held_out - 1]) for first in _firsts(key, held_out, by, lines))
+            for key in keys
+        )
         return cls(held_out, ends * len(seeds) if shared else ends, by, shared, lines)
 
     def trains(self, log: Log) -> NDArray[np.bool_]:

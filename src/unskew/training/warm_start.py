@@ -28,6 +28,7 @@ from unskew.plain_text import listed
 from unskew.seeds import Replica
 from unskew.training.checkpoint import difference
 from unskew.training.ensemble import Ensemble
+from unskew.training.held_out import Split
 
 COMPARED_ROWS = 1 << 16
 """Rows of a log, evenly spaced, on which the predictions of two models are compared."""
@@ -40,6 +41,8 @@ class Method(Protocol):
 
     name: ClassVar[str]
     backbone: Backbone
+    validation_share: float
+    validation_by: str
     seeds_: tuple[int, ...]
 
     @property
@@ -55,6 +58,7 @@ class Model(Method, Protocol):
     items_: Vocabulary
     encoders_: Encoders | None
     networks_: dict[str, Network]
+    split_: Split | None
 
     def replicas(self) -> tuple[Replica, ...]:
         """All members of all seeds."""
@@ -118,6 +122,16 @@ class WarmStart:
         if type(model.backbone) is not type(method.backbone):
             raise cls(model, {}, called)._unlike(method)
         return cls(model, code_maps(model, log, called), called)
+
+    def held_out_alike(self, method: Method) -> bool:
+        """Whether each of its members held out the part of the clicks that a method's would, on one log."""
+        before = self.model
+        return (
+            before.split_ is not None
+            and before.split_.lines == method.of_members.trained
+            and before.validation_share == method.validation_share
+            and before.validation_by == method.validation_by
+        )
 
     @property
     def digest(self) -> str:
