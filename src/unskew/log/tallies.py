@@ -103,13 +103,12 @@ class Side:
     def add(self, at: Occurrences, values: Values) -> None:
         """Some rows more."""
         keys = values.keys()
-        self.constant = self.constant and bool((keys == keys[at.first[at.code]]).all())
+        self.constant = self.constant and bool((keys == keys[at.first_of_row]).all())
         if not len(self.values):
             self.values = values.take(at.last)
             return
         grown = self.values.take(at.grown)
-        before = at.code[at.known]
-        self.constant = self.constant and bool((keys[at.known] == grown.keys()[before]).all())
+        self.constant = self.constant and bool((keys[at.known] == grown.keys()[at.code_of_known]).all())
         self.values = joined(grown, values).take(
             np.where(at.last == MISSING, np.arange(at.size), at.size + at.last)
         )
@@ -124,10 +123,12 @@ class Occurrences:
 
     Attributes
     ----------
-    first, last
-        By place: the first and the last of the rows; -1 where there is none.
-    known
-        Rows of those who were there before.
+    first_of_row
+        By row: the first row of the same user (or item).
+    last
+        By place: the last of the rows; -1 where there is none.
+    known, code_of_known
+        Rows of those who were there before, and their places.
     grown
         By place: where each was before; -1 for the new ones.
     """
@@ -135,11 +136,14 @@ class Occurrences:
     def __init__(self, code: NDArray[np.int64], before: int, size: int) -> None:
         self.code, self.size = code, size
         rows = np.arange(len(code))
-        self.first = np.full(size, MISSING, dtype=np.int64)
-        self.first[code[::-1]] = rows[::-1]
+        first = np.full(size, MISSING, dtype=np.int64)
+        first[code[::-1]] = rows[::-1]
+        # Every feature asks for these.
+        self.first_of_row = first[code]
         self.last = np.full(size, MISSING, dtype=np.int64)
         self.last[code] = rows
         self.known = np.flatnonzero(code < before)
+        self.code_of_known = code[self.known]
         self.grown = np.where(np.arange(size) < before, np.arange(size), MISSING)
 
 
