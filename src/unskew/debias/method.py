@@ -5,7 +5,7 @@ How it is trained is in :mod:`unskew.debias.fit`, once for all methods.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -608,10 +608,15 @@ class Debiaser(Estimator):
             known ones). None is ``"other"`` for a model that reads features, and ``"error"`` for one that
             reads ids alone, which has no ``"other"``.
         """
-        if is_frame(log):
-            return self.predict_frame_each(log, unseen=unseen)
+        return self._predictions(log, unseen, self.predict_rows)
+
+    def _predictions(
+        self, log: Any, unseen: Unseen | None, predict: Callable[[Rows], NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        """Of the rows of a log, or of a data frame, by one of the ways to predict rows."""
         reader = self.reader()
-        return reader.predictions(reader.of_log(log, unseen), reader.policy(unseen), self.predict_rows)
+        asked = reader.of_frame(log, None, None, unseen) if is_frame(log) else reader.of_log(log, unseen)
+        return reader.predictions(asked, reader.policy(unseen), predict)
 
     def predict_pairs_each(
         self, user: Any, item: Any, *, unseen: Unseen | None = None
@@ -648,10 +653,7 @@ class Debiaser(Estimator):
         log, unseen
             As in :meth:`predict_each`.
         """
-        reader = self.reader()
-        asked = reader.of_frame(log, None, None, unseen) if is_frame(log) else reader.of_log(log, unseen)
-
-        return self._by_seed(reader.predictions(asked, reader.policy(unseen), self.predict_replicas_rows))
+        return self._by_seed(self._predictions(log, unseen, self.predict_replicas_rows))
 
     def predict_interval(
         self, log: Any, *, level: float = 0.9, unseen: Unseen | None = None
@@ -718,9 +720,7 @@ class Debiaser(Estimator):
         log, unseen
             As in :meth:`predict_each`.
         """
-        reader = self.reader()
-        asked = reader.of_frame(log, None, None, unseen) if is_frame(log) else reader.of_log(log, unseen)
-        return reader.predictions(asked, reader.policy(unseen), self.predict_lines)
+        return self._predictions(log, unseen, self.predict_lines)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write a folder of plain files that :func:`unskew.load_model` reads."""
