@@ -27,7 +27,7 @@ from unskew.progress import SILENT
 from unskew.training import Pass, Sample, Schedule, Step, train
 from unskew.training.reader import Tables
 from unskew.training.samplers import Known
-from unskew.training.streams import Rounds, RowColumns, StreamedCells
+from unskew.training.streams import Rounds, StreamedCells, reading_of_all
 
 USERS, ITEMS = 1_000_000, 100_000
 MOST_PLAIN_STEPS = {"Adam": 6, "SparseAdam": 60}
@@ -60,9 +60,9 @@ def streamed(source: StreamedLog, log: Log, batch: int, replicas: int, now: Call
     network = SPEC.build(log.schema, list(range(replicas)))
     tables = Tables.of(log.take(np.arange(1)), torch.device("cpu"))
     rounds = Rounds.of(source, len(source), len(source))
-    sampler = StreamedCells(
-        rounds, RowColumns.of(source.encoders, log.encoders), len(source), batch, 0, torch.device("cpu")
-    )
+    cpu = torch.device("cpu")
+    reading = reading_of_all(source, log.encoders, cpu)
+    sampler = StreamedCells(rounds, reading, len(source), batch, 0, cpu)
     ends = []
 
     def loss(sample: Sample) -> Tensor:

@@ -12,7 +12,7 @@ from unskew.training.held_out import SHARED_SEED, Split, split_clicks
 from unskew.training.streams import (
     KEPT,
     Kept,
-    Reading,
+    ReadBlocks,
     Rounds,
     RowColumns,
     StreamedClicks,
@@ -46,7 +46,7 @@ def log() -> Log:
 def sampler(log: Log, *, block_rows: int, batch_size: int = 64, rounds: int = 1, **more) -> StreamedClicks:
     source = StreamedLog.of(log, block_rows=block_rows)
     columns = RowColumns.of(None, None)
-    reading = Reading(lambda block: block.click == 1, columns, columns)
+    reading = ReadBlocks(lambda block: block.click == 1, columns, columns)
     return StreamedClicks(
         Rounds.of(source, log.n_clicks, -(-log.n_clicks // rounds)),
         reading,

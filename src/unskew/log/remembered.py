@@ -103,14 +103,18 @@ class RememberedRows:
         """The same with some of the features."""
         return RememberedRows(self.source.reading(fields), self.log.reading(fields))
 
-    def with_column(self, name: str, values: NDArray[Any]) -> RememberedRows:
-        """The same with one more column of all rows, ``[n]`` or ``[n, k]``."""
-        return replace(self, log=replace(self.log, columns={**self.log.columns, name: values}))
+    def coded(self, places: NDArray[np.int64]) -> Log:
+        """Rows by their numbers, without the values of their features."""
+        return _usual(self.log.take(places))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What is kept of all rows, by name."""
+        return _arrays(self.log)
 
     @property
     def nbytes(self) -> int:
         """What the rows take in memory."""
-        return sum(each.nbytes for each in _arrays(self.log).values())
+        return sum(each.nbytes for each in self.arrays().values())
 
     @cached_property
     def _starts(self) -> NDArray[np.int64]:
@@ -119,10 +123,15 @@ class RememberedRows:
 
 def taken(log: Log, starts: NDArray[np.int64], pieces: Sequence[Piece], rows: int) -> Iterator[Log]:
     """The rows of pieces of a log, in logs of so many rows; ``starts`` has the first row of each group."""
-    places = [np.arange(starts[each.group] + each.start, starts[each.group] + each.stop) for each in pieces]
-    at = np.concatenate([np.empty(0, dtype=np.int64), *places])
+    at = places_of(starts, pieces)
     for first in range(0, len(at), rows):
         yield log.take(at[first : first + rows])
+
+
+def places_of(starts: NDArray[np.int64], pieces: Sequence[Piece]) -> NDArray[np.int64]:
+    """Numbers of the rows of pieces among those of all groups."""
+    places = [np.arange(starts[each.group] + each.start, starts[each.group] + each.stop) for each in pieces]
+    return np.concatenate([np.empty(0, dtype=np.int64), *places])
 
 
 def _arrays(log: Log) -> dict[str, NDArray[Any]]:

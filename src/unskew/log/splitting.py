@@ -91,7 +91,7 @@ class SplitBy:
         """A number for each of some rows: those with the least are held out, and rows that belong together
         have the same."""
         if self.kind == "time":
-            return -times_of(log, self.column)[rows].astype(np.int64)
+            return -times_of(log, self.column, rows).astype(np.int64)
         if self.kind == "group":
             groups = Vocabulary.of(log.columns[str(self.column)], name=str(self.column))
             hashed = groups.hashes.view(np.uint64)[groups.encode(log.columns[str(self.column)][rows])]
@@ -108,7 +108,7 @@ class SplitBy:
         """How many of some rows are held out: a share, or those from ``start`` on."""
         if self.start is None or not share:
             return round(share * len(rows))
-        return int((times_of(log, self.column)[rows] >= moment(self.start)).sum())
+        return int((times_of(log, self.column, rows) >= moment(self.start)).sum())
 
 
 def time_column(log: Log) -> str | None:
@@ -128,10 +128,21 @@ def require_time_column(log: Log, name: str | None = None) -> str:
     return name
 
 
-def times_of(log: Log, name: str | None = None) -> NDArray[np.datetime64]:
-    """The times of a log's rows; whole numbers are counted from 1970, text is read as ISO dates."""
+def times_of(
+    log: Log, name: str | None = None, rows: NDArray[np.int64] | None = None
+) -> NDArray[np.datetime64]:
+    """The times of a log's rows, or of some of them.
+
+    Whole numbers are counted from 1970, text is read as ISO dates.
+    """
     column = require_time_column(log, name)
-    return as_times(log.columns[column], column)
+    values = log.columns[column]
+    if rows is None:
+        return as_times(values, column)
+    if values.dtype.kind == "M" and not np.isnat(values[rows]).any():
+        # Of all rows only where that matters: the unit of whole numbers, and the number of a row in an error.
+        return as_times(values[rows], column)
+    return as_times(values, column)[rows]
 
 
 def as_times(values: NDArray[Any], column: str) -> NDArray[np.datetime64]:

@@ -23,7 +23,7 @@ from unskew.io.vocabulary import Vocabulary
 from unskew.log.described import Described
 from unskew.log.encoders import Encoders
 from unskew.log.log import Log, Space
-from unskew.log.remembered import RememberedRows, RowSource, taken
+from unskew.log.remembered import RememberedRows, RowSource, places_of, taken
 from unskew.log.schema import Schema
 from unskew.progress import SILENT, Progress
 from unskew.seeds import as_seed, stream
@@ -110,6 +110,26 @@ class StreamedLog:
 
         Whoever needs some of a block's rows takes these alone.
         """
+        pieces, skipped, inside = self._from(seed, epoch, start, rank, world)
+        for number, buffer in enumerate(ahead(self.source.read(pieces, self.buffer_rows), 1), skipped):
+            order = _order(len(buffer), seed, epoch, rank, world, number)
+            for rows in self._cut(order[inside if number == skipped else 0 :]):
+                yield buffer, rows
+
+    def numbers(
+        self, *, seed: int, epoch: int, start: int = 0, rank: int = 0, world: int = 1
+    ) -> Iterator[NDArray[np.int64]]:
+        """The same as numbers of rows in the whole stream: nothing is read for them."""
+        pieces, skipped, inside = self._from(seed, epoch, start, rank, world)
+        places = places_of(np.cumsum([0, *self.source.groups]), pieces)
+        for number, first in enumerate(range(0, len(places), self.buffer_rows), skipped):
+            buffer = places[first : first + self.buffer_rows]
+            order = buffer[_order(len(buffer), seed, epoch, rank, world, number)]
+            yield from self._cut(order[inside if number == skipped else 0 :])
+
+    def _from(self, seed: int, epoch: int, start: int, rank: int, world: int) -> tuple[list[Piece], int, int]:
+        """What a process reads of an epoch from a block on: pieces that begin with a buffer, the number of
+        that buffer, and how many of its rows are before the block."""
         require(
             0 <= rank < world and start >= 0,
             f"rank {rank} of {world}, block {start}",
@@ -121,12 +141,7 @@ class StreamedLog:
         first, last = total * rank // world, total * (rank + 1) // world
         skipped, inside = divmod(start * self.block_rows, self.buffer_rows)
         begin = min(first + skipped * self.buffer_rows, last)
-        read = self.source.read(self._pieces(order, begin, last), self.buffer_rows)
-        for number, buffer in enumerate(ahead(read, 1), skipped):
-            draw = np.random.default_rng(stream(seed, "rows of a buffer", epoch, rank, world, number))
-            order = draw.permutation(len(buffer))
-            for rows in self._cut(order[inside if number == skipped else 0 :]):
-                yield buffer, rows
+        return self._pieces(order, begin, last), skipped, inside
 
     def in_order(self) -> Iterator[Log]:
         """All rows as they lie, for scores and counts: logs of at most ``block_rows`` rows."""
@@ -317,6 +332,12 @@ class LogInMemory:
     def reading(self, fields: Sequence[str] | None) -> LogInMemory:
         """The same with some of the features."""
         return replace(self, log=self.log.reading(fields))
+
+
+def _order(rows: int, seed: int, epoch: int, rank: int, world: int, number: int) -> NDArray[np.int64]:
+    """The order of a buffer's rows."""
+    draw = np.random.default_rng(stream(seed, "rows of a buffer", epoch, rank, world, number))
+    return draw.permutation(rows)
 
 
 def _coded(log: Log) -> Log:

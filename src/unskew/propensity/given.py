@@ -91,15 +91,24 @@ class PropensitiesOfRows:
 
     def __call__(self, rows: Log) -> NDArray[np.float32]:
         """Of all rows of a log ``[1 or R, n]``."""
+        every = self.every(rows)
+        read = self.read_of(len(every))
+        return every if read is None else np.asarray(every[list(read)])
+
+    def every(self, rows: Log) -> NDArray[np.float32]:
+        """The lines that replicas read, each once: one, or one for each seed and source ``[lines, n]``."""
         found = _lines_of(self.sources, rows)
         if len(self.sources) == 1 and len(set(self.floors)) == 1 and len(found[0]) == 1:
             return np.asarray(np.maximum(found[0], self.floors[0]), dtype=np.float32)
         shape = (len(self.sources[0].seeds), len(rows))
         every = np.concatenate([np.broadcast_to(each, shape) for each in found])
-        clipped = np.maximum(every, np.array(self.floors)[:, None]).astype(np.float32)
-        # One line serves all replicas that read the same.
-        read = self.lines[:1] if len(set(self.lines)) == 1 else self.lines
-        return np.asarray(clipped[list(read)])
+        return np.asarray(np.maximum(every, np.array(self.floors)[:, None]), dtype=np.float32)
+
+    def read_of(self, lines: int) -> tuple[int, ...] | None:
+        """Which of so many lines replicas read: one serves all that read the same. None for all there are."""
+        if lines == 1:
+            return None
+        return self.lines[:1] if len(set(self.lines)) == 1 else self.lines
 
     def of_members(self, members: int) -> PropensitiesOfRows:
         """Those of so many members of each seed, side by side."""

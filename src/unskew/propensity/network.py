@@ -60,7 +60,7 @@ from unskew.training.inference import logits, probability_moments
 from unskew.training.memory import replicas_at_once, size_of
 from unskew.training.population import PoissonWeights
 from unskew.training.samplers import Known
-from unskew.training.streams import Rounds, RowColumns, StreamedCells
+from unskew.training.streams import Rounds, StreamedCells, reading_of_all
 
 HELD_OUT_BUDGET = 1 << 24
 """Held-out cells kept over all networks; beyond it the unclicked are thinned and weighted."""
@@ -376,7 +376,7 @@ class Propensity(BasePropensity):
         visited = clicks + unclicked * (size - clicks)
         return StreamedCells(
             Rounds.of(source, visited, ROUND_ROWS),
-            RowColumns.of(source.encoders, self.encoders_),
+            reading_of_all(source, self.encoders_, self.device_),
             visited,
             self.batch_size,
             stream(SHARED_SEED, "propensity order"),

@@ -7,22 +7,24 @@ from dataclasses import replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from unskew.log import Encoders, Log, StreamedLog
 from unskew.log.remembered import RememberedRows
 from unskew.propensity.given import PropensitiesOfRows
 from unskew.seeds import stream
 from unskew.training.held_out import SHARED_SEED, Split
-from unskew.training.streams import Columns, Reading, Rounds, RowColumns, StreamedClicks
+from unskew.training.row_table import PropensityTable, RowTable
+from unskew.training.streams import Columns, ReadBlocks, ReadNumbers, Rounds, RowColumns, StreamedClicks
 
 ROUND_CLICKS = 1 << 18
 """Training clicks of a stream after which is done what is done after an epoch."""
 
 PROPENSITY_BYTES = 1 << 28
-"""Propensities of all rows that are kept in memory at most, where the rows are."""
+"""Propensities of rows that are kept in memory at most, where the rows are."""
 
-KEPT_PROPENSITY = "propensity of this training"
-"""The column of blocks that has them."""
+PREDICTED_AT_ONCE = 1 << 17
+"""Rows of which they are predicted at a time."""
 
 
 class StreamedRows:
@@ -54,14 +56,16 @@ class StreamedRows:
     ) -> None:
         self._split, self._clicks, self._device = split, clicks, device
         self._propensity, self._everywhere = propensity, everywhere
-        self.rounds = Rounds.of(self._with_propensities(source), clicks, ROUND_CLICKS)
+        self.rounds = Rounds.of(source, clicks, ROUND_CLICKS)
         self._columns = RowColumns.of(source.encoders, read)
+        self._reading = self._of_table(source, read) or ReadBlocks(
+            split.trains, self._of_clicks, self._of_cells
+        )
 
     def sampler(self, batch_size: int, purpose: str, of: str) -> StreamedClicks:
         """Batches in an order for a purpose of a part of the training."""
-        reading = Reading(self._split.trains, self._of_clicks, self._of_cells)
         seed = stream(SHARED_SEED, purpose + of)
-        return StreamedClicks(self.rounds, reading, self._clicks, batch_size, seed, self._device)
+        return StreamedClicks(self.rounds, self._reading, self._clicks, batch_size, seed, self._device)
 
     def _of_clicks(self, block: Log, at: NDArray[np.int64]) -> Columns:
         own: Columns = {} if block.conversion is None else {"conversion": block.conversion[at]}
@@ -71,27 +75,39 @@ class StreamedRows:
         return self._columns(block, at) | (self._weights(block, at) if self._everywhere else {})
 
     def _weights(self, block: Log, at: NDArray[np.int64]) -> Columns:
-        if self._propensity is None:
-            return {}
-        if KEPT_PROPENSITY in block.columns:
-            return {"propensity": block.columns[KEPT_PROPENSITY][at]}
-        return {"propensity": self._propensity(block.take(at)).T}
+        return {} if self._propensity is None else {"propensity": self._propensity(block.take(at)).T}
 
-    def _with_propensities(self, source: StreamedLog) -> StreamedLog:
-        """The stream; where its rows are in memory, with their propensities, predicted once."""
-        rows = source.source
-        if self._propensity is None or not isinstance(rows, RememberedRows):
-            return source
-        kept: NDArray[np.float32] | None = None
-        first = 0
-        for block in source.in_order():
-            at = np.arange(len(block)) if self._everywhere else block.clicked
-            found = self._propensity(block.take(at)).T
-            if kept is None:
-                if 4 * len(source) * found.shape[1] > PROPENSITY_BYTES:
-                    return source
-                kept = np.full((len(source), found.shape[1]), np.nan, dtype=np.float32)
-            kept[first + at] = found
-            first += len(block)
-        assert kept is not None
-        return replace(source, source=rows.with_column(KEPT_PROPENSITY, kept))
+    def _of_table(self, source: StreamedLog, read: Encoders | None) -> ReadNumbers | None:
+        """Where rows are kept in memory: a table of them, with their propensities, predicted once."""
+        table, rows = RowTable.of(source, read, self._device), source.source
+        if table is None or not isinstance(rows, RememberedRows):
+            return None
+        if self._propensity is not None:
+            known = self._predicted(rows, table.columns["click"])
+            if known is None:
+                return None
+            table = replace(table, observed=known, everywhere=known if self._everywhere else None)
+        name = f"clicks that train: {self._split}"
+        if name not in source.found:
+            source.found[name] = self._split.trains(rows.log)
+        return ReadNumbers(source.found[name], table)
+
+    def _predicted(self, rows: RememberedRows, click: Tensor) -> PropensityTable | None:
+        """Of all rows, or of the clicks where no other batch reads them; None where they take too much."""
+        assert self._propensity is not None
+        numbers = np.arange(len(rows.log)) if self._everywhere else rows.log.clicked
+        found: NDArray[np.float32] | None = None
+        for first in range(0, len(numbers), PREDICTED_AT_ONCE):
+            some = self._propensity.every(rows.coded(numbers[first : first + PREDICTED_AT_ONCE])).T
+            if found is None:
+                if 4 * len(numbers) * some.shape[1] > PROPENSITY_BYTES:
+                    return None
+                found = np.empty((len(numbers), some.shape[1]), dtype=np.float32)
+            found[first : first + len(some)] = some
+        assert found is not None
+        read = self._propensity.read_of(found.shape[1])
+        return PropensityTable(
+            torch.from_numpy(found).to(click.device),
+            None if read is None else torch.tensor(read, device=click.device),
+            None if self._everywhere else torch.cumsum(click, 0, dtype=torch.int32) - 1,
+        )

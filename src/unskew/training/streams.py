@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
-from typing import Any, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
@@ -18,10 +18,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew import processes
+from unskew.io.stream import ahead
 from unskew.log import Encoders, Log, Rows, StreamedLog
+from unskew.log.remembered import RememberedRows
 from unskew.seeds import splitmix64, stream
 from unskew.training.held_out import SHARED_SEED
 from unskew.training.population import Population
+from unskew.training.row_table import RowTable
 from unskew.training.samplers import Known, Sample, batches
 
 KEPT = 1 << 18
@@ -43,6 +46,9 @@ def most_epochs(visited: float) -> int:
 
 Columns = dict[str, NDArray[Any]]
 """What is known of some rows, by name: ``[n]``, or ``[n, columns]`` each."""
+
+NUMBER = "number"
+"""The column of rows that are looked up in a table, and have no other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,15 +153,21 @@ class Rounds:
     def read(self, number: int, seed: int) -> Iterator[tuple[Log, NDArray[np.int64]]]:
         """The blocks of a round, as rows of a buffer; of several processes that share batches each has its
         own."""
+        return islice(self.source.shuffled(**self._from(number, seed)), self.blocks)
+
+    def numbers(self, number: int, seed: int) -> Iterator[NDArray[np.int64]]:
+        """The same as numbers of rows, which a thread draws ahead."""
+        return islice(ahead(self.source.numbers(**self._from(number, seed)), 1), self.blocks)
+
+    def _from(self, number: int, seed: int) -> dict[str, int]:
         epoch, place = divmod(number, self.per_epoch)
-        read = self.source.shuffled(
-            seed=seed,
-            epoch=epoch,
-            start=place * self.blocks,
-            rank=processes.part(),
-            world=processes.parts(),
-        )
-        return islice(read, self.blocks)
+        return {
+            "seed": seed,
+            "epoch": epoch,
+            "start": place * self.blocks,
+            "rank": processes.part(),
+            "world": processes.parts(),
+        }
 
     def sizes(self, visited: float, batch_size: int) -> tuple[int, int]:
         """Steps of a round, about, and rows of a step: of a batch that processes share, this one's part."""
@@ -184,7 +196,7 @@ class Waiting:
         """More rows."""
         if columns:
             self._parts.append(columns)
-            self.size += len(columns["user"])
+            self.size += len(next(iter(columns.values())))
 
     def take(self, count: int) -> Columns:
         """The first so many."""
@@ -202,21 +214,103 @@ class Waiting:
         return {name: values[wanted] for name, values in taken.items()}
 
 
+class RowsOfBlock(NamedTuple):
+    """Some rows of a stream in an order for training.
+
+    Attributes
+    ----------
+    numbers
+        Of the rows.
+    trains
+        Which of them are training clicks.
+    clicks, cells
+        What batches of O, and of D, hold of rows by their numbers.
+    """
+
+    numbers: NDArray[np.int64]
+    trains: NDArray[np.bool_]
+    clicks: Callable[[NDArray[np.int64]], Columns]
+    cells: Callable[[NDArray[np.int64]], Columns]
+
+
+class Reading(Protocol):
+    """How the rows of a stream become batches."""
+
+    def blocks(self, rounds: Rounds, number: int, seed: int) -> Iterator[RowsOfBlock]:
+        """Those of a round."""
+        ...
+
+    def arrived(self, samples: Iterator[Sample], device: torch.device) -> Iterator[Sample]:
+        """What steps work on, on a device."""
+        ...
+
+
 @dataclass(frozen=True)
-class Reading:
-    """What is read of the rows of a buffer.
+class ReadBlocks:
+    """Rows that are read again in every epoch, a buffer at a time.
 
     Parameters
     ----------
     trains
-        Which rows are training clicks.
+        Which rows of a buffer are training clicks.
     clicks, cells
-        What batches of O, and of D, hold of rows by their numbers.
+        What batches of O, and of D, hold of a buffer's rows by their numbers.
     """
 
     trains: Callable[[Log], NDArray[np.bool_]]
     clicks: Callable[[Log, NDArray[np.int64]], Columns]
     cells: Callable[[Log, NDArray[np.int64]], Columns]
+
+    def blocks(self, rounds: Rounds, number: int, seed: int) -> Iterator[RowsOfBlock]:
+        """Those of a round."""
+        last, trains = None, np.empty(0, dtype=bool)
+        for buffer, rows in rounds.read(number, seed):
+            if buffer is not last:
+                last, trains = buffer, self.trains(buffer)
+            yield RowsOfBlock(rows, trains[rows], partial(self.clicks, buffer), partial(self.cells, buffer))
+
+    def arrived(self, samples: Iterator[Sample], device: torch.device) -> Iterator[Sample]:
+        """The rows themselves."""
+        return moved(samples, device)
+
+
+@dataclass(frozen=True)
+class ReadNumbers:
+    """Rows that are kept in memory: their numbers are drawn, and looked up in a table.
+
+    Parameters
+    ----------
+    trains
+        Which of all rows are training clicks.
+    """
+
+    trains: NDArray[np.bool_]
+    table: RowTable
+
+    def blocks(self, rounds: Rounds, number: int, seed: int) -> Iterator[RowsOfBlock]:
+        """Those of a round."""
+        for rows in rounds.numbers(number, seed):
+            yield RowsOfBlock(rows, self.trains[rows], _numbered, _numbered)
+
+    def arrived(self, samples: Iterator[Sample], device: torch.device) -> Iterator[Sample]:
+        """The rows of numbers; on a GPU they are looked up there, if the table is there too."""
+        if self.table.device.type == device.type:
+            return map(self.table.looked_up, moved(samples, device))
+        return moved(map(self.table.looked_up, samples), device)
+
+
+def _numbered(numbers: NDArray[np.int64]) -> Columns:
+    return {NUMBER: numbers}
+
+
+def reading_of_all(source: StreamedLog, read: Encoders | None, device: torch.device) -> Reading:
+    """All rows and clicks of a stream, with the features of rows that are read."""
+    table = RowTable.of(source, read, device)
+    if table is not None:
+        assert isinstance(source.source, RememberedRows)
+        return ReadNumbers(source.source.log.click == 1, table)
+    columns = RowColumns.of(source.encoders, read)
+    return ReadBlocks(lambda log: log.click == 1, columns, columns)
 
 
 @dataclass(frozen=True)
@@ -270,32 +364,30 @@ class StreamedClicks:
 
     def epoch(self, number: int) -> Iterator[Sample]:
         """Samples of a round, on the device."""
-        return moved(self._samples(number), self.device)
+        return self.reading.arrived(self._samples(number), self.device)
 
     def _samples(self, number: int) -> Iterator[Sample]:
-        last: list[tuple[Log, NDArray[np.int64]]] = []
+        last: list[RowsOfBlock] = []
 
         def read() -> Iterator[tuple[Columns, Columns]]:
             rate = self._cells_each / self._sizes[1] * self.visited / len(self.rounds.source)
-            passed, trains = 0, np.empty(0, dtype=bool)
-            for place, (buffer, rows) in enumerate(self.rounds.read(number, self.seed)):
-                if not last or last[0][0] is not buffer:
-                    trains = self.reading.trains(buffer)
-                last[:] = [(buffer, rows)]
-                clicks = self.reading.clicks(buffer, rows[trains[rows]])
-                passed += len(rows)
-                drawn = round(rate * passed) - round(rate * (passed - len(rows)))
-                yield clicks, self._drawn(buffer, rows, drawn, number, place) if drawn else {}
+            passed = 0
+            for place, block in enumerate(self.reading.blocks(self.rounds, number, self.seed)):
+                last[:] = [block]
+                clicks = block.clicks(block.numbers[block.trains])
+                before, passed = passed, passed + len(block.numbers)
+                drawn = round(rate * passed) - round(rate * before)
+                yield clicks, self._drawn(block, drawn, number, place) if drawn else {}
 
         def more(count: int) -> Columns:
-            return self._drawn(*last[0], count, number, -1)
+            return self._drawn(last[0], count, number, -1)
 
         for clicks, cells, steps in in_steps(read(), (self._sizes[1], self._cells_each), more):
             yield Sample(known(clicks, steps), known(cells, steps) if cells else None)
 
-    def _drawn(self, buffer: Log, rows: NDArray[np.int64], count: int, number: int, place: int) -> Columns:
+    def _drawn(self, block: RowsOfBlock, count: int, number: int, place: int) -> Columns:
         draw = np.random.default_rng(stream(self.seed, "cells of a block", number, place + 1))
-        return self.reading.cells(buffer, rows[draw.integers(len(rows), size=count)])
+        return block.cells(block.numbers[draw.integers(len(block.numbers), size=count)])
 
 
 @dataclass(frozen=True)
@@ -311,7 +403,7 @@ class StreamedCells:
     """
 
     rounds: Rounds
-    columns: RowColumns
+    reading: Reading
     visited: float
     batch_size: int
     seed: int
@@ -337,20 +429,21 @@ class StreamedCells:
         nothing: Columns = {}
         read = ((rows, nothing) for rows in self._read(number))
         steps = in_steps(read, (self.batch_rows, 0), lambda _: {})
-        return moved((Sample(cells=known(rows, count)) for rows, _, count in steps), self.device)
+        samples = (Sample(cells=known(rows, count)) for rows, _, count in steps)
+        return self.reading.arrived(samples, self.device)
 
     def _read(self, number: int) -> Iterator[Columns]:
         passed = 0
-        for place, (buffer, rows) in enumerate(self.rounds.read(number, self.seed)):
+        for place, block in enumerate(self.reading.blocks(self.rounds, number, self.seed)):
+            rows, clicked = block.numbers, block.trains
             if self.unclicked < 1.0:
-                clicked = buffer.click[rows] == 1
                 others = np.flatnonzero(~clicked)
                 count = round(self.unclicked * (passed + len(others))) - round(self.unclicked * passed)
                 passed += len(others)
                 draw = np.random.default_rng(stream(self.seed, "unclicked rows", number, place))
                 drawn = draw.choice(others, count, replace=False)
                 rows = rows[np.sort(np.append(np.flatnonzero(clicked), drawn))]
-            yield self.columns(buffer, rows)
+            yield block.cells(rows)
 
 
 def in_steps(
@@ -379,13 +472,18 @@ def in_steps(
         yield first.rest(count * batch), second.take(count * beside), count
 
 
-def known(columns: Columns, steps: int) -> Known:
-    """Columns of ``steps · B`` rows as tensors ``[1, steps, B]``; those of propensities ``[R, steps, B]``."""
+def known(columns: Columns, steps: int) -> Known | Tensor:
+    """Columns of ``steps · B`` rows as tensors ``[1, steps, B]``; those of propensities ``[R, steps, B]``.
+
+    Where rows are in a table, their numbers.
+    """
 
     def tensor(name: str) -> Tensor:
         values = torch.from_numpy(np.ascontiguousarray(columns[name]))
         return values.view(1, steps, len(values) // steps, *values.shape[1:])
 
+    if NUMBER in columns:
+        return tensor(NUMBER)
     fields = [name for name in ("user", "item", "codes", "numbers") if name in columns]
     return Known(
         rows=Rows(**{name: tensor(name) for name in fields}),
