@@ -78,6 +78,13 @@ class FilePart(NamedTuple):
         """How many."""
         return len(self.numbers)
 
+    def take(self, places: NDArray[np.int64]) -> FilePart:
+        """Some of them."""
+        if isinstance(self.numbers, range):
+            # A range as an array is made number by number.
+            return FilePart(self.file, places + self.numbers.start)
+        return FilePart(self.file, self.numbers[places])
+
 
 class Counted(NamedTuple):
     """Which rows of files count: a column, and what tells of its values."""
@@ -219,7 +226,7 @@ class RowGroups:
             for part, record in self._records([Piece(int(number), 0, int(sizes[number]))], schema):
                 low, high = np.searchsorted(places, (at, at + part.rows))
                 own = places[low:high] - at
-                taken.append((FilePart(part.file, np.asarray(part.numbers)[own]), record.take(pa.array(own))))
+                taken.append((part.take(own), record.take(pa.array(own))))
                 at += part.rows
         return _chunk(taken, schema)
 
@@ -243,7 +250,7 @@ class RowGroups:
                         first_row += record.num_rows
                         if self.counted is not None:
                             which = self.counted.which(typed.column(self.counted.column))
-                            numbers = np.asarray(numbers)[which]
+                            numbers = FilePart(file, numbers).take(np.flatnonzero(which)).numbers
                             typed = typed.filter(pa.array(which))
                         first, last = max(piece.start - at, 0), min(piece.stop - at, len(numbers))
                         if first < last:

@@ -52,7 +52,7 @@ BUCKETS = 1 << 14
 SCAN_ROWS, SCAN_BYTES = 1 << 20, 1 << 27
 """What is counted at a time, at most."""
 
-THREADS = 4
+THREADS = 8
 """Features that are counted at a time, at most: each takes memory for its values."""
 
 
@@ -260,11 +260,14 @@ class _Scan:
     def add(self, table: Any, pool: ThreadPoolExecutor) -> None:
         """Some rows more."""
         columns, frame = self.columns, frame_of(table)
-        sides = {}
-        for role, name in (("user", columns.user), ("item", columns.item)):
+
+        def count_ids(role: str, name: str) -> Occurrences:
             ids, before = self.ids[role], len(self.ids[role])
             code = ids.add_rows(id_column(_array(table, name), name))
-            sides[role] = Occurrences(code, before, len(ids))
+            return Occurrences(code, before, len(ids))
+
+        counted = pool.map(count_ids, ROLES_OF_IDS, (columns.user, columns.item))
+        sides = dict(zip(ROLES_OF_IDS, counted, strict=True))
         click = binary_column(column_of(frame, columns.click), columns.click).astype(np.uint8)
         conversion = _conversion(frame, columns, click)
         self.clicks += int(click.sum())
@@ -275,7 +278,7 @@ class _Scan:
             tally.add(_array(table, tally.feature.source), sides, sampled)
 
         # What one feature counts is no other's; the first error is that of the first feature.
-        list(pool.map(count, self.features))
+        list(pool.map(count, self._open()))
         for name in table.column_names:
             self.nulls[name] = self.nulls.get(name, 0) + table.column(name).null_count
         self.rows += len(table)
@@ -284,6 +287,16 @@ class _Scan:
             for tally in self.features if kept is not None else ():
                 assert kept is not None
                 tally.keep(role, kept)
+
+    def _open(self) -> list[FeatureTally]:
+        """What is still to be counted: not categories of whole numbers that are more than codes, whatever the
+        rest of the rows holds."""
+        total, names = sum(self.files.sizes), [tally.feature.name for tally in self.features]
+        return [
+            tally
+            for place, tally in enumerate(self.features, 1)
+            if names[place : place + 1] != [tally.feature.name] or not is_number(len(tally.distinct), total)
+        ]
 
     def found(self) -> tuple[Log, Columns]:
         """A log without rows that has all that was learned, and which columns its logs carry."""

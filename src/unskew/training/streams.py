@@ -34,6 +34,9 @@ judged by, or averaged over all clicks. Where a stream has fewer, all are kept."
 AT_ONCE = 1 << 17
 """Rows of O that a sample has, about: several steps, so that a GPU copies, and replays, many at a time."""
 
+MOST_AT_ONCE = 1 << 18
+"""Rows of a table that are looked at in one go."""
+
 MOST_VISITS = 1 << 24
 """Rows that a training with early stopping visits at most; one epoch where a stream has more."""
 
@@ -81,11 +84,12 @@ class Kept:
         unclicked = len(source) - source.n_clicks
         shares = np.array([min(1.0, most / max(unclicked, 1)), min(1.0, most / max(source.n_clicks, 1))])
         first, places = 0, [np.empty(0, dtype=np.int64)]
-        for block in source.in_order():
-            draw = _uniform(np.arange(first, first + len(block)))
-            places.append(first + np.flatnonzero(draw < shares[block.click]))
-            first += len(block)
-        log = source.source.read_some(np.concatenate(places))
+        for click in _clicks(source):
+            draw = _uniform(np.arange(first, first + len(click)))
+            places.append(first + np.flatnonzero(draw < shares[click]))
+            first += len(click)
+        rows, at = source.source, np.concatenate(places)
+        log = rows.coded(at) if isinstance(rows, RememberedRows) else rows.read_some(at)
         kept = np.array([len(log) - log.n_clicks, log.n_clicks])
         each = np.array([unclicked, source.n_clicks]) / np.maximum(kept, 1)
         return cls(source, log, each[log.click].astype(np.float32))
@@ -117,6 +121,14 @@ class Kept:
     def clicks_each(self) -> float:
         """Clicks of the stream that a kept one stands for; 1 where all are kept."""
         return self.stream.n_clicks / max(self.log.n_clicks, 1)
+
+
+def _clicks(source: StreamedLog) -> Iterator[NDArray[np.uint8]]:
+    """Clicks of all rows in order, in parts."""
+    if isinstance(source.source, RememberedRows):
+        click = source.source.log.click
+        return (click[first : first + MOST_AT_ONCE] for first in range(0, len(click), MOST_AT_ONCE))
+    return (block.click for block in source.in_order())
 
 
 def _uniform(place: NDArray[np.int64], purpose: str = "kept rows") -> NDArray[np.float64]:
