@@ -291,13 +291,16 @@ class TestModels:
         for weight in network.parameters():
             assert weight.dtype == (torch.bfloat16 if id(weight) in tables else torch.float32)
 
-    def test_the_same_seed_gives_the_same_bits_and_another_order_of_seeds_too(self, log, model):
-        again = us.IPS(**model.get_params(deep=False)).fit(log, propensity=0.2, seeds=[1, 0], device="cpu")
-        theirs = again.networks_["prediction"].state_dict()
-        for name, weight in model.networks_["prediction"].state_dict().items():
-            assert torch.equal(weight, theirs[name].flip(0)), name
-        # A sigmoid may round its last bit by where in an array a value stands.
-        np.testing.assert_allclose(again.predict_each(log)[::-1], model.predict_each(log), rtol=1e-15)
+    def test_the_same_seeds_give_the_same_bits_and_in_another_order_the_same_to_rounding(self, log, model):
+        """PyTorch may round a loss by where in a batch a row stands, which stochastic rounding must not
+        amplify: what it draws does not depend on the order."""
+        same, turned = (
+            us.IPS(**model.get_params(deep=False)).fit(log, propensity=0.2, seeds=seeds, device="cpu")
+            for seeds in ([0, 1], [1, 0])
+        )
+        predicted = model.predict_each(log)
+        np.testing.assert_array_equal(same.predict_each(log), predicted)
+        np.testing.assert_allclose(turned.predict_each(log)[::-1], predicted, rtol=1e-6)
 
     def test_one_by_one_and_in_one_go_are_the_same_function(self, model, log):
         """NeuMF's loops read looked-up rows; the layers read the tables."""
