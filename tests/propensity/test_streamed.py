@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -187,3 +188,19 @@ def test_members_of_a_bootstrap_learn_from_samples_of_their_own(log):
         propensity = network(uncertainty=uncertainty, crossfit=None, epochs=12).fit(stream(log))
         spreads[bootstrap] = float(propensity.predict_spread_each(log).mean())
     assert spreads[True] > 1.1 * spreads[False]
+
+
+@pytest.mark.parametrize("scored", [1 << 24, 400], ids=["all rows", "thinned"])
+def test_rows_in_memory_are_trained_on_and_judged_as_those_of_files(tmp_path, monkeypatch, scored):
+    monkeypatch.setattr("unskew.propensity.propensity.MOST_SCORED", scored)
+    pq.write_table(feature_world.table(), tmp_path / "log.parquet", row_group_size=700)
+    named = {"click": "click", "conversion": "bought", "features": feature_world.FEATURES}
+    source = us.stream_log(tmp_path / "log.parquet", block_rows=900, **named)
+    read, kept = (network(fields=("-position",)).fit(each) for each in (source, source.remembered(1e9)))
+    sample = source.sample(1_000)
+    np.testing.assert_allclose(kept.predict_each(sample), read.predict_each(sample), atol=ROUNDING)
+    for calibrated in (False, True):
+        (first,), (second,) = (each.held_out_sketches(calibrated=calibrated) for each in (read, kept))
+        assert second.rows == first.rows
+        assert second.positives == first.positives
+        assert second.mean_score == pytest.approx(first.mean_score, rel=1e-4)

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
+import unskew as us
+from contracts import feature_world
 from unskew.log import Log, StreamedLog
 from unskew.log.splitting import SplitBy
+from unskew.propensity.given import PropensitiesOfRows, PropensitySource
+from unskew.propensity.streamed import StreamedRows
 from unskew.training.held_out import SHARED_SEED, Split, split_clicks
 from unskew.training.streams import (
     KEPT,
     Kept,
     ReadBlocks,
+    ReadNumbers,
     Rounds,
     RowColumns,
+    StreamedCells,
     StreamedClicks,
     Waiting,
     moved,
+    reading_of_all,
 )
 
 ROWS = 3_000
@@ -183,3 +192,69 @@ def test_samples_come_to_a_gpu_in_their_order(log):
         for expected, found in zip(one.tensors(), other.tensors(), strict=True):
             assert found.is_cuda
             torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=0)
+
+
+@pytest.fixture(scope="module")
+def of_files(tmp_path_factory) -> StreamedLog:
+    """Impressions with features of users, items and rows, times, and a column of propensities."""
+    folder = tmp_path_factory.mktemp("rows")
+    table = feature_world.table()
+    table = table.append_column("p", pa.array(0.1 + 0.8 * (np.arange(len(table)) % 7) / 7))
+    pq.write_table(table, folder / "log.parquet", row_group_size=700)
+    named = {"click": "click", "conversion": "bought", "features": feature_world.FEATURES, "keep": ["p"]}
+    return us.stream_log(folder / "log.parquet", block_rows=512, **named)
+
+
+def tensors_of(samples) -> list[torch.Tensor]:
+    return [each for sample in samples for each in sample.tensors()]
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+@pytest.mark.parametrize("ratio", [None, 1.5])
+def test_rows_in_memory_give_the_batches_of_files_bit_by_bit(of_files, everywhere, ratio):
+    """Features, outcomes and propensities of two lines, of which the third replica reads the first again."""
+    source = PropensitySource("p", (0, 1), calibrated=True)
+    propensity = PropensitiesOfRows((source,), (0.2, 0.5), (0, 1, 0))
+    split = Split.of(Kept.of(of_files).log, (0, 1), 40, shared=True)
+    made = []
+    for stream in (of_files, of_files.remembered(1e9)):
+        given = (stream, split, stream.n_clicks - 40.0, stream.encoders, CPU, propensity, everywhere)
+        batches = StreamedRows(*given).sampler(64, "order", "")
+        if ratio is not None:
+            batches = batches.with_cells(None, ratio)
+        made.append([tensors_of(batches.epoch(number)) for number in range(2)])
+    read, looked_up = made
+    for of_read, of_table in zip(read, looked_up, strict=True):
+        assert len(of_read) > 5
+        for first, second in zip(of_read, of_table, strict=True):
+            assert first.dtype == second.dtype
+            assert torch.equal(first, second)
+    assert {len(each) for each in read[0]} == {1, 3}
+
+
+@pytest.mark.parametrize("unclicked", [1.0, 0.4])
+def test_cells_of_rows_in_memory_are_those_of_files(of_files, unclicked):
+    made = []
+    for stream in (of_files, of_files.remembered(1e9)):
+        reading = reading_of_all(stream, stream.encoders, CPU)
+        cells = StreamedCells(Rounds.of(stream, 1e3, 1 << 20), reading, 1e3, 64, 5, CPU, unclicked)
+        made.append(tensors_of(cells.epoch(1)))
+    assert isinstance(reading, ReadNumbers)
+    for first, second in zip(*made, strict=True):
+        assert torch.equal(first, second)
+
+
+@pytest.mark.gpu
+def test_a_table_that_takes_too_much_of_a_gpu_stays_in_memory(of_files, monkeypatch):
+    kept, device = of_files.remembered(1e9), torch.device("cuda")
+    reading = reading_of_all(kept, None, device)
+    there = tensors_of(StreamedCells(Rounds.of(kept, 1e3, 1 << 20), reading, 1e3, 64, 5, device).epoch(0))
+    monkeypatch.setattr("unskew.training.row_table.DEVICE_SHARE", 0.0)
+    again = of_files.remembered(1e9)
+    reading = reading_of_all(again, None, device)
+    assert reading.table.device.type == "cpu"
+    cells = StreamedCells(Rounds.of(again, 1e3, 1 << 20), reading, 1e3, 64, 5, device)
+    moved_there = tensors_of(cells.epoch(0))
+    for first, second in zip(there, moved_there, strict=True):
+        assert first.is_cuda
+        assert torch.equal(first, second)

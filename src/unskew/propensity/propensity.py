@@ -57,6 +57,7 @@ from unskew.seeds import as_seeds
 from unskew.training import IdHashes, Population
 from unskew.training.population import FoldBy
 from unskew.training.reader import Asked, Reader, Unseen
+from unskew.training.row_table import RowTable
 from unskew.training.streams import Kept
 
 MOST_SCORED = 1 << 24
@@ -556,15 +557,26 @@ class BasePropensity(Estimator, ABC):
         for role in roles:
             self.cells_.require_clicks(role)
         sketches = [[CalibrationSketch() for _ in range(self.replicas_)] for _ in roles]
-        for block, weight in kept.thinned(MOST_SCORED):
-            rows = self._rows_of(block)
+        for rows, click, weight in self._thinned(kept):
             for group in self.scorer_.groups():
                 for role, of_role in zip(roles, sketches, strict=True):
                     mine = self.cells_.of_rows(role, group)(rows).cpu().numpy()
                     for replica, at, score in self._scored(rows, group, mine):
-                        click = block.click[at].astype(np.float64)
-                        of_role[replica].update(score.mean, click, weight[at])
+                        of_role[replica].update(score.mean, click[at], weight[at])
         return sketches
+
+    def _thinned(self, kept: Kept) -> Iterator[tuple[Rows, Floats, Floats]]:
+        """Rows of a stream, their clicks, and how many each stands for; looked up where they are kept."""
+        table, tables = RowTable.of(kept.stream, self.encoders_, self.device_), self.cells_.population.tables
+        if table is None:
+            for block, weight in kept.thinned(MOST_SCORED):
+                yield self._rows_of(block), block.click.astype(np.float64), weight
+            return
+        for number, weight in kept.thinned_numbers(MOST_SCORED):
+            own = table.known(torch.as_tensor(number, device=table.device)[None])
+            rows = own.rows.to(self.device_)
+            click = own.click[0].double().cpu().numpy()
+            yield rows if tables is None else tables.completed(rows), click, weight
 
     def _scored(
         self, rows: Rows, group: Sequence[int], asked: NDArray[np.bool_]

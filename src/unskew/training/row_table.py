@@ -51,8 +51,8 @@ class PropensityTable:
     lines: Tensor | None = None
     position: Tensor | None = None
 
-    def of(self, number: Int[Tensor, "1 steps B"]) -> Float[Tensor, "_ steps B"]:
-        """Of rows by their numbers, ``[1, steps, B]`` or ``[R, steps, B]``."""
+    def of(self, number: Int[Tensor, "1 ..."]) -> Float[Tensor, "_ ..."]:
+        """Of rows by their numbers ``[1, …]``, for all replicas or for each."""
         at = number[0] if self.position is None else self.position[number[0]]
         found = self.values[at].movedim(-1, 0)
         return found if self.lines is None else found[self.lines]
@@ -123,7 +123,7 @@ class RowTable:
 
     def known(
         self,
-        number: Int[Tensor, "1 steps B"],
+        number: Int[Tensor, "1 ..."],
         propensity: PropensityTable | None = None,
         *,
         conversion: bool = False,

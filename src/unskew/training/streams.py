@@ -97,17 +97,25 @@ class Kept:
     def thinned(self, most: int) -> Iterator[tuple[Log, NDArray[np.float64]]]:
         """The stream in order, and how many rows each stands for: of more than ``most`` rows all clicks, and
         a part of the others."""
-        unclicked = max(len(self.stream) - self.stream.n_clicks, 1)
-        share = min(1.0, max(most - self.stream.n_clicks, most // 2) / unclicked)
-        weight = np.array([1.0 / share, 1.0])
-        first = 0
+        first, share = 0, self._unclicked_share(most)
         for block in self.stream.in_order():
-            at = np.arange(len(block))
             if share < 1.0:
-                at = np.flatnonzero((block.click == 1) | (_uniform(first + at) < share))
+                at = _thinned(block.click, first, share)
                 first += len(block)
                 block = block.take(at)
-            yield block, weight[block.click]
+            yield block, np.array([1.0 / share, 1.0])[block.click]
+
+    def thinned_numbers(self, most: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """The same as numbers of rows."""
+        first, share = 0, self._unclicked_share(most)
+        for click in _clicks(self.stream):
+            at = _thinned(click, first, share)
+            yield first + at, np.array([1.0 / share, 1.0])[click[at]]
+            first += len(click)
+
+    def _unclicked_share(self, most: int) -> float:
+        unclicked = max(len(self.stream) - self.stream.n_clicks, 1)
+        return min(1.0, max(most - self.stream.n_clicks, most // 2) / unclicked)
 
     def evenly(self) -> Log:
         """Those of the kept rows for which all rows of the stream had the same chance: a log of its density.
@@ -129,6 +137,12 @@ def _clicks(source: StreamedLog) -> Iterator[NDArray[np.uint8]]:
         click = source.source.log.click
         return (click[first : first + MOST_AT_ONCE] for first in range(0, len(click), MOST_AT_ONCE))
     return (block.click for block in source.in_order())
+
+
+def _thinned(click: NDArray[np.uint8], first: int, share: float) -> NDArray[np.int64]:
+    """Of some neighbouring rows all clicks, and a share of the others; ``first`` is the first's number."""
+    at = np.arange(len(click))
+    return at if share == 1.0 else np.flatnonzero((click == 1) | (_uniform(first + at) < share))
 
 
 def _uniform(place: NDArray[np.int64], purpose: str = "kept rows") -> NDArray[np.float64]:
