@@ -182,8 +182,9 @@ def run(
     ensemble: Annotated[
         str,
         typer.Option(
-            help="Where members come from: seeds (each is trained), snapshot (one training leaves them in"
-            " turn), swa (one network with the mean of their weights) or batch (members share weights)."
+            help="Where members come from: seeds (each is trained), bootstrap (the same, each with Poisson"
+            " weights of the pairs), snapshot (one training leaves them in turn), swa (one network with the"
+            " mean of their weights) or batch (members share weights)."
         ),
     ] = "seeds",
     table_dtype: Annotated[

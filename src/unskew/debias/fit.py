@@ -197,7 +197,7 @@ class Trained:
             network.load_state_dict(_under(f"network {name} ", tensors))
         if given is not None:
             given = given.of_members(method.of_members.copies)
-        data = _observed(job, given, replicas)
+        data = _observed(method, job, given, replicas)
         share = method.validation_share if job.validation is None else 0.0
         training, _ = data.split(share, SplitBy.of(method.validation_by, job.log))
         setting = _setting(method, job, data, training, networks, given)
@@ -229,10 +229,20 @@ def _seeds(replicas: Sequence[Replica]) -> tuple[int, ...]:
     return tuple(each.seed for each in replicas)
 
 
-def _observed(job: Job, given: GivenPropensities | None, replicas: Sequence[Replica]) -> Observed:
+def _observed(
+    method: Debiaser, job: Job, given: GivenPropensities | None, replicas: Sequence[Replica]
+) -> Observed:
     """The rows of a job, for some replicas."""
-    parts = tuple(each.part for each in replicas)
-    return Observed(job.log, given, _seeds(replicas), job.device, parts=parts, shared=job.kept is not None)
+    weights = [stream(each.own, "bootstrap") for each in replicas]
+    return Observed(
+        job.log,
+        given,
+        _seeds(replicas),
+        job.device,
+        parts=tuple(each.part for each in replicas),
+        shared=job.kept is not None,
+        resampled=weights if method.of_members.resamples else None,
+    )
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -348,7 +358,7 @@ def _train_at_once(
 ) -> Trained:
     log, kept, seeds = job.log, job.kept, _seeds(replicas)
     networks = job.untrained(method, replicas)
-    data = _observed(job, given, replicas)
+    data = _observed(method, job, given, replicas)
     share = method.validation_share if job.validation is None else 0.0
     by = SplitBy.of(method.validation_by, log)
     training, held_out = data.split(share, by)

@@ -109,7 +109,9 @@ class Debiaser(Estimator):
         stops at its own epoch. All members of all seeds are trained in one stack. The first member is the
         model that ``members=1`` trains.
     ensemble
-        Where members come from: ``"seeds"`` as above. ``"snapshot"``: one training a seed, which goes on
+        Where members come from: ``"seeds"`` as above. ``"bootstrap"``: the same, and each member reads a pair
+        as often as a weight from Poisson(1) says, which follows from the pair's ids and the member: all pairs
+        in a batch are drawn again by it, of O and of D. ``"snapshot"``: one training a seed, which goes on
         from its best epoch in ``members - 1`` short cycles, each at a high learning rate and then at its own;
         what a cycle leaves is a member, where the model does better with it on the held-out clicks than with
         the best epoch in its place. ``"swa"``: the same, and the model is one network with the mean of these

@@ -20,6 +20,7 @@ from unskew.propensity.given import GivenPropensities
 from unskew.training import Pass, Population, Sample, Sampler, rows_of
 from unskew.training.held_out import SHARED_SEED, Cells, HeldOut, split_parts
 from unskew.training.inference import logits
+from unskew.training.population import PoissonWeights
 from unskew.training.samplers import Known
 
 Combine = Callable[[list[Tensor]], Tensor]
@@ -39,6 +40,21 @@ class Batch:
     """Number of the pair's cell in D; None on a stream."""
     click: Tensor | None = None
     """1.0 where there is a click, on a stream."""
+
+    def take(self, places: Tensor) -> Batch:
+        """Its rows by their places ``[R, B]``, of each replica its own."""
+
+        def taken(values: Tensor) -> Tensor:
+            at = places if values.dim() == 2 else places.unsqueeze(-1)
+            return torch.take_along_dim(values, at, dim=1)
+
+        return Batch(
+            rows=self.rows.map(taken),
+            conversion=taken(self.conversion),
+            propensity=taken(self.propensity),
+            cell=None if self.cell is None else taken(self.cell),
+            click=None if self.click is None else taken(self.click),
+        )
 
 
 def unknown(shape: Sequence[int], device: torch.device) -> Tensor:
@@ -206,6 +222,9 @@ class Observed:
         default the first.
     shared
         Whether all replicas hold out the same clicks; positions in O are then ``[1, n]``.
+    resampled
+        Seeds of Poisson weights of the pairs, by which the batches of each replica are drawn again; None
+        where batches stay as they come.
     """
 
     def __init__(
@@ -217,6 +236,7 @@ class Observed:
         *,
         parts: tuple[int, ...] | None = None,
         shared: bool = False,
+        resampled: Sequence[int] | None = None,
     ) -> None:
         clicked = log.clicked
         self._log = log
@@ -226,6 +246,7 @@ class Observed:
             self._holds_out = ((SHARED_SEED, 0),)
         self.device = device
         self.population = Population(log, device)
+        self._weights = None if resampled is None else PoissonWeights(self.population.hashes, resampled)
         self.rows = rows_of(log.user[clicked], log.item[clicked], device).map(lambda values: values[0])
         self.cell = torch.as_tensor(log.cell[clicked] if log.space == "matrix" else clicked, device=device)
         self.conversion = torch.as_tensor(log.known_conversion(), device=device)
@@ -293,7 +314,8 @@ class Observed:
         """A method's loss as a function of a sample."""
 
         def batch(drawn: Tensor | Known, of_numbers: Callable[[Tensor], Batch]) -> Batch:
-            return of_numbers(drawn) if isinstance(drawn, Tensor) else self.streamed(drawn)
+            found = of_numbers(drawn) if isinstance(drawn, Tensor) else self.streamed(drawn)
+            return found if self._weights is None else found.take(self._weights.resampled(found.rows))
 
         def of_sample(sample: Sample) -> Tensor:
             assert sample.observed is not None

@@ -75,6 +75,7 @@ from unskew.run.training import read_off, train_methods
 from unskew.search.auto import Searched
 from unskew.training import resolve_device
 from unskew.training.checkpoint import Checkpoint
+from unskew.training.ensemble import APART
 
 
 def run(
@@ -152,7 +153,7 @@ def _about(config: RunConfig, dataset: Dataset | StreamedDataset) -> dict[str, A
 def _run(
     given: RunConfig, dataset: Dataset | StreamedDataset, progress: Progress, start: str | Path | None
 ) -> RunResult:
-    if start is not None and given.members == "auto" and given.ensemble == "seeds":
+    if start is not None and given.members == "auto" and given.ensemble in APART:
         given = replace(given, members=members_of_run(start))
     sizes = sizes_of(given, dataset.train)
     config = sized(given, sizes)

@@ -51,8 +51,8 @@ class RunConfig:
         add about half a minute (:func:`unskew.run.sizes.members_for`), those of ``start`` where a run starts
         from another, and 1 with the paper's protocol; 5 of the other ensembles, which cost little.
     ensemble
-        Where members come from: ``"seeds"``, ``"snapshot"``, ``"swa"`` or ``"batch"``, as ``ensemble`` of a
-        method.
+        Where members come from: ``"seeds"``, ``"bootstrap"``, ``"snapshot"``, ``"swa"`` or ``"batch"``, as
+        ``ensemble`` of a method.
     table_dtype
         What the embedding tables of all networks are stored as, ``"fp32"`` or ``"bf16"`` (half the memory),
         as ``table_dtype`` of a method.

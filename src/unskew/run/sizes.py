@@ -24,7 +24,7 @@ from unskew.propensity.per_replica import MOST_CELLS
 from unskew.run.run_parameters import changed
 from unskew.run.run_parts import NO_METHOD
 from unskew.training import resolve_device
-from unskew.training.ensemble import CYCLE_PARTS
+from unskew.training.ensemble import APART, CYCLE_PARTS
 from unskew.training.streams import most_epochs
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ MEMBER_SECONDS = 30.0
 
 MODELS = {
     "seeds": "each model is the mean logit of {} members",
+    "bootstrap": "each model is the mean logit of {} members, each with Poisson weights of the pairs",
     "snapshot": "each model is the mean logit of {} members, left in turn by one training",
     "swa": "each model has the mean of {} sets of weights, left in turn by one training",
     "batch": "each model is the mean of {} members that share weights",
@@ -170,7 +171,7 @@ def sizes_of(config: RunConfig, log: Log | StreamedLog) -> Sizes:
     wider = _wider({**parameters, **config.parameters}, config, log) if device == "cpu" else 1.0
     of_models = _model_rows(config, log) * ROW_SECONDS[device] * wider
     members = members_for(config, device, of_models)
-    trainings = members if config.ensemble == "seeds" else 1.0
+    trainings = members if config.ensemble in APART else 1.0
     if config.method == "auto":
         # With one member there is one round, of all candidates.
         trainings = trainings + FIRST_ROUND if members > 1 else FIRST_ROUND
@@ -193,7 +194,7 @@ def members_for(config: RunConfig, device: str, seconds: float) -> int:
         return config.members
     if config.protocol == "paper" or config.method == NO_METHOD:
         return 1
-    if device != "cpu" or config.ensemble != "seeds":
+    if device != "cpu" or config.ensemble not in APART:
         return MEMBERS
     return min(MEMBERS, 1 + int(MEMBER_SECONDS / max(seconds, 1e-9)))
 

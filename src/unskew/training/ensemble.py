@@ -36,9 +36,12 @@ CYCLE_RATE = 0.03
 MOST_MEMBERS = 1000
 """Members of a seed; more are a mistake."""
 
-Kind = Literal["seeds", "snapshot", "swa", "batch"]
-"""Members that are trained apart, or left by one training; the mean of the weights that it leaves; or members
-that share weights."""
+Kind = Literal["seeds", "bootstrap", "snapshot", "swa", "batch"]
+"""Members that are trained apart, with all pairs or with Poisson weights of their own, or left by one
+training; the mean of the weights that it leaves; or members that share weights."""
+
+APART: tuple[Kind, ...] = ("seeds", "bootstrap")
+"""Kinds whose members are trained each on its own."""
 
 ENSEMBLES: tuple[Kind, ...] = get_args(Kind)
 
@@ -79,7 +82,8 @@ class Ensemble:
     Parameters
     ----------
     kind
-        ``"seeds"``: each is trained on its own. ``"snapshot"``: one training goes on from its best epoch in
+        ``"seeds"``: each is trained on its own. ``"bootstrap"``: the same, and each reads a pair as often
+        as a Poisson weight of its own says. ``"snapshot"``: one training goes on from its best epoch in
         ``members - 1`` short cycles, and what each leaves is a member. ``"swa"``: the same, and the model is
         one network with the mean of their weights. ``"batch"``: one network, inside which members share all
         large weights (:class:`unskew.backbones.BatchEnsemble`).
@@ -93,7 +97,12 @@ class Ensemble:
     @property
     def trained(self) -> int:
         """Replicas of a seed that are trained."""
-        return self.members if self.kind == "seeds" else 1
+        return self.members if self.kind in APART else 1
+
+    @property
+    def resamples(self) -> bool:
+        """Whether each member has weights of the pairs of its own."""
+        return self.kind == "bootstrap"
 
     @property
     def copies(self) -> int:

@@ -151,6 +151,16 @@ class PoissonWeights:
         slot = self._slots.of_rows(rows).double()
         return torch.bucketize(slot, self._below, right=True).float()
 
+    def resampled(self, rows: Rows) -> Int[Tensor, "R B"]:
+        """Places of a batch's rows in another batch of its size, each as often as its weight says.
+
+        By systematic resampling: a row of weight w comes w·B/Σw times, up or down to a whole number.
+        """
+        until = self.of_rows(rows).cumsum(1)
+        size = until.shape[1]
+        step = (torch.arange(size, device=until.device) + 0.5) / size
+        return torch.searchsorted(until, step * until[:, -1:], right=True).clamp_(max=size - 1)
+
 
 class Slots:
     """slot = ⌊S · h(user id, item id, seed) / 2³²⌋: a partition of pairs into S slots, for each replica.
