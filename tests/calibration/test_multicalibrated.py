@@ -357,3 +357,14 @@ def test_bad_input_is_told_in_one_line():
     ):
         with pytest.raises(ParameterError, match=message):
             Multicalibrated(**wrong).fit(score, outcome, features=features)
+
+
+@pytest.mark.parametrize("score", [0.2, 0.3, 1e-4, 0.7])
+@pytest.mark.parametrize("rows", [599, 6_000])
+def test_the_scale_of_one_score_is_no_rounding(score, rows):
+    """Its mean may be off by the last bit, which must not become the unit of slopes."""
+    segment = np.arange(rows) % 3
+    cells = merged_cells(
+        segment[None], [3], segment, np.full(rows, score), np.full(rows, 1 / 3), (segment == 1).astype(float)
+    )
+    assert Base.of(cells, 20.0).spread == 1.0

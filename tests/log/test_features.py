@@ -13,7 +13,8 @@ import unskew as us
 from contracts.feature_world import log_of, part, table
 from unskew.errors import DataError, ParameterError
 from unskew.log import Encoders, Features, Schema
-from unskew.log.encoder import MISSING_CODE, MOST_IN_BAG, OTHER_CODE, PAD
+from unskew.log.encoder import MISSING_CODE, MOST_IN_BAG, OTHER_CODE, PAD, NumberEncoder
+from unskew.log.values import Numbers
 
 ROWS = {"user": ["a", "a", "b", "b"], "item": [1, 2, 1, 2], "click": [1, 0, 0, 1]}
 
@@ -219,6 +220,15 @@ class TestNumbers:
             assert abs(float(numbers.mean())) < 0.02
             assert float(numbers.std()) == pytest.approx(1, abs=0.02)
             assert np.all(np.diff(numbers.ravel()[np.argsort(values)]) >= 0)
+
+    @pytest.mark.parametrize("rows", [10, 1_000, 12_345])
+    @pytest.mark.parametrize("number", [0.3, 1.1, 123.456, -7e-9])
+    def test_one_number_has_no_scale_of_its_own(self, number, rows):
+        """Its deviation is a rounding of it: a number beside it would be the farthest there is."""
+        encoder = NumberEncoder.fit(us.Number("x", role="row"), Numbers(np.full(rows, number)))
+        assert encoder.transform == "standard"
+        beside = Numbers(np.array([number, number + 0.5]))
+        np.testing.assert_allclose(encoder.encode(beside)[:, 0], [0.0, 0.5], atol=1e-6)
 
     def test_a_constant_and_an_outlier_stay_finite(self):
         assert not self.encoded([5.0] * 4)[1].any()

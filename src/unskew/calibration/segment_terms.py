@@ -42,6 +42,9 @@ JUDGED_ROWS = 100_000
 corrections are small, so that their mean is known to .0003: rounds that are worth less change no figure. All
 rows are fitted."""
 
+LEAST_SPREAD = 1e-9
+"""Of logits: scores that differ by less are one score, whose mean is off by a rounding."""
+
 HALVINGS = 8
 """Times that a step which overshoots is halved."""
 
@@ -167,7 +170,9 @@ class Base:
         information = cells.total * _variance(expit(platt.slope_ * z + platt.intercept_))
         known = float(information.sum())
         middle = float(information @ z / known)
-        spread = float(np.sqrt(information @ (z - middle) ** 2 / known)) or 1.0
+        spread = float(np.sqrt(information @ (z - middle) ** 2 / known))
+        if spread < LEAST_SPREAD:
+            spread = 1.0
         total = float(cells.total.sum())
         rate = float(cells.positive.sum()) / total
         prior = strength / min(rate, 1 - rate) * known / total

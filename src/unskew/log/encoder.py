@@ -38,6 +38,9 @@ MOST_SKEWED = 2.0
 KNOTS = 129
 """Quantiles that ``transform="quantile"`` keeps."""
 
+ROUNDING = 1e-14
+"""A deviation of less than this share of the largest number is that of one number, by rounding."""
+
 FARTHEST = 8.0
 """Standardised numbers are cut at ± this: one outlier must not move a prediction without limit."""
 
@@ -237,7 +240,8 @@ class NumberEncoder(Encoder):
         if transform == "quantile" and len(known):
             knots = np.quantile(known, np.linspace(0, 1, KNOTS))
         scaled = _transformed(known, transform, knots)
-        deviation = float(scaled.std()) if len(known) else 0.0
+        # Of one number alone the deviation is a rounding of it, which is no scale.
+        varies = len(known) > 0 and scaled.std() > ROUNDING * np.abs(scaled).max()
         return cls(
             feature=feature,
             cardinality=len(np.unique(known)),
@@ -245,7 +249,7 @@ class NumberEncoder(Encoder):
             example=values.example(),
             transform=transform,
             mean=float(scaled.mean()) if len(known) else 0.0,
-            scale=deviation or 1.0,
+            scale=float(scaled.std()) if varies else 1.0,
             knots=knots,
         )
 
@@ -301,7 +305,10 @@ def _frequent(sharing: Sequence[Counted], min_count: int, size: int) -> NDArray[
 
 def _skewness(values: NDArray[np.float64]) -> float:
     deviation = values.std()
-    return float((((values - values.mean()) / deviation) ** 3).mean()) if deviation > 0 else 0.0
+    if deviation <= ROUNDING * np.abs(values).max():
+        return 0.0
+    standard = (values - values.mean()) / deviation
+    return float((standard * standard * standard).mean())
 
 
 def _chosen_transform(known: NDArray[np.float64]) -> str:
