@@ -123,15 +123,24 @@ class RememberedRows:
 
 def taken(log: Log, starts: NDArray[np.int64], pieces: Sequence[Piece], rows: int) -> Iterator[Log]:
     """The rows of pieces of a log, in logs of so many rows; ``starts`` has the first row of each group."""
-    at = places_of(starts, pieces)
-    for first in range(0, len(at), rows):
-        yield log.take(at[first : first + rows])
+    return map(log.take, places_of(starts, pieces, rows))
 
 
-def places_of(starts: NDArray[np.int64], pieces: Sequence[Piece]) -> NDArray[np.int64]:
-    """Numbers of the rows of pieces among those of all groups."""
-    places = [np.arange(starts[each.group] + each.start, starts[each.group] + each.stop) for each in pieces]
-    return np.concatenate([np.empty(0, dtype=np.int64), *places])
+def places_of(starts: NDArray[np.int64], pieces: Sequence[Piece], rows: int) -> Iterator[NDArray[np.int64]]:
+    """Numbers of the rows of pieces among those of all groups, so many at a time."""
+    held: list[NDArray[np.int64]] = []
+    count = 0
+    for piece in pieces:
+        at, stop = int(starts[piece.group]) + piece.start, int(starts[piece.group]) + piece.stop
+        while at < stop:
+            taken = min(stop - at, rows - count)
+            held.append(np.arange(at, at + taken))
+            at, count = at + taken, count + taken
+            if count == rows:
+                yield np.concatenate(held)
+                held, count = [], 0
+    if held:
+        yield np.concatenate(held)
 
 
 def _arrays(log: Log) -> dict[str, NDArray[Any]]:

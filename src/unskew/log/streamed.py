@@ -121,9 +121,8 @@ class StreamedLog:
     ) -> Iterator[NDArray[np.int64]]:
         """The same as numbers of rows in the whole stream: nothing is read for them."""
         pieces, skipped, inside = self._from(seed, epoch, start, rank, world)
-        places = places_of(np.cumsum([0, *self.source.groups]), pieces)
-        for number, first in enumerate(range(0, len(places), self.buffer_rows), skipped):
-            buffer = places[first : first + self.buffer_rows]
+        starts = np.cumsum([0, *self.source.groups])
+        for number, buffer in enumerate(places_of(starts, pieces, self.buffer_rows), skipped):
             order = buffer[_order(len(buffer), seed, epoch, rank, world, number)]
             yield from self._cut(order[inside if number == skipped else 0 :])
 
