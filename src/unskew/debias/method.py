@@ -6,7 +6,6 @@ How it is trained is in :mod:`unskew.debias.fit`, once for all methods.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -18,7 +17,8 @@ from torch import Tensor
 
 from unskew.backbones import Backbone, Network, NeuMF
 from unskew.backbones.layers import TABLE_DTYPES, TableDtype
-from unskew.calibration.recalibration import NONE, Judged, Recalibration, recalibration, require_kind
+from unskew.calibration.recalibration import NONE, Recalibration, require_kind
+from unskew.debias import predictions
 from unskew.debias.fit import Job, Trained, train_replicas, train_sets
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
 from unskew.errors import ParameterError
@@ -48,13 +48,11 @@ from unskew.training.ensemble import (
     MOST_MEMBERS,
     Ensemble,
     Kind,
-    combined,
     interval,
     require_several,
     spread,
 )
-from unskew.training.held_out import Cells, Split
-from unskew.training.inference import probability_moments
+from unskew.training.held_out import Split
 from unskew.training.reader import Reader, Unseen
 from unskew.training.streams import Kept
 from unskew.training.warm_start import WarmStart
@@ -479,48 +477,11 @@ class Debiaser(Estimator):
         if job.validation is not None:
             self.recalibrate_on(job.validation, of="rows of validation")
             return
-        log = job.log
-        rows = self._held_out_rows(log)
-        if given is not None:
-            own = given.clicked[list(given.lines[:: self.of_members.trained])]
-            p = np.take_along_axis(own, np.searchsorted(log.clicked, rows), axis=1)
-        elif self.tower is not None:
-            p = np.stack([self._tower_propensity(log.take(line), setting)[s] for s, line in enumerate(rows)])
-        else:
-            p = np.ones(rows.shape)
-        self.recalibration_ = self._recalibration(
-            log, rows, self._predicted_held_out(log), p, self.recalibrate
-        )
-
-    def _tower_propensity(self, rows: Log, setting: Setting) -> NDArray[np.float64]:
-        """By the click tower, clipped: ``[seeds, n]``, the mean over members."""
-        assert self.tower is not None
-        cells = Cells(self.reader().of_log(rows).rows, torch.empty(0), torch.empty(0))
-        p = torch.maximum(self.tower.probability(setting, cells), setting.floor)
-        return np.asarray(self._by_seed(p.double().cpu().numpy()).mean(axis=1))
-
-    def _recalibration(
-        self,
-        log: Log,
-        rows: NDArray[np.int64],
-        predicted: NDArray[np.float64],
-        p: NDArray[np.float64],
-        kind: str,
-        on: str = "held-out clicks",
-    ) -> Recalibration:
-        """On rows of a log ``[seeds, n]`` with predictions and propensities."""
-        assert log.conversion is not None
-        outcome = log.conversion[rows].astype(np.float64)
-        weighted = on if (p == p[0, 0]).all() else f"{on}, weighted by 1/p"
-        known = log.known_propensity is not None
-        judged = Judged(predicted, outcome, 1.0 / p)
-        return recalibration(judged, kind, weighted, known=known, number=rows)
+        self.recalibration_ = predictions.map_after_training(self, job.log, given, setting)
 
     def without_recalibration(self) -> Self:
         """The same model as it was before it was recalibrated."""
-        raw = copy(self)
-        raw.recalibration_ = None
-        return raw
+        return predictions.without_recalibration(self)
 
     def recalibrate_on(
         self, log: Log, *, propensity: Any = None, by: str = "auto", of: str = "clicks of a random sample"
@@ -543,28 +504,12 @@ class Debiaser(Estimator):
         self._require_fitted("networks_")
         require_log(log)
         require_kind(by)
-        if propensity is None:
-            rows = np.tile(log.clicked, (len(self.seeds_), 1))
-            predicted = self.without_recalibration().predict_each(log.take(log.clicked))
-            self.recalibration_ = self._recalibration(log, rows, predicted, np.ones(rows.shape), by, of)
-            return self
-        rows = self._held_out_rows(log)
-        given = given_propensities(log, propensity, self.seeds_, self.p_min).clicked
-        p = np.take_along_axis(given, np.searchsorted(log.clicked, rows), axis=1)
-        self.recalibration_ = self._recalibration(log, rows, self._predicted_held_out(log), p, by)
+        self.recalibration_ = (
+            predictions.map_on_clicks(self, log, by, of)
+            if propensity is None
+            else predictions.map_on_held_out(self, log, propensity, by)
+        )
         return self
-
-    def _held_out_rows(self, log: Log) -> NDArray[np.int64]:
-        """As :meth:`validation_rows`, all lines of a seed in one: ``[seeds, n]``."""
-        return self.validation_rows(log).reshape(len(self.seeds_), -1)
-
-    def _predicted_held_out(self, log: Log) -> NDArray[np.float64]:
-        """Predictions of these rows by what held them out ``[seeds, n]``, before any recalibration."""
-        lines = self.validation_rows(log)
-        asked = self.reader().of_log(log.take(lines.ravel())).rows
-        at = torch.arange(lines.size, device=asked.device).reshape(lines.shape)
-        found = self.without_recalibration().predict_lines(asked.map(lambda values: values[0][at]))
-        return found.reshape(len(self.seeds_), -1)
 
     def _check(self) -> None:
         require_types(self, choices=False)
@@ -655,7 +600,7 @@ class Debiaser(Estimator):
         log, unseen
             As in :meth:`predict_each`.
         """
-        return self._by_seed(self._predictions(log, unseen, self.predict_replicas_rows))
+        return predictions.by_seed(self, self._predictions(log, unseen, self.predict_replicas_rows))
 
     def predict_interval(
         self, log: Any, *, level: float = 0.9, unseen: Unseen | None = None
@@ -733,48 +678,15 @@ class Debiaser(Estimator):
 
     def predict_rows(self, rows: Rows) -> NDArray[np.float64]:
         """Conversion probabilities ``[seeds, n]`` of rows ``[1, n]`` as :meth:`reader` gives them."""
-        found = combined(self._members(rows))
-        if self.beside_:
-            others = [each.predict_rows(rows) for each in self.beside_]
-            found = combined(np.stack([found, *others], axis=1))
-        return found if self.recalibration_ is None else self.recalibration_.predict(found)
+        return predictions.of_seeds(self, rows)
 
     def predict_lines(self, rows: Rows) -> NDArray[np.float64]:
         """The same by line, as :meth:`predict_lines_each`; rows are ``[1, n]``, or ``[lines, n]``."""
-        if self._lines == 1:
-            return self.predict_rows(rows)
-        # Members of models beside it hold out what its own do.
-        members = np.stack([each._members(rows) for each in (self, *self.beside_)], axis=2)
-        return self._recalibrated(combined(members))
-
-    @property
-    def _lines(self) -> int:
-        """Of a seed, in :meth:`validation_rows`."""
-        return 1 if self.split_ is None else self.split_.lines
+        return predictions.of_lines(self, rows)
 
     def predict_replicas_rows(self, rows: Rows) -> NDArray[np.float64]:
         """The same ``[seeds · members, n]`` by each member, also of models beside it."""
-        members = np.concatenate([each._members(rows) for each in (self, *self.beside_)], axis=1)
-        return self._recalibrated(members)
-
-    def _recalibrated(self, members: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Lines ``[seeds · members, n]`` from ``[seeds, members, n]``, each by the map of its seed."""
-        if self.recalibration_ is None:
-            return np.concatenate(members)
-        each = [self.recalibration_.predict(line) for line in members.swapaxes(0, 1)]
-        return np.concatenate(np.stack(each, axis=1))
-
-    def _members(self, rows: Rows) -> NDArray[np.float64]:
-        """What its own members say ``[seeds, members, n]``, before any recalibration.
-
-        Rows are ``[1, n]``, or have a line for each seed or for each member.
-        """
-        if len(rows.user) > 1:
-            members = len(self.replicas()) // len(rows.user)
-            rows = rows.map(lambda values: values.repeat_interleave(members, dim=0))
-        # The first tower of the network that predicts; of members that share weights, all of them.
-        mean = probability_moments(self.networks_["prediction"], rows)[0].cpu().numpy()
-        return self._by_seed(np.asarray(mean))
+        return predictions.of_replicas(self, rows)
 
     def with_beside(self, *others: Debiaser) -> Self:
         """This model with others of the same log and seeds beside it: the mean logit of their ensembles.
@@ -787,29 +699,7 @@ class Debiaser(Estimator):
         self._require_fitted("networks_")
         for other in others:
             other._require_fitted("networks_")
-            require(
-                self.seeds_ == other.seeds_
-                and self.reads_features == other.reads_features
-                and self.fields == other.fields
-                and (self.split_ == other.split_ or None in (self.split_, other.split_))
-                and self.users_.same_as(other.users_)
-                and self.items_.same_as(other.items_),
-                f"{self.name} and {other.name} were not trained with the same seeds, ids, features and"
-                " held-out clicks",
-                "fit both alike: seeds, members, validation_share and validation_by too",
-            )
-        together: tuple[Debiaser, ...] = (self, *others)
-        for each in together:
-            require(
-                not each.beside_, f"{each.name} has a model beside it already", "give models as fit left them"
-            )
-        model = self.without_recalibration()
-        model.beside_ = tuple(other.without_recalibration() for other in others)
-        return model
-
-    def _by_seed(self, lines: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Lines of all replicas ``[R, n]`` as ``[seeds, members, n]``."""
-        return lines.reshape(len(self.seeds_), len(lines) // len(self.seeds_), lines.shape[1])
+        return predictions.with_beside(self, others)
 
 
 def _in_memory(log: Log | StreamedLog) -> Log | Kept:
