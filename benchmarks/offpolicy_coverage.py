@@ -147,7 +147,7 @@ def ideal(score: Floats, labels: NDArray[np.uint8]) -> dict[str, float]:
     }
     for gain in ("dcg", "hits"):
         others = np.full(len(above), size - 1)
-        worth = expected_gain(above=above, others=others, slate=SLATE, k=4, gain=gain)  # type: ignore[arg-type]
+        worth = expected_gain(above=above, others=others, slate=SLATE, k=4, gain=gain)
         found[f"{gain}@4"] = float((worth * labels.ravel()).sum() * SLATE / size / len(score))
     return found
 
@@ -173,7 +173,7 @@ def judge(
             world.models,
             world.log,
             propensity=scenario.propensity(world.log, world.propensity),
-            estimator=estimator,  # type: ignore[arg-type]
+            estimator=estimator,
             metrics=metrics,
             gamma=1.0 if scenario.known else None,
             held_out="all",
@@ -187,15 +187,15 @@ def judge(
                 covered[metric].append(each.low <= value <= each.high)
                 in_range[metric].append(each.range_low <= value <= each.range_high)
         losers: dict[str, bool] = {"said": False, "decided": False}
-        for each in told.differences:
-            sign = -1.0 if each.metric == "nll" else 1.0
-            true = sign * (truths[each.better][each.metric] - truths[each.worse][each.metric])
-            apart[each.metric].append(each.low <= true <= each.high)
-            sure = each.p_holm < 1.0 - told.level
+        for pair in told.differences:
+            sign = -1.0 if pair.metric == "nll" else 1.0
+            true = sign * (truths[pair.better][pair.metric] - truths[pair.worse][pair.metric])
+            apart[pair.metric].append(pair.low <= true <= pair.high)
+            sure = pair.p_holm < 1.0 - told.level
             said.append(sure)
-            decided.append(each.decided)
+            decided.append(pair.decided)
             losers["said"] |= sure and true < 0
-            losers["decided"] |= each.decided and true < 0
+            losers["decided"] |= pair.decided and true < 0
         misled.append(losers["said"])
         wrong.append(losers["decided"])
     return {
