@@ -13,7 +13,7 @@ import pytest
 from unskew import Bag, Category, Number, read_log, stream_log
 from unskew.errors import DataError
 from unskew.log import Log, StreamedLog
-from unskew.log.scan import RowsOfFiles
+from unskew.log.scan import BUCKETS, RowsOfFiles
 from unskew.log.splitting import mature_rows
 
 ROLES = ("user", "item", "row")
@@ -425,3 +425,37 @@ def test_rows_that_take_more_than_was_allowed_are_read_again(tmp_path: Path) -> 
 def test_columns_of_text_are_not_remembered(tmp_path: Path) -> None:
     stream = stream_log(write(tmp_path, 900), **NAMES, keep=["city"])
     assert stream.remembered(1e9) is stream
+
+
+def test_whole_numbers_are_remembered_unless_some_are_missing_later_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a gap they are fractions from there on, and must not become the least whole number."""
+    monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 100)
+    for gap in (None, 350):
+        numbers = [None if row == gap else row for row in range(400)]
+        table = pa.table(
+            {"user": np.arange(400) % 20, "item": np.arange(400) % 7, "click": np.arange(400) % 3 == 0}
+        ).append_column("number", pa.array(numbers, pa.int64()))
+        pq.write_table(table, tmp_path / "log.parquet", row_group_size=100)
+        stream = stream_log(tmp_path / "log.parquet", click="click", keep=["number"], block_rows=100)
+        kept = stream.remembered(1e9)
+        assert (kept is stream) == (gap is not None)
+        found = np.concatenate([block.columns["number"] for block in kept.in_order()])
+        assert np.isnan(found).sum() == (gap is not None)
+
+
+@pytest.mark.parametrize("most_ids", [1_000, 2_000, 10_000])
+def test_whole_numbers_of_users_are_numbers_also_where_rare_users_share_codes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_ids: int
+) -> None:
+    """What tells after a part of the rows that they are no codes ends their count as such, not the pass."""
+    monkeypatch.setattr("unskew.log.scan.SCAN_ROWS", 1_000)
+    user = np.arange(6_000) // 2
+    table = pa.table({"user": user, "item": user % 50, "click": user % 3 == 0, "income": user * 7 + 3})
+    pq.write_table(table, tmp_path / "log.parquet", row_group_size=500)
+    stream = stream_log(tmp_path / "log.parquet", click="click", features="auto", most_ids=most_ids)
+    (field,) = stream.schema.features
+    assert (field.name, field.kind, field.role) == ("income", "number", "user")
+    shared = most_ids < 3_000
+    assert stream.n_users == (most_ids + BUCKETS if shared else 3_000)

@@ -78,11 +78,16 @@ def test_features_of_files_are_trained_on_as_those_in_memory(tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["naive", "ips", "dr-jl", "esmm"])
-def test_a_gpu_trains_on_a_stream_as_a_cpu_does(name):
+@pytest.mark.parametrize("name", ["naive", "ips", "dr-jl", "esmm", "kb-dr"])
+@pytest.mark.parametrize("rows", ["as they come", "in a table", "in a table of the CPU"])
+def test_a_gpu_trains_on_a_stream_as_a_cpu_does(name, rows, tmp_path, monkeypatch):
     """Steps are captured, or a warning, which is an error here, would say that they cannot be."""
     log = impressions()
     source = StreamedLog.of(log, block_rows=BLOCK)
+    if rows != "as they come":
+        source = files_of(log, tmp_path).remembered(1e9)
+    if rows == "in a table of the CPU":
+        monkeypatch.setattr("unskew.training.row_table.DEVICE_SHARE", 0.0)
     made = []
     for device in ("cpu", "cuda"):
         method = METHODS[name](backbone=us.MF(dim=2), epochs=4, batch_size=32, p_min=0.05, patience=None)

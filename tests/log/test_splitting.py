@@ -126,6 +126,10 @@ def test_a_missing_time_and_text_that_is_none_are_named(log):
     when[4] = np.datetime64("NaT", "s")
     with pytest.raises(DataError, match="column 'when', row 4: the time is missing"):
         times_of(replace(log, columns={"when": when}))
+    for values in (when, when.astype(str)):
+        with pytest.raises(DataError, match="column 'when', row 4: the time is missing"):
+            times_of(replace(log, columns={"when": values}), "when", np.array([7, 2]))
+    np.testing.assert_array_equal(times_of(log, rows=np.array([7, 2])), times_of(log)[[7, 2]])
     with pytest.raises(DataError, match="column 'shop': holds no times"):
         times_of(log, "shop")
 

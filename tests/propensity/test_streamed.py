@@ -190,6 +190,41 @@ def test_members_of_a_bootstrap_learn_from_samples_of_their_own(log):
     assert spreads[True] > 1.1 * spreads[False]
 
 
+def test_a_saved_propensity_serves_rows_of_a_stream_in_memory(tmp_path):
+    """They have codes and no values; that its own encoders would give the same is known by value."""
+    pq.write_table(feature_world.table(), tmp_path / "log.parquet", row_group_size=700)
+    named = {"click": "click", "conversion": "bought", "features": feature_world.FEATURES}
+    source = us.stream_log(tmp_path / "log.parquet", block_rows=900, **named)
+    fitted = network(epochs=1).fit(source)
+    fitted.save(tmp_path / "propensity")
+    made = [
+        us.IPS(backbone=us.MF(dim=2), epochs=1)
+        .fit(rows, propensity=p, device="cpu")
+        .predict(source.sample(99))
+        for rows, p in (
+            (source, fitted),
+            (source.remembered(1e9), us.load_propensity(tmp_path / "propensity")),
+        )
+    ]
+    np.testing.assert_allclose(*made, atol=ROUNDING)
+
+
+@pytest.mark.gpu
+def test_a_gpu_looks_rows_up_as_a_cpu_does(tmp_path):
+    pq.write_table(feature_world.table(), tmp_path / "log.parquet", row_group_size=700)
+    named = {"click": "click", "conversion": "bought", "features": feature_world.FEATURES}
+    kept = us.stream_log(tmp_path / "log.parquet", block_rows=900, **named).remembered(1e9)
+    backbone = us.DCN(dim=4, layers=(8,), crosses=1, dropout=0.0)
+    made = []
+    for device in ("cpu", "cuda"):
+        p = network(backbone=backbone, epochs=3).fit(kept, seeds=SEEDS, device=device)
+        model = us.DRJL(backbone=backbone, epochs=3, members=2)
+        model.fit(kept, propensity=p, seeds=SEEDS, device=device)
+        made.append((p.predict_each(kept.sample(500)), model.predict_members_each(kept.sample(500))))
+    for of_cpu, of_gpu in zip(*made, strict=True):
+        np.testing.assert_allclose(of_gpu, of_cpu, atol=0.02)
+
+
 @pytest.mark.parametrize("scored", [1 << 24, 400], ids=["all rows", "thinned"])
 def test_rows_in_memory_are_trained_on_and_judged_as_those_of_files(tmp_path, monkeypatch, scored):
     monkeypatch.setattr("unskew.propensity.propensity.MOST_SCORED", scored)

@@ -646,7 +646,7 @@ class Debiaser(Estimator):
         """Numbers ``[lines, n]`` of a log's rows that were held out to choose an epoch.
 
         A line for each seed, or for each of its members where these hold out clicks of their own, as members
-        of ``ensemble="seeds"`` do in memory: :meth:`predict_lines_each` gives their predictions.
+        that are trained apart do in memory: :meth:`predict_lines_each` gives their predictions.
 
         Which clicks those are follows from ids, times and seeds: the log may be the one of training, in any
         order, read again, or a part of it.

@@ -30,7 +30,7 @@ Model = TypeVar("Model", bound="Debiaser")
 
 def of_seeds(model: Debiaser, rows: Rows) -> Floats:
     """Of the ensembles ``[seeds, n]``, with the models beside them; recalibrated."""
-    found = combined(of_members(model, rows))
+    found = combined(raw_of_members(model, rows))
     if model.beside_:
         others = [of_seeds(each, rows) for each in model.beside_]
         found = combined(np.stack([found, *others], axis=1))
@@ -42,17 +42,17 @@ def of_lines(model: Debiaser, rows: Rows) -> Floats:
     if model.split_ is None or model.split_.lines == 1:
         return of_seeds(model, rows)
     # Members of models beside it hold out what its own do.
-    members = np.stack([of_members(each, rows) for each in (model, *model.beside_)], axis=2)
+    members = np.stack([raw_of_members(each, rows) for each in (model, *model.beside_)], axis=2)
     return _recalibrated(model, combined(members))
 
 
 def of_replicas(model: Debiaser, rows: Rows) -> Floats:
     """Of each member ``[seeds · members, n]``, also of models beside it; recalibrated."""
-    members = np.concatenate([of_members(each, rows) for each in (model, *model.beside_)], axis=1)
+    members = np.concatenate([raw_of_members(each, rows) for each in (model, *model.beside_)], axis=1)
     return _recalibrated(model, members)
 
 
-def of_members(model: Debiaser, rows: Rows) -> Floats:
+def raw_of_members(model: Debiaser, rows: Rows) -> Floats:
     """Of a model's own members ``[seeds, members, n]``, before any recalibration.
 
     Rows are ``[1, n]``, or have a line for each seed or for each member.

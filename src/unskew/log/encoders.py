@@ -170,6 +170,14 @@ class Encoders:
         places = self.places_in(whole, "row")
         return Block(encoded.codes[:, places["codes"]], encoded.numbers[:, places["numbers"]])
 
+    def codes_rows_as(self, whole: Encoders) -> bool:
+        """Whether features of rows that these encode are among those of ``whole``, and coded alike."""
+        mine, theirs = (
+            {each.feature.name: (each.learned(), each.missing > 0) for each in of.of_role("row")}
+            for of in (self, whole)
+        )
+        return all(theirs.get(name) == learned for name, learned in mine.items())
+
     def of_role(self, role: Role) -> tuple[Encoder, ...]:
         """The encoders of one role."""
         return tuple(each for each in self.encoders if each.feature.role == role)

@@ -60,7 +60,8 @@ class RememberedRows:
     def of(
         cls, source: RowSource, blocks: Iterator[Log], most_bytes: float, progress: Progress
     ) -> RememberedRows | None:
-        """The rows of blocks, which have all rows of a source in order; None where they take more bytes."""
+        """The rows of blocks, which have all rows of a source in order; None where they take more bytes, or
+        are not of one type."""
         total, stop = sum(source.groups), 0
         tracker = progress.task("reading rows", total)
         kept: dict[str, NDArray[Any]] = {}
@@ -74,6 +75,10 @@ class RememberedRows:
                     tracker.finish()
                     return None
                 kept = {name: np.empty((total, *each.shape[1:]), each.dtype) for name, each in arrays.items()}
+            if any(values.dtype != kept[name].dtype for name, values in arrays.items()):
+                # Whole numbers of which some are missing are fractions from there on.
+                tracker.finish()
+                return None
             start, stop = stop, stop + len(block)
             for name, values in arrays.items():
                 kept[name][start:stop] = values

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ SCAN_ROWS, SCAN_BYTES = 1 << 20, 1 << 27
 """What is counted at a time, at most."""
 
 THREADS = 8
-"""Features that are counted at a time, at most: each takes memory for its values."""
+"""Ids and features that are counted at a time, at most: each takes memory for its values."""
 
 
 @dataclass(frozen=True)
@@ -278,7 +279,8 @@ class _Scan:
             tally.add(_array(table, tally.feature.source), sides, sampled)
 
         # What one feature counts is no other's; the first error is that of the first feature.
-        list(pool.map(count, self._open()))
+        list(pool.map(count, [tally for tally in self.features if tally.is_open]))
+        self._close_numbers()
         for name in table.column_names:
             self.nulls[name] = self.nulls.get(name, 0) + table.column(name).null_count
         self.rows += len(table)
@@ -288,15 +290,13 @@ class _Scan:
                 assert kept is not None
                 tally.keep(role, kept)
 
-    def _open(self) -> list[FeatureTally]:
-        """What is still to be counted: not categories of whole numbers that are more than codes, whatever the
-        rest of the rows holds."""
-        total, names = sum(self.files.sizes), [tally.feature.name for tally in self.features]
-        return [
-            tally
-            for place, tally in enumerate(self.features, 1)
-            if names[place : place + 1] != [tally.feature.name] or not is_number(len(tally.distinct), total)
-        ]
+    def _close_numbers(self) -> None:
+        """Whole numbers that are more than codes, whatever the rest of the rows holds, are counted as such
+        alone."""
+        total = sum(self.files.sizes)
+        for tally, other in pairwise(self.features):
+            if tally.feature.name == other.feature.name and is_number(len(tally.distinct), total):
+                tally.close()
 
     def found(self) -> tuple[Log, Columns]:
         """A log without rows that has all that was learned, and which columns its logs carry."""

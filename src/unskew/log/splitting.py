@@ -139,8 +139,8 @@ def times_of(
     values = log.columns[column]
     if rows is None:
         return as_times(values, column)
-    if values.dtype.kind == "M" and not np.isnat(values[rows]).any():
-        # Of all rows only where that matters: the unit of whole numbers, and the number of a row in an error.
+    if values.dtype.kind == "M" and not np.isnat(values).any():
+        # All rows matter for the unit of whole numbers alone, and for what is missing.
         return as_times(values[rows], column)
     return as_times(values, column)[rows]
 

@@ -158,6 +158,7 @@ class FeatureTally:
 
     def __init__(self, feature: Feature) -> None:
         self.feature = feature
+        self.is_open = True
         self.rows = self.missing = 0
         self.longest = 1
         self.example = ""
@@ -186,6 +187,11 @@ class FeatureTally:
             if not (side.constant or self.feature.role):
                 del self.sides[role]
         self._forget_rare()
+
+    def close(self) -> None:
+        """Count no more: what was counted so far tells that it is another kind of feature."""
+        self.is_open = False
+        self.sides = {}
 
     def role(self, repeats: Mapping[str, bool]) -> Role:
         """Whose value it is; ``repeats`` says whether any user, and any item, is there twice."""

@@ -64,6 +64,9 @@ MOST_SCORED = 1 << 24
 """Rows of a stream that are scored to calibrate and to judge by, about; beyond it unclicked ones are thinned
 and weighted."""
 
+SCORED_AT_ONCE = {"cpu": 1 << 16, "cuda": 1 << 18}
+"""Rows in memory that are scored at a time, by all replicas, whose scores and features take memory."""
+
 ANY_FOLD = -1
 """The fold of pairs that no fold was trained on."""
 
@@ -572,7 +575,7 @@ class BasePropensity(Estimator, ABC):
             for block, weight in kept.thinned(MOST_SCORED):
                 yield self._rows_of(block), block.click.astype(np.float64), weight
             return
-        for number, weight in kept.thinned_numbers(MOST_SCORED):
+        for number, weight in kept.thinned_numbers(MOST_SCORED, SCORED_AT_ONCE[self.device_.type]):
             own = table.known(torch.as_tensor(number, device=table.device)[None])
             rows = own.rows.to(self.device_)
             click = own.click[0].double().cpu().numpy()

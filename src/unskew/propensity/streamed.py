@@ -23,8 +23,8 @@ ROUND_CLICKS = 1 << 18
 PROPENSITY_BYTES = 1 << 28
 """Propensities of rows that are kept in memory at most, where the rows are."""
 
-PREDICTED_AT_ONCE = 1 << 17
-"""Rows of which they are predicted at a time."""
+AT_ONCE = 1 << 17
+"""Rows in memory that are split, or of which propensities are predicted, at a time."""
 
 
 class StreamedRows:
@@ -89,16 +89,22 @@ class StreamedRows:
             table = replace(table, observed=known, everywhere=known if self._everywhere else None)
         name = f"clicks that train: {self._split}"
         if name not in source.found:
-            source.found[name] = self._split.trains(rows.log)
+            source.found[name] = self._trains(replace(rows.log, features=None))
         return ReadNumbers(source.found[name], table)
+
+    def _trains(self, log: Log) -> NDArray[np.bool_]:
+        """Which of all rows are clicks that train, found out in parts."""
+        starts = range(0, len(log), AT_ONCE)
+        parts = (np.arange(first, min(first + AT_ONCE, len(log))) for first in starts)
+        return np.concatenate([self._split.trains(log.take(part)) for part in parts])
 
     def _predicted(self, rows: RememberedRows, click: Tensor) -> PropensityTable | None:
         """Of all rows, or of the clicks where no other batch reads them; None where they take too much."""
         assert self._propensity is not None
         numbers = np.arange(len(rows.log)) if self._everywhere else rows.log.clicked
         found: NDArray[np.float32] | None = None
-        for first in range(0, len(numbers), PREDICTED_AT_ONCE):
-            some = self._propensity.every(rows.coded(numbers[first : first + PREDICTED_AT_ONCE])).T
+        for first in range(0, len(numbers), AT_ONCE):
+            some = self._propensity.every(rows.coded(numbers[first : first + AT_ONCE])).T
             if found is None:
                 if 4 * len(numbers) * some.shape[1] > PROPENSITY_BYTES:
                     return None

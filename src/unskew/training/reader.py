@@ -142,7 +142,7 @@ class Reader:
         item = self.items.recode(log.item, log.items, unseen=strict)
         blocks = None
         if self.encoders is not None and log.features is not None:
-            own = self._of_stream(log) or self.encoders.encode(log)
+            own = self._coded(log) or self.encoders.encode(log)
             blocks = {
                 "user": own["user"].take(log.user),
                 "item": own["item"].take(log.item),
@@ -150,14 +150,25 @@ class Reader:
             }
         return self._asked(user, item, policy, blocks)  # type: ignore[arg-type]
 
-    def _of_stream(self, log: Log) -> dict[Role, Block] | None:
-        """The features of a block of the stream of training, which are coded already; None of other logs."""
+    def _coded(self, log: Log) -> dict[Role, Block] | None:
+        """The features of a block of a stream that codes them as the one of training, or is it; None of other
+        logs."""
         assert log.features is not None
         assert self.encoders is not None
         coded_by = log.features.encoders
-        if coded_by is None or coded_by not in (self.encoders, self.encoders.whole):
+        if coded_by is None:
             return None
-        return {**self.encoders.tables, "row": self.encoders.part_of(coded_by, log.encoded_rows())}
+        if coded_by in (self.encoders, self.encoders.whole):
+            tables = self.encoders.tables
+        elif log.features.encoded is not None and self.encoders.codes_rows_as(coded_by):
+            values = log.features.values
+            tables = {
+                "user": self.encoders.block("user", log.n_users, values),
+                "item": self.encoders.block("item", log.n_items, values),
+            }
+        else:
+            return None
+        return {**tables, "row": self.encoders.part_of(coded_by, log.encoded_rows())}
 
     def of_pairs(self, user: Any, item: Any, unseen: Unseen | None = None) -> Asked:
         """Rows of pairs of ids, with what was known of them in training."""

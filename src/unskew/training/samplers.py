@@ -46,7 +46,8 @@ class Sample(NamedTuple):
     """Numbers that a sampler drew: for one step ``[R, B]``, or for a block of steps ``[R, steps, B]``.
 
     It says which pairs, not what is known of them: whoever trains looks that up
-    (:class:`unskew.debias.Batch`). Rows of a stream, which cannot be looked up, come themselves.
+    (:class:`unskew.debias.Batch`). Rows of a stream come themselves, or as their numbers in it, which are
+    looked up for a whole block (:class:`unskew.training.row_table.RowTable`).
     """
 
     observed: Tensor | Known | None = None

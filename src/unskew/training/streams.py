@@ -1,7 +1,8 @@
 """Training on a streamed log: what is kept of it in memory, and batches of its rows as they come.
 
 All replicas read the same rows in one order (``[1, B]``). What differs between them (folds, cells that a
-click tower holds out) is a function of ids and the replica's seed, so that no table of rows is kept.
+click tower holds out) is a function of ids and the replica's seed. Rows come as they are read, or, where a
+stream keeps them in memory, as numbers that are looked up (:mod:`unskew.training.row_table`).
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ judged by, or averaged over all clicks. Where a stream has fewer, all are kept."
 AT_ONCE = 1 << 17
 """Rows of O that a sample has, about: several steps, so that a GPU copies, and replays, many at a time."""
 
-MOST_AT_ONCE = 1 << 18
-"""Rows of a table that are looked at in one go."""
+CLICKS_AT_ONCE = 1 << 18
+"""Clicks of rows in memory that are looked at in one go."""
 
 MOST_VISITS = 1 << 24
 """Rows that a training with early stopping visits at most; one epoch where a stream has more."""
@@ -61,7 +62,8 @@ class Kept:
     Attributes
     ----------
     log
-        The rows, in the order in which they lie.
+        The rows, in the order in which they lie; of a stream whose rows are in memory without the values of
+        their features, which are coded.
     weight
         How many rows of the stream each stands for ``[n]``.
     """
@@ -72,7 +74,8 @@ class Kept:
 
     @classmethod
     def of(cls, source: StreamedLog, most: int = KEPT) -> Self:
-        """Read a stream once, and then the rows that are kept; every training on the stream has the same."""
+        """The rows of a stream that are kept, for which it is read at most once: every training on it has
+        the same."""
         name = f"{most} kept rows"
         if name not in source.found:
             source.found[name] = cls._read(source, most)
@@ -105,10 +108,12 @@ class Kept:
                 block = block.take(at)
             yield block, np.array([1.0 / share, 1.0])[block.click]
 
-    def thinned_numbers(self, most: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        """The same as numbers of rows."""
+    def thinned_numbers(
+        self, most: int, at_once: int
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """The same as numbers of rows, of so many of them at a time."""
         first, share = 0, self._unclicked_share(most)
-        for click in _clicks(self.stream):
+        for click in _clicks(self.stream, at_once):
             at = _thinned(click, first, share)
             yield first + at, np.array([1.0 / share, 1.0])[click[at]]
             first += len(click)
@@ -131,11 +136,11 @@ class Kept:
         return self.stream.n_clicks / max(self.log.n_clicks, 1)
 
 
-def _clicks(source: StreamedLog) -> Iterator[NDArray[np.uint8]]:
-    """Clicks of all rows in order, in parts."""
+def _clicks(source: StreamedLog, at_once: int = CLICKS_AT_ONCE) -> Iterator[NDArray[np.uint8]]:
+    """Clicks of all rows in order, in parts: of so many rows where they are in memory."""
     if isinstance(source.source, RememberedRows):
         click = source.source.log.click
-        return (click[first : first + MOST_AT_ONCE] for first in range(0, len(click), MOST_AT_ONCE))
+        return (click[first : first + at_once] for first in range(0, len(click), at_once))
     return (block.click for block in source.in_order())
 
 
