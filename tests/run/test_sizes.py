@@ -36,7 +36,7 @@ COAT = log_of(clicks=6_960, users=290, items=300)
 LARGE = log_of(clicks=10**6, users=10**6, items=10**5, rows=10**7)
 
 
-def test_a_log_like_coat_is_trained_as_before():
+def test_a_log_like_coat_has_the_sizes_of_the_paper_and_members_as_time_allows():
     sizes = sizes_of(us.RunConfig(data="coat", device="cpu"), COAT)
     assert (sizes.parameters, sizes.crossfit, sizes.label) == ({}, 5, [])
     assert re.search(
