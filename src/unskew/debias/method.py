@@ -6,6 +6,7 @@ How it is trained is in :mod:`unskew.debias.fit`, once for all methods.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -18,7 +19,6 @@ from torch import Tensor
 from unskew.backbones import Backbone, Network, NeuMF
 from unskew.backbones.layers import TABLE_DTYPES, TableDtype
 from unskew.calibration.recalibration import NONE, Recalibration, require_kind
-from unskew.debias import predictions
 from unskew.debias.fit import Job, Trained, train_replicas, train_sets
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
 from unskew.errors import ParameterError
@@ -42,7 +42,7 @@ from unskew.metrics.collapse import Collapsed, warn_of_collapse
 from unskew.progress import SILENT, Progress
 from unskew.propensity.given import GivenPropensities, given_propensities, streamed_propensities
 from unskew.seeds import Replica, as_seeds, stream
-from unskew.training import Pass, Step, resolve_device
+from unskew.training import Pass, Step, fitted, resolve_device
 from unskew.training.ensemble import (
     ENSEMBLES,
     MOST_MEMBERS,
@@ -52,7 +52,7 @@ from unskew.training.ensemble import (
     require_several,
     spread,
 )
-from unskew.training.held_out import Split
+from unskew.training.held_out import Cells, Split
 from unskew.training.reader import Reader, Unseen
 from unskew.training.streams import Kept
 from unskew.training.warm_start import WarmStart
@@ -477,11 +477,38 @@ class Debiaser(Estimator):
         if job.validation is not None:
             self.recalibrate_on(job.validation, of="rows of validation")
             return
-        self.recalibration_ = predictions.map_after_training(self, job.log, given, setting)
+        log, rows = job.log, self._held_out_rows(job.log)
+        if given is not None:
+            own = given.clicked[list(given.lines[:: self.of_members.trained])]
+            p = np.take_along_axis(own, np.searchsorted(log.clicked, rows), axis=1)
+        elif self.tower is not None:
+            p = np.stack([self._tower_propensity(log.take(line), setting)[s] for s, line in enumerate(rows)])
+        else:
+            p = np.ones(rows.shape)
+        self.recalibration_ = fitted.map_of(log, rows, self._of_held_out(log), p, self.recalibrate)
+
+    def _tower_propensity(self, rows: Log, setting: Setting) -> NDArray[np.float64]:
+        """By the click tower, clipped: ``[seeds, n]``, the mean over members."""
+        assert self.tower is not None
+        cells = Cells(self.reader().of_log(rows).rows, torch.empty(0), torch.empty(0))
+        p = torch.maximum(self.tower.probability(setting, cells), setting.floor)
+        return np.asarray(fitted.by_seed(self, p.double().cpu().numpy()).mean(axis=1))
+
+    def _held_out_rows(self, log: Log) -> NDArray[np.int64]:
+        """As :meth:`validation_rows`, all lines of a seed in one: ``[seeds, n]``."""
+        return self.validation_rows(log).reshape(len(self.seeds_), -1)
+
+    def _of_held_out(self, log: Log) -> NDArray[np.float64]:
+        """Predictions of these rows by what held them out ``[seeds, n]``, before any recalibration."""
+        lines = self.validation_rows(log)
+        rows = self.reader().of_log(log.take(lines.ravel())).rows
+        return fitted.of_own_lines(self.without_recalibration(), rows, len(lines))
 
     def without_recalibration(self) -> Self:
         """The same model as it was before it was recalibrated."""
-        return predictions.without_recalibration(self)
+        raw = copy(self)
+        raw.recalibration_ = None
+        return raw
 
     def recalibrate_on(
         self, log: Log, *, propensity: Any = None, by: str = "auto", of: str = "clicks of a random sample"
@@ -504,11 +531,15 @@ class Debiaser(Estimator):
         self._require_fitted("networks_")
         require_log(log)
         require_kind(by)
-        self.recalibration_ = (
-            predictions.map_on_clicks(self, log, by, of)
-            if propensity is None
-            else predictions.map_on_held_out(self, log, propensity, by)
-        )
+        if propensity is None:
+            rows = np.tile(log.clicked, (len(self.seeds_), 1))
+            predicted = self.without_recalibration().predict_each(log.take(log.clicked))
+            self.recalibration_ = fitted.map_of(log, rows, predicted, np.ones(rows.shape), by, of)
+            return self
+        rows = self._held_out_rows(log)
+        given = given_propensities(log, propensity, self.seeds_, self.p_min).clicked
+        p = np.take_along_axis(given, np.searchsorted(log.clicked, rows), axis=1)
+        self.recalibration_ = fitted.map_of(log, rows, self._of_held_out(log), p, by)
         return self
 
     def _check(self) -> None:
@@ -600,7 +631,7 @@ class Debiaser(Estimator):
         log, unseen
             As in :meth:`predict_each`.
         """
-        return predictions.by_seed(self, self._predictions(log, unseen, self.predict_replicas_rows))
+        return fitted.by_seed(self, self._predictions(log, unseen, self.predict_replicas_rows))
 
     def predict_interval(
         self, log: Any, *, level: float = 0.9, unseen: Unseen | None = None
@@ -678,15 +709,15 @@ class Debiaser(Estimator):
 
     def predict_rows(self, rows: Rows) -> NDArray[np.float64]:
         """Conversion probabilities ``[seeds, n]`` of rows ``[1, n]`` as :meth:`reader` gives them."""
-        return predictions.of_seeds(self, rows)
+        return fitted.of_seeds(self, rows)
 
     def predict_lines(self, rows: Rows) -> NDArray[np.float64]:
         """The same by line, as :meth:`predict_lines_each`; rows are ``[1, n]``, or ``[lines, n]``."""
-        return predictions.of_lines(self, rows)
+        return fitted.of_lines(self, rows)
 
     def predict_replicas_rows(self, rows: Rows) -> NDArray[np.float64]:
         """The same ``[seeds · members, n]`` by each member, also of models beside it."""
-        return predictions.of_replicas(self, rows)
+        return fitted.of_replicas(self, rows)
 
     def with_beside(self, *others: Debiaser) -> Self:
         """This model with others of the same log and seeds beside it: the mean logit of their ensembles.
@@ -699,7 +730,25 @@ class Debiaser(Estimator):
         self._require_fitted("networks_")
         for other in others:
             other._require_fitted("networks_")
-        return predictions.with_beside(self, others)
+            require(
+                self.seeds_ == other.seeds_
+                and self.reads_features == other.reads_features
+                and self.fields == other.fields
+                and (self.split_ == other.split_ or None in (self.split_, other.split_))
+                and self.users_.same_as(other.users_)
+                and self.items_.same_as(other.items_),
+                f"{self.name} and {other.name} were not trained with the same seeds, ids, features and"
+                " held-out clicks",
+                "fit both alike: seeds, members, validation_share and validation_by too",
+            )
+        together: tuple[Debiaser, ...] = (self, *others)
+        for each in together:
+            require(
+                not each.beside_, f"{each.name} has a model beside it already", "give models as fit left them"
+            )
+        model = self.without_recalibration()
+        model.beside_ = tuple(other.without_recalibration() for other in others)
+        return model
 
 
 def _in_memory(log: Log | StreamedLog) -> Log | Kept:

@@ -1,0 +1,112 @@
+"""What fitted ensembles say of rows: members, models beside them, and the map of their level, as functions.
+
+Rows are what a :class:`~unskew.training.reader.Reader` makes of logs, pairs and frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unskew.backbones import Network
+from unskew.calibration.recalibration import Judged, Recalibration, recalibration
+from unskew.log import Log, Rows
+from unskew.seeds import Replica
+from unskew.training.ensemble import combined
+from unskew.training.held_out import Split
+from unskew.training.inference import probability_moments
+
+Floats = NDArray[np.float64]
+
+
+class FittedModel(Protocol):
+    """What is asked of a model: a :class:`unskew.Debiaser` that is fitted."""
+
+    seeds_: tuple[int, ...]
+    split_: Split | None
+    recalibration_: Recalibration | None
+
+    @property
+    def networks_(self) -> Mapping[str, Network]:
+        """By name."""
+        ...
+
+    @property
+    def beside_(self) -> tuple[Any, ...]:
+        """Further models, of the same seeds, whose mean with it is the model."""
+        ...
+
+    def replicas(self) -> tuple[Replica, ...]:
+        """All members of all seeds."""
+        ...
+
+
+def of_seeds(model: FittedModel, rows: Rows) -> Floats:
+    """Of the ensembles ``[seeds, n]``, with the models beside them; recalibrated."""
+    found = combined(raw_of_members(model, rows))
+    if model.beside_:
+        others = [of_seeds(each, rows) for each in model.beside_]
+        found = combined(np.stack([found, *others], axis=1))
+    return found if model.recalibration_ is None else model.recalibration_.predict(found)
+
+
+def of_lines(model: FittedModel, rows: Rows) -> Floats:
+    """Of what held out each line of :meth:`unskew.Debiaser.validation_rows` ``[lines, n]``; recalibrated."""
+    if model.split_ is None or model.split_.lines == 1:
+        return of_seeds(model, rows)
+    # Members of models beside it hold out what its own do.
+    members = np.stack([raw_of_members(each, rows) for each in (model, *model.beside_)], axis=2)
+    return _recalibrated(model, combined(members))
+
+
+def of_replicas(model: FittedModel, rows: Rows) -> Floats:
+    """Of each member ``[seeds · members, n]``, also of models beside it; recalibrated."""
+    members = np.concatenate([raw_of_members(each, rows) for each in (model, *model.beside_)], axis=1)
+    return _recalibrated(model, members)
+
+
+def raw_of_members(model: FittedModel, rows: Rows) -> Floats:
+    """Of a model's own members ``[seeds, members, n]``, before any recalibration.
+
+    Rows are ``[1, n]``, or have a line for each seed or for each member.
+    """
+    if len(rows.user) > 1:
+        members = len(model.replicas()) // len(rows.user)
+        rows = rows.map(lambda values: values.repeat_interleave(members, dim=0))
+    # The first tower of the network that predicts; of members that share weights, all of them.
+    mean = probability_moments(model.networks_["prediction"], rows)[0].cpu().numpy()
+    return by_seed(model, np.asarray(mean))
+
+
+def by_seed(model: FittedModel, lines: Floats) -> Floats:
+    """Lines of all replicas ``[R, n]`` as ``[seeds, members, n]``."""
+    return lines.reshape(len(model.seeds_), len(lines) // len(model.seeds_), lines.shape[1])
+
+
+def _recalibrated(model: FittedModel, members: Floats) -> Floats:
+    """Lines ``[seeds · members, n]`` from ``[seeds, members, n]``, each by the map of its seed."""
+    if model.recalibration_ is None:
+        return np.concatenate(members)
+    each = [model.recalibration_.predict(line) for line in members.swapaxes(0, 1)]
+    return np.concatenate(np.stack(each, axis=1))
+
+
+def of_own_lines(model: FittedModel, rows: Rows, lines: int) -> Floats:
+    """Of rows ``[1, lines · n]``, a part for each line, by what held out that line: ``[seeds, …]``."""
+    at = torch.arange(rows.shape[1], device=rows.device).reshape(lines, -1)
+    return of_lines(model, rows.map(lambda values: values[0][at])).reshape(len(model.seeds_), -1)
+
+
+def map_of(
+    log: Log, rows: NDArray[np.int64], predicted: Floats, p: Floats, kind: str, on: str = "held-out clicks"
+) -> Recalibration:
+    """The map of a level, on rows of a log ``[seeds, n]`` with predictions and propensities."""
+    assert log.conversion is not None
+    outcome = log.conversion[rows].astype(np.float64)
+    weighted = on if (p == p[0, 0]).all() else f"{on}, weighted by 1/p"
+    known = log.known_propensity is not None
+    return recalibration(Judged(predicted, outcome, 1.0 / p), kind, weighted, known=known, number=rows)
