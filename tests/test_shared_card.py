@@ -17,7 +17,7 @@ from ranks import torchrun
 
 USERS, ITEMS = 150, 40
 
-# Without noise: on a GPU each part of a batch has masks of its own. All epochs: a rounding may choose another.
+# Without noise: each part of a batch has masks of its own on a GPU. All epochs: rounding may choose another.
 SETTINGS = (
     "backbone.dim=4",
     "backbone.dropout=0.0",
