@@ -26,8 +26,9 @@ from unskew.losses import cross_entropy
 from unskew.progress import SILENT
 from unskew.training import Pass, Sample, Schedule, Step, train
 from unskew.training.reader import Tables
+from unskew.training.readings import Rounds, reading_of_all
 from unskew.training.samplers import Known
-from unskew.training.streams import Rounds, StreamedCells, reading_of_all
+from unskew.training.streams import StreamedCells
 
 USERS, ITEMS = 1_000_000, 100_000
 MOST_PLAIN_STEPS = {"Adam": 6, "SparseAdam": 60}

@@ -24,7 +24,7 @@ from contracts.streamed_contract import (
 )
 from unskew.debias import METHODS
 from unskew.log import StreamedLog
-from unskew.training.streams import KEPT, Kept
+from unskew.training.kept import KEPT, Kept
 
 
 class TestEveryStreamedDebiaser(StreamedContract):

@@ -19,7 +19,7 @@ from unskew.log import StreamedLog
 from unskew.propensity.given import streamed_propensities
 from unskew.seeds import Replica, replicas_of, stream
 from unskew.training.ensemble import combined
-from unskew.training.streams import Kept
+from unskew.training.kept import Kept
 
 QUICK = {"epochs": 3, "patience": 2, "batch_size": 256}
 EVERY_PART = ("ips", "att", "tdr", "kb-dr", "stable-dr", "gpl", "dr-v2")

@@ -10,7 +10,7 @@ import pytest
 
 import unskew as us
 from unskew.search.auto import halves, kept_of
-from unskew.training.streams import Kept
+from unskew.training.kept import Kept
 
 # One batch of all clicks, held out by time: the order of rows and the seed of the split do not matter, so
 # that models are the same to rounding.

@@ -18,7 +18,7 @@ from ranks import together
 from unskew import processes
 from unskew.debias import METHODS
 from unskew.log import StreamedLog
-from unskew.training import streams
+from unskew.training import readings, streams
 from unskew.training.parallel import together as in_step
 from unskew.training.samplers import Sample
 
@@ -110,7 +110,7 @@ class InParts:
     def __init__(self, monkeypatch, *, halves: bool) -> None:
         self.now, self.halves = 0, halves
         told = SimpleNamespace(parts=lambda: PARTS, part=lambda: self.now)
-        monkeypatch.setattr(streams, "processes", told)
+        monkeypatch.setattr(readings, "processes", told)
         for kind in (streams.StreamedClicks, streams.StreamedCells):
             of_one = kind.epoch
             monkeypatch.setattr(kind, "epoch", lambda *given, of_one=of_one: self.epoch(of_one, *given))

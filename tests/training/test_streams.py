@@ -15,19 +15,9 @@ from unskew.log.splitting import SplitBy
 from unskew.propensity.given import PropensitiesOfRows, PropensitySource
 from unskew.propensity.streamed import StreamedRows
 from unskew.training.held_out import SHARED_SEED, Split, split_clicks
-from unskew.training.streams import (
-    KEPT,
-    Kept,
-    ReadBlocks,
-    ReadNumbers,
-    Rounds,
-    RowColumns,
-    StreamedCells,
-    StreamedClicks,
-    Waiting,
-    moved,
-    reading_of_all,
-)
+from unskew.training.kept import KEPT, Kept
+from unskew.training.readings import ReadBlocks, ReadNumbers, Rounds, RowColumns, moved, reading_of_all
+from unskew.training.streams import StreamedCells, StreamedClicks, Waiting
 
 ROWS = 3_000
 CPU = torch.device("cpu")

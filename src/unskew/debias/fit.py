@@ -46,10 +46,10 @@ from unskew.training.checkpoint import once
 from unskew.training.ensemble import Part
 from unskew.training.held_out import HeldOut, Split
 from unskew.training.inference import logits
+from unskew.training.kept import Kept
 from unskew.training.memory import replicas_at_once, share_of_history, share_of_network, size_of
 from unskew.training.reader import Reader
 from unskew.training.samplers import batches
-from unskew.training.streams import Kept
 from unskew.training.validation import ValidationLoss
 from unskew.training.warm_start import WarmStart
 

@@ -53,8 +53,8 @@ from unskew.training.ensemble import (
     spread,
 )
 from unskew.training.held_out import Cells, Split
+from unskew.training.kept import Kept
 from unskew.training.reader import Reader, Unseen
-from unskew.training.streams import Kept
 from unskew.training.warm_start import WarmStart
 
 if TYPE_CHECKING:

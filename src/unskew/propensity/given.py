@@ -18,7 +18,7 @@ from unskew.metrics import WeightDiagnostics, weight_diagnostics
 from unskew.metrics.clip import Clip, require_clip, resolve_clip
 from unskew.plain_text import listed
 from unskew.propensity.in_sample import warn_if_in_sample
-from unskew.training.streams import Kept
+from unskew.training.kept import Kept
 
 if TYPE_CHECKING:
     from unskew.propensity.propensity import Predicted

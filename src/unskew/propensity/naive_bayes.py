@@ -19,7 +19,7 @@ from unskew.propensity.per_replica import MOST_CELLS, PerReplica, ReplicaCells, 
 from unskew.propensity.propensity import BasePropensity, HeldOutCells, Predicted
 from unskew.registry import register
 from unskew.seeds import stream
-from unskew.training.streams import Kept
+from unskew.training.kept import Kept
 
 
 @register(order=40)

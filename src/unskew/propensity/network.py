@@ -59,8 +59,9 @@ from unskew.training.held_out import SHARED_SEED
 from unskew.training.inference import logits, probability_moments
 from unskew.training.memory import replicas_at_once, size_of
 from unskew.training.population import PoissonWeights
+from unskew.training.readings import Rounds, reading_of_all
 from unskew.training.samplers import Known
-from unskew.training.streams import Rounds, StreamedCells, reading_of_all
+from unskew.training.streams import StreamedCells
 
 HELD_OUT_BUDGET = 1 << 24
 """Held-out cells kept over all networks; beyond it the unclicked are thinned and weighted."""

@@ -55,10 +55,10 @@ from unskew.propensity.segments import MOST_CELLS as MOST_SEGMENT_CELLS
 from unskew.propensity.segments import Columns, SegmentReader, Segments
 from unskew.seeds import as_seeds
 from unskew.training import IdHashes, Population
+from unskew.training.kept import Kept
 from unskew.training.population import FoldBy
 from unskew.training.reader import Asked, Reader, Unseen
 from unskew.training.row_table import RowTable
-from unskew.training.streams import Kept
 
 MOST_SCORED = 1 << 24
 """Rows of a stream that are scored to calibrate and to judge by, about; beyond it unclicked ones are thinned

@@ -14,8 +14,9 @@ from unskew.log.remembered import RememberedRows
 from unskew.propensity.given import PropensitiesOfRows
 from unskew.seeds import stream
 from unskew.training.held_out import SHARED_SEED, Split
+from unskew.training.readings import Columns, ReadBlocks, ReadNumbers, Rounds, RowColumns
 from unskew.training.row_table import PropensityTable, RowTable
-from unskew.training.streams import Columns, ReadBlocks, ReadNumbers, Rounds, RowColumns, StreamedClicks
+from unskew.training.streams import StreamedClicks
 
 ROUND_CLICKS = 1 << 18
 """Training clicks of a stream after which is done what is done after an epoch."""

@@ -16,7 +16,7 @@ from unskew.log import Log
 from unskew.log.splitting import SplitBy, mature_rows, times_of
 from unskew.run.protocol import WITHOUT_CLICKED
 from unskew.training.held_out import Split
-from unskew.training.streams import KEPT
+from unskew.training.kept import KEPT
 
 if TYPE_CHECKING:
     from unskew.run.run_config import RunConfig

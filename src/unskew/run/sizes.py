@@ -26,7 +26,7 @@ from unskew.run.run_parameters import changed
 from unskew.run.run_parts import NO_METHOD
 from unskew.training import resolve_device
 from unskew.training.ensemble import APART, CYCLE_PARTS
-from unskew.training.streams import Rounds, most_epochs
+from unskew.training.readings import Rounds, most_epochs
 
 if TYPE_CHECKING:
     from unskew.run.run_config import RunConfig

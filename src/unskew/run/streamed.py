@@ -54,8 +54,8 @@ from unskew.run.run_split import split_labels
 from unskew.run.run_start import Starts
 from unskew.search.auto import Searched
 from unskew.training.checkpoint import once
+from unskew.training.kept import Kept
 from unskew.training.memory import available_memory, give_back, peak_memory
-from unskew.training.streams import Kept
 
 if TYPE_CHECKING:
     from unskew.run.run_config import RunConfig

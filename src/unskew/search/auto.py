@@ -23,8 +23,8 @@ from unskew.offpolicy import compare
 from unskew.progress import SILENT, Progress
 from unskew.search.candidates import Candidate, candidates_of, require_parameters
 from unskew.search.decision import BASELINE, ClickEvidence, Decision, RandomSample, decide, mean_paired
+from unskew.training.kept import Kept
 from unskew.training.memory import give_back
-from unskew.training.streams import Kept
 
 KEPT_SHARE = 0.5
 """Of the candidates, those that a rung leaves."""

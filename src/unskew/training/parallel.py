@@ -1,6 +1,6 @@
 """One batch on several processes: steps that all take together, and gradients that all have.
 
-Each process reads its own rows (:class:`~unskew.training.streams.Rounds`) and has a part of every batch, of
+Each process reads its own rows (:class:`~unskew.training.readings.Rounds`) and has a part of every batch, of
 the same size as any other's. What a loss says of the whole batch it asks of all (:mod:`unskew.losses.means`).
 After the gradients of all are averaged, each process makes the same update: networks stay the same in all.
 """
