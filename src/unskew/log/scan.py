@@ -267,19 +267,16 @@ class _Scan:
             code = ids.add_rows(id_column(_array(table, name), name))
             return Occurrences(code, before, len(ids))
 
+        # What one id or feature counts is no other's; the first error is that of the first.
         counted = pool.map(count_ids, ROLES_OF_IDS, (columns.user, columns.item))
-        sides = dict(zip(ROLES_OF_IDS, counted, strict=True))
+        sampled, features = self._sampled(len(table)), [each for each in self.features if each.is_open]
+        values = pool.map(lambda each: each.count(_array(table, each.feature.source), sampled), features)
         click = binary_column(column_of(frame, columns.click), columns.click).astype(np.uint8)
         conversion = _conversion(frame, columns, click)
         self.clicks += int(click.sum())
         self.converted += 0 if conversion is None else int((conversion == 1).sum())
-        sampled = self._sampled(len(table))
-
-        def count(tally: FeatureTally) -> None:
-            tally.add(_array(table, tally.feature.source), sides, sampled)
-
-        # What one feature counts is no other's; the first error is that of the first feature.
-        list(pool.map(count, [tally for tally in self.features if tally.is_open]))
+        sides = dict(zip(ROLES_OF_IDS, counted, strict=True))
+        list(pool.map(lambda each, of_rows: each.place(of_rows, sides), features, values))
         self._close_numbers()
         for name in table.column_names:
             self.nulls[name] = self.nulls.get(name, 0) + table.column(name).null_count

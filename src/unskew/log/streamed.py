@@ -144,9 +144,13 @@ class StreamedLog:
 
     def in_order(self) -> Iterator[Log]:
         """All rows as they lie, for scores and counts: logs of at most ``block_rows`` rows."""
-        pieces = self._pieces(np.arange(len(self.source.groups)), 0, len(self))
-        for buffer in ahead(self.source.read(pieces, self.buffer_rows), 1):
+        for buffer in self._buffers():
             yield from map(buffer.take, self._cut(np.arange(len(buffer))))
+
+    def _buffers(self) -> Iterator[Log]:
+        """The same as they are read."""
+        pieces = self._pieces(np.arange(len(self.source.groups)), 0, len(self))
+        return ahead(self.source.read(pieces, self.buffer_rows), 1)
 
     def sample(self, rows: int, seed: int = 0) -> Log:
         """So many rows at random, in memory, in the order in which they lie; all where there are no more."""
@@ -167,7 +171,7 @@ class StreamedLog:
         """
         if isinstance(self.source, LogInMemory | RememberedRows):
             return self
-        kept = RememberedRows.of(self.source, self.in_order(), most_bytes, progress)
+        kept = RememberedRows.of(self.source, self._buffers(), most_bytes, progress)
         return self if kept is None else replace(self, source=kept)
 
     def n_blocks(self, *, rank: int = 0, world: int = 1) -> int:

@@ -167,8 +167,8 @@ class FeatureTally:
         roles = ROLES_OF_IDS if feature.role is None else [r for r in ROLES_OF_IDS if r == feature.role]
         self.sides = {role: Side(feature) for role in roles}
 
-    def add(self, array: Any, sides: Mapping[str, Occurrences], sampled: NDArray[np.bool_] | None) -> None:
-        """Some rows more.
+    def count(self, array: Any, sampled: NDArray[np.bool_] | None) -> Values:
+        """Some rows more: their values, for :meth:`place`.
 
         Parameters
         ----------
@@ -180,8 +180,11 @@ class FeatureTally:
         self.missing += int(values.missing().sum())
         if isinstance(values, Numbers):
             self.numbers.append(values.values if sampled is None else values.values[sampled])
-        else:
-            values = self._counted(values)
+            return values
+        return self._counted(values)
+
+    def place(self, values: Values, sides: Mapping[str, Occurrences]) -> None:
+        """Whose the values of these rows are."""
         for role, side in list(self.sides.items()):
             side.add(sides[role], values)
             if not (side.constant or self.feature.role):

@@ -131,9 +131,8 @@ class Bags:
 
     def keys(self) -> NDArray[np.int64]:
         """Equal where the lists are (but for the order, and a chance of 2⁻⁶⁴)."""
-        running = np.concatenate(
-            [np.zeros(1, np.uint64), np.cumsum(splitmix64(self.codes.astype(np.uint64)))]
-        )
+        mixed = splitmix64(np.arange(int(self.codes.max(initial=0)) + 1, dtype=np.uint64))
+        running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed[self.codes])])
         return np.asarray(running[self.starts[1:]] - running[self.starts[:-1]]).view(np.int64)
 
     def counts(self) -> NDArray[np.int64]:
