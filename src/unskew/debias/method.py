@@ -235,7 +235,7 @@ class Debiaser(Estimator):
     ) -> dict[str, Network]:
         """Networks of one replica per seed (:attr:`unskew.seeds.Replica.own`), which do not depend on each
         other; without a device they stay where they are made. ``drawn`` is as in
-        :meth:`unskew.Backbone.build`."""
+        ``Backbone.build``."""
         schema = schema.select(self.fields)
         networks = {
             name: self.backbone_of(name).build(
