@@ -18,7 +18,8 @@ from unskew.backbones.layers import tables_of
 from unskew.debias import METHODS
 from unskew.log import Log, StreamedLog
 from unskew.progress import duration
-from unskew.propensity import registered_name
+from unskew.propensity import Propensity, registered_name
+from unskew.propensity.choice import MOST_WORK
 from unskew.propensity.crossfit import AUTO_RATIO, DEFAULT_FOLDS
 from unskew.propensity.per_replica import MOST_CELLS
 from unskew.propensity.streamed import ROUND_CLICKS
@@ -187,9 +188,8 @@ def sizes_of(config: RunConfig, log: Log | StreamedLog) -> Sizes:
     if config.ensemble in ("snapshot", "swa"):
         trainings += (members - 1) * CYCLE_PARTS / EPOCHS
     of_models *= trainings
-    of_propensity = _propensity_rows(config, cells, crossfit, wider) * ROW_SECONDS[device]
-    seconds = of_models + of_propensity
-    least = of_models * _least_share(log) + of_propensity * (1.0 if config.propensity_epochs else 0.3)
+    quickest, of_propensity = _propensity_seconds(config, cells, crossfit, wider, device)
+    least, seconds = of_models * _least_share(log) + quickest, of_models + of_propensity
     fewer = config.crossfit == "auto" and crossfit != DEFAULT_FOLDS
     sentence = _sentence(config, log, parameters, crossfit, members, (least, seconds))
     return Sizes(
@@ -263,16 +263,19 @@ def _wider(parameters: dict[str, Any], config: RunConfig, log: Log | StreamedLog
     return max(1.0, (sum(each.numel() for each in network.parameters()) - tables) / WIDE)
 
 
-def _propensity_rows(config: RunConfig, cells: int, crossfit: int | None, wider: float) -> float:
-    """The same of the propensity, a row of a wide network as several."""
-    rows = 0.0
-    network = registered_name(config.propensity) in BACKBONES or config.needs_network is not None
-    if network:
-        rows += wider * cells * config.seeds * (crossfit or 1) * (config.propensity_epochs or EPOCHS)
-    else:
-        # Logistic regression: some 30 passes over a fold's rows, each at a hundredth of a network's cost.
-        rows += 0.3 * cells * config.seeds * (crossfit or 1)
-    return rows
+def _propensity_seconds(
+    config: RunConfig, cells: int, crossfit: int | None, wider: float, device: str
+) -> tuple[float, float]:
+    """Of the propensity: at the least, by early stopping or where a plain kind is chosen, and at most."""
+    of_epoch = cells * config.seeds * (crossfit or 1) * ROW_SECONDS[device]
+    network = wider * of_epoch * (config.propensity_epochs or EPOCHS)
+    # Logistic regression: some 30 passes over a fold's rows, each at a hundredth of a network's cost.
+    plain = 0.3 * of_epoch
+    if registered_name(config.propensity) in BACKBONES or config.needs_network is not None:
+        return network if config.propensity_epochs else LEAST_EPOCHS / 2 / EPOCHS * network, network
+    work = Propensity().epochs * cells * (crossfit or 1) * WIDE * wider
+    is_tried = config.propensity == "auto" and work <= MOST_WORK[device]
+    return plain, plain + network if is_tried else plain
 
 
 def _sentence(
