@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +42,7 @@ from unskew.progress import Progress
 
 RecordBatch = Any
 """A ``pyarrow.RecordBatch``; pyarrow ships no types."""
+S = TypeVar("S")
 T = TypeVar("T")
 
 BATCH_ROWS = 1 << 20
@@ -221,6 +222,18 @@ def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
             pool.shutdown(cancel_futures=True)
 
     return given()
+
+
+def mapped(function: Callable[[S], T], items: Iterator[S], threads: int) -> Iterator[T]:
+    """``function`` of each item, in order, of so many items at a time; the first error is raised first."""
+    with ThreadPoolExecutor(threads) as pool:
+        pending: deque[Future[T]] = deque()
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) == threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
 
 
 def number_columns(batch: FileBatch, names: Sequence[str]) -> list[NDArray[Any]]:

@@ -18,7 +18,7 @@ from unskew.errors import DataError
 from unskew.estimator import require_whole
 from unskew.io.columns import binary_column, column_of, conversion_column, frame_of
 from unskew.io.row_groups import Chunk, Piece, RowGroups
-from unskew.io.stream import ahead
+from unskew.io.stream import ahead, mapped
 from unskew.io.vocabulary import TEXT, Vocabulary, id_column
 from unskew.log.checks import require_both_clicks, require_both_conversions
 from unskew.log.described import (
@@ -55,6 +55,10 @@ SCAN_ROWS, SCAN_BYTES = 1 << 20, 1 << 27
 
 THREADS = 8
 """Ids and features that are counted at a time, at most: each takes memory for its values."""
+
+
+DECODERS = 2
+"""Buffers that are decoded at a time."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +115,7 @@ class RowsOfFiles:
 
     def read(self, pieces: Sequence[Piece], rows: int) -> Iterator[Log]:
         """The rows of pieces, in logs of so many rows."""
-        for chunk in self.files.chunks(pieces, self._schema, rows):
-            yield self.decoded(chunk)
+        return mapped(self.decoded, self.files.chunks(pieces, self._schema, rows), DECODERS)
 
     def read_some(self, places: NDArray[np.int64]) -> Log:
         """Rows by their numbers, which ascend."""
