@@ -150,7 +150,7 @@ def test_items_that_threads_share_come_in_order_and_no_further_ahead_than_there_
 
     def square(number: int) -> int:
         if number == 7:
-            raise DataError("seven")
+            raise DataError("seven", remedy="leave it out")
         return number * number
 
     found = stream_module.mapped(square, items(), 3)
