@@ -36,8 +36,8 @@ COMMAND = (
 def the_command(here: Path, arguments: list[str], milliseconds: int, ends_at: str = "") -> None:
     """What a process does: ``unskew ARGUMENTS``, with a state every few milliseconds.
 
-    It kills itself as soon as there is a state of the name ``ends_at``: who watches from outside comes too late
-    for states that are there for a few milliseconds.
+    It kills itself as soon as there is a state of the name ``ends_at``: who watches from outside comes too
+    late for states that are there for a few milliseconds.
     """
     import unskew.report
     from unskew.cli import entry
