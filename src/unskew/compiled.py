@@ -14,7 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from llvmlite import ir
 from numba import njit
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -101,6 +104,31 @@ def imported_files(source: str, module: str) -> set[str]:
                 names = (name, *(f"{name}.{each}" for each in re.findall(r"\w+", taken)))
                 waiting += [getattr(sys.modules.get(each), "__file__", None) for each in names]
     return found
+
+
+def _prefetch(typing: Any, array: Any, row: Any) -> Any:
+    """Let the processor fetch the start of a row into its cache while it goes on; nothing waits for it."""
+
+    arrays: Any = cgutils
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = signature.args[0]
+        found = context.make_array(kind)(context, builder, arguments[0])
+        place = [arguments[1], *[context.get_constant(types.intp, 0)] * (kind.ndim - 1)]
+        pointer = arrays.get_item_pointer(context, builder, kind, found, place, wraparound=False)
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        prefetch = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        function = arrays.get_or_insert_function(builder.module, prefetch, "llvm.prefetch.p0i8")
+        # For writing, to be kept in all caches, data.
+        how = [ir.Constant(number, value) for value in (1, 3, 1)]
+        builder.call(function, [builder.bitcast(pointer, byte), *how])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+ask_for: Any = intrinsic(_prefetch)
+"""In a compiled function, ``ask_for(array, row)``: a table of much memory is waited for a row at a time."""
 
 
 def triton_cache() -> None:

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from unskew.errors import DataError
 from unskew.estimator import require_choice
 from unskew.io.columns import column_of, frame_of, null_mask
+from unskew.io.id_table import NOWHERE, IdTable, text_buffers
 from unskew.io.numbers import without_mask
 from unskew.seeds import splitmix64
 
 Unseen = Literal["error", "nan"]
 
-UNSEEN_CODE = -1
+UNSEEN_CODE = NOWHERE
 """The code of an id that the vocabulary does not know (only with ``unseen="nan"``)."""
 
 NESTED = (list, tuple, dict, set, np.ndarray)
@@ -94,7 +95,7 @@ class Vocabulary:
         if len(array) == 0:
             return np.empty(0, dtype=np.int32)
         if TEXT in (self.ids.dtype, array.dtype):
-            position = _found(as_arrow(array.astype(TEXT)), self._arrow_text)
+            position = self._texts.find(as_arrow(array.astype(TEXT)))
             known = position != UNSEEN_CODE
         elif self._places is not None:
             first, width = int(self.ids[0]), len(self._places)
@@ -103,8 +104,8 @@ class Vocabulary:
             position = self._places[np.minimum(place, width - 1)].astype(np.int64)
             known = (place < width) & (position != UNSEEN_CODE)
         else:
-            position = np.minimum(np.searchsorted(self.ids, array), len(self.ids) - 1)
-            known = self.ids[position] == array
+            position = self._numbers.find(as_arrow(array))
+            known = position != UNSEEN_CODE
         if self.buckets:
             codes = np.where(known, position, UNSEEN_CODE).astype(np.int32)
             return self._bucketed(codes, as_arrow(array))
@@ -125,7 +126,7 @@ class Vocabulary:
         if _holds_integers(ids) and self.ids.dtype != TEXT:
             return self.encode(ids.to_numpy(), unseen="nan")
         coded = ids.dictionary_encode()
-        distinct = _found(_digits(coded.dictionary), self._arrow_text).astype(np.int32)
+        distinct = self._texts.find(_digits(coded.dictionary)).astype(np.int32)
         of_row: NDArray[np.int32] = self._bucketed(distinct, coded.dictionary)[coded.indices.to_numpy()]
         return of_row
 
@@ -156,9 +157,14 @@ class Vocabulary:
         return places
 
     @cached_property
-    def _arrow_text(self) -> Any:
+    def _numbers(self) -> IdTable:
+        """The ids as whole numbers, for look-ups where they lie too far apart for a table of codes."""
+        return IdTable(as_arrow(self.ids))
+
+    @cached_property
+    def _texts(self) -> IdTable:
         """The ids as text, for look-ups."""
-        return as_arrow(self.ids.astype(TEXT))
+        return IdTable(as_arrow(self.ids.astype(TEXT)))
 
     @cached_property
     def hashes(self) -> NDArray[np.int64]:
@@ -229,21 +235,6 @@ def text_hashes(texts: NDArray[Any]) -> NDArray[np.int64]:
     return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
 
-def positions_of_text(ids: NDArray[Any], values: NDArray[Any]) -> NDArray[np.int64]:
-    """Where each value is among the ids; :data:`UNSEEN_CODE` where it is not.
-
-    By Arrow's table of hashes: to search among sorted text takes several times as long.
-    """
-    return _found(as_arrow(values), as_arrow(ids))
-
-
-def _found(values: Any, ids: Any) -> NDArray[np.int64]:
-    import pyarrow.compute as pc
-
-    found = pc.fill_null(pc.index_in(values, value_set=ids), UNSEEN_CODE)
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
-
-
 def id_column(column: Any, name: str) -> Any:
     """A ``pyarrow.Array`` of ids as one of int64 or text; nulls and other types are errors, as of arrays."""
     import pyarrow as pa
@@ -268,10 +259,7 @@ def _digits(ids: Any) -> Any:
 
 def _hashes_of(text: Any) -> NDArray[np.int64]:
     """mix(Σ_j (c_j + 1)·K_j) of the bytes c of each text (UTF-8), K_j a number for each place (mod 2⁶⁴)."""
-    _, offsets, data = text.buffers()
-    first, last = text.offset, text.offset + len(text)
-    offset = np.frombuffer(offsets, dtype=np.int64)[first : last + 1]
-    letters = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, dtype=np.uint8)
+    offset, letters = text_buffers(text)
     total = np.zeros(len(text), dtype=np.uint64)
     for start in range(int(offset[0]), int(offset[-1]), BYTES_AT_ONCE):
         stop = min(start + BYTES_AT_ONCE, int(offset[-1]))

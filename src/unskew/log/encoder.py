@@ -5,13 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
-from unskew.io.vocabulary import TEXT, UNSEEN_CODE, positions_of_text, text_hashes
+from unskew.io.id_table import IdTable
+from unskew.io.vocabulary import TEXT, UNSEEN_CODE, as_arrow, text_hashes
 from unskew.log.kinds import Bag, Coded, Feature, Number, TimePart, feature_from_dict
 from unskew.log.schema import Field
 from unskew.log.values import Bags, Numbers, Texts, TextTally, Values
@@ -207,12 +209,16 @@ class CodeEncoder(Encoder):
             "width": self.width,
         }
 
+    @cached_property
+    def _places(self) -> IdTable:
+        return IdTable(as_arrow(self.vocabulary))
+
     def _codes_of(self, texts: NDArray[Any]) -> NDArray[np.int32]:
         if self.buckets is not None:
             return (FIRST_CODE + _bucket_of(texts, self.buckets)).astype(np.int32)
         if not len(texts) or not len(self.vocabulary):
             return np.full(len(texts), OTHER_CODE, dtype=np.int32)
-        place = positions_of_text(self.vocabulary, texts)
+        place = self._places.find(as_arrow(texts))
         return np.where(place == UNSEEN_CODE, OTHER_CODE, place + FIRST_CODE).astype(np.int32)
 
 

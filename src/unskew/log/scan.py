@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
@@ -336,10 +337,11 @@ class _Scan:
             assert kept is not None
             tally.keep(role, kept)
         if given is None:
-            found = _numpy(ids.values)
-            order = np.argsort(found, kind="stable")
+            # Arrow sorts text faster, in the same order.
+            order = pc.array_sort_indices(ids.values).to_numpy().astype(np.int64)
             buckets = BUCKETS if ids.truncated else 0
-            return Vocabulary(found[order], name, buckets), np.append(order, np.full(buckets, MISSING))
+            found = _numpy(ids.values.take(pa.array(order)))
+            return Vocabulary(found, name, buckets), np.append(order, np.full(buckets, MISSING))
         code = given.encode_column(ids.values)
         if not given.buckets and (code < 0).any():
             unknown = ids.values.filter(pa.array(code < 0))

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from unskew.io.id_table import IdTable, grown
 from unskew.io.vocabulary import TEXT, as_arrow
 from unskew.log.encoder import MOST_VALUES
 from unskew.log.kinds import Feature, TimePart
@@ -34,6 +34,9 @@ many is off by a tenth of a percentage point of rank at most."""
 GONE = "…"
 """What stands for a text that was too rare to be kept."""
 
+SPARE_LISTS = 2
+"""Lists that are held for each user (item) before those that are no longer the last are dropped."""
+
 
 class Distinct:
     """Distinct values in the order in which they came, and how often each did.
@@ -45,24 +48,26 @@ class Distinct:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.values: Any = None
         self.counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self.truncated = False
+        self._table: IdTable | None = None
 
     def __len__(self) -> int:
-        return len(self.counts)
+        return 0 if self._table is None else len(self._table)
+
+    @property
+    def values(self) -> Any:
+        """All of them, as a ``pyarrow.Array``; None before the first."""
+        return None if self._table is None else self._table.ids
 
     def add(self, values: Any, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Places of distinct values (a ``pyarrow.Array``), each of which came so many times more."""
-        if self.values is None:
-            self.values = values.slice(0, 0)
-        found = pc.fill_null(pc.index_in(values, value_set=self.values), MISSING)
-        place = np.array(found.to_numpy(zero_copy_only=False), dtype=np.int64)
-        new = place == MISSING
-        place[new] = len(self) + np.arange(new.sum())
-        if new.any():
-            self.values = pa.concat_arrays([self.values, values.filter(pa.array(new))])
-            self.counts = np.concatenate([self.counts, np.zeros(int(new.sum()), dtype=np.int64)])
+        if self._table is None:
+            self._table = IdTable(values.slice(0, 0))
+        place = self._table.add(values)
+        if len(self._table) > len(self.counts):
+            new = np.zeros(len(self._table) - len(self.counts), dtype=np.int64)
+            self.counts = np.concatenate([self.counts, new])
         self.counts[place] += counts
         return place
 
@@ -88,34 +93,79 @@ class Distinct:
             # Of those with the same count the first stay; what is subtracted keeps the order of the others.
             equal = np.flatnonzero(self.counts == least)[: self.most - len(kept)]
             kept = np.sort(np.concatenate([kept, equal]))
-        self.values = self.values.take(pa.array(kept))
+        self._table = IdTable(self.values.take(pa.array(kept)))
         self.counts = np.maximum(self.counts[kept] - least, 1)
         return kept
 
 
 class Side:
-    """Whether a feature never changes within a user (or within an item), and the last value of each."""
+    """Whether a feature never changes within a user (or within an item), and the last value of each.
+
+    What some rows cost does not depend on the number of users. A number, and the code of a text, is its own
+    key (:meth:`~unskew.log.values.Numbers.keys`); lists lie one after the other as they came.
+    """
 
     def __init__(self, feature: Feature) -> None:
         self.constant = True
-        self.values: Values = no_values(feature)
+        self._size = 0
+        self._keys = np.empty(0, dtype=np.int64)
+        self._kind = feature.kind
+        self._lists = [no_values(feature)]
+        self._place_of_list = np.empty(0, dtype=np.int64)
 
     def add(self, at: Occurrences, values: Values) -> None:
         """Some rows more."""
         keys = values.keys()
-        self.constant = self.constant and bool((keys == keys[at.first_of_row]).all())
-        if not len(self.values):
-            self.values = values.take(at.last)
-            return
-        grown = self.values.take(at.grown)
-        self.constant = self.constant and bool((keys[at.known] == grown.keys()[at.code_of_known]).all())
-        self.values = joined(grown, values).take(
-            np.where(at.last == MISSING, np.arange(at.size), at.size + at.last)
+        self.constant = (
+            self.constant
+            and bool((keys == keys[at.first_of_row]).all())
+            and bool((keys[at.known] == self._keys[at.code[at.known]]).all())
         )
+        before, self._size = self._size, at.size
+        self._keys = grown(self._keys, before, np.zeros(at.size - before, dtype=np.int64))
+        last, places = at.last, at.code[at.last]
+        if self._kind == "bag":
+            self._place_of_list = grown(self._place_of_list, before, np.full(at.size - before, MISSING))
+            moved = (self._place_of_list[places] == MISSING) | (self._keys[places] != keys[last])
+            self._append(values.take(last[moved]), places[moved])
+        self._keys[places] = keys[last]
+
+    def take(self, places: NDArray[np.int64]) -> Values:
+        """The last values of some users (items); :data:`MISSING` has none."""
+        if self._kind == "bag":
+            at = np.append(self._place_of_list[: self._size], MISSING)[places]
+            return joined(self._lists).take(at)
+        keys = self._keys[: self._size]
+        if self._kind == "number":
+            return Numbers(keys.view(np.float64)).take(places)
+        return Texts(keys.astype(np.int32), np.empty(0, dtype=TEXT)).take(places)
 
     def keep(self, kept: NDArray[np.int64]) -> None:
         """Some of the users (items) alone."""
-        self.values = self.values.take(kept)
+        self._size = len(kept)
+        self._keys = self._keys[kept]
+        if self._kind == "bag":
+            self._place_of_list = self._place_of_list[kept]
+
+    def recode(self, code_of: NDArray[np.int32]) -> None:
+        """Other codes of the texts; the last is that of :data:`MISSING`."""
+        if self._kind == "category":
+            self._keys = code_of[self._keys[: self._size]].astype(np.int64)
+        if self._kind == "bag":
+            lists = self.take(np.arange(self._size))
+            assert isinstance(lists, Bags)
+            self._lists = [_with_codes(lists, code_of[lists.codes])]
+            self._place_of_list = np.arange(self._size)
+            self._keys = self._lists[0].keys()
+
+    def _append(self, lists: Values, places: NDArray[np.int64]) -> None:
+        first = sum(map(len, self._lists))
+        self._place_of_list[places] = first + np.arange(len(places))
+        self._lists.append(lists)
+        if first + len(places) > SPARE_LISTS * self._size + SAMPLED_NUMBERS:
+            # Of users whose list changes all the time, the last alone.
+            self._lists = [self.take(np.arange(self._size))]
+            self._place_of_list = np.arange(self._size)
 
 
 class Occurrences:
@@ -123,28 +173,29 @@ class Occurrences:
 
     Attributes
     ----------
+    code
+        By row: the place of its user (or item).
+    size
+        How many are known by now.
     first_of_row
         By row: the first row of the same user (or item).
     last
-        By place: the last of the rows; -1 where there is none.
-    known, code_of_known
-        Rows of those who were there before, and their places.
-    grown
-        By place: where each was before; -1 for the new ones.
+        Of each of them, the last row.
+    known
+        Rows of those who were there before.
     """
 
     def __init__(self, code: NDArray[np.int64], before: int, size: int) -> None:
         self.code, self.size = code, size
         rows = np.arange(len(code))
-        first = np.full(size, MISSING, dtype=np.int64)
-        first[code[::-1]] = rows[::-1]
+        # Only places that are written are read: however many users there are, these rows alone cost.
+        row_of = np.empty(size, dtype=np.int64)
+        row_of[code[::-1]] = rows[::-1]
         # Every feature asks for these.
-        self.first_of_row = first[code]
-        self.last = np.full(size, MISSING, dtype=np.int64)
-        self.last[code] = rows
+        self.first_of_row = row_of[code]
+        row_of[code] = rows
+        self.last = np.flatnonzero(row_of[code] == rows)
         self.known = np.flatnonzero(code < before)
-        self.code_of_known = code[self.known]
-        self.grown = np.where(np.arange(size) < before, np.arange(size), MISSING)
 
 
 class FeatureTally:
@@ -207,7 +258,7 @@ class FeatureTally:
 
     def of_side(self, role: Role, places: NDArray[np.int64]) -> Values:
         """The last value of each user (item), in an order of them."""
-        values = self.sides[role].values.take(places)
+        values = self.sides[role].take(places)
         return values if isinstance(values, Numbers) else _with_texts(values, self.texts)
 
     def learned(self) -> Values | TextTally:
@@ -241,18 +292,17 @@ class FeatureTally:
         return _with_codes(values, codes)
 
     def _forget_rare(self) -> None:
+        before = len(self.distinct)
         kept = self.distinct.shrunk()
         if kept is None or isinstance(self.feature, TimePart):
             return
         # Values of users and items move with the texts; those that are gone have a text of their own.
         gone = self.distinct.add(as_arrow(np.array([GONE], dtype=TEXT)), np.zeros(1, dtype=np.int64))[0]
+        moved = np.full(before + 1, gone, dtype=np.int32)
+        moved[kept] = np.arange(len(kept))
+        moved[-1] = MISSING
         for side in self.sides.values():
-            if not isinstance(side.values, Numbers):
-                size = int(max(kept.max(initial=0), side.values.codes.max(initial=0))) + 1
-                moved = np.full(size + 1, gone, dtype=np.int32)
-                moved[kept] = np.arange(len(kept))
-                moved[-1] = MISSING
-                side.values = _with_codes(side.values, moved[side.values.codes])
+            side.recode(moved)
 
 
 def _with_codes(values: Texts | Bags, codes: NDArray[np.int32]) -> Texts | Bags:

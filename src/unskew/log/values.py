@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -195,17 +196,17 @@ def _share(which: NDArray[np.bool_]) -> float:
     return float(which.mean()) if len(which) else 0.0
 
 
-def joined(first: Values, second: Values) -> Values:
-    """The rows of both; texts have the same codes in both."""
+def joined(parts: Sequence[Values]) -> Values:
+    """The rows of all parts, which are of one kind; texts have the same codes in all."""
+    first = parts[0]
     if isinstance(first, Numbers):
-        assert isinstance(second, Numbers)
-        return Numbers(np.concatenate([first.values, second.values]))
-    assert not isinstance(second, Numbers)
-    codes, texts = np.concatenate([first.codes, second.codes]), second.texts
+        return Numbers(np.concatenate([each.values for each in parts if isinstance(each, Numbers)]))
+    coded = [each for each in parts if not isinstance(each, Numbers)]
+    codes, texts = np.concatenate([each.codes for each in coded]), coded[-1].texts
     if isinstance(first, Texts):
         return Texts(codes, texts)
-    assert isinstance(second, Bags)
-    return Bags(np.concatenate([first.starts, first.starts[-1] + second.starts[1:]]), codes, texts)
+    lengths = [each.lengths for each in coded if isinstance(each, Bags)]
+    return Bags(np.concatenate([[0], np.cumsum(np.concatenate(lengths))]), codes, texts)
 
 
 def no_values(feature: Feature) -> Values:

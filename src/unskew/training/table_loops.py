@@ -10,11 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
 
-from unskew.compiled import compiled
+from unskew.compiled import ask_for, compiled
 
 # Divisions are not checked, which makes them SIMD: no denominator is 0, by ε.
 # Sums may be reordered, which makes them SIMD; NaN and infinities stay what they are.
@@ -44,30 +41,6 @@ _LEFT_2 = (BETA_2**_k).astype(np.float32)
 _ROOT_LEFT_2 = (BETA_2 ** (_k / 2)).astype(np.float32)
 _RATE = (1.0 / (1.0 - BETA_1**_t)).astype(np.float32)
 _SCALE = (1.0 / np.sqrt(1.0 - BETA_2**_t)).astype(np.float32)
-
-
-def _prefetch(typing: Any, array: Any, row: Any) -> Any:
-    """Let the processor fetch the start of a row into its cache while it goes on; nothing waits for it."""
-
-    arrays: Any = cgutils
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = signature.args[0]
-        found = context.make_array(kind)(context, builder, arguments[0])
-        place = [arguments[1], *[context.get_constant(types.intp, 0)] * (kind.ndim - 1)]
-        pointer = arrays.get_item_pointer(context, builder, kind, found, place, wraparound=False)
-        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        prefetch = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        function = arrays.get_or_insert_function(builder.module, prefetch, "llvm.prefetch.p0i8")
-        # For writing, to be kept in all caches, data.
-        how = [ir.Constant(number, value) for value in (1, 3, 1)]
-        builder.call(function, [builder.bitcast(pointer, byte), *how])
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), generate
-
-
-_ask_for: Any = intrinsic(_prefetch)
 
 
 @compiled(fastmath=_FAST, error_model="numpy")
@@ -115,13 +88,13 @@ def bring_read(
     n = len(codes)
     for place in range(n):
         if place + 2 * AHEAD < n:
-            _ask_for(seen, codes[place + 2 * AHEAD])
+            ask_for(seen, codes[place + 2 * AHEAD])
         if place + AHEAD < n:
             coming = codes[place + AHEAD]
             if 0 < seen[coming] < step:
-                _ask_for(m, coming)
-                _ask_for(v, coming)
-            _ask_for(p, coming)
+                ask_for(m, coming)
+                ask_for(v, coming)
+            ask_for(p, coming)
         row = codes[place]
         if row % parts == part and 0 < seen[row] < step:
             _bring(p[row], m[row], v[row], seen[row], step, settled, lr)
@@ -192,11 +165,11 @@ def update(
     for number in range(rows):
         if number + AHEAD < rows:
             coming = codes[firsts[number + AHEAD]]
-            _ask_for(p, coming)
-            _ask_for(m, coming)
-            _ask_for(v, coming)
-            _ask_for(seen, coming)
-            _ask_for(touched, coming)
+            ask_for(p, coming)
+            ask_for(m, coming)
+            ask_for(v, coming)
+            ask_for(seen, coming)
+            ask_for(touched, coming)
         place = firsts[number]
         row = codes[place]
         of_p, of_m, of_v = p[row], m[row], v[row]

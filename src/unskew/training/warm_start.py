@@ -21,7 +21,8 @@ from unskew.backbones.layers import ReplicaEmbedding
 from unskew.errors import ParameterError
 from unskew.estimator import plain_params
 from unskew.io.digest import digest_of
-from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary, positions_of_text
+from unskew.io.id_table import IdTable
+from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary, as_arrow
 from unskew.log import Encoders, Field, Log, Schema, StreamedLog
 from unskew.log.encoder import FIRST_CODE, CodeEncoder, Encoder
 from unskew.plain_text import listed
@@ -270,7 +271,7 @@ def _of_values(old: CodeEncoder, new: CodeEncoder, called: str) -> CodeMap:
     if len(new.vocabulary):
         at = np.full(len(new.vocabulary), UNSEEN_CODE, dtype=np.int64)
         if len(old.vocabulary):
-            at = positions_of_text(old.vocabulary, new.vocabulary)
+            at = IdTable(as_arrow(old.vocabulary)).find(as_arrow(new.vocabulary))
     kept = int((at != UNSEEN_CODE).sum())
     codes = np.append(np.arange(FIRST_CODE), np.where(at == UNSEEN_CODE, UNSEEN_CODE, at + FIRST_CODE))
     return CodeMap(codes, Carried(kept, len(at) - kept, len(old.vocabulary) - kept))
