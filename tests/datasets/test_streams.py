@@ -13,8 +13,10 @@ import pytest
 from unskew import Bag, Category, Number, read_log, stream_log
 from unskew.errors import DataError
 from unskew.log import Log, StreamedLog
-from unskew.log.scan import BUCKETS, RowsOfFiles
+from unskew.log.rows_of_files import RowsOfFiles
+from unskew.log.scan import BUCKETS
 from unskew.log.splitting import mature_rows
+from unskew.training.readings import Rounds
 
 ROLES = ("user", "item", "row")
 
@@ -188,27 +190,74 @@ def test_start_and_ranks_read_parts_of_row_groups(folder: Path, monkeypatch: pyt
         assert sorted(np.concatenate(parts)) == list(range(len(stream)))
 
 
-def test_blocks_before_the_first_are_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 100)
-    stream = stream_log(write(tmp_path, 900), **NAMES, block_rows=50)
-    plain, decoded, read = RowsOfFiles.decoded, [], []
+def decoded_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows of each buffer that is decoded from now on."""
+    plain, decoded = RowsOfFiles.decoded, []
 
     def noted(self: RowsOfFiles, chunk: Any) -> Log:
         decoded.append(len(chunk.table))
         return plain(self, chunk)
 
+    monkeypatch.setattr(RowsOfFiles, "decoded", noted)
+    return decoded
+
+
+def test_blocks_before_the_first_are_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 100)
+    stream = stream_log(write(tmp_path, 900), **NAMES, block_rows=50)
+    decoded, read = decoded_rows(monkeypatch), []
     batches = pq.ParquetFile.iter_batches
 
     def read_groups(self: Any, *given: Any, row_groups: list[int], **rest: Any) -> Any:
         read.extend(row_groups)
         return batches(self, *given, row_groups=row_groups, **rest)
 
-    monkeypatch.setattr(RowsOfFiles, "decoded", noted)
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", read_groups)
     assert len(list(stream.blocks(seed=0, epoch=0, start=14))) == 4
     assert sum(decoded) == 200
     # Of 13 row groups of 70 rows those that have the last 200 rows.
     assert len(read) <= 4
+
+
+def test_of_some_blocks_their_buffers_alone_are_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 100)
+    stream = stream_log(write(tmp_path, 900), **NAMES, keep=["number"], block_rows=50)
+    whole = [block.columns["number"] for block in stream.blocks(seed=0, epoch=0)]
+    decoded = decoded_rows(monkeypatch)
+    for start, count, buffers in ((0, 2, 1), (2, 4, 2), (3, 1, 1), (3, 2, 2), (16, 5, 1), (18, 1, 0)):
+        decoded.clear()
+        some = [each.columns["number"] for each in stream.blocks(seed=0, epoch=0, start=start, count=count)]
+        assert len(decoded) == buffers
+        assert all(map(np.array_equal, some, whole[start : start + count]))
+        assert len(some) == len(whole[start : start + count])
+        numbers = list(stream.numbers(seed=0, epoch=0, start=start, count=count))
+        assert all(map(np.array_equal, numbers, some))
+
+
+def test_rounds_of_an_epoch_decode_no_row_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 100)
+    stream = stream_log(write(tmp_path, 900), **NAMES, keep=["number"], block_rows=50)
+    decoded = decoded_rows(monkeypatch)
+    rounds = Rounds.of(stream, 900, 240)
+    assert (rounds.per_epoch, rounds.blocks) == (5, 4)
+    found = [
+        buffer.columns["number"][rows]
+        for number in range(rounds.per_epoch)
+        for buffer, rows in rounds.read(number, seed=0)
+    ]
+    assert sorted(np.concatenate(found)) == list(range(900))
+    assert sum(decoded) == 900
+
+
+def test_clicks_alone_are_those_of_all_rows(tmp_path: Path) -> None:
+    stream = stream_log(write(tmp_path, 900, cuts=(150, 700)), **NAMES, block_rows=50)
+    wanted = np.concatenate([block.click for block in stream.in_order()])
+    for source in (stream, stream.remembered(1e6), StreamedLog.of(stream.sample(900), block_rows=50)):
+        parts = list(source.source.clicks(64))
+        assert max(map(len, parts)) == 64
+        assert np.array_equal(np.concatenate(parts), wanted)
 
 
 def test_a_sample_has_the_rows_of_the_same_sample_in_memory(folder: Path) -> None:
@@ -218,21 +267,6 @@ def test_a_sample_has_the_rows_of_the_same_sample_in_memory(folder: Path) -> Non
     some, same = stream.sample(77, seed=2), memory.sample(77, seed=2)
     for name in ("user", "item", "click"):
         assert np.array_equal(getattr(some, name), getattr(same, name))
-
-
-def test_reading_fewer_features_reads_fewer_columns(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = stream_log(folder, **NAMES, features="auto").reading(["device"])
-    read: list[list[str]] = []
-    plain = pq.ParquetFile.iter_batches
-
-    def noted(self: Any, *given: Any, columns: list[str], **rest: Any) -> Any:
-        read.append(columns)
-        return plain(self, *given, columns=columns, **rest)
-
-    monkeypatch.setattr(pq.ParquetFile, "iter_batches", noted)
-    block = next(stream.in_order())
-    assert set(read[0]) == {"uid", "iid", "clicked", "bought", "shown", "device"}
-    assert block.encoders is stream.encoders
 
 
 class TestMaturity:
@@ -401,14 +435,13 @@ def test_rows_that_are_remembered_come_as_from_the_files_and_no_file_is_read(
     stream = stream_log(place, **NAMES, keep=["number"], features=wanted, block_rows=100)
     kept = stream.remembered(1e6)
     assert kept.digest == stream.digest
-    for fields in (None, ["device", "city"], ["-device"]):
-        expected = blocks_of(stream.reading(fields))
-        with monkeypatch.context() as closed:
-            closed.delattr(RowsOfFiles, "read")
-            found = blocks_of(kept.reading(fields))
-        for mine, theirs in zip(found, expected, strict=True):
-            for one, other in zip(mine, theirs, strict=True):
-                np.testing.assert_array_equal(one, other)
+    expected = blocks_of(stream)
+    with monkeypatch.context() as closed:
+        closed.delattr(RowsOfFiles, "read")
+        found = blocks_of(kept)
+    for mine, theirs in zip(found, expected, strict=True):
+        for one, other in zip(mine, theirs, strict=True):
+            np.testing.assert_array_equal(one, other)
     # One byte for each code of a row, and the types of all blocks are the usual ones.
     assert kept.source.log.encoded_rows().codes.dtype == np.int8  # type: ignore[attr-defined]
     assert {block.encoded_rows().codes.dtype for block in kept.in_order()} == {np.dtype(np.int32)}

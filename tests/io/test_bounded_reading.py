@@ -138,27 +138,3 @@ def test_a_row_that_does_not_fit_a_block_is_told(tmp_path: Path, monkeypatch: py
     path.write_text(f"p,o,city\n{rows}0.5,1,{'x' * 20_000}\n{rows}", encoding="utf-8")
     with pytest.raises(DataError, match=r"log\.csv: a row has more than .*quote is not closed\. To fix: "):
         audit(path, score="p", outcome="o")
-
-
-def test_items_that_threads_share_come_in_order_and_no_further_ahead_than_there_are_threads() -> None:
-    taken, made = [], []
-
-    def items() -> Iterator[int]:
-        for number in range(9):
-            taken.append(number)
-            yield number
-
-    def square(number: int) -> int:
-        if number == 7:
-            raise DataError("seven", remedy="leave it out")
-        return number * number
-
-    found = stream_module.mapped(square, items(), 3)
-    for number, each in enumerate(found):
-        made.append(each)
-        assert len(taken) <= number + 3
-        if number == 6:
-            break
-    assert made == [number * number for number in range(7)]
-    with pytest.raises(DataError, match="seven"):
-        next(found)

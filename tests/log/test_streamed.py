@@ -61,7 +61,6 @@ def test_blocks_are_as_large_as_was_asked_for(log: Log) -> None:
     stream = StreamedLog.of(log, block_rows=64)
     sizes = [len(block) for block in stream.blocks(seed=0, epoch=0)]
     assert sizes == [64] * 15 + [43]
-    assert stream.n_blocks() == len(sizes)
 
 
 def test_blocks_are_rows_of_buffers(log: Log) -> None:
@@ -102,9 +101,6 @@ def test_ranks_share_the_rows_evenly(log: Log, world: int) -> None:
     parts = [numbers(stream.blocks(seed=0, epoch=1, rank=rank, world=world)) for rank in range(world)]
     assert sorted(np.concatenate(parts)) == list(range(len(log)))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
-    assert [stream.n_blocks(rank=rank, world=world) for rank in range(world)] == [
-        -(-len(part) // 64) for part in parts
-    ]
 
 
 def test_a_block_is_a_log_that_is_coded_as_the_whole_is(log: Log) -> None:
@@ -122,14 +118,6 @@ def test_a_block_is_a_log_that_is_coded_as_the_whole_is(log: Log) -> None:
         assert np.array_equal(block.encoded_rows().codes, whole.codes[at])
         # Some rows of a block are coded as the block is, not anew.
         assert block.take(block.clicked).encoders is block.encoders
-
-
-def test_reading_some_features_keeps_their_codes(log: Log) -> None:
-    stream = StreamedLog.of(log, block_rows=64).reading(["city", "device"])
-    assert [field.name for field in stream.schema.features] == ["city", "device"]
-    block = next(stream.blocks(seed=0, epoch=0))
-    assert block.encoders is stream.encoders
-    assert block.schema == log.reading(["city", "device"]).schema
 
 
 def test_a_sample_is_some_of_the_rows_by_seed(log: Log) -> None:

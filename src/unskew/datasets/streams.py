@@ -28,7 +28,8 @@ from unskew.io.stream import TEXT_BYTES, value_bytes
 from unskew.io.tables import Paths
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log, StreamedLog, Wanted
-from unskew.log.scan import MOST_IDS, SCAN_ROWS, Columns, scanned
+from unskew.log.rows_of_files import ColumnNames
+from unskew.log.scan import MOST_IDS, SCAN_ROWS, scanned
 from unskew.log.splitting import as_times, duration, too_young
 from unskew.log.streamed import BLOCK_ROWS
 from unskew.progress import SILENT, Progress
@@ -117,7 +118,7 @@ def stream_log(
         files, _ = mature_files(files, maturity, time)
     return _streamed(
         files,
-        Columns(user, item, click or CLICK, conversion, tuple(keep), time),
+        ColumnNames(user, item, click or CLICK, conversion, tuple(keep), time),
         features=features,
         ignore=tuple(ignore),
         block_rows=block_rows,
@@ -128,7 +129,7 @@ def stream_log(
     )
 
 
-def _streamed(files: RowGroups, columns: Columns, **options: Any) -> StreamedLog:
+def _streamed(files: RowGroups, columns: ColumnNames, **options: Any) -> StreamedLog:
     """The stream of files, with their column of times if there is one."""
     present = files.column_names
     if columns.click == CLICK and CLICK not in present:
@@ -249,7 +250,7 @@ def stream_files(
     facts["features_left_out"] = absent
     log = _streamed(
         files,
-        Columns(user, item, click or CLICK, conversion, tuple(keep), time),
+        ColumnNames(user, item, click or CLICK, conversion, tuple(keep), time),
         features=features,
         ignore=(*ignore, *absent),
         block_rows=block_rows,

@@ -6,9 +6,7 @@ It knows files, columns and types; what the values mean is left to those who tak
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +21,7 @@ from numpy.typing import NDArray
 from unskew import processes
 from unskew.errors import DataError
 from unskew.io import tables
+from unskew.io.ahead import ahead
 from unskew.io.file_types import ArrowSchema, require_numbers, require_readable, schema_of
 from unskew.io.numbers import parts_of
 from unskew.io.tables import (
@@ -202,38 +201,6 @@ def tracked(batches: Iterator[FileBatch], progress: Progress, what: str) -> Iter
         tracker.finish()
 
     return given()
-
-
-def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
-    """The same items, ``depth`` of which another thread makes before they are asked for, from now on.
-
-    What goes wrong there is raised here; the thread ends, after the item that it is at, once no more are
-    asked for.
-    """
-    pool = ThreadPoolExecutor(1)
-    pending = deque(pool.submit(next, items, None) for _ in range(depth))
-
-    def given() -> Iterator[T]:
-        try:
-            while (item := pending.popleft().result()) is not None:
-                pending.append(pool.submit(next, items, None))
-                yield item
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-    return given()
-
-
-def mapped(function: Callable[[S], T], items: Iterator[S], threads: int) -> Iterator[T]:
-    """``function`` of each item, in order, of so many items at a time; the first error is raised first."""
-    with ThreadPoolExecutor(threads) as pool:
-        pending: deque[Future[T]] = deque()
-        for item in items:
-            pending.append(pool.submit(function, item))
-            if len(pending) == threads:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
 
 
 def number_columns(batch: FileBatch, names: Sequence[str]) -> list[NDArray[Any]]:

@@ -36,8 +36,8 @@ class RowSource(Protocol):
     def read_some(self, places: NDArray[np.int64]) -> Log:
         """Rows by their numbers, which ascend."""
 
-    def reading(self, fields: Sequence[str] | None) -> RowSource:
-        """The same with some of the features (:meth:`Log.reading`)."""
+    def clicks(self, rows: int) -> Iterator[NDArray[np.uint8]]:
+        """Clicks of all rows in order, of so many at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +104,9 @@ class RememberedRows:
         """Rows by their numbers, as the source has them."""
         return self.source.read_some(places)
 
-    def reading(self, fields: Sequence[str] | None) -> RememberedRows:
-        """The same with some of the features."""
-        return RememberedRows(self.source.reading(fields), self.log.reading(fields))
+    def clicks(self, rows: int) -> Iterator[NDArray[np.uint8]]:
+        """Clicks of all rows."""
+        return (self.log.click[first : first + rows] for first in range(0, len(self.log), rows))
 
     def coded(self, places: NDArray[np.int64]) -> Log:
         """Rows by their numbers, without the values of their features."""

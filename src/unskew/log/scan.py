@@ -1,4 +1,4 @@
-"""The one pass over files before they are streamed (vocabularies, features, counts), and their coded rows."""
+"""The one pass over files before they are streamed: vocabularies, features, counts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -17,9 +16,9 @@ from numpy.typing import NDArray
 
 from unskew.errors import DataError
 from unskew.estimator import require_whole
-from unskew.io.columns import binary_column, column_of, conversion_column, frame_of
+from unskew.io.ahead import ahead
+from unskew.io.columns import binary_column, column_of, frame_of
 from unskew.io.row_groups import Chunk, Piece, RowGroups
-from unskew.io.stream import ahead, mapped
 from unskew.io.vocabulary import TEXT, Vocabulary, id_column
 from unskew.log.checks import require_both_clicks, require_both_conversions
 from unskew.log.described import (
@@ -38,10 +37,11 @@ from unskew.log.described import (
 from unskew.log.encoders import Encoders
 from unskew.log.kinds import Feature, TimePart
 from unskew.log.log import Log, refuse_taken
+from unskew.log.rows_of_files import ColumnNames, RowsOfFiles, array_of, conversions_of
 from unskew.log.schema import ROLES_OF_IDS
 from unskew.log.streamed import BLOCK_ROWS, StreamedLog
 from unskew.log.tallies import SAMPLED_NUMBERS, Distinct, FeatureTally, Occurrences
-from unskew.log.values import MISSING, Values, no_values, times_of, values_of
+from unskew.log.values import MISSING, Values, no_values
 from unskew.progress import SILENT, Progress
 from unskew.seeds import splitmix64
 
@@ -58,125 +58,9 @@ THREADS = 8
 """Ids and features that are counted at a time, at most: each takes memory for its values."""
 
 
-DECODERS = 2
-"""Buffers that are decoded at a time."""
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Which column of the files is what.
-
-    Attributes
-    ----------
-    keep
-        Carried along as they are.
-    time
-        When each row was; None for the first of ``times`` without missing values.
-    times
-        Columns of times that may be it.
-    """
-
-    user: str
-    item: str
-    click: str
-    conversion: str | None = None
-    keep: tuple[str, ...] = ()
-    time: str | None = None
-    times: tuple[str, ...] = ()
-
-    @property
-    def outcomes(self) -> tuple[str, ...]:
-        """Clicks and conversions."""
-        return (self.click,) if self.conversion is None else (self.click, self.conversion)
-
-    @property
-    def carried(self) -> tuple[str, ...]:
-        """Columns that logs have beside ids, outcomes and features."""
-        return tuple(dict.fromkeys((*self.keep, *(() if self.time is None else (self.time,)))))
-
-    @property
-    def called(self) -> dict[str, str]:
-        """What the user calls them, for messages."""
-        conversion = self.conversion or "conversion"
-        return {"user": self.user, "item": self.item, "click": self.click, "conversion": conversion}
-
-
-@dataclass(frozen=True, eq=False)
-class RowsOfFiles:
-    """Files as the source of a stream: row groups, decoded into the codes of one scan."""
-
-    files: RowGroups
-    columns: Columns
-    empty: Log
-
-    @cached_property
-    def groups(self) -> Sequence[int]:
-        """Rows of each row group."""
-        return self.files.sizes
-
-    def read(self, pieces: Sequence[Piece], rows: int) -> Iterator[Log]:
-        """The rows of pieces, in logs of so many rows."""
-        return mapped(self.decoded, self.files.chunks(pieces, self._schema, rows), DECODERS)
-
-    def read_some(self, places: NDArray[np.int64]) -> Log:
-        """Rows by their numbers, which ascend."""
-        return self.decoded(self.files.rows_at(places, self._schema))
-
-    def reading(self, fields: Sequence[str] | None) -> RowsOfFiles:
-        """The same with some of the features; columns that no feature is made of are not read."""
-        return replace(self, empty=self.empty.reading(fields))
-
-    @cached_property
-    def _schema(self) -> Any:
-        declared = () if self.empty.features is None else self.empty.features.declared
-        sources = [each.source for each in declared if each.role == "row"]
-        names = (
-            self.columns.user,
-            self.columns.item,
-            *self.columns.outcomes,
-            *self.columns.carried,
-            *sources,
-        )
-        return self.files.typed(list(dict.fromkeys(names)))
-
-    def decoded(self, chunk: Chunk) -> Log:
-        """The rows of a chunk as a log, with the codes of the stream."""
-        table, columns, empty = chunk.table, self.columns, self.empty
-        with chunk.located():
-            frame = frame_of(table)
-            click = binary_column(column_of(frame, columns.click), columns.click).astype(np.uint8)
-            return replace(
-                empty,
-                user=empty.users.encode_column(_array(table, columns.user)),
-                item=empty.items.encode_column(_array(table, columns.item)),
-                click=click,
-                conversion=_conversion(frame, columns, click),
-                columns={name: column_of(frame, name) for name in columns.carried},
-                features=self._features(table),
-            )
-
-    def _features(self, table: Any) -> Described | None:
-        features = self.empty.features
-        if features is None:
-            return None
-        of_rows = [each for each in features.declared if each.role == "row"]
-        values = {each.name: values_of(each, _array(table, each.source)) for each in of_rows}
-        assert features.encoders is not None
-        return replace(
-            features,
-            values={**features.values, **values},
-            times={
-                name: times_of(_array(table, name), name)
-                for name in features.times
-                if name in table.column_names
-            },
-            encoded=features.encoders.block("row", len(table), values),
-        )
-
-
 def scanned(
     files: RowGroups,
-    columns: Columns,
+    columns: ColumnNames,
     *,
     features: Wanted | None = None,
     ignore: Sequence[str] = (),
@@ -215,7 +99,7 @@ class _Scan:
     """The running counts of a pass."""
 
     files: RowGroups
-    columns: Columns
+    columns: ColumnNames
     wanted: Wanted | None
     ignore: Sequence[str]
     most_ids: int
@@ -268,19 +152,29 @@ class _Scan:
 
         def count_ids(role: str, name: str) -> Occurrences:
             ids, before = self.ids[role], len(self.ids[role])
-            code = ids.add_rows(id_column(_array(table, name), name))
+            code = ids.add_rows(id_column(array_of(table, name), name))
             return Occurrences(code, before, len(ids))
 
+        counted = {
+            role: pool.submit(count_ids, role, name)
+            for role, name in zip(ROLES_OF_IDS, (columns.user, columns.item), strict=True)
+        }
+        sampled = self._sampled(len(table))
+
+        def count_feature(tally: FeatureTally) -> None:
+            values = tally.count(array_of(table, tally.feature.source), sampled)
+            # Ids were begun before all features, so that they end whatever waits for them.
+            tally.place(values, {role: each.result() for role, each in counted.items()})
+
         # What one id or feature counts is no other's; the first error is that of the first.
-        counted = pool.map(count_ids, ROLES_OF_IDS, (columns.user, columns.item))
-        sampled, features = self._sampled(len(table)), [each for each in self.features if each.is_open]
-        values = pool.map(lambda each: each.count(_array(table, each.feature.source), sampled), features)
+        placed = pool.map(count_feature, [each for each in self.features if each.is_open])
         click = binary_column(column_of(frame, columns.click), columns.click).astype(np.uint8)
-        conversion = _conversion(frame, columns, click)
+        conversion = conversions_of(frame, columns, click)
         self.clicks += int(click.sum())
         self.converted += 0 if conversion is None else int((conversion == 1).sum())
-        sides = dict(zip(ROLES_OF_IDS, counted, strict=True))
-        list(pool.map(lambda each, of_rows: each.place(of_rows, sides), features, values))
+        for each in counted.values():
+            each.result()
+        list(placed)
         self._close_numbers()
         for name in table.column_names:
             self.nulls[name] = self.nulls.get(name, 0) + table.column(name).null_count
@@ -299,7 +193,7 @@ class _Scan:
             if tally.feature.name == other.feature.name and is_number(len(tally.distinct), total):
                 tally.close()
 
-    def found(self) -> tuple[Log, Columns]:
+    def found(self) -> tuple[Log, ColumnNames]:
         """A log without rows that has all that was learned, and which columns its logs carry."""
         columns = self.columns
         require_both_clicks(self.clicks, self.rows, "impressions", columns.called)
@@ -454,18 +348,6 @@ class _Scan:
             return None
         hashed = splitmix64(np.arange(self.rows, self.rows + rows, dtype=np.uint64))
         return np.asarray(hashed < self.threshold)
-
-
-def _array(table: Any, name: str) -> Any:
-    column = table.column(name)
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def _conversion(frame: Any, columns: Columns, click: NDArray[np.uint8]) -> NDArray[np.float32] | None:
-    if columns.conversion is None:
-        return None
-    values = column_of(frame, columns.conversion)
-    return conversion_column(values, click, "impressions", columns.conversion)
 
 
 def _numpy(ids: Any) -> NDArray[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ from numpy.typing import NDArray
 
 from unskew.errors import ParameterError
 from unskew.estimator import require, require_whole
+from unskew.io.ahead import ahead
 from unskew.io.digest import digest_of
 from unskew.io.row_groups import Piece
-from unskew.io.stream import ahead
 from unskew.io.vocabulary import Vocabulary
 from unskew.log.described import Described
 from unskew.log.encoders import Encoders
@@ -32,8 +33,8 @@ BLOCK_ROWS = 1 << 16
 """Rows of a block at most, unless another number is given."""
 
 BUFFER_BYTES = 1 << 27
-"""Bytes that the rows of a buffer have, about, once they are coded. A buffer is at work while the next one is
-read, so that twice as much is held, and what Arrow needs to read it."""
+"""Bytes that the rows of a buffer have, about, once they are coded. A buffer is at work while the next two
+are decoded, so that three times as much is held, and what Arrow needs to read it."""
 
 MOST_BUFFER_ROWS = 1 << 19
 """Rows of a buffer at most: within one, rows are shuffled."""
@@ -84,51 +85,84 @@ class StreamedLog:
         return cls(LogInMemory(log, block_rows), log.n_clicks, converted, block_rows)
 
     def blocks(
-        self, *, seed: int, epoch: int, start: int = 0, rank: int = 0, world: int = 1
+        self,
+        *,
+        seed: int,
+        epoch: int,
+        start: int = 0,
+        count: int | None = None,
+        rank: int = 0,
+        world: int = 1,
     ) -> Iterator[Log]:
         """All rows in an order for training: logs of at most ``block_rows`` rows.
 
         Groups of rows are in an order that is drawn from seed and epoch, and rows are shuffled within a
-        buffer of :attr:`buffer_rows`. One thread reads the next buffer meanwhile. Seed and epoch determine
-        the order.
+        buffer of :attr:`buffer_rows`. Threads read and decode the next buffers meanwhile. Seed and epoch
+        determine the order.
 
         Parameters
         ----------
         start
             The first block: those before it are skipped, most of them without being read.
+        count
+            How many blocks, of which alone the buffers are read; None for all that follow.
         rank, world
             Of so many processes, the one that asks: each gets as many rows as any other, but for one, and
             all together get every row once.
         """
-        shuffled = self.shuffled(seed=seed, epoch=epoch, start=start, rank=rank, world=world)
+        shuffled = self.shuffled(seed=seed, epoch=epoch, start=start, count=count, rank=rank, world=world)
         return (buffer.take(rows) for buffer, rows in shuffled)
 
     def shuffled(
-        self, *, seed: int, epoch: int, start: int = 0, rank: int = 0, world: int = 1
+        self,
+        *,
+        seed: int,
+        epoch: int,
+        start: int = 0,
+        count: int | None = None,
+        rank: int = 0,
+        world: int = 1,
     ) -> Iterator[tuple[Log, NDArray[np.int64]]]:
         """The same before it is taken: for each block the buffer that it is of, and its rows in there.
 
         Whoever needs some of a block's rows takes these alone.
         """
-        pieces, skipped, inside = self._from(seed, epoch, start, rank, world)
-        for number, buffer in enumerate(ahead(self.source.read(pieces, self.buffer_rows), 1), skipped):
-            order = _order(len(buffer), seed, epoch, rank, world, number)
-            for rows in self._cut(order[inside if number == skipped else 0 :]):
-                yield buffer, rows
+        pieces, skipped, inside = self._from(seed, epoch, start, count, rank, world)
+
+        def cut() -> Iterator[tuple[Log, NDArray[np.int64]]]:
+            for number, buffer in enumerate(ahead(self.source.read(pieces, self.buffer_rows), 1), skipped):
+                order = _order(len(buffer), seed, epoch, rank, world, number)
+                for rows in self._cut(order[inside if number == skipped else 0 :]):
+                    yield buffer, rows
+
+        return islice(cut(), count)
 
     def numbers(
-        self, *, seed: int, epoch: int, start: int = 0, rank: int = 0, world: int = 1
+        self,
+        *,
+        seed: int,
+        epoch: int,
+        start: int = 0,
+        count: int | None = None,
+        rank: int = 0,
+        world: int = 1,
     ) -> Iterator[NDArray[np.int64]]:
         """The same as numbers of rows in the whole stream: nothing is read for them."""
-        pieces, skipped, inside = self._from(seed, epoch, start, rank, world)
+        pieces, skipped, inside = self._from(seed, epoch, start, count, rank, world)
         starts = np.cumsum([0, *self.source.groups])
-        for number, buffer in enumerate(places_of(starts, pieces, self.buffer_rows), skipped):
-            order = buffer[_order(len(buffer), seed, epoch, rank, world, number)]
-            yield from self._cut(order[inside if number == skipped else 0 :])
 
-    def _from(self, seed: int, epoch: int, start: int, rank: int, world: int) -> tuple[list[Piece], int, int]:
-        """What a process reads of an epoch from a block on: pieces that begin with a buffer, the number of
-        that buffer, and how many of its rows are before the block."""
+        def cut() -> Iterator[NDArray[np.int64]]:
+            for number, buffer in enumerate(places_of(starts, pieces, self.buffer_rows), skipped):
+                order = buffer[_order(len(buffer), seed, epoch, rank, world, number)]
+                yield from self._cut(order[inside if number == skipped else 0 :])
+
+        return islice(cut(), count)
+
+    def _from(
+        self, seed: int, epoch: int, start: int, count: int | None, rank: int, world: int
+    ) -> tuple[list[Piece], int, int]:
+        """What a process reads of an epoch for some of its blocks: pieces of whole buffers, the number of the
+        first of them, and how many of its rows are before the first block."""
         require(
             0 <= rank < world and start >= 0,
             f"rank {rank} of {world}, block {start}",
@@ -139,6 +173,9 @@ class StreamedLog:
         total = len(self)
         first, last = total * rank // world, total * (rank + 1) // world
         skipped, inside = divmod(start * self.block_rows, self.buffer_rows)
+        if count is not None:
+            buffers = -(-(start + count) * self.block_rows // self.buffer_rows)
+            last = min(first + buffers * self.buffer_rows, last)
         begin = min(first + skipped * self.buffer_rows, last)
         return self._pieces(order, begin, last), skipped, inside
 
@@ -160,10 +197,6 @@ class StreamedLog:
         draw = np.random.default_rng(stream(as_seed(seed), "sample of a stream"))
         return self.source.read_some(np.sort(draw.choice(total, size=rows, replace=False, shuffle=False)))
 
-    def reading(self, fields: Sequence[str] | None) -> StreamedLog:
-        """The same rows with some of the features, coded as all of them are (:meth:`Log.reading`)."""
-        return self if fields is None else replace(self, source=self.source.reading(fields))
-
     def remembered(self, most_bytes: float, progress: Progress = SILENT) -> StreamedLog:
         """The same stream, whose rows are kept as codes from here on where that takes at most so many bytes.
 
@@ -173,11 +206,6 @@ class StreamedLog:
             return self
         kept = RememberedRows.of(self.source, self._buffers(), most_bytes, progress)
         return self if kept is None else replace(self, source=kept)
-
-    def n_blocks(self, *, rank: int = 0, world: int = 1) -> int:
-        """Blocks of an epoch."""
-        rows = len(self) * (rank + 1) // world - len(self) * rank // world
-        return -(-rows // self.block_rows)
 
     @cached_property
     def buffer_rows(self) -> int:
@@ -332,9 +360,9 @@ class LogInMemory:
         """Rows by their numbers."""
         return self.shared.take(places)
 
-    def reading(self, fields: Sequence[str] | None) -> LogInMemory:
-        """The same with some of the features."""
-        return replace(self, log=self.log.reading(fields))
+    def clicks(self, rows: int) -> Iterator[NDArray[np.uint8]]:
+        """Clicks of all rows."""
+        return (self.log.click[first : first + rows] for first in range(0, len(self.log), rows))
 
 
 def _order(rows: int, seed: int, epoch: int, rank: int, world: int, number: int) -> NDArray[np.int64]:

@@ -19,7 +19,7 @@ KEPT = 1 << 18
 judged by, or averaged over all clicks. Where a stream has fewer, all are kept."""
 
 CLICKS_AT_ONCE = 1 << 18
-"""Clicks of rows in memory that are looked at in one go."""
+"""Clicks of rows that are looked at in one go."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +41,7 @@ class Kept:
 
     @classmethod
     def of(cls, source: StreamedLog, most: int = KEPT) -> Self:
-        """The rows of a stream that are kept, for which it is read at most once: every training on it has
-        the same."""
+        """The rows of a stream that are kept: every training on it has the same, which are read once."""
         name = f"{most} kept rows"
         if name not in source.found:
             source.found[name] = cls._read(source, most)
@@ -54,7 +53,7 @@ class Kept:
         unclicked = len(source) - source.n_clicks
         shares = np.array([min(1.0, most / max(unclicked, 1)), min(1.0, most / max(source.n_clicks, 1))])
         first, places = 0, [np.empty(0, dtype=np.int64)]
-        for click in _clicks(source):
+        for click in source.source.clicks(CLICKS_AT_ONCE):
             draw = _uniform(np.arange(first, first + len(click)))
             places.append(first + np.flatnonzero(draw < shares[click]))
             first += len(click)
@@ -80,7 +79,7 @@ class Kept:
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
         """The same as numbers of rows, of so many of them at a time."""
         first, share = 0, self._unclicked_share(most)
-        for click in _clicks(self.stream, at_once):
+        for click in self.stream.source.clicks(at_once):
             at = _thinned(click, first, share)
             yield first + at, np.array([1.0 / share, 1.0])[click[at]]
             first += len(click)
@@ -101,14 +100,6 @@ class Kept:
     def clicks_each(self) -> float:
         """Clicks of the stream that a kept one stands for; 1 where all are kept."""
         return self.stream.n_clicks / max(self.log.n_clicks, 1)
-
-
-def _clicks(source: StreamedLog, at_once: int = CLICKS_AT_ONCE) -> Iterator[NDArray[np.uint8]]:
-    """Clicks of all rows in order, in parts: of so many rows where they are in memory."""
-    if isinstance(source.source, RememberedRows):
-        click = source.source.log.click
-        return (click[first : first + at_once] for first in range(0, len(click), at_once))
-    return (block.click for block in source.in_order())
 
 
 def _thinned(click: NDArray[np.uint8], first: int, share: float) -> NDArray[np.int64]:

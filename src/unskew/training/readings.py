@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from unskew import processes
-from unskew.io.stream import ahead
+from unskew.io.ahead import ahead
 from unskew.log import Encoders, Log, StreamedLog
 from unskew.log.remembered import RememberedRows
 from unskew.training.row_table import RowTable
@@ -59,16 +58,19 @@ class Rounds:
         rows = -(-len(source) // processes.parts())
         whole = -(-rows // source.block_rows)
         blocks = -(-whole // max(1, round(visited / most)))
+        # Of whole buffers, where it has some: what two rounds share is read by both.
+        buffer = source.buffer_rows // source.block_rows
+        blocks = max(round(blocks / buffer) * buffer, min(blocks, buffer))
         return cls(source, -(-whole // blocks), blocks)
 
     def read(self, number: int, seed: int) -> Iterator[tuple[Log, NDArray[np.int64]]]:
         """The blocks of a round, as rows of a buffer; of several processes that share batches each has its
         own."""
-        return islice(self.source.shuffled(**self._from(number, seed)), self.blocks)
+        return self.source.shuffled(**self._from(number, seed))
 
     def numbers(self, number: int, seed: int) -> Iterator[NDArray[np.int64]]:
         """The same as numbers of rows, which a thread draws ahead."""
-        return islice(ahead(self.source.numbers(**self._from(number, seed)), 1), self.blocks)
+        return ahead(self.source.numbers(**self._from(number, seed)), 1)
 
     def _from(self, number: int, seed: int) -> dict[str, int]:
         epoch, place = divmod(number, self.per_epoch)
@@ -76,6 +78,7 @@ class Rounds:
             "seed": seed,
             "epoch": epoch,
             "start": place * self.blocks,
+            "count": self.blocks,
             "rank": processes.part(),
             "world": processes.parts(),
         }

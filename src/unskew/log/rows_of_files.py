@@ -1,0 +1,151 @@
+"""Files as the source of a stream: their rows, decoded into the codes that one pass over them found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.io.ahead import ahead, mapped
+from unskew.io.columns import binary_column, column_of, conversion_column, frame_of
+from unskew.io.row_groups import Chunk, Piece, RowGroups
+from unskew.log.described import Described
+from unskew.log.log import Log
+from unskew.log.values import times_of, values_of
+
+DECODERS = 2
+"""Buffers that are decoded at a time."""
+
+
+@dataclass(frozen=True)
+class ColumnNames:
+    """Which column of the files is what.
+
+    Attributes
+    ----------
+    keep
+        Carried along as they are.
+    time
+        When each row was; None for the first of ``times`` without missing values.
+    times
+        Columns of times that may be it.
+    """
+
+    user: str
+    item: str
+    click: str
+    conversion: str | None = None
+    keep: tuple[str, ...] = ()
+    time: str | None = None
+    times: tuple[str, ...] = ()
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """Clicks and conversions."""
+        return (self.click,) if self.conversion is None else (self.click, self.conversion)
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """Columns that logs have beside ids, outcomes and features."""
+        return tuple(dict.fromkeys((*self.keep, *(() if self.time is None else (self.time,)))))
+
+    @property
+    def called(self) -> dict[str, str]:
+        """What the user calls them, for messages."""
+        conversion = self.conversion or "conversion"
+        return {"user": self.user, "item": self.item, "click": self.click, "conversion": conversion}
+
+
+@dataclass(frozen=True, eq=False)
+class RowsOfFiles:
+    """Files as the source of a stream: row groups, decoded into the codes of one scan."""
+
+    files: RowGroups
+    columns: ColumnNames
+    empty: Log
+
+    @cached_property
+    def groups(self) -> Sequence[int]:
+        """Rows of each row group."""
+        return self.files.sizes
+
+    def read(self, pieces: Sequence[Piece], rows: int) -> Iterator[Log]:
+        """The rows of pieces, in logs of so many rows."""
+        return mapped(self.decoded, self.files.chunks(pieces, self._schema, rows), DECODERS)
+
+    def read_some(self, places: NDArray[np.int64]) -> Log:
+        """Rows by their numbers, which ascend."""
+        return self.decoded(self.files.rows_at(places, self._schema))
+
+    def clicks(self, rows: int) -> Iterator[NDArray[np.uint8]]:
+        """Clicks of all rows, for which no other column is read."""
+        name = self.columns.click
+        pieces = [Piece(number, 0, size) for number, size in enumerate(self.groups)]
+        for chunk in ahead(self.files.chunks(pieces, self.files.typed([name]), rows), 1):
+            with chunk.located():
+                yield binary_column(column_of(frame_of(chunk.table), name), name).astype(np.uint8)
+
+    @cached_property
+    def _schema(self) -> Any:
+        declared = () if self.empty.features is None else self.empty.features.declared
+        sources = [each.source for each in declared if each.role == "row"]
+        names = (
+            self.columns.user,
+            self.columns.item,
+            *self.columns.outcomes,
+            *self.columns.carried,
+            *sources,
+        )
+        return self.files.typed(list(dict.fromkeys(names)))
+
+    def decoded(self, chunk: Chunk) -> Log:
+        """The rows of a chunk as a log, with the codes of the stream."""
+        table, columns, empty = chunk.table, self.columns, self.empty
+        with chunk.located():
+            frame = frame_of(table)
+            click = binary_column(column_of(frame, columns.click), columns.click).astype(np.uint8)
+            return replace(
+                empty,
+                user=empty.users.encode_column(array_of(table, columns.user)),
+                item=empty.items.encode_column(array_of(table, columns.item)),
+                click=click,
+                conversion=conversions_of(frame, columns, click),
+                columns={name: column_of(frame, name) for name in columns.carried},
+                features=self._features(table),
+            )
+
+    def _features(self, table: Any) -> Described | None:
+        features = self.empty.features
+        if features is None:
+            return None
+        of_rows = [each for each in features.declared if each.role == "row"]
+        values = {each.name: values_of(each, array_of(table, each.source)) for each in of_rows}
+        assert features.encoders is not None
+        return replace(
+            features,
+            values={**features.values, **values},
+            times={
+                name: times_of(array_of(table, name), name)
+                for name in features.times
+                if name in table.column_names
+            },
+            encoded=features.encoders.block("row", len(table), values),
+        )
+
+
+def array_of(table: Any, name: str) -> Any:
+    """A column of an Arrow table as one array."""
+    column = table.column(name)
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def conversions_of(frame: Any, columns: ColumnNames, click: NDArray[np.uint8]) -> NDArray[np.float32] | None:
+    """Conversions of rows, NaN where they are not known; None without such a column."""
+    if columns.conversion is None:
+        return None
+    values = column_of(frame, columns.conversion)
+    return conversion_column(values, click, "impressions", columns.conversion)
