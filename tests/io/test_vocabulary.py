@@ -246,6 +246,18 @@ class TestSharedCodes:
                 assert np.array_equal(known.encode_column(pa.array(column)), wanted)
         assert not known.same_as(Vocabulary(np.array(ids), "user"))
 
+    def test_of_another_vocabulary_a_shared_code_is_the_same_shared_code_or_unknown(self) -> None:
+        # −4 is the name of the fourth shared code, and a user.
+        given = Vocabulary(np.array([-4, 3, 5]), "user", buckets=4)
+        codes = np.array([0, 2, 3, 6], dtype=np.int32)
+        assert Vocabulary(np.array([-4, 5]), "user", buckets=4).recode(codes, given).tolist() == [0, 1, 2, 5]
+        for buckets in (0, 8):
+            other = Vocabulary(np.array([-4, 5]), "user", buckets=buckets)
+            assert other.recode(codes, given, unseen="nan").tolist() == [0, 1, UNSEEN_CODE, UNSEEN_CODE]
+            assert other.recode(codes[:2], given).tolist() == [0, 1]
+            with pytest.raises(DataError, match=r"column 'user', row 2: which user this is cannot be told"):
+                other.recode(codes, given)
+
     def test_codes_that_are_shared_are_named_by_number(self) -> None:
         assert Vocabulary(np.array(["a"]), "user", buckets=2).decode(np.array([0, 2])).tolist() == [
             "a",

@@ -194,6 +194,10 @@ class Vocabulary:
     ) -> NDArray[np.int32]:
         """Codes here of ids that have their codes in another vocabulary; an unknown id is an error, or −1.
 
+        An id that shares a code there shares it here, if ids share as many codes in both; which id it was is
+        no longer known, so that it is not found among those with a code of their own, and elsewhere it is
+        unknown.
+
         Examples
         --------
         >>> trained = Vocabulary.of(["a", "b", "c"], name="user")
@@ -201,7 +205,24 @@ class Vocabulary:
         >>> trained.recode(np.array([0, 1], dtype=np.int32), given)
         array([1, 2], dtype=int32)
         """
-        return codes if given.same_as(self) else self.encode(given.decode(codes), unseen=unseen)
+        if given.same_as(self):
+            return codes
+        shares = codes >= len(given.ids)
+        if not shares.any():
+            return self.encode(given.ids[codes], unseen=unseen)
+        if self.buckets != given.buckets and unseen == "error":
+            row = int(np.flatnonzero(shares)[0])
+            raise DataError(
+                f"which {self.name} this is cannot be told: it shares one of {given.buckets} codes, and in"
+                f" training ids share {self.buckets or 'none'} ({int(shares.sum())} such rows)",
+                where=f"column '{self.name}', row {row}",
+                remedy="read the log with more most_ids, or give a frame with the ids themselves",
+            )
+        found = np.full(len(codes), UNSEEN_CODE, dtype=np.int32)
+        found[~shares] = self.encode(given.ids[codes[~shares]], unseen=unseen)
+        if self.buckets == given.buckets:
+            found[shares] = codes[shares] - np.int32(len(given.ids) - len(self.ids))
+        return found
 
     def decode(self, codes: NDArray[np.integer[Any]]) -> NDArray[Any]:
         """Ids of codes; of a code that several share, its number: "other 3", or −4 among whole numbers."""
