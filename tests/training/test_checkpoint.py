@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import warnings
@@ -359,6 +360,32 @@ def test_a_full_disk_is_a_warning_and_training_goes_on(tmp_path, log, monkeypatc
             found = bits(fit_ips(log), log)
         monkeypatch.undo()
     assert_same(found, wanted)
+
+
+@pytest.mark.parametrize("what", ["a full disk", "a folder that is gone"])
+def test_a_run_is_saved_though_its_checkpoint_can_no_longer_say_so(tmp_path, log, monkeypatch, what):
+    folder, out = tmp_path / "states", tmp_path / "run"
+    journal = Checkpoint(folder, every=0)
+    journal.open()
+    with journal.in_effect():
+        fit_ips(log)
+    if what == "a full disk":
+        # Until the states are gone.
+        plain = StateFiles.write
+
+        def full(files, *given):
+            if len(files.names("")) > 1:
+                raise OSError(28, "No space left on device")
+            plain(files, *given)
+
+        monkeypatch.setattr(StateFiles, "write", full)
+    else:
+        shutil.rmtree(folder)
+    with pytest.warns(CheckpointWarning, match="cannot be written"), journal.saving(out):
+        out.mkdir()
+    assert out.is_dir()
+    if what == "a full disk":
+        assert StateFiles(folder).read("job").facts["status"] == "done"
 
 
 def test_no_state_is_written_before_it_is_time(tmp_path, log):

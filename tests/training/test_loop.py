@@ -8,7 +8,7 @@ from torch import nn
 
 from unskew.errors import ParameterError, TrainingError
 from unskew.progress import SILENT
-from unskew.training import Pass, Sample, Schedule, Step, evaluating, train
+from unskew.training import Pass, Sample, Schedule, Step, evaluating, loop, train
 
 RATE = 0.1
 
@@ -247,3 +247,15 @@ def test_evaluating_puts_networks_back_as_they_were_even_after_an_error():
 def test_schedules_that_cannot_work_are_refused(options, message):
     with pytest.raises(ParameterError, match=message):
         Schedule(**{"epochs": 1, "learning_rate": 0.1, "weight_decay": 0.0, "patience": None, **options})
+
+
+@pytest.mark.parametrize("value", [0.6931471805599453, 1 / 3])
+def test_an_epoch_that_is_as_good_is_no_better_also_after_a_restart(value):
+    """The best loss comes back from a checkpoint as it was: float64, if validation says float64."""
+    network = torch.nn.Linear(1, 1)
+    before, after = (loop._BestWeights({"network": network}, 1) for _ in range(2))
+    loss = torch.tensor([value], dtype=torch.float64)
+    before.offer(loss, 0)
+    after.restore(before.tensors())
+    after.offer(loss, 1)
+    assert after.put_back() == [0]

@@ -190,7 +190,7 @@ class Checkpoint:
         if self._lock is None:
             yield
             return
-        self._write_job("saving", out)
+        self._try_to_write_job("saving", out)
         yield
         self._end(str(out))
         self.close()
@@ -264,14 +264,27 @@ class Checkpoint:
         except OSError as error:
             raise self._unwritable(error) from error
 
+    def _try_to_write_job(self, status: Status, out: Path | None) -> None:
+        """The same of a job whose training is over: no folder of states is worth its run."""
+        try:
+            self._write_job(status, out)
+        except RunFolderError as error:
+            self.warn(f"{error.problem}: that this job is {status} is not kept there")
+
     def _unwritable(self, error: OSError) -> RunFolderError:
         return RunFolderError(
             f"cannot be written: {error.strerror}", where=str(self.folder), remedy="choose another folder"
         )
 
     def _end(self, out: str | None) -> None:
-        self._write_job("done", None if out is None else Path(out))
+        place = None if out is None else Path(out)
+        with suppress(RunFolderError):
+            self._write_job("done", place)
+            self._remove_states()
+            return
+        # The states that are no longer needed may be what fills the disk.
         self._remove_states()
+        self._try_to_write_job("done", place)
 
     def _remove_states(self) -> None:
         for name in self.files.names(""):

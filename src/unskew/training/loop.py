@@ -401,7 +401,8 @@ class _BestWeights:
         self._parameters = [p for network in networks.values() for p in network.parameters()]
         self._best: list[Tensor] = []
         device = self._parameters[0].device
-        self._value = torch.full((replicas,), torch.inf, device=device)
+        # As exact as any validation loss: what a checkpoint holds of it must be the same number.
+        self._value = torch.full((replicas,), torch.inf, dtype=torch.float64, device=device)
         self._epoch = torch.zeros(replicas, dtype=torch.int64, device=device)
         self._waited = torch.zeros(replicas, dtype=torch.int64, device=device)
         self.stopped = torch.zeros(replicas, dtype=torch.bool, device=device)
