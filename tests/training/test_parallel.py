@@ -166,9 +166,10 @@ def test_two_processes_train_what_one_does_with_the_same_batches(folder, monkeyp
             network, _, inside = key.partition(" ")
             assert torch.equal(value, weights[1][key]), (name, key)
             own = _networks(model)[network].state_dict()[inside]
-            # Where sums differ in their last bits, a weight may be rounded to the other neighbour.
+            # Where sums differ in their last bits, a weight may be rounded to the other neighbour, and Adam's
+            # steps (of .05) are as large where gradients are small: a fiftieth of one may differ.
             rtol = 1e-3 if value.dtype == torch.float32 else 2e-2
-            assert torch.allclose(value, own, rtol=rtol, atol=2e-5), (name, key, (value - own).abs().max())
+            assert torch.allclose(value, own, rtol=rtol, atol=1e-3), (name, key, (value - own).abs().max())
 
 
 def test_processes_take_as_many_steps_as_the_one_with_fewest_rows(monkeypatch):

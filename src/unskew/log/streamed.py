@@ -39,6 +39,11 @@ are decoded, so that three times as much is held, and what Arrow needs to read i
 MOST_BUFFER_ROWS = 1 << 19
 """Rows of a buffer at most: within one, rows are shuffled."""
 
+GROUPS_EACH = 64
+"""With fewer groups of rows for each of several processes, all read every buffer, and each takes its part of
+the rows: groups may be all of clicked rows, or of others, and the processes take as many steps as the one
+with fewest clicks. With more, each reads groups of its own, which are as good as drawn."""
+
 ROW_BYTES, FIELD_BYTES = 32, 24
 """What a row, and each of its columns of features, takes in a buffer, about: as it was read, and as codes."""
 
@@ -108,7 +113,8 @@ class StreamedLog:
             How many blocks, of which alone the buffers are read; None for all that follow.
         rank, world
             Of so many processes, the one that asks: each gets as many rows as any other, but for one, and
-            all together get every row once.
+            all together get every row once. Of few groups (:data:`GROUPS_EACH`) each gets a part of every
+            buffer, of many groups of its own.
         """
         shuffled = self.shuffled(seed=seed, epoch=epoch, start=start, count=count, rank=rank, world=world)
         return (buffer.take(rows) for buffer, rows in shuffled)
@@ -131,7 +137,7 @@ class StreamedLog:
 
         def cut() -> Iterator[tuple[Log, NDArray[np.int64]]]:
             for number, buffer in enumerate(ahead(self.source.read(pieces, self.buffer_rows), 1), skipped):
-                order = _order(len(buffer), seed, epoch, rank, world, number)
+                order = self._order(len(buffer), seed, epoch, rank, world, number)
                 for rows in self._cut(order[inside if number == skipped else 0 :]):
                     yield buffer, rows
 
@@ -153,7 +159,7 @@ class StreamedLog:
 
         def cut() -> Iterator[NDArray[np.int64]]:
             for number, buffer in enumerate(places_of(starts, pieces, self.buffer_rows), skipped):
-                order = buffer[_order(len(buffer), seed, epoch, rank, world, number)]
+                order = buffer[self._order(len(buffer), seed, epoch, rank, world, number)]
                 yield from self._cut(order[inside if number == skipped else 0 :])
 
         return islice(cut(), count)
@@ -170,14 +176,43 @@ class StreamedLog:
         )
         draw = np.random.default_rng(stream(as_seed(seed), "groups of a stream", epoch))
         order = draw.permutation(len(self.source.groups))
-        total = len(self)
-        first, last = total * rank // world, total * (rank + 1) // world
-        skipped, inside = divmod(start * self.block_rows, self.buffer_rows)
+        first, last = 0, len(self)
+        if not self._is_shared(world):
+            first, last = len(self) * rank // world, len(self) * (rank + 1) // world
+        each = self.blocks_of_buffer(world)
+        skipped, inside = divmod(start, each)
         if count is not None:
-            buffers = -(-(start + count) * self.block_rows // self.buffer_rows)
-            last = min(first + buffers * self.buffer_rows, last)
+            last = min(first + -(-(start + count) // each) * self.buffer_rows, last)
         begin = min(first + skipped * self.buffer_rows, last)
-        return self._pieces(order, begin, last), skipped, inside
+        return self._pieces(order, begin, last), skipped, inside * self.block_rows
+
+    def _is_shared(self, world: int) -> bool:
+        """Whether processes have the rows of every buffer in parts."""
+        return world > 1 and len(self.source.groups) < GROUPS_EACH * world
+
+    def _order(
+        self, rows: int, seed: int, epoch: int, rank: int, world: int, number: int
+    ) -> NDArray[np.int64]:
+        """The order of a buffer's rows; of one that processes share, that of a process's own."""
+        shared = self._is_shared(world)
+        draw = np.random.default_rng(
+            stream(seed, "rows of a buffer", epoch, 0 if shared else rank, world, number)
+        )
+        order = draw.permutation(rows)
+        # Rows in turn, from one buffer to the next.
+        return order[(rank - number * self.buffer_rows) % world :: world] if shared else order
+
+    def blocks_of_buffer(self, world: int = 1) -> int:
+        """Blocks of a buffer that each of so many processes has."""
+        rows = -(-self.buffer_rows // world) if self._is_shared(world) else self.buffer_rows
+        return -(-rows // self.block_rows)
+
+    def blocks_of_epoch(self, world: int = 1) -> int:
+        """Blocks of an epoch, of the process that has most."""
+        shared = self._is_shared(world)
+        buffers, rest = divmod(len(self) if shared else -(-len(self) // world), self.buffer_rows)
+        rest = -(-rest // world) if shared else rest
+        return buffers * self.blocks_of_buffer(world) - (-rest // self.block_rows)
 
     def in_order(self) -> Iterator[Log]:
         """All rows as they lie, for scores and counts: logs of at most ``block_rows`` rows."""
@@ -363,12 +398,6 @@ class LogInMemory:
     def clicks(self, rows: int) -> Iterator[NDArray[np.uint8]]:
         """Clicks of all rows."""
         return (self.log.click[first : first + rows] for first in range(0, len(self.log), rows))
-
-
-def _order(rows: int, seed: int, epoch: int, rank: int, world: int, number: int) -> NDArray[np.int64]:
-    """The order of a buffer's rows."""
-    draw = np.random.default_rng(stream(seed, "rows of a buffer", epoch, rank, world, number))
-    return draw.permutation(rows)
 
 
 def _coded(log: Log) -> Log:

@@ -218,6 +218,8 @@ def _train(
             saves = None if call is None else partial(_save, call, parts, history, epoch, number)
             watch = _Watched(tracker, each.sampler, epoch, number, len(passes), start.taken, saves)
             losses = executor.run(each.sampler, epoch, start, watch)
+            if not losses:
+                raise _no_step(each)
             watch.end(losses)
             for network in networks.values():
                 settle(network)
@@ -378,6 +380,15 @@ def _require_finite(loss: Tensor, name: str, epoch: int, keeper: _BestWeights | 
             f"the loss '{name}' became {float(loss[replica])} in epoch {epoch} (replica {replica})",
             remedy="lower learning_rate, raise p_min, or check the propensities",
         )
+
+
+def _no_step(idle: Pass[Sampler]) -> TrainingError:
+    """Nothing was trained: of several processes all take as many steps as the one with fewest rows."""
+    one = "one of the processes has no rows" if processes.parts() > 1 else "there are no rows"
+    return TrainingError(
+        f"no step of '{idle.steps[0].name}' was taken: {one} to train on",
+        remedy="train with fewer processes, or write the files with rows of all kinds in each row group",
+    )
 
 
 def _offered(value: Tensor, keeper: _BestWeights) -> list[float]:

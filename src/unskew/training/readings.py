@@ -55,11 +55,10 @@ class Rounds:
     def of(cls, source: StreamedLog, visited: float, most: int) -> Self:
         """Rounds in which about ``most`` of the rows are visited, of which there are ``visited`` an epoch."""
         # Of the process that has most rows: all have as many rounds.
-        rows = -(-len(source) // processes.parts())
-        whole = -(-rows // source.block_rows)
+        whole = source.blocks_of_epoch(processes.parts())
         blocks = -(-whole // max(1, round(visited / most)))
         # Of whole buffers, where it has some: what two rounds share is read by both.
-        buffer = source.buffer_rows // source.block_rows
+        buffer = source.blocks_of_buffer(processes.parts())
         blocks = max(round(blocks / buffer) * buffer, min(blocks, buffer))
         return cls(source, -(-whole // blocks), blocks)
 
