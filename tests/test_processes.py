@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -452,3 +453,35 @@ def test_a_rank_that_is_killed_is_started_again_and_the_job_goes_on_to_the_same_
         expected, found = (load_file(tmp_path / run / name) for run in ("plain", "killed run"))
         for key, value in expected.items():
             np.testing.assert_array_equal(found[key], value, err_msg=f"{name} {key}")
+
+
+def test_ranks_that_read_other_data_are_told(monkeypatch):
+    """As on a machine with an old copy of the files."""
+    from unskew.run import job
+
+    dataset = us.load("synthetic", **WORLD)
+    own = job._contents(dataset)
+    job._require_same_data(dataset)
+    monkeypatch.setattr(processes, "world", lambda: 3)
+    for other in ({"train": "old"}, {"train": "old", "test": None}):
+        ranks = [(own, {}), (own, {}), ({**own, **other}, {})]
+        monkeypatch.setattr(processes, "exchange", lambda work, ranks=ranks: ranks)
+        with pytest.raises(DataError, match=rf"rank 2 of 3 .* other data than rank 0 \({', '.join(other)}\)"):
+            job._require_same_data(dataset)
+
+
+def test_a_signal_is_heard_while_others_are_waited_for():
+    def fails():
+        raise ValueError("no connection")
+
+    assert processes._waited(lambda: 7) == 7
+    with pytest.raises(ValueError, match="no connection"):
+        processes._waited(fails)
+    ended = threading.Event()
+    before = signal.signal(signal.SIGALRM, lambda *_: ended.set())
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        # Released by the handler, which runs in the thread that waits.
+        processes._waited(ended.wait)
+    finally:
+        signal.signal(signal.SIGALRM, before)

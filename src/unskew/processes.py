@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import os
 import platform
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from unskew import errors
 from unskew.errors import ParameterError, ProcessError, UnskewError
@@ -24,6 +25,8 @@ from unskew.errors import ParameterError, ProcessError, UnskewError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
+
+Value = TypeVar("Value")
 
 LONGEST_WAIT = timedelta(hours=12)
 """For a process whose share takes longer. One that dies is noticed at once, by its closed connection; a whole
@@ -131,17 +134,40 @@ def join() -> None:
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
-    meeting, number, size = next(rendezvous("env://", timeout=LONGEST_WAIT))
+    meeting, number, size = _waited(lambda: next(rendezvous("env://", timeout=LONGEST_WAIT)))
     # torchrun keeps what was written when it starts the processes again.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     store = PrefixStore(f"unskew, attempt {attempt}", meeting)
     _group = Processes(number, size, store)
     store.set(f"process {number}", json.dumps([platform.node(), os.getpid()]))
     with _others():
-        backend = agreed_backend(store, number, size)
+        backend = _waited(lambda: agreed_backend(store, number, size))
         _group = replace(_group, backend=backend)
         carried = "gloo" if backend == "gloo" else "cpu:gloo,cuda:nccl"
-        dist.init_process_group(carried, store=store, rank=number, world_size=size, timeout=LONGEST_WAIT)
+        group = {"store": store, "rank": number, "world_size": size, "timeout": LONGEST_WAIT}
+        _waited(lambda: dist.init_process_group(carried, **group))
+
+
+def _waited(work: Callable[[], Value]) -> Value:
+    """What ``work`` gives, which waits for other processes: signals are heard meanwhile.
+
+    One of them may never come, and inside of PyTorch this process would hear nothing for hours.
+    """
+    found: list[Value] = []
+    wrong: list[BaseException] = []
+
+    def here() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:
+            wrong.append(error)
+
+    thread = threading.Thread(target=here, daemon=True)
+    thread.start()
+    thread.join()
+    if wrong:
+        raise wrong[0]
+    return found[0]
 
 
 def agreed_backend(store: Any, number: int, size: int) -> str:

@@ -185,6 +185,24 @@ class TestRun:
         assert "Re-run to start again" in line
         assert tree(tmp_path) == []
 
+    @pytest.mark.parametrize("where", ["unskew.run.job._run", "unskew.run.run_result.write_json"])
+    def test_an_interrupt_tells_of_the_checkpoint_also_while_the_folder_is_written(
+        self, files, tmp_path, capsys, monkeypatch, no_report, where
+    ):
+        def interrupt(*arguments):
+            raise KeyboardInterrupt
+
+        arguments = ["run", "--data", files / "train.csv", *QUICK, "--method", "naive"]
+        arguments += ["--out", tmp_path / "run", "--checkpoint", tmp_path / "night"]
+        with monkeypatch.context() as interrupted:
+            interrupted.setattr(where, interrupt)
+            capsys.readouterr()
+            with pytest.raises(SystemExit) as ended:
+                main([str(each) for each in arguments])
+            line = capsys.readouterr().err
+        assert ended.value.code == 130
+        assert f"interrupted; the last state is in {tmp_path / 'night'}. Re-run to resume." in line
+
     def test_a_failure_in_the_middle_leaves_no_folder(self, files, tmp_path, monkeypatch, no_report, capsys):
         def fail(*arguments):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -17,9 +17,11 @@ from contracts.streamed_contract import BLOCK, impressions
 from ranks import together
 from unskew import processes
 from unskew.debias import METHODS
-from unskew.log import StreamedLog
+from unskew.debias.setting import Batch, drawn_again
+from unskew.log import Rows, StreamedLog
 from unskew.training import readings, streams
 from unskew.training.parallel import together as in_step
+from unskew.training.population import IdHashes, PoissonWeights
 from unskew.training.samplers import Sample
 
 PARTS = 2
@@ -170,6 +172,33 @@ def test_two_processes_train_what_one_does_with_the_same_batches(folder, monkeyp
             # steps (of .05) are as large where gradients are small: a fiftieth of one may differ.
             rtol = 1e-3 if value.dtype == torch.float32 else 2e-2
             assert torch.allclose(value, own, rtol=rtol, atol=1e-3), (name, key, (value - own).abs().max())
+
+
+def test_a_bootstrap_sample_of_a_batch_in_parts_is_that_of_the_whole(monkeypatch):
+    """Each part of it may have rows of other parts: weights are those of the whole batch."""
+    random = torch.Generator().manual_seed(1)
+    ids = [torch.randint(50, (1, 12), generator=random) for _ in range(2)]
+    known = [torch.rand(3, 12, generator=random) for _ in range(3)]
+    whole = Batch(Rows(user=ids[0], item=ids[1]), conversion=known[0], propensity=known[1], click=known[2])
+    hashes = IdHashes(*(torch.randint(2**40, (50,), generator=random) for _ in range(2)))
+    weights = PoissonWeights(hashes, [1, 2, 3])
+    wanted = drawn_again(whole, weights)
+    found = []
+    monkeypatch.setattr(processes, "in_parts", lambda: True)
+    for part in range(PARTS):
+        own = whole.map(lambda values, part=part: values[:, 6 * part : 6 * part + 6])
+        tensors = iter(tensors_of(whole))
+        monkeypatch.setattr(processes, "part", lambda part=part: part)
+        monkeypatch.setattr(processes, "side_by_side", lambda values, dim, tensors=tensors: next(tensors))
+        found.append(tensors_of(drawn_again(own, weights)))
+    for parts, expected in zip(zip(*found, strict=True), tensors_of(wanted), strict=True):
+        assert torch.equal(torch.cat(parts, 1), expected)
+
+
+def tensors_of(batch: Batch) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    batch.map(lambda values: found.append(values) or values)
+    return found
 
 
 def test_processes_take_as_many_steps_as_the_one_with_fewest_rows(monkeypatch):

@@ -50,8 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _why_ended() -> str:
     """By whom or what the command was interrupted: torchrun ends all processes when one of them dies."""
-    dead = processes.gone()
-    return f"rank {dead[0]} of {processes.world()} died" if dead else signals.what_happened()
+    if dead := processes.gone():
+        return f"rank {dead[0]} of {processes.world()} died"
+    how = signals.what_happened()
+    # Before they have met, nobody can tell who is gone.
+    return f"{how}, as all are where one dies" if processes.started() > 1 and how != "interrupted" else how
 
 
 def _placed() -> list[Path]:
@@ -123,8 +126,8 @@ def _fail(message: str, code: int = EXIT_BAD_INPUT) -> int:
 
 
 def _tell(line: str) -> None:
-    """Why the command ends; of several processes the first that knows tells it."""
-    if processes.failed(line):
+    """Why the command ends; of several processes that have met the first that knows tells it."""
+    if processes.failed(line) or processes.world() == 1:
         say(f"unskew: {line}")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -279,7 +281,7 @@ def run(
     ] = None,
 ) -> None:
     """Train, calibrate, debias and evaluate; write a run folder with report.html."""
-    from unskew.cli import RESUME, interrupted, say
+    from unskew.cli import say
     from unskew.cli.options import FLAGS, clip, feature_options, is_default, loader_options, names_in, refuse
     from unskew.cli.places import check_outputs, check_seed, name_of_tables, plain_name, table_files
     from unskew.datasets import DATASETS
@@ -422,7 +424,11 @@ def run(
                 say(f"unskew: {sentence}")
 
     logs: dict[str, Any] = {"log_json": log_json, "tensorboard": tensorboard, "mlflow": mlflow}
-    with progress_bars(**logs) as progress, warnings.catch_warnings():
+    with (
+        _going_on_from(checkpoint),
+        progress_bars(**logs) as progress,
+        warnings.catch_warnings(),
+    ):
         # Networks that learned nothing are marked in the tables, the verdict and the report.
         warnings.simplefilter("ignore", CollapseWarning)
         try:
@@ -432,17 +438,27 @@ def run(
             if json is not None:
                 processes.write(partial(_copy, target / "metrics.json", json))
             return
-        except KeyboardInterrupt:
-            if journal is None:
-                raise
-            interrupted(f"the last state is in {checkpoint}. {RESUME}")
-    result.save(target, overwrite=overwrite, found=found)
+    with _going_on_from(checkpoint):
+        result.save(target, overwrite=overwrite, found=found)
     if json is not None:
         processes.write(partial(write_json, json, result.metrics))
     print_run(result.metrics, result.findings)
     if result.memory:
         print(f"\n{memory_sentence(result.memory)}")
     print(f"\nThe report: {plain(target / 'report.html')}")
+
+
+@contextmanager
+def _going_on_from(checkpoint: Path | None) -> Iterator[None]:
+    """An interrupt inside is told with where the job goes on from."""
+    from unskew.cli import RESUME, interrupted
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        if checkpoint is None:
+            raise
+        interrupted(f"the last state is in {checkpoint}. {RESUME}")
 
 
 def _checkpoint(folder: Path, every: str) -> Checkpoint:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unskew import processes
 from unskew.backbones import Network
 from unskew.backbones.layers import settle
 from unskew.errors import DataError
@@ -48,13 +49,27 @@ class Batch:
             at = places if values.dim() == 2 else places.unsqueeze(-1)
             return torch.take_along_dim(values, at, dim=1)
 
+        return self.map(taken)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """The same, each tensor changed in the same way."""
         return Batch(
-            rows=self.rows.map(taken),
-            conversion=taken(self.conversion),
-            propensity=taken(self.propensity),
-            cell=None if self.cell is None else taken(self.cell),
-            click=None if self.click is None else taken(self.click),
+            rows=self.rows.map(change),
+            conversion=change(self.conversion),
+            propensity=change(self.propensity),
+            cell=None if self.cell is None else change(self.cell),
+            click=None if self.click is None else change(self.click),
         )
+
+
+def drawn_again(batch: Batch, weights: PoissonWeights) -> Batch:
+    """A batch as a bootstrap sample has it; of one that processes have in parts, this one's part of that."""
+    if not processes.in_parts():
+        return batch.take(weights.resampled(batch.rows))
+    size = batch.rows.shape[1]
+    whole = batch.map(lambda values: processes.side_by_side(values, 1))
+    own = slice(processes.part() * size, (processes.part() + 1) * size)
+    return whole.take(weights.resampled(whole.rows)[:, own])
 
 
 def unknown(shape: Sequence[int], device: torch.device) -> Tensor:
@@ -315,7 +330,7 @@ class Observed:
 
         def batch(drawn: Tensor | Known, of_numbers: Callable[[Tensor], Batch]) -> Batch:
             found = of_numbers(drawn) if isinstance(drawn, Tensor) else self.streamed(drawn)
-            return found if self._weights is None else found.take(self._weights.resampled(found.rows))
+            return found if self._weights is None else drawn_again(found, self._weights)
 
         def of_sample(sample: Sample) -> Tensor:
             assert sample.observed is not None

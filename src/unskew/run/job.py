@@ -18,6 +18,7 @@ from unskew.datasets.dataset import with_unbiased_share
 from unskew.datasets.streams import StreamedDataset
 from unskew.debias import METHODS, Debiaser
 from unskew.debias.method import require_shown_alone
+from unskew.errors import DataError
 from unskew.estimator import require
 from unskew.io.tables import column_names
 from unskew.leaks import require_no_leaks
@@ -114,6 +115,7 @@ def run(
     # Machines may have different memory, and all do the same.
     why = processes.exchange(lambda: (why, {}))[0][0]
     dataset = _loaded(config, progress, why)
+    _require_same_data(dataset)
     if journal is not None:
         journal.open({**_about(config, dataset), "start": None if start is None else run_digest(start)})
     with nullcontext() if journal is None else journal.in_effect():
@@ -138,15 +140,34 @@ def _loaded(config: RunConfig, progress: Progress, why: str | None) -> Dataset |
     return mature_dataset(dataset, config.maturity, config.time)
 
 
-def _about(config: RunConfig, dataset: Dataset | StreamedDataset) -> dict[str, Any]:
-    """What a checkpoint knows a job by: where its data lie and where it writes are not part of it."""
+def _contents(dataset: Dataset | StreamedDataset) -> dict[str, str | None]:
+    """By what the logs of a run are known again."""
     logs = {"train": dataset.train, "test": dataset.test, "validation": dataset.validation}
     logs |= {"unbiased": dataset.unbiased}
+    return {name: None if log is None else log.digest for name, log in logs.items()}
+
+
+def _require_same_data(dataset: Dataset | StreamedDataset) -> None:
+    """Raise where a process has read other data than the first, as a machine with an old copy does."""
+    if processes.world() == 1:
+        return
+    found = [contents for contents, _ in processes.exchange(lambda: (_contents(dataset), {}))]
+    for rank, contents in enumerate(found):
+        other = [name for name, digest in contents.items() if digest != found[0][name]]
+        if other:
+            raise DataError(
+                f"rank {rank} of {processes.world()} has read other data than rank 0 ({', '.join(other)})",
+                remedy="give all machines the same files, under the same path",
+            )
+
+
+def _about(config: RunConfig, dataset: Dataset | StreamedDataset) -> dict[str, Any]:
+    """What a checkpoint knows a job by: where its data lie and where it writes are not part of it."""
     return {
         **{name: value for name, value in config.to_dict().items() if name != "root"},
         "device": resolve_device(config.device).type,
         "streamed": dataset.facts.get("streamed"),
-        "contents": {name: None if log is None else log.digest for name, log in logs.items()},
+        "contents": _contents(dataset),
     }
 
 
