@@ -222,6 +222,18 @@ def test_rows_in_memory_give_the_batches_of_files_bit_by_bit(of_files, everywher
     assert {len(each) for each in read[0]} == {1, 3}
 
 
+def test_which_clicks_train_is_kept_once_however_many_seeds_share_it(of_files):
+    stream = of_files.remembered(1e9)
+    splits = [Split.of(Kept.of(stream).log, range(n), 40, shared=True) for n in (1, 3)]
+    splits.append(Split.of(Kept.of(stream).log, range(3), 60, shared=True))
+    masks = []
+    for split in splits:
+        rows = StreamedRows(stream, split, 1e3, stream.encoders, CPU, None, False)
+        masks.append(rows.sampler(64, "order", "").reading.trains)
+    assert masks[0] is masks[1]
+    assert masks[2].sum() < masks[0].sum()
+
+
 @pytest.mark.parametrize("unclicked", [1.0, 0.4])
 def test_cells_of_rows_in_memory_are_those_of_files(of_files, unclicked):
     made = []

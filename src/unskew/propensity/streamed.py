@@ -88,7 +88,8 @@ class StreamedRows:
             if known is None:
                 return None
             table = replace(table, observed=known, everywhere=known if self._everywhere else None)
-        name = f"clicks that train: {self._split}"
+        # Of a split that all seeds share no more is read, however many they are.
+        name = f"clicks that train: {self._split.held_out} {self._split.ends[:1]} {self._split.by}"
         if name not in source.found:
             source.found[name] = self._trains(replace(rows.log, features=None))
         return ReadNumbers(source.found[name], table)
