@@ -229,7 +229,7 @@ def test_which_clicks_train_is_kept_once_however_many_seeds_share_it(of_files):
     masks = []
     for split in splits:
         rows = StreamedRows(stream, split, 1e3, stream.encoders, CPU, None, False)
-        masks.append(rows.sampler(64, "order", "").reading.trains)
+        masks.append(rows.sampler(64, "order", "").reading.clicked)
     assert masks[0] is masks[1]
     assert masks[2].sum() < masks[0].sum()
 
