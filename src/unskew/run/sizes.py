@@ -17,7 +17,7 @@ from unskew.backbones import BACKBONES, make_backbone
 from unskew.backbones.layers import tables_of
 from unskew.debias import METHODS
 from unskew.log import Log, StreamedLog
-from unskew.progress import duration
+from unskew.progress import duration_in_words
 from unskew.propensity import registered_name
 from unskew.propensity.crossfit import AUTO_RATIO, DEFAULT_FOLDS
 from unskew.propensity.per_replica import MOST_CELLS
@@ -293,6 +293,6 @@ def _sentence(
     ids = log.n_users + log.n_items
     seeds = f"{config.seeds} seed{'' if config.seeds == 1 else 's'}"
     seeds += f" of {members} members" if members > 1 else ""
-    least, most = map(duration, seconds)
+    least, most = map(duration_in_words, seconds)
     takes = f"about {most}" if least == most else f"some {least} to {most}, as early stopping ends it"
     return f"{log.n_clicks:,} clicks of {ids:,} ids: {seeds}, {held_out}{by_data}; training takes {takes}"
