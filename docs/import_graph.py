@@ -18,6 +18,7 @@ LAYERS = (
         "seeds",
         "progress",
         "compiled",
+        "cores",
         "own_code",
         "processes",
         "io",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from unskew.cores import usable_cores
 from unskew.errors import DataError, ParameterError
 from unskew.log import Log, require_log
 from unskew.metrics.limits import LIKELIHOOD_FLOOR
@@ -177,7 +177,7 @@ def _measured(
 
     measured: Measured = {}
     # Nearly all of the time is sorting, which leaves Python to others.
-    with ThreadPoolExecutor(min(len(scores), os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(len(scores), usable_cores())) as pool:
         for found in pool.map(of_line, scores):
             for name, each in found.items():
                 measured.setdefault(name, []).append(each)

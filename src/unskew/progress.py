@@ -154,12 +154,12 @@ def memory_mb() -> float | None:
         return None
 
 
-def duration(seconds: float) -> str:
+def duration_in_words(seconds: float) -> str:
     """Seconds as a person says them.
 
     Examples
     --------
-    >>> duration(41.3), duration(3000), duration(9000)
+    >>> duration_in_words(41.3), duration_in_words(3000), duration_in_words(9000)
     ('41 s', '50 min', '2 h 30 min')
     """
     minutes = round(seconds / 60)
@@ -258,8 +258,8 @@ class _Line(_WatchedTask):
         left, memory = watch.seconds_left, memory_mb()
         shown = [
             f"{count}{100 * watch.share:.0f} %",
-            f"after {duration(watch.seconds)}",
-            *([] if left is None or watch.share == 1 else [f"at most {duration(left)} left"]),
+            f"after {duration_in_words(watch.seconds)}",
+            *([] if left is None or watch.share == 1 else [f"at most {duration_in_words(left)} left"]),
             *watch.shown(),
             *([] if memory is None else [f"{memory / 1000:.1f} GB"]),
         ]

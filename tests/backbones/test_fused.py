@@ -172,6 +172,27 @@ class TestFits:
         assert not fused.fits(64, (64, 32, 16))
 
 
+class TestPlaces:
+    """Of a GPU's kernels: 2^31 numbers have their places in an int32, and one more has not."""
+
+    @pytest.mark.parametrize(("rows", "long"), [(2**23, False), (2**23 + 1, True)])
+    @pytest.mark.parametrize("table", [0, 1])
+    def test_of_a_table_of_one_replica(self, rows, long, table):
+        sizes = [100, 100]
+        sizes[table] = rows
+        assert fused.is_long(self.parameters(*sizes, replicas=7), rows=1) == long
+
+    @pytest.mark.parametrize(("rows", "long"), [(2**24, False), (2**24 + 1, True)])
+    def test_of_the_rows_of_all_replicas(self, rows, long):
+        assert fused.is_long(self.parameters(100, 100), rows) == long
+
+    def parameters(self, users: int, items: int, replicas: int = 1) -> tuple[torch.Tensor, ...]:
+        """Of dimension 128."""
+        layers = (256, 128), (1, 128), (128, 64), (1, 64), (64, 16), (1, 16), (144, 1), (1, 1)
+        shapes = (users, 256), (items, 256), *layers
+        return tuple(torch.empty(replicas, *shape, device="meta") for shape in shapes)
+
+
 @pytest.mark.gpu
 class TestOnGPU:
     @pytest.mark.parametrize("replicas", [1, 3, 20])

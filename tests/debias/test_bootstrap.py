@@ -109,6 +109,17 @@ def test_pairs_without_weight_do_not_train_a_member():
     assert np.abs(after[1] - before[1]).max() > 1e-3
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_one_member_alone_reads_every_pair_once(stream):
+    log = impressions(rows=2_000)
+    rows = us.StreamedLog.of(log, block_rows=500) if stream else log
+    alone, plain = (
+        us.Naive(**QUICK, ensemble=kind).fit(rows, device="cpu").predict_each(log)
+        for kind in ("bootstrap", "seeds")
+    )
+    np.testing.assert_array_equal(alone, plain)
+
+
 @pytest.mark.gpu
 def test_a_gpu_captures_the_steps_and_finds_what_a_cpu_does():
     log = impressions()

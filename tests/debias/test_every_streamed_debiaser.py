@@ -24,6 +24,8 @@ from contracts.streamed_contract import (
 )
 from unskew.debias import METHODS
 from unskew.log import StreamedLog
+from unskew.propensity.given import PropensitiesOfRows
+from unskew.propensity.storage import propensity_digest
 from unskew.training.kept import KEPT, Kept
 
 
@@ -110,9 +112,9 @@ def test_means_over_the_clicks_that_are_kept_are_those_of_all_within_their_error
     np.testing.assert_allclose(few.predict(log), all_of_them.predict(log), atol=0.1)
 
 
-@pytest.mark.parametrize("name", ["dr-jl", "kb-dr"])
+@pytest.mark.parametrize("name", ["dr-jl", "kb-dr", "stable-dr"])
 def test_rows_and_propensities_that_are_remembered_train_the_same_models(name, tmp_path, monkeypatch):
-    """The second needs propensities on all of D."""
+    """The last needs propensities on all of D."""
     log = impressions()
     small = {"backbone": us.MF(dim=2), "learning_rate": 0.05, "p_min": 0.05, "epochs": 2}
     source = files_of(log, tmp_path)
@@ -124,3 +126,55 @@ def test_rows_and_propensities_that_are_remembered_train_the_same_models(name, t
     monkeypatch.setattr("unskew.propensity.streamed.PROPENSITY_BYTES", 0)
     again = fit(METHODS[name](**small), source.remembered(1e9), SEEDS).predict_each(log)
     np.testing.assert_array_equal(again, read)
+
+
+def test_propensities_of_rows_in_memory_are_predicted_once_for_all_trainings(tmp_path, monkeypatch):
+    """They are known by value: others, and other seeds, clips and rows, are predicted."""
+    log = impressions()
+    source = files_of(log, tmp_path).remembered(1e9)
+    asked, every = [], PropensitiesOfRows.every
+
+    def counted(self, rows):
+        asked.append(len(rows))
+        return every(self, rows)
+
+    monkeypatch.setattr(PropensitiesOfRows, "every", counted)
+
+    def predicted(propensity, name="ips", seeds=SEEDS, **options):
+        asked.clear()
+        method = METHODS[name](**{"backbone": us.MF(dim=2), "epochs": 2, "p_min": 0.05, **options})
+        made.append(method.fit(source, propensity=propensity, seeds=seeds).predict_each(log))
+        return sum(asked)
+
+    made = []
+    weights = us.PopularityPropensity(crossfit=2).fit(log, seeds=SEEDS)
+    weights.save(tmp_path / "saved")
+    assert predicted(weights) == log.n_clicks
+    assert predicted(us.load_propensity(tmp_path / "saved")) == 0
+    np.testing.assert_array_equal(*made)
+    assert predicted(weights, members=2) == predicted(weights, "dr-jl") == 0
+    assert predicted(weights, "stable-dr") == len(log), "it reads them on all rows"
+    assert predicted(weights) == 0
+    other = us.PopularityPropensity(crossfit=2).fit(log, seeds=(5, 6))
+    for changed in (
+        {"seeds": (1, 4)},
+        {"p_min": 0.3},
+        {"propensity": weights.reread(calibrator=None)},
+        {"propensity": other},
+        {"propensity": "p"},
+    ):
+        assert predicted(**{"propensity": weights, **changed}) == log.n_clicks
+        assert predicted(**{"propensity": weights, **changed}) == 0
+        assert predicted(weights) == log.n_clicks, "one set is kept"
+        np.testing.assert_array_equal(made[-1], made[0])
+        np.testing.assert_array_equal(made[-2], made[-3])
+
+
+def test_a_digest_is_of_kinds_of_this_package_that_files_hold():
+    class Own(us.PopularityPropensity):
+        pass
+
+    log = impressions()
+    assert propensity_digest(us.PopularityPropensity(crossfit=2).fit(log)) is not None
+    assert propensity_digest(Own(crossfit=2).fit(log)) is None
+    assert propensity_digest(us.BoostedPropensity(crossfit=2).fit(log)) is None

@@ -9,7 +9,7 @@ import pytest
 
 import unskew as us
 from unskew.errors import DataError, ParameterError
-from unskew.log.splitting import SplitBy, duration, mature_rows, time_column, times_of
+from unskew.log.splitting import SplitBy, mature_rows, parse_duration, time_column, times_of
 
 N = 600
 
@@ -156,4 +156,4 @@ def test_conversions_later_than_the_window_count_as_none(log):
 @pytest.mark.parametrize("text", ["7", "d", "0d", "-1d", "1y", "", 7])
 def test_other_words_are_no_length_of_time(text):
     with pytest.raises(ParameterError, match=r"is not a length of time.*7d, 12h, 30m"):
-        duration(text)
+        parse_duration(text)

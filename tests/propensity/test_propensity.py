@@ -132,6 +132,10 @@ class TestBase(PropensityFixtures):
         with pytest.raises(ParameterError, match="what to predict is a list, not a Log"):
             fitted.predict_each([3])
 
+    def test_an_empty_log_is_not_the_training_log(self, fitted, log):
+        with pytest.raises(DataError, match="there are no clicked rows"):
+            fitted.diagnose(log.take(np.arange(0)))
+
     def test_figures_have_one_set_of_names_and_a_value_for_each_seed(self, fitted, split):
         for propensity in (fitted, split):
             told = propensity.diagnose()

@@ -43,7 +43,7 @@ def the_command(here: Path, arguments: list[str], milliseconds: int, ends_at: st
     from unskew.cli import entry
     from unskew.training import checkpoint
 
-    checkpoint.duration = lambda text: np.timedelta64(milliseconds, "ms")
+    checkpoint.parse_duration = lambda text: np.timedelta64(milliseconds, "ms")
     # Figures take seconds, and are not trained.
     unskew.report.render_run_report = lambda **told: "<html></html>"
     unskew.report.overview_svg = lambda **told: "<svg/>"

@@ -8,8 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 import unskew as us
+from contracts.streamed_contract import impressions
 from unskew.errors import ParameterError
 from unskew.log import Field, Schema
+from unskew.progress import SILENT
+from unskew.propensity.choice import MOST_WORK, SAMPLE_ROWS
+from unskew.run.protocol import protocol_of
+from unskew.run.run_propensity import chosen_propensity, may_try_network
 from unskew.run.sizes import FIRST_ROUND, batch_size, folds, sized, sizes_of, width
 
 
@@ -73,6 +78,33 @@ def test_a_network_that_features_make_wide_is_estimated_to_take_longer_on_a_cpu(
     assert seconds(wide, backbone="neumf", device="cpu") == narrow, "it reads the ids alone"
     smaller = seconds(wide, backbone="dcn", device="cpu", parameters={"backbone.dim": 4})
     assert smaller == narrow, "what is set by hand counts"
+
+
+def test_a_network_that_the_choice_tries_is_in_the_estimate_with_many_ids_too():
+    def seconds(**options):
+        config = us.RunConfig(method="none", seeds=1, device="cpu", **options)
+        return sizes_of(config, log_of(clicks=5_000, users=50_000, items=10_000, rows=10**5)).seconds
+
+    assert seconds() == pytest.approx(seconds(propensity="neumf") + seconds(propensity="logistic"))
+    wide = {"parameters": {"backbone.dim": 512, "backbone.layers": [512, 512]}}
+    assert seconds(**wide) == seconds(propensity="logistic"), "it is too much work"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("factor", [0.99, 1.01])
+def test_the_estimate_and_the_choice_try_the_same_networks(monkeypatch, stream, factor):
+    log = impressions(rows=1_000)
+    if stream:
+        log = us.StreamedLog.of(log, block_rows=500)
+    config = us.RunConfig(
+        method="none", seeds=1, device="cpu", crossfit=2, parameters={"propensity.epochs": 1, "dim": 4}
+    )
+    rows = log.sample(SAMPLE_ROWS) if stream else log
+    work = us.Propensity(backbone=us.NeuMF(dim=4), epochs=1, crossfit=2).work(rows)
+    monkeypatch.setitem(MOST_WORK, "cpu", factor * work)
+    _, choice, _ = chosen_propensity(config, protocol_of(config), rows, SILENT)
+    tried = next(each for each in choice.tried if each.name == "neumf").left_out is None
+    assert tried == may_try_network(config, log) == (factor > 1)
 
 
 @pytest.mark.parametrize("name", ["training.batch_size", "method.batch_size", "backbone.dim"])

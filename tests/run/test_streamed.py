@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import unskew as us
+from unskew import processes
 from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.propensity import choice
 from unskew.run import run_propensity, streamed
@@ -200,6 +201,18 @@ def test_a_propensity_is_chosen_on_rows_at_random(folder: Path, monkeypatch: pyt
         "mf",
     }
     assert "on 800 of 1,200 rows" in found.metrics["propensity_by"]["sentence"]
+
+
+@pytest.mark.parametrize(("free", "most"), [(None, 2**27), (2e9, 2**27), (8e8, 8e7)])
+def test_processes_of_one_machine_share_what_is_kept_and_what_is_free_once(
+    free: float | None, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``free`` is what there is for one of four processes on this machine, of eight that work together."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    monkeypatch.setattr(processes, "_group", processes.Processes(0, 8, None))
+    left = None if free is None else int(free)
+    monkeypatch.setattr(streamed, "available_memory", lambda: left)
+    assert streamed.most_remembered() == pytest.approx(most)
 
 
 class TestWhenItIsStreamed:

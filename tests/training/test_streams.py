@@ -17,6 +17,7 @@ from unskew.propensity.streamed import StreamedRows
 from unskew.training.held_out import SHARED_SEED, Split, split_clicks
 from unskew.training.kept import KEPT, Kept
 from unskew.training.readings import ReadBlocks, ReadNumbers, Rounds, RowColumns, moved, reading_of_all
+from unskew.training.row_table import RowTable
 from unskew.training.streams import StreamedCells, StreamedClicks, Waiting
 
 ROWS = 3_000
@@ -220,6 +221,39 @@ def test_rows_in_memory_give_the_batches_of_files_bit_by_bit(of_files, everywher
             assert first.dtype == second.dtype
             assert torch.equal(first, second)
     assert {len(each) for each in read[0]} == {1, 3}
+
+
+def test_which_clicks_train_is_kept_once_however_many_seeds_share_it(of_files):
+    stream = of_files.remembered(1e9)
+    splits = [Split.of(Kept.of(stream).log, range(n), 40, shared=True) for n in (1, 3)]
+    splits.append(Split.of(Kept.of(stream).log, range(3), 60, shared=True))
+    masks = []
+    for split in splits:
+        rows = StreamedRows(stream, split, 1e3, stream.encoders, CPU, None, False)
+        masks.append(rows.sampler(64, "order", "").reading.clicked)
+    assert masks[0] is masks[1]
+    assert masks[2].sum() < masks[0].sum()
+
+
+def test_fields_of_rows_in_memory_are_picked_where_not_all_are_read(tmp_path):
+    draw, rows = np.random.default_rng(0), 1_000
+    columns = {name: draw.integers(0, 9, rows) for name in ("user", "item", "a", "b", "c")}
+    columns |= {"x": draw.random(rows), "y": draw.random(rows), "click": draw.integers(0, 2, rows)}
+    pq.write_table(pa.table(columns), tmp_path / "log.parquet")
+    features = [*map(us.Category, "abc"), *map(us.Number, "xy")]
+    stream = us.stream_log(tmp_path / "log.parquet", click="click", features=features).remembered(1e9)
+    number = torch.tensor([[5, 900, 5, 17]])
+    every = RowTable.of(stream, stream.encoders, CPU)
+    assert every.places == {"codes": None, "numbers": None}
+    whole = every.known(number).rows
+    for fields in (("a",), ("c", "b"), ("y",), ("b", "x")):
+        read = stream.encoders.select(fields)
+        own = RowTable.of(stream, read, CPU).known(number).rows
+        for kind, at in read.places_in(stream.encoders, "row").items():
+            assert (kind in own) == (len(at) > 0)
+            if len(at):
+                assert torch.equal(own[kind], whole[kind][..., at])
+                assert own[kind].dtype == whole[kind].dtype
 
 
 @pytest.mark.parametrize("unclicked", [1.0, 0.4])

@@ -24,7 +24,7 @@ from unskew.errors import DataError, ParameterError
 from unskew.io.files import Found, NewFile, real, whole_file
 from unskew.io.moving import OURS, Lock
 from unskew.io.stream import Roles
-from unskew.log.splitting import duration
+from unskew.log.splitting import parse_duration
 
 FORMAT = 1
 MARK = b"unskew monitor"
@@ -51,7 +51,7 @@ class MonitorSettings:
 
     def __post_init__(self) -> None:
         if self.maturity is not None:
-            duration(self.maturity)
+            parse_duration(self.maturity)
             if self.by.unit is None:
                 raise ParameterError(
                     f"--maturity has no effect on periods that are values of '{self.by.column}'",
@@ -74,7 +74,8 @@ class MonitorSettings:
         if end is None:
             return True
         return bool(
-            as_of >= end + (np.timedelta64(0, "s") if self.maturity is None else duration(self.maturity))
+            as_of
+            >= end + (np.timedelta64(0, "s") if self.maturity is None else parse_duration(self.maturity))
         )
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from unskew.backbones.noise import HAS_TRITON, Noise
 from unskew.backbones.tables import LazyRows, require_rows
+from unskew.compiled import needs_int64
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -44,6 +45,16 @@ def fits(dim: int, layers: tuple[int, ...]) -> bool:
             SMALLEST_WIDTH <= width <= LARGEST_WIDTH and width & (width - 1) == 0 for width in (dim, *layers)
         )
     )
+
+
+def is_long(parameters: tuple[Tensor, ...], rows: int) -> bool:
+    """Whether a place in a replica's table, or in what is kept of the rows of all replicas, needs an int64.
+
+    Kernels count in int32 where they can, which takes half as many registers.
+    """
+    users, items, w1, _, w2, _, w3, *_ = parameters
+    widest = max(each.shape[2] for each in (w1, w2, w3))
+    return needs_int64(users[0].numel(), items[0].numel(), rows * widest)
 
 
 def neumf_logits(

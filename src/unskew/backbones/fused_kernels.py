@@ -59,6 +59,22 @@ def _matrix(pointer, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 @triton.jit
+def _placed(number, LONG: tl.constexpr):
+    if LONG:
+        number = number.to(tl.int64)
+    return number
+
+
+@triton.jit
+def _codes(codes, at, valid, LONG: tl.constexpr):
+    code = tl.load(codes + at, mask=valid, other=0)
+    # Of half as many registers where a place in the table needs no more.
+    if not LONG:
+        code = code.to(tl.int32)
+    return code
+
+
+@triton.jit
 def _lookup(table, index, valid, offset, D: tl.constexpr):
     place = index[:, None] * (2 * D) + offset + tl.arange(0, D)[None, :]
     return tl.load(table + place, mask=valid[:, None], other=0.0)
@@ -113,13 +129,14 @@ def _forward_kernel(
     user, item, seeds, calls, out, x1, x2, x3, users, items, w1, b1, w2, b2, w3, b3, wh, bh, batch, n_users,
     n_items, threshold, scale,
     D: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, H3: tl.constexpr, DROP: tl.constexpr,
-    KEEP: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr,
+    KEEP: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr, LONG: tl.constexpr,
 ):  # fmt: skip
     r = tl.program_id(1)
     rows = tl.program_id(0) * T + tl.arange(0, T)
     valid = rows < batch
-    u = tl.load(user + r * batch + rows, mask=valid, other=0).to(tl.int32)
-    i = tl.load(item + r * batch + rows, mask=valid, other=0).to(tl.int32)
+    at = _placed(r, LONG) * batch + rows
+    u = _codes(user, at, valid, LONG)
+    i = _codes(item, at, valid, LONG)
     users += r.to(tl.int64) * n_users * (2 * D)
     items += r.to(tl.int64) * n_items * (2 * D)
     gmf = _gmf(users, items, wh, u, i, valid, r, D, H3)
@@ -129,11 +146,11 @@ def _forward_kernel(
         xu, xi, rows, seeds, calls, w1, b1, w2, b2, w3, b3, wh, bh, r, threshold, scale,
         D, H1, H2, H3, DROP, PRECISION,
     )  # fmt: skip
-    tl.store(out + r * batch + rows, gmf + mlp, mask=valid)
+    tl.store(out + at, gmf + mlp, mask=valid)
     if KEEP:
-        _keep(x1, r * batch + rows, valid, h1, H1)
-        _keep(x2, r * batch + rows, valid, h2, H2)
-        _keep(x3, r * batch + rows, valid, h3, H3)
+        _keep(x1, at, valid, h1, H1)
+        _keep(x2, at, valid, h2, H2)
+        _keep(x3, at, valid, h3, H3)
 
 
 @triton.jit
@@ -141,13 +158,14 @@ def _moments_kernel(
     user, item, seeds, calls, mean, variance, users, items, w1, b1, w2, b2, w3, b3, wh, bh, batch, n_users,
     n_items, threshold, scale, passes, offset,
     D: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, H3: tl.constexpr, T: tl.constexpr,
-    PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr, LONG: tl.constexpr,
 ):  # fmt: skip
     r = tl.program_id(1)
     rows = tl.program_id(0) * T + tl.arange(0, T)
     valid = rows < batch
-    u = tl.load(user + r * batch + rows, mask=valid, other=0).to(tl.int32)
-    i = tl.load(item + r * batch + rows, mask=valid, other=0).to(tl.int32)
+    at = _placed(r, LONG) * batch + rows
+    u = _codes(user, at, valid, LONG)
+    i = _codes(item, at, valid, LONG)
     users += r.to(tl.int64) * n_users * (2 * D)
     items += r.to(tl.int64) * n_items * (2 * D)
     base = _gmf(users, items, wh, u, i, valid, r, D, H3) + offset
@@ -166,8 +184,8 @@ def _moments_kernel(
         total += p
         squares += p * p
     centre = total / passes
-    tl.store(mean + r * batch + rows, centre, mask=valid)
-    tl.store(variance + r * batch + rows, tl.maximum(squares / passes - centre * centre, 0.0), mask=valid)
+    tl.store(mean + at, centre, mask=valid)
+    tl.store(variance + at, tl.maximum(squares / passes - centre * centre, 0.0), mask=valid)
 
 
 @triton.jit
@@ -192,16 +210,17 @@ def _backward_kernel(
     grad, user, item, seeds, calls, users, items, w1, w2, w3, wh, x1, x2, x3, d_users, d_items, d_w1, d_b1,
     d_w2, d_b2, d_w3, d_b3, d_wh, d_bh, batch, n_users, n_items, threshold, scale,
     D: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, H3: tl.constexpr, DROP: tl.constexpr,
-    T: tl.constexpr, PRECISION: tl.constexpr,
+    T: tl.constexpr, PRECISION: tl.constexpr, LONG: tl.constexpr,
 ):  # fmt: skip
     r = tl.program_id(1)
     rows = tl.program_id(0) * T + tl.arange(0, T)
     valid = rows < batch
-    g = tl.load(grad + r * batch + rows, mask=valid, other=0.0)[:, None]
+    at = _placed(r, LONG) * batch + rows
+    g = tl.load(grad + at, mask=valid, other=0.0)[:, None]
     # Inputs of the layers after dropout: 0 where a unit was dropped or not active.
-    h3 = _kept(x3, r * batch + rows, valid, H3)
-    h2 = _kept(x2, r * batch + rows, valid, H2)
-    h1 = _kept(x1, r * batch + rows, valid, H1)
+    h3 = _kept(x3, at, valid, H3)
+    h2 = _kept(x2, at, valid, H2)
+    h1 = _kept(x1, at, valid, H1)
     wt = tl.load(wh + r * (D + H3) + D + tl.arange(0, H3))
 
     _add(d_wh + r * (D + H3) + D, tl.sum(g * h3, axis=0), H3)
@@ -217,8 +236,8 @@ def _backward_kernel(
     z1 = tl.where(h1 > 0, z1 * scale, 0.0)
     _add(d_b1 + r * H1, tl.sum(z1, axis=0), H1)
 
-    u = tl.load(user + r * batch + rows, mask=valid, other=0).to(tl.int32)
-    i = tl.load(item + r * batch + rows, mask=valid, other=0).to(tl.int32)
+    u = _codes(user, at, valid, LONG)
+    i = _codes(item, at, valid, LONG)
     users += r.to(tl.int64) * n_users * (2 * D)
     items += r.to(tl.int64) * n_items * (2 * D)
     d_users += r.to(tl.int64) * n_users * (2 * D)
@@ -287,7 +306,8 @@ def forward(
         _forward_kernel[grid](
             user, item, seeds, calls, out, *kept, *parameters,
             batch, parameters[0].shape[1], parameters[1].shape[1], *_dropout(rate),
-            **sizes, DROP=rate > 0.0, KEEP=keep, PRECISION=_precision(), **launch,
+            **sizes, DROP=rate > 0.0, KEEP=keep, PRECISION=_precision(),
+            LONG=fused.is_long(parameters, user.numel()), **launch,
         )  # fmt: skip
     return out, kept
 
@@ -312,7 +332,7 @@ def moments(
         _moments_kernel[grid](
             user, item, seeds, calls, mean, variance, *parameters,
             batch, parameters[0].shape[1], parameters[1].shape[1], *_dropout(rate), passes, offset,
-            **_sizes(parameters), PRECISION=_precision(), **launch,
+            **_sizes(parameters), PRECISION=_precision(), LONG=fused.is_long(parameters, user.numel()), **launch,
         )  # fmt: skip
     return mean, variance
 
@@ -347,6 +367,7 @@ def backward(
         _backward_kernel[grid](
             grad, user, item, seeds, calls, users, items, w1, w2, w3, head, *kept, *grads,
             batch, users.shape[1], items.shape[1], *_dropout(rate),
-            **_sizes(parameters), DROP=rate > 0.0, PRECISION=_precision(), **launch,
+            **_sizes(parameters), DROP=rate > 0.0, PRECISION=_precision(),
+            LONG=fused.is_long(parameters, user.numel()), **launch,
         )  # fmt: skip
     return grads

@@ -16,10 +16,10 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from unskew.backbones.fused_kernels import _dropout, _key, _mask, _precision
+from unskew.backbones.fused_kernels import _dropout, _key, _mask, _placed, _precision
 from unskew.backbones.noise import Noise
 from unskew.backbones.tower_layers import Layer, TowerLayers
-from unskew.compiled import triton_cache
+from unskew.compiled import needs_int64, triton_cache
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -41,8 +41,8 @@ NUMBERS = ("layer", "batch", "chunk", "head_stride")
 
 
 @triton.jit
-def _tile(pointer, rows, valid, columns, WIDTH: tl.constexpr):
-    at = rows[:, None] * WIDTH + columns[None, :]
+def _tile(pointer, rows, valid, columns, WIDTH: tl.constexpr, LONG: tl.constexpr = False):
+    at = _placed(rows, LONG)[:, None] * WIDTH + columns[None, :]
     return tl.load(pointer + at, mask=valid[:, None] & (columns < WIDTH)[None, :], other=0.0)
 
 
@@ -56,7 +56,7 @@ def _layer_kernel(
     x, x0, weight, bias, head, head_stride, product, out, logit, seeds, calls, layer, batch, threshold, scale,
     K: tl.constexpr, N: tl.constexpr, CROSS: tl.constexpr, DROP_INPUT: tl.constexpr, DROP: tl.constexpr,
     LAST: tl.constexpr, KEEP: tl.constexpr, STORE: tl.constexpr, T: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr, PRECISION: tl.constexpr,
+    BK: tl.constexpr, PRECISION: tl.constexpr, LONG: tl.constexpr,
 ):  # fmt: skip
     r = tl.program_id(2).to(tl.int64)
     rows = tl.program_id(0) * T + tl.arange(0, T)
@@ -67,18 +67,19 @@ def _layer_kernel(
     total = tl.zeros((T, BN), dtype=tl.float32)
     for first in range(0, K, BK):
         inner = first + tl.arange(0, BK)
-        a = _tile(x, rows, valid, inner, K)
+        a = _tile(x, rows, valid, inner, K, LONG)
         if DROP_INPUT:
             a = a * _mask(_key(seeds, calls, r, layer), rows, first, BK, K, threshold, scale)
         w = _tile(weight, inner, inner < K, columns, N)
         total = tl.dot(a, w, acc=total, input_precision=PRECISION)
     total += _line(bias + r * N, columns, N)[None, :]
     inside = valid[:, None] & (columns < N)[None, :]
-    at = r * batch * N + rows[:, None] * N + columns[None, :]
+    at = r * batch * N + _placed(rows, LONG)[:, None] * N + columns[None, :]
     if CROSS:
         if KEEP:
             tl.store(product + at, total, mask=inside)
-        value = _tile(x0 + r * batch * N, rows, valid, columns, N) * total + _tile(x, rows, valid, columns, N)
+        value = _tile(x0 + r * batch * N, rows, valid, columns, N, LONG) * total
+        value += _tile(x, rows, valid, columns, N, LONG)
     else:
         value = tl.where(total < 0, 0.0, total)  # what is not a number stays
     if DROP:
@@ -94,17 +95,18 @@ def _layer_kernel(
 
 @triton.jit
 def _of_product(
-    back, gate, grad, head, rows, valid, columns, N: tl.constexpr, CROSS: tl.constexpr, LAST: tl.constexpr
-):
+    back, gate, grad, head, rows, valid, columns, N: tl.constexpr, CROSS: tl.constexpr, LAST: tl.constexpr,
+    LONG: tl.constexpr,
+):  # fmt: skip
     # The gradient of x W + b.
     if LAST:
         g = tl.load(grad + rows, mask=valid, other=0.0)[:, None] * _line(head, columns, N)[None, :]
     else:
-        g = _tile(back, rows, valid, columns, N)
+        g = _tile(back, rows, valid, columns, N, LONG)
     if CROSS:
-        g = g * _tile(gate, rows, valid, columns, N)
+        g = g * _tile(gate, rows, valid, columns, N, LONG)
     elif LAST:
-        g = tl.where(_tile(gate, rows, valid, columns, N) > 0, g, 0.0)
+        g = tl.where(_tile(gate, rows, valid, columns, N, LONG) > 0, g, 0.0)
     return g
 
 
@@ -114,6 +116,7 @@ def _input_gradient_kernel(
     scale,
     K: tl.constexpr, N: tl.constexpr, CROSS: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr,
     DROP: tl.constexpr, T: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+    LONG: tl.constexpr,
 ):  # fmt: skip
     r = tl.program_id(2).to(tl.int64)
     rows = tl.program_id(0) * T + tl.arange(0, T)
@@ -126,19 +129,19 @@ def _input_gradient_kernel(
     total = tl.zeros((T, BK), dtype=tl.float32)
     for first in range(0, N, BN):
         inner = first + tl.arange(0, BN)
-        g = _of_product(back, gate, grad, head, rows, valid, inner, N, CROSS, LAST)
+        g = _of_product(back, gate, grad, head, rows, valid, inner, N, CROSS, LAST, LONG)
         w = tl.trans(_tile(weight + r * K * N, columns, columns < K, inner, N))
         total = tl.dot(g, w, acc=total, input_precision=PRECISION)
     inside = valid[:, None] & (columns < K)[None, :]
-    own = rows[:, None] * K + columns[None, :]
+    own = _placed(rows, LONG)[:, None] * K + columns[None, :]
     d_x += r * batch * K
     if CROSS:
         if LAST:
             g = tl.load(grad + rows, mask=valid, other=0.0)[:, None] * _line(head, columns, K)[None, :]
         else:
-            g = _tile(back, rows, valid, columns, K)
-        of_x = g * _tile(product + r * batch * K, rows, valid, columns, K)
-        of_x += _tile(d_x, rows, valid, columns, K)
+            g = _tile(back, rows, valid, columns, K, LONG)
+        of_x = g * _tile(product + r * batch * K, rows, valid, columns, K, LONG)
+        of_x += _tile(d_x, rows, valid, columns, K, LONG)
         total += g
         if FIRST:
             of_x += total
@@ -152,7 +155,7 @@ def _input_gradient_kernel(
         tl.store(d_x + own, total, mask=inside)
     else:
         # 0 where a unit was dropped or not active.
-        active = _tile(below + r * batch * K, rows, valid, columns, K) > 0
+        active = _tile(below + r * batch * K, rows, valid, columns, K, LONG) > 0
         tl.store(out + r * batch * K + own, tl.where(active, total * scale, 0.0), mask=inside)
 
 
@@ -161,7 +164,7 @@ def _weight_gradient_kernel(
     x, back, gate, grad, head, head_stride, product, d_weight, d_bias, d_head, d_head_bias, seeds, calls,
     batch, chunk, threshold, scale,
     K: tl.constexpr, N: tl.constexpr, CROSS: tl.constexpr, LAST: tl.constexpr, DROP_INPUT: tl.constexpr,
-    T: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+    T: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr, LONG: tl.constexpr,
 ):  # fmt: skip
     r = tl.program_id(2).to(tl.int64)
     across: tl.constexpr = (N + BN - 1) // BN
@@ -182,18 +185,19 @@ def _weight_gradient_kernel(
     for start in range(first, tl.minimum(first + chunk, batch), T):
         rows = start + tl.arange(0, T)
         valid = rows < batch
-        a = _tile(x, rows, valid, above, K)
+        a = _tile(x, rows, valid, above, K, LONG)
         if DROP_INPUT:
             a = a * _mask(_key(seeds, calls, r, 0), rows, down * BK, BK, K, threshold, scale)
-        g = _of_product(back, gate, grad, head, rows, valid, columns, N, CROSS, LAST)
+        g = _of_product(back, gate, grad, head, rows, valid, columns, N, CROSS, LAST, LONG)
         total = tl.dot(tl.trans(a), g, acc=total, input_precision=PRECISION)
         if down == 0:
             of_bias += tl.sum(g, axis=0)
             if LAST:
                 # gate is x₀ of a cross, and the output of a layer.
-                read = _tile(gate, rows, valid, columns, N)
+                read = _tile(gate, rows, valid, columns, N, LONG)
                 if CROSS:
-                    read = read * _tile(product, rows, valid, columns, N) + _tile(x, rows, valid, columns, N)
+                    read = read * _tile(product, rows, valid, columns, N, LONG)
+                    read += _tile(x, rows, valid, columns, N, LONG)
                 of_row = tl.load(grad + rows, mask=valid, other=0.0)
                 of_head += tl.sum(of_row[:, None] * read, axis=0)
                 of_head_bias += of_row
@@ -354,7 +358,7 @@ def _launch_layer(
         _layer_kernel[(triton.cdiv(batch, tile), triton.cdiv(width, columns), replicas)](
             x, x0, *layer, head, head.stride(0), product, out, logit, mask.seeds, mask.call, number, batch,
             *_dropout(mask.rate), K=inner, N=width, T=tile, BN=columns, BK=_tile_width(inner, INNER),
-            PRECISION=_precision(), **switches,
+            PRECISION=_precision(), LONG=needs_int64(batch * max(inner, width)), **switches,
         )  # fmt: skip
 
 
@@ -376,7 +380,7 @@ def _launch_input_gradient(
         _input_gradient_kernel[(triton.cdiv(batch, tile), triton.cdiv(inner, columns), replicas)](
             *upstream, upstream[-1].stride(0), weight, product, below, out, d_x, mask.seeds, mask.call, batch,
             *_dropout(mask.rate), K=inner, N=width, T=tile, BK=columns, BN=_tile_width(width, INNER),
-            PRECISION=_precision(), **switches,
+            PRECISION=_precision(), LONG=needs_int64(batch * max(inner, width)), **switches,
         )  # fmt: skip
 
 
@@ -400,7 +404,7 @@ def _launch_weight_gradient(
         _weight_gradient_kernel[(tiles, triton.cdiv(batch, chunk), replicas)](
             x, *upstream, upstream[-1].stride(0), product, *into, d_head, d_head_bias, mask.seeds, mask.call,
             batch, chunk, *_dropout(mask.rate), K=inner, N=width, T=ROWS_SUMMED, BK=down, BN=right,
-            PRECISION=_precision(), num_stages=1, **switches,
+            PRECISION=_precision(), LONG=needs_int64(batch * max(inner, width)), num_stages=1, **switches,
         )  # fmt: skip
 
 

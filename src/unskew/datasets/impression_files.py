@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from unskew.cores import usable_cores
 from unskew.datasets.impression_tables import COLUMNS, TRUTH, log_table, test_table, truth_table
 from unskew.datasets.impression_world import ImpressionWorld
 from unskew.errors import ParameterError, RunFolderError
@@ -168,7 +168,7 @@ def _drawn(world: ImpressionWorld, chunks: Sequence[int], truth: bool) -> Iterat
         chunk = world.chunk(number)
         return (log_table(world, chunk), *([truth_table(chunk)] if truth else []))
 
-    with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(THREADS, usable_cores())) as pool:
         pending: deque[Future[tuple[Any, ...]]] = deque()
         for number in chunks:
             pending.append(pool.submit(tables, number))

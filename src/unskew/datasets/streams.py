@@ -30,7 +30,7 @@ from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log, StreamedLog, Wanted
 from unskew.log.rows_of_files import ColumnNames
 from unskew.log.scan import MOST_IDS, SCAN_ROWS, scanned
-from unskew.log.splitting import as_times, duration, too_young
+from unskew.log.splitting import as_times, parse_duration, too_young
 from unskew.log.streamed import BLOCK_ROWS
 from unskew.progress import SILENT, Progress
 
@@ -156,7 +156,7 @@ def mature_files(files: RowGroups, maturity: str, time: str | None) -> tuple[Row
 
     The column of times is read twice, and no other.
     """
-    window = duration(maturity)
+    window = parse_duration(maturity)
     found = None
     for name in [time] if time is not None else _times(files):
         assert name is not None

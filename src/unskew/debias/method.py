@@ -105,7 +105,7 @@ class Debiaser(Estimator):
         order of batches of their own, and each holds out clicks of its own (but for the latest, on a stream,
         and where they start from a model that held out others); propensities are the seed's. Each member
         stops at its own epoch. All members of all seeds are trained in one stack. The first member is the
-        model that ``members=1`` trains.
+        model that ``members=1`` trains, but for ``"bootstrap"`` and ``"batch"``.
     ensemble
         Where members come from: ``"seeds"`` as above. ``"bootstrap"``: the same, and each member reads a pair
         as often as a weight from Poisson(1) says, which follows from the pair's ids and the member: all pairs

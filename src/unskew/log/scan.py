@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from unskew.cores import usable_cores
 from unskew.errors import DataError
 from unskew.estimator import require_whole
 from unskew.io.ahead import ahead
@@ -84,7 +84,7 @@ def scanned(
     """
     require_whole(1, most_ids=most_ids)
     scan = _Scan(files, columns, features, ignore, most_ids, (users, items))
-    with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(THREADS, usable_cores())) as pool:
         for chunk in scan.chunks(progress):
             with chunk.located():
                 scan.add(chunk.table, pool)

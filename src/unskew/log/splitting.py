@@ -218,7 +218,7 @@ def mature_rows(
     >>> len(found.log), found.dropped
     (2, 2)
     """
-    window = duration(maturity)
+    window = parse_duration(maturity)
     times = times_of(log, time)
     until = times.max() - window
     kept = times <= until
@@ -241,7 +241,7 @@ def too_young(maturity: str) -> DataError:
     )
 
 
-def duration(text: str) -> np.timedelta64:
+def parse_duration(text: str) -> np.timedelta64:
     """A length of time such as ``"7d"``, ``"12h"``, ``"30m"``, ``"90s"`` or ``"2w"``."""
     match = re.fullmatch(r"(\d{1,6})([dhmsw])", text.strip()) if isinstance(text, str) else None
     if match is None or not int(match[1]):

@@ -110,6 +110,21 @@ class PropensitiesOfRows:
             return None
         return self.lines[:1] if len(set(self.lines)) == 1 else self.lines
 
+    def digest(self) -> tuple[Any, ...] | None:
+        """By which lines that are the same for the same rows are known again; None where nothing says so.
+
+        Which of them each replica reads is not a part of it.
+        """
+        digests: dict[int, str | None] = {}
+        for each in self.sources:
+            if id(each.propensity) not in digests:
+                digests[id(each.propensity)] = each.digest()
+        found = [digests[id(each.propensity)] for each in self.sources]
+        if None in found:
+            return None
+        seeds = [(each.seeds, each.calibrated) for each in self.sources]
+        return (*zip(found, seeds, strict=True), self.floors)
+
     def of_members(self, members: int) -> PropensitiesOfRows:
         """Those of so many members of each seed, side by side."""
         return replace(self, lines=_repeated(self.lines, members))
@@ -138,6 +153,14 @@ class PropensitySource:
     propensity: Any
     seeds: tuple[int, ...]
     calibrated: bool
+
+    def digest(self) -> str | None:
+        """Of the propensity by its value; None where nothing says so."""
+        if hasattr(self.propensity, "predict_each"):
+            from unskew.propensity.storage import propensity_digest
+
+            return propensity_digest(self.propensity)
+        return repr(self.propensity)
 
     def lines(self, rows: Log, predicted: Predicted | None) -> Lines:
         """Of all rows of a log, one line for all seeds or one for each; not clipped.

@@ -172,7 +172,7 @@ class Propensity(BasePropensity):
     patience: int | None = 5
     table_dtype: TableDtype = "fp32"
 
-    def work(self, log: Log) -> float:
+    def work(self, log: Log | StreamedLog) -> float:
         """Rows × parameters of a fit of one seed, at most: epochs · (rows · those of a row + steps · all).
 
         Every row is multiplied with the parameters that it reads, and every step updates all that are in no

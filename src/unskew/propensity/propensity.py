@@ -450,7 +450,9 @@ class BasePropensity(Estimator, ABC):
         """
         raw_and_calibrated = self._sketches()
         # What is kept to train on may lack what the calibrator reads.
-        rows = log or (self.log_ if self.segments_ is None else self.given_log_)
+        rows = log
+        if rows is None:
+            rows = self.log_ if self.segments_ is None else self.given_log_
         assert rows is not None
         size = rows.population_size
         if log is None and self.kept_ is not None:

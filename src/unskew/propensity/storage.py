@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from unskew import processes
 from unskew.calibration import Calibrator, calibrator_from_dict
 from unskew.errors import UnskewError
+from unskew.estimator import Estimator, plain_params
+from unskew.io.digest import digest_of
 from unskew.io.files import CONFIG
-from unskew.log import Schema, Space
+from unskew.log import Encoders, Schema, Space
 from unskew.propensity.network import Propensity
 from unskew.propensity.propensity import BasePropensity
 from unskew.propensity.segments import Segments
@@ -72,6 +80,52 @@ def write_propensity(folder: Path, propensity: BasePropensity) -> dict[str, Any]
             "params": params_table(propensity),
         }
     }
+
+
+def propensity_digest(propensity: Any) -> str | None:
+    """By which a fitted propensity that predicts the same is known again: of all that its folder would have.
+
+    None for a kind that no folder holds, and where somebody else's code is a part of it.
+    """
+    if not isinstance(propensity, BasePropensity) or not propensity.saves or not _is_own(propensity):
+        return None
+    propensity._require_fitted("scorer_")
+    tensors = propensity.scorer_.tensors()
+    encoders = [each for each in (propensity.encoders_, propensity.segment_encoders_) if each is not None]
+    return digest_of(
+        plain_params(propensity),
+        [getattr(propensity, name) for name in propensity.facts],
+        (propensity.seeds_, propensity.space_, propensity.device_.type),
+        [None if each is None else each.to_dict() for each in propensity.calibrators_],
+        *((each.name, each.buckets) for each in (propensity.users_, propensity.items_)),
+        *(each.ids for each in (propensity.users_, propensity.items_)),
+        *(part for name, value in tensors.items() for part in (name, _array(value))),
+        *(part for each in encoders for part in _parts_of(each)),
+    )
+
+
+def _is_own(value: Any) -> bool:
+    """Whether a parameter is a plain value, or an estimator of this package with such parameters."""
+    if isinstance(value, Estimator):
+        parameters = value.get_params(deep=False).values()
+        return type(value).__module__.startswith("unskew.") and all(map(_is_own, parameters))
+    if isinstance(value, list | tuple):
+        return all(map(_is_own, value))
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    # NumPy has no bfloat16, whose numbers are all of float32.
+    tensor = tensor.detach().float() if tensor.dtype == torch.bfloat16 else tensor.detach()
+    return np.asarray(tensor.cpu().numpy())
+
+
+def _parts_of(encoders: Encoders) -> Iterator[Any]:
+    yield encoders.to_dict()
+    for role, block in encoders.tables.items():
+        yield from (role, block.codes, block.numbers)
+    for role, seen in encoders.seen.items():
+        yield from (role, seen)
 
 
 def load_propensity(folder: str | Path | SavedFolder, *, device: str = "auto") -> BasePropensity | None:

@@ -84,11 +84,12 @@ class StreamedRows:
         if table is None or not isinstance(rows, RememberedRows):
             return None
         if self._propensity is not None:
-            known = self._predicted(rows, table.columns["click"])
+            known = self._known(source, rows, table.columns["click"])
             if known is None:
                 return None
             table = replace(table, observed=known, everywhere=known if self._everywhere else None)
-        name = f"clicks that train: {self._split}"
+        # Of a split that all seeds share no more is read, however many they are.
+        name = f"clicks that train: {self._split.held_out} {self._split.ends[:1]} {self._split.by}"
         if name not in source.found:
             source.found[name] = self._trains(replace(rows.log, features=None))
         return ReadNumbers(source.found[name], table)
@@ -98,6 +99,25 @@ class StreamedRows:
         starts = range(0, len(log), AT_ONCE)
         parts = (np.arange(first, min(first + AT_ONCE, len(log))) for first in starts)
         return np.concatenate([self._split.trains(log.take(part)) for part in parts])
+
+    def _known(self, source: StreamedLog, rows: RememberedRows, click: Tensor) -> PropensityTable | None:
+        """Those of the last training on the stream where they are the same, predicted otherwise."""
+        assert self._propensity is not None
+        digest = self._propensity.digest()
+        name = f"propensities of {'all rows' if self._everywhere else 'clicks'} on {click.device}"
+        table: PropensityTable | None = None
+        if name in source.found:
+            # Others are let go of before more are predicted.
+            of, table = source.found.pop(name)
+            table = table if of == digest else None
+        if table is None:
+            table = self._predicted(rows, click)
+        if table is None:
+            return None
+        if digest is not None:
+            source.found[name] = digest, table
+        read = self._propensity.read_of(table.values.shape[1])
+        return table if read is None else replace(table, lines=torch.tensor(read, device=click.device))
 
     def _predicted(self, rows: RememberedRows, click: Tensor) -> PropensityTable | None:
         """Of all rows, or of the clicks where no other batch reads them; None where they take too much."""
@@ -112,9 +132,7 @@ class StreamedRows:
                 found = np.empty((len(numbers), some.shape[1]), dtype=np.float32)
             found[first : first + len(some)] = some
         assert found is not None
-        read = self._propensity.read_of(found.shape[1])
         return PropensityTable(
             torch.from_numpy(found).to(click.device),
-            None if read is None else torch.tensor(read, device=click.device),
-            None if self._everywhere else torch.cumsum(click, 0, dtype=torch.int32) - 1,
+            position=None if self._everywhere else torch.cumsum(click, 0, dtype=torch.int32) - 1,
         )

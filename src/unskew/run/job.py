@@ -27,7 +27,7 @@ from unskew.progress import SILENT, Progress, memory_mb
 from unskew.propensity import InSampleWarning, NaiveBayesPropensity, registered_name
 from unskew.propensity.in_sample import warn_if_in_sample
 from unskew.propensity.propensity import BasePropensity
-from unskew.run.protocol import Protocol, protocol_named
+from unskew.run.protocol import Protocol, protocol_of
 from unskew.run.run_config import RunConfig
 from unskew.run.run_fields import with_fields
 from unskew.run.run_figures import (
@@ -188,14 +188,7 @@ def _run(
 def _run_sized(
     config: RunConfig, dataset: Dataset | StreamedDataset, progress: Progress, start: str | Path | None
 ) -> RunResult:
-    assert config.crossfit != "auto"
-    protocol = protocol_named(
-        config.protocol,
-        crossfit=config.crossfit,
-        propensity_epochs=config.propensity_epochs,
-        p_min=config.p_min,
-        data=config.data,
-    )
+    protocol = protocol_of(config)
     require(
         start is None or config.method != AUTO,
         "a search does not start from another run",

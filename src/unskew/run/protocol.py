@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from unskew.backbones import Backbone
 from unskew.calibration import Calibrator
@@ -16,6 +16,9 @@ from unskew.debias import Debiaser, make_method
 from unskew.log import Log
 from unskew.metrics.clip import Clip
 from unskew.propensity import Propensity, Uncertainty, make_uncertainty
+
+if TYPE_CHECKING:
+    from unskew.run.run_config import RunConfig
 
 ProtocolName = Literal["honest", "paper"]
 
@@ -117,6 +120,18 @@ class Protocol:
     def validation(self, data: Dataset) -> Log | None:
         """The log on which the epoch is chosen; None takes a share of the clicks, if any."""
         return data.validation
+
+
+def protocol_of(config: RunConfig) -> Protocol:
+    """The protocol of a run, of which the folds are known."""
+    assert config.crossfit != "auto"
+    return protocol_named(
+        config.protocol,
+        crossfit=config.crossfit,
+        propensity_epochs=config.propensity_epochs,
+        p_min=config.p_min,
+        data=config.data,
+    )
 
 
 def protocol_named(name: ProtocolName, **settings: Any) -> Protocol:

@@ -12,7 +12,7 @@ from unskew.calibration import make_calibrator
 from unskew.calibration.recalibration import NONE, require_kind
 from unskew.debias import METHODS
 from unskew.estimator import require, require_at_least, require_choice
-from unskew.log.splitting import duration
+from unskew.log.splitting import parse_duration
 from unskew.metrics.clip import Clip, require_clip
 from unskew.propensity import make_uncertainty, registered_name
 from unskew.propensity.crossfit import MOST_FOLDS
@@ -168,7 +168,7 @@ class RunConfig:
             "leave split, valid_from and time out",
         )
         if self.maturity is not None:
-            duration(self.maturity)
+            parse_duration(self.maturity)
         object.__setattr__(self, "parameters", checked(self))
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from unskew.backbones import BACKBONES, make_backbone
@@ -10,7 +11,7 @@ from unskew.calibration import make_calibrator
 from unskew.datasets import Dataset
 from unskew.datasets.streams import StreamedDataset
 from unskew.errors import ParameterError
-from unskew.log import Log
+from unskew.log import Log, StreamedLog
 from unskew.progress import Progress
 from unskew.propensity import (
     PROPENSITIES,
@@ -25,7 +26,7 @@ from unskew.propensity import (
 )
 from unskew.propensity.choice import MOST_WORK, Choice
 from unskew.propensity.propensity import BasePropensity
-from unskew.run.protocol import Protocol
+from unskew.run.protocol import Protocol, protocol_of
 from unskew.run.run_parameters import changed
 from unskew.training import resolve_device
 
@@ -62,9 +63,9 @@ def chosen_propensity(
     if config.propensity == "auto" and config.needs_network is None:
         simple = (LogisticPropensity, PopularityPropensity)
         candidates: dict[str, BasePropensity] = {
-            kind.name: made(config, protocol, kind.name, log) for kind in simple
+            kind.name: made(config, protocol, kind.name) for kind in simple
         }
-        network = made(config, protocol, config.backbone, log)
+        network = made(config, protocol, config.backbone)
         assert isinstance(network, Propensity)
         most_work = MOST_WORK[resolve_device(config.device).type] * share
         if share < 1.0 and resolve_device(config.device).type == "cuda" and network.work(log) <= most_work:
@@ -84,13 +85,23 @@ def chosen_propensity(
         return candidates[choice.name], choice, record
     name = config.backbone if config.propensity == "auto" else config.propensity
     because = "" if config.propensity != "auto" else f", since {config.needs_network} is of a network"
-    propensity = made(config, protocol, name, log)
+    propensity = made(config, protocol, name, log.columns)
     called = f"column '{name}'" if isinstance(propensity, ColumnPropensity) else name
     return (
         propensity,
         None,
         {"asked": config.propensity, "chosen": name, "sentence": f"propensity by {called}{because}"},
     )
+
+
+def may_try_network(config: RunConfig, log: Log | StreamedLog) -> bool:
+    """Whether the choice of the propensity would try a network on a log, of which no row is read."""
+    network = made(config, protocol_of(config), config.backbone)
+    assert isinstance(network, Propensity)
+    if isinstance(log, StreamedLog) and network.negatives == "auto":
+        # It is chosen on rows in memory, which are few enough to train on all of them.
+        network.negatives = None
+    return network.work(log) <= MOST_WORK[resolve_device(config.device).type]
 
 
 def further_data(propensity: BasePropensity, dataset: Dataset | StreamedDataset) -> dict[str, Any]:
@@ -100,15 +111,21 @@ def further_data(propensity: BasePropensity, dataset: Dataset | StreamedDataset)
     return {}
 
 
-def made(config: RunConfig, protocol: Protocol, name: str, log: Log) -> BasePropensity:
-    """A propensity by name, unfitted, with the fields that were chosen; a candidate may read none."""
-    made = _plain(config, protocol, name, log)
+def made(config: RunConfig, protocol: Protocol, name: str, columns: Collection[str] = ()) -> BasePropensity:
+    """A propensity by name, unfitted, with the fields that were chosen; a candidate may read none.
+
+    Parameters
+    ----------
+    columns
+        Of the log, each of which may be named too.
+    """
+    made = _plain(config, protocol, name, columns)
     if made.reads_features or config.propensity != "auto":
         made.fields = config.propensity_features
     return made
 
 
-def _plain(config: RunConfig, protocol: Protocol, name: str, log: Log) -> BasePropensity:
+def _plain(config: RunConfig, protocol: Protocol, name: str, columns: Collection[str] = ()) -> BasePropensity:
     """A propensity by name: of a network as the protocol has it, of another kind, or a column."""
     calibrator = None
     if config.calibrator != "none":
@@ -123,7 +140,7 @@ def _plain(config: RunConfig, protocol: Protocol, name: str, log: Log) -> BasePr
         return changed(network, "propensity", config.parameters)
     shared: dict[str, Any] = {"calibrator": calibrator, "crossfit": protocol.crossfit}
     if known is None:
-        if name not in log.columns:
+        if name not in columns:
             raise unknown_propensity(name)
         return ColumnPropensity(column=name, **shared)
     if known == NaiveBayesPropensity.name:

@@ -17,14 +17,14 @@ from unskew.backbones import BACKBONES, make_backbone
 from unskew.backbones.layers import tables_of
 from unskew.debias import METHODS
 from unskew.log import Log, StreamedLog
-from unskew.progress import duration
-from unskew.propensity import Propensity, registered_name
-from unskew.propensity.choice import MOST_WORK
+from unskew.progress import duration_in_words
+from unskew.propensity import registered_name
 from unskew.propensity.crossfit import AUTO_RATIO, DEFAULT_FOLDS
 from unskew.propensity.per_replica import MOST_CELLS
 from unskew.propensity.streamed import ROUND_CLICKS
 from unskew.run.run_parameters import changed
 from unskew.run.run_parts import NO_METHOD
+from unskew.run.run_propensity import may_try_network
 from unskew.training import resolve_device
 from unskew.training.ensemble import APART, CYCLE_PARTS
 from unskew.training.readings import Rounds, most_epochs
@@ -188,7 +188,8 @@ def sizes_of(config: RunConfig, log: Log | StreamedLog) -> Sizes:
     if config.ensemble in ("snapshot", "swa"):
         trainings += (members - 1) * CYCLE_PARTS / EPOCHS
     of_models *= trainings
-    quickest, of_propensity = _propensity_seconds(config, cells, crossfit, wider, device)
+    in_use = replace(config, parameters={**parameters, **config.parameters}, crossfit=crossfit)
+    quickest, of_propensity = _propensity_seconds(in_use, log, cells, wider, device)
     least, seconds = of_models * _least_share(log) + quickest, of_models + of_propensity
     fewer = config.crossfit == "auto" and crossfit != DEFAULT_FOLDS
     sentence = _sentence(config, log, parameters, crossfit, members, (least, seconds))
@@ -264,17 +265,17 @@ def _wider(parameters: dict[str, Any], config: RunConfig, log: Log | StreamedLog
 
 
 def _propensity_seconds(
-    config: RunConfig, cells: int, crossfit: int | None, wider: float, device: str
+    config: RunConfig, log: Log | StreamedLog, cells: int, wider: float, device: str
 ) -> tuple[float, float]:
     """Of the propensity: at the least, by early stopping or where a plain kind is chosen, and at most."""
-    of_epoch = cells * config.seeds * (crossfit or 1) * ROW_SECONDS[device]
+    assert config.crossfit != "auto"
+    of_epoch = cells * config.seeds * (config.crossfit or 1) * ROW_SECONDS[device]
     network = wider * of_epoch * (config.propensity_epochs or EPOCHS)
     # Logistic regression: some 30 passes over a fold's rows, each at a hundredth of a network's cost.
     plain = 0.3 * of_epoch
     if registered_name(config.propensity) in BACKBONES or config.needs_network is not None:
         return network if config.propensity_epochs else LEAST_EPOCHS / 2 / EPOCHS * network, network
-    work = Propensity().epochs * cells * (crossfit or 1) * WIDE * wider
-    is_tried = config.propensity == "auto" and work <= MOST_WORK[device]
+    is_tried = config.propensity == "auto" and may_try_network(config, log)
     return plain, plain + network if is_tried else plain
 
 
@@ -292,6 +293,6 @@ def _sentence(
     ids = log.n_users + log.n_items
     seeds = f"{config.seeds} seed{'' if config.seeds == 1 else 's'}"
     seeds += f" of {members} members" if members > 1 else ""
-    least, most = map(duration, seconds)
+    least, most = map(duration_in_words, seconds)
     takes = f"about {most}" if least == most else f"some {least} to {most}, as early stopping ends it"
     return f"{log.n_clicks:,} clicks of {ids:,} ids: {seeds}, {held_out}{by_data}; training takes {takes}"

@@ -141,7 +141,7 @@ def run_streamed(
     give_back()
     log = dataset.train
     sample = log.sample(choice.SAMPLE_ROWS)
-    log = log.remembered(once("remembered", _most_remembered), progress)
+    log = log.remembered(once("remembered", most_remembered), progress)
     give_back()
     dataset = replace(dataset, train=log)
     leaks = require_no_leaks(sample, config.allow_leak)
@@ -219,11 +219,11 @@ def _in_memory(
     return searched.models, {largest: searched.models[largest]}
 
 
-def _most_remembered() -> float:
-    """Bytes of rows that are kept in memory, of which each process keeps its own."""
-    free = available_memory()
-    most = REMEMBERED_BYTES if free is None else min(REMEMBERED_BYTES, REMEMBERED_SHARE * free)
-    return most / processes.world()
+def most_remembered() -> float:
+    """Bytes of rows that this process keeps in memory; each on a machine keeps its own."""
+    most, free = REMEMBERED_BYTES / processes.on_this_machine(), available_memory()
+    # That is what is free of this process's own share of the machine.
+    return most if free is None else min(most, REMEMBERED_SHARE * free)
 
 
 def _fitted(

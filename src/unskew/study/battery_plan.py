@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from unskew.datasets.battery import WORLDS
 from unskew.debias import METHODS
 from unskew.estimator import require
-from unskew.progress import duration
+from unskew.progress import duration_in_words
 from unskew.propensity.crossfit import AUTO_RATIO
 from unskew.propensity.per_replica import MOST_CELLS
 from unskew.search.candidates import CANDIDATES
@@ -111,7 +111,7 @@ class WorldPlan:
             f"{self.world}: {self.clicks:,} clicks, {self.trainings} ensembles of {self.members}"
             f" member{'' if self.members == 1 else 's'},"
             f" {self.repetitions} repetition{'' if self.repetitions == 1 else 's'}; about"
-            f" {duration(self.seconds)}"
+            f" {duration_in_words(self.seconds)}"
         )
 
 
@@ -212,4 +212,5 @@ def total_sentence(plans: Sequence[WorldPlan]) -> str:
     """The cost of all."""
     where = "on two cores" if plans[0].device == "cpu" else "on one GPU"
     seconds = sum(each.seconds for each in plans)
-    return f"The battery takes about {duration(seconds)} {where}; what is finished is kept, and found again."
+    takes = f"The battery takes about {duration_in_words(seconds)} {where}"
+    return f"{takes}; what is finished is kept, and found again."

@@ -25,7 +25,7 @@ than the copy."""
 def _adam_kernel(
     parameter, gradient, first, second, decay, step, n, lr, DECAY: tl.constexpr, BLOCK: tl.constexpr
 ):
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = place < n
     t = tl.load(step) + 1.0
     p = tl.load(parameter + place, mask=inside)

@@ -28,7 +28,7 @@ from unskew.errors import CheckpointWarning, RunFolderError
 from unskew.estimator import require
 from unskew.io.files import LEFT_BY_SYSTEMS, RUN, real
 from unskew.io.moving import OURS, Lock
-from unskew.log.splitting import duration
+from unskew.log.splitting import parse_duration
 from unskew.training.state_files import FACTS, PARTIAL, TENSORS, DamagedStateError, SavedState, StateFiles
 
 FORMAT = 2
@@ -98,7 +98,9 @@ class Checkpoint:
         self.folder = Path(folder)
         if processes.world() > 1:
             self.folder /= f"rank-{processes.rank()}"
-        self.seconds = duration(every) / np.timedelta64(1, "s") if isinstance(every, str) else float(every)
+        self.seconds = (
+            parse_duration(every) / np.timedelta64(1, "s") if isinstance(every, str) else float(every)
+        )
         require(self.seconds >= 0, f"every must not be negative, not {every}", "give 5m, for example")
         self.files = StateFiles(self.folder)
         self.goes_on = False

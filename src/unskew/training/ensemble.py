@@ -101,8 +101,8 @@ class Ensemble:
 
     @property
     def resamples(self) -> bool:
-        """Whether each member has weights of the pairs of its own."""
-        return self.kind == "bootstrap"
+        """Whether each member has weights of the pairs of its own; one alone reads every pair once."""
+        return self.kind == "bootstrap" and self.members > 1
 
     @property
     def copies(self) -> int:

@@ -18,7 +18,7 @@ BLOCK = 1024
 def _permute_kernel(
     start, keys, out, n, LOW: tl.constexpr, HIGH: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    place = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = place < n
     golden = tl.full((1,), 0x9E3779B97F4A7C15, tl.uint64)
     mix_1 = tl.full((1,), 0xBF58476D1CE4E5B9, tl.uint64)

@@ -105,14 +105,14 @@ class RowsOfBlock(NamedTuple):
     ----------
     numbers
         Of the rows.
-    trains
-        Which of them are training clicks.
+    clicked
+        Which of them are clicks: without those that are held out, or all.
     clicks, cells
         What batches of O, and of D, hold of rows by their numbers.
     """
 
     numbers: NDArray[np.int64]
-    trains: NDArray[np.bool_]
+    clicked: NDArray[np.bool_]
     clicks: Callable[[NDArray[np.int64]], Columns]
     cells: Callable[[NDArray[np.int64]], Columns]
 
@@ -135,23 +135,23 @@ class ReadBlocks:
 
     Parameters
     ----------
-    trains
-        Which rows of a buffer are training clicks.
+    clicked
+        Which rows of a buffer are clicks: without those that are held out, or all.
     clicks, cells
         What batches of O, and of D, hold of a buffer's rows by their numbers.
     """
 
-    trains: Callable[[Log], NDArray[np.bool_]]
+    clicked: Callable[[Log], NDArray[np.bool_]]
     clicks: Callable[[Log, NDArray[np.int64]], Columns]
     cells: Callable[[Log, NDArray[np.int64]], Columns]
 
     def blocks(self, rounds: Rounds, number: int, seed: int) -> Iterator[RowsOfBlock]:
         """Those of a round."""
-        last, trains = None, np.empty(0, dtype=bool)
+        last, clicked = None, np.empty(0, dtype=bool)
         for buffer, rows in rounds.read(number, seed):
             if buffer is not last:
-                last, trains = buffer, self.trains(buffer)
-            yield RowsOfBlock(rows, trains[rows], partial(self.clicks, buffer), partial(self.cells, buffer))
+                last, clicked = buffer, self.clicked(buffer)
+            yield RowsOfBlock(rows, clicked[rows], partial(self.clicks, buffer), partial(self.cells, buffer))
 
     def arrived(self, samples: Iterator[Sample], device: torch.device) -> Iterator[Sample]:
         """The rows themselves."""
@@ -164,17 +164,17 @@ class ReadNumbers:
 
     Parameters
     ----------
-    trains
-        Which of all rows are training clicks.
+    clicked
+        Which of all rows are clicks: without those that are held out, or all.
     """
 
-    trains: NDArray[np.bool_]
+    clicked: NDArray[np.bool_]
     table: RowTable
 
     def blocks(self, rounds: Rounds, number: int, seed: int) -> Iterator[RowsOfBlock]:
         """Those of a round."""
         for rows in rounds.numbers(number, seed):
-            yield RowsOfBlock(rows, self.trains[rows], _numbered, _numbered)
+            yield RowsOfBlock(rows, self.clicked[rows], _numbered, _numbered)
 
     def arrived(self, samples: Iterator[Sample], device: torch.device) -> Iterator[Sample]:
         """The rows of numbers; on a GPU they are looked up there, if the table is there too."""

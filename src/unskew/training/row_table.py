@@ -9,6 +9,7 @@ import warnings
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,13 +68,13 @@ class RowTable:
     columns
         What is known of each, by name; features have several columns.
     places
-        Of the features that are read, among all: columns of codes, and of numbers.
+        Of the features that are read, among all: columns of codes, and of numbers; None for all of them.
     observed, everywhere
         Propensities for batches of O, and for those of D.
     """
 
     columns: dict[str, Tensor]
-    places: dict[str, Tensor] = field(default_factory=dict)
+    places: dict[str, Tensor | None] = field(default_factory=dict)
     observed: PropensityTable | None = None
     everywhere: PropensityTable | None = None
 
@@ -93,7 +94,11 @@ class RowTable:
         if source.encoders is None or read is None:
             return table
         places = read.places_in(source.encoders, "row")
-        there = {kind: torch.as_tensor(at, device=table.device) for kind, at in places.items() if len(at)}
+        there: dict[str, Tensor | None] = {}
+        for kind, at in places.items():
+            if len(at):
+                is_all = np.array_equal(at, np.arange(table.columns[kind].shape[1]))
+                there[kind] = None if is_all else torch.as_tensor(at, device=table.device)
         return replace(table, places=there)
 
     @classmethod
@@ -129,7 +134,7 @@ class RowTable:
         conversion: bool = False,
     ) -> Known:
         """Rows by their numbers, with what is known of them."""
-        features = {name: self._column(name, number)[..., at] for name, at in self.places.items()}
+        features = {name: self._column(name, number, at) for name, at in self.places.items()}
         return Known(
             rows=Rows(user=self._column("user", number), item=self._column("item", number), **features),
             click=self._column("click", number),
@@ -139,5 +144,8 @@ class RowTable:
             propensity=None if propensity is None else propensity.of(number),
         )
 
-    def _column(self, name: str, number: Tensor) -> Tensor:
-        return self.columns[name][number].to(TYPES[name])
+    def _column(self, name: str, number: Tensor, at: Tensor | None = None) -> Tensor:
+        found = self.columns[name][number]
+        if at is not None:
+            found = found.index_select(-1, at)
+        return found.to(TYPES[name])

@@ -114,7 +114,7 @@ class StreamedClicks:
             passed = 0
             for place, block in enumerate(self.reading.blocks(self.rounds, number, self.seed)):
                 last[:] = [block]
-                clicks = block.clicks(block.numbers[block.trains])
+                clicks = block.clicks(block.numbers[block.clicked])
                 before, passed = passed, passed + len(block.numbers)
                 drawn = round(rate * passed) - round(rate * before)
                 yield clicks, self._drawn(block, drawn, number, place) if drawn else {}
@@ -175,7 +175,7 @@ class StreamedCells:
     def _read(self, number: int) -> Iterator[Columns]:
         passed = 0
         for place, block in enumerate(self.reading.blocks(self.rounds, number, self.seed)):
-            rows, clicked = block.numbers, block.trains
+            rows, clicked = block.numbers, block.clicked
             if self.unclicked < 1.0:
                 others = np.flatnonzero(~clicked)
                 count = round(self.unclicked * (passed + len(others))) - round(self.unclicked * passed)

@@ -29,7 +29,7 @@ from unskew.plain_text import listed
 from unskew.seeds import Replica
 from unskew.training.checkpoint import difference
 from unskew.training.ensemble import Ensemble
-from unskew.training.held_out import Split
+from unskew.training.fitted import FittedModel
 
 COMPARED_ROWS = 1 << 16
 """Rows of a log, evenly spaced, on which the predictions of two models are compared."""
@@ -52,18 +52,12 @@ class Method(Protocol):
         ...
 
 
-class Model(Method, Protocol):
+class Model(Method, FittedModel, Protocol):
     """What was trained."""
 
     users_: Vocabulary
     items_: Vocabulary
     encoders_: Encoders | None
-    networks_: dict[str, Network]
-    split_: Split | None
-
-    def replicas(self) -> tuple[Replica, ...]:
-        """All members of all seeds."""
-        ...
 
     def predict(self, log: Any) -> NDArray[np.float64]:
         """Predictions ``[n]`` of the rows of a log."""
