@@ -29,11 +29,11 @@ from unskew.io.tables import (
     PARQUET_SUFFIXES,
     Paths,
     Table,
-    concatenate,
     expand_paths,
     in_its_file,
     reading,
     require_columns,
+    united,
 )
 
 SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://")
@@ -156,37 +156,57 @@ class RowGroups:
                     found.append(_Group(index, number, first, rows))
                 first += rows
         if self.counted is not None:
-            found = [group._replace(rows=rows) for group in found if (rows := self._counted_rows(group))]
+            found = [group for group in self._counted_groups(found) if group.rows]
         if not found:
             raise DataError("the files have no rows", where=str(self.files[0]), remedy="give at least a few")
         return found
 
-    def _counted_rows(self, group: _Group) -> int:
-        """How many rows of a group count: its one column is read."""
+    def _counted_groups(self, groups: Sequence[_Group]) -> Iterator[_Group]:
+        """The same groups, with how many of their rows count: their one column is read."""
         assert self.counted is not None
         schema = self.typed([self.counted.column])
-        with _reading(self.files[group.file]), self._opened(group.file, schema) as opened:
-            read = opened.iter_batches(row_groups=[group.number], columns=schema.names)
-            return sum(int(self.counted.which(_typed(each, schema).column(0)).sum()) for each in read)
+        for index, of_file in groupby(groups, key=lambda group: group.file):
+            with _reading(self.files[index]), self._opened(index, schema) as opened:
+                for group in of_file:
+                    read = opened.iter_batches(row_groups=[group.number], columns=schema.names)
+                    which = (self.counted.which(_typed(each, schema).column(0)) for each in read)
+                    yield group._replace(rows=sum(int(each.sum()) for each in which))
 
-    @property
-    def sizes(self) -> list[int]:
+    @cached_property
+    def sizes(self) -> Sequence[int]:
         """Rows of each row group."""
         return [group.rows for group in self.groups]
 
     @property
     def column_names(self) -> list[str]:
         """The columns of the first file."""
-        return list(self.metadata[0].schema.to_arrow_schema().names)
+        return list(self._schemas[0].names)
+
+    @cached_property
+    def _schemas(self) -> list[ArrowSchema]:
+        """The columns of each file; files of one writer share theirs."""
+        met: dict[ArrowSchema, ArrowSchema] = {}
+        schemas = (each.schema.to_arrow_schema().remove_metadata() for each in self.metadata)
+        return [met.setdefault(schema, schema) for schema in schemas]
+
+    @cached_property
+    def _types(self) -> dict[tuple[str, ...], ArrowSchema]:
+        """What :meth:`typed` found, by the names of columns."""
+        return {}
 
     def typed(self, columns: Sequence[str]) -> ArrowSchema:
         """Some columns with types that all files can be read with; files that disagree are an error."""
-        tables = []
-        for file, metadata in zip(self.files, self.metadata, strict=True):
-            schema = metadata.schema.to_arrow_schema()
-            require_columns(columns, schema.names, file)
-            tables.append(pa.schema([schema.field(name) for name in columns]).empty_table())
-        return concatenate(self.files, tables).schema.remove_metadata()
+        names = tuple(columns)
+        if names not in self._types:
+            # Of files whose columns are alike the first tells.
+            first = dict(zip(reversed(self._schemas), reversed(self.files), strict=True))
+            chosen = {}
+            for schema in dict.fromkeys(self._schemas):
+                require_columns(names, schema.names, first[schema])
+                chosen[schema] = pa.schema([schema.field(name) for name in names])
+            files = [first[schema] for schema in chosen]
+            self._types[names] = united(files, list(chosen.values())).remove_metadata()
+        return self._types[names]
 
     def chunks(
         self, pieces: Sequence[Piece], schema: ArrowSchema, rows: int, most_bytes: int | None = None
@@ -219,11 +239,14 @@ class RowGroups:
         """Rows by their numbers among those of all files, which ascend."""
         sizes = np.array(self.sizes, dtype=np.int64)
         ends = np.cumsum(sizes)
-        taken: list[tuple[FilePart, RecordBatch]] = []
         # A group of which no row is wanted is not read.
-        for number in np.unique(np.searchsorted(ends, places, side="right")):
-            at = int(ends[number] - sizes[number])
-            for part, record in self._records([Piece(int(number), 0, int(sizes[number]))], schema):
+        groups = np.unique(np.searchsorted(ends, places, side="right"))
+        records = self._records([Piece(int(number), 0, int(sizes[number])) for number in groups], schema)
+        taken: list[tuple[FilePart, RecordBatch]] = []
+        for end, size in zip(ends[groups], sizes[groups], strict=True):
+            at = end - size
+            while at < end:
+                part, record = next(records)
                 low, high = np.searchsorted(places, (at, at + part.rows))
                 own = places[low:high] - at
                 taken.append((part.take(own), record.take(pa.array(own))))

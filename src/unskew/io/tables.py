@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -449,25 +450,41 @@ def require_columns(columns: Sequence[str] | None, present: list[str], file: obj
 
 def concatenate(files: Sequence[object], tables: list[Table]) -> Table:
     """One table; files that disagree on columns or types are an error that names the first to differ."""
-    names = tables[0].column_names
-    for file, table in zip(files, tables, strict=True):
-        if set(table.column_names) != set(names):
-            differing = sorted(set(table.column_names) ^ set(names))
+    united(files, [table.schema for table in tables])
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def united(files: Sequence[object], schemas: Sequence[Any]) -> Any:
+    """The columns of files, of types that hold the values of each; those that disagree are an error that
+    names the first to differ."""
+    names = set(schemas[0].names)
+    for file, schema in zip(files, schemas, strict=True):
+        if set(schema.names) != names:
+            differing = sorted(set(schema.names) ^ names)
             raise DataError(
                 f"column '{differing[0]}' is not in all files",
                 where=f"{file} and {files[0]}",
                 remedy="give files with the same columns",
             )
-    for end in range(2, len(tables) + 1):
+
+    def problem(count: int) -> str | None:
+        """What the first files disagree on."""
         try:
-            pa.concat_tables([t.slice(0, 0) for t in tables[:end]], promote_options="permissive")
+            pa.unify_schemas(schemas[:count], promote_options="permissive")
         except pa.ArrowException as error:
-            raise DataError(
-                f"a column has another type than in {files[0]}: {str(error).splitlines()[0]}",
-                where=str(files[end - 1]),
-                remedy="write the column with one type in all files",
-            ) from error
-    return pa.concat_tables(tables, promote_options="permissive")
+            return str(error).splitlines()[0]
+        return None
+
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowException as error:
+        # What some files disagree on, more files do not agree on.
+        last = bisect_left(range(len(schemas)), True, key=lambda at: problem(at + 1) is not None)
+        raise DataError(
+            f"a column has another type than in {files[0]}: {problem(last + 1)}",
+            where=str(files[last]),
+            remedy="write the column with one type in all files",
+        ) from error
 
 
 def in_its_file(
