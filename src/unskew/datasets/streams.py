@@ -23,7 +23,8 @@ from unskew.datasets.files import (
 )
 from unskew.errors import DataError, ParameterError
 from unskew.io.columns import column_of, frame_of
-from unskew.io.row_groups import SCHEME, Counted, Piece, RowGroups
+from unskew.io.parquet_places import SCHEME
+from unskew.io.row_groups import Counted, Piece, RowGroups
 from unskew.io.stream import TEXT_BYTES, value_bytes
 from unskew.io.tables import Paths
 from unskew.io.vocabulary import Vocabulary

@@ -6,7 +6,6 @@ others.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,45 +13,17 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.fs
 import pyarrow.parquet
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
 from unskew.io.file_types import ArrowSchema
+from unskew.io.parquet_places import File, parquet_files, source_of
 from unskew.io.stream import RecordBatch, parquet_buffer, piece_rows
-from unskew.io.tables import (
-    PARQUET_SUFFIXES,
-    Paths,
-    Table,
-    expand_paths,
-    in_its_file,
-    reading,
-    require_columns,
-    united,
-)
-
-SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://")
-"""How a place begins that is not a path of this machine."""
-
-
-@dataclass(frozen=True)
-class FileElsewhere:
-    """A file that one of pyarrow's file systems opens."""
-
-    system: Any
-    path: str
-    uri: str
-
-    def __str__(self) -> str:
-        return self.uri
-
-
-File = Path | FileElsewhere
+from unskew.io.tables import Paths, Table, in_its_file, reading, require_columns, united
 
 
 class Piece(NamedTuple):
@@ -285,100 +256,13 @@ class RowGroups:
 
     @contextmanager
     def _opened(self, index: int, schema: ArrowSchema) -> Iterator[Any]:
-        with _source(self.files[index]) as source:
+        with source_of(self.files[index]) as source:
             yield pa.parquet.ParquetFile(
                 source,
                 metadata=self.metadata[index],
                 pre_buffer=False,
                 buffer_size=parquet_buffer(len(schema)),
             )
-
-
-def parquet_files(paths: Paths) -> list[File]:
-    """The Parquet files of paths, folders and globs, here or elsewhere (``s3://bucket/logs/**/*.parquet``).
-
-    A place with a scheme is opened by pyarrow's file system of that scheme; ``file://`` is tested, ``s3://``
-    and ``gs://`` go the same way.
-    """
-    given = [paths] if isinstance(paths, str | Path) else paths
-    here = [path for path in given if not SCHEME.match(str(path))]
-    files: list[File] = []
-    for path in given:
-        if SCHEME.match(str(path)):
-            files += _elsewhere(str(path))
-    if here or not given:
-        files += expand_paths(here if len(here) != 1 else here[0])
-    for file in files:
-        if not str(file).lower().endswith(PARQUET_SUFFIXES):
-            raise DataError(
-                "only Parquet files are streamed",
-                where=str(file),
-                remedy="write Parquet, or read the file as a whole (without --stream)",
-            )
-    return files
-
-
-def _elsewhere(uri: str) -> list[File]:
-    scheme = SCHEME.match(uri)
-    assert scheme is not None
-    fixed = re.split(r"[*?\[]", uri, maxsplit=1)[0]
-    root = uri if fixed == uri else fixed.rpartition("/")[0] or fixed
-    try:
-        # A path with spaces is no URI; what is one already (%20) stays as it is.
-        system, base = pa.fs.FileSystem.from_uri(quote(root, safe="/:%?=&@+~"))
-        info = system.get_file_info(base)
-        if info.type == pa.fs.FileType.File:
-            found = [info]
-        else:
-            found = system.get_file_info(pa.fs.FileSelector(base, recursive=True, allow_not_found=True))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise DataError(
-            f"cannot be read: {str(error).splitlines()[0]}", where=uri, remedy="check the place and its keys"
-        ) from error
-    rest = uri[len(root) :]
-    matching = _pattern(base + rest) if rest else None
-    paths = sorted(
-        each.path
-        for each in found
-        if each.type == pa.fs.FileType.File
-        and (
-            matching.fullmatch(each.path)
-            if matching is not None
-            else len(found) == 1 or _counts(each.path[len(base) :])
-        )
-    )
-    if not paths:
-        raise DataError("no such file, and no folder or glob that matches one", where=uri, remedy="check it")
-    return [FileElsewhere(system, path, f"{scheme[0]}{path}") for path in paths]
-
-
-def _counts(path: str) -> bool:
-    """Whether a file of a folder is one of data: as in :func:`unskew.io.tables.expand_paths`."""
-    parts = path.strip("/").split("/")
-    return not any(part.startswith(("_", ".")) for part in parts) and parts[-1].lower().endswith(
-        PARQUET_SUFFIXES
-    )
-
-
-def _pattern(glob: str) -> re.Pattern[str]:
-    """A glob as a regular expression: ``*`` and ``?`` within a folder, ``**/`` through any number of them."""
-    tokens = re.split(r"(\*\*/|\*|\?|\[[^\]]*\])", glob)
-    meant = {"**/": "(?:[^/]+/)*", "*": "[^/]*", "?": "[^/]"}
-    return re.compile(
-        "".join(
-            meant.get(each) or (each.replace("[!", "[^") if each.startswith("[") else re.escape(each))
-            for each in tokens
-        )
-    )
-
-
-@contextmanager
-def _source(file: File) -> Iterator[Any]:
-    if isinstance(file, Path):
-        yield file
-        return
-    with file.system.open_input_file(file.path) as opened:
-        yield opened
 
 
 @contextmanager
@@ -399,7 +283,7 @@ def _reading(file: File) -> Iterator[None]:
 
 
 def _metadata_of(file: File) -> Any:
-    with _reading(file), _source(file) as source:
+    with _reading(file), source_of(file) as source:
         return pa.parquet.read_metadata(source)
 
 

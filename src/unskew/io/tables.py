@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from unskew.errors import DataError, ParameterError
 from unskew.plain_text import listed
 
 Paths = str | Path | Sequence[str | Path]
+T = TypeVar("T")
 Table = Any
 """A ``pyarrow.Table``; pyarrow ships no types."""
 
@@ -68,23 +69,34 @@ def expand_paths(paths: Paths) -> list[Path]:
             raise DataError(
                 f"cannot be read: {reason}", where=str(paths), remedy="check the path and its permissions"
             ) from error
+    files = [file for path in several_paths(paths) for file in expand_paths(path)]
+    require_once(files, file_identity)
+    return files
+
+
+def several_paths(paths: object) -> Sequence[str | Path]:
+    """A list of paths; an error for what is none, and for an empty one."""
     if not _are_several(paths):
         raise ParameterError(
             f"{paths!r} is not a path", remedy="give a file, a folder, a glob, or a list of these, as text"
         )
+    assert isinstance(paths, Collection)
     if not len(paths):
         raise ParameterError("the list of paths is empty", remedy="give at least one file, folder or glob")
-    files = [file for path in paths for file in expand_paths(path)]
-    first: dict[tuple[int, int], Path] = {}
+    return list(paths)
+
+
+def require_once(files: Iterable[T], identity: Callable[[T], object]) -> None:
+    """An error for a file that is there under two names, or twice."""
+    first: dict[object, T] = {}
     for file in files:
-        met = first.setdefault(_identity(file), file)
+        met = first.setdefault(identity(file), file)
         if met is not file:
             raise DataError(
                 "is given twice" if str(met) == str(file) else f"is the same file as {met}",
                 where=str(file),
                 remedy="give each file once, or its rows would count twice",
             )
-    return files
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +136,7 @@ def is_place(text: str) -> bool:
     return text.lower().endswith(SUFFIXES) or not GLOB_MARKS.isdisjoint(text) or Path(text).name != text
 
 
-def _identity(file: Path) -> tuple[int, int]:
+def file_identity(file: Path) -> tuple[int, int]:
     """What a file is, under whatever name."""
     info = file.stat()
     return info.st_dev, info.st_ino
@@ -132,7 +144,7 @@ def _identity(file: Path) -> tuple[int, int]:
 
 def _once(files: Iterable[Path]) -> list[Path]:
     """Sorted, and of several names of one file the first."""
-    return sorted({_identity(file): file for file in sorted(files, reverse=True)}.values())
+    return sorted({file_identity(file): file for file in sorted(files, reverse=True)}.values())
 
 
 def _are_several(paths: object) -> bool:
@@ -175,9 +187,9 @@ def _walk(folder: Path, met: set[tuple[int, int]]) -> Iterator[Path]:
     # A folder that may not be read looks like an empty one.
     if not os.access(folder, os.R_OK | os.X_OK):
         raise DataError("the folder may not be read", where=str(folder), remedy="check its permissions")
-    if _identity(folder) in met:
+    if file_identity(folder) in met:
         return
-    met.add(_identity(folder))
+    met.add(file_identity(folder))
     for path in sorted(folder.iterdir()):
         if path.name.startswith(("_", ".")):
             continue
