@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from unskew import Bag, Category, Number, read_log, stream_log
+from unskew.datasets.files import files
+from unskew.datasets.streams import stream_files
 from unskew.errors import DataError
 from unskew.log import Log, StreamedLog
 from unskew.log.rows_of_files import RowsOfFiles
@@ -288,6 +290,60 @@ class TestMaturity:
             b.columns["number"] for r in range(3) for b in stream.blocks(seed=0, epoch=0, rank=r, world=3)
         ]
         assert sorted(np.concatenate(parts)) == sorted(log.columns["number"])
+
+    def require_same_rows(
+        self, folder: Path, maturity: str, time: str | None = None, **options: Any
+    ) -> StreamedLog:
+        """The rows that stay, and the column of times, are those of a log in memory."""
+        stream = stream_log(folder, keep=["number"], time=time, maturity=maturity, **options)
+        log = mature_rows(
+            read_log(folder, keep=["number"], space="impressions", time=time, **options), maturity
+        ).log
+        numbers = np.concatenate([block.columns["number"] for block in stream.in_order()])
+        assert np.array_equal(numbers, log.columns["number"])
+        assert 0 < len(log) < 3_000
+        assert stream.time == log.time
+        return stream
+
+    def written(self, folder: Path, **columns: Any) -> Path:
+        row = np.arange(3_000)
+        ids = {"user": row % 7, "item": row % 3, "click": row % 2, "number": row}
+        pq.write_table(pa.table({**ids, **columns}), folder / "a.parquet", row_group_size=1_000)
+        return folder
+
+    def test_a_column_of_times_that_is_ignored_tells_nothing(self, tmp_path: Path) -> None:
+        hours = np.datetime64("2026-01-01", "s") + np.arange(3_000) * np.timedelta64(1, "h")
+        minutes = np.datetime64("2026-03-01", "s") + np.arange(3_000) * np.timedelta64(1, "m")
+        folder = self.written(tmp_path, bought_at=minutes, shown=hours)
+        for ignore, time in ((["bought_at"], "shown"), ([], "bought_at"), (["shown"], "bought_at")):
+            options: dict[str, Any] = {"features": "auto", "ignore": ignore}
+            assert self.require_same_rows(folder, "24h", **options).time == time
+            for load in (files, stream_files):
+                dataset = load(folder, space="impressions", **options)
+                assert dataset.train.time == time
+        # What is named counts, ignored or not.
+        both = self.require_same_rows(folder, "24h", features=["shown"], ignore=["shown", "bought_at"])
+        assert both.time == "shown"
+
+    def test_the_time_has_no_missing_values_in_young_rows_either(self, tmp_path: Path) -> None:
+        hours = np.datetime64("2026-01-01", "s") + np.arange(3_000) * np.timedelta64(1, "h")
+        folder = self.written(tmp_path, first=pa.array(hours, mask=np.arange(3_000) == 2_999), second=hours)
+        assert self.require_same_rows(folder, "24h", features="auto").time == "second"
+        assert files(folder, space="impressions").train.time == "second"
+
+    @pytest.mark.parametrize(
+        "when",
+        [
+            np.linspace(0, 6 * 365 * 86_400_000, 3_000).astype(np.int64),
+            np.random.default_rng(0).permutation(np.linspace(1e9, 1.7e12, 3_000).astype(np.int64)),
+            [str(int(each)) for each in np.linspace(0, 6 * 365 * 86_400_000, 3_000)],
+            [str(1990 + row % 30) if row < 1_500 else f"{1990 + row % 30}-02" for row in range(3_000)],
+        ],
+        ids=["milliseconds", "unsorted", "digits", "years and months"],
+    )
+    def test_a_unit_and_a_form_are_those_of_all_rows(self, tmp_path: Path, when: Any) -> None:
+        folder = self.written(tmp_path, when=pa.array(when))
+        self.require_same_rows(folder, "7d", time="when")
 
     def test_a_wrong_row_is_named_by_its_number_in_the_file(self, tmp_path: Path) -> None:
         when = np.datetime64("2026-01-01", "s") + np.arange(100, 0, -1) * np.timedelta64(1, "D")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,11 +16,12 @@ from unskew.io.tables import (
     expand_paths,
     in_its_file,
     read_files,
+    read_table,
     time_columns,
 )
 from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
-from unskew.log import Category, Described, Duplicates, Feature, Log, Space, StreamedLog, Wanted
-from unskew.log.described import AUTO, without_auto
+from unskew.log import Category, Described, Duplicates, Log, Space, StreamedLog, Wanted
+from unskew.log.described import AUTO, sources_of, without_auto
 from unskew.log.kinds import TimePart
 from unskew.registry import register
 
@@ -209,8 +209,11 @@ def files(
         features,
         {user, item, click, conversion, *ignore},
     )
-    train_log = _with_times(
-        under(root, train), time, click=click, features=features, ignore=[*ignore, *absent], **columns
+    if time is None and space == "impressions":
+        ignored = {*keep, *ignore} - set(sources_of(without_auto(features or ())))
+        time = _time_of(under(root, train), {user, item, click, conversion, known_propensity, *ignored})
+    train_log = read_log(
+        under(root, train), time=time, click=click, features=features, ignore=[*ignore, *absent], **columns
     )
     if train_log.features is not None:
         columns["features"] = train_log.features.declared
@@ -280,25 +283,16 @@ def held_out_log(
     return _seen_rows(log, train, str(place)) if unseen == "drop" else (log, 0)
 
 
-def _with_times(path: Paths, time: str | None, **columns: Any) -> Log:
-    """A log with its column of times, if there is one."""
-    found = time
-    if time is None and columns["space"] == "impressions":
-        named = [*columns.values(), *columns["keep"]]
-        found = next((name for name in time_columns(path) if name not in named), None)
-    if found is None:
-        return read_log(path, **columns)
-    log = read_log(path, time=found, **columns)
-    if time is None and log.columns[found].dtype.kind != "M":
-        # Missing values make it another type: the time of a conversion, most likely.
-        kept = {name: each for name, each in log.columns.items() if name != found}
-        return replace(log, columns=kept, time=None)
-    return log
+def _time_of(path: Paths, taken: Collection[str | None]) -> str | None:
+    """The first column whose type is one of times and which has no missing values; None without one."""
+    times = (name for name in time_columns(path) if name not in taken)
+    # Missing values are most likely those of the time of a conversion.
+    return next((name for name in times if not read_table(path, [name]).column(name).null_count), None)
 
 
 def _feature_columns(files: list[Path], features: Wanted, taken: set[str]) -> list[str]:
     """The columns that features are made of."""
-    named = [each.source if isinstance(each, Feature) else each for each in without_auto(features)]
+    named = sources_of(without_auto(features))
     if AUTO in features:
         named += [name for name in column_names(files) if name not in taken and name not in named]
     return list(dict.fromkeys(named))
@@ -310,7 +304,7 @@ def absent_columns(
     """Columns of a training log that ``"auto"`` would take, and that files to be scored do not have."""
     if features is None or AUTO not in features:
         return []
-    named = {each.source if isinstance(each, Feature) else each for each in without_auto(features)}
+    named = sources_of(without_auto(features))
     everywhere = [set(column_names(place)) for place in held_out]
     return [
         name

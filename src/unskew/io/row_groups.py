@@ -23,7 +23,7 @@ from unskew.errors import DataError
 from unskew.io.file_types import ArrowSchema
 from unskew.io.parquet_places import File, parquet_files, source_of
 from unskew.io.stream import RecordBatch, parquet_buffer, piece_rows
-from unskew.io.tables import Paths, Table, in_its_file, reading, require_columns, united
+from unskew.io.tables import Paths, Table, in_its_file, is_time, reading, require_columns, united
 
 
 class Piece(NamedTuple):
@@ -149,9 +149,19 @@ class RowGroups:
         return [group.rows for group in self.groups]
 
     @property
-    def column_names(self) -> list[str]:
+    def schema(self) -> ArrowSchema:
         """The columns of the first file."""
-        return list(self._schemas[0].names)
+        return self._schemas[0]
+
+    @property
+    def column_names(self) -> list[str]:
+        """Their names."""
+        return list(self.schema.names)
+
+    @property
+    def time_columns(self) -> list[str]:
+        """Those of times, by their type."""
+        return [each.name for each in self.schema if is_time(each.type)]
 
     @cached_property
     def _schemas(self) -> list[ArrowSchema]:

@@ -253,8 +253,13 @@ def time_columns(paths: Paths) -> list[str]:
     with reading(file) as delimiter:
         if delimiter is not None:
             return []
-        schema = pa.parquet.read_schema(file)
-    return [each.name for each in schema if pa.types.is_timestamp(each.type) or pa.types.is_date(each.type)]
+        schema = typed_schema(file)
+    return [each.name for each in schema if is_time(each.type)]
+
+
+def is_time(kind: Any) -> bool:
+    """Whether a type is one of times."""
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def _csv_names(file: Path, delimiter: str) -> list[str]:

@@ -177,6 +177,11 @@ def without_auto(wanted: Wanted) -> list[Feature | str]:
     return [each for each in wanted if each != AUTO]
 
 
+def sources_of(named: Iterable[Feature | str]) -> list[str]:
+    """The columns of features that are named."""
+    return [each if isinstance(each, str) else each.source for each in named]
+
+
 class _Finder:
     def __init__(self, sources: Sources) -> None:
         self.sources = sources

@@ -24,10 +24,9 @@ from unskew.io.columns import (
 from unskew.io.digest import digest_of
 from unskew.io.vocabulary import Vocabulary
 from unskew.log.checks import require_both_classes, resolve_duplicates
-from unskew.log.described import AUTO, Described, Sources, Wanted, described, without_auto
+from unskew.log.described import AUTO, Described, Sources, Wanted, described, sources_of, without_auto
 from unskew.log.encoders import Block, Encoders, lines_of
 from unskew.log.features import Features
-from unskew.log.kinds import Feature
 from unskew.log.known_propensity import actions_of, require_shown_rows, shown_probabilities
 from unskew.log.schema import Schema
 from unskew.log.values import arrow_of
@@ -479,8 +478,7 @@ class Log:
 
 def refuse_taken(features: Wanted, taken: set[str]) -> None:
     """An error for a feature that is an id or an outcome: it would tell what is to be learned."""
-    for each in without_auto(features):
-        name = each.source if isinstance(each, Feature) else each
+    for name in sources_of(without_auto(features)):
         if name in taken:
             raise ParameterError(
                 f"column '{name}' is an id or an outcome of the log, and no feature",
@@ -490,8 +488,7 @@ def refuse_taken(features: Wanted, taken: set[str]) -> None:
 
 def feature_sources(table: Any, features: Wanted, taken: set[str | None]) -> dict[str, Any]:
     """The columns of a frame that features are made of, as Arrow arrays."""
-    named = without_auto(features)
-    names = [each.source if isinstance(each, Feature) else each for each in named]
+    names = sources_of(without_auto(features))
     if AUTO in features:
         names += [name for name in table.columns if name not in taken and name not in names]
     for name in names:

@@ -19,6 +19,7 @@ from unskew.estimator import require_whole
 from unskew.io.ahead import ahead
 from unskew.io.columns import binary_column, column_of, frame_of
 from unskew.io.row_groups import Chunk, Piece, RowGroups
+from unskew.io.tables import is_time
 from unskew.io.vocabulary import TEXT, Vocabulary, id_column
 from unskew.log.checks import require_both_clicks, require_both_conversions
 from unskew.log.described import (
@@ -32,6 +33,7 @@ from unskew.log.described import (
     named_twice,
     no_feature,
     require_shared_codes,
+    sources_of,
     without_auto,
 )
 from unskew.log.encoders import Encoders
@@ -116,7 +118,6 @@ class _Scan:
         for name, kinds in self._candidates().items():
             self.sources.append(name)
             self.features += [FeatureTally(each) for each in kinds]
-        self.times = (*self.columns.times, *self.sources) if self.columns.time is None else ()
         names = (
             self.columns.user,
             self.columns.item,
@@ -205,7 +206,7 @@ class _Scan:
         for role, name, given in zip(ROLES_OF_IDS, (columns.user, columns.item), self.given, strict=True):
             vocabulary, places[role] = self._vocabulary(role, name, given)
             vocabularies.append(vocabulary)
-        time = columns.time or next((name for name in self.times if self._is_time(name)), None)
+        time = columns.time or next(filter(self._is_time, columns.times), None)
         carried = replace(columns, time=time)
         empty = Log(
             user=np.empty(0, dtype=np.int32),
@@ -292,7 +293,7 @@ class _Scan:
         taken = {columns.user, columns.item, *columns.outcomes}
         refuse_taken(self.wanted, taken)
         named = without_auto(self.wanted)
-        names = [each if isinstance(each, str) else each.source for each in named]
+        names = sources_of(named)
         rest = []
         if AUTO in self.wanted:
             skipped = {*taken, *columns.keep, *self.ignore}
@@ -330,8 +331,7 @@ class _Scan:
             if other.distinct.truncated or is_number(distinct, known):
                 chosen[-1] = tally
         # Of those that were found, the time is first, as among the columns of a log.
-        named = () if self.wanted is None else without_auto(self.wanted)
-        sources = [each if isinstance(each, str) else each.source for each in named]
+        sources = [] if self.wanted is None else sources_of(without_auto(self.wanted))
 
         def place(tally: FeatureTally) -> int:
             source = tally.feature.source
@@ -340,8 +340,7 @@ class _Scan:
         return sorted(chosen, key=place)
 
     def _is_time(self, name: str) -> bool:
-        kind = self.schema.field(name).type
-        return (pa.types.is_timestamp(kind) or pa.types.is_date(kind)) and not self.nulls[name]
+        return is_time(self.schema.field(name).type) and not self.nulls[name]
 
     def _sampled(self, rows: int) -> NDArray[np.bool_] | None:
         if self.threshold is None:
