@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -509,6 +510,36 @@ def test_rows_that_take_more_than_was_allowed_are_read_again(tmp_path: Path) -> 
     stream = stream_log(write(tmp_path, 900), **NAMES, keep=["number"])
     assert stream.remembered(900 * 15) is stream
     assert stream.remembered(900 * 30) is not stream
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
+@pytest.mark.parametrize("small", [0, 150])
+def test_codes_of_64_bits_are_a_category_and_numbers_of_64_bits_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, small: int
+) -> None:
+    monkeypatch.setattr("unskew.log.scan.SCAN_ROWS", 100)
+    row = np.arange(400)
+    ids = {"user": row % 9, "item": row % 7, "click": row % 2, "conversion": (row % 4 == 1).astype(int)}
+    first = 2**63 if kind == pa.uint64() else 2**60
+    options: dict[str, Any] = {"conversion": "conversion", "features": "auto"}
+
+    def write_values(distinct: int) -> None:
+        """Of 64 bits after some small rows, which may be numbers."""
+        code = [(0 if each < small else first) + int(each) % distinct for each in row]
+        table = pa.table({**ids, "code": pa.array(code, kind)})
+        pq.write_table(table, tmp_path / "a.parquet", row_group_size=90)
+
+    write_values(distinct=3)
+    log = read_log(tmp_path, space="impressions", **options)
+    stream = stream_log(tmp_path, **options)
+    assert [each.kind for each in stream.schema.features] == ["category"]
+    assert stream.schema == log.schema
+    found = np.concatenate([block.encoded_rows().codes for block in stream.in_order()])
+    assert np.array_equal(found, log.encoded_rows().codes)
+    write_values(distinct=400)
+    for read in (stream_log, partial(read_log, space="impressions")):
+        with pytest.raises(DataError, match=r"a\.parquet, column 'code': holds u?int64 that is no number"):
+            read(tmp_path, **options)
 
 
 def test_columns_of_text_are_not_remembered(tmp_path: Path) -> None:

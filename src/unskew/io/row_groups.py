@@ -76,12 +76,16 @@ class Chunk(NamedTuple):
         try:
             yield
         except DataError as error:
-            raise in_its_file(
-                error,
-                [part.file for part in self.parts],
-                [part.rows for part in self.parts],
-                lambda part, row: int(self.parts[part].numbers[row]),
-            ) from error
+            raise self.named(error) from error
+
+    def named(self, error: DataError) -> DataError:
+        """The same error with the name of the file, and the number of the row there."""
+        return in_its_file(
+            error,
+            [part.file for part in self.parts],
+            [part.rows for part in self.parts],
+            lambda part, row: int(self.parts[part].numbers[row]),
+        )
 
 
 class _Group(NamedTuple):

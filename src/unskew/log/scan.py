@@ -89,7 +89,8 @@ def scanned(
     with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
         for chunk in scan.chunks(progress):
             with chunk.located():
-                scan.add(chunk.table, pool)
+                scan.add(chunk, pool)
+            scan.close_numbers()
     empty, carried = scan.found()
     return StreamedLog(
         RowsOfFiles(files, carried, empty), scan.clicks, scan.conversions, block_rows=block_rows
@@ -147,9 +148,10 @@ class _Scan:
             shown = done
         task.finish()
 
-    def add(self, table: Any, pool: ThreadPoolExecutor) -> None:
+    def add(self, chunk: Chunk, pool: ThreadPoolExecutor) -> None:
         """Some rows more."""
-        columns, frame = self.columns, frame_of(table)
+        table, columns = chunk.table, self.columns
+        frame = frame_of(table)
 
         def count_ids(role: str, name: str) -> Occurrences:
             ids, before = self.ids[role], len(self.ids[role])
@@ -163,7 +165,13 @@ class _Scan:
         sampled = self._sampled(len(table))
 
         def count_feature(tally: FeatureTally) -> None:
-            values = tally.count(array_of(table, tally.feature.source), sampled)
+            try:
+                values = tally.count(array_of(table, tally.feature.source), sampled)
+            except DataError as error:
+                if not self._has_another_kind(tally):
+                    raise
+                tally.close(chunk.named(error))
+                return
             # Ids were begun before all features, so that they end whatever waits for them.
             tally.place(values, {role: each.result() for role, each in counted.items()})
 
@@ -176,7 +184,6 @@ class _Scan:
         for each in counted.values():
             each.result()
         list(placed)
-        self._close_numbers()
         for name in table.column_names:
             self.nulls[name] = self.nulls.get(name, 0) + table.column(name).null_count
         self.rows += len(table)
@@ -186,13 +193,24 @@ class _Scan:
                 assert kept is not None
                 tally.keep(role, kept)
 
-    def _close_numbers(self) -> None:
+    def close_numbers(self) -> None:
         """Whole numbers that are more than codes, whatever the rest of the rows holds, are counted as such
         alone."""
         total = sum(self.files.sizes)
+        for codes, numbers in self._undecided():
+            if is_number(len(codes.distinct), total):
+                _require_read(numbers)
+                codes.close()
+
+    def _undecided(self) -> Iterator[tuple[FeatureTally, FeatureTally]]:
+        """Counts of one column as codes and as numbers."""
         for tally, other in pairwise(self.features):
-            if tally.feature.name == other.feature.name and is_number(len(tally.distinct), total):
-                tally.close()
+            if tally.feature.name == other.feature.name:
+                yield tally, other
+
+    def _has_another_kind(self, tally: FeatureTally) -> bool:
+        """Whether its column is counted as codes too, and may be no number."""
+        return any(numbers is tally and codes.is_open for codes, numbers in self._undecided())
 
     def found(self) -> tuple[Log, ColumnNames]:
         """A log without rows that has all that was learned, and which columns its logs carry."""
@@ -329,6 +347,7 @@ class _Scan:
                 continue
             distinct, known = len(other.distinct), other.rows - other.missing
             if other.distinct.truncated or is_number(distinct, known):
+                _require_read(tally)
                 chosen[-1] = tally
         # Of those that were found, the time is first, as among the columns of a log.
         sources = [] if self.wanted is None else sources_of(without_auto(self.wanted))
@@ -347,6 +366,12 @@ class _Scan:
             return None
         hashed = splitmix64(np.arange(self.rows, self.rows + rows, dtype=np.uint64))
         return np.asarray(hashed < self.threshold)
+
+
+def _require_read(tally: FeatureTally) -> None:
+    """The error that ended the count of a feature, if there was one."""
+    if tally.problem is not None:
+        raise tally.problem
 
 
 def _numpy(ids: Any) -> NDArray[Any]:
