@@ -512,6 +512,21 @@ def test_rows_that_take_more_than_was_allowed_are_read_again(tmp_path: Path) -> 
     assert stream.remembered(900 * 30) is not stream
 
 
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary(2), pa.binary_view()])
+def test_bytes_are_left_out_in_lists_too(tmp_path: Path, kind: Any) -> None:
+    """One column of a type that is no feature's does not refuse the log."""
+    row = np.arange(60)
+    columns = {"user": row % 9, "item": row % 7, "click": row % 2, "device": row % 3}
+    odd = {"plain": pa.array([b"ab"] * 60, kind), "lists": pa.array([[b"ab"]] * 60, pa.list_(kind))}
+    pq.write_table(pa.table({**columns, **odd}), tmp_path / "a.parquet")
+    for read in (stream_log, partial(read_log, space="impressions")):
+        features = read(tmp_path, features="auto").features
+        assert [each.name for each in features.declared] == ["device"]
+        assert features.left_out.keys() == {"plain", "lists"}
+        with pytest.raises(DataError, match="column 'lists': its type is no feature's"):
+            read(tmp_path, features=["lists"])
+
+
 @pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
 @pytest.mark.parametrize("small", [0, 150])
 def test_codes_of_64_bits_are_a_category_and_numbers_of_64_bits_are_refused(

@@ -21,6 +21,7 @@ from unskew.io.tables import (
 )
 from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
 from unskew.log import Category, Described, Duplicates, Log, Space, StreamedLog, Wanted
+from unskew.log.checks import names_of, require_roles
 from unskew.log.described import AUTO, sources_of, without_auto
 from unskew.log.kinds import TimePart
 from unskew.registry import register
@@ -86,6 +87,10 @@ def read_log(
     >>> read_log(folder / "clicks.csv", user="uid", item="iid", conversion="bought")
     Log(matrix: 2 users × 2 items, 3 rows, 3 clicks, density 0.75)
     """
+    keep, ignore, numbers = _checked(keep, ignore, numbers)
+    require_roles(
+        user, item, click=click, conversion=conversion, known_propensity=known_propensity, time=time
+    )
     if known_propensity is None:
         click = click or _click_column(path)
     outcomes = [name for name in (click, conversion, known_propensity) if name is not None]
@@ -106,7 +111,7 @@ def read_log(
             item=item,
             click=click,
             conversion=conversion,
-            keep=tuple(keep),
+            keep=keep,
             space=space,
             duplicates=duplicates,
             users=users,
@@ -186,6 +191,8 @@ def files(
     """
     unseen = checked_unseen(unseen, features)
     require_test_is(test_is)
+    keep, ignore, numbers = _checked(keep, ignore, numbers)
+    named = [] if features is None else sources_of(without_auto(features))
     if train is None:
         if root is None:
             raise ParameterError("the dataset 'files' needs a training log", remedy="give train= or root=")
@@ -210,7 +217,7 @@ def files(
         {user, item, click, conversion, *ignore},
     )
     if time is None and space == "impressions":
-        ignored = {*keep, *ignore} - set(sources_of(without_auto(features or ())))
+        ignored = {*keep, *ignore} - set(named)
         time = _time_of(under(root, train), {user, item, click, conversion, known_propensity, *ignored})
     train_log = read_log(
         under(root, train), time=time, click=click, features=features, ignore=[*ignore, *absent], **columns
@@ -250,6 +257,10 @@ def files(
         test_is=test_is,
         unbiased=held_out.get("unbiased"),
     )
+
+
+def _checked(keep: object, ignore: object, numbers: object) -> tuple[tuple[str, ...], ...]:
+    return names_of("keep", keep), names_of("ignore", ignore), names_of("numbers", numbers)
 
 
 def checked_unseen(unseen: Unseen | None, features: Wanted | None) -> Unseen:

@@ -29,7 +29,9 @@ from unskew.io.stream import TEXT_BYTES, value_bytes
 from unskew.io.tables import Paths, is_time
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log, StreamedLog, Wanted
+from unskew.log.checks import names_of, require_roles
 from unskew.log.described import sources_of, without_auto
+from unskew.log.log import require_kinds
 from unskew.log.rows_of_files import ColumnNames
 from unskew.log.scan import MOST_IDS, SCAN_ROWS, scanned
 from unskew.log.splitting import Epoch, as_times, duration, too_young
@@ -115,9 +117,12 @@ def stream_log(
     >>> stream_log(folder / "*.parquet", features="auto")
     StreamedLog(2 users × 2 items, 3 rows, 2 clicks, density 0.6667)
     """
+    keep, ignore = names_of("keep", keep), names_of("ignore", ignore)
+    require_roles(user, item, click=click, conversion=conversion, time=time)
+    require_kinds(users, items)
     files = RowGroups.of(path)
     columns = _columns(
-        files, ColumnNames(user, item, click or CLICK, conversion, tuple(keep), time), features, ignore
+        files, ColumnNames(user, item, click or CLICK, conversion, keep, time), features, ignore
     )
     if maturity is not None:
         files, columns, _ = mature_files(files, columns, maturity)
@@ -125,7 +130,7 @@ def stream_log(
         files,
         columns,
         features=features,
-        ignore=tuple(ignore),
+        ignore=ignore,
         block_rows=block_rows,
         most_ids=most_ids,
         users=users,
@@ -144,9 +149,10 @@ def _columns(
             where=str(files.files[0]),
             remedy="name the column of clicks with click= (--click)",
         )
+    named = [] if features is None else sources_of(without_auto(features))
     if columns.time is not None:
         return columns
-    ignored = {*columns.keep, *ignore} - set(sources_of(without_auto(features or ())))
+    ignored = {*columns.keep, *ignore} - set(named)
     taken = {columns.user, columns.item, *columns.outcomes, *ignored}
     return replace(columns, times=tuple(name for name in files.time_columns if name not in taken))
 
@@ -253,9 +259,11 @@ def stream_files(
     unseen = checked_unseen(unseen, features)
     require_test_is(test_is)
     _refuse(other)
+    keep, ignore = names_of("keep", keep), names_of("ignore", ignore)
+    require_roles(user, item, click=click, conversion=conversion, time=time)
     files = RowGroups.of(_place(root, train))
     facts: dict[str, Any] = {"protocol": "honest", "unseen_rows_dropped": 0}
-    names = ColumnNames(user, item, click or CLICK, conversion, tuple(keep), time)
+    names = ColumnNames(user, item, click or CLICK, conversion, keep, time)
     names = _columns(files, names, features, ignore)
     if maturity is not None:
         files, names, young = mature_files(files, names, maturity)

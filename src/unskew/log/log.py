@@ -23,7 +23,7 @@ from unskew.io.columns import (
 )
 from unskew.io.digest import digest_of
 from unskew.io.vocabulary import Vocabulary
-from unskew.log.checks import require_both_classes, resolve_duplicates
+from unskew.log.checks import names_of, require_both_classes, require_roles, resolve_duplicates
 from unskew.log.described import AUTO, Described, Sources, Wanted, described, sources_of, without_auto
 from unskew.log.encoders import Block, Encoders, lines_of
 from unskew.log.features import Features
@@ -157,7 +157,7 @@ class Log:
         (4, 3, 0.75)
         """
         called = {"user": "user", "item": "item", "click": "click", "conversion": "conversion"}
-        _require_kinds(users, items, user_features, item_features, columns, names)
+        require_kinds(users, items, user_features, item_features, columns, names)
         called.update(names or {})
         require_choice("space", space, ("matrix", "impressions"))
         require_choice("duplicates", duplicates, ("error", "max"))
@@ -265,15 +265,8 @@ class Log:
         [('device', 'category', 'row')]
         """
         table = frame_of(frame)
-        if user is None or item is None:
-            raise ParameterError(
-                "a log needs a user and an item for each row",
-                remedy="name their columns with user= and item=",
-            )
-        if isinstance(keep, str) or not isinstance(keep, Iterable):
-            raise ParameterError(
-                f"keep must be names of columns, not {keep!r}", remedy="give a list of names"
-            )
+        keep, ignore = names_of("keep", keep), names_of("ignore", ignore)
+        require_roles(user, item, click=click, conversion=conversion, time=time)
         columns: dict[str, Any] = {
             role: column_of(table, name)
             for role, name in (("user", user), ("item", item), ("click", click), ("conversion", conversion))
@@ -364,7 +357,7 @@ class Log:
             self.space,
             (self.user_features, self.item_features),
         )
-        return replace(self, features=described(features, sources, ignore))
+        return replace(self, features=described(features, sources, names_of("ignore", ignore)))
 
     def reading(self, fields: Sequence[str] | None) -> Log:
         """The same log with some of its features, coded as all of them are.
@@ -511,13 +504,13 @@ def require_log(log: object, role: str = "what is fitted", remedy: str = FIT_A_L
         raise ParameterError(f"{role} is a {type(log).__name__}, not a Log", remedy=remedy)
 
 
-def _require_kinds(
+def require_kinds(
     users: object,
     items: object,
-    user_features: object,
-    item_features: object,
-    columns: object,
-    names: object,
+    user_features: object = None,
+    item_features: object = None,
+    columns: object = None,
+    names: object = None,
 ) -> None:
     """Errors for what is no vocabulary, features or mapping; ``user`` and ``users`` are easily mixed up."""
     features = "give unskew.log.Features(names=…, values=…)"
