@@ -441,6 +441,13 @@ class TestErrors:
         with pytest.raises(DataError, match="column 'shop' is missing"):
             stream_log(folder, **NAMES, features=["shop"])
 
+    def test_a_missing_column_that_folders_are_named_by_is_told(self, folder: Path) -> None:
+        told = r"column 'day' is missing\. To fix: 'day=0' is the name of a folder: write the column"
+        for options in ({"features": ["day"]}, {"keep": ["day"]}, {"time": "day"}):
+            for read in (stream_log, partial(read_log, space="impressions")):
+                with pytest.raises(DataError, match=told):
+                    read(folder, **NAMES, **options)  # type: ignore[arg-type]
+
     def test_types_that_differ_are_named(self, tmp_path: Path) -> None:
         folder = self.written(tmp_path, uid=pa.array(["x"] * 300))
         with pytest.raises(DataError, match="another type than in"):

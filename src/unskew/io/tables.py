@@ -452,10 +452,13 @@ def require_columns(columns: Sequence[str] | None, present: list[str], file: obj
     times = Counter(present)
     for name in present if columns is None else columns:
         if name not in times:
+            folder = next((part for part in Path(str(file)).parts if part.startswith(f"{name}=")), None)
             raise DataError(
                 f"column '{name}' is missing",
                 where=str(file),
-                remedy=f"name one of the columns that are there: {listed(present)}",
+                remedy=f"name one of the columns that are there: {listed(present)}"
+                if folder is None
+                else f"'{folder}' is the name of a folder: write the column into the files too",
             )
         if times[name] > 1:
             raise DataError(
