@@ -358,6 +358,11 @@ class TestMaturity:
         with pytest.raises(DataError, match=r"a\.parquet, column 'click', row 70: click is value 3"):
             stream_log(tmp_path, maturity="40d")
 
+    def test_a_time_that_is_named_may_not_be_missing(self, tmp_path: Path) -> None:
+        when = pa.array(np.datetime64("2026-01-01", "s") + np.arange(3_000), mask=np.arange(3_000) == 2_500)
+        with pytest.raises(DataError, match=r"a\.parquet, column 'when': holds no times.*None"):
+            stream_log(self.written(tmp_path, when=when), time="when", maturity="1h")
+
     def test_without_times_or_old_rows_it_is_refused(self, folder: Path, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="no click is older than 2000d"):
             stream_log(folder, **NAMES, maturity="2000d")

@@ -195,7 +195,7 @@ def mature_files(
 def _epoch(files: RowGroups, name: str) -> Epoch:
     """How whole numbers, or texts, of a column are times: a part of them does not tell."""
     if is_time(files.typed([name]).field(name).type):
-        return Epoch()
+        return Epoch(is_digits=False)
     epoch = Epoch()
     for chunk, column in _parts(files, name):
         with chunk.located():
