@@ -174,8 +174,8 @@ def files(
         of how many items (all those of the training log, by default).
     time
         The column of times of the training log, which is carried along; by default, in the space
-        ``"impressions"``, the first column of a Parquet file whose type is one of times and which has no
-        missing values. Runs hold out the latest rows of such a log.
+        ``"impressions"``, the first column of a Parquet file whose type is one of times, which has no
+        missing values and is not ignored. Runs hold out the latest rows of such a log.
     features, ignore
         What networks read beside the ids, as in :meth:`unskew.Log.from_frame`; test and validation are read
         as the training log is. ``"auto"`` leaves out columns that one of them lacks (the time of a

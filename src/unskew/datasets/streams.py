@@ -85,8 +85,8 @@ def stream_log(
     Parameters
     ----------
     path
-        A file, a folder, a glob (``**`` too), or several of these; or a place that one of pyarrow's file
-        systems opens, such as ``file:///logs/*.parquet`` or ``s3://bucket/logs`` (the latter untested).
+        A file, a folder, a glob (``**`` too), or several of these, ``file:///logs/*.parquet`` too; or a place
+        that one of pyarrow's file systems opens, such as ``s3://bucket/logs`` (untested).
     user, item, click, conversion, keep
         As in :func:`unskew.read_log`; there must be a column of clicks.
     features, ignore
@@ -94,9 +94,10 @@ def stream_log(
         column (quantiles, means) is taken from a million rows at random where there are more.
     time
         The column that says when each row was, which is carried along; by default the first column whose
-        type is one of times and which has no missing values.
+        type is one of times, which has no missing values and is not ignored.
     maturity
-        Leave out rows less than this before the last one (``"7d"``), too young to have converted.
+        Leave out rows less than this before the last one (``"7d"``), by that time: too young to have
+        converted.
     block_rows
         Rows of a block at most.
     most_ids
