@@ -378,6 +378,20 @@ class TestFeatures:
 
 
 @pytest.mark.parametrize("load", [files, stream_files], ids=["in memory", "streamed"])
+def test_the_time_of_the_log_is_none_that_files_to_be_scored_must_have(load, tmp_path):
+    log = {"user": [1, 1, 2], "item": [7, 8, 7], "click": [1, 0, 1], "conversion": [1, 0, 0]}
+    shown = pa.array([1, 2, 3], pa.timestamp("s"))
+    pyarrow.parquet.write_table(pa.table({**log, "shown": shown}), tmp_path / "log.parquet")
+    pyarrow.parquet.write_table(pa.table(log), tmp_path / "test.parquet")
+    options = {"space": "impressions", "conversion": "conversion", "features": "auto"}
+    found = load(tmp_path, train="log.parquet", test="test.parquet", **options)
+    assert found.facts["features_left_out"] == ["shown"]
+    assert found.train.time == "shown"
+    ignored = load(tmp_path, train="log.parquet", test="test.parquet", ignore=["shown"], **options)
+    assert ignored.train.time is None
+
+
+@pytest.mark.parametrize("load", [files, stream_files], ids=["in memory", "streamed"])
 def test_auto_takes_no_column_that_files_to_be_scored_lack(load, tmp_path):
     log = {"user": [1, 1, 2], "item": [7, 8, 7], "click": [1, 0, 1], "conversion": [1, 0, 0]}
     shown = {"device": ["tv", "pc", "pc"], "price": [1.5, 2.5, 3.5]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from unskew import Bag, Category, Number, read_log, stream_log
+from unskew.datasets.files import files
+from unskew.datasets.streams import stream_files
 from unskew.errors import DataError
 from unskew.log import Log, StreamedLog
 from unskew.log.rows_of_files import RowsOfFiles
@@ -289,6 +292,60 @@ class TestMaturity:
         ]
         assert sorted(np.concatenate(parts)) == sorted(log.columns["number"])
 
+    def require_same_rows(
+        self, folder: Path, maturity: str, time: str | None = None, **options: Any
+    ) -> StreamedLog:
+        """The rows that stay, and the column of times, are those of a log in memory."""
+        stream = stream_log(folder, keep=["number"], time=time, maturity=maturity, **options)
+        log = mature_rows(
+            read_log(folder, keep=["number"], space="impressions", time=time, **options), maturity
+        ).log
+        numbers = np.concatenate([block.columns["number"] for block in stream.in_order()])
+        assert np.array_equal(numbers, log.columns["number"])
+        assert 0 < len(log) < 3_000
+        assert stream.time == log.time
+        return stream
+
+    def written(self, folder: Path, **columns: Any) -> Path:
+        row = np.arange(3_000)
+        ids = {"user": row % 7, "item": row % 3, "click": row % 2, "number": row}
+        pq.write_table(pa.table({**ids, **columns}), folder / "a.parquet", row_group_size=1_000)
+        return folder
+
+    def test_a_column_of_times_that_is_ignored_tells_nothing(self, tmp_path: Path) -> None:
+        hours = np.datetime64("2026-01-01", "s") + np.arange(3_000) * np.timedelta64(1, "h")
+        minutes = np.datetime64("2026-03-01", "s") + np.arange(3_000) * np.timedelta64(1, "m")
+        folder = self.written(tmp_path, bought_at=minutes, shown=hours)
+        for ignore, time in ((["bought_at"], "shown"), ([], "bought_at"), (["shown"], "bought_at")):
+            options: dict[str, Any] = {"features": "auto", "ignore": ignore}
+            assert self.require_same_rows(folder, "24h", **options).time == time
+            for load in (files, stream_files):
+                dataset = load(folder, space="impressions", **options)
+                assert dataset.train.time == time
+        # What is named counts, ignored or not.
+        both = self.require_same_rows(folder, "24h", features=["shown"], ignore=["shown", "bought_at"])
+        assert both.time == "shown"
+
+    def test_the_time_has_no_missing_values_in_young_rows_either(self, tmp_path: Path) -> None:
+        hours = np.datetime64("2026-01-01", "s") + np.arange(3_000) * np.timedelta64(1, "h")
+        folder = self.written(tmp_path, first=pa.array(hours, mask=np.arange(3_000) == 2_999), second=hours)
+        assert self.require_same_rows(folder, "24h", features="auto").time == "second"
+        assert files(folder, space="impressions").train.time == "second"
+
+    @pytest.mark.parametrize(
+        "when",
+        [
+            np.linspace(0, 6 * 365 * 86_400_000, 3_000).astype(np.int64),
+            np.random.default_rng(0).permutation(np.linspace(1e9, 1.7e12, 3_000).astype(np.int64)),
+            [str(int(each)) for each in np.linspace(0, 6 * 365 * 86_400_000, 3_000)],
+            [str(1990 + row % 30) if row < 1_500 else f"{1990 + row % 30}-02" for row in range(3_000)],
+        ],
+        ids=["milliseconds", "unsorted", "digits", "years and months"],
+    )
+    def test_a_unit_and_a_form_are_those_of_all_rows(self, tmp_path: Path, when: Any) -> None:
+        folder = self.written(tmp_path, when=pa.array(when))
+        self.require_same_rows(folder, "7d", time="when")
+
     def test_a_wrong_row_is_named_by_its_number_in_the_file(self, tmp_path: Path) -> None:
         when = np.datetime64("2026-01-01", "s") + np.arange(100, 0, -1) * np.timedelta64(1, "D")
         click = np.tile([0, 1], 50)
@@ -300,6 +357,11 @@ class TestMaturity:
         )
         with pytest.raises(DataError, match=r"a\.parquet, column 'click', row 70: click is value 3"):
             stream_log(tmp_path, maturity="40d")
+
+    def test_a_time_that_is_named_may_not_be_missing(self, tmp_path: Path) -> None:
+        when = pa.array(np.datetime64("2026-01-01", "s") + np.arange(3_000), mask=np.arange(3_000) == 2_500)
+        with pytest.raises(DataError, match=r"a\.parquet, column 'when': holds no times.*None"):
+            stream_log(self.written(tmp_path, when=when), time="when", maturity="1h")
 
     def test_without_times_or_old_rows_it_is_refused(self, folder: Path, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="no click is older than 2000d"):
@@ -384,6 +446,13 @@ class TestErrors:
         with pytest.raises(DataError, match="column 'shop' is missing"):
             stream_log(folder, **NAMES, features=["shop"])
 
+    def test_a_missing_column_that_folders_are_named_by_is_told(self, folder: Path) -> None:
+        told = r"column 'day' is missing\. To fix: 'day=0' is the name of a folder: write the column"
+        for options in ({"features": ["day"]}, {"keep": ["day"]}, {"time": "day"}):
+            for read in (stream_log, partial(read_log, space="impressions")):
+                with pytest.raises(DataError, match=told):
+                    read(folder, **NAMES, **options)  # type: ignore[arg-type]
+
     def test_types_that_differ_are_named(self, tmp_path: Path) -> None:
         folder = self.written(tmp_path, uid=pa.array(["x"] * 300))
         with pytest.raises(DataError, match="another type than in"):
@@ -453,6 +522,51 @@ def test_rows_that_take_more_than_was_allowed_are_read_again(tmp_path: Path) -> 
     stream = stream_log(write(tmp_path, 900), **NAMES, keep=["number"])
     assert stream.remembered(900 * 15) is stream
     assert stream.remembered(900 * 30) is not stream
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary(2), pa.binary_view()])
+def test_bytes_are_left_out_in_lists_too(tmp_path: Path, kind: Any) -> None:
+    """One column of a type that is no feature's does not refuse the log."""
+    row = np.arange(60)
+    columns = {"user": row % 9, "item": row % 7, "click": row % 2, "device": row % 3}
+    odd = {"plain": pa.array([b"ab"] * 60, kind), "lists": pa.array([[b"ab"]] * 60, pa.list_(kind))}
+    pq.write_table(pa.table({**columns, **odd}), tmp_path / "a.parquet")
+    for read in (stream_log, partial(read_log, space="impressions")):
+        features = read(tmp_path, features="auto").features
+        assert [each.name for each in features.declared] == ["device"]
+        assert features.left_out.keys() == {"plain", "lists"}
+        with pytest.raises(DataError, match="column 'lists': its type is no feature's"):
+            read(tmp_path, features=["lists"])
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
+@pytest.mark.parametrize("small", [0, 150])
+def test_codes_of_64_bits_are_a_category_and_numbers_of_64_bits_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, small: int
+) -> None:
+    monkeypatch.setattr("unskew.log.scan.SCAN_ROWS", 100)
+    row = np.arange(400)
+    ids = {"user": row % 9, "item": row % 7, "click": row % 2, "conversion": (row % 4 == 1).astype(int)}
+    first = 2**63 if kind == pa.uint64() else 2**60
+    options: dict[str, Any] = {"conversion": "conversion", "features": "auto"}
+
+    def write_values(distinct: int) -> None:
+        """Of 64 bits after some small rows, which may be numbers."""
+        code = [(0 if each < small else first) + int(each) % distinct for each in row]
+        table = pa.table({**ids, "code": pa.array(code, kind)})
+        pq.write_table(table, tmp_path / "a.parquet", row_group_size=90)
+
+    write_values(distinct=3)
+    log = read_log(tmp_path, space="impressions", **options)
+    stream = stream_log(tmp_path, **options)
+    assert [each.kind for each in stream.schema.features] == ["category"]
+    assert stream.schema == log.schema
+    found = np.concatenate([block.encoded_rows().codes for block in stream.in_order()])
+    assert np.array_equal(found, log.encoded_rows().codes)
+    write_values(distinct=400)
+    for read in (stream_log, partial(read_log, space="impressions")):
+        with pytest.raises(DataError, match=r"a\.parquet, column 'code': holds u?int64 that is no number"):
+            read(tmp_path, **options)
 
 
 def test_columns_of_text_are_not_remembered(tmp_path: Path) -> None:

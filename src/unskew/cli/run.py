@@ -286,7 +286,8 @@ def run(
     from unskew.cli.places import check_outputs, check_seed, name_of_tables, plain_name, table_files
     from unskew.datasets import DATASETS
     from unskew.io.files import check_target, write_json
-    from unskew.io.row_groups import SCHEME, RowGroups
+    from unskew.io.parquet_places import SCHEME
+    from unskew.io.row_groups import RowGroups
     from unskew.io.tables import column_names, is_place
 
     is_file = data not in DATASETS and (is_place(data) or (Path(root or "") / data).exists())

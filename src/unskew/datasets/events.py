@@ -17,6 +17,7 @@ from unskew.estimator import require_whole
 from unskew.io.tables import csv_source, open_csv, reading, require_columns
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Feature, Log, Wanted
+from unskew.log.checks import names_of
 
 BLOCK_BYTES = 1 << 23
 """Bytes of a file without a header that are parsed at a time; no line may have more."""
@@ -74,7 +75,9 @@ def own_features(
     named: list[Feature | str] = [each for each in given if each != "auto"]
     if len(named) == len(given):
         return named
-    known = {each if isinstance(each, str) else each.source for each in named} | set(ignore)
+    known = {each if isinstance(each, str) else each.source for each in named} | set(
+        names_of("ignore", ignore)
+    )
     return [*named, *(each for each in own if each.source not in known)]
 
 

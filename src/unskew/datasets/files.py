@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,11 +16,13 @@ from unskew.io.tables import (
     expand_paths,
     in_its_file,
     read_files,
+    read_table,
     time_columns,
 )
 from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
-from unskew.log import Category, Described, Duplicates, Feature, Log, Space, StreamedLog, Wanted
-from unskew.log.described import AUTO, without_auto
+from unskew.log import Category, Described, Duplicates, Log, Space, StreamedLog, Wanted
+from unskew.log.checks import names_of, require_roles
+from unskew.log.described import AUTO, sources_of, without_auto
 from unskew.log.kinds import TimePart
 from unskew.registry import register
 
@@ -86,6 +87,10 @@ def read_log(
     >>> read_log(folder / "clicks.csv", user="uid", item="iid", conversion="bought")
     Log(matrix: 2 users × 2 items, 3 rows, 3 clicks, density 0.75)
     """
+    keep, ignore, numbers = _checked(keep, ignore, numbers)
+    require_roles(
+        user, item, click=click, conversion=conversion, known_propensity=known_propensity, time=time
+    )
     if known_propensity is None:
         click = click or _click_column(path)
     outcomes = [name for name in (click, conversion, known_propensity) if name is not None]
@@ -106,7 +111,7 @@ def read_log(
             item=item,
             click=click,
             conversion=conversion,
-            keep=tuple(keep),
+            keep=keep,
             space=space,
             duplicates=duplicates,
             users=users,
@@ -169,8 +174,8 @@ def files(
         of how many items (all those of the training log, by default).
     time
         The column of times of the training log, which is carried along; by default, in the space
-        ``"impressions"``, the first column of a Parquet file whose type is one of times and which has no
-        missing values. Runs hold out the latest rows of such a log.
+        ``"impressions"``, the first column of a Parquet file whose type is one of times, which has no
+        missing values and is not ignored. Runs hold out the latest rows of such a log.
     features, ignore
         What networks read beside the ids, as in :meth:`unskew.Log.from_frame`; test and validation are read
         as the training log is. ``"auto"`` leaves out columns that one of them lacks (the time of a
@@ -186,6 +191,8 @@ def files(
     """
     unseen = checked_unseen(unseen, features)
     require_test_is(test_is)
+    keep, ignore, numbers = _checked(keep, ignore, numbers)
+    named = [] if features is None else sources_of(without_auto(features))
     if train is None:
         if root is None:
             raise ParameterError("the dataset 'files' needs a training log", remedy="give train= or root=")
@@ -209,8 +216,11 @@ def files(
         features,
         {user, item, click, conversion, *ignore},
     )
-    train_log = _with_times(
-        under(root, train), time, click=click, features=features, ignore=[*ignore, *absent], **columns
+    if time is None and space == "impressions":
+        ignored = {*keep, *ignore} - set(named)
+        time = _time_of(under(root, train), {user, item, click, conversion, known_propensity, *ignored})
+    train_log = read_log(
+        under(root, train), time=time, click=click, features=features, ignore=[*ignore, *absent], **columns
     )
     if train_log.features is not None:
         columns["features"] = train_log.features.declared
@@ -249,6 +259,10 @@ def files(
     )
 
 
+def _checked(keep: object, ignore: object, numbers: object) -> tuple[tuple[str, ...], ...]:
+    return names_of("keep", keep), names_of("ignore", ignore), names_of("numbers", numbers)
+
+
 def checked_unseen(unseen: Unseen | None, features: Wanted | None) -> Unseen:
     """What to do with ids that are not in the training log; None is as the features say."""
     unseen = unseen or ("error" if features is None else "keep")
@@ -280,25 +294,16 @@ def held_out_log(
     return _seen_rows(log, train, str(place)) if unseen == "drop" else (log, 0)
 
 
-def _with_times(path: Paths, time: str | None, **columns: Any) -> Log:
-    """A log with its column of times, if there is one."""
-    found = time
-    if time is None and columns["space"] == "impressions":
-        named = [*columns.values(), *columns["keep"]]
-        found = next((name for name in time_columns(path) if name not in named), None)
-    if found is None:
-        return read_log(path, **columns)
-    log = read_log(path, time=found, **columns)
-    if time is None and log.columns[found].dtype.kind != "M":
-        # Missing values make it another type: the time of a conversion, most likely.
-        kept = {name: each for name, each in log.columns.items() if name != found}
-        return replace(log, columns=kept, time=None)
-    return log
+def _time_of(path: Paths, taken: Collection[str | None]) -> str | None:
+    """The first column whose type is one of times and which has no missing values; None without one."""
+    times = (name for name in time_columns(path) if name not in taken)
+    # Missing values are most likely those of the time of a conversion.
+    return next((name for name in times if not read_table(path, [name]).column(name).null_count), None)
 
 
 def _feature_columns(files: list[Path], features: Wanted, taken: set[str]) -> list[str]:
     """The columns that features are made of."""
-    named = [each.source if isinstance(each, Feature) else each for each in without_auto(features)]
+    named = sources_of(without_auto(features))
     if AUTO in features:
         named += [name for name in column_names(files) if name not in taken and name not in named]
     return list(dict.fromkeys(named))
@@ -310,7 +315,7 @@ def absent_columns(
     """Columns of a training log that ``"auto"`` would take, and that files to be scored do not have."""
     if features is None or AUTO not in features:
         return []
-    named = {each.source if isinstance(each, Feature) else each for each in without_auto(features)}
+    named = sources_of(without_auto(features))
     everywhere = [set(column_names(place)) for place in held_out]
     return [
         name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,18 @@ from unskew.datasets.files import (
 )
 from unskew.errors import DataError, ParameterError
 from unskew.io.columns import column_of, frame_of
-from unskew.io.row_groups import SCHEME, Counted, Piece, RowGroups
+from unskew.io.parquet_places import SCHEME
+from unskew.io.row_groups import Chunk, Counted, Piece, RowGroups
 from unskew.io.stream import TEXT_BYTES, value_bytes
-from unskew.io.tables import Paths
+from unskew.io.tables import Paths, is_time
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Log, StreamedLog, Wanted
+from unskew.log.checks import names_of, require_roles
+from unskew.log.described import sources_of, without_auto
+from unskew.log.log import require_kinds
 from unskew.log.rows_of_files import ColumnNames
 from unskew.log.scan import MOST_IDS, SCAN_ROWS, scanned
-from unskew.log.splitting import as_times, parse_duration, too_young
+from unskew.log.splitting import Epoch, as_times, parse_duration, too_young
 from unskew.log.streamed import BLOCK_ROWS
 from unskew.progress import SILENT, Progress
 
@@ -81,8 +85,8 @@ def stream_log(
     Parameters
     ----------
     path
-        A file, a folder, a glob (``**`` too), or several of these; or a place that one of pyarrow's file
-        systems opens, such as ``file:///logs/*.parquet`` or ``s3://bucket/logs`` (the latter untested).
+        A file, a folder, a glob (``**`` too), or several of these, ``file:///logs/*.parquet`` too; or a place
+        that one of pyarrow's file systems opens, such as ``s3://bucket/logs`` (untested).
     user, item, click, conversion, keep
         As in :func:`unskew.read_log`; there must be a column of clicks.
     features, ignore
@@ -90,9 +94,10 @@ def stream_log(
         column (quantiles, means) is taken from a million rows at random where there are more.
     time
         The column that says when each row was, which is carried along; by default the first column whose
-        type is one of times and which has no missing values.
+        type is one of times, which has no missing values and is not ignored.
     maturity
-        Leave out rows less than this before the last one (``"7d"``), too young to have converted.
+        Leave out rows less than this before the last one (``"7d"``), by that time: too young to have
+        converted.
     block_rows
         Rows of a block at most.
     most_ids
@@ -113,14 +118,20 @@ def stream_log(
     >>> stream_log(folder / "*.parquet", features="auto")
     StreamedLog(2 users × 2 items, 3 rows, 2 clicks, density 0.6667)
     """
+    keep, ignore = names_of("keep", keep), names_of("ignore", ignore)
+    require_roles(user, item, click=click, conversion=conversion, time=time)
+    require_kinds(users, items)
     files = RowGroups.of(path)
+    columns = _columns(
+        files, ColumnNames(user, item, click or CLICK, conversion, keep, time), features, ignore
+    )
     if maturity is not None:
-        files, _ = mature_files(files, maturity, time)
-    return _streamed(
+        files, columns, _ = mature_files(files, columns, maturity)
+    return scanned(
         files,
-        ColumnNames(user, item, click or CLICK, conversion, tuple(keep), time),
+        columns,
         features=features,
-        ignore=tuple(ignore),
+        ignore=ignore,
         block_rows=block_rows,
         most_ids=most_ids,
         users=users,
@@ -129,77 +140,90 @@ def stream_log(
     )
 
 
-def _streamed(files: RowGroups, columns: ColumnNames, **options: Any) -> StreamedLog:
-    """The stream of files, with their column of times if there is one."""
-    present = files.column_names
-    if columns.click == CLICK and CLICK not in present:
+def _columns(
+    files: RowGroups, columns: ColumnNames, features: Wanted | None, ignore: Collection[str]
+) -> ColumnNames:
+    """The same columns, with those of times that may say when each row was."""
+    if columns.click == CLICK and CLICK not in files.column_names:
         raise DataError(
             "the space 'impressions' needs a click for each row",
             where=str(files.files[0]),
             remedy="name the column of clicks with click= (--click)",
         )
-    taken = {columns.user, columns.item, *columns.outcomes, *columns.carried, *options["ignore"]}
-    if columns.time is None:
-        times = [name for name in _times(files) if name not in taken]
-        columns = replace(columns, times=tuple(times))
-    return scanned(files, columns, **options)
+    named = [] if features is None else sources_of(without_auto(features))
+    if columns.time is not None:
+        return columns
+    ignored = {*columns.keep, *ignore} - set(named)
+    taken = {columns.user, columns.item, *columns.outcomes, *ignored}
+    return replace(columns, times=tuple(name for name in files.time_columns if name not in taken))
 
 
-def _times(files: RowGroups) -> list[str]:
-    """The columns of times of the first file, by their type."""
-    schema = files.metadata[0].schema.to_arrow_schema()
-    return [each.name for each in schema if pa.types.is_timestamp(each.type) or pa.types.is_date(each.type)]
+def mature_files(
+    files: RowGroups, columns: ColumnNames, maturity: str
+) -> tuple[RowGroups, ColumnNames, dict[str, Any]]:
+    """Files without rows too young to have converted, the columns with the one of times that tells, and how
+    many rows are too young, as ``mature_rows`` has it.
 
-
-def mature_files(files: RowGroups, maturity: str, time: str | None) -> tuple[RowGroups, dict[str, Any]]:
-    """Files without rows too young to have converted, and how many these are, as ``mature_rows`` has it.
-
-    The column of times is read twice, and no other.
+    The column of times is read twice, of whole numbers and text three times, and no other.
     """
     window = parse_duration(maturity)
-    found = None
-    for name in [time] if time is not None else _times(files):
-        assert name is not None
-        last = _last_time(files, name, missing=time is None)
+    for name in columns.times if columns.time is None else [columns.time]:
+        epoch = _epoch(files, name)
+        last = _last_time(files, name, epoch, missing=columns.time is None)
         if last is not None:
-            found = name, last
             break
-    if found is None:
+    else:
         raise DataError("the log has no column of times", remedy="name it with time= (--time COLUMN)")
-    column, last = found
     until = last - window
 
     def old(values: Any) -> NDArray[np.bool_]:
-        return np.asarray(_as_times(values, column) <= until)
+        return np.asarray(as_times(_values(values, name), name, epoch) <= until)
 
-    mature = replace(files, counted=Counted(column, old))
+    mature = replace(files, counted=Counted(name, old))
     try:
         dropped = sum(files.sizes) - sum(mature.sizes)
     except DataError:
         raise too_young(maturity) from None
-    return mature, {
+    facts = {
         "maturity": maturity,
         "immature_rows_dropped": dropped,
         "late_conversions_censored": 0,
         "mature_until": str(until.astype("datetime64[s]")),
     }
+    return mature, replace(columns, time=name), facts
 
 
-def _last_time(files: RowGroups, name: str, *, missing: bool) -> np.datetime64 | None:
+def _epoch(files: RowGroups, name: str) -> Epoch:
+    """How whole numbers, or texts, of a column are times: a part of them does not tell."""
+    if is_time(files.typed([name]).field(name).type):
+        return Epoch(is_digits=False)
+    epoch = Epoch()
+    for chunk, column in _parts(files, name):
+        with chunk.located():
+            epoch = epoch.joined(Epoch.of(_values(column, name)))
+    return epoch
+
+
+def _last_time(files: RowGroups, name: str, epoch: Epoch, *, missing: bool) -> np.datetime64 | None:
     """The latest time of a column; None where some are missing and that is allowed."""
     latest: list[np.datetime64] = []
-    pieces = [Piece(number, 0, rows) for number, rows in enumerate(files.sizes)]
-    for chunk in files.chunks(pieces, files.typed([name]), SCAN_ROWS):
-        column = chunk.table.column(name).combine_chunks()
+    for chunk, column in _parts(files, name):
         if missing and column.null_count:
             return None
         with chunk.located():
-            latest.append(_as_times(column, name).max())
+            latest.append(as_times(_values(column, name), name, epoch).max())
     return max(latest)
 
 
-def _as_times(column: Any, name: str) -> NDArray[np.datetime64]:
-    return as_times(column_of(frame_of(pa.table({name: column})), name), name)
+def _parts(files: RowGroups, name: str) -> Iterator[tuple[Chunk, Any]]:
+    """A column of all rows, some at a time."""
+    pieces = [Piece(number, 0, rows) for number, rows in enumerate(files.sizes)]
+    for chunk in files.chunks(pieces, files.typed([name]), SCAN_ROWS):
+        yield chunk, chunk.table.column(name).combine_chunks()
+
+
+def _values(column: Any, name: str) -> NDArray[Any]:
+    return column_of(frame_of(pa.table({name: column})), name)
 
 
 def stream_files(
@@ -236,10 +260,14 @@ def stream_files(
     unseen = checked_unseen(unseen, features)
     require_test_is(test_is)
     _refuse(other)
+    keep, ignore = names_of("keep", keep), names_of("ignore", ignore)
+    require_roles(user, item, click=click, conversion=conversion, time=time)
     files = RowGroups.of(_place(root, train))
     facts: dict[str, Any] = {"protocol": "honest", "unseen_rows_dropped": 0}
+    names = ColumnNames(user, item, click or CLICK, conversion, keep, time)
+    names = _columns(files, names, features, ignore)
     if maturity is not None:
-        files, young = mature_files(files, maturity, time)
+        files, names, young = mature_files(files, names, maturity)
         facts |= young
     absent = absent_columns(
         files.column_names,
@@ -248,9 +276,9 @@ def stream_files(
         {user, item, click or CLICK, conversion, *ignore},
     )
     facts["features_left_out"] = absent
-    log = _streamed(
+    log = scanned(
         files,
-        ColumnNames(user, item, click or CLICK, conversion, tuple(keep), time),
+        names,
         features=features,
         ignore=(*ignore, *absent),
         block_rows=block_rows,
@@ -286,8 +314,7 @@ def stream_files(
 def memory_needed(paths: Paths) -> int:
     """Bytes that the rows of Parquet files would take in memory, about, where they are not streamed."""
     files = RowGroups.of(paths)
-    schema = files.metadata[0].schema.to_arrow_schema()
-    row = sum(value_bytes(each.type) or TEXT_BYTES for each in schema)
+    row = sum(value_bytes(each.type) or TEXT_BYTES for each in files.schema)
     return COPIES * row * sum(files.sizes)
 
 

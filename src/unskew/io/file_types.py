@@ -13,11 +13,11 @@ import pyarrow.parquet
 from unskew.errors import DataError
 from unskew.io.tables import (
     Source,
-    concatenate,
     open_csv,
     reading,
     require_columns,
     typed_schema,
+    united,
 )
 
 ArrowSchema = Any
@@ -65,8 +65,7 @@ def united_schema(files: Sequence[Path], *, numbers: Collection[str] = ()) -> Ar
         if not has_types(file):
             schema = pa.schema([each.with_type(types.get(each.name, each.type)) for each in schema])
         schemas.append(schema.remove_metadata())
-    empty = [schema.empty_table() for schema in schemas]
-    return concatenate(list(files), empty).schema
+    return united(list(files), schemas)
 
 
 def require_readable(

@@ -6,7 +6,6 @@ others.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,45 +13,17 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.fs
 import pyarrow.parquet
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
 from unskew.io.file_types import ArrowSchema
+from unskew.io.parquet_places import File, parquet_files, source_of
 from unskew.io.stream import RecordBatch, parquet_buffer, piece_rows
-from unskew.io.tables import (
-    PARQUET_SUFFIXES,
-    Paths,
-    Table,
-    concatenate,
-    expand_paths,
-    in_its_file,
-    reading,
-    require_columns,
-)
-
-SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://")
-"""How a place begins that is not a path of this machine."""
-
-
-@dataclass(frozen=True)
-class FileElsewhere:
-    """A file that one of pyarrow's file systems opens."""
-
-    system: Any
-    path: str
-    uri: str
-
-    def __str__(self) -> str:
-        return self.uri
-
-
-File = Path | FileElsewhere
+from unskew.io.tables import Paths, Table, in_its_file, is_time, reading, require_columns, united
 
 
 class Piece(NamedTuple):
@@ -105,12 +76,16 @@ class Chunk(NamedTuple):
         try:
             yield
         except DataError as error:
-            raise in_its_file(
-                error,
-                [part.file for part in self.parts],
-                [part.rows for part in self.parts],
-                lambda part, row: int(self.parts[part].numbers[row]),
-            ) from error
+            raise self.named(error) from error
+
+    def named(self, error: DataError) -> DataError:
+        """The same error with the name of the file, and the number of the row there."""
+        return in_its_file(
+            error,
+            [part.file for part in self.parts],
+            [part.rows for part in self.parts],
+            lambda part, row: int(self.parts[part].numbers[row]),
+        )
 
 
 class _Group(NamedTuple):
@@ -156,37 +131,67 @@ class RowGroups:
                     found.append(_Group(index, number, first, rows))
                 first += rows
         if self.counted is not None:
-            found = [group._replace(rows=rows) for group in found if (rows := self._counted_rows(group))]
+            found = [group for group in self._counted_groups(found) if group.rows]
         if not found:
             raise DataError("the files have no rows", where=str(self.files[0]), remedy="give at least a few")
         return found
 
-    def _counted_rows(self, group: _Group) -> int:
-        """How many rows of a group count: its one column is read."""
+    def _counted_groups(self, groups: Sequence[_Group]) -> Iterator[_Group]:
+        """The same groups, with how many of their rows count: their one column is read."""
         assert self.counted is not None
         schema = self.typed([self.counted.column])
-        with _reading(self.files[group.file]), self._opened(group.file, schema) as opened:
-            read = opened.iter_batches(row_groups=[group.number], columns=schema.names)
-            return sum(int(self.counted.which(_typed(each, schema).column(0)).sum()) for each in read)
+        for index, of_file in groupby(groups, key=lambda group: group.file):
+            with _reading(self.files[index]), self._opened(index, schema) as opened:
+                for group in of_file:
+                    read = opened.iter_batches(row_groups=[group.number], columns=schema.names)
+                    which = (self.counted.which(_typed(each, schema).column(0)) for each in read)
+                    yield group._replace(rows=sum(int(each.sum()) for each in which))
 
-    @property
-    def sizes(self) -> list[int]:
+    @cached_property
+    def sizes(self) -> Sequence[int]:
         """Rows of each row group."""
         return [group.rows for group in self.groups]
 
     @property
-    def column_names(self) -> list[str]:
+    def schema(self) -> ArrowSchema:
         """The columns of the first file."""
-        return list(self.metadata[0].schema.to_arrow_schema().names)
+        return self._schemas[0]
+
+    @property
+    def column_names(self) -> list[str]:
+        """Their names."""
+        return list(self.schema.names)
+
+    @property
+    def time_columns(self) -> list[str]:
+        """Those of times, by their type."""
+        return [each.name for each in self.schema if is_time(each.type)]
+
+    @cached_property
+    def _schemas(self) -> list[ArrowSchema]:
+        """The columns of each file; files of one writer share theirs."""
+        met: dict[ArrowSchema, ArrowSchema] = {}
+        schemas = (each.schema.to_arrow_schema().remove_metadata() for each in self.metadata)
+        return [met.setdefault(schema, schema) for schema in schemas]
+
+    @cached_property
+    def _types(self) -> dict[tuple[str, ...], ArrowSchema]:
+        """What :meth:`typed` found, by the names of columns."""
+        return {}
 
     def typed(self, columns: Sequence[str]) -> ArrowSchema:
         """Some columns with types that all files can be read with; files that disagree are an error."""
-        tables = []
-        for file, metadata in zip(self.files, self.metadata, strict=True):
-            schema = metadata.schema.to_arrow_schema()
-            require_columns(columns, schema.names, file)
-            tables.append(pa.schema([schema.field(name) for name in columns]).empty_table())
-        return concatenate(self.files, tables).schema.remove_metadata()
+        names = tuple(columns)
+        if names not in self._types:
+            # Of files whose columns are alike the first tells.
+            first = dict(zip(reversed(self._schemas), reversed(self.files), strict=True))
+            chosen = {}
+            for schema in dict.fromkeys(self._schemas):
+                require_columns(names, schema.names, first[schema])
+                chosen[schema] = pa.schema([schema.field(name) for name in names])
+            files = [first[schema] for schema in chosen]
+            self._types[names] = united(files, list(chosen.values())).remove_metadata()
+        return self._types[names]
 
     def chunks(
         self, pieces: Sequence[Piece], schema: ArrowSchema, rows: int, most_bytes: int | None = None
@@ -219,11 +224,14 @@ class RowGroups:
         """Rows by their numbers among those of all files, which ascend."""
         sizes = np.array(self.sizes, dtype=np.int64)
         ends = np.cumsum(sizes)
-        taken: list[tuple[FilePart, RecordBatch]] = []
         # A group of which no row is wanted is not read.
-        for number in np.unique(np.searchsorted(ends, places, side="right")):
-            at = int(ends[number] - sizes[number])
-            for part, record in self._records([Piece(int(number), 0, int(sizes[number]))], schema):
+        groups = np.unique(np.searchsorted(ends, places, side="right"))
+        records = self._records([Piece(int(number), 0, int(sizes[number])) for number in groups], schema)
+        taken: list[tuple[FilePart, RecordBatch]] = []
+        for end, size in zip(ends[groups], sizes[groups], strict=True):
+            at = end - size
+            while at < end:
+                part, record = next(records)
                 low, high = np.searchsorted(places, (at, at + part.rows))
                 own = places[low:high] - at
                 taken.append((part.take(own), record.take(pa.array(own))))
@@ -262,100 +270,13 @@ class RowGroups:
 
     @contextmanager
     def _opened(self, index: int, schema: ArrowSchema) -> Iterator[Any]:
-        with _source(self.files[index]) as source:
+        with source_of(self.files[index]) as source:
             yield pa.parquet.ParquetFile(
                 source,
                 metadata=self.metadata[index],
                 pre_buffer=False,
                 buffer_size=parquet_buffer(len(schema)),
             )
-
-
-def parquet_files(paths: Paths) -> list[File]:
-    """The Parquet files of paths, folders and globs, here or elsewhere (``s3://bucket/logs/**/*.parquet``).
-
-    A place with a scheme is opened by pyarrow's file system of that scheme; ``file://`` is tested, ``s3://``
-    and ``gs://`` go the same way.
-    """
-    given = [paths] if isinstance(paths, str | Path) else paths
-    here = [path for path in given if not SCHEME.match(str(path))]
-    files: list[File] = []
-    for path in given:
-        if SCHEME.match(str(path)):
-            files += _elsewhere(str(path))
-    if here or not given:
-        files += expand_paths(here if len(here) != 1 else here[0])
-    for file in files:
-        if not str(file).lower().endswith(PARQUET_SUFFIXES):
-            raise DataError(
-                "only Parquet files are streamed",
-                where=str(file),
-                remedy="write Parquet, or read the file as a whole (without --stream)",
-            )
-    return files
-
-
-def _elsewhere(uri: str) -> list[File]:
-    scheme = SCHEME.match(uri)
-    assert scheme is not None
-    fixed = re.split(r"[*?\[]", uri, maxsplit=1)[0]
-    root = uri if fixed == uri else fixed.rpartition("/")[0] or fixed
-    try:
-        # A path with spaces is no URI; what is one already (%20) stays as it is.
-        system, base = pa.fs.FileSystem.from_uri(quote(root, safe="/:%?=&@+~"))
-        info = system.get_file_info(base)
-        if info.type == pa.fs.FileType.File:
-            found = [info]
-        else:
-            found = system.get_file_info(pa.fs.FileSelector(base, recursive=True, allow_not_found=True))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise DataError(
-            f"cannot be read: {str(error).splitlines()[0]}", where=uri, remedy="check the place and its keys"
-        ) from error
-    rest = uri[len(root) :]
-    matching = _pattern(base + rest) if rest else None
-    paths = sorted(
-        each.path
-        for each in found
-        if each.type == pa.fs.FileType.File
-        and (
-            matching.fullmatch(each.path)
-            if matching is not None
-            else len(found) == 1 or _counts(each.path[len(base) :])
-        )
-    )
-    if not paths:
-        raise DataError("no such file, and no folder or glob that matches one", where=uri, remedy="check it")
-    return [FileElsewhere(system, path, f"{scheme[0]}{path}") for path in paths]
-
-
-def _counts(path: str) -> bool:
-    """Whether a file of a folder is one of data: as in :func:`unskew.io.tables.expand_paths`."""
-    parts = path.strip("/").split("/")
-    return not any(part.startswith(("_", ".")) for part in parts) and parts[-1].lower().endswith(
-        PARQUET_SUFFIXES
-    )
-
-
-def _pattern(glob: str) -> re.Pattern[str]:
-    """A glob as a regular expression: ``*`` and ``?`` within a folder, ``**/`` through any number of them."""
-    tokens = re.split(r"(\*\*/|\*|\?|\[[^\]]*\])", glob)
-    meant = {"**/": "(?:[^/]+/)*", "*": "[^/]*", "?": "[^/]"}
-    return re.compile(
-        "".join(
-            meant.get(each) or (each.replace("[!", "[^") if each.startswith("[") else re.escape(each))
-            for each in tokens
-        )
-    )
-
-
-@contextmanager
-def _source(file: File) -> Iterator[Any]:
-    if isinstance(file, Path):
-        yield file
-        return
-    with file.system.open_input_file(file.path) as opened:
-        yield opened
 
 
 @contextmanager
@@ -376,7 +297,7 @@ def _reading(file: File) -> Iterator[None]:
 
 
 def _metadata_of(file: File) -> Any:
-    with _reading(file), _source(file) as source:
+    with _reading(file), source_of(file) as source:
         return pa.parquet.read_metadata(source)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import glob
 import os
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from unskew.errors import DataError, ParameterError
 from unskew.plain_text import listed
 
 Paths = str | Path | Sequence[str | Path]
+T = TypeVar("T")
 Table = Any
 """A ``pyarrow.Table``; pyarrow ships no types."""
 
@@ -67,23 +69,34 @@ def expand_paths(paths: Paths) -> list[Path]:
             raise DataError(
                 f"cannot be read: {reason}", where=str(paths), remedy="check the path and its permissions"
             ) from error
+    files = [file for path in several_paths(paths) for file in expand_paths(path)]
+    require_once(files, file_identity)
+    return files
+
+
+def several_paths(paths: object) -> Sequence[str | Path]:
+    """A list of paths; an error for what is none, and for an empty one."""
     if not _are_several(paths):
         raise ParameterError(
             f"{paths!r} is not a path", remedy="give a file, a folder, a glob, or a list of these, as text"
         )
+    assert isinstance(paths, Collection)
     if not len(paths):
         raise ParameterError("the list of paths is empty", remedy="give at least one file, folder or glob")
-    files = [file for path in paths for file in expand_paths(path)]
-    first: dict[tuple[int, int], Path] = {}
+    return list(paths)
+
+
+def require_once(files: Iterable[T], identity: Callable[[T], object]) -> None:
+    """An error for a file that is there under two names, or twice."""
+    first: dict[object, T] = {}
     for file in files:
-        met = first.setdefault(_identity(file), file)
+        met = first.setdefault(identity(file), file)
         if met is not file:
             raise DataError(
                 "is given twice" if str(met) == str(file) else f"is the same file as {met}",
                 where=str(file),
                 remedy="give each file once, or its rows would count twice",
             )
-    return files
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +136,7 @@ def is_place(text: str) -> bool:
     return text.lower().endswith(SUFFIXES) or not GLOB_MARKS.isdisjoint(text) or Path(text).name != text
 
 
-def _identity(file: Path) -> tuple[int, int]:
+def file_identity(file: Path) -> tuple[int, int]:
     """What a file is, under whatever name."""
     info = file.stat()
     return info.st_dev, info.st_ino
@@ -131,7 +144,7 @@ def _identity(file: Path) -> tuple[int, int]:
 
 def _once(files: Iterable[Path]) -> list[Path]:
     """Sorted, and of several names of one file the first."""
-    return sorted({_identity(file): file for file in sorted(files, reverse=True)}.values())
+    return sorted({file_identity(file): file for file in sorted(files, reverse=True)}.values())
 
 
 def _are_several(paths: object) -> bool:
@@ -174,9 +187,9 @@ def _walk(folder: Path, met: set[tuple[int, int]]) -> Iterator[Path]:
     # A folder that may not be read looks like an empty one.
     if not os.access(folder, os.R_OK | os.X_OK):
         raise DataError("the folder may not be read", where=str(folder), remedy="check its permissions")
-    if _identity(folder) in met:
+    if file_identity(folder) in met:
         return
-    met.add(_identity(folder))
+    met.add(file_identity(folder))
     for path in sorted(folder.iterdir()):
         if path.name.startswith(("_", ".")):
             continue
@@ -240,8 +253,13 @@ def time_columns(paths: Paths) -> list[str]:
     with reading(file) as delimiter:
         if delimiter is not None:
             return []
-        schema = pa.parquet.read_schema(file)
-    return [each.name for each in schema if pa.types.is_timestamp(each.type) or pa.types.is_date(each.type)]
+        schema = typed_schema(file)
+    return [each.name for each in schema if is_time(each.type)]
+
+
+def is_time(kind: Any) -> bool:
+    """Whether a type is one of times."""
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def _csv_names(file: Path, delimiter: str) -> list[str]:
@@ -434,10 +452,13 @@ def require_columns(columns: Sequence[str] | None, present: list[str], file: obj
     times = Counter(present)
     for name in present if columns is None else columns:
         if name not in times:
+            folder = next((part for part in Path(str(file)).parts if part.startswith(f"{name}=")), None)
             raise DataError(
                 f"column '{name}' is missing",
                 where=str(file),
-                remedy=f"name one of the columns that are there: {listed(present)}",
+                remedy=f"name one of the columns that are there: {listed(present)}"
+                if folder is None
+                else f"'{folder}' is the name of a folder: write the column into the files too",
             )
         if times[name] > 1:
             raise DataError(
@@ -449,25 +470,41 @@ def require_columns(columns: Sequence[str] | None, present: list[str], file: obj
 
 def concatenate(files: Sequence[object], tables: list[Table]) -> Table:
     """One table; files that disagree on columns or types are an error that names the first to differ."""
-    names = tables[0].column_names
-    for file, table in zip(files, tables, strict=True):
-        if set(table.column_names) != set(names):
-            differing = sorted(set(table.column_names) ^ set(names))
+    united(files, [table.schema for table in tables])
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def united(files: Sequence[object], schemas: Sequence[Any]) -> Any:
+    """The columns of files, of types that hold the values of each; those that disagree are an error that
+    names the first to differ."""
+    names = set(schemas[0].names)
+    for file, schema in zip(files, schemas, strict=True):
+        if set(schema.names) != names:
+            differing = sorted(set(schema.names) ^ names)
             raise DataError(
                 f"column '{differing[0]}' is not in all files",
                 where=f"{file} and {files[0]}",
                 remedy="give files with the same columns",
             )
-    for end in range(2, len(tables) + 1):
+
+    def problem(count: int) -> str | None:
+        """What the first files disagree on."""
         try:
-            pa.concat_tables([t.slice(0, 0) for t in tables[:end]], promote_options="permissive")
+            pa.unify_schemas(schemas[:count], promote_options="permissive")
         except pa.ArrowException as error:
-            raise DataError(
-                f"a column has another type than in {files[0]}: {str(error).splitlines()[0]}",
-                where=str(files[end - 1]),
-                remedy="write the column with one type in all files",
-            ) from error
-    return pa.concat_tables(tables, promote_options="permissive")
+            return str(error).splitlines()[0]
+        return None
+
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowException as error:
+        # What some files disagree on, more files do not agree on.
+        last = bisect_left(range(len(schemas)), True, key=lambda at: problem(at + 1) is not None)
+        raise DataError(
+            f"a column has another type than in {files[0]}: {problem(last + 1)}",
+            where=str(files[last]),
+            remedy="write the column with one type in all files",
+        ) from error
 
 
 def in_its_file(

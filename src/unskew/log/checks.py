@@ -1,17 +1,42 @@
-"""Checks of a log as a whole: each pair once, and more than one class."""
+"""Checks of how a log is asked for, and of it as a whole: each pair once, and more than one class."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unskew.errors import DataError
+from unskew.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from unskew.log.log import Duplicates, Log
+
+
+def names_of(parameter: str, given: object) -> tuple[str, ...]:
+    """A list of names of columns; an error for what is none: a text would be read letter by letter."""
+    names = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else None
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise ParameterError(
+            f"{parameter} must be names of columns, not {given!r}", remedy="give a list of names"
+        )
+    return names
+
+
+def require_roles(user: object, item: object, **others: object) -> None:
+    """Errors for names of columns that are none; ``others`` may be None."""
+    if user is None or item is None:
+        raise ParameterError(
+            "a log needs a user and an item for each row", remedy="name their columns with user= and item="
+        )
+    for parameter, name in {"user": user, "item": item, **others}.items():
+        if not isinstance(name, str | None):
+            raise ParameterError(
+                f"{name!r} is not the name of a column",
+                where=parameter,
+                remedy="give names as text; rename columns",
+            )
 
 
 def resolve_duplicates(log: Log, policy: Duplicates, called: Mapping[str, str]) -> Log:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -168,6 +168,10 @@ def without_auto(wanted: Wanted) -> list[Feature | str]:
                 f"features must be 'auto' or a list, not {wanted!r}", remedy="give a list of names"
             )
         return []
+    if not isinstance(wanted, Collection):
+        raise ParameterError(
+            f"features must be 'auto' or a list, not {wanted!r}", remedy="give a list of names"
+        )
     for each in wanted:
         if not isinstance(each, Feature | str):
             raise ParameterError(
@@ -175,6 +179,11 @@ def without_auto(wanted: Wanted) -> list[Feature | str]:
                 remedy="give a name, or us.Category, us.Number or us.Bag with one",
             )
     return [each for each in wanted if each != AUTO]
+
+
+def sources_of(named: Iterable[Feature | str]) -> list[str]:
+    """The columns of features that are named."""
+    return [each if isinstance(each, str) else each.source for each in named]
 
 
 class _Finder:
@@ -318,7 +327,7 @@ def kinds_of_type(kind: Any, name: str) -> tuple[Feature, ...]:
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return TimePart.both(name)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return () if pa.types.is_nested(kind.value_type) else (Bag(name),)
+        return () if pa.types.is_nested(kind.value_type) or _is_binary(kind.value_type) else (Bag(name),)
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return (Number(name),)
     if pa.types.is_integer(kind):
@@ -331,6 +340,17 @@ def kinds_of_type(kind: Any, name: str) -> tuple[Feature, ...]:
     ):
         return (Category(name),)
     return ()
+
+
+def _is_binary(kind: Any) -> bool:
+    """Whether values are bytes, which no text can be made of."""
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(
+        pa.types.is_binary(value)
+        or pa.types.is_large_binary(value)
+        or pa.types.is_fixed_size_binary(value)
+        or pa.types.is_binary_view(value)
+    )
 
 
 def is_number(distinct: int, known: int) -> bool:

@@ -23,11 +23,10 @@ from unskew.io.columns import (
 )
 from unskew.io.digest import digest_of
 from unskew.io.vocabulary import Vocabulary
-from unskew.log.checks import require_both_classes, resolve_duplicates
-from unskew.log.described import AUTO, Described, Sources, Wanted, described, without_auto
+from unskew.log.checks import names_of, require_both_classes, require_roles, resolve_duplicates
+from unskew.log.described import AUTO, Described, Sources, Wanted, described, sources_of, without_auto
 from unskew.log.encoders import Block, Encoders, lines_of
 from unskew.log.features import Features
-from unskew.log.kinds import Feature
 from unskew.log.known_propensity import actions_of, require_shown_rows, shown_probabilities
 from unskew.log.schema import Schema
 from unskew.log.values import arrow_of
@@ -158,7 +157,7 @@ class Log:
         (4, 3, 0.75)
         """
         called = {"user": "user", "item": "item", "click": "click", "conversion": "conversion"}
-        _require_kinds(users, items, user_features, item_features, columns, names)
+        require_kinds(users, items, user_features, item_features, columns, names)
         called.update(names or {})
         require_choice("space", space, ("matrix", "impressions"))
         require_choice("duplicates", duplicates, ("error", "max"))
@@ -266,15 +265,8 @@ class Log:
         [('device', 'category', 'row')]
         """
         table = frame_of(frame)
-        if user is None or item is None:
-            raise ParameterError(
-                "a log needs a user and an item for each row",
-                remedy="name their columns with user= and item=",
-            )
-        if isinstance(keep, str) or not isinstance(keep, Iterable):
-            raise ParameterError(
-                f"keep must be names of columns, not {keep!r}", remedy="give a list of names"
-            )
+        keep, ignore = names_of("keep", keep), names_of("ignore", ignore)
+        require_roles(user, item, click=click, conversion=conversion, time=time)
         columns: dict[str, Any] = {
             role: column_of(table, name)
             for role, name in (("user", user), ("item", item), ("click", click), ("conversion", conversion))
@@ -365,7 +357,7 @@ class Log:
             self.space,
             (self.user_features, self.item_features),
         )
-        return replace(self, features=described(features, sources, ignore))
+        return replace(self, features=described(features, sources, names_of("ignore", ignore)))
 
     def reading(self, fields: Sequence[str] | None) -> Log:
         """The same log with some of its features, coded as all of them are.
@@ -479,8 +471,7 @@ class Log:
 
 def refuse_taken(features: Wanted, taken: set[str]) -> None:
     """An error for a feature that is an id or an outcome: it would tell what is to be learned."""
-    for each in without_auto(features):
-        name = each.source if isinstance(each, Feature) else each
+    for name in sources_of(without_auto(features)):
         if name in taken:
             raise ParameterError(
                 f"column '{name}' is an id or an outcome of the log, and no feature",
@@ -490,8 +481,7 @@ def refuse_taken(features: Wanted, taken: set[str]) -> None:
 
 def feature_sources(table: Any, features: Wanted, taken: set[str | None]) -> dict[str, Any]:
     """The columns of a frame that features are made of, as Arrow arrays."""
-    named = without_auto(features)
-    names = [each.source if isinstance(each, Feature) else each for each in named]
+    names = sources_of(without_auto(features))
     if AUTO in features:
         names += [name for name in table.columns if name not in taken and name not in names]
     for name in names:
@@ -514,13 +504,13 @@ def require_log(log: object, role: str = "what is fitted", remedy: str = FIT_A_L
         raise ParameterError(f"{role} is a {type(log).__name__}, not a Log", remedy=remedy)
 
 
-def _require_kinds(
+def require_kinds(
     users: object,
     items: object,
-    user_features: object,
-    item_features: object,
-    columns: object,
-    names: object,
+    user_features: object = None,
+    item_features: object = None,
+    columns: object = None,
+    names: object = None,
 ) -> None:
     """Errors for what is no vocabulary, features or mapping; ``user`` and ``users`` are easily mixed up."""
     features = "give unskew.log.Features(names=…, values=…)"

@@ -19,6 +19,7 @@ from unskew.estimator import require_whole
 from unskew.io.ahead import ahead
 from unskew.io.columns import binary_column, column_of, frame_of
 from unskew.io.row_groups import Chunk, Piece, RowGroups
+from unskew.io.tables import is_time
 from unskew.io.vocabulary import TEXT, Vocabulary, id_column
 from unskew.log.checks import require_both_clicks, require_both_conversions
 from unskew.log.described import (
@@ -32,6 +33,7 @@ from unskew.log.described import (
     named_twice,
     no_feature,
     require_shared_codes,
+    sources_of,
     without_auto,
 )
 from unskew.log.encoders import Encoders
@@ -87,7 +89,8 @@ def scanned(
     with ThreadPoolExecutor(min(THREADS, usable_cores())) as pool:
         for chunk in scan.chunks(progress):
             with chunk.located():
-                scan.add(chunk.table, pool)
+                scan.add(chunk, pool)
+            scan.close_numbers()
     empty, carried = scan.found()
     return StreamedLog(
         RowsOfFiles(files, carried, empty), scan.clicks, scan.conversions, block_rows=block_rows
@@ -116,7 +119,6 @@ class _Scan:
         for name, kinds in self._candidates().items():
             self.sources.append(name)
             self.features += [FeatureTally(each) for each in kinds]
-        self.times = (*self.columns.times, *self.sources) if self.columns.time is None else ()
         names = (
             self.columns.user,
             self.columns.item,
@@ -146,9 +148,10 @@ class _Scan:
             shown = done
         task.finish()
 
-    def add(self, table: Any, pool: ThreadPoolExecutor) -> None:
+    def add(self, chunk: Chunk, pool: ThreadPoolExecutor) -> None:
         """Some rows more."""
-        columns, frame = self.columns, frame_of(table)
+        table, columns = chunk.table, self.columns
+        frame = frame_of(table)
 
         def count_ids(role: str, name: str) -> Occurrences:
             ids, before = self.ids[role], len(self.ids[role])
@@ -162,7 +165,13 @@ class _Scan:
         sampled = self._sampled(len(table))
 
         def count_feature(tally: FeatureTally) -> None:
-            values = tally.count(array_of(table, tally.feature.source), sampled)
+            try:
+                values = tally.count(array_of(table, tally.feature.source), sampled)
+            except DataError as error:
+                if not self._has_another_kind(tally):
+                    raise
+                tally.close(chunk.named(error))
+                return
             # Ids were begun before all features, so that they end whatever waits for them.
             tally.place(values, {role: each.result() for role, each in counted.items()})
 
@@ -175,7 +184,6 @@ class _Scan:
         for each in counted.values():
             each.result()
         list(placed)
-        self._close_numbers()
         for name in table.column_names:
             self.nulls[name] = self.nulls.get(name, 0) + table.column(name).null_count
         self.rows += len(table)
@@ -185,13 +193,24 @@ class _Scan:
                 assert kept is not None
                 tally.keep(role, kept)
 
-    def _close_numbers(self) -> None:
+    def close_numbers(self) -> None:
         """Whole numbers that are more than codes, whatever the rest of the rows holds, are counted as such
         alone."""
         total = sum(self.files.sizes)
+        for codes, numbers in self._undecided():
+            if is_number(len(codes.distinct), total):
+                _require_read(numbers)
+                codes.close()
+
+    def _undecided(self) -> Iterator[tuple[FeatureTally, FeatureTally]]:
+        """Counts of one column as codes and as numbers."""
         for tally, other in pairwise(self.features):
-            if tally.feature.name == other.feature.name and is_number(len(tally.distinct), total):
-                tally.close()
+            if tally.feature.name == other.feature.name:
+                yield tally, other
+
+    def _has_another_kind(self, tally: FeatureTally) -> bool:
+        """Whether its column is counted as codes too, and may be no number."""
+        return any(numbers is tally and codes.is_open for codes, numbers in self._undecided())
 
     def found(self) -> tuple[Log, ColumnNames]:
         """A log without rows that has all that was learned, and which columns its logs carry."""
@@ -205,7 +224,7 @@ class _Scan:
         for role, name, given in zip(ROLES_OF_IDS, (columns.user, columns.item), self.given, strict=True):
             vocabulary, places[role] = self._vocabulary(role, name, given)
             vocabularies.append(vocabulary)
-        time = columns.time or next((name for name in self.times if self._is_time(name)), None)
+        time = columns.time or next(filter(self._is_time, columns.times), None)
         carried = replace(columns, time=time)
         empty = Log(
             user=np.empty(0, dtype=np.int32),
@@ -292,7 +311,7 @@ class _Scan:
         taken = {columns.user, columns.item, *columns.outcomes}
         refuse_taken(self.wanted, taken)
         named = without_auto(self.wanted)
-        names = [each if isinstance(each, str) else each.source for each in named]
+        names = sources_of(named)
         rest = []
         if AUTO in self.wanted:
             skipped = {*taken, *columns.keep, *self.ignore}
@@ -328,10 +347,10 @@ class _Scan:
                 continue
             distinct, known = len(other.distinct), other.rows - other.missing
             if other.distinct.truncated or is_number(distinct, known):
+                _require_read(tally)
                 chosen[-1] = tally
         # Of those that were found, the time is first, as among the columns of a log.
-        named = () if self.wanted is None else without_auto(self.wanted)
-        sources = [each if isinstance(each, str) else each.source for each in named]
+        sources = [] if self.wanted is None else sources_of(without_auto(self.wanted))
 
         def place(tally: FeatureTally) -> int:
             source = tally.feature.source
@@ -340,14 +359,19 @@ class _Scan:
         return sorted(chosen, key=place)
 
     def _is_time(self, name: str) -> bool:
-        kind = self.schema.field(name).type
-        return (pa.types.is_timestamp(kind) or pa.types.is_date(kind)) and not self.nulls[name]
+        return is_time(self.schema.field(name).type) and not self.nulls[name]
 
     def _sampled(self, rows: int) -> NDArray[np.bool_] | None:
         if self.threshold is None:
             return None
         hashed = splitmix64(np.arange(self.rows, self.rows + rows, dtype=np.uint64))
         return np.asarray(hashed < self.threshold)
+
+
+def _require_read(tally: FeatureTally) -> None:
+    """The error that ended the count of a feature, if there was one."""
+    if tally.problem is not None:
+        raise tally.problem
 
 
 def _numpy(ids: Any) -> NDArray[Any]:

@@ -16,7 +16,7 @@ from unskew.datasets.streams import IN_MEMORY, StreamedDataset, memory_needed, s
 from unskew.debias import METHODS, Debiaser
 from unskew.errors import DataError
 from unskew.estimator import require
-from unskew.io.row_groups import SCHEME
+from unskew.io.parquet_places import SCHEME
 from unskew.leaks import require_no_leaks
 from unskew.log import Log, StreamedLog
 from unskew.progress import Progress
