@@ -115,7 +115,7 @@ def test_a_healthy_propensity_is_praised_for_the_right_reason() -> None:
         honest == "Honest: nothing tells the weights from right ones (WCE 0.012, noise alone 0.011, p = 0.4)."
     )
     small = healthy(0.02, wce=noise, p_value=1e-9)
-    assert "off by 2 %, which is more than noise but not more than 5 %" in small
+    assert "off by 2 % (WCE without noise), which is more than noise but not more than 5 %" in small
     few = healthy(0.2, wce=ErrorFigure(0.3, 0.0, 0.5, 0.25), p_value=0.2, clicks=40)
     unclear = healthy(0.2, wce=ErrorFigure(0.3, 0.0, 0.5, 0.25), p_value=0.001)
     assert unclear.startswith("Not shown to be off by more than 5 %: the weights look 30 % off, but with")

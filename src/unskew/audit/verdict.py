@@ -174,8 +174,8 @@ def _praise(
     off = percent(wce_debiased)
     if wce_debiased <= tolerance and p_value < significance:
         return (
-            f"Honest within the tolerance: the weights are off by {off}, which is more than noise but not"
-            f" more than {percent(tolerance)}."
+            f"Honest within the tolerance: the weights are off by {off} (WCE without noise), which is more"
+            f" than noise but not more than {percent(tolerance)}."
         )
     if wce_debiased <= tolerance:
         return (
