@@ -68,7 +68,7 @@ def print_weights(result: WeightsResult, out: str) -> None:
     after = result.weights
     if after is not None:
         table.add_row("effective sample size", "", f"{after.effective_sample_size:,.0f} of {after.rows:,}")
-        table.add_row("largest 1/p̂", "", f"{after.largest:,.1f}")
+        table.add_row("largest weight", "", f"{after.largest:,.1f}")
         table.add_row(f"clipped at {after.p_min:g}", "", f"{100 * after.clipped:.2f} %")
         table.add_row("clipped mass", "", f"{100 * after.clipped_mass:.2f} % of Σ 1/p̂")
     console.print(table)
@@ -101,7 +101,8 @@ def _figures(result: AuditResult) -> Table:
         table.add_row(_name(name), _number(value), "", "")
     weights = result.weights
     if weights is not None:
-        table.add_row("largest 1/p̂", f"{weights.largest:,.1f}", "", "")
+        before = f"{weights.largest_unclipped:,.1f} before the clip"
+        table.add_row("largest weight", f"{weights.largest:,.1f}", before, "")
         table.add_row(
             "effective sample size", f"{weights.effective_sample_size:,.0f}", "", f"{weights.rows:,}"
         )

@@ -156,11 +156,11 @@ def _histogram_caption(result: AuditResult) -> str:
     if weights is None:
         return "A small score becomes a large weight, and few large weights decide."
     return (
-        "A small score on the left becomes a large weight on the right, and few large weights decide: here"
+        "A small score on the left becomes a large weight on the right, and few large weights decide. A clip"
+        f" at {brief(weights.p_min, 1)} touches {percent(weights.clipped)} of the clicked rows and takes"
+        f" {percent(weights.clipped_mass)} of the sum of the weights; after it"
         f" {counted(weights.rows, 'clicked row')} carry as much information as"
-        f" {number(weights.effective_sample_size, 0)} of equal weight. A clip at {brief(weights.p_min, 1)}"
-        f" touches {percent(weights.clipped)} of them and takes {percent(weights.clipped_mass)} of the sum"
-        " of the weights."
+        f" {number(weights.effective_sample_size, 0)} of equal weight."
     )
 
 
@@ -191,7 +191,7 @@ def _figures(result: AuditResult) -> HtmlTable:
     if result.weights is not None:
         weights = result.weights
         rows += [
-            plain("Largest weight", weights.largest, "", "1/p of the clicked row with the smallest score", 1),
+            plain("Largest weight", weights.largest, "", f"1/p, clipped from {number(weights.largest_unclipped, 1)}", 1),
             known("effective_sample_size", weights.effective_sample_size, number(weights.rows, 0)),
         ]
     return HtmlTable(("value", "without noise, 95 %", "if honest"), tuple(rows))
