@@ -82,7 +82,7 @@ def test_two_regions_that_both_matter_are_both_told() -> None:
     [
         (
             Region(None, None, 1.0, 2.0, 1.0),
-            "Understated by a factor 2 everywhere; the weights are 100 % too large.",
+            "Understated by a factor 2 on average; the weights are 100 % too large.",
         ),
         (
             Region(0.02, 0.3, 0.5, 0.8, 0.1),
@@ -196,7 +196,14 @@ def test_the_worst_segment_ends_the_verdict() -> None:
     assert told(segment=segment()).endswith(
         "Scores where country is 'jp' are overstated by a factor 2 (1,200 rows)."
     )
+    assert told(segment=segment(of_rest=1 / 1.6)).endswith(
+        "Scores where country is 'jp' are overstated by a factor 2 (1,200 rows; the rest is overstated by a"
+        " factor 1.6)."
+    )
+    assert told(segment=segment(of_rest=1.02)).endswith("a factor 2 (1,200 rows; the rest is right).")
+    assert told(segments_alike=True).endswith("No segment is further off than the rest beyond noise.")
     praised = judged(level="good", reason="honest", wce_debiased=0.01)
+    assert "No segment" not in told(judgement=praised, regions=[], segments_alike=True)
     healthy = told(judgement=praised, segment=segment(mean_outcome_over_score=float("inf")))
     assert healthy.endswith("But scores where country is 'jp' have clicks at a score of 0 (1,200 rows).")
 

@@ -64,6 +64,7 @@ def verdict(
     regions: Sequence[Region],
     remedy: Remedy | None,
     segment: Segment | None,
+    segments_alike: bool = False,
     columns: tuple[str, str] = ("score", "outcome"),
     scores_vary: bool = True,
 ) -> str:
@@ -76,7 +77,9 @@ def verdict(
     remedy
         None where no calibrator is of use, or none could be judged.
     segment
-        The worst of those that are off beyond chance.
+        The worst of those that are off beyond chance; of scores that are off, of those that stand out.
+    segments_alike
+        Whether there are segments, and none stands out.
     columns, scores_vary
         The names of score and outcome, and whether there are two scores or more.
 
@@ -111,7 +114,9 @@ def verdict(
             _bandit(columns[0]) if asked else _remedy(remedy, wce, clicks),
         ]
     if segment is not None:
-        sentences.append(_segment(segment, bool(healthy)))
+        sentences.append(_segment(segment, judgement, tolerance))
+    elif segments_alike and judgement.level == "bad":
+        sentences.append("No segment is further off than the rest beyond noise.")
     return " ".join(sentences)
 
 
@@ -156,7 +161,7 @@ def weights_off(ratio: float) -> str:
 def place(region: Region) -> str:
     """Which scores a region holds."""
     if region.low is None and region.high is None:
-        return "everywhere"
+        return "on average"
     if region.low is None:
         return f"below {short(region.high or 0.0)}"
     if region.high is None:
@@ -298,15 +303,19 @@ def _remedy(remedy: Remedy | None, wce: ErrorFigure, clicks: int) -> str:
     )
 
 
-def _segment(segment: Segment, healthy: bool) -> str:
+def _segment(segment: Segment, judgement: WeightJudgement, tolerance: float) -> str:
     if not math.isfinite(segment.mean_outcome_over_score):
         off = "have clicks at a score of 0"
     else:
         off = f"are {direction(segment.mean_outcome_over_score)}"
+    rest = ""
+    if segment.of_rest is not None and judgement.level == "bad":
+        honest = abs(segment.of_rest - 1) <= tolerance
+        rest = f"; the rest {'is right' if honest else f'is {direction(segment.of_rest)}'}"
     return (
-        f"{'But scores' if healthy else 'Scores'} where {plain(segment.column)} is"
+        f"{'But scores' if judgement.healthy else 'Scores'} where {plain(segment.column)} is"
         f" {plain(repr(segment.value))} {off}"
-        f" ({segment.rows:,} rows)."
+        f" ({segment.rows:,} rows{rest})."
     )
 
 

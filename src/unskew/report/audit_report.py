@@ -191,7 +191,13 @@ def _figures(result: AuditResult) -> HtmlTable:
     if result.weights is not None:
         weights = result.weights
         rows += [
-            plain("Largest weight", weights.largest, "", f"1/p, clipped from {number(weights.largest_unclipped, 1)}", 1),
+            plain(
+                "Largest weight",
+                weights.largest,
+                "",
+                f"1/p, clipped from {number(weights.largest_unclipped, 1)}",
+                1,
+            ),
             known("effective_sample_size", weights.effective_sample_size, number(weights.rows, 0)),
         ]
     return HtmlTable(("value", "without noise, 95 %", "if honest"), tuple(rows))
