@@ -146,9 +146,10 @@ def _streamed(files: RowGroups, columns: ColumnNames, **options: Any) -> Streame
 
 
 def _times(files: RowGroups) -> list[str]:
-    """The columns of times of the first file, by their type."""
+    """The columns of times of the first file that all have, by their type."""
     schema = files.metadata[0].schema.to_arrow_schema()
-    return [each.name for each in schema if pa.types.is_timestamp(each.type) or pa.types.is_date(each.type)]
+    times = [each.name for each in schema if pa.types.is_timestamp(each.type) or pa.types.is_date(each.type)]
+    return [name for name in times if name not in files.lacking]
 
 
 def mature_files(files: RowGroups, maturity: str, time: str | None) -> tuple[RowGroups, dict[str, Any]]:

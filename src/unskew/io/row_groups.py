@@ -32,6 +32,7 @@ from unskew.io.tables import (
     concatenate,
     expand_paths,
     in_its_file,
+    lacking,
     reading,
     require_columns,
 )
@@ -178,6 +179,11 @@ class RowGroups:
     def column_names(self) -> list[str]:
         """The columns of the first file."""
         return list(self.metadata[0].schema.to_arrow_schema().names)
+
+    @cached_property
+    def lacking(self) -> dict[str, File]:
+        """The columns that some files have and others lack, and the first file that lacks each."""
+        return lacking(self.files, [each.schema.to_arrow_schema().names for each in self.metadata])
 
     def typed(self, columns: Sequence[str]) -> ArrowSchema:
         """Some columns with types that all files can be read with; files that disagree are an error."""
