@@ -88,7 +88,7 @@ def test_two_regions_that_both_matter_are_both_told() -> None:
             Region(0.02, 0.3, 0.5, 0.8, 0.1),
             "Overstated by a factor 1.2 between 0.02 and 0.3; the weights there are",
         ),
-        (Region(None, 0.001, 0.5, 0.0, 0.5), "Overstated beyond measure (not one click) below 0.001;"),
+        (Region(None, 0.001, 0.5, 0.0, 0.5), "Overstated beyond measure (not one came) below 0.001;"),
         (
             Region(None, 0.5, 0.5, 1.06, 0.1),
             "Understated by a factor 1.06 below 0.5; the weights that matter",
@@ -133,6 +133,25 @@ def test_few_rows_are_neither_praised_nor_blamed() -> None:
         " shows 25 %."
     )
     assert headline(open_, "clicked") == "Undecided"
+
+
+def test_outcomes_that_are_no_clicks_are_not_called_so() -> None:
+    """An audit of purchases told of "102 clicks"."""
+    columns = ("p", "bought")
+    few = judged(level="undecided", reason="too few rows", power=0.14, rows_needed=46_211)
+    blind = judged(level="undecided", reason="not beyond chance", chance=CHANCE)
+    texts = [
+        told(columns=columns, judgement=few, clicks=126, regions=[]),
+        told(columns=columns, judgement=blind, regions=[]),
+        told(columns=columns, judgement=blind, regions=[], scores_vary=False),
+        told(columns=columns, infinite=2, remedy=None, clicks=0, regions=[Region(None, 0.1, 0.5, 0.0, 0.5)]),
+        told(columns=columns, segment=segment(mean_outcome_over_score=float("inf"))),
+    ]
+    assert texts[0].startswith("With 126 positives on 90,000 rows")
+    assert texts[3].startswith("2 positives have a score of 0")
+    for text in texts:
+        assert "positive" in text
+        assert "click" not in text
 
 
 def test_scores_at_chance_are_asked_about_and_never_get_a_factor_alone() -> None:

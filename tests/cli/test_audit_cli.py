@@ -143,6 +143,16 @@ def test_names_from_the_data_are_escaped_in_the_report() -> None:
     assert "&lt;script&gt;x" in page
 
 
+def test_purchases_are_not_called_clicks(capsys: pytest.CaptureFixture[str]) -> None:
+    table = pq.read_table(write_log("log.parquet", factor=2.0))
+    pq.write_table(table.rename_columns({"clicked": "bought"}), "bought.parquet")
+    found = ["--score", "p", "--outcome", "bought", "--segment", "country", "--out", "found"]
+    assert main(["audit", "bought.parquet", *found]) == 1
+    told = capsys.readouterr().out + Path("found/report.html").read_text()
+    assert re.search(r"rows, [\d,]+ positives; mean score", told)
+    assert "click" not in re.sub(r"<(style|script).*?</\1>", "", told, flags=re.DOTALL)
+
+
 def test_segments_of_a_few_rows_are_counted_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     generator = np.random.default_rng(0)
     table = {"p": [0.02] * 600, "clicked": generator.random(600) < 0.02, "user": np.arange(600) // 3}

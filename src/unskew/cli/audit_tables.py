@@ -10,6 +10,7 @@ from rich.text import Text
 from unskew.audit.actions import ActionsResult
 from unskew.audit.audit_result import AuditResult
 from unskew.audit.segment_repair import MULTI, SegmentRepair
+from unskew.audit.verdict import counted
 from unskew.audit.weights_result import WeightsResult
 from unskew.cli.console import plain_console, print_verdict
 from unskew.metrics import mean_outcome_over_score, wce
@@ -24,8 +25,9 @@ def print_audit(result: AuditResult) -> None:
     """Verdict, figures, worst segments and calibrators."""
     console = plain_console()
     files = result.files[0] if len(result.files) == 1 else f"{len(result.files):,} files"
+    found = counted(result.clicks, result.outcome_words.noun)
     console.print(
-        f"{plain(files)}: {result.rows:,} rows, {result.clicks:,} clicks; mean score {result.mean_score:.4g},"
+        f"{plain(files)}: {result.rows:,} rows, {found}; mean score {result.mean_score:.4g},"
         f" base rate {result.base_rate:.4g}\n"
     )
     print_verdict(console, result)
@@ -112,7 +114,7 @@ def _figures(result: AuditResult) -> Table:
 
 
 def _segments(result: AuditResult) -> Table:
-    columns = ("segment", "rows", "mean score", "clicked", "mean o/p̂", "q")
+    columns = ("segment", "rows", "mean score", result.outcome_words.row, "mean o/p̂", "q")
     table = figure_table(f"Worst of {len(result.judged_segments):,} segments", columns)
     for segment in result.judged_segments[:SEGMENTS_SHOWN]:
         table.add_row(
