@@ -101,9 +101,11 @@ def test_weight_figures_are_those_of_the_clicked_rows(score: Any) -> None:
     unclipped = weight_diagnostics(propensity=score[outcome], p_min=0.0)
     assert figures is not None
     assert figures.rows == exact.rows
-    assert figures.largest == pytest.approx(unclipped.largest, rel=0.01)
-    assert figures.median == pytest.approx(unclipped.median, rel=0.01)
-    assert figures.effective_sample_size == pytest.approx(unclipped.effective_sample_size, rel=0.01)
+    assert figures.largest == pytest.approx(exact.largest)
+    assert figures.largest_unclipped == pytest.approx(unclipped.largest, rel=0.01)
+    assert figures.median == pytest.approx(exact.median, rel=0.01)
+    assert figures.effective_sample_size == pytest.approx(exact.effective_sample_size, rel=0.01)
+    assert exact.effective_sample_size > 1.1 * unclipped.effective_sample_size
     assert figures.clipped == pytest.approx(exact.clipped, abs=0.01)
     assert figures.clipped_mass == pytest.approx(exact.clipped_mass, abs=0.005)
 

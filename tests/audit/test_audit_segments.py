@@ -9,6 +9,7 @@ from scipy import stats
 
 from unskew.audit.segments import MISSING, OTHERS, SegmentTable, corrected, worst_first
 from unskew.metrics import CalibrationSketch, mean_outcome_over_score
+from unskew.metrics.judgement import stands_out
 
 
 def filled(values: list[str | None], score: np.ndarray, outcome: np.ndarray, **options: int) -> SegmentTable:
@@ -68,6 +69,29 @@ def test_correction_is_benjamini_and_hochbergs() -> None:
     segments = corrected(filled(np.repeat(list("abcdefgh"), 1000).tolist(), score, outcome).segments())
     expected = stats.false_discovery_control([segment.p_value for segment in segments])
     np.testing.assert_allclose([segment.q_value for segment in segments], expected)
+
+
+def test_of_scores_that_are_off_alike_no_segment_stands_out_and_one_that_is_further_off_does() -> None:
+    """All segments are off beyond chance, and a verdict named the largest, with the factor of all rows."""
+    generator = np.random.default_rng(6)
+    segments, rows = 500, 2000
+    score = np.exp(generator.uniform(np.log(0.01), np.log(0.6), segments * rows))
+    group = np.repeat(np.arange(segments).astype(str), rows).tolist()
+    alike = filled(group, score, generator.random(len(score)) < score / 1.7).segments()
+    assert all(segment.p_value is not None and segment.p_value < 0.01 for segment in alike)
+    p = np.array([segment.p_differs for segment in alike], dtype=np.float64)
+    assert abs((p < 0.05).mean() - 0.05) < 0.02
+    off = np.where(np.arange(len(score)) < rows, 5.0, 1.7)
+    first, *others = corrected(filled(group, score, generator.random(len(score)) < score / off).segments())
+    assert first.of_rest == pytest.approx(1 / 1.7, rel=0.02)
+    assert stands_out(first.q_differs, 0.01, is_further_off=first.is_further_off)
+    assert sum(stands_out(each.q_differs, 0.01, is_further_off=each.is_further_off) for each in others) <= 1
+
+
+def test_a_segment_that_is_all_rows_has_no_rest() -> None:
+    score = np.full(1000, 0.2)
+    (segment,) = filled(["a"] * 1000, score, np.arange(1000) % 10 < 1).segments()
+    assert (segment.of_rest, segment.p_differs, segment.is_further_off) == (None, None, False)
 
 
 def test_a_small_noisy_segment_does_not_stand_before_a_large_one_that_is_off() -> None:

@@ -82,13 +82,13 @@ def test_two_regions_that_both_matter_are_both_told() -> None:
     [
         (
             Region(None, None, 1.0, 2.0, 1.0),
-            "Understated by a factor 2 everywhere; the weights are 100 % too large.",
+            "Understated by a factor 2 on average; the weights are 100 % too large.",
         ),
         (
             Region(0.02, 0.3, 0.5, 0.8, 0.1),
             "Overstated by a factor 1.2 between 0.02 and 0.3; the weights there are",
         ),
-        (Region(None, 0.001, 0.5, 0.0, 0.5), "Overstated beyond measure (not one click) below 0.001;"),
+        (Region(None, 0.001, 0.5, 0.0, 0.5), "Overstated beyond measure (not one came) below 0.001;"),
         (
             Region(None, 0.5, 0.5, 1.06, 0.1),
             "Understated by a factor 1.06 below 0.5; the weights that matter",
@@ -115,7 +115,7 @@ def test_a_healthy_propensity_is_praised_for_the_right_reason() -> None:
         honest == "Honest: nothing tells the weights from right ones (WCE 0.012, noise alone 0.011, p = 0.4)."
     )
     small = healthy(0.02, wce=noise, p_value=1e-9)
-    assert "off by 2 %, which is more than noise but not more than 5 %" in small
+    assert "off by 2 % (WCE without noise), which is more than noise but not more than 5 %" in small
     few = healthy(0.2, wce=ErrorFigure(0.3, 0.0, 0.5, 0.25), p_value=0.2, clicks=40)
     unclear = healthy(0.2, wce=ErrorFigure(0.3, 0.0, 0.5, 0.25), p_value=0.001)
     assert unclear.startswith("Not shown to be off by more than 5 %: the weights look 30 % off, but with")
@@ -133,6 +133,25 @@ def test_few_rows_are_neither_praised_nor_blamed() -> None:
         " shows 25 %."
     )
     assert headline(open_, "clicked") == "Undecided"
+
+
+def test_outcomes_that_are_no_clicks_are_not_called_so() -> None:
+    """An audit of purchases told of "102 clicks"."""
+    columns = ("p", "bought")
+    few = judged(level="undecided", reason="too few rows", power=0.14, rows_needed=46_211)
+    blind = judged(level="undecided", reason="not beyond chance", chance=CHANCE)
+    texts = [
+        told(columns=columns, judgement=few, clicks=126, regions=[]),
+        told(columns=columns, judgement=blind, regions=[]),
+        told(columns=columns, judgement=blind, regions=[], scores_vary=False),
+        told(columns=columns, infinite=2, remedy=None, clicks=0, regions=[Region(None, 0.1, 0.5, 0.0, 0.5)]),
+        told(columns=columns, segment=segment(mean_outcome_over_score=float("inf"))),
+    ]
+    assert texts[0].startswith("With 126 positives on 90,000 rows")
+    assert texts[3].startswith("2 positives have a score of 0")
+    for text in texts:
+        assert "positive" in text
+        assert "click" not in text
 
 
 def test_scores_at_chance_are_asked_about_and_never_get_a_factor_alone() -> None:
@@ -196,7 +215,14 @@ def test_the_worst_segment_ends_the_verdict() -> None:
     assert told(segment=segment()).endswith(
         "Scores where country is 'jp' are overstated by a factor 2 (1,200 rows)."
     )
+    assert told(segment=segment(of_rest=1 / 1.6)).endswith(
+        "Scores where country is 'jp' are overstated by a factor 2 (1,200 rows; the rest is overstated by a"
+        " factor 1.6)."
+    )
+    assert told(segment=segment(of_rest=1.02)).endswith("a factor 2 (1,200 rows; the rest is right).")
+    assert told(segments_alike=True).endswith("No segment is further off than the rest beyond noise.")
     praised = judged(level="good", reason="honest", wce_debiased=0.01)
+    assert "No segment" not in told(judgement=praised, regions=[], segments_alike=True)
     healthy = told(judgement=praised, segment=segment(mean_outcome_over_score=float("inf")))
     assert healthy.endswith("But scores where country is 'jp' have clicks at a score of 0 (1,200 rows).")
 

@@ -61,6 +61,18 @@ def test_weights_are_clipped_inverses(log_file: Path, tmp_path: Path) -> None:
     assert np.unique(table["fold"].to_numpy()).tolist() == [0, 1, 2, 3, 4]
 
 
+def test_the_figures_are_those_of_the_written_column(log: Any, log_file: Path, tmp_path: Path) -> None:
+    """They told the largest weight, and the effective sample size, of before the clip."""
+    result = write_weights(log_file, tmp_path / "out.parquet", score="p", outcome="clicked", p_min=0.05)
+    weight = pq.read_table(tmp_path / "out.parquet")["weight"].to_numpy()[log.outcome == 1]
+    assert result.weights is not None
+    assert result.weights.largest == pytest.approx(weight.max())
+    assert result.weights.effective_sample_size == pytest.approx(
+        weight.sum() ** 2 / (weight @ weight), rel=0.01
+    )
+    assert result.weights.largest_unclipped > 1.5 * result.weights.largest
+
+
 def test_weights_add_up_to_the_population_where_the_scores_did_not(
     log: Any, log_file: Path, tmp_path: Path
 ) -> None:

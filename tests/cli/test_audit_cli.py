@@ -57,7 +57,8 @@ def test_healthy_scores_exit_0_and_overstated_ones_1(capsys: pytest.CaptureFixtu
     assert "Healthy. " in capsys.readouterr().out
     assert main(["audit", write_log("bad.parquet", factor=2.0), *COLUMNS, "--segment", "country"]) == 1
     told = capsys.readouterr().out
-    assert re.search(r"Miscalibrated. Overstated by a factor (1.9|2|2.1) everywhere", told)
+    assert re.search(r"Miscalibrated. Overstated by a factor (1.9|2|2.1) on average", told)
+    assert "No segment is further off than the rest beyond noise." in " ".join(told.split())
     assert "country = de" in told
     assert "platt" in told
     assert "The report: audits/bad/report.html" in told
@@ -140,6 +141,16 @@ def test_names_from_the_data_are_escaped_in_the_report() -> None:
     page = Path("found/report.html").read_text(encoding="utf-8")
     assert "<script>x" not in page
     assert "&lt;script&gt;x" in page
+
+
+def test_purchases_are_not_called_clicks(capsys: pytest.CaptureFixture[str]) -> None:
+    table = pq.read_table(write_log("log.parquet", factor=2.0))
+    pq.write_table(table.rename_columns({"clicked": "bought"}), "bought.parquet")
+    found = ["--score", "p", "--outcome", "bought", "--segment", "country", "--out", "found"]
+    assert main(["audit", "bought.parquet", *found]) == 1
+    told = capsys.readouterr().out + Path("found/report.html").read_text()
+    assert re.search(r"rows, [\d,]+ positives; mean score", told)
+    assert "click" not in re.sub(r"<(style|script).*?</\1>", "", told, flags=re.DOTALL)
 
 
 def test_segments_of_a_few_rows_are_counted_not_shown(capsys: pytest.CaptureFixture[str]) -> None:

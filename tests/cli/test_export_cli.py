@@ -134,6 +134,7 @@ def test_an_output_file_is_replaced_only_on_request(run, tmp_path, capsys):
         (["{run}", "-o", "m.onnx", "--what", "propensity", "--method", "ips"], ["--method goes with --what"]),
         (["{run}", "-o", "nowhere/m.onnx"], ["nowhere/m.onnx", "folder does not exist"]),
         (["{run}", "-o", "."], ["is a folder"]),
+        (["{run}", "-o", "new/"], ["new/: names a folder", "such as new/model.onnx"]),
         (["{run}", "-o", "m.onnx", "--json", "nowhere/told.json"], ["--json nowhere/told.json", "not exist"]),
         (["{run}", "-o", "m.onnx", "--json", "."], ["--json .", "is a folder"]),
     ],

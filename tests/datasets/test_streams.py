@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from unskew import Bag, Category, Number, read_log, stream_log
-from unskew.datasets.files import files
+from unskew.datasets.files import files as dataset_of_files
 from unskew.datasets.streams import stream_files
 from unskew.errors import DataError
 from unskew.log import Log, StreamedLog
@@ -319,7 +319,7 @@ class TestMaturity:
         for ignore, time in ((["bought_at"], "shown"), ([], "bought_at"), (["shown"], "bought_at")):
             options: dict[str, Any] = {"features": "auto", "ignore": ignore}
             assert self.require_same_rows(folder, "24h", **options).time == time
-            for load in (files, stream_files):
+            for load in (dataset_of_files, stream_files):
                 dataset = load(folder, space="impressions", **options)
                 assert dataset.train.time == time
         # What is named counts, ignored or not.
@@ -330,7 +330,7 @@ class TestMaturity:
         hours = np.datetime64("2026-01-01", "s") + np.arange(3_000) * np.timedelta64(1, "h")
         folder = self.written(tmp_path, first=pa.array(hours, mask=np.arange(3_000) == 2_999), second=hours)
         assert self.require_same_rows(folder, "24h", features="auto").time == "second"
-        assert files(folder, space="impressions").train.time == "second"
+        assert dataset_of_files(folder, space="impressions").train.time == "second"
 
     @pytest.mark.parametrize(
         "when",
@@ -414,6 +414,82 @@ class TestTooManyIds:
         log = read_log(folder, **NAMES, space="impressions")
         top = log.items.ids[np.argsort(-np.bincount(log.item), kind="stable")[:3]]
         assert np.isin(top.astype(object), stream.items.ids.astype(object)).all()
+
+
+class TestFilesOfSeveralDays:
+    """A column comes or goes between days, and a writer may choose another encoding for each file."""
+
+    @staticmethod
+    def written(folder: Path, *days: dict[str, Any]) -> list[Path]:
+        random = np.random.default_rng(5)
+        for number, columns in enumerate(days):
+            click = random.random(200) < 0.3
+            table = pa.table(
+                {
+                    "uid": random.integers(0, 30, 200),
+                    "iid": random.integers(0, 9, 200),
+                    "clicked": click.astype(int),
+                    "bought": (click & (random.random(200) < 0.5)).astype(int),
+                    "number": np.arange(200 * number, 200 * (number + 1)),
+                    "place": random.integers(0, 4, 200),
+                    **{name: pa.array(values[:200]) for name, values in columns.items()},
+                }
+            )
+            pq.write_table(table, folder / f"day{number}.parquet", row_group_size=70)
+        return sorted(folder.iterdir())
+
+    @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+    def test_auto_leaves_out_what_a_file_lacks_and_says_which(
+        self, tmp_path: Path, order: tuple[int, ...]
+    ) -> None:
+        """It was dropped without a word where the first file lacked it, an error where a later one did."""
+        bid, campaign = np.linspace(0, 1, 200), ["a", "b"] * 100
+        when = pa.array(np.arange(200), pa.timestamp("s"))
+        days = ({"campaign": campaign}, {"campaign": campaign, "bid": bid, "when": when}, {"bid": bid})
+        files = self.written(tmp_path, *days)
+        given = [files[number] for number in order]
+        options: dict[str, Any] = {**NAMES, "features": "auto"}
+        lacked = {
+            name: next(
+                str(file) for number, file in zip(order, given, strict=True) if name not in days[number]
+            )
+            for name in ("campaign", "bid", "when")
+        }
+        options["ignore"] = ["number"]
+        stream = stream_log(given, **options)
+        logs = (
+            read_log(given, space="impressions", **options),
+            dataset_of_files(train=given, space="impressions", **options).train,
+            stream.source.empty,  # type: ignore[union-attr]
+            stream_files(train=given, **options).train.source.empty,  # type: ignore[union-attr]
+        )
+        for log in logs:
+            assert log.features is not None
+            assert [each.name for each in log.features.declared] == ["place"]
+            assert log.features.left_out == {name: f"{file} lacks it" for name, file in lacked.items()}
+            assert log.time is None
+        asked = {**options, "features": ["auto", "bid"]}
+        for read in (stream_log, partial(read_log, space="impressions")):
+            with pytest.raises(DataError, match=r"day0\.parquet: column 'bid' is missing"):
+                read(given, **asked)
+            ignored = read(given, **{**options, "ignore": ["number", "bid", "when"]})
+            kept = ignored.source.empty if read is stream_log else ignored
+            assert set(kept.features.left_out) == {"campaign"}
+
+    def test_a_dictionary_in_one_file_and_text_in_another_are_one_column(self, tmp_path: Path) -> None:
+        device = pa.array(["tv", None, "pc", "web"] * 50)
+        for name, days in (
+            ("one", (device.dictionary_encode(), device)),
+            ("other", (device, device.dictionary_encode())),
+        ):
+            (tmp_path / name).mkdir()
+            self.written(tmp_path / name, *({"device": each} for each in days))
+            options: dict[str, Any] = {**NAMES, "keep": ["number"], "features": "auto"}
+            stream = stream_log(tmp_path / name, **options)
+            log = read_log(tmp_path / name, space="impressions", **options)
+            require_same(stream, log)
+            line = next(each for each in log.schema_table() if each["name"] == "device")
+            assert (line["kind"], line["cardinality"], line["missing"]) == ("category", 3, 0.25)
 
 
 class TestErrors:

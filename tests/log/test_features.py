@@ -288,6 +288,9 @@ def test_the_table_of_the_schema_has_a_line_for_each_field():
         "note": "",
     }
     assert lines["tags"]["kind"] == "bag"
+    assert (lines["tags"]["missing"], lines["tags"]["note"]) == (0.0, "")
+    bags = small([us.Bag("x", role="row", min_count=1)], x=[["a"], [], None, ["a"]]).schema_table()[2]
+    assert (bags["missing"], bags["note"]) == (0.5, "empty lists count as missing")
     assert lines["price"]["missing"] == pytest.approx(9 / 60)
 
 

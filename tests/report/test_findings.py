@@ -30,9 +30,9 @@ def sketch(factor: float = 1.0, *, rows: int = SIZE, knows: bool = True) -> Cali
     return CalibrationSketch.of(score=score * factor, outcome=random.random(rows) < truth)
 
 
-FIGURES = {"ece": 0.010, "ece_floor": 0.009, "weight_check": 1.02, "nll": 0.25, "auc": 0.74}
+FIGURES = {"ece": 0.010, "ece_floor": 0.009, "wce": 0.021, "weight_check": 1.02, "nll": 0.25, "auc": 0.74}
 HONEST = (FIGURES, sketch())
-CROOKED = ({"ece": 0.080, "ece_floor": 0.009, "weight_check": 2.40, "nll": 0.31, "auc": 0.74}, sketch(0.4))
+CROOKED = ({**FIGURES, "ece": 0.080, "wce": 1.52, "weight_check": 2.40, "nll": 0.31}, sketch(0.4))
 Kind = tuple[dict[str, float], CalibrationSketch]
 
 
@@ -100,8 +100,19 @@ def test_calibration_is_judged_by_the_weights(raw: Kind, calibrated: Kind, tone:
 def test_weights_that_are_off_are_not_honest_whatever_the_ece() -> None:
     found = honest(HONEST, (with_figures(HONEST, weight_check=1.3)[0], sketch(1 / 1.3)))
     assert found.tone != "good"
-    assert "After Platt they are miscalibrated (weights off by" in found.text
+    assert "After Platt they are miscalibrated: their weights are off by" in found.text
     assert "add up to 1.30 times the population" in found.text
+
+
+def test_the_error_that_is_told_is_that_of_the_tables_and_the_evidence_is_what_decided() -> None:
+    """An ECE below its floor was quoted as evidence, beside another error of the weights than the table's."""
+    text = honest(with_figures(CROOKED, ece=0.000048, ece_floor=0.000063, wce=0.9081), HONEST).text
+    assert (
+        "The raw propensities are miscalibrated: their weights are off by 91 % on average (WCE), beyond noise"
+        " (χ² test of weights within 5 %: p < 0.0001) and add up to 2.40 times the population."
+    ) in text
+    assert "they are honest: their weights are off by 2.1 % on average (WCE), no more than noise may" in text
+    assert "ECE" not in text
 
 
 def test_few_clicks_are_told_how_many_would_decide() -> None:

@@ -39,6 +39,7 @@ from unskew.metrics.judgement import (
     judge_weights,
     may_be_honest,
     require_limits,
+    stands_out,
 )
 from unskew.metrics.score_cells import cells_of
 from unskew.metrics.sketch import load_pass
@@ -296,7 +297,12 @@ def judge(
     segments = worst_first(
         corrected([segment for table in tables for segment in table.segments()]), significance=significance
     )
-    beyond_chance = [s for s in segments if not is_off_by_chance(s.q_value, significance)]
+    named = [
+        s for s in segments if not is_off_by_chance(s.q_value, significance) and s.wce_debiased > tolerance
+    ]
+    if judgement.level == "bad":
+        # All are off then: one is worth naming for what sets it apart.
+        named = [s for s in named if stands_out(s.q_differs, significance, is_further_off=s.is_further_off)]
     repair = None
     if rows is not None and recommended is not None:
         repair = compare_by_segment(
@@ -314,7 +320,8 @@ def judge(
         infinite=_infinite_rows(whole),
         regions=off,
         remedy=None if recommended is None else _remedy(recommended, **limits),
-        segment=next((s for s in beyond_chance if s.wce_debiased > tolerance), None),
+        segment=next(iter(named), None),
+        segments_alike=not named and any(s.q_differs is not None for s in segments),
         columns=(roles.score, roles.outcome),
         scores_vary=scores_vary,
     )

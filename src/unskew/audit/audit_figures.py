@@ -68,14 +68,17 @@ class Region:
 
 @dataclass(frozen=True)
 class WeightFigures:
-    """Inverse-propensity weights of the rows with outcome 1, from the cells of the sketch (to 0.8 %).
+    """The weights 1/max(p̂, p_min) of the rows with outcome 1, from the cells of the sketch (to 0.8 %): those
+    that ``unskew weights`` writes, and figures as in :class:`unskew.metrics.weights.WeightDiagnostics`.
 
     Attributes
     ----------
     rows
         Rows with outcome 1.
     median, largest
-        Of 1/p̂.
+        Of the weights.
+    largest_unclipped
+        The largest 1/p̂.
     effective_sample_size
         (Σw)²/Σw²: as many rows of equal weight carry the same information.
     p_min, clipped, clipped_mass
@@ -85,6 +88,7 @@ class WeightFigures:
     rows: int
     median: float
     largest: float
+    largest_unclipped: float
     effective_sample_size: float
     p_min: float
     clipped: float
@@ -144,17 +148,19 @@ def weight_figures(sketch: CalibrationSketch, *, p_min: Clip) -> WeightFigures |
     propensity = 1 / inverse
     p_min = resolve_clip(p_min, propensity=propensity, count=cells.positive)
     clipped = np.minimum(inverse, 1 / p_min) if p_min > 0 else inverse
+    kept = float(cells.positive @ clipped)
     order = np.argsort(inverse)
     half = np.searchsorted(np.cumsum(cells.positive[order]), cells.positive.sum() / 2)
     summed = float(cells.positive @ inverse)
     return WeightFigures(
         rows=int(cells.rows[:, 1].sum()),
-        median=float(inverse[order[min(half, len(order) - 1)]]),
-        largest=float(inverse.max()),
-        effective_sample_size=summed**2 / float(cells.square_sum[:, 1] @ inverse**2),
+        median=float(clipped[order[min(half, len(order) - 1)]]),
+        largest=float(clipped.max()),
+        largest_unclipped=float(inverse.max()),
+        effective_sample_size=kept**2 / float(cells.square_sum[:, 1] @ clipped**2),
         p_min=p_min,
         clipped=float(cells.positive[propensity < p_min].sum() / cells.positive.sum()),
-        clipped_mass=1 - float(cells.positive @ clipped) / summed,
+        clipped_mass=1 - kept / summed,
     )
 
 

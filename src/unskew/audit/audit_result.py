@@ -10,6 +10,7 @@ from unskew.audit.audit_figures import ErrorFigure, Region, WeightFigures
 from unskew.audit.fold_sketches import CalibratorScore
 from unskew.audit.segment_repair import SegmentRepair
 from unskew.audit.segments import Segment
+from unskew.audit.verdict import OutcomeWords, outcome_words
 from unskew.io.stream import Roles
 from unskew.metrics import CalibrationSketch, WeightTest
 from unskew.metrics.judgement import WeightJudgement
@@ -90,6 +91,11 @@ class AuditResult:
     def wce_debiased(self) -> float:
         """WCE less its noise."""
         return self.judgement.wce_debiased
+
+    @property
+    def outcome_words(self) -> OutcomeWords:
+        """What rows with outcome 1 are called."""
+        return outcome_words(self.roles.outcome)
 
     @property
     def p_beyond_tolerance(self) -> float:

@@ -6,14 +6,15 @@ chance is decided here; what is said about them is in ``verdict``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from scipy.special import chdtrc
+from scipy.special import chdtrc, ndtr
 
 from unskew.metrics.cell_sums import both
 from unskew.metrics.limits import SMALLEST
@@ -74,6 +75,10 @@ class Segment:
     p_value, q_value
         Of the χ² test that the scores are right, and corrected for the number of segments
         (Benjamini and Hochberg 1995). ``p_value`` is None where the rows are too few for the test.
+    of_rest
+        Mean of o/p̂ of the column's other rows; None where there are none.
+    p_differs, q_differs
+        Of the z-test that both means are one, and corrected likewise; None without a rest, or a ``p_value``.
     """
 
     column: str
@@ -88,6 +93,18 @@ class Segment:
     wce_debiased: float
     p_value: float | None
     q_value: float | None
+    of_rest: float | None = None
+    p_differs: float | None = None
+    q_differs: float | None = None
+
+    @property
+    def is_further_off(self) -> bool:
+        """Whether its scores are off by a larger factor than those of the column's other rows."""
+        if self.of_rest is None:
+            return False
+        factors = (max(mean, SMALLEST) for mean in (self.mean_outcome_over_score, self.of_rest))
+        own, rest = (abs(math.log(factor)) for factor in factors)
+        return own > rest
 
 
 class ValueCodes:
@@ -204,8 +221,14 @@ class SegmentTable:
     def segments(self) -> list[Segment]:
         """Figures of every value, in the order in which they were met; without q-values."""
         weights = _outcome_weights(self._sums)
-        named = enumerate(self._values.names())
-        return [_figures(self.column, value, self._sums[:, code], weights[code]) for code, value in named]
+        whole = self._sums.sum(axis=1)
+        of_whole = _outcome_weights(whole[:, np.newaxis])[0]
+        found = []
+        for code, value in enumerate(self._values.names()):
+            own = self._sums[:, code]
+            figures = _figures(self.column, value, own, weights[code])
+            found.append(_beside_rest(figures, own, whole - own, weights[code], of_whole))
+        return found
 
     def _add(self, code: NDArray[np.int64], score: Any, outcome: Any, weight: NDArray[Any] | None) -> None:
         p, o = score.astype(np.float64), outcome.astype(np.float64)
@@ -227,16 +250,23 @@ def _octave(score: Array) -> NDArray[np.int64]:
 
 def corrected(segments: Sequence[Segment]) -> list[Segment]:
     """The segments with q-values (Benjamini and Hochberg's step-up over all that could be tested)."""
-    tested = [place for place, segment in enumerate(segments) if segment.p_value is not None]
-    p = np.array([segments[place].p_value for place in tested], dtype=np.float64)
+    q_values = _stepped_up([segment.p_value for segment in segments])
+    q_differs = _stepped_up([segment.p_differs for segment in segments])
+    return [
+        replace(segment, q_value=q_values.get(place), q_differs=q_differs.get(place))
+        for place, segment in enumerate(segments)
+    ]
+
+
+def _stepped_up(p_values: Sequence[float | None]) -> dict[int, float]:
+    """The q-value at each place that has a p-value."""
+    tested = [place for place, each in enumerate(p_values) if each is not None]
+    p = np.array([p_values[place] for place in tested], dtype=np.float64)
     order = np.argsort(p)
     raised = p[order] * len(p) / np.arange(1, len(p) + 1)
     q = np.empty(len(p))
     q[order] = np.minimum(np.minimum.accumulate(raised[::-1])[::-1], 1.0)
-    values: dict[int, float] = dict(zip(tested, q.tolist(), strict=True))
-    return [
-        Segment(**{**vars(segment), "q_value": values.get(place)}) for place, segment in enumerate(segments)
-    ]
+    return dict(zip(tested, q.tolist(), strict=True))
 
 
 def worst_first(segments: Sequence[Segment], *, significance: float) -> list[Segment]:
@@ -272,9 +302,7 @@ def _outcome_weights(sums: Array) -> Array:
 def _figures(column: str, value: str, sums: Array, outcome_weight: Array) -> Segment:
     rows, weight, positive, score, inverse = sums[:5]
     total = float(weight.sum()) or np.nan
-    mean = np.divide(score, weight, out=np.zeros_like(score), where=weight > 0)
-    # What a row adds to the noise depends on its outcome's weights (`ScoreCells.row_weight`).
-    spread, inverse_spread = sums[5:7] * ((1 - mean) * outcome_weight[0] + mean * outcome_weight[1])
+    spread, inverse_spread = _noise(sums, outcome_weight)
     infinite = bool(positive[0] > 0)
     w, o, e, inv, var, inv_var = _merged(np.stack([weight, positive, score, inverse, spread, inverse_spread]))
     share = w / total
@@ -299,6 +327,33 @@ def _figures(column: str, value: str, sums: Array, outcome_weight: Array) -> Seg
         p_value=0.0 if infinite else p_value,
         q_value=None,
     )
+
+
+def _beside_rest(segment: Segment, own: Array, rest: Array, of_own: Array, of_rest: Array) -> Segment:
+    """With the mean of o/p̂ of the rest, and the chance of such a difference if both had that of all rows."""
+    own_rows, rest_rows = (float(sums[1].sum()) for sums in (own, rest))
+    if not (own_rows > 0 and float(rest[0].sum()) > 0 and rest_rows > 0):
+        return segment
+    mean = float(rest[4].sum()) / rest_rows
+    if segment.p_value is None:
+        return replace(segment, of_rest=mean)
+    whole = float(own[4].sum() + rest[4].sum()) / (own_rows + rest_rows)
+    parts = ((own, of_own, own_rows), (rest, of_rest, rest_rows))
+    variance = whole * sum(float(_noise(sums, weights)[1].sum()) / rows**2 for sums, weights, rows in parts)
+    difference = abs(segment.mean_outcome_over_score - mean)
+    certain = 0.0 if difference > 0 else 1.0
+    z_test = 2 * float(ndtr(-difference / math.sqrt(variance))) if variance > 0 else certain
+    return replace(segment, of_rest=mean, p_differs=z_test)
+
+
+def _noise(sums: Array, outcome_weight: Array) -> Array:
+    """Variances of Σwo and Σwo/p of each cell if its scores are true.
+
+    What a row adds depends on its outcome's weights (`ScoreCells.row_weight`).
+    """
+    weight, score = sums[1], sums[3]
+    mean = np.divide(score, weight, out=np.zeros_like(score), where=weight > 0)
+    return np.asarray(sums[5:7] * ((1 - mean) * outcome_weight[0] + mean * outcome_weight[1]))
 
 
 def _expected(weight: Array, score: Array, spread: Array) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from unskew.audit.audit_figures import ErrorFigure, Region
 from unskew.audit.segments import Segment
@@ -37,6 +38,25 @@ CALIBRATOR_WORDS = {
 """Calibrators at the beginning of a sentence."""
 
 
+class OutcomeWords(NamedTuple):
+    """What an outcome of 1 is called, and a row that has it."""
+
+    noun: str
+    row: str
+
+
+def outcome_words(column: str) -> OutcomeWords:
+    """Words for the outcomes of a column: clicks where its name says so.
+
+    Examples
+    --------
+    >>> outcome_words("is_click").noun, outcome_words("bought").noun
+    ('click', 'positive')
+    """
+    is_click = any(word in column.lower() for word in ("click", "clk"))
+    return OutcomeWords("click", "clicked") if is_click else OutcomeWords("positive", "positive")
+
+
 @dataclass(frozen=True)
 class Remedy:
     """The calibrator to use.
@@ -64,7 +84,8 @@ def verdict(
     regions: Sequence[Region],
     remedy: Remedy | None,
     segment: Segment | None,
-    columns: tuple[str, str] = ("score", "outcome"),
+    segments_alike: bool = False,
+    columns: tuple[str, str] = ("score", "clicked"),
     scores_vary: bool = True,
 ) -> str:
     """The verdict in a few sentences.
@@ -76,7 +97,9 @@ def verdict(
     remedy
         None where no calibrator is of use, or none could be judged.
     segment
-        The worst of those that are off beyond chance.
+        The worst of those that are off beyond chance; of scores that are off, of those that stand out.
+    segments_alike
+        Whether there are segments, and none stands out.
     columns, scores_vary
         The names of score and outcome, and whether there are two scores or more.
 
@@ -94,24 +117,29 @@ def verdict(
     Platt on logits, cross-fitted, would bring WCE from 0.46 to 0.02.
     """
     healthy, chance = judgement.healthy, judgement.chance
+    noun = outcome_words(columns[1]).noun
     blind = chance is not None and not chance.beyond
     if healthy:
-        sentences = [_praise(tolerance, wce, judgement.wce_debiased, p_value, significance, clicks)]
+        sentences = [
+            _praise(tolerance, wce, judgement.wce_debiased, p_value, significance, counted(clicks, noun))
+        ]
     elif judgement.reason == "too few rows":
-        sentences = [_undecided(judgement, wce, rows, clicks)]
+        sentences = [_undecided(judgement, wce, rows, counted(clicks, noun))]
     elif judgement.reason == "not beyond chance":
-        sentences = [_level_alone(judgement, columns) if scores_vary else _constant(clicks)]
+        sentences = [_level_alone(judgement, columns) if scores_vary else _constant(clicks, columns[1])]
     else:
         where_off = _where_off(regions, wce, tolerance, infinite)
         asked = blind and scores_vary
         sentences = [
             *([_question(chance, columns)] if chance is not None and asked else []),
-            *([_infinite(infinite)] if infinite else []),
+            *([_infinite(infinite, noun)] if infinite else []),
             *([f"If it is: {_small(text)}" for text in where_off[:1]] if asked else where_off),
-            _bandit(columns[0]) if asked else _remedy(remedy, wce, clicks),
+            _bandit(columns[0]) if asked else _remedy(remedy, wce, clicks, noun),
         ]
     if segment is not None:
-        sentences.append(_segment(segment, bool(healthy)))
+        sentences.append(_segment(segment, judgement, tolerance, noun))
+    elif segments_alike and judgement.level == "bad":
+        sentences.append("No segment is further off than the rest beyond noise.")
     return " ".join(sentences)
 
 
@@ -143,7 +171,7 @@ def percent(share: float) -> str:
 def direction(ratio: float) -> str:
     """How far scores are off, from the mean of o/p̂."""
     if ratio == 0:
-        return "overstated beyond measure (not one click)"
+        return "overstated beyond measure (not one came)"
     word, factor = ("overstated", 1 / ratio) if ratio < 1 else ("understated", ratio)
     return f"{word} by a factor {_factor(factor)}"
 
@@ -156,7 +184,7 @@ def weights_off(ratio: float) -> str:
 def place(region: Region) -> str:
     """Which scores a region holds."""
     if region.low is None and region.high is None:
-        return "everywhere"
+        return "on average"
     if region.low is None:
         return f"below {short(region.high or 0.0)}"
     if region.high is None:
@@ -169,13 +197,13 @@ def _factor(factor: float) -> str:
 
 
 def _praise(
-    tolerance: float, wce: ErrorFigure, wce_debiased: float, p_value: float, significance: float, clicks: int
+    tolerance: float, wce: ErrorFigure, wce_debiased: float, p_value: float, significance: float, clicks: str
 ) -> str:
     off = percent(wce_debiased)
     if wce_debiased <= tolerance and p_value < significance:
         return (
-            f"Honest within the tolerance: the weights are off by {off}, which is more than noise but not"
-            f" more than {percent(tolerance)}."
+            f"Honest within the tolerance: the weights are off by {off} (WCE without noise), which is more"
+            f" than noise but not more than {percent(tolerance)}."
         )
     if wce_debiased <= tolerance:
         return (
@@ -188,19 +216,19 @@ def _praise(
         else "Not distinguishable from honest"
     )
     return (
-        f"{claim}: the weights look {percent(wce.value)} off, but with {clicks:,} clicks noise alone shows"
+        f"{claim}: the weights look {percent(wce.value)} off, but with {clicks} noise alone shows"
         f" {percent(wce.floor)}."
     )
 
 
-def _undecided(judgement: WeightJudgement, wce: ErrorFigure, rows: int, clicks: int) -> str:
+def _undecided(judgement: WeightJudgement, wce: ErrorFigure, rows: int, clicks: str) -> str:
     some = (
         ""
         if judgement.rows_needed is None
         else (f"; some {round_up(judgement.rows_needed):,} rows like these would tell")
     )
     return (
-        f"With {counted(clicks, 'click')} on {counted(rows, 'row')}, weights that are off by a factor"
+        f"With {clicks} on {counted(rows, 'row')}, weights that are off by a factor"
         f" {short(judgement.error)} would be found with a chance of {percent(judgement.power)}{some}. So far"
         f" they look {percent(wce.value)} off, where noise alone shows {percent(wce.floor)}."
     )
@@ -211,25 +239,24 @@ def _level_alone(judgement: WeightJudgement, columns: tuple[str, str]) -> str:
     assert chance is not None
     score, outcome = columns
     return (
-        f"The weights add up, but {_at_chance(chance)}: weights made of these scores debias nothing. Is"
-        f" '{score}' a propensity of '{outcome}'?"
+        f"The weights add up, but {_at_chance(chance, outcome)}: weights made of these scores debias nothing."
+        f" Is '{score}' a propensity of '{outcome}'?"
     )
 
 
-def _constant(clicks: int) -> str:
+def _constant(clicks: int, outcome: str) -> str:
+    noun, row = outcome_words(outcome)
     return (
-        "The weights add up, but all rows have one score: it tells no clicked row from another, and debiases"
-        f" nothing. With {counted(clicks, 'click')} a propensity that does can be trained (unskew weights"
+        f"The weights add up, but all rows have one score: it tells no {row} row from another, and debiases"
+        f" nothing. With {counted(clicks, noun)} a propensity that does can be trained (unskew weights"
         " --user --item)."
     )
 
 
 def _question(chance: ChanceTest, columns: tuple[str, str]) -> str:
     score, outcome = columns
-    return (
-        f"Is '{score}' the probability of '{outcome}'? {_capital(_at_chance(chance))}, and the weights do not"
-        " add up."
-    )
+    found = _capital(_at_chance(chance, outcome))
+    return f"Is '{score}' the probability of '{outcome}'? {found}, and the weights do not add up."
 
 
 def _bandit(score: str) -> str:
@@ -239,9 +266,11 @@ def _bandit(score: str) -> str:
     )
 
 
-def _at_chance(chance: ChanceTest) -> str:
+def _at_chance(chance: ChanceTest, outcome: str) -> str:
     noise = short(2 * chance.standard_error)
-    return f"higher scores were not clicked more often (AUC {chance.auc:.3f}, chance 0.5 ± {noise})"
+    noun, row = outcome_words(outcome)
+    seen = f"were not {row} more often" if noun == "click" else f"did not come with more {noun}s"
+    return f"higher scores {seen} (AUC {chance.auc:.3f}, chance 0.5 ± {noise})"
 
 
 def round_up(rows: int) -> int:
@@ -255,10 +284,10 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _infinite(rows: int) -> str:
+def _infinite(rows: int, noun: str) -> str:
     if rows == 1:
-        return "1 click has a score of 0: its weight is infinite."
-    return f"{rows:,} clicks have a score of 0: their weights are infinite."
+        return f"1 {noun} has a score of 0: its weight is infinite."
+    return f"{rows:,} {noun}s have a score of 0: their weights are infinite."
 
 
 def _where_off(regions: Sequence[Region], wce: ErrorFigure, tolerance: float, infinite: int) -> list[str]:
@@ -282,10 +311,10 @@ def _where_off(regions: Sequence[Region], wce: ErrorFigure, tolerance: float, in
     return [f"{_capital('; '.join(parts))}."]
 
 
-def _remedy(remedy: Remedy | None, wce: ErrorFigure, clicks: int) -> str:
+def _remedy(remedy: Remedy | None, wce: ErrorFigure, clicks: int, noun: str) -> str:
     if remedy is None:
         if clicks == 0:
-            return "Without a click no calibrator can be fitted."
+            return f"Without a {noun} no calibrator can be fitted."
         return "No calibrator could be judged: there are too few rows of one class for cross-fitting."
     if remedy.name == "none":
         return "No calibrator does better on held-out rows than the scores as they are."
@@ -298,15 +327,19 @@ def _remedy(remedy: Remedy | None, wce: ErrorFigure, clicks: int) -> str:
     )
 
 
-def _segment(segment: Segment, healthy: bool) -> str:
+def _segment(segment: Segment, judgement: WeightJudgement, tolerance: float, noun: str) -> str:
     if not math.isfinite(segment.mean_outcome_over_score):
-        off = "have clicks at a score of 0"
+        off = f"have {noun}s at a score of 0"
     else:
         off = f"are {direction(segment.mean_outcome_over_score)}"
+    rest = ""
+    if segment.of_rest is not None and judgement.level == "bad":
+        honest = abs(segment.of_rest - 1) <= tolerance
+        rest = f"; the rest {'is right' if honest else f'is {direction(segment.of_rest)}'}"
     return (
-        f"{'But scores' if healthy else 'Scores'} where {plain(segment.column)} is"
+        f"{'But scores' if judgement.healthy else 'Scores'} where {plain(segment.column)} is"
         f" {plain(repr(segment.value))} {off}"
-        f" ({segment.rows:,} rows)."
+        f" ({segment.rows:,} rows{rest})."
     )
 
 

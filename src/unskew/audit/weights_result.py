@@ -52,7 +52,7 @@ class WeightsResult:
 
     @property
     def weights(self) -> WeightFigures | None:
-        """Figures of the calibrated weights of the clicked rows."""
+        """Figures of the written weights of the clicked rows, after the clip."""
         return weight_figures(self.calibrated, p_min=self.p_min)
 
     @property
@@ -74,7 +74,7 @@ class WeightsResult:
             return f"{taken}."
         return (
             f"{taken}: what is left is the clip's, not the propensities'. Lower p_min (--p-min); the smallest"
-            f" p̂ of a clicked row is {1 / figures.largest:.2g}."
+            f" p̂ of a clicked row is {1 / figures.largest_unclipped:.2g}."
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from rich.text import Text
 from unskew.audit.actions import ActionsResult
 from unskew.audit.audit_result import AuditResult
 from unskew.audit.segment_repair import MULTI, SegmentRepair
+from unskew.audit.verdict import counted
 from unskew.audit.weights_result import WeightsResult
 from unskew.cli.console import plain_console, print_verdict
 from unskew.metrics import mean_outcome_over_score, wce
@@ -24,8 +25,9 @@ def print_audit(result: AuditResult) -> None:
     """Verdict, figures, worst segments and calibrators."""
     console = plain_console()
     files = result.files[0] if len(result.files) == 1 else f"{len(result.files):,} files"
+    found = counted(result.clicks, result.outcome_words.noun)
     console.print(
-        f"{plain(files)}: {result.rows:,} rows, {result.clicks:,} clicks; mean score {result.mean_score:.4g},"
+        f"{plain(files)}: {result.rows:,} rows, {found}; mean score {result.mean_score:.4g},"
         f" base rate {result.base_rate:.4g}\n"
     )
     print_verdict(console, result)
@@ -68,7 +70,7 @@ def print_weights(result: WeightsResult, out: str) -> None:
     after = result.weights
     if after is not None:
         table.add_row("effective sample size", "", f"{after.effective_sample_size:,.0f} of {after.rows:,}")
-        table.add_row("largest 1/p̂", "", f"{after.largest:,.1f}")
+        table.add_row("largest weight", "", f"{after.largest:,.1f}")
         table.add_row(f"clipped at {after.p_min:g}", "", f"{100 * after.clipped:.2f} %")
         table.add_row("clipped mass", "", f"{100 * after.clipped_mass:.2f} % of Σ 1/p̂")
     console.print(table)
@@ -101,7 +103,8 @@ def _figures(result: AuditResult) -> Table:
         table.add_row(_name(name), _number(value), "", "")
     weights = result.weights
     if weights is not None:
-        table.add_row("largest 1/p̂", f"{weights.largest:,.1f}", "", "")
+        before = f"{weights.largest_unclipped:,.1f} before the clip"
+        table.add_row("largest weight", f"{weights.largest:,.1f}", before, "")
         table.add_row(
             "effective sample size", f"{weights.effective_sample_size:,.0f}", "", f"{weights.rows:,}"
         )
@@ -111,7 +114,7 @@ def _figures(result: AuditResult) -> Table:
 
 
 def _segments(result: AuditResult) -> Table:
-    columns = ("segment", "rows", "mean score", "clicked", "mean o/p̂", "q")
+    columns = ("segment", "rows", "mean score", result.outcome_words.row, "mean o/p̂", "q")
     table = figure_table(f"Worst of {len(result.judged_segments):,} segments", columns)
     for segment in result.judged_segments[:SEGMENTS_SHOWN]:
         table.add_row(

@@ -13,7 +13,7 @@ from unskew.plain_text import plain
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The ONNX file to write.")] = None,
+    out: Annotated[str | None, typer.Option("--out", "-o", help="The ONNX file to write.")] = None,
     triton: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write it into this Triton model repository instead."),
@@ -50,7 +50,8 @@ def export(
     from unskew.cli.places import check_outputs, run_files
 
     folders = {} if triton is None else {"--triton": triton}
-    check_outputs({"--out": out, "--json": json}, folders=folders, read=run_files(run))
+    file = None if out is None else Path(out)
+    check_outputs({"--out": file, "--json": json}, folders=folders, read=run_files(run))
 
     from unskew.export import export_run, export_triton
 
@@ -70,7 +71,8 @@ def export(
     seeds = f"{len(exported['seeds'])} seed{'s' if len(exported['seeds']) > 1 else ''}"
     where = plain(exported.get("folder", exported["file"]))
     print(f"{what} ({inside}, mean of {seeds}) as ONNX, {exported['bytes']:,} bytes: {where}")
-    print("Inputs: " + ", ".join(f"{plain(name)} ({held})" for name, held in exported["holds"].items()))
+    holds = exported["holds"] | dict.fromkeys(exported["booleans"], "text: true or false")
+    print("Inputs: " + ", ".join(f"{plain(name)} ({held})" for name, held in holds.items()))
     if exported.get("folds", 1) > 1 and exported["space"] == "matrix":
         folds = f"the mean over {exported['folds']} folds"
         print(f"A pair gets {folds} here, and that of its own fold from unskew score.")

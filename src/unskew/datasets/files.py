@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,6 +16,7 @@ from unskew.io.tables import (
     concatenate,
     expand_paths,
     in_its_file,
+    lacking_columns,
     read_files,
     read_table,
     time_columns,
@@ -22,7 +24,7 @@ from unskew.io.tables import (
 from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
 from unskew.log import Category, Described, Duplicates, Log, Space, StreamedLog, Wanted
 from unskew.log.checks import names_of, require_roles
-from unskew.log.described import AUTO, sources_of, without_auto
+from unskew.log.described import AUTO, lacked_by, sources_of, without_auto
 from unskew.log.kinds import TimePart
 from unskew.registry import register
 
@@ -95,9 +97,8 @@ def read_log(
         click = click or _click_column(path)
     outcomes = [name for name in (click, conversion, known_propensity) if name is not None]
     files = expand_paths(path)
-    sources = (
-        [] if features is None else _feature_columns(files, features, {user, item, *outcomes, *ignore, *keep})
-    )
+    taken = {user, item, *outcomes, *ignore, *keep}
+    sources, left_out = ([], {}) if features is None else _feature_columns(files, features, taken)
     tables = read_files(
         files,
         list(dict.fromkeys([user, item, *outcomes, *keep, *([] if time is None else [time]), *sources])),
@@ -105,7 +106,7 @@ def read_log(
     )
     table = concatenate(files, tables)
     try:
-        return Log.from_frame(
+        log = Log.from_frame(
             table,
             user=user,
             item=item,
@@ -125,6 +126,9 @@ def read_log(
         )
     except DataError as error:
         raise in_its_file(error, files, [len(part) for part in tables]) from error
+    if log.features is None or not left_out:
+        return log
+    return replace(log, features=replace(log.features, left_out={**log.features.left_out, **left_out}))
 
 
 @register(order=50)
@@ -301,12 +305,17 @@ def _time_of(path: Paths, taken: Collection[str | None]) -> str | None:
     return next((name for name in times if not read_table(path, [name]).column(name).null_count), None)
 
 
-def _feature_columns(files: list[Path], features: Wanted, taken: set[str]) -> list[str]:
-    """The columns that features are made of."""
+def _feature_columns(
+    files: list[Path], features: Wanted, taken: set[str]
+) -> tuple[list[str], dict[str, str]]:
+    """The columns that features are made of, and those that ``"auto"`` leaves out since a file lacks them."""
+    lacked: dict[str, Path] = {}
     named = sources_of(without_auto(features))
     if AUTO in features:
-        named += [name for name in column_names(files) if name not in taken and name not in named]
-    return list(dict.fromkeys(named))
+        skipped = {*taken, *named}
+        lacked = {name: file for name, file in lacking_columns(files).items() if name not in skipped}
+        named += [name for name in column_names(files) if name not in {*skipped, *lacked}]
+    return list(dict.fromkeys(named)), {name: lacked_by(file) for name, file in lacked.items()}
 
 
 def absent_columns(
@@ -316,7 +325,7 @@ def absent_columns(
     if features is None or AUTO not in features:
         return []
     named = sources_of(without_auto(features))
-    everywhere = [set(column_names(place)) for place in held_out]
+    everywhere = [set(column_names(place)) - set(lacking_columns(place)) for place in held_out]
     return [
         name
         for name in present

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -65,7 +66,7 @@ def export_onnx(
     ['conversion']
     """
     require_onnx()
-    return _export(model, check_new_file(Path(path), overwrite=overwrite), inputs)
+    return _export(model, _new_file(path, overwrite=overwrite), inputs)
 
 
 def _export(model: Debiaser | BasePropensity, target: NewFile, form: Form | None) -> dict[str, Any]:
@@ -122,6 +123,7 @@ def _export(model: Debiaser | BasePropensity, target: NewFile, form: Form | None
         "opset": OPSET,
         "inputs": [each["name"] for each in inputs.described],
         "holds": {each["name"]: each["holds"] for each in inputs.described},
+        "booleans": [each["name"] for each in inputs.described if "boolean" in each],
         "outputs": [what],
         "users": len(model.users_),
         "items": len(model.items_),
@@ -153,7 +155,7 @@ def export_run(
 ) -> dict[str, Any]:
     """Write a model of a run folder, its main one unless named, or its propensity."""
     require_onnx()
-    target = check_new_file(Path(path), overwrite=overwrite)
+    target = _new_file(path, overwrite=overwrite)
     if what == "conversion":
         return _export(load_model(run, method, device="cpu"), target, inputs)
     propensity = load_propensity(run, device="cpu")
@@ -162,6 +164,14 @@ def export_run(
             "holds no propensity", where=str(run), remedy="export its conversion model, or give another run"
         )
     return _export(propensity, target, inputs)
+
+
+def _new_file(path: str | Path, *, overwrite: bool) -> NewFile:
+    """The file to write; the name of a folder, which paths do not keep as such, is an error."""
+    if isinstance(path, str) and path.endswith(("/", os.sep)):
+        place = Path(path) / "model.onnx"
+        raise ParameterError("names a folder", where=path, remedy=f"name the file to write, such as {place}")
+    return check_new_file(Path(path), overwrite=overwrite)
 
 
 def _usual(model: Debiaser | Propensity) -> Form:

@@ -23,7 +23,7 @@ from unskew.errors import DataError
 from unskew.io.file_types import ArrowSchema
 from unskew.io.parquet_places import File, parquet_files, source_of
 from unskew.io.stream import RecordBatch, parquet_buffer, piece_rows
-from unskew.io.tables import Paths, Table, in_its_file, is_time, reading, require_columns, united
+from unskew.io.tables import Paths, Table, in_its_file, is_time, lacking, reading, require_columns, united
 
 
 class Piece(NamedTuple):
@@ -164,8 +164,8 @@ class RowGroups:
 
     @property
     def time_columns(self) -> list[str]:
-        """Those of times, by their type."""
-        return [each.name for each in self.schema if is_time(each.type)]
+        """Those of times, by their type, that all files have."""
+        return [each.name for each in self.schema if is_time(each.type) and each.name not in self.lacking]
 
     @cached_property
     def _schemas(self) -> list[ArrowSchema]:
@@ -178,6 +178,11 @@ class RowGroups:
     def _types(self) -> dict[tuple[str, ...], ArrowSchema]:
         """What :meth:`typed` found, by the names of columns."""
         return {}
+
+    @cached_property
+    def lacking(self) -> dict[str, File]:
+        """The columns that some files have and others lack, and the first file that lacks each."""
+        return lacking(self.files, [schema.names for schema in self._schemas])
 
     def typed(self, columns: Sequence[str]) -> ArrowSchema:
         """Some columns with types that all files can be read with; files that disagree are an error."""

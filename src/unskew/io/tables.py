@@ -21,6 +21,7 @@ import pyarrow.parquet
 from unskew.errors import DataError, ParameterError
 from unskew.plain_text import listed
 
+File = TypeVar("File")
 Paths = str | Path | Sequence[str | Path]
 T = TypeVar("T")
 Table = Any
@@ -247,14 +248,32 @@ def column_names(paths: Paths) -> list[str]:
         return _csv_names(file, delimiter)
 
 
+def lacking_columns(paths: Paths) -> dict[str, Path]:
+    """The columns that some files have and others lack, and the first file that lacks each."""
+    files = expand_paths(paths)
+    return lacking(files, [column_names(file) for file in files] if len(files) > 1 else [])
+
+
+def lacking(files: Sequence[File], names: Sequence[Sequence[str]]) -> dict[str, File]:
+    """The same of files whose columns are known."""
+    everywhere = set.intersection(*map(set, names)) if names else set()
+    found = dict.fromkeys(name for each in names for name in each if name not in everywhere)
+    return {
+        name: next(file for file, each in zip(files, names, strict=True) if name not in each)
+        for name in found
+    }
+
+
 def time_columns(paths: Paths) -> list[str]:
-    """The columns of times of the first file, by their type; a CSV file has none."""
+    """The columns of times of the first file that all have, by their type; a CSV file has none."""
     file = expand_paths(paths)[0]
     with reading(file) as delimiter:
         if delimiter is not None:
             return []
         schema = typed_schema(file)
-    return [each.name for each in schema if is_time(each.type)]
+    times = [each.name for each in schema if is_time(each.type)]
+    lacked = lacking_columns(paths) if times else {}
+    return [name for name in times if name not in lacked]
 
 
 def is_time(kind: Any) -> bool:
@@ -470,13 +489,19 @@ def require_columns(columns: Sequence[str] | None, present: list[str], file: obj
 
 def concatenate(files: Sequence[object], tables: list[Table]) -> Table:
     """One table; files that disagree on columns or types are an error that names the first to differ."""
-    united(files, [table.schema for table in tables])
+    schemas = decoded([table.schema for table in tables])
+    united(files, schemas)
+    tables = [
+        table if table.schema == schema else table.cast(schema)
+        for table, schema in zip(tables, schemas, strict=True)
+    ]
     return pa.concat_tables(tables, promote_options="permissive")
 
 
 def united(files: Sequence[object], schemas: Sequence[Any]) -> Any:
     """The columns of files, of types that hold the values of each; those that disagree are an error that
     names the first to differ."""
+    schemas = decoded(schemas)
     names = set(schemas[0].names)
     for file, schema in zip(files, schemas, strict=True):
         if set(schema.names) != names:
@@ -505,6 +530,20 @@ def united(files: Sequence[object], schemas: Sequence[Any]) -> Any:
             where=str(files[last]),
             remedy="write the column with one type in all files",
         ) from error
+
+
+def decoded(schemas: Sequence[Any]) -> list[Any]:
+    """The columns of files, those that are a dictionary in one and plain in another as plain: a writer
+    chooses by the values of each file."""
+    kinds: dict[str, set[bool]] = {}
+    for field in (field for schema in schemas for field in schema if not pa.types.is_null(field.type)):
+        kinds.setdefault(field.name, set()).add(pa.types.is_dictionary(field.type))
+
+    def plain(field: Any) -> Any:
+        both = pa.types.is_dictionary(field.type) and len(kinds[field.name]) > 1
+        return field.with_type(field.type.value_type) if both else field
+
+    return [pa.schema([plain(field) for field in schema], schema.metadata) for schema in schemas]
 
 
 def in_its_file(

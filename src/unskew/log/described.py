@@ -42,6 +42,12 @@ ROWS_REMEDY = (
 IGNORED, NO_FEATURE = "ignored", "its type is no feature's"
 """Why a column is not taken."""
 
+
+def lacked_by(file: object) -> str:
+    """Why a column is not taken that not all files have."""
+    return f"{file} lacks it"
+
+
 ONE_HOT = ":"
 """Columns of 0 and 1 that are named ``group:value``, one of them 1 in each line, are one category."""
 

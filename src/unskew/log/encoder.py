@@ -169,11 +169,14 @@ class CodeEncoder(Encoder):
 
     @property
     def note(self) -> str:
-        """How many values have a code of their own, or how many share one of the hash."""
+        """How many values have a code of their own, or how many share one of the hash; what is missing."""
+        empty = "empty lists count as missing" if isinstance(self.feature, Bag) and self.missing > 0 else ""
         if self.buckets is not None:
-            return f"hashed to {self.buckets:,} codes, {self.collisions or 0:.1%} of the values share one"
-        rare = self.cardinality - len(self.vocabulary)
-        return f"{rare:,} rare values share a code" if rare > 0 else ""
+            coded = f"hashed to {self.buckets:,} codes, {self.collisions or 0:.1%} of the values share one"
+        else:
+            rare = self.cardinality - len(self.vocabulary)
+            coded = f"{rare:,} rare values share a code" if rare > 0 else ""
+        return "; ".join(filter(None, (empty, coded)))
 
     def encode(self, values: Values) -> NDArray[np.int32]:
         """Codes ``[n, width]``."""

@@ -30,6 +30,7 @@ from unskew.log.described import (
     Wanted,
     is_number,
     kinds_of_type,
+    lacked_by,
     named_twice,
     no_feature,
     require_shared_codes,
@@ -315,8 +316,12 @@ class _Scan:
         rest = []
         if AUTO in self.wanted:
             skipped = {*taken, *columns.keep, *self.ignore}
-            rest = [name for name in self.files.column_names if name not in {*skipped, *names}]
+            skipped |= {*names}
+            rest = [name for name in self.files.column_names if name not in {*skipped, *self.files.lacking}]
             self.left_out |= dict.fromkeys(columns.keep, IGNORED)
+            self.left_out |= {
+                name: lacked_by(file) for name, file in self.files.lacking.items() if name not in skipped
+            }
         types = self.files.typed(list(dict.fromkeys([*names, *rest])))
         found: dict[str, tuple[Feature, ...]] = {}
         met = set(ROLES_OF_IDS)

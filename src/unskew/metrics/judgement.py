@@ -335,6 +335,11 @@ def is_off_by_chance(q_value: float | None, significance: float) -> bool:
     return q_value is None or q_value >= significance
 
 
+def stands_out(q_differs: float | None, significance: float, *, is_further_off: bool) -> bool:
+    """Whether a segment of scores that are off is off by more than the rest, and not by chance."""
+    return is_further_off and not is_off_by_chance(q_differs, significance)
+
+
 def most_collapsed(seeds: int, total: int) -> bool:
     """Whether a network learned nothing in most of its seeds, so that what it predicts says nothing."""
     return 2 * seeds > total

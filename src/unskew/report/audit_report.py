@@ -72,7 +72,7 @@ def _cost(result: AuditResult) -> str:
 
 def _data_line(result: AuditResult) -> str:
     files = result.files[0] if len(result.files) == 1 else counted(len(result.files), "file")
-    return f"{files}: {counted(result.rows, 'row')}, {counted(result.clicks, 'click')}."
+    return f"{files}: {counted(result.rows, 'row')}, {counted(result.clicks, result.outcome_words.noun)}."
 
 
 def _columns(result: AuditResult) -> list[tuple[str, str]]:
@@ -117,9 +117,11 @@ def _pictures(result: AuditResult) -> Pictures:
     sketches = _sketches(result)
     p_min = None if result.weights is None else result.weights.p_min
     made = Pictures()
-    caption = _reliability_caption(sketches, result.recommended)
-    made.put("reliability", caption, panels=reliability_panels(sketches))
-    histograms = histogram_panels(sketches, sketched_weights(sketches), p_min=p_min)
+    caption = _reliability_caption(sketches, result)
+    noun, row = result.outcome_words
+    words = {"predicted": f"predicted probability of a {noun}", "seen": _share(result)}
+    made.put("reliability", caption, panels=reliability_panels(sketches, **words))
+    histograms = histogram_panels(sketches, sketched_weights(sketches), p_min=p_min, of=row)
     caption = f"{_weights_caption(result)} {_histogram_caption(result)}"
     made.put("weights", caption, panels=[*weight_panels(sketches), *histograms])
     if result.judged_segments:
@@ -135,48 +137,58 @@ def _pictures(result: AuditResult) -> Pictures:
     return made
 
 
-def _reliability_caption(sketches: dict[str, CalibrationSketch], recommended: str | None) -> str:
-    after = f" Calibrated is {recommended}, each row without its own fold." if len(sketches) > 1 else ""
+def _share(result: AuditResult) -> str:
+    return f"share that was {result.outcome_words.row}"
+
+
+def _reliability_caption(sketches: dict[str, CalibrationSketch], result: AuditResult) -> str:
+    after = (
+        f" Calibrated is {result.recommended}, each row without its own fold." if len(sketches) > 1 else ""
+    )
     return (
-        "Each point is a group of rows of equal size, with the 95 % interval of the share that was clicked;"
+        f"Each point is a group of rows of equal size, with the 95 % interval of the {_share(result)};"
         f" on the diagonal a score means what it says. Here {listed(reaching(sketches))}.{after}"
     )
 
 
 def _weights_caption(result: AuditResult) -> str:
     return (
-        "Among rows of one score, the weights of the clicked ones should add up to the number of rows: the"
-        f" line at 1. Above it they are too large. Here they are off by {percent(result.wce.value)} on"
-        f" average (WCE); noise alone would show {percent(result.wce.floor)}."
+        f"Among rows of one score, the weights of the {result.outcome_words.row} ones should add up to the"
+        " number of rows: the line at 1. Above it they are too large. Here they are off by"
+        f" {percent(result.wce.value)} on average (WCE); noise alone would show {percent(result.wce.floor)}."
     )
 
 
 def _histogram_caption(result: AuditResult) -> str:
-    weights = result.weights
+    weights, row = result.weights, result.outcome_words.row
     if weights is None:
         return "A small score becomes a large weight, and few large weights decide."
     return (
-        "A small score on the left becomes a large weight on the right, and few large weights decide: here"
-        f" {counted(weights.rows, 'clicked row')} carry as much information as"
-        f" {number(weights.effective_sample_size, 0)} of equal weight. A clip at {brief(weights.p_min, 1)}"
-        f" touches {percent(weights.clipped)} of them and takes {percent(weights.clipped_mass)} of the sum"
-        " of the weights."
+        "A small score on the left becomes a large weight on the right, and few large weights decide. A clip"
+        f" at {brief(weights.p_min, 1)} touches {percent(weights.clipped)} of the {row} rows and takes"
+        f" {percent(weights.clipped_mass)} of the sum of the weights; after it"
+        f" {counted(weights.rows, f'{row} row')} carry as much information as"
+        f" {number(weights.effective_sample_size, 0)} of equal weight."
     )
 
 
 def _figures(result: AuditResult) -> HtmlTable:
+    def called(text: str) -> str:
+        """Words of the registry, which is of propensities of clicks."""
+        return text.replace("clicks", f"{result.outcome_words.noun}s")
+
     def error(name: str, figure: ErrorFigure) -> HtmlRow:
         about = PROPENSITY_METRICS[name]
         limits = MISSING if figure.low is None else f"{number(figure.low)} to {number(figure.high)}"
         cells = (number_cell(figure.value), HtmlCell(limits), number_cell(figure.floor))
-        return HtmlRow(about.label, cells, about.note)
+        return HtmlRow(about.label, cells, called(about.note))
 
     def plain(name: str, value: float | None, ideal: str, note: str, decimals: int = 4) -> HtmlRow:
         return HtmlRow(name, (number_cell(value, decimals), HtmlCell(""), HtmlCell(ideal)), note)
 
     def known(name: str, value: float | None, ideal: str = "") -> HtmlRow:
         about = PROPENSITY_METRICS[name]
-        return plain(about.label, value, ideal, about.note, about.decimals)
+        return plain(called(about.label), value, ideal, called(about.note), about.decimals)
 
     rows = [
         error("wce", result.wce),
@@ -191,7 +203,13 @@ def _figures(result: AuditResult) -> HtmlTable:
     if result.weights is not None:
         weights = result.weights
         rows += [
-            plain("Largest weight", weights.largest, "", "1/p of the clicked row with the smallest score", 1),
+            plain(
+                "Largest weight",
+                weights.largest,
+                "",
+                f"1/p, clipped from {number(weights.largest_unclipped, 1)}",
+                1,
+            ),
             known("effective_sample_size", weights.effective_sample_size, number(weights.rows, 0)),
         ]
     return HtmlTable(("value", "without noise, 95 %", "if honest"), tuple(rows))
@@ -212,7 +230,15 @@ def _segments(result: AuditResult) -> HtmlTable:
             HtmlCell(p_value(segment.q_value).removeprefix("= "), segment.q_value),
         )
         rows.append(HtmlRow(plain(f"{segment.column} = {segment.value}"), cells))
-    heads = ("rows", "mean score", "clicked", "mean o/p", "WCE without noise", "rows × error", "q")
+    heads = (
+        "rows",
+        "mean score",
+        result.outcome_words.row,
+        "mean o/p",
+        "WCE without noise",
+        "rows × error",
+        "q",
+    )
     return HtmlTable(heads, tuple(rows))
 
 

@@ -9,10 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unskew.metrics import CalibrationSketch, reliability_curve
-from unskew.metrics.judgement import SAME_AUC, Level, WeightJudgement, judge_clip, judge_weights
+from unskew.metrics.judgement import (
+    SAME_AUC,
+    SIGNIFICANCE,
+    TOLERANCE,
+    Level,
+    WeightJudgement,
+    judge_clip,
+    judge_weights,
+)
 from unskew.report.finding import Finding, collapsed_sentences, know_clicks, units
 from unskew.report.plots.reliability import CURVE_BINS
-from unskew.report.words import brief, moved, number, percent, real
+from unskew.report.words import brief, moved, number, p_value, percent, real
 
 
 class Misstatement(NamedTuple):
@@ -87,7 +95,7 @@ def _clip(figures: Mapping[str, Any], p_min: Any) -> tuple[str, str] | None:
 def _state(judged: WeightJudgement, rows: str) -> str:
     return {
         "honest": "honest",
-        "off": f"miscalibrated (weights off by {percent(judged.wce_debiased)}, beyond noise)",
+        "off": "miscalibrated",
         "infinite weight": "miscalibrated (clicks at a propensity of 0)",
         "too few rows": "not shown to be off, by too few clicks to call them honest",
         "not beyond chance": f"right on average, and do not tell clicked {rows} from others",
@@ -95,7 +103,7 @@ def _state(judged: WeightJudgement, rows: str) -> str:
 
 
 def _before(raw: Mapping[str, Any], judged: WeightJudgement, sketch: CalibrationSketch, rows: str) -> str:
-    text = f"The raw propensities are {_state(judged, rows)}: {_figures(raw)}."
+    text = f"The raw propensities are {_state(judged, rows)}: {_figures(raw, judged)}."
     worst = worst_misstatement(sketch)
     if worst is not None and judged.level == "bad":
         text += f" Where they say {percent(worst.said)}, {percent(worst.seen)} were clicked."
@@ -108,7 +116,7 @@ def _after(
     if calibrator == "none":
         return "No calibrator was used."
     text = (
-        f"After {_name(calibrator)} they are {_state(judged, rows)}: {_figures(after)}; the NLL"
+        f"After {_name(calibrator)} they are {_state(judged, rows)}: {_figures(after, judged)}; the NLL"
         f" {moved(raw.get('nll'), after.get('nll'))}."
     )
     if abs(real(after.get("auc")) - real(raw.get("auc"))) < SAME_AUC:
@@ -168,12 +176,24 @@ def _name(calibrator: str) -> str:
     return calibrator.replace("_", " ").capitalize()
 
 
-def _figures(figures: Mapping[str, Any]) -> str:
-    ece, floor = real(figures.get("ece")), real(figures.get("ece_floor"))
-    beside = f" where noise alone would show {brief(floor, 2)}" if math.isfinite(floor) else ""
-    check = real(figures.get("weight_check"))
-    added = f", and their weights add up to {brief(check)} times the population"
-    return f"ECE {brief(ece, 2)}{beside}{added if math.isfinite(check) else ''}"
+def _figures(figures: Mapping[str, Any], judged: WeightJudgement) -> str:
+    """The error of the weights as tables have it, what decided about it, and what the weights add up to."""
+    off, check = real(figures.get("wce")), real(figures.get("weight_check"))
+    said = f"are off by {percent(off)} on average (WCE), {_evidence(judged)}"
+    parts = [said] if math.isfinite(off) else []
+    if math.isfinite(check):
+        parts.append(f"add up to {brief(check)} times the population")
+    return f"their weights {' and '.join(parts)}" if parts else "of their weights nothing is known"
+
+
+def _evidence(judged: WeightJudgement) -> str:
+    """The test that decided whether an error is more than noise."""
+    test = f"χ² test of weights within {percent(TOLERANCE, 1)}: p {p_value(judged.p_beyond_tolerance)}"
+    if judged.p_beyond_tolerance >= SIGNIFICANCE:
+        return f"no more than noise may show ({test})"
+    if judged.level == "bad":
+        return f"beyond noise ({test})"
+    return f"a little beyond noise in places ({test}), and over all surely within that"
 
 
 def worst_misstatement(sketch: CalibrationSketch | None) -> Misstatement | None:

@@ -93,20 +93,22 @@ def histogram_panels(
     *,
     p_min: float | None = None,
     rows: str = "rows",
+    of: str = "clicked",
 ) -> list[str]:
-    """Histograms of all scores, and of the weights of the clicked rows, with the clip on both."""
+    """Histograms of all scores, and of the weights of the clicked rows (or what ``of`` calls those with
+    outcome 1), with the clip on both."""
     points = {name: sketch.points() for name, sketch in sketches.items() if sketch.rows}
     scores = {name: (np.maximum(each.score, LOWEST_SHOWN), each.total) for name, each in points.items()}
     weights = {name: parts for name, parts in weights.items() if len(parts[0])}
-    titles = f"Scores of all {rows}", f"Weights of the clicked {rows}"
-    drawn = [nothing(titles[0], NO_SCORES), nothing(titles[1], f"no clicked {rows}")]
+    titles = f"Scores of all {rows}", f"Weights of the {of} {rows}"
+    drawn = [nothing(titles[0], NO_SCORES), nothing(titles[1], f"no {of} {rows}")]
     if scores:
         panel = _histogram(titles[0], scores, "score p (log axis)", f"share of {rows}", shares=True)
         if p_min is not None and panel.x.low < p_min < panel.x.high:
             panel.rule((p_min, panel.y.low), (p_min, panel.y.high), words=f"p_min {plain(p_min)}")
         drawn[0] = panel.drawn(titles[0])
     if weights:
-        panel = _histogram(titles[1], weights, "weight 1/p (log axis)", f"clicked {rows} (log axis)")
+        panel = _histogram(titles[1], weights, "weight 1/p (log axis)", f"{of} {rows} (log axis)")
         if p_min and panel.x.low < 1 / p_min <= panel.x.high:
             panel.rule((1 / p_min, panel.y.low), (1 / p_min, panel.y.high), words=f"clip {plain(1 / p_min)}")
         drawn[1] = panel.drawn(titles[1])
