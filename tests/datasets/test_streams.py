@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -403,8 +404,51 @@ class TestErrors:
     def test_a_file_that_breaks_while_it_is_read_is_named(self, tmp_path: Path) -> None:
         folder = self.written(tmp_path)
         stream = stream_log(folder, **NAMES)
-        (folder / "b.parquet").write_bytes(b"PAR1" + bytes(4_000))
+        file = folder / "b.parquet"
+        when, size = file.stat().st_mtime_ns, file.stat().st_size
+        file.write_bytes(b"PAR1" + bytes(size - 4))
+        os.utime(file, ns=(when, when))
         with pytest.raises(DataError, match=r"b\.parquet: cannot be read as Parquet"):
+            list(stream.in_order())
+
+    @pytest.mark.parametrize("scheme", ["", "file://"])
+    def test_a_file_that_is_not_what_was_counted_is_refused(self, tmp_path: Path, scheme: str) -> None:
+        folder = self.written(tmp_path)
+        place, file = f"{scheme}{folder}", folder / "b.parquet"
+        stream = stream_log(place, **NAMES)
+        # Clicks alone differ: nothing that is decoded would tell.
+        whole = pq.read_table(file)
+        clicks = pa.array(1 - whole["clicked"].to_numpy(), pa.int8())
+        pq.write_table(whole.set_column(2, "clicked", clicks), file, row_group_size=100)
+        with pytest.raises(
+            DataError, match=r"b\.parquet: has changed since it was counted.*stream the files"
+        ):
+            list(stream.in_order())
+        with pytest.raises(DataError, match=r"b\.parquet: has changed since it was counted"):
+            list(stream.source.clicks(100))
+        pq.write_table(whole, file, row_group_size=100)
+        stream = stream_log(place, **NAMES)
+        # The pages are whole, and the end that was read before tells where they are.
+        file.write_bytes(file.read_bytes()[:-400])
+        with pytest.raises(DataError, match=r"b\.parquet: has changed since it was counted"):
+            stream.sample(500)
+        file.unlink()
+        with pytest.raises(DataError, match=r"b\.parquet: is gone since it was counted"):
+            list(stream.in_order())
+
+    def test_an_id_that_was_not_counted_is_refused(self, tmp_path: Path) -> None:
+        """Of a file that was replaced by one of the same size and time, as some tools that copy do."""
+        options: dict[str, Any] = {"compression": "none", "use_dictionary": False}
+        table = pa.table({"user": np.arange(90) % 9, "item": np.arange(90) % 7, "click": np.arange(90) % 2})
+        file = tmp_path / "a.parquet"
+        pq.write_table(table, file, **options)
+        when, size = file.stat().st_mtime_ns, file.stat().st_size
+        stream = stream_log(file)
+        user = np.where(np.arange(90) == 40, 100, np.arange(90) % 9)
+        pq.write_table(table.set_column(0, "user", pa.array(user)), file, **options)
+        os.utime(file, ns=(when, when))
+        assert file.stat().st_size == size
+        with pytest.raises(DataError, match=r"a\.parquet, column 'user', row 40: id 100 was not there"):
             list(stream.in_order())
 
 

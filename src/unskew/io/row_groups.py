@@ -40,6 +40,9 @@ SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://")
 """How a place begins that is not a path of this machine."""
 
 
+STREAM_ANEW = "stream the files anew (stream_log, or start the run again) once they no longer change"
+
+
 @dataclass(frozen=True)
 class FileElsewhere:
     """A file that one of pyarrow's file systems opens."""
@@ -113,6 +116,13 @@ class Chunk(NamedTuple):
             ) from error
 
 
+class Stamp(NamedTuple):
+    """By which a file is known to be the one that was counted; the time is None where nobody knows it."""
+
+    size: int
+    changed: int | None
+
+
 class _Group(NamedTuple):
     file: int
     number: int
@@ -132,17 +142,22 @@ class RowGroups:
         What their ends say.
     counted
         Which of their rows count; None for all. The others are as good as not there.
+    stamps
+        What they were when ``metadata`` was read: a file that changed since is an error.
     """
 
     files: Sequence[File]
     metadata: Sequence[Any]
     counted: Counted | None = None
+    stamps: Sequence[Stamp] = ()
 
     @classmethod
     def of(cls, paths: Paths) -> RowGroups:
         """Those of paths, folders and globs."""
         files = parquet_files(paths)
-        return cls(files, [_metadata_of(file) for file in files])
+        # A file that changes between the two is refused later on.
+        stamps = [_stamp_of(file) for file in files]
+        return cls(files, [_metadata_of(file) for file in files], stamps=stamps)
 
     @cached_property
     def groups(self) -> list[_Group]:
@@ -165,7 +180,7 @@ class RowGroups:
         """How many rows of a group count: its one column is read."""
         assert self.counted is not None
         schema = self.typed([self.counted.column])
-        with _reading(self.files[group.file]), self._opened(group.file, schema) as opened:
+        with self._opened(group.file, schema) as opened:
             read = opened.iter_batches(row_groups=[group.number], columns=schema.names)
             return sum(int(self.counted.which(_typed(each, schema).column(0)).sum()) for each in read)
 
@@ -238,7 +253,7 @@ class RowGroups:
         read = self.typed(list(dict.fromkeys([*schema.names, *further])))
         for index, of_file in groupby(pieces, key=lambda piece: self.groups[piece.group].file):
             file, metadata = self.files[index], self.metadata[index]
-            with _reading(file), self._opened(index, read) as opened:
+            with self._opened(index, read) as opened:
                 for piece in of_file:
                     group = self.groups[piece.group]
                     at, first_row = 0, group.first_row
@@ -262,13 +277,32 @@ class RowGroups:
 
     @contextmanager
     def _opened(self, index: int, schema: ArrowSchema) -> Iterator[Any]:
-        with _source(self.files[index]) as source:
-            yield pa.parquet.ParquetFile(
-                source,
-                metadata=self.metadata[index],
-                pre_buffer=False,
-                buffer_size=parquet_buffer(len(schema)),
-            )
+        self._require_same(index)
+        with _reading(self.files[index]):
+            try:
+                with _source(self.files[index]) as source:
+                    yield pa.parquet.ParquetFile(
+                        source,
+                        metadata=self.metadata[index],
+                        pre_buffer=False,
+                        buffer_size=parquet_buffer(len(schema)),
+                    )
+            except (pa.ArrowException, OSError):
+                self._require_same(index)
+                raise
+
+    def _require_same(self, index: int) -> None:
+        """An error for a file that is another one than was counted: rows would get the codes of others."""
+        file = self.files[index]
+        try:
+            same = not self.stamps or _stamp_of(file) == self.stamps[index]
+        except FileNotFoundError:
+            raise DataError("is gone since it was counted", where=str(file), remedy=STREAM_ANEW) from None
+        except OSError:
+            # Whoever reads it says what is wrong.
+            return
+        if not same:
+            raise DataError("has changed since it was counted", where=str(file), remedy=STREAM_ANEW)
 
 
 def parquet_files(paths: Paths) -> list[File]:
@@ -378,6 +412,16 @@ def _reading(file: File) -> Iterator[None]:
 def _metadata_of(file: File) -> Any:
     with _reading(file), _source(file) as source:
         return pa.parquet.read_metadata(source)
+
+
+def _stamp_of(file: File) -> Stamp:
+    if isinstance(file, Path):
+        info = file.stat()
+        return Stamp(info.st_size, info.st_mtime_ns)
+    found = file.system.get_file_info(file.path)
+    if found.type == pa.fs.FileType.NotFound:
+        raise FileNotFoundError(str(file))
+    return Stamp(found.size, found.mtime_ns)
 
 
 def _typed(record: RecordBatch, schema: ArrowSchema) -> RecordBatch:

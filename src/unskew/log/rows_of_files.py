@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.errors import DataError
 from unskew.io.ahead import ahead, mapped
 from unskew.io.columns import binary_column, column_of, conversion_column, frame_of
-from unskew.io.row_groups import Chunk, Piece, RowGroups
+from unskew.io.row_groups import STREAM_ANEW, Chunk, Piece, RowGroups
+from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
 from unskew.log.described import Described
 from unskew.log.log import Log
 from unskew.log.values import times_of, values_of
@@ -110,8 +112,8 @@ class RowsOfFiles:
             click = binary_column(column_of(frame, columns.click), columns.click).astype(np.uint8)
             return replace(
                 empty,
-                user=empty.users.encode_column(array_of(table, columns.user)),
-                item=empty.items.encode_column(array_of(table, columns.item)),
+                user=_codes(empty.users, table, columns.user),
+                item=_codes(empty.items, table, columns.item),
                 click=click,
                 conversion=conversions_of(frame, columns, click),
                 columns={name: column_of(frame, name) for name in columns.carried},
@@ -141,6 +143,21 @@ def array_of(table: Any, name: str) -> Any:
     """A column of an Arrow table as one array."""
     column = table.column(name)
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _codes(vocabulary: Vocabulary, table: Any, name: str) -> NDArray[np.int32]:
+    """Codes of a column of ids; one that the first pass did not meet is an error."""
+    column = array_of(table, name)
+    codes = vocabulary.encode_column(column)
+    unknown = codes == UNSEEN_CODE
+    if unknown.any():
+        row = int(unknown.argmax())
+        raise DataError(
+            f"id {column[row]} was not there when the files were counted",
+            where=f"column '{name}', row {row}",
+            remedy=STREAM_ANEW,
+        )
+    return codes
 
 
 def conversions_of(frame: Any, columns: ColumnNames, click: NDArray[np.uint8]) -> NDArray[np.float32] | None:
