@@ -161,6 +161,74 @@ def test_many_small_chunks_are_counted_as_one_large(folder: Path, monkeypatch: p
     require_same(stream_log(folder, block_rows=64, **options), log)
 
 
+class TestDigest:
+    """By which a checkpoint knows its data again: all ids and outcomes, wherever the files lie."""
+
+    def of(self, folder: Path, **changed: Any) -> str:
+        folder.mkdir()
+        stream = stream_log(write_changed(folder, **changed), **NAMES, keep=["number"], block_rows=64)
+        assert stream.remembered(1e6).digest == stream.digest
+        return stream.digest
+
+    def test_a_copy_has_the_same_however_it_is_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = self.of(tmp_path / "a")
+        monkeypatch.setattr("unskew.log.scan.SCAN_ROWS", 37)
+        monkeypatch.setattr("unskew.log.scan.THREADS", 1)
+        assert self.of(tmp_path / "b") == first
+
+    @pytest.mark.parametrize("name", ["uid", "iid", "clicked", "bought"])
+    def test_two_rows_that_change_places_at_the_end_change_it(self, tmp_path: Path, name: str) -> None:
+        """All counts, and the sizes of the files, stay what they were."""
+        assert self.of(tmp_path / "a") != self.of(tmp_path / "b", **swapped(name))
+
+    def test_files_of_other_sizes_have_another(self, tmp_path: Path) -> None:
+        city = {"city": pa.array(["ulm" if each % 2 else "b" * 99 for each in range(900)])}
+        assert self.of(tmp_path / "a") != self.of(tmp_path / "b", **city)
+
+    def test_of_a_log_in_memory_it_covers_all_values(self) -> None:
+        options: dict[str, Any] = {**NAMES, "space": "impressions", "features": ["score", "device"]}
+        table = pa.table(columns(900, False))
+        score = table["score"].to_numpy().copy()
+        score[899] = 77.0
+        at = table.column_names.index("score")
+        logs = [
+            Log.from_frame(each, **options)
+            for each in (table, pa.table(columns(900, False)), table.set_column(at, "score", pa.array(score)))
+        ]
+        first, same, other = (StreamedLog.of(each, block_rows=64).digest for each in logs)
+        assert first == same != other
+
+
+def swapped(name: str) -> dict[str, Any]:
+    """A column two of whose last rows have each other's values, so that no count tells."""
+    whole = alternating()
+    values, clicked = pa.array(whole[name]), np.flatnonzero(whole["clicked"])
+    rows = clicked[-100:] if name == "bought" else np.arange(800, 900)
+    one = rows[0]
+    other = next(
+        row
+        for row in rows
+        if values[row] != values[one] and (name == "bought" or whole["bought"][row] == whole["bought"][one])
+    )
+    order = np.arange(900)
+    order[[one, other]] = other, one
+    return {name: values.take(pa.array(order))}
+
+
+def alternating() -> dict[str, Any]:
+    """All columns, with a value of ``bought`` whether a row is clicked or not."""
+    return {**columns(900, False), "bought": np.arange(900) % 2}
+
+
+def write_changed(folder: Path, **changed: Any) -> Path:
+    """All columns in one file of plain pages, some of them changed."""
+    table = pa.table({**alternating(), **changed})
+    pq.write_table(table, folder / "a.parquet", row_group_size=90, compression="none", use_dictionary=False)
+    return folder
+
+
 def test_a_place_with_a_scheme_is_read_as_a_path_is(folder: Path) -> None:
     options: dict[str, Any] = {**NAMES, "keep": ["number"]}
     whole = stream_log(folder, **options)

@@ -64,11 +64,18 @@ class ColumnNames:
 
 @dataclass(frozen=True, eq=False)
 class RowsOfFiles:
-    """Files as the source of a stream: row groups, decoded into the codes of one scan."""
+    """Files as the source of a stream: row groups, decoded into the codes of one scan.
+
+    Attributes
+    ----------
+    digest
+        Of all ids and outcomes in their order, and of the sizes of the files.
+    """
 
     files: RowGroups
     columns: ColumnNames
     empty: Log
+    digest: str
 
     @cached_property
     def groups(self) -> Sequence[int]:

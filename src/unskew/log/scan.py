@@ -18,6 +18,7 @@ from unskew.errors import DataError
 from unskew.estimator import require_whole
 from unskew.io.ahead import ahead
 from unskew.io.columns import binary_column, column_of, frame_of
+from unskew.io.digest import digest_of
 from unskew.io.row_groups import Chunk, Piece, RowGroups
 from unskew.io.vocabulary import TEXT, Vocabulary, id_column
 from unskew.log.checks import require_both_clicks, require_both_conversions
@@ -40,7 +41,7 @@ from unskew.log.log import Log, refuse_taken
 from unskew.log.rows_of_files import ColumnNames, RowsOfFiles, array_of, conversions_of
 from unskew.log.schema import ROLES_OF_IDS
 from unskew.log.streamed import BLOCK_ROWS, StreamedLog
-from unskew.log.tallies import SAMPLED_NUMBERS, Distinct, FeatureTally, Occurrences
+from unskew.log.tallies import SAMPLED_NUMBERS, ColumnDigest, Distinct, FeatureTally, Occurrences
 from unskew.log.values import MISSING, Values, no_values
 from unskew.progress import SILENT, Progress
 from unskew.seeds import splitmix64
@@ -90,7 +91,7 @@ def scanned(
                 scan.add(chunk.table, pool)
     empty, carried = scan.found()
     return StreamedLog(
-        RowsOfFiles(files, carried, empty), scan.clicks, scan.conversions, block_rows=block_rows
+        RowsOfFiles(files, carried, empty, scan.digest), scan.clicks, scan.conversions, block_rows=block_rows
     )
 
 
@@ -112,6 +113,7 @@ class _Scan:
 
     def __post_init__(self) -> None:
         self.ids = {role: Distinct(self.most_ids) for role in ROLES_OF_IDS}
+        self.digests = {name: ColumnDigest() for name in (*ROLES_OF_IDS, "outcomes")}
         self.sources, self.features = [], []
         for name, kinds in self._candidates().items():
             self.sources.append(name)
@@ -134,6 +136,12 @@ class _Scan:
         """Converted clicks."""
         return None if self.columns.conversion is None else self.converted
 
+    @property
+    def digest(self) -> str:
+        """Of all ids and outcomes in their order, and of the sizes of the files."""
+        found = [each.hexdigest() for each in self.digests.values()]
+        return digest_of([each.size for each in self.files.stamps], *found)
+
     def chunks(self, progress: Progress) -> Iterator[Chunk]:
         """All rows, with a bar."""
         pieces = [Piece(number, 0, rows) for number, rows in enumerate(self.files.sizes)]
@@ -153,6 +161,8 @@ class _Scan:
         def count_ids(role: str, name: str) -> Occurrences:
             ids, before = self.ids[role], len(self.ids[role])
             code = ids.add_rows(id_column(array_of(table, name), name))
+            # Half the bytes take half the time.
+            self.digests[role].add(code.astype(np.int32))
             return Occurrences(code, before, len(ids))
 
         counted = {
@@ -171,7 +181,9 @@ class _Scan:
         click = binary_column(column_of(frame, columns.click), columns.click).astype(np.uint8)
         conversion = conversions_of(frame, columns, click)
         self.clicks += int(click.sum())
-        self.converted += 0 if conversion is None else int((conversion == 1).sum())
+        converted = np.zeros(len(click), dtype=bool) if conversion is None else conversion == 1
+        self.converted += int(converted.sum())
+        self.digests["outcomes"].add(click + np.uint8(2) * converted)
         for each in counted.values():
             each.result()
         list(placed)
