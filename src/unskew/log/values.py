@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from unskew.errors import DataError
 from unskew.io.numbers import without_mask
-from unskew.io.vocabulary import TEXT
+from unskew.io.vocabulary import LARGEST_EXACT_FLOAT, TEXT
 from unskew.log.kinds import Feature, TimePart
 from unskew.seeds import splitmix64
 
@@ -292,11 +292,30 @@ def _texts(array: Any, name: str) -> Texts:
     # Fewer values are written as text once they are distinguished.
     coded = _plain(array, name).dictionary_encode()
     codes = coded.indices.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int32)
-    return Texts(codes, np.array(coded.dictionary.cast(pa.large_string()).to_pylist(), dtype=TEXT))
+    return Texts(codes, np.array(_written(coded.dictionary).to_pylist(), dtype=TEXT))
+
+
+def _written(values: Any) -> Any:
+    """Values as text, each by itself, whatever others are there: whole numbers by their digits, however they
+    are held, and other fractions as Arrow writes them."""
+    import pyarrow.compute as pc
+
+    if not pa.types.is_floating(values.type):
+        return values.cast(pa.large_string())
+    whole = _is_whole(values)
+    digits = pc.if_else(whole, values, pa.scalar(0.0, values.type)).cast(pa.int64())
+    return pc.if_else(whole, digits.cast(pa.large_string()), values.cast(pa.large_string()))
+
+
+def _is_whole(values: Any) -> Any:
+    """Which fractions are whole numbers that doubles hold exactly."""
+    import pyarrow.compute as pc
+
+    return pc.and_(pc.equal(pc.floor(values), values), pc.less(pc.abs(values), LARGEST_EXACT_FLOAT))
 
 
 def _plain(array: Any, name: str) -> Any:
-    """One value a row, which can be written as text; whole numbers by their digits, however they are held."""
+    """One value a row, which can be written as text; of fractions those that are finite."""
     import pyarrow.compute as pc
 
     kind = array.type
@@ -310,10 +329,12 @@ def _plain(array: Any, name: str) -> Any:
             remedy="declare a list as a Bag, or leave the column out (ignore)",
         )
     if pa.types.is_floating(kind):
-        # pandas holds whole numbers with gaps as fractions.
+        # Arrow does not count with halves.
+        array = array.cast(pa.float32()) if pa.types.is_float16(kind) else array
         array = pc.if_else(pc.is_finite(array), array, None)
-        whole = pc.all(pc.equal(pc.floor(array), array)).as_py() in (True, None)
-        array = array.cast(pa.int64()) if whole else array
+        # pandas holds whole numbers with gaps as fractions. −0 is 0.
+        all_whole = pc.all(_is_whole(array)).as_py() in (True, None)
+        array = array.cast(pa.int64()) if all_whole else pc.add(array, pa.scalar(0.0, array.type))
     return array
 
 
