@@ -153,6 +153,22 @@ def test_features_that_are_declared(folder: Path) -> None:
     require_same(stream_log(folder, block_rows=100, **options), log)
 
 
+@pytest.mark.parametrize("text", [pa.string_view(), pa.large_string()], ids=str)
+def test_text_is_text_however_arrow_holds_it(tmp_path: Path, text: Any) -> None:
+    options: dict[str, Any] = {**NAMES, "keep": ["number", "kept"], "features": "auto"}
+    whole = pa.table(columns(300, text=True)).append_column("kept", pa.array(["a", "b", None] * 100))
+    for name, kind in (("uid", text), ("city", text), ("kept", text), ("tags", pa.list_(text))):
+        whole = whole.set_column(whole.column_names.index(name), name, whole[name].cast(kind))
+    place = tmp_path / "log.parquet"
+    pq.write_table(whole, place, row_group_size=70)
+    stream, log = stream_log(place, **options, block_rows=64), read_log(place, space="impressions", **options)
+    require_same(stream, log)
+    some, at = stream.sample(40), stream.sample(40).columns["number"]
+    assert np.array_equal(some.user, log.user[at])
+    require_same_features(some, log, at)
+    assert np.array_equal(some.columns["kept"], log.columns["kept"][at])
+
+
 def test_many_small_chunks_are_counted_as_one_large(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unskew.log.scan.SCAN_ROWS", 37)
     monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 128)

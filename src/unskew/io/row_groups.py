@@ -201,7 +201,8 @@ class RowGroups:
             schema = metadata.schema.to_arrow_schema()
             require_columns(columns, schema.names, file)
             tables.append(pa.schema([schema.field(name) for name in columns]).empty_table())
-        return concatenate(self.files, tables).schema.remove_metadata()
+        merged = concatenate(self.files, tables).schema
+        return pa.schema([(field.name, _roomy(field.type)) for field in merged])
 
     def chunks(
         self, pieces: Sequence[Piece], schema: ArrowSchema, rows: int, most_bytes: int | None = None
@@ -422,6 +423,21 @@ def _stamp_of(file: File) -> Stamp:
     if found.type == pa.fs.FileType.NotFound:
         raise FileNotFoundError(str(file))
     return Stamp(found.size, found.mtime_ns)
+
+
+def _roomy(kind: Any) -> Any:
+    """The same type with text of which Arrow takes any rows: not of views, nor of more than 2 GB."""
+    if pa.types.is_string(kind) or pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _roomy(kind.value_type), kind.ordered)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(_roomy(kind.value_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_roomy(kind.value_type), kind.list_size)
+    return kind
 
 
 def _typed(record: RecordBatch, schema: ArrowSchema) -> RecordBatch:
