@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -473,6 +474,33 @@ class TestErrors:
         folder = self.written(tmp_path, uid=pa.array(["x"] * 300))
         with pytest.raises(DataError, match="another type than in"):
             stream_log(folder, **NAMES)
+
+    @pytest.mark.parametrize(
+        ("name", "first", "second", "problem"),
+        [
+            ("age", pa.array([1.5] * 300), pa.array([2] * 217 + [2**53 + 5] * 83), "double"),
+            ("uid", pa.array([1] * 300), pa.array([2] * 217 + [2**63 + 5] * 83, pa.uint64()), "int64"),
+        ],
+    )
+    def test_values_whose_types_go_together_and_they_do_not_are_named(
+        self, tmp_path: Path, name: str, first: Any, second: Any, problem: str
+    ) -> None:
+        whole = {each: pa.array(values) for each, values in columns(300, text=False).items()}
+        pq.write_table(pa.table({**whole, name: first}), tmp_path / "a.parquet", row_group_size=100)
+        pq.write_table(pa.table({**whole, name: second}), tmp_path / "b.parquet", row_group_size=100)
+        place = rf"b\.parquet, column '{name}', row 217: value \d+ of type u?int64 does not fit .*{problem}"
+        with pytest.raises(DataError, match=place):
+            stream_log(tmp_path, **NAMES, features=["age"])
+        with pytest.raises(DataError, match=place):
+            read_log(tmp_path, **NAMES, features=["age"], space="impressions")
+
+    def test_types_that_go_together_and_cannot_be_made_one_are_named(self, tmp_path: Path) -> None:
+        folder = self.written(tmp_path, age=pa.array([Decimal("1.25")] * 300, pa.decimal128(7, 2)))
+        place = r"a\.parquet, column 'age', row 0: value 62 of type int64 does not fit decimal"
+        with pytest.raises(DataError, match=place):
+            stream_log(folder, **NAMES, features=["age"])
+        with pytest.raises(DataError, match=place):
+            read_log(folder, **NAMES, features=["age"], space="impressions")
 
     def test_one_class_is_refused(self, tmp_path: Path) -> None:
         table = pa.table({"user": [1, 2], "item": [1, 2], "click": [1, 1]})

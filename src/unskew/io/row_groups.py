@@ -29,6 +29,7 @@ from unskew.io.tables import (
     PARQUET_SUFFIXES,
     Paths,
     Table,
+    cast,
     concatenate,
     expand_paths,
     in_its_file,
@@ -180,9 +181,12 @@ class RowGroups:
         """How many rows of a group count: its one column is read."""
         assert self.counted is not None
         schema = self.typed([self.counted.column])
+        file, at, found = self.files[group.file], group.first_row, 0
         with self._opened(group.file, schema) as opened:
-            read = opened.iter_batches(row_groups=[group.number], columns=schema.names)
-            return sum(int(self.counted.which(_typed(each, schema).column(0)).sum()) for each in read)
+            for record in opened.iter_batches(row_groups=[group.number], columns=schema.names):
+                found += int(self.counted.which(_typed(record, schema, file, at).column(0)).sum())
+                at += record.num_rows
+        return found
 
     @property
     def sizes(self) -> list[int]:
@@ -261,7 +265,7 @@ class RowGroups:
                     for record in opened.iter_batches(
                         piece_rows(list(read), metadata), row_groups=[group.number], columns=read.names
                     ):
-                        typed = _typed(record, read)
+                        typed = _typed(record, read, file, first_row)
                         numbers: Numbers = range(first_row, first_row + record.num_rows)
                         first_row += record.num_rows
                         if self.counted is not None:
@@ -440,8 +444,10 @@ def _roomy(kind: Any) -> Any:
     return kind
 
 
-def _typed(record: RecordBatch, schema: ArrowSchema) -> RecordBatch:
-    return record if record.schema.equals(schema) else record.select(schema.names).cast(schema)
+def _typed(record: RecordBatch, schema: ArrowSchema, file: File, first_row: int) -> RecordBatch:
+    if record.schema.equals(schema):
+        return record
+    return cast(record.select(schema.names), schema, file, first_row)
 
 
 def _chunk(held: Sequence[tuple[FilePart, RecordBatch]], schema: ArrowSchema) -> Chunk:

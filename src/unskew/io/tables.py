@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -467,7 +468,46 @@ def concatenate(files: Sequence[object], tables: list[Table]) -> Table:
                 where=str(files[end - 1]),
                 remedy="write the column with one type in all files",
             ) from error
-    return pa.concat_tables(tables, promote_options="permissive")
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException:
+        schema = pa.concat_tables([t.slice(0, 0) for t in tables], promote_options="permissive").schema
+        for file, table in zip(files, tables, strict=True):
+            cast(table.select(schema.names), schema, file)
+        raise
+
+
+def cast(table: Table, schema: Any, file: object, first_row: int = 0) -> Table:
+    """Rows of a file, which begin with ``first_row``, with the types that all files have in common.
+
+    Types that go together may have values that do not: 2⁵³ + 1 is no double. That is an error which names
+    file, column and row.
+    """
+    try:
+        return table.cast(schema)
+    except pa.ArrowException:
+        for field in schema:
+            column = table.column(field.name)
+            # Of the rows up to there, the first with one that does not fit.
+            row = bisect_left(
+                range(len(column)), True, key=lambda at: not _fits(column.slice(0, at + 1), field.type)
+            )
+            if row < len(column):
+                raise DataError(
+                    f"value {column[row]} of type {column.type} does not fit {field.type}, the type that all"
+                    " files have in common",
+                    where=f"{file}, column '{field.name}', row {first_row + row}",
+                    remedy="write the column with one type in all files",
+                ) from None
+        raise
+
+
+def _fits(column: Any, kind: Any) -> bool:
+    try:
+        column.cast(kind)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def in_its_file(
