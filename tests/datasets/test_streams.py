@@ -440,6 +440,18 @@ class TestTooManyIds:
         assert np.isin(top.astype(object), stream.items.ids.astype(object)).all()
 
 
+_BYTES = pa.array([b"a"] * 217 + [b"\xff\xfe"] + [b"b"] * 82)
+_TEXT = pa.Array.from_buffers(pa.string(), 300, _BYTES.buffers())
+UNREADABLE: dict[str, Any] = {
+    "text": _TEXT,
+    "texts": pa.ListArray.from_arrays(pa.array(range(301), pa.int32()), _TEXT),
+    "zone": pa.array(np.datetime64("2026-01-01", "us") + np.arange(300), pa.timestamp("us", "Mars/City")),
+    "uuid": pa.array([b"0123456789abcdef"] * 300, pa.uuid()),
+    "ids": pa.array(2**60 + np.arange(300), mask=np.arange(300) == 217),
+}
+"""Columns of which a value is wrong, or whose type is."""
+
+
 class TestErrors:
     """One line that names the file, the column and the row."""
 
@@ -501,6 +513,44 @@ class TestErrors:
             stream_log(folder, **NAMES, features=["age"])
         with pytest.raises(DataError, match=place):
             read_log(folder, **NAMES, features=["age"], space="impressions")
+
+    @pytest.mark.parametrize(
+        ("column", "options", "problem"),
+        [
+            (
+                UNREADABLE["text"],
+                {"features": [Category("x", role="row")]},
+                r"row 217: value b'\\xff.*not UTF-8",
+            ),
+            (UNREADABLE["text"], {"keep": ["x"]}, r"row 217: value b'\\xff.*not UTF-8"),
+            (UNREADABLE["text"], {"user": "x"}, r"row 217: value b'\\xff.*not UTF-8"),
+            (UNREADABLE["texts"], {"features": ["x"]}, r"row 217: value b'\\xff.*not UTF-8"),
+            (
+                UNREADABLE["zone"],
+                {"features": ["x"]},
+                "its times are of the zone 'Mars/City'",
+            ),
+            (UNREADABLE["uuid"], {"features": [Category("x")]}, r"holds extension<arrow.uuid>, not text"),
+            (UNREADABLE["ids"], {"user": "x"}, "row 217: id is missing"),
+        ],
+    )
+    def test_values_that_nothing_can_be_made_of_are_named(
+        self, tmp_path: Path, column: Any, options: dict[str, Any], problem: str
+    ) -> None:
+        whole = {name: pa.array(values) for name, values in columns(300, text=False).items()}
+        pq.write_table(pa.table({**whole, "x": column}), tmp_path / "a.parquet", row_group_size=100)
+        place = rf"a\.parquet, column 'x'(:|,) {problem}"
+        with pytest.raises(DataError, match=place):
+            stream_log(tmp_path, **{**NAMES, **options})
+        with pytest.raises(DataError, match=place):
+            read_log(tmp_path, **{**NAMES, **options}, space="impressions")
+
+    def test_whole_numbers_beyond_those_of_doubles_are_numbers(self, tmp_path: Path) -> None:
+        whole = {name: pa.array(values) for name, values in columns(300, text=False).items()}
+        large = pa.array(2**60 + np.arange(300) * 2**50)
+        pq.write_table(pa.table({**whole, "large": large}), tmp_path / "a.parquet", row_group_size=100)
+        options: dict[str, Any] = {**NAMES, "keep": ["number"], "features": ["large", "city"]}
+        require_same(stream_log(tmp_path, **options), read_log(tmp_path, **options, space="impressions"))
 
     def test_one_class_is_refused(self, tmp_path: Path) -> None:
         table = pa.table({"user": [1, 2], "item": [1, 2], "click": [1, 1]})

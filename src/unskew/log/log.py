@@ -29,7 +29,7 @@ from unskew.log.encoders import Block, Encoders, lines_of
 from unskew.log.features import Features
 from unskew.log.kinds import Feature
 from unskew.log.known_propensity import actions_of, require_shown_rows, shown_probabilities
-from unskew.log.schema import Schema
+from unskew.log.schema import ROLES_OF_IDS, Schema
 from unskew.log.values import arrow_of
 from unskew.plain_text import listed
 
@@ -276,7 +276,7 @@ class Log:
                 f"keep must be names of columns, not {keep!r}", remedy="give a list of names"
             )
         columns: dict[str, Any] = {
-            role: column_of(table, name)
+            role: column_of(table, name, exact=role in ROLES_OF_IDS)
             for role, name in (("user", user), ("item", item), ("click", click), ("conversion", conversion))
             if name is not None
         }

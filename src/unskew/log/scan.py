@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from unskew.errors import DataError
 from unskew.estimator import require_whole
 from unskew.io.ahead import ahead
-from unskew.io.columns import binary_column, column_of, frame_of
+from unskew.io.columns import binary_column, column_of, frame_of, is_utf8, require_utf8
 from unskew.io.digest import digest_of
 from unskew.io.row_groups import Chunk, Piece, RowGroups
 from unskew.io.vocabulary import TEXT, Vocabulary, id_column
@@ -160,7 +160,10 @@ class _Scan:
 
         def count_ids(role: str, name: str) -> Occurrences:
             ids, before = self.ids[role], len(self.ids[role])
-            code = ids.add_rows(id_column(array_of(table, name), name))
+            column = id_column(array_of(table, name), name)
+            code = ids.add_rows(column)
+            if not is_utf8(ids.values.slice(before)):
+                require_utf8(column, name)
             # Half the bytes take half the time.
             self.digests[role].add(code.astype(np.int32))
             return Occurrences(code, before, len(ids))
@@ -188,6 +191,8 @@ class _Scan:
             each.result()
         list(placed)
         self._close_numbers()
+        for name in columns.keep:
+            require_utf8(array_of(table, name), name)
         for name in table.column_names:
             self.nulls[name] = self.nulls.get(name, 0) + table.column(name).null_count
         self.rows += len(table)

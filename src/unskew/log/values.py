@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
+from unskew.io.columns import LARGEST_EXACT_FLOAT, is_utf8, require_utf8, unknown_zone
 from unskew.io.numbers import without_mask
-from unskew.io.vocabulary import LARGEST_EXACT_FLOAT, TEXT
+from unskew.io.vocabulary import TEXT
 from unskew.log.kinds import Feature, TimePart
 from unskew.seeds import splitmix64
 
@@ -273,7 +274,10 @@ def time_part(array: Any, feature: TimePart) -> Texts:
         )
     if pa.types.is_date(array.type):
         array = array.cast(pa.timestamp("s"))
-    part = pc.hour(array) if feature.part == "hour" else pc.day_of_week(array)
+    try:
+        part = pc.hour(array) if feature.part == "hour" else pc.day_of_week(array)
+    except pa.ArrowInvalid:
+        raise unknown_zone(array.type.tz, feature.source) from None
     codes = part.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int32)
     return Texts(codes, np.array([str(each) for each in range(24 if feature.part == "hour" else 7)], TEXT))
 
@@ -288,9 +292,11 @@ def times_of(column: Any, name: str) -> NDArray[np.datetime64]:
     return np.asarray(array.to_numpy(zero_copy_only=False)).astype("datetime64[us]")
 
 
-def _texts(array: Any, name: str) -> Texts:
+def _texts(array: Any, name: str, row_of: Callable[[int], int] = int) -> Texts:
     # Fewer values are written as text once they are distinguished.
     coded = _plain(array, name).dictionary_encode()
+    if not is_utf8(coded.dictionary):
+        require_utf8(array, name, row_of)
     codes = coded.indices.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int32)
     return Texts(codes, np.array(_written(coded.dictionary).to_pylist(), dtype=TEXT))
 
@@ -322,7 +328,13 @@ def _plain(array: Any, name: str) -> Any:
     if pa.types.is_dictionary(kind):
         array = array.dictionary_decode()
         kind = array.type
-    if pa.types.is_nested(kind) or pa.types.is_binary(kind):
+    if isinstance(kind, pa.BaseExtensionType):
+        raise DataError(
+            f"holds {kind}, not text or numbers",
+            where=f"column '{name}'",
+            remedy="write it as text, or leave the column out (ignore)",
+        )
+    if pa.types.is_nested(kind) or _is_bytes(kind):
         raise DataError(
             f"holds {kind}, not one value a row",
             where=f"column '{name}'",
@@ -338,12 +350,23 @@ def _plain(array: Any, name: str) -> Any:
     return array
 
 
+def _is_bytes(kind: Any) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
 def _numbers(array: Any, name: str) -> Numbers:
     kind = array.type
     if pa.types.is_dictionary(kind):
         array = array.dictionary_decode()
     try:
-        values = array.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        # Whole numbers beyond 2**53 are numbers too, of as many digits as doubles have.
+        values = array.cast(pa.float64(), safe=not pa.types.is_integer(array.type))
+        values = values.to_numpy(zero_copy_only=False)
     except pa.ArrowException as error:
         raise DataError(
             f"holds {kind} that is no number: {str(error).splitlines()[0]}",
@@ -363,8 +386,8 @@ def _bags(array: Any, name: str) -> Bags:
         )
     lists = array.cast(pa.large_list(kind.value_type))
     lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
-    inside = _texts(lists.flatten(), name)
     starts = np.concatenate([[0], np.cumsum(lengths)])
+    inside = _texts(lists.flatten(), name, lambda at: int(np.searchsorted(starts, at, side="right")) - 1)
     if (inside.codes == MISSING).any():
         # A missing value inside of a list is none.
         kept = inside.codes != MISSING
