@@ -246,6 +246,44 @@ def write_changed(folder: Path, **changed: Any) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("rows", [128, 1 << 19])
+def test_buffers_of_several_chunks_have_the_rows_of_those_of_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", rows)
+    options: dict[str, Any] = {**NAMES, "keep": ["number", "city"], "features": "auto"}
+    log = read_log(folder, space="impressions", **options)
+    whole = [block.columns["number"] for block in stream_log(folder, **options).blocks(seed=1, epoch=2)]
+    monkeypatch.setattr("unskew.log.rows_of_files.CHUNK_BYTES", 3_000)
+    decoded = decoded_rows(monkeypatch)
+    require_same(stream_log(folder, **options, block_rows=64), log)
+    assert max(decoded) < 128
+    parts = [block.columns["number"] for block in stream_log(folder, **options).blocks(seed=1, epoch=2)]
+    assert all(map(np.array_equal, parts, whole))
+
+
+def test_long_text_is_decoded_in_parts_and_held_as_codes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unskew.log.rows_of_files.CHUNK_BYTES", 100_000)
+    monkeypatch.setattr("unskew.io.row_groups.BATCH_BYTES", 50_000)
+    table = pa.table({**columns(900, False), "long": [f"{row % 600} " * 300 for row in range(900)]})
+    # One row group, and pages of which nothing tells how long single texts are.
+    pq.write_table(table, tmp_path / "a.parquet", use_dictionary=False)
+    features = [Category("long", role="row", hash=64), Category("device")]
+    options: dict[str, Any] = {**NAMES, "keep": ["number"], "features": features}
+    log = read_log(tmp_path, space="impressions", **options)
+    stream = stream_log(tmp_path, **options, block_rows=256)
+    decoded = decoded_rows(monkeypatch)
+    for block in stream.blocks(seed=0, epoch=0):
+        at = block.columns["number"]
+        assert np.array_equal(block.encoded_rows().codes, log.encoded_rows().codes[at])
+        assert block.features is not None
+        assert set(block.features.values) == {"device"}
+    assert sum(decoded) == 900
+    assert max(decoded) * 1_000 < 200_000
+
+
 def test_a_place_with_a_scheme_is_read_as_a_path_is(folder: Path) -> None:
     options: dict[str, Any] = {**NAMES, "keep": ["number"]}
     whole = stream_log(folder, **options)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from unskew.errors import DataError
 from unskew.io.file_types import ArrowSchema
-from unskew.io.stream import RecordBatch, parquet_buffer, piece_rows
+from unskew.io.stream import BATCH_BYTES, RecordBatch, parquet_buffer, piece_rows, value_bytes
 from unskew.io.tables import (
     PARQUET_SUFFIXES,
     Paths,
@@ -213,6 +213,8 @@ class RowGroups:
     ) -> Iterator[Chunk]:
         """The rows of pieces, in their order, as tables of so many rows (the last may have fewer).
 
+        Tables that end earlier, by their bytes, are cut where those of so many rows are too.
+
         Parameters
         ----------
         schema
@@ -231,7 +233,7 @@ class RowGroups:
                 at, count, size = at + taken, count + taken, size + piece.nbytes
                 if count == rows or (most_bytes is not None and size >= most_bytes):
                     yield _chunk(held, schema)
-                    held, count, size = [], 0, 0
+                    held, count, size = [], count % rows, 0
         if held:
             yield _chunk(held, schema)
 
@@ -262,9 +264,8 @@ class RowGroups:
                 for piece in of_file:
                     group = self.groups[piece.group]
                     at, first_row = 0, group.first_row
-                    for record in opened.iter_batches(
-                        piece_rows(list(read), metadata), row_groups=[group.number], columns=read.names
-                    ):
+                    at_once = min(piece_rows(list(read), metadata), _fitting_rows(metadata, group, read))
+                    for record in opened.iter_batches(at_once, row_groups=[group.number], columns=read.names):
                         typed = _typed(record, read, file, first_row)
                         numbers: Numbers = range(first_row, first_row + record.num_rows)
                         first_row += record.num_rows
@@ -427,6 +428,17 @@ def _stamp_of(file: File) -> Stamp:
     if found.type == pa.fs.FileType.NotFound:
         raise FileNotFoundError(str(file))
     return Stamp(found.size, found.mtime_ns)
+
+
+def _fitting_rows(metadata: Any, group: _Group, schema: ArrowSchema) -> int:
+    """Rows of a group that fit a batch by the bytes of their text in the file."""
+    written = metadata.row_group(group.number)
+    texts = {field.name for field in schema if value_bytes(field.type) is None}
+    columns = (written.column(place) for place in range(written.num_columns)) if texts else ()
+    size: int = sum(
+        each.total_uncompressed_size for each in columns if each.path_in_schema.partition(".")[0] in texts
+    )
+    return max(BATCH_BYTES * int(written.num_rows) // max(size, 1), 1)
 
 
 def _roomy(kind: Any) -> Any:

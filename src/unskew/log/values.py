@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -208,6 +208,30 @@ def joined(parts: Sequence[Values]) -> Values:
         return Texts(codes, texts)
     lengths = [each.lengths for each in coded if isinstance(each, Bags)]
     return Bags(np.concatenate([[0], np.cumsum(np.concatenate(lengths))]), codes, texts)
+
+
+def united(parts: Sequence[Values]) -> Values:
+    """The same where texts have codes of their own in each part: codes of one list of them all."""
+    coded = [each for each in parts if not isinstance(each, Numbers)]
+    if not coded:
+        return joined(parts)
+    texts = np.concatenate([each.texts for each in coded])
+    one = pa.array(texts.astype(object), type=pa.large_string()).dictionary_encode()
+    # The last place is where code −1 looks.
+    ends = np.cumsum([len(each.texts) for each in coded])[:-1]
+    places = [np.append(each, MISSING).astype(np.int32) for each in np.split(one.indices.to_numpy(), ends)]
+    names = np.array(one.dictionary.to_pylist(), dtype=TEXT)
+    return joined(
+        [
+            replace(each, codes=place[each.codes], texts=names)
+            for each, place in zip(coded, places, strict=True)
+        ]
+    )
+
+
+def letters_of(values: Values) -> int:
+    """How many letters the texts have; numbers have none."""
+    return 0 if isinstance(values, Numbers) else int(np.strings.str_len(values.texts).sum())
 
 
 def no_values(feature: Feature) -> Values:
