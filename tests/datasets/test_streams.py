@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -583,6 +584,25 @@ class TestErrors:
         with pytest.raises(DataError, match=place):
             read_log(tmp_path, **{**NAMES, **options}, space="impressions")
 
+    @pytest.mark.parametrize(
+        ("column", "problem"),
+        [
+            (UNREADABLE["ids"], "whole numbers beyond"),
+            (
+                pa.array(range(300), mask=np.arange(300) == 9).cast(pa.timestamp("s", "Mars/City")),
+                "Mars/City",
+            ),
+        ],
+    )
+    def test_kept_values_with_gaps_that_no_type_has_are_named(
+        self, tmp_path: Path, column: Any, problem: str
+    ) -> None:
+        whole = {name: pa.array(values) for name, values in columns(300, text=False).items()}
+        pq.write_table(pa.table({**whole, "x": column}), tmp_path / "a.parquet", row_group_size=100)
+        for read in (stream_log, partial(read_log, space="impressions")):
+            with pytest.raises(DataError, match=rf"column 'x'.*: .*{problem}"):
+                read(tmp_path, **NAMES, keep=["x"])
+
     def test_whole_numbers_beyond_those_of_doubles_are_numbers(self, tmp_path: Path) -> None:
         whole = {name: pa.array(values) for name, values in columns(300, text=False).items()}
         large = pa.array(2**60 + np.arange(300) * 2**50)
@@ -704,10 +724,10 @@ def test_columns_of_text_are_not_remembered(tmp_path: Path) -> None:
     assert stream.remembered(1e9) is stream
 
 
-def test_whole_numbers_are_remembered_unless_some_are_missing_later_on(
+def test_whole_numbers_are_remembered_also_where_some_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a gap they are fractions from there on, and must not become the least whole number."""
+    """With a gap they are fractions in all buffers, and must not become the least whole number."""
     monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 100)
     for gap in (None, 350):
         numbers = [None if row == gap else row for row in range(400)]
@@ -717,9 +737,36 @@ def test_whole_numbers_are_remembered_unless_some_are_missing_later_on(
         pq.write_table(table, tmp_path / "log.parquet", row_group_size=100)
         stream = stream_log(tmp_path / "log.parquet", click="click", keep=["number"], block_rows=100)
         kept = stream.remembered(1e9)
-        assert (kept is stream) == (gap is not None)
+        assert kept is not stream
         found = np.concatenate([block.columns["number"] for block in kept.in_order()])
         assert np.isnan(found).sum() == (gap is not None)
+
+
+def test_kept_columns_have_one_type_wherever_values_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 100)
+    gap = np.arange(400) == 350
+    kept = {
+        "whole": pa.array(np.arange(400), mask=gap),
+        "flag": pa.array(np.arange(400) % 2 == 0, mask=gap),
+        "when": pa.array(np.datetime64("2026-01-01", "us") + np.arange(400), mask=gap),
+        "day": pa.array(np.datetime64("2026-01-01", "D") + np.arange(400), mask=gap),
+        "text": pa.array([f"t{each}" for each in range(400)], mask=gap),
+        "full": pa.array(np.arange(400)),
+    }
+    table = pa.table({"user": np.arange(400) % 20, "item": np.arange(400) % 7, "click": gap})
+    for name, values in kept.items():
+        table = table.append_column(name, values)
+    pq.write_table(table, tmp_path / "log.parquet", row_group_size=100)
+    options: dict[str, Any] = {"click": "click", "keep": list(kept)}
+    log = read_log(tmp_path, **options, space="impressions")
+    blocks = list(stream_log(tmp_path, **options, block_rows=100).in_order())
+    for start, block in zip(range(0, 400, 100), blocks, strict=True):
+        for name in kept:
+            wanted = log.columns[name][start : start + 100]
+            assert block.columns[name].dtype == wanted.dtype
+            np.testing.assert_array_equal(block.columns[name], wanted)
 
 
 @pytest.mark.parametrize("most_ids", [1_000, 2_000, 10_000])

@@ -53,10 +53,17 @@ LARGEST_EXACT_FLOAT = 2.0**53
 """Above it doubles skip whole numbers, and two ids could become one."""
 
 
-def column_of(table: nw.DataFrame[Any], name: str, *, exact: bool = False) -> NDArray[Any]:
+def column_of(
+    table: nw.DataFrame[Any], name: str, *, exact: bool = False, gaps: bool = False
+) -> NDArray[Any]:
     """A column as NumPy: nulls become NaN in numbers and None in text; a missing column is an error.
 
-    Where it must be ``exact``, as ids must, numbers with nulls become objects and None too.
+    Parameters
+    ----------
+    exact
+        As ids must be: numbers with nulls become objects and None too.
+    gaps
+        Whether there are nulls in other rows of the column: the type is the one that it has with them.
     """
     if not isinstance(name, str):
         raise DataError(f"{name!r} is not the name of a column", remedy="give names as text; rename columns")
@@ -72,7 +79,7 @@ def column_of(table: nw.DataFrame[Any], name: str, *, exact: bool = False) -> ND
             remedy="write one number or one text in each row, or name another column",
         )
     try:
-        if series.is_null().any():
+        if gaps or series.is_null().any():
             if not exact and (series.dtype.is_numeric() or series.dtype == nw.Boolean):
                 return np.array(series.cast(nw.Float64()).to_numpy(), dtype=np.float64)
             values = np.array(series.to_list(), dtype=object)
@@ -89,12 +96,7 @@ def _unreadable(column: Any, name: str, error: Exception) -> DataError:
     if pa.types.is_integer(kind):
         beyond = (abs(value or 0) > LARGEST_EXACT_FLOAT for value in column.to_pylist())
         row = next((row for row, found in enumerate(beyond) if found), 0)
-        return DataError(
-            f"value {column[row]} is beyond 2**53 in a column with gaps, which is one of fractions:"
-            " these skip such numbers",
-            where=f"column '{name}', row {row}",
-            remedy="fill in what is missing, or write the column as text",
-        )
+        return inexact(name, row)
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return unknown_zone(kind.tz, name)
     require_utf8(column, name)
@@ -102,6 +104,16 @@ def _unreadable(column: Any, name: str, error: Exception) -> DataError:
         f"cannot be read: {str(error).partition(chr(10))[0]}",
         where=f"column '{name}'",
         remedy="write the column as numbers, text or times, or leave it out",
+    )
+
+
+def inexact(name: str, row: int | None = None) -> DataError:
+    """The error for a column of whole numbers, some missing and one, in a row, beyond what fractions tell."""
+    return DataError(
+        "has whole numbers beyond 2**53 and missing ones: with gaps it is one of fractions, which skip such"
+        " numbers",
+        where=f"column '{name}'" if row is None else f"column '{name}', row {row}",
+        remedy="fill in what is missing, or write the column as text",
     )
 
 

@@ -74,12 +74,15 @@ class RowsOfFiles:
     ----------
     digest
         Of all ids and outcomes in their order, and of the sizes of the files.
+    gaps
+        Columns with missing values, which are of one type wherever these are.
     """
 
     files: RowGroups
     columns: ColumnNames
     empty: Log
     digest: str
+    gaps: frozenset[str] = frozenset()
 
     @cached_property
     def groups(self) -> Sequence[int]:
@@ -132,7 +135,7 @@ class RowsOfFiles:
                 item=_codes(empty.items, table, columns.item),
                 click=click,
                 conversion=conversions_of(frame, columns, click),
-                columns={name: column_of(frame, name) for name in columns.carried},
+                columns={name: column_of(frame, name, gaps=name in self.gaps) for name in columns.carried},
                 features=self._features(table),
             )
 

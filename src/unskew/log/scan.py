@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 from unskew.errors import DataError
 from unskew.estimator import require_whole
 from unskew.io.ahead import ahead
-from unskew.io.columns import binary_column, column_of, frame_of, is_utf8, require_utf8
+from unskew.io.columns import (
+    LARGEST_EXACT_FLOAT,
+    binary_column,
+    column_of,
+    frame_of,
+    inexact,
+    is_utf8,
+    require_utf8,
+    unknown_zone,
+)
 from unskew.io.digest import digest_of
 from unskew.io.row_groups import Chunk, Piece, RowGroups
 from unskew.io.vocabulary import TEXT, Vocabulary, id_column
@@ -91,7 +100,10 @@ def scanned(
                 scan.add(chunk.table, pool)
     empty, carried = scan.found()
     return StreamedLog(
-        RowsOfFiles(files, carried, empty, scan.digest), scan.clicks, scan.conversions, block_rows=block_rows
+        RowsOfFiles(files, carried, empty, scan.digest, scan.gaps),
+        scan.clicks,
+        scan.conversions,
+        block_rows=block_rows,
     )
 
 
@@ -110,6 +122,7 @@ class _Scan:
     converted: int = 0
     nulls: dict[str, int] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    inexact: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.ids = {role: Distinct(self.most_ids) for role in ROLES_OF_IDS}
@@ -135,6 +148,11 @@ class _Scan:
     def conversions(self) -> int | None:
         """Converted clicks."""
         return None if self.columns.conversion is None else self.converted
+
+    @property
+    def gaps(self) -> frozenset[str]:
+        """Columns with missing values."""
+        return frozenset(name for name, nulls in self.nulls.items() if nulls)
 
     @property
     def digest(self) -> str:
@@ -191,8 +209,11 @@ class _Scan:
             each.result()
         list(placed)
         self._close_numbers()
-        for name in columns.keep:
-            require_utf8(array_of(table, name), name)
+        for name in columns.carried:
+            column = array_of(table, name)
+            require_utf8(column, name)
+            if pa.types.is_integer(column.type) and _largest(column) > LARGEST_EXACT_FLOAT:
+                self.inexact.add(name)
         for name in table.column_names:
             self.nulls[name] = self.nulls.get(name, 0) + table.column(name).null_count
         self.rows += len(table)
@@ -224,6 +245,8 @@ class _Scan:
             vocabularies.append(vocabulary)
         time = columns.time or next((name for name in self.times if self._is_time(name)), None)
         carried = replace(columns, time=time)
+        for name in self.gaps.intersection(carried.carried):
+            self._require_wide(name)
         empty = Log(
             user=np.empty(0, dtype=np.int32),
             item=np.empty(0, dtype=np.int32),
@@ -232,11 +255,25 @@ class _Scan:
             users=vocabularies[0],
             items=vocabularies[1],
             space="impressions",
-            columns={name: column_of(frame_of(self.schema.empty_table()), name) for name in carried.carried},
+            columns={
+                name: column_of(frame_of(self.schema.empty_table()), name, gaps=name in self.gaps)
+                for name in carried.carried
+            },
             features=None if self.wanted is None else self._described(vocabularies, places, repeats, time),
             time=time,
         )
         return empty, carried
+
+    def _require_wide(self, name: str) -> None:
+        """An error for a column with gaps whose values have no type that can tell of these."""
+        kind = self.schema.field(name).type
+        if name in self.inexact:
+            raise inexact(name)
+        if pa.types.is_timestamp(kind) and kind.tz is not None:
+            try:
+                pa.scalar(0, kind).as_py()
+            except pa.ArrowInvalid:
+                raise unknown_zone(kind.tz, name) from None
 
     def _vocabulary(
         self, role: str, name: str, given: Vocabulary | None
@@ -365,6 +402,12 @@ class _Scan:
             return None
         hashed = splitmix64(np.arange(self.rows, self.rows + rows, dtype=np.uint64))
         return np.asarray(hashed < self.threshold)
+
+
+def _largest(numbers: Any) -> int:
+    """The largest whole number of an Arrow array, without its sign; 0 of none."""
+    ends = pc.min_max(numbers).as_py()
+    return max((abs(each) for each in ends.values() if each is not None), default=0)
 
 
 def _numpy(ids: Any) -> NDArray[Any]:
