@@ -41,6 +41,9 @@ SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://")
 """How a place begins that is not a path of this machine."""
 
 
+COUNT_OF_ROWS = re.compile(r" \(\d+ such rows\)|; \d+ such rows(?=\))")
+"""What a message says of how many rows of those at hand are wrong."""
+
 STREAM_ANEW = "stream the files anew (stream_log, or start the run again) once they no longer change"
 
 
@@ -105,12 +108,16 @@ class Chunk(NamedTuple):
 
     @contextmanager
     def located(self) -> Iterator[None]:
-        """A data error inside gets the name of the file, and the number of the row there."""
+        """A data error inside gets the name of the file, and the number of the row there.
+
+        It counts no rows: others of them may be wrong too.
+        """
         try:
             yield
         except DataError as error:
+            problem = COUNT_OF_ROWS.sub("", error.problem)
             raise in_its_file(
-                error,
+                DataError(problem, where=error.where, remedy=error.remedy),
                 [part.file for part in self.parts],
                 [part.rows for part in self.parts],
                 lambda part, row: int(self.parts[part].numbers[row]),

@@ -29,6 +29,7 @@ from unskew.io.columns import (
 )
 from unskew.io.digest import digest_of
 from unskew.io.row_groups import Chunk, Piece, RowGroups
+from unskew.io.tables import in_its_file
 from unskew.io.vocabulary import TEXT, Vocabulary, id_column
 from unskew.log.checks import require_both_clicks, require_both_conversions
 from unskew.log.described import (
@@ -98,7 +99,11 @@ def scanned(
         for chunk in scan.chunks(progress):
             with chunk.located():
                 scan.add(chunk.table, pool)
-    empty, carried = scan.found()
+    try:
+        empty, carried = scan.found()
+    except DataError as error:
+        rows = [each.num_rows for each in files.metadata]
+        raise in_its_file(error, files.files, rows) from error
     return StreamedLog(
         RowsOfFiles(files, carried, empty, scan.digest, scan.gaps),
         scan.clicks,
