@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -155,12 +157,134 @@ def test_features_that_are_declared(folder: Path) -> None:
     require_same(stream_log(folder, block_rows=100, **options), log)
 
 
+@pytest.mark.parametrize("text", [pa.string_view(), pa.large_string()], ids=str)
+def test_text_is_text_however_arrow_holds_it(tmp_path: Path, text: Any) -> None:
+    options: dict[str, Any] = {**NAMES, "keep": ["number", "kept"], "features": "auto"}
+    whole = pa.table(columns(300, text=True)).append_column("kept", pa.array(["a", "b", None] * 100))
+    for name, kind in (("uid", text), ("city", text), ("kept", text), ("tags", pa.list_(text))):
+        whole = whole.set_column(whole.column_names.index(name), name, whole[name].cast(kind))
+    place = tmp_path / "log.parquet"
+    pq.write_table(whole, place, row_group_size=70)
+    stream, log = stream_log(place, **options, block_rows=64), read_log(place, space="impressions", **options)
+    require_same(stream, log)
+    some, at = stream.sample(40), stream.sample(40).columns["number"]
+    assert np.array_equal(some.user, log.user[at])
+    require_same_features(some, log, at)
+    assert np.array_equal(some.columns["kept"], log.columns["kept"][at])
+
+
 def test_many_small_chunks_are_counted_as_one_large(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unskew.log.scan.SCAN_ROWS", 37)
     monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 128)
     options: dict[str, Any] = {**NAMES, "keep": ["number"], "features": "auto"}
     log = read_log(folder, space="impressions", **options)
     require_same(stream_log(folder, block_rows=64, **options), log)
+
+
+class TestDigest:
+    """By which a checkpoint knows its data again: all ids and outcomes, wherever the files lie."""
+
+    def of(self, folder: Path, **changed: Any) -> str:
+        folder.mkdir()
+        stream = stream_log(write_changed(folder, **changed), **NAMES, keep=["number"], block_rows=64)
+        assert stream.remembered(1e6).digest == stream.digest
+        return stream.digest
+
+    def test_a_copy_has_the_same_however_it_is_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = self.of(tmp_path / "a")
+        monkeypatch.setattr("unskew.log.scan.SCAN_ROWS", 37)
+        monkeypatch.setattr("unskew.log.scan.THREADS", 1)
+        assert self.of(tmp_path / "b") == first
+
+    @pytest.mark.parametrize("name", ["uid", "iid", "clicked", "bought"])
+    def test_two_rows_that_change_places_at_the_end_change_it(self, tmp_path: Path, name: str) -> None:
+        """All counts, and the sizes of the files, stay what they were."""
+        assert self.of(tmp_path / "a") != self.of(tmp_path / "b", **swapped(name))
+
+    def test_files_of_other_sizes_have_another(self, tmp_path: Path) -> None:
+        city = {"city": pa.array(["ulm" if each % 2 else "b" * 99 for each in range(900)])}
+        assert self.of(tmp_path / "a") != self.of(tmp_path / "b", **city)
+
+    def test_of_a_log_in_memory_it_covers_all_values(self) -> None:
+        options: dict[str, Any] = {**NAMES, "space": "impressions", "features": ["score", "device"]}
+        table = pa.table(columns(900, False))
+        score = table["score"].to_numpy().copy()
+        score[899] = 77.0
+        at = table.column_names.index("score")
+        logs = [
+            Log.from_frame(each, **options)
+            for each in (table, pa.table(columns(900, False)), table.set_column(at, "score", pa.array(score)))
+        ]
+        first, same, other = (StreamedLog.of(each, block_rows=64).digest for each in logs)
+        assert first == same != other
+
+
+def swapped(name: str) -> dict[str, Any]:
+    """A column two of whose last rows have each other's values, so that no count tells."""
+    whole = alternating()
+    values, clicked = pa.array(whole[name]), np.flatnonzero(whole["clicked"])
+    rows = clicked[-100:] if name == "bought" else np.arange(800, 900)
+    one = rows[0]
+    other = next(
+        row
+        for row in rows
+        if values[row] != values[one] and (name == "bought" or whole["bought"][row] == whole["bought"][one])
+    )
+    order = np.arange(900)
+    order[[one, other]] = other, one
+    return {name: values.take(pa.array(order))}
+
+
+def alternating() -> dict[str, Any]:
+    """All columns, with a value of ``bought`` whether a row is clicked or not."""
+    return {**columns(900, False), "bought": np.arange(900) % 2}
+
+
+def write_changed(folder: Path, **changed: Any) -> Path:
+    """All columns in one file of plain pages, some of them changed."""
+    table = pa.table({**alternating(), **changed})
+    pq.write_table(table, folder / "a.parquet", row_group_size=90, compression="none", use_dictionary=False)
+    return folder
+
+
+@pytest.mark.parametrize("rows", [128, 1 << 19])
+def test_buffers_of_several_chunks_have_the_rows_of_those_of_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", rows)
+    options: dict[str, Any] = {**NAMES, "keep": ["number", "city"], "features": "auto"}
+    log = read_log(folder, space="impressions", **options)
+    whole = [block.columns["number"] for block in stream_log(folder, **options).blocks(seed=1, epoch=2)]
+    monkeypatch.setattr("unskew.log.rows_of_files.CHUNK_BYTES", 3_000)
+    decoded = decoded_rows(monkeypatch)
+    require_same(stream_log(folder, **options, block_rows=64), log)
+    assert max(decoded) < 128
+    parts = [block.columns["number"] for block in stream_log(folder, **options).blocks(seed=1, epoch=2)]
+    assert all(map(np.array_equal, parts, whole))
+
+
+def test_long_text_is_decoded_in_parts_and_held_as_codes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unskew.log.rows_of_files.CHUNK_BYTES", 100_000)
+    monkeypatch.setattr("unskew.io.row_groups.BATCH_BYTES", 50_000)
+    table = pa.table({**columns(900, False), "long": [f"{row % 600} " * 300 for row in range(900)]})
+    # One row group, and pages of which nothing tells how long single texts are.
+    pq.write_table(table, tmp_path / "a.parquet", use_dictionary=False)
+    features = [Category("long", role="row", hash=64), Category("device")]
+    options: dict[str, Any] = {**NAMES, "keep": ["number"], "features": features}
+    log = read_log(tmp_path, space="impressions", **options)
+    stream = stream_log(tmp_path, **options, block_rows=256)
+    decoded = decoded_rows(monkeypatch)
+    for block in stream.blocks(seed=0, epoch=0):
+        at = block.columns["number"]
+        assert np.array_equal(block.encoded_rows().codes, log.encoded_rows().codes[at])
+        assert block.features is not None
+        assert set(block.features.values) == {"device"}
+    assert sum(decoded) == 900
+    assert max(decoded) * 1_000 < 200_000
 
 
 def test_a_place_with_a_scheme_is_read_as_a_path_is(folder: Path) -> None:
@@ -492,6 +616,18 @@ class TestFilesOfSeveralDays:
             assert (line["kind"], line["cardinality"], line["missing"]) == ("category", 3, 0.25)
 
 
+_BYTES = pa.array([b"a"] * 217 + [b"\xff\xfe"] + [b"b"] * 82)
+_TEXT = pa.Array.from_buffers(pa.string(), 300, _BYTES.buffers())
+UNREADABLE: dict[str, Any] = {
+    "text": _TEXT,
+    "texts": pa.ListArray.from_arrays(pa.array(range(301), pa.int32()), _TEXT),
+    "zone": pa.array(np.datetime64("2026-01-01", "us") + np.arange(300), pa.timestamp("us", "Mars/City")),
+    "uuid": pa.array([b"0123456789abcdef"] * 300, pa.uuid()),
+    "ids": pa.array(2**60 + np.arange(300), mask=np.arange(300) == 217),
+}
+"""Columns of which a value is wrong, or whose type is."""
+
+
 class TestErrors:
     """One line that names the file, the column and the row."""
 
@@ -504,7 +640,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("name", "values", "problem"),
         [
-            ("uid", pa.array([1] * 217 + [None] + [2] * 82), "id is missing .*1 such rows"),
+            ("uid", pa.array([1] * 217 + [None] + [2] * 82), "id is missing"),
             ("clicked", pa.array([1] * 217 + [2] + [0] * 82, pa.int8()), "clicked is value 2, not 0 or 1"),
             ("clicked", pa.array([1] * 217 + [None] + [0] * 82, pa.int8()), "clicked is missing"),
             ("iid", pa.array([1.0] * 217 + [1.5] + [2.0] * 82), "id 1.5 is not a whole number"),
@@ -534,11 +670,116 @@ class TestErrors:
         with pytest.raises(DataError, match="another type than in"):
             stream_log(folder, **NAMES)
 
+    @pytest.mark.parametrize(
+        ("name", "first", "second", "problem"),
+        [
+            ("age", pa.array([1.5] * 300), pa.array([2] * 217 + [2**53 + 5] * 83), "double"),
+            ("uid", pa.array([1] * 300), pa.array([2] * 217 + [2**63 + 5] * 83, pa.uint64()), "int64"),
+        ],
+    )
+    def test_values_whose_types_go_together_and_they_do_not_are_named(
+        self, tmp_path: Path, name: str, first: Any, second: Any, problem: str
+    ) -> None:
+        whole = {each: pa.array(values) for each, values in columns(300, text=False).items()}
+        pq.write_table(pa.table({**whole, name: first}), tmp_path / "a.parquet", row_group_size=100)
+        pq.write_table(pa.table({**whole, name: second}), tmp_path / "b.parquet", row_group_size=100)
+        place = rf"b\.parquet, column '{name}', row 217: value \d+ of type u?int64 does not fit .*{problem}"
+        with pytest.raises(DataError, match=place):
+            stream_log(tmp_path, **NAMES, features=["age"])
+        with pytest.raises(DataError, match=place):
+            read_log(tmp_path, **NAMES, features=["age"], space="impressions")
+
+    def test_types_that_go_together_and_cannot_be_made_one_are_named(self, tmp_path: Path) -> None:
+        folder = self.written(tmp_path, age=pa.array([Decimal("1.25")] * 300, pa.decimal128(7, 2)))
+        place = r"a\.parquet, column 'age', row 0: value 62 of type int64 does not fit decimal"
+        with pytest.raises(DataError, match=place):
+            stream_log(folder, **NAMES, features=["age"])
+        with pytest.raises(DataError, match=place):
+            read_log(folder, **NAMES, features=["age"], space="impressions")
+
+    @pytest.mark.parametrize(
+        ("column", "options", "problem"),
+        [
+            (
+                UNREADABLE["text"],
+                {"features": [Category("x", role="row")]},
+                r"row 217: value b'\\xff.*not UTF-8",
+            ),
+            (UNREADABLE["text"], {"keep": ["x"]}, r"row 217: value b'\\xff.*not UTF-8"),
+            (UNREADABLE["text"], {"user": "x"}, r"row 217: value b'\\xff.*not UTF-8"),
+            (UNREADABLE["texts"], {"features": ["x"]}, r"row 217: value b'\\xff.*not UTF-8"),
+            (
+                UNREADABLE["zone"],
+                {"features": ["x"]},
+                "its times are of the zone 'Mars/City'",
+            ),
+            (UNREADABLE["uuid"], {"features": [Category("x")]}, r"holds extension<arrow.uuid>, not text"),
+            (UNREADABLE["ids"], {"user": "x"}, "row 217: id is missing"),
+        ],
+    )
+    def test_values_that_nothing_can_be_made_of_are_named(
+        self, tmp_path: Path, column: Any, options: dict[str, Any], problem: str
+    ) -> None:
+        whole = {name: pa.array(values) for name, values in columns(300, text=False).items()}
+        pq.write_table(pa.table({**whole, "x": column}), tmp_path / "a.parquet", row_group_size=100)
+        place = rf"a\.parquet, column 'x'(:|,) {problem}"
+        with pytest.raises(DataError, match=place):
+            stream_log(tmp_path, **{**NAMES, **options})
+        with pytest.raises(DataError, match=place):
+            read_log(tmp_path, **{**NAMES, **options}, space="impressions")
+
+    @pytest.mark.parametrize(
+        ("column", "problem"),
+        [
+            (UNREADABLE["ids"], "whole numbers beyond"),
+            (
+                pa.array(range(300), mask=np.arange(300) == 9).cast(pa.timestamp("s", "Mars/City")),
+                "Mars/City",
+            ),
+        ],
+    )
+    def test_kept_values_with_gaps_that_no_type_has_are_named(
+        self, tmp_path: Path, column: Any, problem: str
+    ) -> None:
+        whole = {name: pa.array(values) for name, values in columns(300, text=False).items()}
+        pq.write_table(pa.table({**whole, "x": column}), tmp_path / "a.parquet", row_group_size=100)
+        for read in (stream_log, partial(read_log, space="impressions")):
+            with pytest.raises(DataError, match=rf"column 'x'.*: .*{problem}"):
+                read(tmp_path, **NAMES, keep=["x"])
+
+    def test_whole_numbers_beyond_those_of_doubles_are_numbers(self, tmp_path: Path) -> None:
+        whole = {name: pa.array(values) for name, values in columns(300, text=False).items()}
+        large = pa.array(2**60 + np.arange(300) * 2**50)
+        pq.write_table(pa.table({**whole, "large": large}), tmp_path / "a.parquet", row_group_size=100)
+        options: dict[str, Any] = {**NAMES, "keep": ["number"], "features": ["large", "city"]}
+        require_same(stream_log(tmp_path, **options), read_log(tmp_path, **options, space="impressions"))
+
     def test_one_class_is_refused(self, tmp_path: Path) -> None:
-        table = pa.table({"user": [1, 2], "item": [1, 2], "click": [1, 1]})
-        pq.write_table(table, tmp_path / "a.parquet")
-        with pytest.raises(DataError, match="every row of the population is clicked"):
+        table = pa.table({"user": [1, 2], "item": [1, 2], "click": [1, 1], "bought": [1, 1]})
+        for name in ("a", "b", "c"):
+            pq.write_table(table, tmp_path / f"{name}.parquet")
+        place = r"a\.parquet and 2 more files, column"
+        with pytest.raises(DataError, match=rf"{place} 'click': every row of the population is clicked"):
             stream_log(tmp_path)
+        pq.write_table(table.set_column(2, "click", pa.array([1, 0])), tmp_path / "a.parquet")
+        with pytest.raises(DataError, match=rf"{place} 'bought': conversion is 1 on every clicked row"):
+            stream_log(tmp_path, conversion="bought")
+
+    def test_rows_of_one_chunk_are_not_said_to_be_all(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("unskew.log.scan.SCAN_ROWS", 100)
+        wrong = np.isin(np.arange(300), (217, 230, 290))
+        whole = columns(300, text=False)
+        for name, values in (
+            ("uid", pa.array(whole["uid"], mask=wrong)),
+            ("clicked", pa.array(np.where(wrong, 3, whole["clicked"]))),
+        ):
+            folder = self.written(tmp_path, **{name: values})
+            with pytest.raises(DataError, match=rf"column '{name}', row 217: ") as found:
+                stream_log(folder, **NAMES)
+            assert "such rows" not in str(found.value)
+            assert found.value.problem.count("(") == found.value.problem.count(")")
 
     def test_csv_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "a.csv").write_text("user,item,click\n1,1,1\n")
@@ -548,8 +789,51 @@ class TestErrors:
     def test_a_file_that_breaks_while_it_is_read_is_named(self, tmp_path: Path) -> None:
         folder = self.written(tmp_path)
         stream = stream_log(folder, **NAMES)
-        (folder / "b.parquet").write_bytes(b"PAR1" + bytes(4_000))
+        file = folder / "b.parquet"
+        when, size = file.stat().st_mtime_ns, file.stat().st_size
+        file.write_bytes(b"PAR1" + bytes(size - 4))
+        os.utime(file, ns=(when, when))
         with pytest.raises(DataError, match=r"b\.parquet: cannot be read as Parquet"):
+            list(stream.in_order())
+
+    @pytest.mark.parametrize("scheme", ["", "file://"])
+    def test_a_file_that_is_not_what_was_counted_is_refused(self, tmp_path: Path, scheme: str) -> None:
+        folder = self.written(tmp_path)
+        place, file = f"{scheme}{folder}", folder / "b.parquet"
+        stream = stream_log(place, **NAMES)
+        # Clicks alone differ: nothing that is decoded would tell.
+        whole = pq.read_table(file)
+        clicks = pa.array(1 - whole["clicked"].to_numpy(), pa.int8())
+        pq.write_table(whole.set_column(2, "clicked", clicks), file, row_group_size=100)
+        with pytest.raises(
+            DataError, match=r"b\.parquet: has changed since it was counted.*stream the files"
+        ):
+            list(stream.in_order())
+        with pytest.raises(DataError, match=r"b\.parquet: has changed since it was counted"):
+            list(stream.source.clicks(100))
+        pq.write_table(whole, file, row_group_size=100)
+        stream = stream_log(place, **NAMES)
+        # The pages are whole, and the end that was read before tells where they are.
+        file.write_bytes(file.read_bytes()[:-400])
+        with pytest.raises(DataError, match=r"b\.parquet: has changed since it was counted"):
+            stream.sample(500)
+        file.unlink()
+        with pytest.raises(DataError, match=r"b\.parquet: is gone since it was counted"):
+            list(stream.in_order())
+
+    def test_an_id_that_was_not_counted_is_refused(self, tmp_path: Path) -> None:
+        """Of a file that was replaced by one of the same size and time, as some tools that copy do."""
+        options: dict[str, Any] = {"compression": "none", "use_dictionary": False}
+        table = pa.table({"user": np.arange(90) % 9, "item": np.arange(90) % 7, "click": np.arange(90) % 2})
+        file = tmp_path / "a.parquet"
+        pq.write_table(table, file, **options)
+        when, size = file.stat().st_mtime_ns, file.stat().st_size
+        stream = stream_log(file)
+        user = np.where(np.arange(90) == 40, 100, np.arange(90) % 9)
+        pq.write_table(table.set_column(0, "user", pa.array(user)), file, **options)
+        os.utime(file, ns=(when, when))
+        assert file.stat().st_size == size
+        with pytest.raises(DataError, match=r"a\.parquet, column 'user', row 40: id 100 was not there"):
             list(stream.in_order())
 
 
@@ -650,10 +934,10 @@ def test_columns_of_text_are_not_remembered(tmp_path: Path) -> None:
     assert stream.remembered(1e9) is stream
 
 
-def test_whole_numbers_are_remembered_unless_some_are_missing_later_on(
+def test_whole_numbers_are_remembered_also_where_some_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a gap they are fractions from there on, and must not become the least whole number."""
+    """With a gap they are fractions in all buffers, and must not become the least whole number."""
     monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 100)
     for gap in (None, 350):
         numbers = [None if row == gap else row for row in range(400)]
@@ -663,9 +947,36 @@ def test_whole_numbers_are_remembered_unless_some_are_missing_later_on(
         pq.write_table(table, tmp_path / "log.parquet", row_group_size=100)
         stream = stream_log(tmp_path / "log.parquet", click="click", keep=["number"], block_rows=100)
         kept = stream.remembered(1e9)
-        assert (kept is stream) == (gap is not None)
+        assert kept is not stream
         found = np.concatenate([block.columns["number"] for block in kept.in_order()])
         assert np.isnan(found).sum() == (gap is not None)
+
+
+def test_kept_columns_have_one_type_wherever_values_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 100)
+    gap = np.arange(400) == 350
+    kept = {
+        "whole": pa.array(np.arange(400), mask=gap),
+        "flag": pa.array(np.arange(400) % 2 == 0, mask=gap),
+        "when": pa.array(np.datetime64("2026-01-01", "us") + np.arange(400), mask=gap),
+        "day": pa.array(np.datetime64("2026-01-01", "D") + np.arange(400), mask=gap),
+        "text": pa.array([f"t{each}" for each in range(400)], mask=gap),
+        "full": pa.array(np.arange(400)),
+    }
+    table = pa.table({"user": np.arange(400) % 20, "item": np.arange(400) % 7, "click": gap})
+    for name, values in kept.items():
+        table = table.append_column(name, values)
+    pq.write_table(table, tmp_path / "log.parquet", row_group_size=100)
+    options: dict[str, Any] = {"click": "click", "keep": list(kept)}
+    log = read_log(tmp_path, **options, space="impressions")
+    blocks = list(stream_log(tmp_path, **options, block_rows=100).in_order())
+    for start, block in zip(range(0, 400, 100), blocks, strict=True):
+        for name in kept:
+            wanted = log.columns[name][start : start + 100]
+            assert block.columns[name].dtype == wanted.dtype
+            np.testing.assert_array_equal(block.columns[name], wanted)
 
 
 @pytest.mark.parametrize("most_ids", [1_000, 2_000, 10_000])

@@ -14,7 +14,7 @@ from contracts.feature_world import log_of, part, table
 from unskew.errors import DataError, ParameterError
 from unskew.log import Encoders, Features, Schema
 from unskew.log.encoder import MISSING_CODE, MOST_IN_BAG, OTHER_CODE, PAD, NumberEncoder
-from unskew.log.values import Numbers
+from unskew.log.values import Numbers, values_of
 
 ROWS = {"user": ["a", "a", "b", "b"], "item": [1, 2, 1, 2], "click": [1, 0, 0, 1]}
 
@@ -155,6 +155,23 @@ class TestCategories:
             later = small([us.Category("x", role="row")], x=held)
             codes = log.encoders.encoders[0].encode(later.features.values["x"])
             assert codes.ravel().tolist() == [2, 3, 0, 0]
+
+    @pytest.mark.parametrize("kind", [pa.float64(), pa.float32(), pa.float16()])
+    def test_the_text_of_a_fraction_does_not_depend_on_its_neighbours(self, kind):
+        """A chunk of a stream, or one row that is scored, has other neighbours than the log in memory."""
+        given = [1.5, 3e10, -0.0, 7.0, 1e300, -1e19, 0.1, None, float("nan"), float("inf"), 2.0**53]
+        with np.errstate(over="ignore"):
+            values = pa.array(np.array(given, float).astype(kind.to_pandas_dtype()), kind)
+        whole = values_of(us.Category("x"), values)
+        lists = pa.LargeListArray.from_arrays(pa.array(range(len(values) + 1)), values)
+        bags = values_of(us.Bag("x"), lists)
+        for row in range(len(values)):
+            alone = values_of(us.Category("x"), values.slice(row, 1))
+            text = whole.take(np.array([row])).example()
+            assert text == alone.example() == bags.take(np.array([row])).example()
+        texts = set(whole.texts.tolist())
+        assert {"1.5", "0", "7"} < texts
+        assert kind != pa.float64() or {"30000000000", "1e+300", "-1e+19"} < texts
 
     def test_a_hash_needs_no_vocabulary_and_tells_how_many_values_collide(self):
         rows = 400

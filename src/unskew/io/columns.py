@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
 from unskew.io.numbers import array_of, without_mask
+from unskew.io.tables import SHOWN_BYTES
 from unskew.plain_text import listed
 
 
@@ -47,8 +49,22 @@ def with_columns(frame: Any, columns: Mapping[str, Any]) -> Any:
     return table.with_columns(*series).to_native()
 
 
-def column_of(table: nw.DataFrame[Any], name: str) -> NDArray[Any]:
-    """A column as NumPy: nulls become NaN in numbers and None in text; a missing column is an error."""
+LARGEST_EXACT_FLOAT = 2.0**53
+"""Above it doubles skip whole numbers, and two ids could become one."""
+
+
+def column_of(
+    table: nw.DataFrame[Any], name: str, *, exact: bool = False, gaps: bool = False
+) -> NDArray[Any]:
+    """A column as NumPy: nulls become NaN in numbers and None in text; a missing column is an error.
+
+    Parameters
+    ----------
+    exact
+        As ids must be: numbers with nulls become objects and None too.
+    gaps
+        Whether there are nulls in other rows of the column: the type is the one that it has with them.
+    """
     if not isinstance(name, str):
         raise DataError(f"{name!r} is not the name of a column", remedy="give names as text; rename columns")
     if name not in table.columns:
@@ -62,13 +78,91 @@ def column_of(table: nw.DataFrame[Any], name: str) -> NDArray[Any]:
             f"column '{name}' holds {series.dtype}, not one value a row",
             remedy="write one number or one text in each row, or name another column",
         )
-    if series.is_null().any():
-        if series.dtype.is_numeric() or series.dtype == nw.Boolean:
-            return np.array(series.cast(nw.Float64()).to_numpy(), dtype=np.float64)
-        values = np.array(series.to_list(), dtype=object)
-        values[null_mask(values)] = None
-        return values
-    return np.array(series.to_numpy())
+    try:
+        if gaps or series.is_null().any():
+            if not exact and (series.dtype.is_numeric() or series.dtype == nw.Boolean):
+                return np.array(series.cast(nw.Float64()).to_numpy(), dtype=np.float64)
+            values = np.array(series.to_list(), dtype=object)
+            values[null_mask(values)] = None
+            return values
+        return np.array(series.to_numpy())
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise _unreadable(series.to_arrow(), name, error) from error
+
+
+def _unreadable(column: Any, name: str, error: Exception) -> DataError:
+    """The error for an Arrow column of which NumPy's cannot be made."""
+    kind = column.type
+    if pa.types.is_integer(kind):
+        beyond = (abs(value or 0) > LARGEST_EXACT_FLOAT for value in column.to_pylist())
+        row = next((row for row, found in enumerate(beyond) if found), 0)
+        return inexact(name, row)
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return unknown_zone(kind.tz, name)
+    require_utf8(column, name)
+    return DataError(
+        f"cannot be read: {str(error).partition(chr(10))[0]}",
+        where=f"column '{name}'",
+        remedy="write the column as numbers, text or times, or leave it out",
+    )
+
+
+def inexact(name: str, row: int | None = None) -> DataError:
+    """The error for a column of whole numbers, some missing and one, in a row, beyond what fractions tell."""
+    return DataError(
+        "has whole numbers beyond 2**53 and missing ones: with gaps it is one of fractions, which skip such"
+        " numbers",
+        where=f"column '{name}'" if row is None else f"column '{name}', row {row}",
+        remedy="fill in what is missing, or write the column as text",
+    )
+
+
+def unknown_zone(zone: str, name: str) -> DataError:
+    """The error for times of a zone that nobody knows."""
+    return DataError(
+        f"its times are of the zone '{zone}', which is not known",
+        where=f"column '{name}'",
+        remedy="write them in UTC, or update the data of time zones (tzdata)",
+    )
+
+
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is one of text, each by itself."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def is_utf8(texts: Any) -> bool:
+    """Whether the bytes of Arrow's texts are what they should be; true of all that is not text."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def require_utf8(texts: Any, name: str, row_of: Callable[[int], int] = int) -> None:
+    """An error that names the first of Arrow's texts whose bytes are not UTF-8, which readers do not look at.
+
+    Parameters
+    ----------
+    row_of
+        From the place of a text to its row.
+    """
+    if isinstance(texts, pa.ChunkedArray):
+        texts = texts.combine_chunks()
+    if pa.types.is_dictionary(texts.type) and not is_utf8(texts.dictionary):
+        texts = texts.dictionary_decode()
+    if not is_text(texts.type) or is_utf8(texts):
+        return
+    for place, value in enumerate(texts.cast(pa.large_binary()).to_pylist()):
+        try:
+            (value or b"").decode()
+        except UnicodeDecodeError:
+            raise DataError(
+                f"value {value[:SHOWN_BYTES]!r} is not UTF-8",
+                where=f"column '{name}', row {row_of(place)}",
+                remedy="write the column anew in UTF-8",
+            ) from None
 
 
 def further_column(values: Any, name: str) -> NDArray[Any]:

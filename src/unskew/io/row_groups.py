@@ -6,6 +6,7 @@ others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,8 +23,23 @@ from numpy.typing import NDArray
 from unskew.errors import DataError
 from unskew.io.file_types import ArrowSchema
 from unskew.io.parquet_places import File, parquet_files, source_of
-from unskew.io.stream import RecordBatch, parquet_buffer, piece_rows
-from unskew.io.tables import Paths, Table, in_its_file, is_time, lacking, reading, require_columns, united
+from unskew.io.stream import BATCH_BYTES, RecordBatch, parquet_buffer, piece_rows, value_bytes
+from unskew.io.tables import (
+    Paths,
+    Table,
+    cast,
+    in_its_file,
+    is_time,
+    lacking,
+    reading,
+    require_columns,
+    united,
+)
+
+COUNT_OF_ROWS = re.compile(r" \(\d+ such rows\)|; \d+ such rows(?=\))")
+"""What a message says of how many rows of those at hand are wrong."""
+
+STREAM_ANEW = "stream the files anew (stream_log, or start the run again) once they no longer change"
 
 
 class Piece(NamedTuple):
@@ -72,7 +88,10 @@ class Chunk(NamedTuple):
 
     @contextmanager
     def located(self) -> Iterator[None]:
-        """A data error inside gets the name of the file, and the number of the row there."""
+        """A data error inside gets the name of the file, and the number of the row there.
+
+        It counts no rows: others of them may be wrong too.
+        """
         try:
             yield
         except DataError as error:
@@ -81,11 +100,18 @@ class Chunk(NamedTuple):
     def named(self, error: DataError) -> DataError:
         """The same error with the name of the file, and the number of the row there."""
         return in_its_file(
-            error,
+            DataError(COUNT_OF_ROWS.sub("", error.problem), where=error.where, remedy=error.remedy),
             [part.file for part in self.parts],
             [part.rows for part in self.parts],
             lambda part, row: int(self.parts[part].numbers[row]),
         )
+
+
+class Stamp(NamedTuple):
+    """By which a file is known to be the one that was counted; the time is None where nobody knows it."""
+
+    size: int
+    changed: int | None
 
 
 class _Group(NamedTuple):
@@ -107,17 +133,22 @@ class RowGroups:
         What their ends say.
     counted
         Which of their rows count; None for all. The others are as good as not there.
+    stamps
+        What they were when ``metadata`` was read: a file that changed since is an error.
     """
 
     files: Sequence[File]
     metadata: Sequence[Any]
     counted: Counted | None = None
+    stamps: Sequence[Stamp] = ()
 
     @classmethod
     def of(cls, paths: Paths) -> RowGroups:
         """Those of paths, folders and globs."""
         files = parquet_files(paths)
-        return cls(files, [_metadata_of(file) for file in files])
+        # A file that changes between the two is refused later on.
+        stamps = [_stamp_of(file) for file in files]
+        return cls(files, [_metadata_of(file) for file in files], stamps=stamps)
 
     @cached_property
     def groups(self) -> list[_Group]:
@@ -141,11 +172,14 @@ class RowGroups:
         assert self.counted is not None
         schema = self.typed([self.counted.column])
         for index, of_file in groupby(groups, key=lambda group: group.file):
-            with _reading(self.files[index]), self._opened(index, schema) as opened:
+            with self._opened(index, schema) as opened:
                 for group in of_file:
-                    read = opened.iter_batches(row_groups=[group.number], columns=schema.names)
-                    which = (self.counted.which(_typed(each, schema).column(0)) for each in read)
-                    yield group._replace(rows=sum(int(each.sum()) for each in which))
+                    at, found = group.first_row, 0
+                    for record in opened.iter_batches(row_groups=[group.number], columns=schema.names):
+                        typed = _typed(record, schema, self.files[index], at)
+                        found += int(self.counted.which(typed.column(0)).sum())
+                        at += record.num_rows
+                    yield group._replace(rows=found)
 
     @cached_property
     def sizes(self) -> Sequence[int]:
@@ -194,14 +228,16 @@ class RowGroups:
             for schema in dict.fromkeys(self._schemas):
                 require_columns(names, schema.names, first[schema])
                 chosen[schema] = pa.schema([schema.field(name) for name in names])
-            files = [first[schema] for schema in chosen]
-            self._types[names] = united(files, list(chosen.values())).remove_metadata()
+            merged = united([first[schema] for schema in chosen], list(chosen.values()))
+            self._types[names] = pa.schema([(field.name, _roomy(field.type)) for field in merged])
         return self._types[names]
 
     def chunks(
         self, pieces: Sequence[Piece], schema: ArrowSchema, rows: int, most_bytes: int | None = None
     ) -> Iterator[Chunk]:
         """The rows of pieces, in their order, as tables of so many rows (the last may have fewer).
+
+        Tables that end earlier, by their bytes, are cut where those of so many rows are too.
 
         Parameters
         ----------
@@ -221,7 +257,7 @@ class RowGroups:
                 at, count, size = at + taken, count + taken, size + piece.nbytes
                 if count == rows or (most_bytes is not None and size >= most_bytes):
                     yield _chunk(held, schema)
-                    held, count, size = [], 0, 0
+                    held, count, size = [], count % rows, 0
         if held:
             yield _chunk(held, schema)
 
@@ -251,14 +287,13 @@ class RowGroups:
         read = self.typed(list(dict.fromkeys([*schema.names, *further])))
         for index, of_file in groupby(pieces, key=lambda piece: self.groups[piece.group].file):
             file, metadata = self.files[index], self.metadata[index]
-            with _reading(file), self._opened(index, read) as opened:
+            with self._opened(index, read) as opened:
                 for piece in of_file:
                     group = self.groups[piece.group]
                     at, first_row = 0, group.first_row
-                    for record in opened.iter_batches(
-                        piece_rows(list(read), metadata), row_groups=[group.number], columns=read.names
-                    ):
-                        typed = _typed(record, read)
+                    at_once = min(piece_rows(list(read), metadata), _fitting_rows(metadata, group, read))
+                    for record in opened.iter_batches(at_once, row_groups=[group.number], columns=read.names):
+                        typed = _typed(record, read, file, first_row)
                         numbers: Numbers = range(first_row, first_row + record.num_rows)
                         first_row += record.num_rows
                         if self.counted is not None:
@@ -275,13 +310,32 @@ class RowGroups:
 
     @contextmanager
     def _opened(self, index: int, schema: ArrowSchema) -> Iterator[Any]:
-        with source_of(self.files[index]) as source:
-            yield pa.parquet.ParquetFile(
-                source,
-                metadata=self.metadata[index],
-                pre_buffer=False,
-                buffer_size=parquet_buffer(len(schema)),
-            )
+        self._require_same(index)
+        with _reading(self.files[index]):
+            try:
+                with source_of(self.files[index]) as source:
+                    yield pa.parquet.ParquetFile(
+                        source,
+                        metadata=self.metadata[index],
+                        pre_buffer=False,
+                        buffer_size=parquet_buffer(len(schema)),
+                    )
+            except (pa.ArrowException, OSError):
+                self._require_same(index)
+                raise
+
+    def _require_same(self, index: int) -> None:
+        """An error for a file that is another one than was counted: rows would get the codes of others."""
+        file = self.files[index]
+        try:
+            same = not self.stamps or _stamp_of(file) == self.stamps[index]
+        except FileNotFoundError:
+            raise DataError("is gone since it was counted", where=str(file), remedy=STREAM_ANEW) from None
+        except OSError:
+            # Whoever reads it says what is wrong.
+            return
+        if not same:
+            raise DataError("has changed since it was counted", where=str(file), remedy=STREAM_ANEW)
 
 
 @contextmanager
@@ -306,8 +360,46 @@ def _metadata_of(file: File) -> Any:
         return pa.parquet.read_metadata(source)
 
 
-def _typed(record: RecordBatch, schema: ArrowSchema) -> RecordBatch:
-    return record if record.schema.equals(schema) else record.select(schema.names).cast(schema)
+def _stamp_of(file: File) -> Stamp:
+    if isinstance(file, Path):
+        info = file.stat()
+        return Stamp(info.st_size, info.st_mtime_ns)
+    found = file.system.get_file_info(file.path)
+    if found.type == pa.fs.FileType.NotFound:
+        raise FileNotFoundError(str(file))
+    return Stamp(found.size, found.mtime_ns)
+
+
+def _fitting_rows(metadata: Any, group: _Group, schema: ArrowSchema) -> int:
+    """Rows of a group that fit a batch by the bytes of their text in the file."""
+    written = metadata.row_group(group.number)
+    texts = {field.name for field in schema if value_bytes(field.type) is None}
+    columns = (written.column(place) for place in range(written.num_columns)) if texts else ()
+    size: int = sum(
+        each.total_uncompressed_size for each in columns if each.path_in_schema.partition(".")[0] in texts
+    )
+    return max(BATCH_BYTES * int(written.num_rows) // max(size, 1), 1)
+
+
+def _roomy(kind: Any) -> Any:
+    """The same type with text of which Arrow takes any rows: not of views, nor of more than 2 GB."""
+    if pa.types.is_string(kind) or pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _roomy(kind.value_type), kind.ordered)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(_roomy(kind.value_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_roomy(kind.value_type), kind.list_size)
+    return kind
+
+
+def _typed(record: RecordBatch, schema: ArrowSchema, file: File, first_row: int) -> RecordBatch:
+    if record.schema.equals(schema):
+        return record
+    return cast(record.select(schema.names), schema, file, first_row)
 
 
 def _chunk(held: Sequence[tuple[FilePart, RecordBatch]], schema: ArrowSchema) -> Chunk:

@@ -339,7 +339,7 @@ def piece_rows(read: Sequence[Any], metadata: Any) -> int:
 
 def value_bytes(kind: Any) -> int | None:
     """Bytes of a value, at least 1; None where they are of any number."""
-    if pa.types.is_dictionary(kind):
+    if pa.types.is_dictionary(kind) or pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         return None
     try:
         return max(int(kind.bit_width) // 8, 1)

@@ -490,12 +490,17 @@ def require_columns(columns: Sequence[str] | None, present: list[str], file: obj
 def concatenate(files: Sequence[object], tables: list[Table]) -> Table:
     """One table; files that disagree on columns or types are an error that names the first to differ."""
     schemas = decoded([table.schema for table in tables])
-    united(files, schemas)
+    shared = united(files, schemas)
     tables = [
         table if table.schema == schema else table.cast(schema)
         for table, schema in zip(tables, schemas, strict=True)
     ]
-    return pa.concat_tables(tables, promote_options="permissive")
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException:
+        for file, table in zip(files, tables, strict=True):
+            cast(table.select(shared.names), shared, file)
+        raise
 
 
 def united(files: Sequence[object], schemas: Sequence[Any]) -> Any:
@@ -544,6 +549,39 @@ def decoded(schemas: Sequence[Any]) -> list[Any]:
         return field.with_type(field.type.value_type) if both else field
 
     return [pa.schema([plain(field) for field in schema], schema.metadata) for schema in schemas]
+
+
+def cast(table: Table, schema: Any, file: object, first_row: int = 0) -> Table:
+    """Rows of a file, which begin with ``first_row``, with the types that all files have in common.
+
+    Types that go together may have values that do not: 2⁵³ + 1 is no double. That is an error which names
+    file, column and row.
+    """
+    try:
+        return table.cast(schema)
+    except pa.ArrowException:
+        for field in schema:
+            column = table.column(field.name)
+            # Of the rows up to there, the first with one that does not fit.
+            row = bisect_left(
+                range(len(column)), True, key=lambda at: not _fits(column.slice(0, at + 1), field.type)
+            )
+            if row < len(column):
+                raise DataError(
+                    f"value {column[row]} of type {column.type} does not fit {field.type}, the type that all"
+                    " files have in common",
+                    where=f"{file}, column '{field.name}', row {first_row + row}",
+                    remedy="write the column with one type in all files",
+                ) from None
+        raise
+
+
+def _fits(column: Any, kind: Any) -> bool:
+    try:
+        column.cast(kind)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def in_its_file(

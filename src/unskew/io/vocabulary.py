@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from unskew.errors import DataError
 from unskew.estimator import require_choice
-from unskew.io.columns import column_of, frame_of, null_mask
+from unskew.io.columns import LARGEST_EXACT_FLOAT, column_of, frame_of, null_mask
 from unskew.io.id_table import NOWHERE, IdTable, text_buffers
 from unskew.io.numbers import without_mask
 from unskew.seeds import splitmix64
@@ -27,9 +27,6 @@ NESTED = (list, tuple, dict, set, np.ndarray)
 TEXT = np.dtypes.StringDType()
 """How text is held: each id in as many bytes as it has. NumPy's older ``U`` gives all ids the width of the
 longest, and takes "a" and "a\\0" for one."""
-
-LARGEST_EXACT_FLOAT = 2.0**53
-"""Above it doubles skip whole numbers, and two ids could become one."""
 
 SPARSEST, SMALL_TABLE = 8, 1 << 16
 """Whole numbers are looked up in a table where it has at most so many places for each, and so many more."""

@@ -28,7 +28,7 @@ from unskew.log.described import AUTO, Described, Sources, Wanted, described, so
 from unskew.log.encoders import Block, Encoders, lines_of
 from unskew.log.features import Features
 from unskew.log.known_propensity import actions_of, require_shown_rows, shown_probabilities
-from unskew.log.schema import Schema
+from unskew.log.schema import ROLES_OF_IDS, Schema
 from unskew.log.values import arrow_of
 from unskew.plain_text import listed
 
@@ -268,7 +268,7 @@ class Log:
         keep, ignore = names_of("keep", keep), names_of("ignore", ignore)
         require_roles(user, item, click=click, conversion=conversion, time=time)
         columns: dict[str, Any] = {
-            role: column_of(table, name)
+            role: column_of(table, name, exact=role in ROLES_OF_IDS)
             for role, name in (("user", user), ("item", item), ("click", click), ("conversion", conversion))
             if name is not None
         }

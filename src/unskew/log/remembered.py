@@ -30,6 +30,10 @@ class RowSource(Protocol):
     def empty(self) -> Log:
         """A log without rows, with the vocabularies, features and encoders of every block."""
 
+    @property
+    def digest(self) -> str:
+        """By which the same rows, wherever they lie, are known again."""
+
     def read(self, pieces: Sequence[Piece], rows: int) -> Iterator[Log]:
         """The rows of pieces, one after the other, in logs of so many rows (the last may have fewer)."""
 
@@ -95,6 +99,11 @@ class RememberedRows:
     def empty(self) -> Log:
         """The source's."""
         return self.source.empty
+
+    @property
+    def digest(self) -> str:
+        """The source's."""
+        return self.source.digest
 
     def read(self, pieces: Sequence[Piece], rows: int) -> Iterator[Log]:
         """The rows of pieces, in logs of so many rows."""

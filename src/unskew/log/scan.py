@@ -17,9 +17,19 @@ from unskew.cores import usable_cores
 from unskew.errors import DataError
 from unskew.estimator import require_whole
 from unskew.io.ahead import ahead
-from unskew.io.columns import binary_column, column_of, frame_of
+from unskew.io.columns import (
+    LARGEST_EXACT_FLOAT,
+    binary_column,
+    column_of,
+    frame_of,
+    inexact,
+    is_utf8,
+    require_utf8,
+    unknown_zone,
+)
+from unskew.io.digest import digest_of
 from unskew.io.row_groups import Chunk, Piece, RowGroups
-from unskew.io.tables import is_time
+from unskew.io.tables import in_its_file, is_time
 from unskew.io.vocabulary import TEXT, Vocabulary, id_column
 from unskew.log.checks import require_both_clicks, require_both_conversions
 from unskew.log.described import (
@@ -43,7 +53,7 @@ from unskew.log.log import Log, refuse_taken
 from unskew.log.rows_of_files import ColumnNames, RowsOfFiles, array_of, conversions_of
 from unskew.log.schema import ROLES_OF_IDS
 from unskew.log.streamed import BLOCK_ROWS, StreamedLog
-from unskew.log.tallies import SAMPLED_NUMBERS, Distinct, FeatureTally, Occurrences
+from unskew.log.tallies import SAMPLED_NUMBERS, ColumnDigest, Distinct, FeatureTally, Occurrences
 from unskew.log.values import MISSING, Values, no_values
 from unskew.progress import SILENT, Progress
 from unskew.seeds import splitmix64
@@ -92,9 +102,16 @@ def scanned(
             with chunk.located():
                 scan.add(chunk, pool)
             scan.close_numbers()
-    empty, carried = scan.found()
+    try:
+        empty, carried = scan.found()
+    except DataError as error:
+        rows = [each.num_rows for each in files.metadata]
+        raise in_its_file(error, files.files, rows) from error
     return StreamedLog(
-        RowsOfFiles(files, carried, empty), scan.clicks, scan.conversions, block_rows=block_rows
+        RowsOfFiles(files, carried, empty, scan.digest, scan.gaps),
+        scan.clicks,
+        scan.conversions,
+        block_rows=block_rows,
     )
 
 
@@ -113,9 +130,11 @@ class _Scan:
     converted: int = 0
     nulls: dict[str, int] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    inexact: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.ids = {role: Distinct(self.most_ids) for role in ROLES_OF_IDS}
+        self.digests = {name: ColumnDigest() for name in (*ROLES_OF_IDS, "outcomes")}
         self.sources, self.features = [], []
         for name, kinds in self._candidates().items():
             self.sources.append(name)
@@ -137,6 +156,17 @@ class _Scan:
         """Converted clicks."""
         return None if self.columns.conversion is None else self.converted
 
+    @property
+    def gaps(self) -> frozenset[str]:
+        """Columns with missing values."""
+        return frozenset(name for name, nulls in self.nulls.items() if nulls)
+
+    @property
+    def digest(self) -> str:
+        """Of all ids and outcomes in their order, and of the sizes of the files."""
+        found = [each.hexdigest() for each in self.digests.values()]
+        return digest_of([each.size for each in self.files.stamps], *found)
+
     def chunks(self, progress: Progress) -> Iterator[Chunk]:
         """All rows, with a bar."""
         pieces = [Piece(number, 0, rows) for number, rows in enumerate(self.files.sizes)]
@@ -156,7 +186,12 @@ class _Scan:
 
         def count_ids(role: str, name: str) -> Occurrences:
             ids, before = self.ids[role], len(self.ids[role])
-            code = ids.add_rows(id_column(array_of(table, name), name))
+            column = id_column(array_of(table, name), name)
+            code = ids.add_rows(column)
+            if not is_utf8(ids.values.slice(before)):
+                require_utf8(column, name)
+            # Half the bytes take half the time.
+            self.digests[role].add(code.astype(np.int32))
             return Occurrences(code, before, len(ids))
 
         counted = {
@@ -181,10 +216,17 @@ class _Scan:
         click = binary_column(column_of(frame, columns.click), columns.click).astype(np.uint8)
         conversion = conversions_of(frame, columns, click)
         self.clicks += int(click.sum())
-        self.converted += 0 if conversion is None else int((conversion == 1).sum())
+        converted = np.zeros(len(click), dtype=bool) if conversion is None else conversion == 1
+        self.converted += int(converted.sum())
+        self.digests["outcomes"].add(click + np.uint8(2) * converted)
         for each in counted.values():
             each.result()
         list(placed)
+        for name in columns.carried:
+            column = array_of(table, name)
+            require_utf8(column, name)
+            if pa.types.is_integer(column.type) and _largest(column) > LARGEST_EXACT_FLOAT:
+                self.inexact.add(name)
         for name in table.column_names:
             self.nulls[name] = self.nulls.get(name, 0) + table.column(name).null_count
         self.rows += len(table)
@@ -227,6 +269,8 @@ class _Scan:
             vocabularies.append(vocabulary)
         time = columns.time or next(filter(self._is_time, columns.times), None)
         carried = replace(columns, time=time)
+        for name in self.gaps.intersection(carried.carried):
+            self._require_wide(name)
         empty = Log(
             user=np.empty(0, dtype=np.int32),
             item=np.empty(0, dtype=np.int32),
@@ -235,11 +279,25 @@ class _Scan:
             users=vocabularies[0],
             items=vocabularies[1],
             space="impressions",
-            columns={name: column_of(frame_of(self.schema.empty_table()), name) for name in carried.carried},
+            columns={
+                name: column_of(frame_of(self.schema.empty_table()), name, gaps=name in self.gaps)
+                for name in carried.carried
+            },
             features=None if self.wanted is None else self._described(vocabularies, places, repeats, time),
             time=time,
         )
         return empty, carried
+
+    def _require_wide(self, name: str) -> None:
+        """An error for a column with gaps whose values have no type that can tell of these."""
+        kind = self.schema.field(name).type
+        if name in self.inexact:
+            raise inexact(name)
+        if pa.types.is_timestamp(kind) and kind.tz is not None:
+            try:
+                pa.scalar(0, kind).as_py()
+            except pa.ArrowInvalid:
+                raise unknown_zone(kind.tz, name) from None
 
     def _vocabulary(
         self, role: str, name: str, given: Vocabulary | None
@@ -377,6 +435,12 @@ def _require_read(tally: FeatureTally) -> None:
     """The error that ended the count of a feature, if there was one."""
     if tally.problem is not None:
         raise tally.problem
+
+
+def _largest(numbers: Any) -> int:
+    """The largest whole number of an Arrow array, without its sign; 0 of none."""
+    ends = pc.min_max(numbers).as_py()
+    return max((abs(each) for each in ends.values() if each is not None), default=0)
 
 
 def _numpy(ids: Any) -> NDArray[Any]:

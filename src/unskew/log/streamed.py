@@ -325,13 +325,15 @@ class StreamedLog:
 
     @cached_property
     def digest(self) -> str:
-        """By which the same rows are known again: numbers of rows and clicks, ids, the first block.
+        """By which the same rows are known again, in files of other names too.
 
-        Nothing else is read for it.
+        It covers all ids, clicks and conversions in their order, the groups of rows, and of features and kept
+        columns the values of users and items, the first block, and the sizes of the files: of a log in
+        memory, all values. Of files, only the first block is read for it.
         """
         first = self.source.read_some(np.arange(min(self.block_rows, len(self)))).digest
         sizes = np.asarray(self.source.groups)
-        return digest_of(sizes, self.n_clicks, self.n_conversions, self.block_rows, first)
+        return digest_of(sizes, self.block_rows, self.source.digest, first)
 
     def schema_table(self) -> list[dict[str, Any]]:
         """A line for each field that networks read, as :meth:`Log.schema_table` has it."""
@@ -377,6 +379,11 @@ class LogInMemory:
     def empty(self) -> Log:
         """The log without its rows."""
         return self.shared.take(np.empty(0, dtype=np.int64))
+
+    @property
+    def digest(self) -> str:
+        """The log's."""
+        return self.log.digest
 
     @cached_property
     def shared(self) -> Log:

@@ -1,7 +1,11 @@
-"""What one pass over a stream counts, in bounded memory: ids, texts, numbers, and whose value each is."""
+"""What one pass over a stream counts, in bounded memory: ids, texts, numbers, and whose value each is.
+
+A digest of what was read goes along.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -97,6 +101,31 @@ class Distinct:
         self._table = IdTable(self.values.take(pa.array(kept)))
         self.counts = np.maximum(self.counts[kept] - least, 1)
         return kept
+
+
+class ColumnDigest:
+    """A digest of the codes of rows in their order, wherever they are cut into parts.
+
+    Examples
+    --------
+    >>> whole, parts = ColumnDigest(), ColumnDigest()
+    >>> whole.add(np.array([3, 1, 2]))
+    >>> for part in ([3], [1, 2]):
+    ...     parts.add(np.array(part))
+    >>> whole.hexdigest() == parts.hexdigest()
+    True
+    """
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, codes: NDArray[Any]) -> None:
+        """Some rows more."""
+        self._hash.update(codes.data)
+
+    def hexdigest(self) -> str:
+        """Of all so far."""
+        return self._hash.hexdigest()
 
 
 class Side:

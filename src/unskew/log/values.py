@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
+from unskew.io.columns import LARGEST_EXACT_FLOAT, is_utf8, require_utf8, unknown_zone
 from unskew.io.numbers import without_mask
 from unskew.io.vocabulary import TEXT
 from unskew.log.kinds import Feature, TimePart
@@ -209,6 +210,30 @@ def joined(parts: Sequence[Values]) -> Values:
     return Bags(np.concatenate([[0], np.cumsum(np.concatenate(lengths))]), codes, texts)
 
 
+def united(parts: Sequence[Values]) -> Values:
+    """The same where texts have codes of their own in each part: codes of one list of them all."""
+    coded = [each for each in parts if not isinstance(each, Numbers)]
+    if not coded:
+        return joined(parts)
+    texts = np.concatenate([each.texts for each in coded])
+    one = pa.array(texts.astype(object), type=pa.large_string()).dictionary_encode()
+    # The last place is where code −1 looks.
+    ends = np.cumsum([len(each.texts) for each in coded])[:-1]
+    places = [np.append(each, MISSING).astype(np.int32) for each in np.split(one.indices.to_numpy(), ends)]
+    names = np.array(one.dictionary.to_pylist(), dtype=TEXT)
+    return joined(
+        [
+            replace(each, codes=place[each.codes], texts=names)
+            for each, place in zip(coded, places, strict=True)
+        ]
+    )
+
+
+def letters_of(values: Values) -> int:
+    """How many letters the texts have; numbers have none."""
+    return 0 if isinstance(values, Numbers) else int(np.strings.str_len(values.texts).sum())
+
+
 def no_values(feature: Feature) -> Values:
     """Of no rows."""
     if feature.kind == "number":
@@ -273,7 +298,10 @@ def time_part(array: Any, feature: TimePart) -> Texts:
         )
     if pa.types.is_date(array.type):
         array = array.cast(pa.timestamp("s"))
-    part = pc.hour(array) if feature.part == "hour" else pc.day_of_week(array)
+    try:
+        part = pc.hour(array) if feature.part == "hour" else pc.day_of_week(array)
+    except pa.ArrowInvalid:
+        raise unknown_zone(array.type.tz, feature.source) from None
     codes = part.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int32)
     return Texts(codes, np.array([str(each) for each in range(24 if feature.part == "hour" else 7)], TEXT))
 
@@ -288,33 +316,71 @@ def times_of(column: Any, name: str) -> NDArray[np.datetime64]:
     return np.asarray(array.to_numpy(zero_copy_only=False)).astype("datetime64[us]")
 
 
-def _texts(array: Any, name: str) -> Texts:
+def _texts(array: Any, name: str, row_of: Callable[[int], int] = int) -> Texts:
     # Fewer values are written as text once they are distinguished.
     coded = _plain(array, name).dictionary_encode()
+    if not is_utf8(coded.dictionary):
+        require_utf8(array, name, row_of)
     codes = coded.indices.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int32)
-    return Texts(codes, np.array(coded.dictionary.cast(pa.large_string()).to_pylist(), dtype=TEXT))
+    return Texts(codes, np.array(_written(coded.dictionary).to_pylist(), dtype=TEXT))
+
+
+def _written(values: Any) -> Any:
+    """Values as text, each by itself, whatever others are there: whole numbers by their digits, however they
+    are held, and other fractions as Arrow writes them."""
+    import pyarrow.compute as pc
+
+    if not pa.types.is_floating(values.type):
+        return values.cast(pa.large_string())
+    whole = _is_whole(values)
+    digits = pc.if_else(whole, values, pa.scalar(0.0, values.type)).cast(pa.int64())
+    return pc.if_else(whole, digits.cast(pa.large_string()), values.cast(pa.large_string()))
+
+
+def _is_whole(values: Any) -> Any:
+    """Which fractions are whole numbers that doubles hold exactly."""
+    import pyarrow.compute as pc
+
+    return pc.and_(pc.equal(pc.floor(values), values), pc.less(pc.abs(values), LARGEST_EXACT_FLOAT))
 
 
 def _plain(array: Any, name: str) -> Any:
-    """One value a row, which can be written as text; whole numbers by their digits, however they are held."""
+    """One value a row, which can be written as text; of fractions those that are finite."""
     import pyarrow.compute as pc
 
     kind = array.type
     if pa.types.is_dictionary(kind):
         array = array.dictionary_decode()
         kind = array.type
-    if pa.types.is_nested(kind) or pa.types.is_binary(kind):
+    if isinstance(kind, pa.BaseExtensionType):
+        raise DataError(
+            f"holds {kind}, not text or numbers",
+            where=f"column '{name}'",
+            remedy="write it as text, or leave the column out (ignore)",
+        )
+    if pa.types.is_nested(kind) or _is_bytes(kind):
         raise DataError(
             f"holds {kind}, not one value a row",
             where=f"column '{name}'",
             remedy="declare a list as a Bag, or leave the column out (ignore)",
         )
     if pa.types.is_floating(kind):
-        # pandas holds whole numbers with gaps as fractions.
+        # Arrow does not count with halves.
+        array = array.cast(pa.float32()) if pa.types.is_float16(kind) else array
         array = pc.if_else(pc.is_finite(array), array, None)
-        whole = pc.all(pc.equal(pc.floor(array), array)).as_py() in (True, None)
-        array = array.cast(pa.int64()) if whole else array
+        # pandas holds whole numbers with gaps as fractions. −0 is 0.
+        all_whole = pc.all(_is_whole(array)).as_py() in (True, None)
+        array = array.cast(pa.int64()) if all_whole else pc.add(array, pa.scalar(0.0, array.type))
     return array
+
+
+def _is_bytes(kind: Any) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
 
 
 def _numbers(array: Any, name: str) -> Numbers:
@@ -322,7 +388,9 @@ def _numbers(array: Any, name: str) -> Numbers:
     if pa.types.is_dictionary(kind):
         array = array.dictionary_decode()
     try:
-        values = array.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        # Whole numbers beyond 2**53 are numbers too, of as many digits as doubles have.
+        values = array.cast(pa.float64(), safe=not pa.types.is_integer(array.type))
+        values = values.to_numpy(zero_copy_only=False)
     except pa.ArrowException as error:
         raise DataError(
             f"holds {kind} that is no number: {str(error).splitlines()[0]}",
@@ -342,8 +410,8 @@ def _bags(array: Any, name: str) -> Bags:
         )
     lists = array.cast(pa.large_list(kind.value_type))
     lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
-    inside = _texts(lists.flatten(), name)
     starts = np.concatenate([[0], np.cumsum(lengths)])
+    inside = _texts(lists.flatten(), name, lambda at: int(np.searchsorted(starts, at, side="right")) - 1)
     if (inside.codes == MISSING).any():
         # A missing value inside of a list is none.
         kept = inside.codes != MISSING

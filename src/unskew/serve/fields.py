@@ -17,7 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
-from unskew.io.vocabulary import LARGEST_EXACT_FLOAT, TEXT, UNSEEN_CODE, text_hashes
+from unskew.io.columns import LARGEST_EXACT_FLOAT
+from unskew.io.vocabulary import TEXT, UNSEEN_CODE, text_hashes
 from unskew.log.encoder import FIRST_CODE, MISSING_CODE, OTHER_CODE, PAD, CodeEncoder, Encoder, NumberEncoder
 from unskew.log.kinds import TimePart
 from unskew.log.values import Numbers
