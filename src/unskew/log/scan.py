@@ -201,13 +201,7 @@ class _Scan:
         sampled = self._sampled(len(table))
 
         def count_feature(tally: FeatureTally) -> None:
-            try:
-                values = tally.count(array_of(table, tally.feature.source), sampled)
-            except DataError as error:
-                if not self._has_another_kind(tally):
-                    raise
-                tally.close(chunk.named(error))
-                return
+            values = tally.count(array_of(table, tally.feature.source), sampled)
             # Ids were begun before all features, so that they end whatever waits for them.
             tally.place(values, {role: each.result() for role, each in counted.items()})
 
@@ -240,9 +234,8 @@ class _Scan:
         """Whole numbers that are more than codes, whatever the rest of the rows holds, are counted as such
         alone."""
         total = sum(self.files.sizes)
-        for codes, numbers in self._undecided():
+        for codes, _ in self._undecided():
             if is_number(len(codes.distinct), total):
-                _require_read(numbers)
                 codes.close()
 
     def _undecided(self) -> Iterator[tuple[FeatureTally, FeatureTally]]:
@@ -250,10 +243,6 @@ class _Scan:
         for tally, other in pairwise(self.features):
             if tally.feature.name == other.feature.name:
                 yield tally, other
-
-    def _has_another_kind(self, tally: FeatureTally) -> bool:
-        """Whether its column is counted as codes too, and may be no number."""
-        return any(numbers is tally and codes.is_open for codes, numbers in self._undecided())
 
     def found(self) -> tuple[Log, ColumnNames]:
         """A log without rows that has all that was learned, and which columns its logs carry."""
@@ -410,7 +399,6 @@ class _Scan:
                 continue
             distinct, known = len(other.distinct), other.rows - other.missing
             if other.distinct.truncated or is_number(distinct, known):
-                _require_read(tally)
                 chosen[-1] = tally
         # Of those that were found, the time is first, as among the columns of a log.
         sources = [] if self.wanted is None else sources_of(without_auto(self.wanted))
@@ -429,12 +417,6 @@ class _Scan:
             return None
         hashed = splitmix64(np.arange(self.rows, self.rows + rows, dtype=np.uint64))
         return np.asarray(hashed < self.threshold)
-
-
-def _require_read(tally: FeatureTally) -> None:
-    """The error that ended the count of a feature, if there was one."""
-    if tally.problem is not None:
-        raise tally.problem
 
 
 def _largest(numbers: Any) -> int:

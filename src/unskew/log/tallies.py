@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unskew.errors import DataError
 from unskew.io.id_table import IdTable, grown
 from unskew.io.vocabulary import TEXT, as_arrow
 from unskew.log.encoder import MOST_VALUES
@@ -240,7 +239,6 @@ class FeatureTally:
     def __init__(self, feature: Feature) -> None:
         self.feature = feature
         self.is_open = True
-        self.problem: DataError | None = None
         self.rows = self.missing = 0
         self.longest = 1
         self.example = ""
@@ -273,10 +271,9 @@ class FeatureTally:
                 del self.sides[role]
         self._forget_rare()
 
-    def close(self, problem: DataError | None = None) -> None:
-        """Count no more: it is another kind of feature, as what was counted so far tells, or must be one."""
+    def close(self) -> None:
+        """Count no more: what was counted so far tells that it is another kind of feature."""
         self.is_open = False
-        self.problem = problem
         self.sides = {}
 
     def role(self, repeats: Mapping[str, bool]) -> Role:
