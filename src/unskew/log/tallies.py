@@ -38,6 +38,9 @@ many is off by a tenth of a percentage point of rank at most."""
 GONE = "…"
 """What stands for a text that was too rare to be kept."""
 
+TEXTS_AT_ONCE = 1 << 14
+"""Texts that are copied from Arrow at a time."""
+
 SPARE_LISTS = 2
 """Lists that are held for each user (item) before those that are no longer the last are dropped."""
 
@@ -295,16 +298,20 @@ class FeatureTally:
         share = self.missing / self.rows
         if self.feature.kind == "number":
             return NumberSample(np.concatenate(self.numbers), share)
-        example = self.example
+        texts, example = self.texts, self.example
         if self.feature.kind == "category" and self.distinct.counts.any():
-            example = str(self.texts[int(self.distinct.counts.argmax())])
-        return TextTally(self.texts, self.distinct.counts, share, example, self.longest)
+            example = str(texts[int(self.distinct.counts.argmax())])
+        return TextTally(texts, self.distinct.counts, share, example, self.longest)
 
     @property
     def texts(self) -> NDArray[Any]:
         """The distinct texts."""
         values = self.distinct.values
-        return np.array([] if values is None else values.to_pylist(), dtype=TEXT)
+        texts = np.empty(len(self.distinct), dtype=TEXT)
+        # As objects of Python, which take as much again, a few at a time.
+        for start in range(0, len(texts), TEXTS_AT_ONCE):
+            texts[start : start + TEXTS_AT_ONCE] = values.slice(start, TEXTS_AT_ONCE).to_pylist()
+        return texts
 
     def keep(self, role: str, kept: NDArray[np.int64]) -> None:
         """Some of the users (items) alone."""
