@@ -255,7 +255,7 @@ class TestSharedCodes:
             other = Vocabulary(np.array([-4, 5]), "user", buckets=buckets)
             assert other.recode(codes, given, unseen="nan").tolist() == [0, 1, UNSEEN_CODE, UNSEEN_CODE]
             assert other.recode(codes[:2], given).tolist() == [0, 1]
-            with pytest.raises(DataError, match=r"column 'user', row 2: which user this is cannot be told"):
+            with pytest.raises(DataError, match=r"column 'user', row 2: which user this is nobody knows"):
                 other.recode(codes, given)
 
     def test_codes_that_are_shared_are_named_by_number(self) -> None:

@@ -451,7 +451,7 @@ def run(
 
 @contextmanager
 def _going_on_from(checkpoint: Path | None) -> Iterator[None]:
-    """An interrupt inside is told with where the job goes on from."""
+    """An interrupt inside says where the job goes on from."""
     from unskew.cli import RESUME, interrupted
 
     try:

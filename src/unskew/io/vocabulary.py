@@ -210,7 +210,7 @@ class Vocabulary:
         if self.buckets != given.buckets and unseen == "error":
             row = int(np.flatnonzero(shares)[0])
             raise DataError(
-                f"which {self.name} this is cannot be told: it shares one of {given.buckets} codes, and in"
+                f"which {self.name} this is nobody knows: it shares one of {given.buckets} codes, and in"
                 f" training ids share {self.buckets or 'none'} ({int(shares.sum())} such rows)",
                 where=f"column '{self.name}', row {row}",
                 remedy="read the log with more most_ids, or give a frame with the ids themselves",
