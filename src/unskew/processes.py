@@ -385,24 +385,55 @@ def in_parts() -> bool:
 
 def total(tensor: Tensor, *, least: bool = False) -> Tensor:
     """The sum over all processes of tensors of one shape, without gradient; or the least of each element."""
+    return begin_total(tensor, least=least)()
+
+
+def begin_total(tensor: Tensor, *, least: bool = False) -> Callable[[], Tensor]:
+    """The same, on its way while this process goes on: what is returned waits for it."""
     import torch.distributed as dist
 
     result = sendable(tensor)
-    with _others():
-        dist.all_reduce(result, dist.ReduceOp.MIN if least else dist.ReduceOp.SUM)
-    return result.to(tensor.device)
+    how = dist.ReduceOp.MIN if least else dist.ReduceOp.SUM
+    arrived = _begun(lambda: dist.all_reduce(result, how, async_op=True))
+
+    def wait() -> Tensor:
+        arrived()
+        return result.to(tensor.device)
+
+    return wait
 
 
 def side_by_side(tensor: Tensor, dim: int) -> Tensor:
     """Tensors of one shape of all processes, in the order of ranks, as one."""
+    return begin_side_by_side(tensor, dim)()
+
+
+def begin_side_by_side(tensor: Tensor, dim: int) -> Callable[[], Tensor]:
+    """The same, on its way while this process goes on: what is returned waits for it."""
     import torch
     import torch.distributed as dist
 
     mine = sendable(tensor)
-    found = [torch.empty_like(mine) for _ in range(world())]
+    found = torch.empty((world(), *mine.shape), dtype=mine.dtype, device=mine.device)
+    arrived = _begun(lambda: dist.all_gather(list(found.unbind()), mine, async_op=True))
+
+    def wait() -> Tensor:
+        arrived()
+        return found.movedim(0, dim).flatten(dim, dim + 1).to(tensor.device)
+
+    return wait
+
+
+def _begun(work: Callable[[], Any]) -> Callable[[], None]:
+    """Begin what processes do together; what is returned waits until it is done."""
     with _others():
-        dist.all_gather(found, mine)
-    return torch.cat(found, dim).to(tensor.device)
+        begun = work()
+
+    def wait() -> None:
+        with _others():
+            begun.wait()
+
+    return wait
 
 
 def first(tensor: Tensor) -> Tensor:

@@ -129,8 +129,15 @@ class LazyTable(RowGradients):
         table.lazy = self
 
     def read(self, codes: Int[Tensor, "R n"]) -> None:
-        """Bring rows up to date: of a batch that processes have in parts, those of all, so that all agree."""
-        lines = (processes.side_by_side(codes, 1) if processes.in_parts() else codes).numpy()
+        """Bring rows up to date: of a batch that processes have in parts those of all, so that all agree, but
+        those of others when they have arrived."""
+        if processes.in_parts():
+            self._bring_others()
+            self.send(codes)
+        self._bring(codes)
+
+    def _bring(self, codes: Int[Tensor, "R n"]) -> None:
+        lines = codes.numpy()
 
         def work(replica: int, part: int, parts: int) -> None:
             p, m, v, seen, _, _ = self.replicas[replica]
@@ -141,10 +148,16 @@ class LazyTable(RowGradients):
 
         self._for_each(work, lines.shape[1])
 
+    def _bring_others(self) -> None:
+        """The rows that other processes have read at this step of the table."""
+        for codes in self.arrived():
+            self._bring(codes)
+
     def step(self) -> None:
         """One update by the gradients that there are; without any the table stays as it is."""
         if not self._kept:
             return
+        self._bring_others()
         codes, gradient = (each.contiguous().numpy() for each in self._joined())
         self._step += 1
 
@@ -158,6 +171,7 @@ class LazyTable(RowGradients):
 
     def settle(self) -> None:
         """Bring the weights of all rows up to date."""
+        self._bring_others()
         if self._settled == self._step:
             return
 
@@ -172,6 +186,7 @@ class LazyTable(RowGradients):
 
     def tensors(self) -> dict[str, Tensor]:
         """Moments, the rows' steps and the table's own; the weights are the network's."""
+        self._bring_others()
         found = {"steps": torch.tensor([self._step, self._settled])}
         for number, (_, *parts, _) in enumerate(self.replicas):
             for name, part in zip(KEPT, parts, strict=True):

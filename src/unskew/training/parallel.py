@@ -43,19 +43,26 @@ def _between(block: Sample, start: int, stop: int) -> Sample:
 def average_gradients(optimiser: object) -> None:
     """Give every process the mean over all of them; of tables, all rows that any of them touched."""
     dense = optimiser.dense if isinstance(optimiser, LazyAdam) else optimiser
-    if isinstance(dense, DenseOptimiser):
-        _average(dense.gradients)
+    # All at once: each would be waited for.
+    waits = [_begin_average(dense.gradients)] if isinstance(dense, DenseOptimiser) else []
     for table in optimiser.tables if isinstance(optimiser, LazyAdam) else ():
         assert isinstance(table, RowGradients)
-        table.exchange()
+        waits.append(table.begin_exchange())
+    for wait in waits:
+        wait()
 
 
-def _average(gradients: list[Tensor]) -> None:
+def _begin_average(gradients: list[Tensor]) -> Callable[[], None]:
     if not gradients:
-        return
-    flat = processes.total(torch.cat([each.reshape(-1) for each in gradients])) / processes.world()
-    for each, averaged in zip(gradients, flat.split([each.numel() for each in gradients]), strict=True):  # type: ignore[no-untyped-call]
-        each.copy_(averaged.view_as(each))
+        return lambda: None
+    total = processes.begin_total(torch.cat([each.reshape(-1) for each in gradients]))
+
+    def wait() -> None:
+        flat = total() / processes.world()
+        for each, averaged in zip(gradients, flat.split([each.numel() for each in gradients]), strict=True):  # type: ignore[no-untyped-call]
+            each.copy_(averaged.view_as(each))
+
+    return wait
 
 
 class SharedCall:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,6 +19,7 @@ class RowGradients:
 
     def __init__(self) -> None:
         self._kept: list[tuple[Tensor, Tensor]] = []
+        self._sent: list[tuple[Tensor, Callable[[], Tensor]]] = []
 
     def add(self, codes: Int[Tensor, "R n"], gradient: Float[Tensor, "R n F"]) -> None:
         """Keep gradients of rows for the step."""
@@ -27,11 +29,31 @@ class RowGradients:
         """Drop the gradients."""
         self._kept = []
 
-    def exchange(self) -> None:
-        """Take the mean of the gradients of all processes: rows that any of them touched."""
-        if self._kept:
-            codes, gradient = (processes.side_by_side(each, 1) for each in self._joined())
-            self._kept = [(codes, gradient / processes.world())]
+    def send(self, codes: Int[Tensor, "R n"]) -> None:
+        """Let the other processes know which rows of a batch in parts this one has read."""
+        self._sent.append((codes, processes.begin_side_by_side(codes, 1)))
+
+    def arrived(self) -> list[Int[Tensor, "R m"]]:
+        """The rows that all have read since it was last asked for; here they are waited for."""
+        lines = [wait() for _, wait in self._sent]
+        self._sent = []
+        return lines
+
+    def begin_exchange(self) -> Callable[[], None]:
+        """Send the gradients; what is returned takes the mean of those of all processes, of the rows that any
+        of them touched."""
+        if not self._kept:
+            return lambda: None
+        codes, gradient = self._joined()
+        # Of one look-up in a step they are on their way already.
+        known = [wait for own, wait in self._sent if own.data_ptr() == codes.data_ptr()]
+        of_codes = known[0] if known else processes.begin_side_by_side(codes, 1)
+        of_gradient = processes.begin_side_by_side(gradient, 1)
+
+        def wait() -> None:
+            self._kept = [(of_codes(), of_gradient().div_(processes.world()))]
+
+        return wait
 
     def _joined(self) -> tuple[Tensor, Tensor]:
         """All of them: codes ``[R, n]`` and gradients ``[R, n, F]``."""
