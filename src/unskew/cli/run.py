@@ -230,7 +230,8 @@ def run(
         str | None,
         typer.Option(
             help="Which clicks choose the epoch: time:0.8 (train on the first 80 %), user:0.2, group:COLUMN"
-            " or pair:0.1 [the latest 10 % of impressions with times, else 10 % of the pairs]."
+            ", pair:0.1 or auto [auto: the latest 10 % of impressions with times, if some of them converted"
+            " and some did not; else 10 % of the pairs]."
         ),
     ] = None,
     valid_from: Annotated[
