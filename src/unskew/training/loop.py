@@ -197,9 +197,8 @@ def _train(
     keeper = _BestWeights(networks, replicas) if selects else None
     parts = {**result, **optimiser_parts(optimisers), **({} if keeper is None else {"best": keeper})}
     place = Place()
-    if call is not None and (saved := call.latest()) is not None:
-        restore(parts, saved.tensors)
-        place, history = Place.of(saved, _device(networks)), History(**saved.facts["history"])
+    if call is not None and (resumed := _resumed(call, parts, _device(networks))) is not None:
+        place, history = resumed
         tracker.advance(place.epoch)
     elif keeps_start and keeper is not None and validate is not None:
         with evaluating(networks.values()):
@@ -250,6 +249,16 @@ def _train(
 
 def _device(networks: Mapping[str, nn.Module]) -> torch.device:
     return next(p.device for network in networks.values() for p in network.parameters())
+
+
+def _resumed(call: Call | SharedCall, parts: Parts, device: torch.device) -> tuple[Place, History] | None:
+    """Bring all parts back to the last state of a training that was running, which nothing keeps then: it is
+    as large as they are."""
+    saved = call.latest()
+    if saved is None:
+        return None
+    restore(parts, saved.tensors)
+    return Place.of(saved, device), History(**saved.facts["history"])
 
 
 def _save(
