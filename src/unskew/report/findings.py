@@ -22,7 +22,7 @@ def findings(
     metrics: Mapping[str, Any], config: Mapping[str, Any], sketches: Mapping[str, CalibrationSketch]
 ) -> list[Finding]:
     """What was skewed, what calibration did, and whether debiasing helped."""
-    return [skew(metrics), honesty(metrics, config, sketches), improvement(metrics)]
+    return [skew(metrics), honesty(metrics, config, sketches), improvement(metrics, config)]
 
 
 def skew(metrics: Mapping[str, Any]) -> Finding:
