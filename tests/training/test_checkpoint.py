@@ -515,3 +515,13 @@ def test_tensors_of_a_state_are_read_one_at_a_time(tmp_path):
     assert torch.equal(tensors["first"], torch.arange(8.0))
     with pytest.raises(KeyError):
         tensors["third"]
+
+
+def test_a_checkpoint_says_how_far_its_job_had_got(log, tmp_path):
+    with pytest.raises(KilledError), Killing(tmp_path, at=5):
+        fit_tower(log)
+    checkpoint = Checkpoint(tmp_path)
+    done = len([*tmp_path.glob("training-*-done.json")])
+    assert done == 1
+    last = json.loads(max(tmp_path.glob("training-0002-0*.json")).read_text())["facts"]
+    assert checkpoint.so_far == f"1 training done, 'escm2-dr' at epoch {last['epoch'] + 1}"

@@ -367,10 +367,10 @@ def run(
 
     import unskew as us
     from unskew.cli.run_tables import print_run, print_schema
-    from unskew.progress import QUIET_SECONDS, progress_bars
+    from unskew.progress import progress_bars
     from unskew.run.run_memory import memory_sentence
     from unskew.run.search_plan import search_plan
-    from unskew.run.sizes import sizes_of
+    from unskew.run.sizes import SAID_SECONDS, sizes_of
     from unskew.training.checkpoint import JobDoneError
 
     job = us.RunConfig(
@@ -413,13 +413,13 @@ def run(
         if processes.world() > 1 and processes.is_writer():
             say(f"unskew: {processes.how()}")
         if journal is not None and journal.goes_on and processes.is_writer():
-            say(f"unskew: going on from {checkpoint}")
+            say(f"unskew: going on from {checkpoint}: {journal.so_far}")
         if (why := dataset.facts.get("streamed")) is not None and processes.is_writer():
             print(f"{why[0].upper()}{why[1:]}: {dataset.train!r}\n")
         if fields:
             print_schema(dataset)
         sizes = sizes_of(job, dataset.train)
-        if processes.is_writer() and (sizes.label or sizes.seconds > QUIET_SECONDS):
+        if processes.is_writer() and (sizes.label or sizes.seconds > SAID_SECONDS):
             say(f"unskew: {sizes.sentence}")
         if method == "auto" and why is not None and processes.is_writer():
             for sentence in search_plan(job, dataset, sizes):

@@ -199,10 +199,12 @@ def _train(
     place = Place()
     if call is not None and (resumed := _resumed(call, parts, _device(networks))) is not None:
         place, history = resumed
-        tracker.advance(place.epoch)
+        tracker.go_on(place.epoch)
     elif keeps_start and keeper is not None and validate is not None:
         with evaluating(networks.values()):
             history.start = _offered(validate(), keeper)
+    if keeper is not None:
+        tracker.may_end(_least_left(history, schedule))
     for epoch in range(place.epoch, schedule.epochs):
         for number, (each, executor) in enumerate(zip(passes, executors, strict=True)):
             if (epoch, number) < (place.epoch, place.number):
@@ -237,6 +239,8 @@ def _train(
             if keeper is not None:
                 keeper.offer(value, epoch)
         tracker.advance()
+        if keeper is not None:
+            tracker.may_end(_least_left(history, schedule))
         if keeper is not None and keeper.exhausted(schedule.patience or 0):
             break
     tracker.finish()
@@ -405,6 +409,18 @@ def _offered(value: Tensor, keeper: _BestWeights) -> list[float]:
     _require_finite(value, "validation", -1, keeper)
     keeper.offer(value, -1)
     return [float(each) for each in value]
+
+
+def _least_left(history: History, schedule: Schedule) -> int:
+    """Epochs after which a training stops at the earliest: when the last replica has waited long enough."""
+    patience, losses = (
+        schedule.patience or 0,
+        [*([history.start] if history.start else ()), *history.validation],
+    )
+    if not losses:
+        return patience + 1
+    best = [min(range(len(losses)), key=lambda epoch: line[epoch]) for line in zip(*losses, strict=True)]
+    return max(0, patience - (len(losses) - 1 - max(best)))
 
 
 def _record(loss: Tensor, lines: list[list[float]], keeper: _BestWeights | None) -> None:

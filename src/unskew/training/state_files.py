@@ -88,6 +88,15 @@ class StateFiles:
 
     def read(self, name: str) -> SavedState:
         """A state as it was written; :class:`DamagedStateError` if it is not."""
+        sealed = self._sealed(name)
+        return SavedState(sealed["facts"], {} if sealed["tensors"] is None else self._tensors(name, sealed))
+
+    def facts(self, name: str) -> Mapping[str, Any]:
+        """What a state says of itself, whatever became of its tensors; :class:`DamagedStateError` too."""
+        facts: Mapping[str, Any] = self._sealed(name)["facts"]
+        return facts
+
+    def _sealed(self, name: str) -> dict[str, Any]:
         try:
             sealed = json.loads((self.folder / (name + FACTS)).read_text(encoding="utf-8"))
             whole = isinstance(sealed, dict) and sealed.pop("sha256", "") == _digest_of(sealed)
@@ -95,7 +104,7 @@ class StateFiles:
             raise DamagedStateError(f"{name}{FACTS} cannot be read") from error
         if not whole or sealed.keys() != {"facts", "tensors"}:
             raise DamagedStateError(f"{name}{FACTS} was changed")
-        return SavedState(sealed["facts"], {} if sealed["tensors"] is None else self._tensors(name, sealed))
+        return dict(sealed)
 
     def _tensors(self, name: str, sealed: Mapping[str, Any]) -> Mapping[str, Tensor]:
         path = self.folder / (name + TENSORS)
