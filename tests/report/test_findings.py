@@ -170,7 +170,12 @@ def test_honest_scores_are_not_accused() -> None:
     [
         (1.43, 0.05, "bad", "predicts 1.43 times the actual conversions on the randomly shown test pairs"),
         (0.70, 0.05, "bad", "predicts 0.70 times"),
-        (1.05, 0.02, "open", "(95 % interval 1.03 to 1.07): right within 10 %."),
+        (
+            1.05,
+            0.02,
+            "open",
+            "(95 % interval over test users and seeds from 1.03 to 1.07): right within 10 %.",
+        ),
         (1.16, 3.20, "open", "more seeds, or a larger test set, would tell"),
         (1.16, 0.08, "open", "more seeds, or a larger test set, would tell"),
         (1.43, None, "open", "more seeds, or a larger test set, would tell"),
