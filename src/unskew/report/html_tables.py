@@ -71,7 +71,7 @@ def _text(figure: Metric, value: float) -> str:
     return (
         f"{number(100 * value, 2)} %"
         if figure.percent and math.isfinite(value)
-        else number(value, figure.decimals)
+        else number(value, figure.decimals_of(value) if math.isfinite(value) else figure.decimals)
     )
 
 
