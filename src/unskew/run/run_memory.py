@@ -88,7 +88,8 @@ the rest 0.75'
     rest = parts["peak"] - sum(parts[name] for name in names)
     listed = [f"{words} {parts[name] / 1e9:.2f}" for name, words in names.items()]
     whose = f" of rank 0 of {parts['processes']}" if "processes" in parts else ""
-    return f"Memory{whose} at most {parts['peak'] / 1e9:.2f} GB, {when}: {', '.join(listed)}, the rest {rest / 1e9:.2f}"
+    most = f"Memory{whose} at most {parts['peak'] / 1e9:.2f} GB, {when}"
+    return f"{most}: {', '.join(listed)}, the rest {rest / 1e9:.2f}"
 
 
 def _parameters(model: Debiaser) -> list[Parameter]:
