@@ -15,8 +15,8 @@ from unskew import processes
 from unskew.cli.config_file import defaults_of_file, options_of_file, parameters
 from unskew.cli.config_file import save_config as write_config
 from unskew.cli.options import LogJson, MLflow, TensorBoard
-from unskew.errors import CollapseWarning, ParameterError
-from unskew.plain_text import plain
+from unskew.errors import CollapseWarning, DataError, ParameterError
+from unskew.plain_text import listed, plain
 
 if TYPE_CHECKING:
     from unskew.training.checkpoint import Checkpoint
@@ -317,9 +317,18 @@ def run(
     states = {} if checkpoint is None else {"--checkpoint": checkpoint}
     states |= {} if tensorboard is None else {"--tensorboard": tensorboard}
     check_outputs(outputs, folders=states | ({} if out is None else {"--out": out}), read=read)
+    there = []
+    if is_file:
+        there = list(RowGroups.of(data).column_names if remote else column_names(Path(root or "") / data))
+        for named_by, column in (("--user", user), ("--item", item)):
+            if column not in there:
+                raise DataError(
+                    f"column '{column}' is missing",
+                    where=plain(data),
+                    remedy=f"name one of the columns that are there with {named_by}: {listed(there)}",
+                )
     if is_file and conversion is None:
         # A log of clicks alone trains a propensity; it says so.
-        there = RowGroups.of(data).column_names if remote else column_names(Path(root or "") / data)
         conversion = "conversion" if "conversion" in there or known_propensity is not None else None
         method = method or (None if conversion else "none")
     method = method or "ips"
