@@ -175,7 +175,11 @@ class Watch:
         seconds = self.seconds_left
         if seconds is None or self.share == 1:
             return None
-        return f"at least {duration_in_words(seconds)} left" if self.ends_early else f"{duration_in_words(seconds)} left"
+        return (
+            f"at least {duration_in_words(seconds)} left"
+            if self.ends_early
+            else f"{duration_in_words(seconds)} left"
+        )
 
     def shown(self) -> list[str]:
         """Rows a second and the loss, in words."""
