@@ -163,9 +163,25 @@ def test_limits_of_a_level_cover_seeds_and_test_users(of_seeds, of_users):
     assert 0.9 < np.mean(covered) <= 0.995
 
 
-def test_one_seed_has_no_limits_of_its_level():
-    limits = level_limits(np.full((1, 4), 0.5), np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1]))
-    assert np.isnan(limits).all()
+@pytest.mark.parametrize("of_seeds", [[1.0], [0.6, 1.4]])
+def test_limits_of_a_level_by_one_or_two_seeds_are_over_test_users_alone(of_seeds):
+    """Two seeds that differ widely do not widen them: t with one degree of freedom is 12.7."""
+    outcome, user = np.tile([0, 0, 1, 0], 50), np.repeat(np.arange(100), 2)
+    score = 0.25 * np.array(of_seeds)[:, None] * np.ones(200)
+    low, high = level_limits(score, outcome, user)
+    gap = np.bincount(user, weights=0.25 - outcome)
+    half = 1.96 * np.sqrt(100 / 99 * (gap @ gap)) / outcome.sum()
+    np.testing.assert_allclose([low, high], [1 - half, 1 + half])
+
+
+def test_limits_of_a_level_by_three_seeds_have_these_in_them():
+    outcome, user = np.tile([0, 0, 1, 0], 50), np.repeat(np.arange(100), 2)
+    alike, apart = (
+        level_limits(0.25 * np.array(each)[:, None] * np.ones(200), outcome, user)
+        for each in ([1.0, 1.0, 1.0], [0.6, 1.0, 1.4])
+    )
+    assert apart[0] < alike[0] - 0.5
+    assert apart[1] > alike[1] + 0.5
 
 
 def test_seeds_are_evaluated_together_too(data):

@@ -36,13 +36,13 @@ def test_long_work_says_a_line_now_and_then_where_there_is_no_terminal(capsys):
     assert out == ""
     assert error.count("\n") == 1, "the second line came too soon"
     assert error.startswith("study · 2 of 25: dr-jl")
-    assert ": 7 of 40, 18 %, after 0 s, at most 0 s left" in error
+    assert ": 7 of 40, 18 %, after 0 s, 0 s left" in error
     assert "\x1b" not in error
 
 
 def test_a_line_of_steps_beyond_counting_is_a_share(capsys):
     Lines(quiet=0.0).task("audit", 8_000_000).advance(4_000_000)
-    assert capsys.readouterr().err.startswith("audit: 50 %, after 0 s, at most 0 s left")
+    assert capsys.readouterr().err.startswith("audit: 50 %, after 0 s, 0 s left")
 
 
 def test_bars_are_shown_on_standard_error_and_are_full_at_the_end(capsys):
@@ -85,6 +85,9 @@ def test_training_tells_its_epochs():
                     outer.figures[name] = outer.figures.get(name, {}) | figures
                     outer.rows[name] = outer.rows.get(name, 0) + rows
 
+                def may_end(self, steps):
+                    pass
+
                 def finish(self):
                     outer.tasks[name].append("finished")
 
@@ -115,7 +118,7 @@ def test_a_line_tells_rows_a_second_the_loss_and_memory(capsys):
     tracker = Lines(quiet=0.0).task("ips", 4)
     tracker.observe(0.5, 1000, {"loss": 0.25, "epoch": 1})
     error = capsys.readouterr().err
-    assert error.startswith("ips: 0 of 4, 12 %, after 0 s, at most 0 s left, ")
+    assert error.startswith("ips: 0 of 4, 12 %, after 0 s, 0 s left, ")
     assert " rows/s, loss 0.25, " in error
     assert error.endswith(" GB\n")
 
@@ -130,17 +133,58 @@ def test_the_log_for_machines_has_a_json_object_a_line_and_is_appended_to(tmp_pa
             tracker.finish()
     records = [json.loads(line) for line in path.read_text().splitlines()]
     assert [each["event"] for each in records] == ["start", "progress", "end"] * 2
-    told = records[1]
-    assert (told["phase"], told["done"], told["total"], told["rows"]) == ("ips", 1, 2, 500)
-    assert told["loss"] is None
-    assert told["share"] == 0.5
-    assert told["rows_per_second"] > 0
-    assert told["memory_mb"] > 1
-    assert told["time"].endswith("+00:00")
+    reported = records[1]
+    assert (reported["phase"], reported["done"], reported["total"], reported["rows"]) == ("ips", 1, 2, 500)
+    assert reported["loss"] is None
+    assert reported["share"] == 0.5
+    assert reported["rows_per_second"] > 0
+    assert reported["memory_mb"] > 1
+    assert "about" not in reported
+    assert reported["time"].endswith("+00:00")
+
+
+def test_what_may_end_early_tells_the_least_that_is_left_and_no_share(capsys, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("unskew.progress.time", types.SimpleNamespace(monotonic=lambda: clock[0]))
+    tracker = Lines(quiet=0.0, between=0.0).task("ips", 200)
+    tracker.go_on(20)
+    tracker.may_end(11)
+    clock[0] = 30.0
+    tracker.advance(3)
+    assert capsys.readouterr().err.startswith("ips: 23 of at most 200, after 30 s, at least 80 s left, ")
+
+
+def test_what_ended_early_has_no_time_left(tmp_path):
+    with progress_bars(False, log_json=tmp_path / "log") as progress:
+        tracker = progress.task("ips", 200)
+        tracker.may_end(11)
+        tracker.advance(2)
+        tracker.finish()
+    last = json.loads((tmp_path / "log").read_text().splitlines()[-1])
+    assert (last["event"], last["done"], last["seconds_left"]) == ("end", 2, 0)
+
+
+def test_training_tells_after_how_many_epochs_it_ends_at_the_earliest():
+    reported = []
+
+    class Recorder:
+        def task(self, description, total):
+            return self
+
+        def __getattr__(self, name):
+            return (lambda steps: reported.append(steps)) if name == "may_end" else lambda *given: None
+
+    log = us.load("synthetic", n_users=30, n_items=20, density=0.3).train
+    model = us.Naive(backbone=us.MF(dim=2), epochs=60, patience=3, learning_rate=0.1)
+    model.fit(log, seeds=3, progress=Recorder())
+    assert reported[0] == 4
+    assert reported[-1] == 0
+    assert 0 not in reported[:-1]
+    assert len(reported) == len(model.history_.validation) + 1
 
 
 @pytest.mark.parametrize(("option", "package"), [("tensorboard", "TensorBoard"), ("mlflow", "MLflow")])
-def test_what_is_not_installed_is_told_in_a_line(option, package, tmp_path, monkeypatch):
+def test_what_is_not_installed_is_reported_in_a_line(option, package, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     opened = progress_bars(False, **{option: tmp_path})

@@ -57,6 +57,10 @@ class CollapseWarning(UserWarning):
     """A trained network learned nothing that holds beyond its training rows."""
 
 
+class HeldOutWarning(UserWarning):
+    """Held-out clicks cannot choose an epoch, or lack conversions."""
+
+
 class CheckpointWarning(UserWarning):
     """A state of a checkpoint is damaged and was left out, or could not be written."""
 

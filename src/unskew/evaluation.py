@@ -19,6 +19,7 @@ from unskew.metrics.limits import LIKELIHOOD_FLOOR
 from unskew.metrics.proper import auc, nll
 from unskew.metrics.ranking import user_aucs, user_ranking
 from unskew.metrics.registry import CUTOFFS
+from unskew.metrics.significance import LEAST_SEEDS
 from unskew.metrics.user_bootstrap import UserBootstrap, auc_by_user
 
 Floats = NDArray[np.float64]
@@ -241,8 +242,9 @@ def level_limits(
               {\sum_i r_i}\right)^2}
 
     s is the deviation over the S seeds, which is how far training varies; the second part is how far another
-    sample of as many test users would move the ratio of sums. One seed does not tell how far training varies:
-    its limits are NaN, as with fewer than two users.
+    sample of as many test users would move the ratio of sums. Fewer than
+    :data:`~unskew.metrics.significance.LEAST_SEEDS` seeds do not tell how far training varies: the limits are
+    then over test users alone. With fewer than two users they are NaN.
 
     Parameters
     ----------
@@ -252,13 +254,15 @@ def level_limits(
     seeds = len(score)
     _, group = np.unique(user, return_inverse=True)
     groups = int(group.max()) + 1
-    if seeds < 2 or groups < 2:
+    if groups < 2:
         return math.nan, math.nan
     actual = outcome.astype(np.float64)
     levels = score.mean(axis=1) / actual.mean()
     level = float(levels.mean())
     gap = np.bincount(group, weights=score.mean(axis=0) - level * actual)
     of_users = math.sqrt(groups / (groups - 1) * float(gap @ gap)) / float(actual.sum())
-    of_seeds = float(levels.std(ddof=1)) / math.sqrt(seeds)
-    half = math.hypot(float(stdtrit(seeds - 1, 0.975)) * of_seeds, 1.96 * of_users)
+    half = 1.96 * of_users
+    if seeds >= LEAST_SEEDS:
+        of_seeds = float(levels.std(ddof=1)) / math.sqrt(seeds)
+        half = math.hypot(float(stdtrit(seeds - 1, 0.975)) * of_seeds, half)
     return level - half, level + half

@@ -42,6 +42,14 @@ class Tracker(Protocol):
         """So many steps are done."""
         ...
 
+    def go_on(self, steps: int) -> None:
+        """So many steps were done before it began."""
+        ...
+
+    def may_end(self, steps: int) -> None:
+        """It may end early: after so many steps more at the earliest."""
+        ...
+
     def say(self, what: str) -> None:
         """What it is about at the moment."""
         ...
@@ -83,6 +91,12 @@ class _Silent:
     def advance(self, steps: int = 1) -> None:
         """So many steps are done."""
 
+    def go_on(self, steps: int) -> None:
+        """So many steps were done before it began."""
+
+    def may_end(self, steps: int) -> None:
+        """It may end early: after so many steps more at the earliest."""
+
     def say(self, what: str) -> None:
         """What it is about at the moment."""
 
@@ -103,12 +117,22 @@ class Watch:
     def __init__(self, total: int) -> None:
         self.total, self.done, self.part, self.rows = total, 0, 0.0, 0
         self.figures: dict[str, float] = {}
+        self.ended = False
+        self._before, self._earliest = 0, total
         self._start = time.monotonic()
 
     def advance(self, steps: int) -> None:
         """So many steps are done."""
         self.done += steps
         self.part = 0.0
+
+    def go_on(self, steps: int) -> None:
+        """So many steps were done before it began."""
+        self.done = self._before = steps
+
+    def may_end(self, steps: int) -> None:
+        """It may end early: after so many steps more at the earliest."""
+        self._earliest = min(self.done + steps, self.total)
 
     def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
         """What is known within a step."""
@@ -132,9 +156,30 @@ class Watch:
         return self.rows / self.seconds if self.rows and self.seconds > 0 else None
 
     @property
+    def ends_early(self) -> bool:
+        """Whether it may end before all steps are done."""
+        return self._earliest < self.total
+
+    @property
     def seconds_left(self) -> float | None:
-        """At most, since training may stop early; None before anything is done."""
-        return self.seconds * (1 - self.share) / self.share if self.share > 0 else None
+        """Until all steps are done, or at the least where it may end early; None before anything is done."""
+        here = self.done + self.part - self._before
+        if self.ended:
+            return 0.0
+        left = max(self._earliest - self.done - self.part, 0.0)
+        return self.seconds * left / here if here > 0 else None
+
+    @property
+    def left(self) -> str | None:
+        """The same in words."""
+        seconds = self.seconds_left
+        if seconds is None or self.share == 1:
+            return None
+        return (
+            f"at least {duration_in_words(seconds)} left"
+            if self.ends_early
+            else f"{duration_in_words(seconds)} left"
+        )
 
     def shown(self) -> list[str]:
         """Rows a second and the loss, in words."""
@@ -192,6 +237,12 @@ class _WatchedTask(_Silent):
         self._watch.advance(steps)
         self._show()
 
+    def go_on(self, steps: int) -> None:
+        self._watch.go_on(steps)
+
+    def may_end(self, steps: int) -> None:
+        self._watch.may_end(steps)
+
     def observe(self, part: float, rows: int, figures: Mapping[str, float]) -> None:
         self._watch.observe(part, rows, figures)
         self._show()
@@ -203,13 +254,14 @@ class _WatchedTask(_Silent):
 class _Bar(_WatchedTask):
     def __init__(self, bars: Bars, description: str, total: int) -> None:
         super().__init__(description, total)
-        self._bars, self._task = bars, bars.add_task(description, total=total)
+        self._bars, self._task = bars, bars.add_task(description, total=total, early=None)
 
     def say(self, what: str) -> None:
         self._bars.update(self._task, description=plain(f"{self._description} · {what}", 80))
 
     def _show(self) -> None:
-        self._bars.update(self._task, completed=self._watch.done + self._watch.part)
+        early = self._watch.left if self._watch.ends_early else None
+        self._bars.update(self._task, completed=self._watch.done + self._watch.part, early=early)
         if shown := self._watch.shown():
             self.say(", ".join(shown))
 
@@ -253,13 +305,16 @@ class _Line(_WatchedTask):
         if not self._lines.is_due:
             return
         watch = self._watch
-        count = f"{watch.done} of {watch.total}, " if watch.total <= MOST_COUNTED else ""
+        most = "at most " if watch.ends_early else ""
+        count = f"{watch.done} of {most}{watch.total}" if watch.total <= MOST_COUNTED else ""
+        # Of a task that may end early nobody knows the share that is done.
+        share = "" if count and most else f"{100 * watch.share:.0f} %"
         about = f" · {self._about}" if self._about else ""
-        left, memory = watch.seconds_left, memory_mb()
+        left, memory = watch.left, memory_mb()
         shown = [
-            f"{count}{100 * watch.share:.0f} %",
+            *filter(None, (count, share)),
             f"after {duration_in_words(watch.seconds)}",
-            *([] if left is None or watch.share == 1 else [f"at most {duration_in_words(left)} left"]),
+            *([] if left is None else [left]),
             *watch.shown(),
             *([] if memory is None else [f"{memory / 1000:.1f} GB"]),
         ]
@@ -270,8 +325,9 @@ class JsonLog:
     """One JSON object a line, appended to a file: what began, how far it is, what ended.
 
     ``time`` (UTC), ``phase``, ``event`` (start, progress, end), ``done`` of ``total`` steps, ``share``,
-    ``seconds``, ``seconds_left``, ``rows``, ``rows_per_second``, ``memory_mb``, and what the task tells of
-    itself: ``epoch``, ``step``, ``loss``, ``validation``, ….
+    ``seconds``, ``seconds_left`` (at the least, where ``ends_early`` is true: until held-out loss may have
+    stopped to fall; 0 at the end), ``rows``, ``rows_per_second``, ``memory_mb``, and what the task tells of
+    itself: ``about``, ``epoch``, ``step``, ``loss``, ``validation``, ….
     """
 
     def __init__(self, path: Path) -> None:
@@ -310,6 +366,7 @@ class _JsonTracker(_WatchedTask):
             self._write("progress")
 
     def finish(self) -> None:
+        self._watch.ended = True
         self._write("end")
 
     def _write(self, event: str) -> None:
@@ -327,10 +384,11 @@ class _JsonTracker(_WatchedTask):
             {
                 "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
                 "phase": self._description,
-                "about": self._about or None,
+                **({"about": self._about} if self._about else {}),
                 "event": event,
                 "done": watch.done,
                 "total": watch.total,
+                "ends_early": watch.ends_early,
                 "rows": watch.rows,
                 **{
                     name: value if value is None or isinstance(value, int) else float(f"{value:.6g}")
@@ -364,6 +422,14 @@ class _Several:
     def advance(self, steps: int = 1) -> None:
         for each in self._trackers:
             each.advance(steps)
+
+    def go_on(self, steps: int) -> None:
+        for each in self._trackers:
+            each.go_on(steps)
+
+    def may_end(self, steps: int) -> None:
+        for each in self._trackers:
+            each.may_end(steps)
 
     def say(self, what: str) -> None:
         for each in self._trackers:
@@ -465,12 +531,19 @@ def _shown(show: bool | None) -> Iterator[Progress]:
                 return super().render(task)
             return Text(f"{task.percentage:.0f} %", style="progress.download")
 
+    class Left(TimeRemainingColumn):
+        """Until all steps are done; of what may end early, at the least."""
+
+        def render(self, task: RichTask) -> Text:
+            early = task.fields.get("early")
+            return super().render(task) if early is None else Text(early, style="progress.remaining")
+
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         Done(),
-        TimeRemainingColumn(),
+        Left(),
     )
     with Rich(*columns, console=Console(stderr=True)) as bars:
         yield _Place(partial(_Bar, bars))

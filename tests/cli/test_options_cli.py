@@ -155,3 +155,11 @@ def test_a_trained_propensity_may_stay_as_it_is(tmp_path, capsys):
 def test_numbers_that_are_none_are_refused(capsys, option):
     assert main(["audit", "a.csv", "--score", "p", "--outcome", "o", "--no-report", *option.split()]) == 2
     assert "To fix: " in capsys.readouterr().err
+
+
+def test_a_column_of_ids_that_is_missing_is_answered_with_its_option(tmp_path, capsys):
+    (tmp_path / "log.csv").write_text("uid,item,click,conversion\n1,1,1,0\n")
+    assert main(["run", "--data", str(tmp_path / "log.csv"), "--out", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert "column 'user' is missing" in error
+    assert "with --user: uid, item, click, conversion" in error

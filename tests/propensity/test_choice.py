@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -74,6 +76,9 @@ def test_a_network_beyond_the_work_is_not_tried_and_that_is_told(log):
     assert choice.tried[-1].nll is None
     assert choice.tried[-1].left_out.startswith("was not tried: ")
     assert "mf was not tried" in choice.sentence
+    assert "(--propensity mf trains it all the same)" in choice.sentence
+    said, limit = re.findall(r"[\d.]+(?:e[+-]\d+)?", choice.tried[-1].left_out)[:2]
+    assert said != limit
     assert choice.to_dict()["chosen"] == choice.name
 
 

@@ -58,11 +58,23 @@ def test_a_run_says_what_the_naive_model_and_its_method_promise():
     assert found.tone == "good"
     assert found.text == (
         "1,000 conversions came on 5,000 randomly shown test pairs: the naive model promises 400 too many"
-        " (95 % interval 250 to 550) and IPS with calibrated propensities promises 20 too many (95 % interval"
-        " 50 too few to 90 too many: right within 10 %)."
+        " (95 % interval over test users and seeds from 250 to 550) and IPS with calibrated propensities"
+        " promises 20 too many (95 % interval over test users and seeds from 50 too few to 90 too many: right"
+        " within 10 %)."
     )
     assert run_cost(metrics((1.4, 1.2, 1.5), (1.3, 1.2, 1.5)), {}).tone == "bad"
     assert run_cost(metrics((1.4, 1.2, 1.5), (1.0, 0.7, 1.3)), {}).tone == "open"
+
+
+def test_a_run_of_two_seeds_says_that_these_are_not_in_its_intervals():
+    of = metrics((1.4, 1.25, 1.55), (1.02, 0.95, 1.09))
+    for each in of["methods"].values():
+        each["mean_over_rate"]["seeds"] = [1.0, 1.1]
+    text = run_cost(of, {}).text
+    assert "(95 % interval over test users from 250 to 550)" in text
+    assert text.endswith(
+        "Two seeds do not tell how far another training would move that, which is not in it."
+    )
 
 
 def test_a_logged_test_set_decides_nothing():

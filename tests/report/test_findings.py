@@ -170,7 +170,12 @@ def test_honest_scores_are_not_accused() -> None:
     [
         (1.43, 0.05, "bad", "predicts 1.43 times the actual conversions on the randomly shown test pairs"),
         (0.70, 0.05, "bad", "predicts 0.70 times"),
-        (1.05, 0.02, "open", "(95 % interval 1.03 to 1.07): right within 10 %."),
+        (
+            1.05,
+            0.02,
+            "open",
+            "(95 % interval over test users and seeds from 1.03 to 1.07): right within 10 %.",
+        ),
         (1.16, 3.20, "open", "more seeds, or a larger test set, would tell"),
         (1.16, 0.08, "open", "more seeds, or a larger test set, would tell"),
         (1.43, None, "open", "more seeds, or a larger test set, would tell"),
@@ -203,6 +208,29 @@ def test_a_logged_test_set_never_tells_whether_debiasing_helped(difference: floa
     found = improvement({**compared(difference, p_holm), "data": {"test_is": "logged"}})
     assert (found.tone, found.short) == ("open", "a logged test set cannot tell")
     assert "the naive model looks best whether it is or not" in found.text
+
+
+@pytest.mark.parametrize(
+    ("data", "method", "said", "not_said"),
+    [
+        ({}, "ips", "`unskew compare` on this run's folder", "--no-stream"),
+        (
+            {"streamed": "as was asked for"},
+            "ips",
+            "run some days of it in memory (`--no-stream`)",
+            "this run's",
+        ),
+        ({}, "naive", "The naive model is the only one", "compare"),
+        ({"streamed": "as was asked for"}, "naive", "`--method ips`", "compare"),
+        ({}, "none", "There is no randomly shown test set", "compare"),
+    ],
+)
+def test_a_run_without_a_test_set_names_what_its_folder_can_be_used_for(
+    data: dict[str, Any], method: str, said: str, not_said: str
+) -> None:
+    text = improvement({"data": data, "propensity": {"raw": {}}}, {"method": method}).text
+    assert said in text
+    assert not_said not in text
 
 
 @pytest.mark.parametrize(

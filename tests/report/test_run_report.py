@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from unskew.report import render_run_report
-from unskew.report.html_tables import methods_table
+from unskew.report.html_tables import methods_table, settings_rows
 
 SECTIONS = ("top", "verdict", "propensities", "weights", "methods", "truth", "learning", "settings")
 FIGURES = (
@@ -410,3 +410,13 @@ def test_fields_and_values_are_shown_where_models_read_features(quick: dict[str,
     section = text[text.index('<section id="fields">') : text.index('<section id="settings">')]
     assert re.findall(r'<span class="mark">(.)</span>', section) == ["✗", "?"]
     assert "fields" not in Page(render_run_report(**quick)).ids
+
+
+def test_fields_of_a_log_are_listed_by_name_kind_and_number_of_values() -> None:
+    fields = [
+        {"name": "uid", "kind": "id", "role": "user", "cardinality": 17_079, "missing": 0.0, "note": ""},
+        {"name": "device", "kind": "category", "role": "row", "cardinality": 3, "missing": 0.0, "note": ""},
+    ]
+    assert settings_rows({"fields": fields}) == [
+        ("fields", "uid (id, 17,079 values), device (category, 3 values)")
+    ]

@@ -33,7 +33,8 @@ def folder(tmp_path_factory):
     ("given", "expected"),
     [
         ((None, None, None), {}),
-        ((None, None, "when"), {"validation_by": "time:when"}),
+        (("auto", None, None), {}),
+        ((None, None, "when"), {"validation_by": "auto:when"}),
         (("time:0.8", None, None), {"validation_by": "time", "validation_share": 0.2}),
         (("time", None, "when"), {"validation_by": "time:when", "validation_share": 0.2}),
         (("user:0.3", None, None), {"validation_by": "user", "validation_share": 0.3}),

@@ -129,3 +129,15 @@ def test_a_run_that_was_not_saved_is_read_from_its_checkpoint(tmp_path, monkeypa
         us.run(replace(CONFIG, seeds=1), checkpoint=tmp_path / "states")
     with pytest.raises(RunFolderError, match=r"another job: contents.train differs|options.density was"):
         us.run(replace(CONFIG, options={**WORLD, "density": 0.3}), checkpoint=tmp_path / "states")
+
+
+@pytest.mark.parametrize(
+    ("start", "seeds", "said"),
+    [("nope", 2, "nope"), (None, 3, r"has no seed 2: it was trained with 0, 1.*--seeds")],
+)
+def test_what_a_run_cannot_start_from_is_refused_before_its_log_is_read(
+    yesterday, tmp_path, monkeypatch, start, seeds, said
+):
+    monkeypatch.setattr("unskew.run.job._loaded", lambda *given: pytest.fail("the log was read"))
+    with pytest.raises((ParameterError, RunFolderError), match=said):
+        us.run(replace(CONFIG, seeds=seeds), start=tmp_path / start if start else yesterday[0])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 import subprocess
 import sys
 import warnings
+import weakref
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -20,7 +22,7 @@ from unskew.debias import Debiaser
 from unskew.errors import CheckpointWarning, ParameterError, RunFolderError
 from unskew.log import StreamedLog
 from unskew.propensity.logistic import Likelihood
-from unskew.training.checkpoint import Checkpoint, difference, once
+from unskew.training.checkpoint import Call, Checkpoint, difference, once
 from unskew.training.state_files import DamagedStateError, StateFiles
 
 SMALL = us.NeuMF(dim=2, layers=(4,), dropout=0.3)
@@ -479,3 +481,47 @@ def test_on_a_gpu_captured_steps_go_on_to_the_same_weights_but_for_rounding(
             # Where sums differ in their last bits, a few weights are rounded to the other neighbour.
             off = 2e-3 if table_dtype == "fp32" else 2e-2
             np.testing.assert_allclose(fit().predict_each(log), wanted, atol=off)
+
+
+def test_a_state_is_not_kept_by_the_training_that_goes_on_from_it(log, tmp_path, monkeypatch):
+    """It is as large as all that is trained, with its optimisers and best weights."""
+    with pytest.raises(KilledError), Killing(tmp_path, at=3):
+        fit_ips(log)
+    kept, seen = [], []
+
+    def latest(call, plain=Call.latest):
+        state = plain(call)
+        kept.append(weakref.ref(state))
+        return state
+
+    class Looking(Checkpoint):
+        def write(self, name, facts, tensors):
+            gc.collect()
+            seen.append(kept[-1]() is None)
+            return super().write(name, facts, tensors)
+
+    monkeypatch.setattr(Call, "latest", latest)
+    with Looking(tmp_path, every=0):
+        fit_ips(log)
+    assert seen
+    assert all(seen)
+
+
+def test_tensors_of_a_state_are_read_one_at_a_time(tmp_path):
+    files = StateFiles(tmp_path)
+    files.write("state", {}, {"first": torch.arange(8.0), "second": torch.ones(2, 3)})
+    tensors = files.read("state").tensors
+    assert set(tensors) == {"first", "second"}
+    assert torch.equal(tensors["first"], torch.arange(8.0))
+    with pytest.raises(KeyError):
+        tensors["third"]
+
+
+def test_a_checkpoint_says_how_far_its_job_had_got(log, tmp_path):
+    with pytest.raises(KilledError), Killing(tmp_path, at=5):
+        fit_tower(log)
+    checkpoint = Checkpoint(tmp_path)
+    done = len([*tmp_path.glob("training-*-done.json")])
+    assert done == 1
+    last = json.loads(max(tmp_path.glob("training-0002-0*.json")).read_text())["facts"]
+    assert checkpoint.so_far == f"1 training done, 'escm2-dr' at epoch {last['epoch'] + 1}"

@@ -38,6 +38,9 @@ class Recorder:
     def advance(self, steps: int = 1) -> None:
         self.advanced += steps
 
+    def may_end(self, steps: int) -> None:
+        pass
+
     def observe(self, part: float, rows: int, figures: dict[str, float]) -> None:
         self.figures = figures
 

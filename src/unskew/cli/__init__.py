@@ -138,6 +138,10 @@ def say(line: str) -> None:
             print(line, file=sys.stderr, flush=True)
 
 
+_SHOWN: set[str] = set()
+"""Warnings that were shown: each training of a run may give the same."""
+
+
 def say_warning(
     message: Warning | str,
     category: type[Warning],
@@ -146,11 +150,13 @@ def say_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """A warning of unskew's as one line; warnings of libraries are not shown."""
+    """A warning of unskew's as one line, once; warnings of libraries are not shown."""
     from unskew.plain_text import plain
 
-    if category.__module__.startswith("unskew") and processes.is_writer():
-        say(f"unskew: {plain(message, LONGEST_MESSAGE)}")
+    shown = plain(message, LONGEST_MESSAGE)
+    if category.__module__.startswith("unskew") and processes.is_writer() and shown not in _SHOWN:
+        _SHOWN.add(shown)
+        say(f"unskew: {shown}")
 
 
 def entry() -> None:

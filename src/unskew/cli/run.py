@@ -15,8 +15,8 @@ from unskew import processes
 from unskew.cli.config_file import defaults_of_file, options_of_file, parameters
 from unskew.cli.config_file import save_config as write_config
 from unskew.cli.options import LogJson, MLflow, TensorBoard
-from unskew.errors import CollapseWarning, ParameterError
-from unskew.plain_text import plain
+from unskew.errors import CollapseWarning, DataError, ParameterError
+from unskew.plain_text import listed, plain
 
 if TYPE_CHECKING:
     from unskew.training.checkpoint import Checkpoint
@@ -230,7 +230,8 @@ def run(
         str | None,
         typer.Option(
             help="Which clicks choose the epoch: time:0.8 (train on the first 80 %), user:0.2, group:COLUMN"
-            " or pair:0.1 [the latest 10 % of impressions with times, else 10 % of the pairs]."
+            ", pair:0.1 or auto [auto: the latest 10 % of impressions with times, if some of them converted"
+            " and some did not; else 10 % of the pairs]."
         ),
     ] = None,
     valid_from: Annotated[
@@ -316,9 +317,18 @@ def run(
     states = {} if checkpoint is None else {"--checkpoint": checkpoint}
     states |= {} if tensorboard is None else {"--tensorboard": tensorboard}
     check_outputs(outputs, folders=states | ({} if out is None else {"--out": out}), read=read)
+    there = []
+    if is_file:
+        there = list(RowGroups.of(data).column_names if remote else column_names(Path(root or "") / data))
+        for named_by, column in (("--user", user), ("--item", item)):
+            if column not in there:
+                raise DataError(
+                    f"column '{column}' is missing",
+                    where=plain(data),
+                    remedy=f"name one of the columns that are there with {named_by}: {listed(there)}",
+                )
     if is_file and conversion is None:
         # A log of clicks alone trains a propensity; it says so.
-        there = RowGroups.of(data).column_names if remote else column_names(Path(root or "") / data)
         conversion = "conversion" if "conversion" in there or known_propensity is not None else None
         method = method or (None if conversion else "none")
     method = method or "ips"
@@ -366,10 +376,10 @@ def run(
 
     import unskew as us
     from unskew.cli.run_tables import print_run, print_schema
-    from unskew.progress import QUIET_SECONDS, progress_bars
+    from unskew.progress import progress_bars
     from unskew.run.run_memory import memory_sentence
     from unskew.run.search_plan import search_plan
-    from unskew.run.sizes import sizes_of
+    from unskew.run.sizes import SAID_SECONDS, sizes_of
     from unskew.training.checkpoint import JobDoneError
 
     job = us.RunConfig(
@@ -412,13 +422,13 @@ def run(
         if processes.world() > 1 and processes.is_writer():
             say(f"unskew: {processes.how()}")
         if journal is not None and journal.goes_on and processes.is_writer():
-            say(f"unskew: going on from {checkpoint}")
+            say(f"unskew: going on from {checkpoint}: {journal.so_far}")
         if (why := dataset.facts.get("streamed")) is not None and processes.is_writer():
             print(f"{why[0].upper()}{why[1:]}: {dataset.train!r}\n")
         if fields:
             print_schema(dataset)
         sizes = sizes_of(job, dataset.train)
-        if processes.is_writer() and (sizes.label or sizes.seconds > QUIET_SECONDS):
+        if processes.is_writer() and (sizes.label or sizes.seconds > SAID_SECONDS):
             say(f"unskew: {sizes.sentence}")
         if method == "auto" and why is not None and processes.is_writer():
             for sentence in search_plan(job, dataset, sizes):

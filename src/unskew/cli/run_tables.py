@@ -85,6 +85,8 @@ def print_run(metrics: Mapping[str, Any], findings: Sequence[Finding] = ()) -> N
         console.print(f"{COLLAPSED_MARK} {line}")
     for finding in findings:
         console.print(f"{MARKS[finding.tone]} {finding.short}")
+    if any(finding.tone == "open" for finding in findings):
+        console.print(f"({MARKS['open']}: these data do not decide it)", style="dim")
 
 
 def _test_rows(data: Mapping[str, Any]) -> str:

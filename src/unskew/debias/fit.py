@@ -44,7 +44,7 @@ from unskew.training import (
 )
 from unskew.training.checkpoint import once
 from unskew.training.ensemble import Part
-from unskew.training.held_out import HeldOut, Split
+from unskew.training.held_out import BY_PAIR, HeldOut, Split
 from unskew.training.inference import logits
 from unskew.training.kept import Kept
 from unskew.training.memory import replicas_at_once, share_of_history, share_of_network, size_of
@@ -84,6 +84,8 @@ class Job:
         Of a stream: it, and the rows of it that are kept in memory, which ``log`` has too.
     start
         The model that it starts from.
+    by
+        What is held out together to choose the epoch.
     """
 
     log: Log
@@ -94,6 +96,7 @@ class Job:
     label: str
     kept: Kept | None = None
     start: WarmStart | None = None
+    by: SplitBy = BY_PAIR
 
     def __post_init__(self) -> None:
         if self.validation is not None:
@@ -199,7 +202,7 @@ class Trained:
             given = given.of_members(method.of_members.copies)
         data = _observed(method, job, given, replicas)
         share = method.validation_share if job.validation is None else 0.0
-        training, _ = data.split(share, SplitBy.of(method.validation_by, job.log))
+        training, _ = data.split(share, job.by)
         setting = _setting(method, job, data, training, networks, given)
         setting.floor.copy_(tensors["floor"])
         for kind in State.kinds():
@@ -360,8 +363,7 @@ def _train_at_once(
     networks = job.untrained(method, replicas)
     data = _observed(method, job, given, replicas)
     share = method.validation_share if job.validation is None else 0.0
-    by = SplitBy.of(method.validation_by, log)
-    training, held_out = data.split(share, by)
+    training, held_out = data.split(share, job.by)
     setting = _setting(method, job, data, training, networks, given)
     networks["prediction"].start_at("prediction", torch.logit(_rate(setting)))
     if job.start is not None:
@@ -383,7 +385,7 @@ def _train_at_once(
     }
     streamed = None
     if kept is not None:
-        split = Split.of(log, seeds, held_out.shape[1], by, shared=True)
+        split = Split.of(log, seeds, held_out.shape[1], job.by, shared=True)
         rows = None if given is None else given.of_rows
         streamed = StreamedRows(
             kept.stream, split, clicks, log.encoders, job.device, rows, method.needs_propensity_everywhere

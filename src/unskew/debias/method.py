@@ -53,6 +53,7 @@ from unskew.training.ensemble import (
     spread,
 )
 from unskew.training.held_out import Cells, Split
+from unskew.training.held_out_check import split_that_decides
 from unskew.training.kept import Kept
 from unskew.training.reader import Reader, Unseen
 from unskew.training.warm_start import WarmStart
@@ -97,7 +98,8 @@ class Debiaser(Estimator):
     validation_by
         What is held out together: ``"pair"``, ``"user"``, ``"group:COLUMN"``, or the latest clicks
         (``"time"``, ``"time:COLUMN"``; ``"from:2026-01-17"`` for those from a date on, however many).
-        ``"auto"`` is by time for impressions with a column of times, and by pair otherwise.
+        ``"auto"`` is by time for impressions with a column of times (``"auto:COLUMN"`` names it), unless all
+        of the latest clicks, or none of them, converted; by pair otherwise.
     selection
         Validation loss: ``"snips"`` weights it by the method's own propensities, ``"ce"`` does not.
     members
@@ -425,7 +427,15 @@ class Debiaser(Estimator):
         if warm is not None and not warm.held_out_alike(self):
             # Its members trained on what these would hold out, but for the first part.
             replicas = tuple(each._replace(part=0) for each in replicas)
-        return Job(log, replicas, self.device_, validation, progress, label or self.name, kept, warm)
+        by = split_that_decides(
+            self.validation_by,
+            log,
+            self.validation_share if validation is None else 0.0,
+            replicas,
+            shared=kept is not None,
+            selects=self.patience is not None and self.epochs > 1,
+        )
+        return Job(log, replicas, self.device_, validation, progress, label or self.name, kept, warm, by)
 
     def _warm_start(self, start: Debiaser | str | Path, log: Log, called: str = "start") -> WarmStart:
         from unskew.debias.storage import load_model
@@ -464,7 +474,7 @@ class Debiaser(Estimator):
             log,
             self.seeds_,
             trained.held_out,
-            SplitBy.of(self.validation_by, log),
+            job.by,
             shared=job.kept is not None,
             members=1 + max(each.part for each in job.replicas),
         )
@@ -560,7 +570,7 @@ class Debiaser(Estimator):
         require_at_least(0, regularisation=self.regularisation)
         require_clip(self.p_min)
         require_in("[0, 1)", validation_share=self.validation_share)
-        if self.validation_by != "auto":
+        if self.validation_by.partition(":")[0] != "auto":
             SplitBy.parse(self.validation_by)
         require_choice("selection", self.selection, ("snips", "ce"))
         if self.tower is not None:

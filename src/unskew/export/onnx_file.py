@@ -85,7 +85,8 @@ def _export(model: Debiaser | BasePropensity, target: NewFile, form: Form | None
     else:
         raise ParameterError(
             f"{type(model).__name__} has no network to export",
-            remedy="give a fitted debiaser or us.Propensity; for others write their predictions to a table",
+            remedy="give a fitted debiaser or us.Propensity, which unskew run --propensity dcn (neumf, with"
+            " ids alone) trains; for others write their predictions to a table",
         )
     require_free_names(inputs, what)
     metadata = {

@@ -86,6 +86,7 @@ class RememberedRows:
             start, stop = stop, stop + len(block)
             for name, values in arrays.items():
                 kept[name][start:stop] = values
+            tracker.observe(1.0, len(block), {})
             tracker.advance(len(block))
         tracker.finish()
         return cls(source, _with_arrays(source.empty, kept)) if kept else None

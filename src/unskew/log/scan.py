@@ -173,8 +173,10 @@ class _Scan:
         task = progress.task("reading vocabularies", 100)
         total, shown = sum(self.files.sizes), 0
         for chunk in ahead(self.files.chunks(pieces, self.schema, SCAN_ROWS, SCAN_BYTES), 1):
+            before = self.rows
             yield chunk
             done = 100 * self.rows // total
+            task.observe(100 * self.rows / total - shown, self.rows - before, {})
             task.advance(done - shown)
             shown = done
         task.finish()

@@ -71,7 +71,11 @@ class SplitBy:
 
     @classmethod
     def of(cls, text: str, log: Log) -> SplitBy:
-        """For a log: ``"auto"`` is by time where impressions have a column of times, else by pair."""
+        """For a log: ``"auto"`` is by time where impressions have a column of times, else by pair;
+        ``"auto:COLUMN"`` by the times of that column."""
+        kind, _, named = text.partition(":")
+        if kind == "auto" and named:
+            return cls("time", require_time_column(log, named))
         if text == "auto":
             column = time_column(log) if log.space == "impressions" else None
             return cls() if column is None else cls("time", column)

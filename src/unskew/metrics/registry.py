@@ -5,6 +5,7 @@ A metric is shown everywhere once it is computed and has an entry here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -22,6 +23,10 @@ MISSING = "–"
 
 CUTOFFS = (2, 4, 6)
 """The paper's K."""
+
+
+SIGNIFICANT, MOST_DECIMALS = 3, 9
+"""Digits that a small figure has at the least, and decimals at most: less is rounding."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +78,20 @@ class Metric:
         --------
         >>> metric("auc").text(0.71234), metric("nll").text(None)
         ('0.7123', '–')
+        >>> PROPENSITY_METRICS["ece"].text(0.0000213)
+        '0.0000213'
         >>> PROPENSITY_METRICS["clipped"].text(0.0213)
         '2.13 %'
         """
         if value is None or np.isnan(value):
             return MISSING
-        return f"{100 * value:,.2f} %" if self.percent else f"{value:,.{self.decimals}f}"
+        return f"{100 * value:,.2f} %" if self.percent else f"{value:,.{self.decimals_of(value)}f}"
+
+    def decimals_of(self, value: float) -> int:
+        """As it is written, and three digits of what is small: a rate of clicks of 0.1 % makes it so."""
+        if self.decimals < SIGNIFICANT or not 0.0 < abs(value) < 1.0:
+            return self.decimals
+        return max(self.decimals, min(SIGNIFICANT - 1 - math.floor(math.log10(abs(value))), MOST_DECIMALS))
 
     def compared_by(self, values: Floats) -> Floats:
         """What two models are compared by: the values, or their distance from 1 where 1 is the goal.

@@ -20,6 +20,11 @@ SAME = 1e-9
 """Differences that vary by less than this share of their mean are equal but for rounding."""
 
 
+LEAST_SEEDS = 3
+"""From which number on seeds are part of an interval of the level: of two, Student's t with one degree of
+freedom makes it 6.5 times as wide as a normal one, which says nothing but that they are two."""
+
+
 class Summary(TypedDict):
     """One metric over seeds, as in ``metrics.json``; None where a number is undefined."""
 

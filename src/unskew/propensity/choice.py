@@ -123,7 +123,11 @@ def choose_propensity(
     for name, candidate in candidates.items():
         work = candidate.work(log) if isinstance(candidate, Propensity) else None
         if work is not None and work > limit:
-            why = f"was not tried: {work:.1g} rows × parameters are above {limit:.0e}"
+            above = next(f"{work:.{n}g}" for n in range(2, 18) if f"{work:.{n}g}" != f"{limit:.{n}g}")
+            why = (
+                f"was not tried: {above} rows × parameters are above {limit:.3g} (--propensity {name}"
+                " trains it all the same)"
+            )
             tried.append(Tried(name, work=work, left_out=why))
             continue
         propensity = copy.copy(candidate)

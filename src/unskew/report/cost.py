@@ -9,7 +9,7 @@ from typing import Any
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.judgement import LEVEL_TOLERANCE, Level, judge_level
 from unskew.metrics.promise import Promise, promise
-from unskew.report.finding import LEVEL, Finding, is_random, tested_on, units
+from unskew.report.finding import LEVEL, Finding, interval_over, is_random, tested_on, units, without_seeds
 from unskew.report.words import counted, filled, listed, method_parts, method_phrase, number, percent, real
 
 QUESTION = "What does it cost?"
@@ -23,8 +23,9 @@ def judge_promise(found: Promise, tolerance: float = LEVEL_TOLERANCE) -> Level:
     return judge_level(low, high, tolerance=tolerance).level
 
 
-def excess_words(found: Promise, tolerance: float = LEVEL_TOLERANCE) -> str:
-    """By how much too many or too few are promised, with the interval, and whether the data can tell."""
+def excess_words(found: Promise, tolerance: float = LEVEL_TOLERANCE, over: str = "") -> str:
+    """By how much too many or too few are promised, with the interval (over what), and whether the data can
+    tell."""
     low, high = found.excess_low, found.excess_high
     amount = f"{number(abs(found.excess), 0)} too {_side(found.excess)}"
     if number(abs(found.excess), 0) == "0":
@@ -33,9 +34,9 @@ def excess_words(found: Promise, tolerance: float = LEVEL_TOLERANCE) -> str:
         return f"{amount} (undecided)"
     if low > 0 or high < 0:
         near, far = sorted((abs(low), abs(high)))
-        interval = f"95 % interval {number(near, 0)} to {number(far, 0)}"
+        interval = f"95 % interval{over} {number(near, 0)} to {number(far, 0)}"
     else:
-        interval = f"95 % interval {number(-low, 0)} too few to {number(high, 0)} too many"
+        interval = f"95 % interval{over} {number(-low, 0)} too few to {number(high, 0)} too many"
     judged = judge_promise(found, tolerance)
     if judged == "good":
         return f"{amount} ({interval}: right within {percent(tolerance)})"
@@ -60,7 +61,8 @@ def sketch_cost(
 def promises(metrics: Mapping[str, Any]) -> dict[str, Promise]:
     """What each method promises on the test set beside what came; empty where that is not known.
 
-    The interval is that of the level, over seeds and test users, turned into conversions that were to come.
+    The interval is that of the level, over what :func:`~unskew.report.finding.interval_over` says, turned
+    into conversions that were to come.
     """
     came = real((metrics.get("data") or {}).get("test_conversions"))
     found = {}
@@ -87,10 +89,15 @@ def run_cost(metrics: Mapping[str, Any], sketches: Mapping[str, CalibrationSketc
     data = metrics.get("data") or {}
     main = main_method(found)
     shown = [key for key in ("naive", main) if key in found]
-    each = [f"{method_phrase(key)} promises {excess_words(found[key])}" for key in shown if key is not None]
+    of = interval_over(metrics)
+    each = [
+        f"{method_phrase(key)} promises {excess_words(found[key], over=of)}"
+        for key in shown
+        if key is not None
+    ]
     came = next(iter(found.values())).came
     where = f"{number(data.get('test_rows_judged'), 0)} {tested_on(metrics).removeprefix('the ')}"
-    said = f"{counted(came, 'conversion')} came on {where}: {listed(each)}."
+    said = f"{counted(came, 'conversion')} came on {where}: {listed(each)}.{without_seeds(metrics)}"
     if not is_random(metrics):
         return Finding(
             QUESTION,
@@ -99,7 +106,7 @@ def run_cost(metrics: Mapping[str, Any], sketches: Mapping[str, CalibrationSketc
             (f"{said} These were chosen as the training clicks were: what it costs elsewhere is undecided.",),
         )
     last = found[shown[-1] or "naive"]
-    return Finding(QUESTION, judge_promise(last), excess_words(last), (said,))
+    return Finding(QUESTION, judge_promise(last), excess_words(last, over=of), (said,))
 
 
 def _without_test(metrics: Mapping[str, Any], sketches: Mapping[str, CalibrationSketch]) -> Finding:

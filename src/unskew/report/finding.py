@@ -9,6 +9,7 @@ from typing import Any
 
 from unskew.metrics.collapse import collapse_message
 from unskew.metrics.judgement import Level, tells_apart
+from unskew.metrics.significance import LEAST_SEEDS
 from unskew.report.words import counted, number, real
 
 LEVEL = "mean_over_rate"
@@ -79,6 +80,21 @@ def tested_on(metrics: Mapping[str, Any]) -> str:
 def level_of(methods: Mapping[str, Any], key: str) -> float:
     """A method's mean prediction ÷ the actual rate, on average over seeds; NaN if unknown."""
     return real((methods.get(key) or {}).get(LEVEL, {}).get("mean"))
+
+
+def interval_over(metrics: Mapping[str, Any]) -> str:
+    """What the interval of a level is over: test users, and seeds where there are enough of them."""
+    return f" over test users{'' if without_seeds(metrics) else ' and seeds'} from"
+
+
+def without_seeds(metrics: Mapping[str, Any]) -> str:
+    """That seeds are too few to be in the interval of a level, as a sentence; empty where they are in it."""
+    levels = [of[LEVEL] for of in (metrics.get("methods") or {}).values() if LEVEL in (of or {})]
+    seeds = max((len(level.get("seeds") or ()) for level in levels), default=0)
+    if not 0 < seeds < LEAST_SEEDS:
+        return ""
+    few = "One seed does" if seeds == 1 else "Two seeds do"
+    return f" {few} not tell how far another training would move that, which is not in it."
 
 
 def times(level: float) -> str:

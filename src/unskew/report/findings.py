@@ -11,7 +11,17 @@ from typing import Any
 
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.judgement import LEVEL_TOLERANCE, Judgement, Level, is_clear, judge_level
-from unskew.report.finding import LEVEL, Finding, is_random, know_clicks, level_of, tested_on, times, units
+from unskew.report.finding import (
+    LEVEL,
+    Finding,
+    interval_over,
+    is_random,
+    know_clicks,
+    level_of,
+    tested_on,
+    times,
+    units,
+)
 from unskew.report.honesty import honesty
 from unskew.report.improvement import improvement
 from unskew.report.plots.truth import deviation
@@ -22,7 +32,7 @@ def findings(
     metrics: Mapping[str, Any], config: Mapping[str, Any], sketches: Mapping[str, CalibrationSketch]
 ) -> list[Finding]:
     """What was skewed, what calibration did, and whether debiasing helped."""
-    return [skew(metrics), honesty(metrics, config, sketches), improvement(metrics)]
+    return [skew(metrics), honesty(metrics, config, sketches), improvement(metrics, config)]
 
 
 def skew(metrics: Mapping[str, Any]) -> Finding:
@@ -61,7 +71,9 @@ def _predicted(metrics: Mapping[str, Any], level: float, limits: Mapping[str, An
     """The level of the naive model, and how surely it is known."""
     low, high = real(limits.get("low")), real(limits.get("high"))
     known = math.isfinite(low) and math.isfinite(high)
-    interval = f" (95 % interval {number(low, 2)} to {number(high, 2)})" if known else ""
+    interval = (
+        f" (95 % interval{interval_over(metrics)} {number(low, 2)} to {number(high, 2)})" if known else ""
+    )
     text = (
         f"The naive model, which learns from them alone, predicts {times(level)} the actual conversions on"
         f" {tested_on(metrics)}{interval}"

@@ -12,7 +12,7 @@ import numpy as np
 from unskew.metrics.judgement import judge_difference
 from unskew.metrics.registry import SHOWN_PROPENSITY, Metric, metric
 from unskew.report.plots.truth import deviation
-from unskew.report.words import COLLAPSED_MARK, brief, method_name, number, real, signed_fixed
+from unskew.report.words import COLLAPSED_MARK, brief, counted, method_name, number, real, signed_fixed
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _text(figure: Metric, value: float) -> str:
     return (
         f"{number(100 * value, 2)} %"
         if figure.percent and math.isfinite(value)
-        else number(value, figure.decimals)
+        else number(value, figure.decimals_of(value) if math.isfinite(value) else figure.decimals)
     )
 
 
@@ -188,10 +188,17 @@ def _setting(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return number(None) if value is None else str(value)
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(str, value))
+        return ", ".join(map(_listed, value))
     return (
         f"{value:.6g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
     )
+
+
+def _listed(value: Any) -> str:
+    """One of several; of a field of a log its name, kind and number of values."""
+    if isinstance(value, Mapping) and {"name", "kind", "cardinality"} <= value.keys():
+        return f"{value['name']} ({value['kind']}, {counted(value['cardinality'], 'value')})"
+    return str(value)
 
 
 def search_table(search: Mapping[str, Any]) -> HtmlTable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from unskew.metrics.judgement import (
@@ -36,10 +37,9 @@ from unskew.report.words import (
 
 LOGGED = (
     "The test set is logged: its clicks were chosen as those of training were, and on them the naive model"
-    " looks best whether it is or not. `unskew compare` on this run's folder weighs the clicks that the"
-    " models held out. If what it holds was shown at random, say so (`--test-is random`)."
+    " looks best whether it is or not. {} If what it holds was shown at random, say so (`--test-is random`)."
 )
-"""What metrics on a biased test set are worth."""
+"""What metrics on a biased test set are worth, and what else there is to do."""
 
 
 MOST_LEFT = 0.1
@@ -67,7 +67,25 @@ def confounded(metrics: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def improvement(metrics: Mapping[str, Any]) -> Finding:
+def _held_out(metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """What clicks that the models held out may tell: `compare` needs two models, and a table of rows."""
+    if config.get("method") == "none":
+        return ""
+    if config.get("method") == "naive":
+        return "The naive model is the only one: a second (`--method ips`) would show what debiasing changes."
+    if "streamed" in (metrics.get("data") or {}):
+        return (
+            "Of a streamed log a run keeps no rows: run some days of it in memory (`--no-stream`), and"
+            " `unskew compare` on that run's folder estimates from the clicks that the models held out which"
+            " is better, or says that the data cannot tell."
+        )
+    return (
+        "`unskew compare` on this run's folder estimates from the clicks that the models held out which is"
+        " better, or says that the data cannot tell."
+    )
+
+
+def improvement(metrics: Mapping[str, Any], config: Mapping[str, Any] = MappingProxyType({})) -> Finding:
     """Whether any method beat the naive model beyond noise, in level and in order."""
     question = "Did debiasing help?"
     methods, comparison = filled(metrics.get("methods")), filled(metrics.get("comparison"))
@@ -75,10 +93,7 @@ def improvement(metrics: Mapping[str, Any]) -> Finding:
     if not methods:
         missing = "There is no randomly shown test set to judge the models by."
         if "known" not in metrics.get("propensity", {}):
-            missing += (
-                " `unskew compare` on this run's folder estimates from the clicks they held out which is"
-                " better, or says that the data cannot tell."
-            )
+            missing = f"{missing} {_held_out(metrics, config)}".rstrip()
         return Finding(question, "undecided", "no test set", (missing, *estimated))
     if not comparison:
         untested = (
@@ -92,7 +107,11 @@ def improvement(metrics: Mapping[str, Any]) -> Finding:
     level, short = _headline_of(keys[0], comparison[keys[0]])
     warning = ""
     if not is_random(metrics):
-        level, short, warning = "undecided", "a logged test set cannot tell", LOGGED
+        level, short, warning = (
+            "undecided",
+            "a logged test set cannot tell",
+            LOGGED.format(_held_out(metrics, config)),
+        )
     for key in ("naive", keys[0]):
         if _has_collapsed(metrics, key):
             level, short = "bad", f"{method_phrase(key)} learned nothing"

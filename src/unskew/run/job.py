@@ -69,7 +69,7 @@ from unskew.run.run_search import (
     with_search,
 )
 from unskew.run.run_split import mature_dataset, split_labels, with_group_column
-from unskew.run.run_start import Starts, members_of_run, run_digest, start_models, with_start
+from unskew.run.run_start import Starts, check_start, members_of_run, run_digest, start_models, with_start
 from unskew.run.sizes import sized, sizes_of
 from unskew.run.streamed import run_streamed, streamed_dataset, why_streamed
 from unskew.run.training import read_off, train_methods
@@ -108,6 +108,8 @@ def run(
     (['naive', 'ips_raw', 'ips'], 'ips')
     """
     libraries = memory_mb()
+    if start is not None:
+        check_start(start, config.seed_list)
     journal = None if checkpoint is None else Checkpoint.of(checkpoint)
     unfinished = {} if journal is None else journal.unfinished()
     # What was decided by the memory that was free then stays so.

@@ -18,7 +18,7 @@ from unskew.metrics.clip import Clip, resolve_clip
 from unskew.metrics.collapse import counts
 from unskew.metrics.ranking import ranking_rails
 from unskew.metrics.registry import CUTOFFS, metric
-from unskew.metrics.significance import holm, paired_test, summarise
+from unskew.metrics.significance import LEAST_SEEDS, holm, paired_test, summarise
 from unskew.metrics.user_bootstrap import UserInterval, user_interval
 from unskew.propensity import Propensity
 from unskew.propensity.propensity import BasePropensity
@@ -155,8 +155,12 @@ def metrics_on_test(models: Mapping[str, Debiaser], dataset: Dataset) -> dict[st
     rows, outcome = test.take(test.clicked), test.known_conversion()
     for key, figures in summaries.items():
         if "mean_over_rate" in figures:
+            level = figures["mean_over_rate"]
             low, high = level_limits(found[key].score, outcome, rows.user)
-            figures["mean_over_rate"] |= {"low": low, "high": high, **_level_before(models[key], rows)}
+            if len(level["seeds"]) < LEAST_SEEDS and level["users"]["low"] is not None:
+                # Over test users alone: the same numbers as in the table.
+                low, high = level["users"]["low"], level["users"]["high"]
+            level |= {"low": low, "high": high, **_level_before(models[key], rows)}
     return {
         "methods": summaries,
         "comparison": _comparison(found),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch.nn import Parameter
 
+from unskew import processes
 from unskew.debias import Debiaser
 from unskew.log import StreamedLog
 from unskew.log.remembered import RememberedRows
@@ -19,7 +20,7 @@ def memory_parts(
     trained: Mapping[str, Debiaser],
     before_training: int | None,
 ) -> dict[str, int]:
-    """Bytes of the networks of a run, and of the rows of its log that are kept in memory.
+    """Bytes of the networks of a run, and of the rows of its log that are kept in memory, in this process.
 
     Parameters
     ----------
@@ -31,13 +32,24 @@ def memory_parts(
     before_training
         The most memory that the process had until then, when there were no such networks.
     """
-    networks = sum(weights_of(model) for model in models.values())
+    share = _share(sum(len(model.replicas()) for model in trained.values()))
+    networks = sum(weights_of(model) for key, model in models.items() if key not in trained)
     for model in trained.values():
-        networks += BYTES * sum(map(_numbers_of_moments, _parameters(model)))
+        of_model = weights_of(model) + BYTES * sum(map(_numbers_of_moments, _parameters(model)))
         if model.patience is not None and len(model.history_.validation) > 1:
-            networks += weights_of(model)
+            of_model += weights_of(model)
+        networks += round(share * of_model)
     rows = log.source.nbytes if isinstance(log.source, RememberedRows) else 0
-    return {"networks": networks, "rows": rows, "before_training": before_training or 0}
+    parts = {"networks": networks, "rows": rows, "before_training": before_training or 0}
+    return parts if processes.world() == 1 else {**parts, "processes": processes.world()}
+
+
+def _share(replicas: int) -> float:
+    """Of so many replicas of a training, what this process has: a part of them, or, of few, each of them."""
+    if processes.world() == 1 or replicas < processes.world():
+        return 1.0
+    own = processes.share_of(processes.rank(), replicas)
+    return float(own.stop - own.start) / replicas
 
 
 def weights_of(model: Debiaser) -> int:
@@ -65,6 +77,8 @@ def memory_sentence(parts: Mapping[str, int]) -> str:
 the rest 0.75'
     >>> memory_sentence({**parts, "before_training": 1_500_000_000})
     'Memory at most 1.50 GB, before training: libraries 0.35, rows as codes 0.00, the rest 1.15'
+    >>> memory_sentence({**parts, "before_training": 0, "processes": 2})[:44]
+    'Memory of rank 0 of 2 at most 1.50 GB, in tr'
     """
     names = {"libraries": "libraries", "networks": "networks and moments", "rows": "rows as codes"}
     when = "in training"
@@ -73,9 +87,9 @@ the rest 0.75'
         del names["networks"]
     rest = parts["peak"] - sum(parts[name] for name in names)
     listed = [f"{words} {parts[name] / 1e9:.2f}" for name, words in names.items()]
-    return (
-        f"Memory at most {parts['peak'] / 1e9:.2f} GB, {when}: {', '.join(listed)}, the rest {rest / 1e9:.2f}"
-    )
+    whose = f" of rank 0 of {parts['processes']}" if "processes" in parts else ""
+    most = f"Memory{whose} at most {parts['peak'] / 1e9:.2f} GB, {when}"
+    return f"{most}: {', '.join(listed)}, the rest {rest / 1e9:.2f}"
 
 
 def _parameters(model: Debiaser) -> list[Parameter]:

@@ -16,7 +16,8 @@ from unskew.log import Log
 from unskew.log.splitting import SplitBy, mature_rows, times_of
 from unskew.run.protocol import WITHOUT_CLICKED
 from unskew.training.held_out import Split
-from unskew.training.kept import KEPT
+from unskew.training.held_out_check import outcome_words
+from unskew.training.kept import Kept
 
 if TYPE_CHECKING:
     from unskew.run.run_config import RunConfig
@@ -41,8 +42,9 @@ def validation_params(split: str | None, valid_from: str | None, time: str | Non
         by = f"from:{valid_from}" + (f"@{time}" if time else "")
         SplitBy.parse(by)
         return {"validation_by": by}
-    if split is None:
-        return {} if time is None else {"validation_by": f"time:{time}"}
+    if split in (None, "auto"):
+        return {} if time is None else {"validation_by": f"auto:{time}"}
+    assert split is not None
     kind, _, rest = split.partition(":")
     column, colon, text = rest.rpartition(":") if kind == "group" else ("", "", rest)
     if kind == "group" and not (colon and _share(text) is not None):
@@ -52,7 +54,7 @@ def validation_params(split: str | None, valid_from: str | None, time: str | Non
         raise ParameterError(
             f"{split!r} is not a split",
             remedy="give time:0.8 (train on the first 80 %), user:0.2 (hold out 20 % of users), pair:0.1,"
-            " group:COLUMN or group:COLUMN:0.1",
+            " group:COLUMN, group:COLUMN:0.1 or auto",
         )
     if kind == "time":
         by = "time" if time is None else f"time:{time}"
@@ -106,12 +108,15 @@ def split_labels(
     """The labels of a protocol, with what was held out and left out in this run."""
     model = next(iter(models.values())) if models else None
     split = None if model is None else model.split_
-    if model is not None and split is not None and split.held_out and split.by.kind != "pair":
-        clicks = dataset.train.n_clicks
-        if isinstance(dataset, StreamedDataset):
-            # The split is of the clicks that are kept of a stream.
-            clicks = min(clicks, KEPT)
-        labels = [split_words(split, clicks) if each in BY_PAIRS else each for each in labels]
+    if model is not None and split is not None and split.held_out:
+        # The split of a stream is of the clicks that are kept of it.
+        log = Kept.of(dataset.train).log if isinstance(dataset, StreamedDataset) else dataset.train
+        asked = SplitBy.of(model.validation_by, log)
+        counted = outcome_words(log, model.validation_rows(log))
+        labels = [
+            f"{split_words(split, log.n_clicks, asked) or each}; {counted}" if each in BY_PAIRS else each
+            for each in labels
+        ]
     if dataset.train.space == "impressions":
         labels = [each for each in labels if each != WITHOUT_CLICKED]
     if "immature_rows_dropped" in dataset.facts:
@@ -122,10 +127,13 @@ def split_labels(
     return labels
 
 
-def split_words(split: Split, clicks: int) -> str:
-    """What a split held out of so many clicks, in words."""
+def split_words(split: Split, clicks: int, asked: SplitBy) -> str:
+    """What a split held out of so many clicks, in words; none for pairs that were asked for."""
     share = f"{100 * split.held_out / max(clicks, 1):.2g} % of the clicks"
     each = "" if split.lines == 1 else " of each member"
+    if split.by.kind == "pair":
+        instead = f"epoch{each} chosen on {share}: by pair, since the latest all had one outcome"
+        return instead if asked.kind == "time" else ""
     if split.by.kind == "time":
         first = np.datetime64(-split.ends[0][0], "us").astype("datetime64[s]")
         return f"epoch chosen on the latest {share}: by time, from {first} on (column '{split.by.column}')"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from unskew.io.digest import digest_of
 from unskew.io.manifest import MANIFEST
 from unskew.run.run_result import RunResult
 from unskew.training.saved import SavedFolder
+from unskew.training.warm_start import without_seed
 
 Starts = Mapping[str, Debiaser]
 """Trained models that those of a run start from, by key."""
@@ -23,14 +24,29 @@ def run_digest(folder: str | Path) -> str:
     return digest_of(SavedFolder(folder).text(MANIFEST))
 
 
-def start_models(folder: str | Path, keys: Iterable[str], device: str) -> dict[str, Debiaser]:
-    """The model of an earlier run for each key of a run; its main model where it has none of that key."""
+def check_start(folder: str | Path, seeds: Sequence[int]) -> None:
+    """An error for a folder from which no run with these seeds can start, before any row is read."""
     saved = SavedFolder(folder)
+    has = saved.seeds("methods", next(iter(_models_of(saved, folder))), "seeds")
+    missing = [seed for seed in seeds if seed not in has]
+    if missing:
+        raise without_seed(missing[0], has, str(folder))
+
+
+def _models_of(saved: SavedFolder, folder: str | Path) -> Mapping[str, Any]:
+    """What its config says of the conversion models of a run, by key; an error where it has none."""
     there = saved.entry("methods", kind=dict) if "methods" in saved.config else {}
     if not there:
         raise RunFolderError(
             "holds no conversion model to start from", where=str(folder), remedy="give another run, or none"
         )
+    return there
+
+
+def start_models(folder: str | Path, keys: Iterable[str], device: str) -> dict[str, Debiaser]:
+    """The model of an earlier run for each key of a run; its main model where it has none of that key."""
+    saved = SavedFolder(folder)
+    there = _models_of(saved, folder)
     found = {}
     for key in keys:
         found[key] = load_model(saved, key if key in there else None, device=device)

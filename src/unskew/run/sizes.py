@@ -73,6 +73,10 @@ LEAST_EPOCHS = 11
 """After which a training with early stopping ends at the earliest, of a conversion model in memory; of a
 propensity half as many."""
 
+SAID_SECONDS = 5.0
+"""From which estimate on a run says how long training takes: on cores that others use too that is several
+times as long, and before it rows are read."""
+
 SEARCHED = 7
 """Models that a search trains as ensembles, about."""
 

@@ -24,7 +24,6 @@ from unskew.debias.setting import Observed
 from unskew.errors import ParameterError, TrainingError
 from unskew.evaluation import evaluate_users
 from unskew.log import Log, Schema
-from unskew.log.splitting import SplitBy
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip
 from unskew.metrics.user_bootstrap import RESAMPLES
@@ -319,7 +318,8 @@ def _validation_loss(stack: Stack, model: Debiaser, propensity: Any) -> list[flo
     replicas = model.replicas()
     seeds, parts = tuple(each.seed for each in replicas), tuple(each.part for each in replicas)
     data = Observed(log, given, seeds, model.device_, parts=parts)
-    _, held_out = data.split(model.validation_share, SplitBy.of(model.validation_by, log))
+    assert model.split_ is not None
+    _, held_out = data.split(model.validation_share, model.split_.by)
     loss = validation_loss(
         model.networks_["prediction"], data, held_out, log, None, weighted=judge.selection == "snips"
     )

@@ -208,6 +208,18 @@ class Checkpoint:
 
         return dict(processes.exchange(lambda: (recorded(), {}))[0][0])
 
+    @property
+    def so_far(self) -> str:
+        """How far the job had got, in words: trainings that are done, and the epoch of the one that ran."""
+        states = self.files.names("training-")
+        done = {name.rpartition("-")[0] for name in states if name.endswith("-done")}
+        running = [name for name in states if name.rpartition("-")[0] not in done]
+        words = f"{len(done)} training{'' if len(done) == 1 else 's'} done"
+        with suppress(DamagedStateError, LookupError):
+            facts = self.files.facts(running[-1])
+            return f"{words}, '{facts['about']['trains']}' at epoch {facts['epoch'] + 1}"
+        return words
+
     def wrote(self, out: Path) -> bool:
         """Whether a run folder may be the one that the job of this checkpoint left.
 

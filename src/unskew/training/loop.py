@@ -197,13 +197,14 @@ def _train(
     keeper = _BestWeights(networks, replicas) if selects else None
     parts = {**result, **optimiser_parts(optimisers), **({} if keeper is None else {"best": keeper})}
     place = Place()
-    if call is not None and (saved := call.latest()) is not None:
-        restore(parts, saved.tensors)
-        place, history = Place.of(saved, _device(networks)), History(**saved.facts["history"])
-        tracker.advance(place.epoch)
+    if call is not None and (resumed := _resumed(call, parts, _device(networks))) is not None:
+        place, history = resumed
+        tracker.go_on(place.epoch)
     elif keeps_start and keeper is not None and validate is not None:
         with evaluating(networks.values()):
             history.start = _offered(validate(), keeper)
+    if keeper is not None:
+        tracker.may_end(_least_left(history, schedule))
     for epoch in range(place.epoch, schedule.epochs):
         for number, (each, executor) in enumerate(zip(passes, executors, strict=True)):
             if (epoch, number) < (place.epoch, place.number):
@@ -238,6 +239,8 @@ def _train(
             if keeper is not None:
                 keeper.offer(value, epoch)
         tracker.advance()
+        if keeper is not None:
+            tracker.may_end(_least_left(history, schedule))
         if keeper is not None and keeper.exhausted(schedule.patience or 0):
             break
     tracker.finish()
@@ -250,6 +253,16 @@ def _train(
 
 def _device(networks: Mapping[str, nn.Module]) -> torch.device:
     return next(p.device for network in networks.values() for p in network.parameters())
+
+
+def _resumed(call: Call | SharedCall, parts: Parts, device: torch.device) -> tuple[Place, History] | None:
+    """Bring all parts back to the last state of a training that was running, which nothing keeps then: it is
+    as large as they are."""
+    saved = call.latest()
+    if saved is None:
+        return None
+    restore(parts, saved.tensors)
+    return Place.of(saved, device), History(**saved.facts["history"])
 
 
 def _save(
@@ -396,6 +409,18 @@ def _offered(value: Tensor, keeper: _BestWeights) -> list[float]:
     _require_finite(value, "validation", -1, keeper)
     keeper.offer(value, -1)
     return [float(each) for each in value]
+
+
+def _least_left(history: History, schedule: Schedule) -> int:
+    """Epochs after which a training stops at the earliest: when the last replica has waited long enough."""
+    patience, losses = (
+        schedule.patience or 0,
+        [*([history.start] if history.start else ()), *history.validation],
+    )
+    if not losses:
+        return patience + 1
+    best = [min(range(len(losses)), key=lambda epoch: line[epoch]) for line in zip(*losses, strict=True)]
+    return max(0, patience - (len(losses) - 1 - max(best)))
 
 
 def _record(loss: Tensor, lines: list[list[float]], keeper: _BestWeights | None) -> None:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from unskew.training.tensor_file import parts_of
@@ -38,6 +37,29 @@ class SavedState:
 
     facts: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
+
+
+class _Stored(Mapping[str, Tensor]):
+    """Tensors of a file, each read when it is asked for: all of them are as large as a training."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with safe_open(path, "pt") as file:
+            self._names = dict.fromkeys(file.keys())
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._names:
+            raise KeyError(name)
+        # Pages of the file count as memory of the process as long as it is open.
+        with safe_open(self._path, "pt") as file:
+            found: Tensor = file.get_tensor(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 class StateFiles:
@@ -66,6 +88,15 @@ class StateFiles:
 
     def read(self, name: str) -> SavedState:
         """A state as it was written; :class:`DamagedStateError` if it is not."""
+        sealed = self._sealed(name)
+        return SavedState(sealed["facts"], {} if sealed["tensors"] is None else self._tensors(name, sealed))
+
+    def facts(self, name: str) -> Mapping[str, Any]:
+        """What a state says of itself, whatever became of its tensors; :class:`DamagedStateError` too."""
+        facts: Mapping[str, Any] = self._sealed(name)["facts"]
+        return facts
+
+    def _sealed(self, name: str) -> dict[str, Any]:
         try:
             sealed = json.loads((self.folder / (name + FACTS)).read_text(encoding="utf-8"))
             whole = isinstance(sealed, dict) and sealed.pop("sha256", "") == _digest_of(sealed)
@@ -73,9 +104,9 @@ class StateFiles:
             raise DamagedStateError(f"{name}{FACTS} cannot be read") from error
         if not whole or sealed.keys() != {"facts", "tensors"}:
             raise DamagedStateError(f"{name}{FACTS} was changed")
-        return SavedState(sealed["facts"], {} if sealed["tensors"] is None else self._tensors(name, sealed))
+        return dict(sealed)
 
-    def _tensors(self, name: str, sealed: Mapping[str, Any]) -> dict[str, Tensor]:
+    def _tensors(self, name: str, sealed: Mapping[str, Any]) -> Mapping[str, Tensor]:
         path = self.folder / (name + TENSORS)
         try:
             with path.open("rb") as file:
@@ -85,7 +116,7 @@ class StateFiles:
                 }
             if found != sealed["tensors"]:
                 raise DamagedStateError(f"{path.name} was cut or changed")
-            return load_file(path)
+            return _Stored(path)
         except (OSError, SafetensorError) as error:
             raise DamagedStateError(f"{path.name} cannot be read") from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from torch import Tensor
@@ -41,6 +41,23 @@ def copy_back(held: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
         part.copy_(saved[name])
 
 
-def under(tensors: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:
+class _Under(Mapping[str, Tensor]):
+    """Some of the tensors, which may be read when they are asked for, by the rest of their names."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], start: str) -> None:
+        self._tensors, self._start = tensors, start
+        self._names = [name[len(start) :] for name in tensors if name.startswith(start)]
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors[self._start + name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def under(tensors: Mapping[str, Tensor], start: str) -> Mapping[str, Tensor]:
     """Those whose names begin so, without it."""
-    return {name[len(start) :]: value for name, value in tensors.items() if name.startswith(start)}
+    return _Under(tensors, start)

@@ -81,6 +81,15 @@ class CodeMap:
     carried: Carried
 
 
+def without_seed(missing: int, has: Sequence[int], called: str) -> ParameterError:
+    """The error for a model that was not trained with a seed."""
+    return ParameterError(
+        f"has no seed {missing}: it was trained with {listed(map(str, has))}",
+        where=called,
+        remedy="give seeds that it has (--seeds, --seed)",
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class WarmStart:
     """A trained model that another one starts from.
@@ -102,11 +111,7 @@ class WarmStart:
         """From a fitted model, for a method on a log that has what its networks read."""
         missing = [seed for seed in method.seeds_ if seed not in model.seeds_]
         if missing:
-            raise ParameterError(
-                f"has no seed {missing[0]}: it was trained with {listed(map(str, model.seeds_))}",
-                where=called,
-                remedy="give seeds that it has",
-            )
+            raise without_seed(missing[0], model.seeds_, called)
         has, wanted = model.of_members.networks, method.of_members.trained
         if wanted > has:
             raise ParameterError(
