@@ -460,28 +460,28 @@ def test_ranks_that_read_other_data_are_told(monkeypatch):
     from unskew.run import job
 
     dataset = us.load("synthetic", **WORLD)
-    own = job._contents(dataset)
-    job._require_same_data(dataset)
+    own = job.contents_of(dataset)
+    job.require_same_data(dataset)
     monkeypatch.setattr(processes, "world", lambda: 3)
     for other in ({"train": "old"}, {"train": "old", "test": None}):
         ranks = [(own, {}), (own, {}), ({**own, **other}, {})]
         monkeypatch.setattr(processes, "exchange", lambda work, ranks=ranks: ranks)
         with pytest.raises(DataError, match=rf"rank 2 of 3 .* other data than rank 0 \({', '.join(other)}\)"):
-            job._require_same_data(dataset)
+            job.require_same_data(dataset)
 
 
 def test_a_signal_is_heard_while_others_are_waited_for():
     def fails():
         raise ValueError("no connection")
 
-    assert processes._waited(lambda: 7) == 7
+    assert processes.waited_for(lambda: 7) == 7
     with pytest.raises(ValueError, match="no connection"):
-        processes._waited(fails)
+        processes.waited_for(fails)
     ended = threading.Event()
     before = signal.signal(signal.SIGALRM, lambda *_: ended.set())
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.05)
         # Released by the handler, which runs in the thread that waits.
-        processes._waited(ended.wait)
+        processes.waited_for(ended.wait)
     finally:
         signal.signal(signal.SIGALRM, before)

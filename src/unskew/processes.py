@@ -134,21 +134,21 @@ def join() -> None:
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
-    meeting, number, size = _waited(lambda: next(rendezvous("env://", timeout=LONGEST_WAIT)))
+    meeting, number, size = waited_for(lambda: next(rendezvous("env://", timeout=LONGEST_WAIT)))
     # torchrun keeps what was written when it starts the processes again.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     store = PrefixStore(f"unskew, attempt {attempt}", meeting)
     _group = Processes(number, size, store)
     store.set(f"process {number}", json.dumps([platform.node(), os.getpid()]))
     with _others():
-        backend = _waited(lambda: agreed_backend(store, number, size))
+        backend = waited_for(lambda: agreed_backend(store, number, size))
         _group = replace(_group, backend=backend)
         carried = "gloo" if backend == "gloo" else "cpu:gloo,cuda:nccl"
         group = {"store": store, "rank": number, "world_size": size, "timeout": LONGEST_WAIT}
-        _waited(lambda: dist.init_process_group(carried, **group))
+        waited_for(lambda: dist.init_process_group(carried, **group))
 
 
-def _waited(work: Callable[[], Value]) -> Value:
+def waited_for(work: Callable[[], Value]) -> Value:
     """What ``work`` gives, which waits for other processes: signals are heard meanwhile.
 
     One of them may never come, and inside of PyTorch this process would hear nothing for hours.

@@ -185,7 +185,7 @@ class TestRun:
         assert "Re-run to start again" in line
         assert tree(tmp_path) == []
 
-    @pytest.mark.parametrize("where", ["unskew.run.job._run", "unskew.run.run_result.write_json"])
+    @pytest.mark.parametrize("where", ["unskew.run.job.sizes_of", "unskew.run.run_result.write_json"])
     def test_an_interrupt_tells_of_the_checkpoint_also_while_the_folder_is_written(
         self, files, tmp_path, capsys, monkeypatch, no_report, where
     ):

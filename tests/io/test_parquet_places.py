@@ -35,7 +35,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         system = pa.fs.SubTreeFileSystem(str(tmp_path), pa.fs.LocalFileSystem())
         return system, unquote(uri.removeprefix("cloud://bucket").lstrip("/"))
 
-    monkeypatch.setattr(parquet_places, "_system_of", system_of)
+    monkeypatch.setattr(parquet_places, "system_of", system_of)
     return tmp_path
 
 
@@ -95,8 +95,8 @@ def test_names_are_found_as_they_are_written(elsewhere: Path, name: str) -> None
 
 
 def test_a_percent_sign_that_escapes_nothing_is_one_of_the_name() -> None:
-    assert parquet_places._system_of("mock:///logs/100%.parquet")[1] == "logs/100%.parquet"
-    assert parquet_places._system_of("mock:///logs/a%20b c.parquet")[1] == "logs/a b c.parquet"
+    assert parquet_places.system_of("mock:///logs/100%.parquet")[1] == "logs/100%.parquet"
+    assert parquet_places.system_of("mock:///logs/a%20b c.parquet")[1] == "logs/a b c.parquet"
 
 
 def test_links_that_lead_back_are_followed_once(folder: Path) -> None:

@@ -26,13 +26,13 @@ def write(folder: Path, files: int, rows: int = 12, group: int = 4) -> Path:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Files that are opened from now on."""
-    plain, found = RowGroups._opened, []
+    plain, found = RowGroups.opened, []
 
     def noted(self: RowGroups, index: int, schema: Any) -> Any:
         found.append(self.files[index])
         return plain(self, index, schema)
 
-    monkeypatch.setattr(RowGroups, "_opened", noted)
+    monkeypatch.setattr(RowGroups, "opened", noted)
     return found
 
 

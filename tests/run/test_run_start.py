@@ -138,6 +138,6 @@ def test_a_run_that_was_not_saved_is_read_from_its_checkpoint(tmp_path, monkeypa
 def test_what_a_run_cannot_start_from_is_refused_before_its_log_is_read(
     yesterday, tmp_path, monkeypatch, start, seeds, said
 ):
-    monkeypatch.setattr("unskew.run.job._loaded", lambda *given: pytest.fail("the log was read"))
+    monkeypatch.setattr("unskew.run.job.load", lambda *given, **options: pytest.fail("the log was read"))
     with pytest.raises((ParameterError, RunFolderError), match=said):
         us.run(replace(CONFIG, seeds=seeds), start=tmp_path / start if start else yesterday[0])

@@ -256,7 +256,7 @@ def test_schedules_that_cannot_work_are_refused(options, message):
 def test_an_epoch_that_is_as_good_is_no_better_also_after_a_restart(value):
     """The best loss comes back from a checkpoint as it was: float64, if validation says float64."""
     network = torch.nn.Linear(1, 1)
-    before, after = (loop._BestWeights({"network": network}, 1) for _ in range(2))
+    before, after = (loop.BestWeights({"network": network}, 1) for _ in range(2))
     loss = torch.tensor([value], dtype=torch.float64)
     before.offer(loss, 0)
     after.restore(before.tensors())

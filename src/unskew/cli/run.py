@@ -320,13 +320,6 @@ def run(
     there = []
     if is_file:
         there = list(RowGroups.of(data).column_names if remote else column_names(Path(root or "") / data))
-        for named_by, column in (("--user", user), ("--item", item)):
-            if column not in there:
-                raise DataError(
-                    f"column '{column}' is missing",
-                    where=plain(data),
-                    remedy=f"name one of the columns that are there with {named_by}: {listed(there)}",
-                )
     if is_file and conversion is None:
         # A log of clicks alone trains a propensity; it says so.
         conversion = "conversion" if "conversion" in there or known_propensity is not None else None
@@ -341,6 +334,13 @@ def run(
     # What the same command left before it was killed is known when the data are read.
     own = journal is not None and journal.wrote(target)
     found = check_target(target, overwrite=overwrite or own)
+    for named_by, column in (("--user", user), ("--item", item)) if is_file else ():
+        if column not in there:
+            raise DataError(
+                f"column '{column}' is missing",
+                where=plain(data),
+                remedy=f"name one of the columns that are there with {named_by}: {listed(there)}",
+            )
     columns = {
         "train": data,
         "test": test,

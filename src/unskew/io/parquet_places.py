@@ -128,7 +128,7 @@ def _found(uri: str) -> tuple[Any, list[str]]:
     is_glob = fixed != uri
     try:
         # A mark of a glob may be part of a name.
-        system, base = _system_of(uri)
+        system, base = system_of(uri)
         kind = system.get_file_info(base).type
     except (pa.ArrowException, OSError, ValueError):
         if not is_glob:
@@ -139,12 +139,12 @@ def _found(uri: str) -> tuple[Any, list[str]]:
     if kind == pa.fs.FileType.Directory or not is_glob:
         return system, [path for path, parts in _files_below(system, base) if _counts(parts)]
     root = fixed.rpartition("/")[0] or fixed
-    system, base = _system_of(root)
+    system, base = system_of(root)
     pattern = uri[len(root) :].strip("/").split("/")
     return system, [path for path, parts in _files_below(system, base) if _matches(parts, pattern)]
 
 
-def _system_of(uri: str) -> tuple[Any, str]:
+def system_of(uri: str) -> tuple[Any, str]:
     """What opens a place, and its path there."""
     # A path with spaces is no URI; what is one already (%20) stays as it is.
     escaped = re.sub(r"%(?![0-9A-Fa-f]{2})", "%25", uri)

@@ -172,7 +172,7 @@ class RowGroups:
         assert self.counted is not None
         schema = self.typed([self.counted.column])
         for index, of_file in groupby(groups, key=lambda group: group.file):
-            with self._opened(index, schema) as opened:
+            with self.opened(index, schema) as opened:
                 for group in of_file:
                     at, found = group.first_row, 0
                     for record in opened.iter_batches(row_groups=[group.number], columns=schema.names):
@@ -287,7 +287,7 @@ class RowGroups:
         read = self.typed(list(dict.fromkeys([*schema.names, *further])))
         for index, of_file in groupby(pieces, key=lambda piece: self.groups[piece.group].file):
             file, metadata = self.files[index], self.metadata[index]
-            with self._opened(index, read) as opened:
+            with self.opened(index, read) as opened:
                 for piece in of_file:
                     group = self.groups[piece.group]
                     at, first_row = 0, group.first_row
@@ -309,7 +309,8 @@ class RowGroups:
                             break
 
     @contextmanager
-    def _opened(self, index: int, schema: ArrowSchema) -> Iterator[Any]:
+    def opened(self, index: int, schema: ArrowSchema) -> Iterator[Any]:
+        """A file to read columns from; an error where it is no longer the one that was counted."""
         self._require_same(index)
         with _reading(self.files[index]):
             try:

@@ -108,6 +108,11 @@ def run(
     (['naive', 'ips_raw', 'ips'], 'ips')
     """
     libraries = memory_mb()
+    require(
+        start is None or config.method != AUTO,
+        "a search does not start from another run",
+        "leave --from out, or give a --method",
+    )
     if start is not None:
         check_start(start, config.seed_list)
     journal = None if checkpoint is None else Checkpoint.of(checkpoint)
@@ -117,7 +122,7 @@ def run(
     # Machines may have different memory, and all do the same.
     why = processes.exchange(lambda: (why, {}))[0][0]
     dataset = _loaded(config, progress, why)
-    _require_same_data(dataset)
+    require_same_data(dataset)
     if journal is not None:
         journal.open({**_about(config, dataset), "start": None if start is None else run_digest(start)})
     with nullcontext() if journal is None else journal.in_effect():
@@ -142,18 +147,18 @@ def _loaded(config: RunConfig, progress: Progress, why: str | None) -> Dataset |
     return mature_dataset(dataset, config.maturity, config.time)
 
 
-def _contents(dataset: Dataset | StreamedDataset) -> dict[str, str | None]:
+def contents_of(dataset: Dataset | StreamedDataset) -> dict[str, str | None]:
     """By what the logs of a run are known again."""
     logs = {"train": dataset.train, "test": dataset.test, "validation": dataset.validation}
     logs |= {"unbiased": dataset.unbiased}
     return {name: None if log is None else log.digest for name, log in logs.items()}
 
 
-def _require_same_data(dataset: Dataset | StreamedDataset) -> None:
+def require_same_data(dataset: Dataset | StreamedDataset) -> None:
     """Raise where a process has read other data than the first, as a machine with an old copy does."""
     if processes.world() == 1:
         return
-    found = [contents for contents, _ in processes.exchange(lambda: (_contents(dataset), {}))]
+    found = [contents for contents, _ in processes.exchange(lambda: (contents_of(dataset), {}))]
     for rank, contents in enumerate(found):
         other = [name for name, digest in contents.items() if digest != found[0][name]]
         if other:
@@ -169,7 +174,7 @@ def _about(config: RunConfig, dataset: Dataset | StreamedDataset) -> dict[str, A
         **{name: value for name, value in config.to_dict().items() if name != "root"},
         "device": resolve_device(config.device).type,
         "streamed": dataset.facts.get("streamed"),
-        "contents": _contents(dataset),
+        "contents": contents_of(dataset),
     }
 
 
@@ -191,11 +196,6 @@ def _run_sized(
     config: RunConfig, dataset: Dataset | StreamedDataset, progress: Progress, start: str | Path | None
 ) -> RunResult:
     protocol = protocol_of(config)
-    require(
-        start is None or config.method != AUTO,
-        "a search does not start from another run",
-        "leave --from out, or give a --method",
-    )
     starts = {} if start is None else _starts(config, protocol, dataset, start)
     if isinstance(dataset, StreamedDataset):
         result = run_streamed(config, protocol, dataset, progress, starts)

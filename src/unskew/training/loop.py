@@ -194,7 +194,7 @@ def _train(
     history = History()
     # Of one epoch there is nothing to choose.
     selects = validate is not None and schedule.patience is not None and (schedule.epochs > 1 or keeps_start)
-    keeper = _BestWeights(networks, replicas) if selects else None
+    keeper = BestWeights(networks, replicas) if selects else None
     parts = {**result, **optimiser_parts(optimisers), **({} if keeper is None else {"best": keeper})}
     place = Place()
     if call is not None and (resumed := _resumed(call, parts, _device(networks))) is not None:
@@ -382,7 +382,7 @@ def evaluating(networks: Any) -> Iterator[None]:
             network.train(training)
 
 
-def _require_finite(loss: Tensor, name: str, epoch: int, keeper: _BestWeights | None) -> None:
+def _require_finite(loss: Tensor, name: str, epoch: int, keeper: BestWeights | None) -> None:
     wrong = ~torch.isfinite(loss)
     if keeper is not None:
         # What becomes of a replica after it stopped is thrown away.
@@ -404,7 +404,7 @@ def _no_step(idle: Pass[Sampler]) -> TrainingError:
     )
 
 
-def _offered(value: Tensor, keeper: _BestWeights) -> list[float]:
+def _offered(value: Tensor, keeper: BestWeights) -> list[float]:
     """The validation loss of what training starts from, as of epoch −1."""
     _require_finite(value, "validation", -1, keeper)
     keeper.offer(value, -1)
@@ -423,14 +423,14 @@ def _least_left(history: History, schedule: Schedule) -> int:
     return max(0, patience - (len(losses) - 1 - max(best)))
 
 
-def _record(loss: Tensor, lines: list[list[float]], keeper: _BestWeights | None) -> None:
+def _record(loss: Tensor, lines: list[list[float]], keeper: BestWeights | None) -> None:
     """A line of losses; a replica that stopped stays at its last, as if it had been trained alone."""
     if keeper is not None and lines:
         loss = torch.where(keeper.stopped, loss.new_tensor(lines[-1]), loss)
     lines.append(loss.tolist())
 
 
-class _BestWeights:
+class BestWeights:
     """The best weights so far of each replica, on the device."""
 
     def __init__(self, networks: Mapping[str, nn.Module], replicas: int) -> None:
