@@ -368,7 +368,7 @@ def test_rounds_of_an_epoch_decode_no_row_twice(tmp_path: Path, monkeypatch: pyt
     stream = stream_log(write(tmp_path, 900), **NAMES, keep=["number"], block_rows=50)
     decoded = decoded_rows(monkeypatch)
     rounds = Rounds.of(stream, 900, 240)
-    assert (rounds.per_epoch, rounds.blocks) == (5, 4)
+    assert (rounds.per_epoch, rounds.blocks) == (4, 4)
     found = [
         buffer.columns["number"][rows]
         for number in range(rounds.per_epoch)

@@ -282,3 +282,37 @@ def test_a_table_that_takes_too_much_of_a_gpu_stays_in_memory(of_files, monkeypa
     for first, second in zip(there, moved_there, strict=True):
         assert first.is_cuda
         assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("rows", [100, 401, 800, 1201, 1999])
+@pytest.mark.parametrize("most", [100, 250, 390, 10_000])
+def test_rounds_of_an_epoch_have_all_rows_once_and_none_is_a_few_rows(rows, most, monkeypatch):
+    monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 200)
+    log = us.Log.from_arrays(
+        user=np.arange(rows) % 7, item=np.arange(rows) % 5, click=np.arange(rows) % 2, space="impressions",
+        columns={"number": np.arange(rows)},
+    )  # fmt: skip
+    rounds = Rounds.of(StreamedLog.of(log, block_rows=50), rows, most)
+    each = [np.concatenate(list(rounds.numbers(number, seed=1))) for number in range(rounds.per_epoch)]
+    assert sorted(np.concatenate(each)) == list(range(rows))
+    read = [
+        [buffer.columns["number"][at] for buffer, at in rounds.read(number, seed=1)]
+        for number in range(rounds.per_epoch)
+    ]
+    assert all(
+        np.array_equal(np.concatenate(found), wanted) for found, wanted in zip(read, each, strict=True)
+    )
+    assert min(map(len, each)) >= 0.4 * np.mean([*map(len, each)])
+
+
+def test_a_round_of_rows_without_a_click_is_passed_by(monkeypatch):
+    """Files may be sorted by the outcome, and row groups be larger than a round."""
+    monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 100)
+    monkeypatch.setattr("unskew.propensity.streamed.ROUND_CLICKS", 50)
+    rows = np.arange(800)
+    log = us.Log.from_arrays(
+        user=rows % 7, item=rows % 5, click=rows < 400, conversion=rows % 3 == 0, space="impressions"
+    )
+    model = us.Naive(backbone=us.MF(dim=2), epochs=2, batch_size=32)
+    model.fit(StreamedLog.of(log, block_rows=100), seeds=1, device="cpu")
+    assert 0 < len(model.history_.train["naive"]) < len(model.history_.validation)

@@ -219,8 +219,6 @@ def _train(
             saves = None if call is None else partial(_save, call, parts, history, epoch, number)
             watch = _Watched(tracker, each.sampler, epoch, number, len(passes), start.taken, saves)
             losses = executor.run(each.sampler, epoch, start, watch)
-            if not losses:
-                raise _no_step(each)
             watch.end(losses)
             for network in networks.values():
                 settle(network)
@@ -244,6 +242,10 @@ def _train(
         if keeper is not None and keeper.exhausted(schedule.patience or 0):
             break
     tracker.finish()
+    for each in passes:
+        # A round without a step may be one of rows that were not clicked; all of them may not.
+        if each.steps and each.steps[0].name not in history.train:
+            raise _no_step(each)
     for network in networks.values():
         # As large as the weights, and of no more use.
         network.zero_grad(set_to_none=True)

@@ -44,7 +44,7 @@ class Rounds:
     per_epoch
         Rounds of an epoch.
     blocks
-        Of a round.
+        Of a round; the last has those that are left, up to a half more or less.
     """
 
     source: StreamedLog
@@ -60,7 +60,8 @@ class Rounds:
         # Of whole buffers, where it has some: what two rounds share is read by both.
         buffer = source.blocks_of_buffer(processes.parts())
         blocks = max(round(blocks / buffer) * buffer, min(blocks, buffer))
-        return cls(source, -(-whole // blocks), blocks)
+        # What is left at the end is of the last round: alone it could be a few rows.
+        return cls(source, max(1, round(whole / blocks)), blocks)
 
     def read(self, number: int, seed: int) -> Iterator[tuple[Log, NDArray[np.int64]]]:
         """The blocks of a round, as rows of a buffer; of several processes that share batches each has its
@@ -71,13 +72,13 @@ class Rounds:
         """The same as numbers of rows, which a thread draws ahead."""
         return ahead(self.source.numbers(**self._from(number, seed)), 1)
 
-    def _from(self, number: int, seed: int) -> dict[str, int]:
+    def _from(self, number: int, seed: int) -> dict[str, Any]:
         epoch, place = divmod(number, self.per_epoch)
         return {
             "seed": seed,
             "epoch": epoch,
             "start": place * self.blocks,
-            "count": self.blocks,
+            "count": None if place == self.per_epoch - 1 else self.blocks,
             "rank": processes.part(),
             "world": processes.parts(),
         }
