@@ -991,3 +991,29 @@ def test_whole_numbers_of_users_are_numbers_also_where_rare_users_share_codes(
     assert (field.name, field.kind, field.role) == ("income", "number", "user")
     shared = most_ids < 3_000
     assert stream.n_users == (most_ids + BUCKETS if shared else 3_000)
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_a_digest_tells_ids_apart_that_are_first_met_later_on(tmp_path: Path, text: bool) -> None:
+    head = [1, 2] * 4
+    found = set()
+    for last in ([10, 11, 10, 10, 11, 11, 10, 10], [11, 10, 11, 11, 10, 10, 11, 11]):
+        user = [f"u{each}" if text else each for each in head + last]
+        row = np.arange(16)
+        table = pa.table({"user": user, "item": row % 3, "click": row % 2, "conversion": (row % 4) // 3})
+        pq.write_table(table, tmp_path / "a.parquet", row_group_size=4)
+        found.add(stream_log(tmp_path / "a.parquet", conversion="conversion", block_rows=8).digest)
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("chunk", [7, 1000])
+def test_whose_a_feature_is_does_not_depend_on_counts_that_were_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr("unskew.log.scan.SCAN_ROWS", chunk)
+    row = np.arange(400)
+    table = pa.table({"user": row % 100, "item": row % 7, "click": row % 2, "age": (row % 100) / 3})
+    pq.write_table(table, tmp_path / "a.parquet")
+    stream = stream_log(tmp_path, features=["age"], most_ids=10)
+    assert stream.features is not None
+    assert [each.role for each in stream.features.declared] == ["user"]

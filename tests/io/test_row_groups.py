@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from unskew.errors import DataError
 from unskew.io import row_groups
-from unskew.io.row_groups import Counted, RowGroups
+from unskew.io.row_groups import Counted, Piece, RowGroups
 
 
 def write(folder: Path, files: int, rows: int = 12, group: int = 4) -> Path:
@@ -88,3 +90,25 @@ def test_types_of_all_files_hold_the_values_of_each(tmp_path: Path) -> None:
     schema = files.typed(["number"])
     assert schema.field("number").type == pa.int64()
     assert files.rows_at(np.arange(3), schema).table.column("number").to_pylist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("how", ["cut", "over"])
+def test_a_file_that_is_cut_or_written_over_while_it_is_open_is_an_error(tmp_path: Path, how: str) -> None:
+    """Arrow gives fewer rows of it, or others, without a word."""
+    table = pa.table({"number": np.arange(40_000)})
+    place = tmp_path / "a.parquet"
+    write = partial(pq.write_table, row_group_size=1_000, compression="none", use_dictionary=False)
+    write(table, place)
+    groups = RowGroups.of(tmp_path)
+    pieces = [Piece(number, 0, rows) for number, rows in enumerate(groups.sizes)]
+    chunks = groups.chunks(pieces, groups.typed(["number"]), 1_000)
+    assert next(chunks).table.num_rows == 1_000
+    if how == "cut":
+        with place.open("r+b") as file:
+            file.truncate(1_000)
+    else:
+        with place.open("r+b") as file:
+            write(pa.table({"number": np.arange(40_000)[::-1]}), file)
+        os.utime(place, (1, 1))
+    with pytest.raises(DataError, match=r"a\.parquet: has changed since it was counted"):
+        list(chunks)

@@ -179,6 +179,8 @@ class RowGroups:
                         typed = _typed(record, schema, self.files[index], at)
                         found += int(self.counted.which(typed.column(0)).sum())
                         at += record.num_rows
+                    if at < group.first_row + group.rows:
+                        raise _changed(self.files[index])
                     yield group._replace(rows=found)
 
     @cached_property
@@ -307,6 +309,9 @@ class RowGroups:
                         at += len(numbers)
                         if at >= piece.stop:
                             break
+                    if at < piece.stop:
+                        # Of a file that is cut while it is open Arrow gives fewer rows, without a word.
+                        raise _changed(file)
 
     @contextmanager
     def opened(self, index: int, schema: ArrowSchema) -> Iterator[Any]:
@@ -324,6 +329,8 @@ class RowGroups:
             except (pa.ArrowException, OSError):
                 self._require_same(index)
                 raise
+        # It may have been written over while it was read.
+        self._require_same(index)
 
     def _require_same(self, index: int) -> None:
         """An error for a file that is another one than was counted: rows would get the codes of others."""
@@ -336,7 +343,7 @@ class RowGroups:
             # Whoever reads it says what is wrong.
             return
         if not same:
-            raise DataError("has changed since it was counted", where=str(file), remedy=STREAM_ANEW)
+            raise _changed(file)
 
 
 @contextmanager
@@ -354,6 +361,10 @@ def _reading(file: File) -> Iterator[None]:
             where=str(file),
             remedy="check that the file is whole, and that it may be read",
         ) from error
+
+
+def _changed(file: File) -> DataError:
+    return DataError("has changed since it was counted", where=str(file), remedy=STREAM_ANEW)
 
 
 def _metadata_of(file: File) -> Any:

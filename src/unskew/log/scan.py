@@ -28,6 +28,7 @@ from unskew.io.columns import (
     unknown_zone,
 )
 from unskew.io.digest import digest_of
+from unskew.io.id_table import text_buffers
 from unskew.io.row_groups import Chunk, Piece, RowGroups
 from unskew.io.tables import in_its_file, is_time
 from unskew.io.vocabulary import TEXT, Vocabulary, id_column
@@ -134,7 +135,8 @@ class _Scan:
 
     def __post_init__(self) -> None:
         self.ids = {role: Distinct(self.most_ids) for role in ROLES_OF_IDS}
-        self.digests = {name: ColumnDigest() for name in (*ROLES_OF_IDS, "outcomes")}
+        named = [f"{what} of {role}" for role in ROLES_OF_IDS for what in ("rows", "ids", "lengths")]
+        self.digests = {name: ColumnDigest() for name in (*named, "outcomes")}
         self.sources, self.features = [], []
         for name, kinds in self._candidates().items():
             self.sources.append(name)
@@ -190,10 +192,17 @@ class _Scan:
             ids, before = self.ids[role], len(self.ids[role])
             column = id_column(array_of(table, name), name)
             code = ids.add_rows(column)
-            if not is_utf8(ids.values.slice(before)):
+            new = ids.values.slice(before)
+            if not is_utf8(new):
                 require_utf8(column, name)
             # Half the bytes take half the time.
-            self.digests[role].add(code.astype(np.int32))
+            self.digests[f"rows of {role}"].add(code.astype(np.int32))
+            if pa.types.is_integer(new.type):
+                self.digests[f"ids of {role}"].add(new.to_numpy())
+            else:
+                offsets, letters = text_buffers(new)
+                self.digests[f"ids of {role}"].add(letters[offsets[0] : offsets[-1]])
+                self.digests[f"lengths of {role}"].add(np.diff(offsets))
             return Occurrences(code, before, len(ids))
 
         counted = {
@@ -252,7 +261,7 @@ class _Scan:
         require_both_clicks(self.clicks, self.rows, "impressions", columns.called)
         if columns.conversion is not None:
             require_both_conversions(self.converted, self.clicks, columns.called)
-        repeats = {role: bool((ids.counts > 1).any()) for role, ids in self.ids.items()}
+        repeats = {role: ids.repeats for role, ids in self.ids.items()}
         vocabularies = []
         places: dict[str, NDArray[np.int64]] = {}
         for role, name, given in zip(ROLES_OF_IDS, (columns.user, columns.item), self.given, strict=True):

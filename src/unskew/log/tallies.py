@@ -56,7 +56,7 @@ class Distinct:
     def __init__(self, most: int) -> None:
         self.most = most
         self.counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        self.truncated = False
+        self.truncated = self.repeats = False
         self._table: IdTable | None = None
 
     def __len__(self) -> int:
@@ -76,6 +76,8 @@ class Distinct:
             new = np.zeros(len(self._table) - len(self.counts), dtype=np.int64)
             self.counts = np.concatenate([self.counts, new])
         self.counts[place] += counts
+        # Counts that are cut forget it.
+        self.repeats = self.repeats or bool((self.counts[place] > 1).any())
         return place
 
     def add_rows(self, column: Any) -> NDArray[np.int64]:
