@@ -235,28 +235,6 @@ def test_the_lines_of_the_page_serve_a_model(known, tmp_path, monkeypatch):
     np.testing.assert_allclose(found["conversion"], expected, rtol=FLOAT32)
 
 
-def test_a_boolean_may_be_written_as_python_does(known, tmp_path):
-    """``str(True)`` was a value never seen, and answered as such without a word."""
-    fitted = us.Naive(backbone=BACKBONES["dcn"], **QUICK).fit(log_of(known, [us.Category("match")]))
-    told = us.export_onnx(fitted, tmp_path / "m.onnx")
-    assert told["booleans"] == ["match"]
-    assert told["holds"]["match"] == "text"
-    frame = known.slice(0, 60).to_pandas()
-    expected = fitted.predict_frame_each(frame).mean(axis=0)
-    spelled = {"true": "false", "True": "False", "1": "0"}
-    for yes, no in spelled.items():
-        asked = frame.assign(match=np.where(frame["match"], yes, no))
-        np.testing.assert_allclose(served(tmp_path / "m.onnx", asked), expected, rtol=FLOAT32)
-    other = served(tmp_path / "m.onnx", frame.assign(match="yes"))
-    assert np.abs(other / expected - 1).max() > 100 * FLOAT32
-    (described,) = (
-        each
-        for each in json.loads(session(tmp_path / "m.onnx").get_modelmeta().custom_metadata_map["inputs"])
-        if each["name"] == "match"
-    )
-    assert described["boolean"] == {"true": ["true", "True", "1"], "false": ["false", "False", "0"]}
-
-
 def test_the_empty_text_may_be_a_value(tmp_path):
     random = np.random.default_rng(0)
     kind = np.array(["", "a", "b", None], dtype=object)[random.integers(4, size=600)]

@@ -99,3 +99,15 @@ def test_a_run_holds_out_pairs_and_its_labels_say_so_and_how_many_converted():
     (label,) = split_labels(["epoch chosen on a validation split of the clicks"], {"naive": model}, dataset)
     assert "by pair, since the latest all had one outcome" in label
     assert f"{min(found)} to {max(found)} of which converted" in label or len(set(found)) == 1
+
+
+def test_a_start_that_trained_on_what_is_held_out_now_is_warned_of():
+    """The days that were there yesterday converted, those of today have not yet."""
+    whole = impressions()
+    yesterday = whole.take(np.append(np.arange(2_000), 2_000 + np.arange(1_600)))
+    options = {"backbone": us.MF(dim=2), "epochs": 2, "batch_size": 128}
+    before = us.Naive(**options).fit(yesterday, device="cpu")
+    assert before.split_.by.kind == "time"
+    with pytest.warns(HeldOutWarning, match=r"held out by pair: many of these have trained it.*--maturity"):
+        after = us.Naive(**options).fit(whole, start=before, device="cpu")
+    assert after.split_.by.kind == "pair"

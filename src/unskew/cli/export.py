@@ -71,8 +71,7 @@ def export(
     seeds = f"{len(exported['seeds'])} seed{'s' if len(exported['seeds']) > 1 else ''}"
     where = plain(exported.get("folder", exported["file"]))
     print(f"{what} ({inside}, mean of {seeds}) as ONNX, {exported['bytes']:,} bytes: {where}")
-    holds = exported["holds"] | dict.fromkeys(exported["booleans"], "text: true or false")
-    print("Inputs: " + ", ".join(f"{plain(name)} ({held})" for name, held in holds.items()))
+    print("Inputs: " + ", ".join(f"{plain(name)} ({held})" for name, held in exported["holds"].items()))
     if exported.get("folds", 1) > 1 and exported["space"] == "matrix":
         folds = f"the mean over {exported['folds']} folds"
         print(f"A pair gets {folds} here, and that of its own fold from unskew score.")

@@ -435,6 +435,8 @@ class Debiaser(Estimator):
             shared=kept is not None,
             selects=self.patience is not None and self.epochs > 1,
         )
+        if warm is not None and validation is None:
+            warm.warn_of_split(by)
         return Job(log, replicas, self.device_, validation, progress, label or self.name, kept, warm, by)
 
     def _warm_start(self, start: Debiaser | str | Path, log: Log, called: str = "start") -> WarmStart:

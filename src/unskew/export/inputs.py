@@ -35,9 +35,6 @@ Form = Literal["raw", "codes"]
 
 WHOLE = np.iinfo(np.int64)
 
-BOOLEAN = {"true": ("True", "1"), "false": ("False", "0")}
-"""How Arrow writes a boolean, as models know it, and how Python and servers write it besides."""
-
 
 class GraphInputs:
     """The inputs of a graph, and what networks read of them.
@@ -134,14 +131,10 @@ class GraphInputs:
             while missing in texts:
                 missing += "-"
         kind, dtype = ("text", object) if isinstance(missing, str) else ("integer", np.int64)
+        given = self._input(field.name, dtype, _columns(field), holds=kind, missing=missing)
         absent = PAD if field.kind == "bag" else _nothing(encoder)
-        code = dict(zip(keys, range(FIRST_CODE, FIRST_CODE + len(keys)), strict=True))
-        facts: dict[str, Any] = {"holds": kind, "missing": missing}
-        if code.keys() == BOOLEAN.keys():
-            facts["boolean"] = {text: [text, *others] for text, others in BOOLEAN.items()}
-            code |= {other: code[text] for text, others in BOOLEAN.items() for other in others}
-        given = self._input(field.name, dtype, _columns(field), **facts)
-        return given.looked_up([*code, missing], [*code.values(), absent], OTHER_CODE)
+        codes = [*range(FIRST_CODE, FIRST_CODE + len(keys)), absent]
+        return given.looked_up([*keys, missing], codes, OTHER_CODE)
 
     def _number(self, encoder: NumberEncoder) -> Value:
         """As :meth:`NumberEncoder.encode` has it; the second column says what is missing."""

@@ -124,7 +124,6 @@ def _export(model: Debiaser | BasePropensity, target: NewFile, form: Form | None
         "opset": OPSET,
         "inputs": [each["name"] for each in inputs.described],
         "holds": {each["name"]: each["holds"] for each in inputs.described},
-        "booleans": [each["name"] for each in inputs.described if "boolean" in each],
         "outputs": [what],
         "users": len(model.users_),
         "items": len(model.items_),

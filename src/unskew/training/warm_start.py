@@ -6,6 +6,7 @@ are taken as they are, and optimisers start anew. Replicas are paired by their s
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Protocol
@@ -18,18 +19,20 @@ from torch import Tensor
 from unskew.backbones import Backbone, Network
 from unskew.backbones.fields import embedding_width
 from unskew.backbones.layers import ReplicaEmbedding
-from unskew.errors import ParameterError
+from unskew.errors import HeldOutWarning, ParameterError
 from unskew.estimator import plain_params
 from unskew.io.digest import digest_of
 from unskew.io.id_table import IdTable
 from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary, as_arrow
 from unskew.log import Encoders, Field, Log, Schema, StreamedLog
 from unskew.log.encoder import FIRST_CODE, CodeEncoder, Encoder
+from unskew.log.splitting import SplitBy
 from unskew.plain_text import listed
 from unskew.seeds import Replica
 from unskew.training.checkpoint import difference
 from unskew.training.ensemble import Ensemble
 from unskew.training.fitted import FittedModel
+from unskew.training.held_out_check import MATURITY
 
 COMPARED_ROWS = 1 << 16
 """Rows of a log, evenly spaced, on which the predictions of two models are compared."""
@@ -132,6 +135,18 @@ class WarmStart:
             and before.validation_share == method.validation_share
             and before.validation_by == method.validation_by
         )
+
+    def warn_of_split(self, by: SplitBy) -> None:
+        """A warning where clicks that are held out now have trained the model that another starts from."""
+        before = self.model.split_
+        if before is not None and before.held_out and before.by.kind == "time" and by.kind != "time":
+            warnings.warn(
+                "the model that this one starts from held out the latest clicks, and now clicks are held out"
+                f" by {by.kind}: many of these have trained it, so that its loss at the start is too low and"
+                f" training may end too soon. To fix: {MATURITY}, or start anew",
+                HeldOutWarning,
+                stacklevel=4,
+            )
 
     @property
     def digest(self) -> str:
