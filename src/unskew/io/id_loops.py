@@ -24,7 +24,8 @@ _BITS = (np.arange(8) * 8).astype(np.uint64)
 
 
 @compiled()
-def _mix(x: Any) -> Any:
+def mix(x: Any) -> Any:
+    """SplitMix64's bijection of 64 bits, after its addition."""
     x = (x ^ (x >> _THIRTY)) * _MIX_1
     x = (x ^ (x >> _TWENTY_SEVEN)) * _MIX_2
     return x ^ (x >> _THIRTY_ONE)
@@ -34,7 +35,7 @@ def _mix(x: Any) -> Any:
 def hash_numbers(numbers: Any, out: Any) -> None:
     """Hashes of whole numbers: no two numbers have the same."""
     for place in range(len(out)):
-        out[place] = _mix(np.uint64(numbers[place]) + _GOLDEN)
+        out[place] = mix(np.uint64(numbers[place]) + _GOLDEN)
 
 
 @compiled()
@@ -53,7 +54,7 @@ def hash_texts(offsets: Any, letters: Any, out: Any) -> None:
         word = _ZERO
         for byte in range(stop - at):
             word |= np.uint64(letters[at + byte]) << _BITS[byte]
-        out[place] = _mix((total ^ word) * _MIX_2 + _GOLDEN)
+        out[place] = mix((total ^ word) * _MIX_2 + _GOLDEN)
 
 
 @compiled()

@@ -7,18 +7,10 @@ from typing import Any
 import numpy as np
 
 from unskew.compiled import compiled
+from unskew.io.id_loops import mix
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_THIRTY, _TWENTY_SEVEN, _THIRTY_ONE = np.uint64(30), np.uint64(27), np.uint64(31)
 _FORTY, _ONE = np.uint64(40), np.uint64(1)
-
-
-@compiled()
-def _mix(x: Any) -> Any:
-    x = (x ^ (x >> _THIRTY)) * _MIX_1
-    x = (x ^ (x >> _TWENTY_SEVEN)) * _MIX_2
-    return x ^ (x >> _THIRTY_ONE)
 
 
 @compiled()
@@ -33,7 +25,7 @@ def fill_permuted(start: Any, key: Any, bits: Any, rounds: Any, out: Any) -> Non
         of_left, of_right = mask_high, mask_low
         for round_ in range(rounds):
             salted = right + (np.uint64(round_) << _FORTY)
-            scrambled = _mix(salted * _GOLDEN + np.uint64(key)) & of_left
+            scrambled = mix(salted * _GOLDEN + np.uint64(key)) & of_left
             left, right = right, left ^ scrambled
             of_left, of_right = of_right, of_left
         out[place] = np.int64((left << low) | right)
