@@ -251,8 +251,17 @@ def test_the_empty_text_may_be_a_value(tmp_path):
     fitted = us.Naive(backbone=BACKBONES["mlp"], **quick).fit(log_of(frame, (us.Category("add_1"),)))
     us.export_onnx(fitted, tmp_path / "raw.onnx")
     described = json.loads(session(tmp_path / "raw.onnx").get_modelmeta().custom_metadata_map["inputs"])
-    assert described[2] == {"name": "add_1", "holds": "text", "missing": "-"}
+    assert (described[2]["name"], described[2]["holds"], described[2]["missing"]) == ("add_1", "text", "-")
     check(fitted, tmp_path, frame.to_pandas())
+
+
+def test_an_id_without_rows_in_training_is_as_good_as_unknown(known, tmp_path):
+    """It has a code, and an embedding that nothing trained."""
+    log = log_of(known)
+    fitted = us.Naive(backbone=BACKBONES["mlp"], **QUICK).fit(log.take(log.user >= 60), seeds=2)
+    rows = known.slice(0, 200).to_pandas()
+    rows["tags"] = [list(each) for each in rows["tags"]]
+    check(fitted, tmp_path, rows)
 
 
 def test_a_saved_and_loaded_model_gives_the_same_bytes(model, tmp_path):

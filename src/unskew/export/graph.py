@@ -191,6 +191,10 @@ class Value:
         """Maximum along an axis, counted from the first, which is left out."""
         return self.graph.apply("ReduceMax", self, axes=[axis], keepdims=0)
 
+    def smallest(self, axis: int) -> Value:
+        """Minimum along an axis, counted from the first, which is left out."""
+        return self.graph.apply("ReduceMin", self, axes=[axis], keepdims=0)
+
     def softmax(self) -> Value:
         """e^z / Σ e^z along the last axis."""
         return self.graph.apply("Softmax", self, axis=-1)

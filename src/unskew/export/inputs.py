@@ -29,11 +29,18 @@ from unskew.log.encoder import (
     NumberEncoder,
     quantile_line,
 )
+from unskew.log.kinds import TimePart
+from unskew.log.schema import Role
 
 Form = Literal["raw", "codes"]
 """Ids and values as the log has them, or the codes and scaled numbers that networks read."""
 
 WHOLE = np.iinfo(np.int64)
+
+SIDES: tuple[Role, ...] = ("user", "item")
+
+ABSENT_CODE = PAD - 1
+"""The code of a value that a request leaves out, for which the value of training stands in."""
 
 
 class GraphInputs:
@@ -47,6 +54,9 @@ class GraphInputs:
         Of its features; None for a model that reads the ids alone.
     form
         How they are given.
+    tables
+        Whether the graph holds the features of the users and items of training. A request may then leave
+        them out, by the value that ``described`` calls ``absent``.
 
     Attributes
     ----------
@@ -55,23 +65,45 @@ class GraphInputs:
         is no more), numbers ``[n, columns]``.
     described
         A record for each input, for the file's metadata.
+    known
+        Booleans ``[n]`` by ``"user"`` and ``"item"``: whether training had rows of the id.
     """
 
-    def __init__(self, users: Vocabulary, items: Vocabulary, encoders: Encoders | None, form: Form) -> None:
+    def __init__(
+        self,
+        users: Vocabulary,
+        items: Vocabulary,
+        encoders: Encoders | None,
+        form: Form,
+        *,
+        tables: bool = False,
+    ) -> None:
         self.graph = Graph()
+        self.tables = tables
         self.schema = Schema.of_ids(len(users), len(items)) if encoders is None else encoders.schema
         self.form = form
         self.described: list[dict[str, Any]] = []
         vocabularies = {"user": users, "item": items}
         codes = {name: self._id(self.schema[name], each) for name, each in vocabularies.items()}
         self._known: Value | None = None
+        self._owners: dict[str, Value] = {}
+        self.known = {
+            name: (codes[name] >= 0) & (codes[name] < len(each)) for name, each in vocabularies.items()
+        }
         if encoders is None:
-            inside = [(codes[name] >= 0) & (codes[name] < len(each)) for name, each in vocabularies.items()]
-            self._known = reduce(and_, inside)
+            self._known = reduce(and_, self.known.values())
             # ONNX would read −1 as the last row: an unknown id must not get somebody else's answer.
             codes = {name: self._known.where(each, 0, np.int64) for name, each in codes.items()}
         else:
+            self._encoders = encoders
             codes = {name: _inside(each, self.schema[name]) for name, each in codes.items()}
+            # An id of the vocabulary that no row of training had is as good as unknown.
+            self._owners = codes
+            self.known = {role: self._seen(role, codes[role]) for role in SIDES}
+            codes = {
+                name: self.known[name].where(each, self.schema[name].size - 1, np.int64)
+                for name, each in codes.items()
+            }
         self.fields: dict[str, Value] = codes
         for encoder in () if encoders is None else encoders.encoders:
             self.fields[encoder.field.name] = self._feature(encoder)
@@ -85,17 +117,24 @@ class GraphInputs:
         self.described.append({"name": name, **facts})
         return self.graph.input(name, dtype, columns)
 
+    def _seen(self, role: Role, code: Value) -> Value:
+        """Return whether training had rows of each id; the last code is of those that are not known."""
+        size = self.schema[role].size
+        seen = self._encoders.seen.get(role, np.ones(size - 1, dtype=bool))
+        return self.graph.constant(np.append(seen, False)).take(code)
+
     def _id(self, field: Field, known: Vocabulary) -> Value:
         if self.form == "codes":
-            return self._input(field.name, np.int64, holds="codes")
-        if known.buckets:
+            return self._input(field.name, np.int64, holds="codes", column=known.name)
+        if known.buckets and not self.tables:
             raise ParameterError(
                 f"{known.buckets:,} codes of '{known.name}' are shared by a hash of ids, which ONNX lacks",
                 remedy="export with codes (--inputs codes), and make them with the vocabulary's encode",
             )
         text = known.ids.dtype.kind == "T"
         unknown = len(known) if field.unknown == "other" else UNSEEN_CODE
-        given = self._input(field.name, object if text else np.int64, holds="text" if text else "integer")
+        kind, dtype = ("text", object) if text else ("integer", np.int64)
+        given = self._input(field.name, dtype, holds=kind, column=known.name)
         return given.looked_up(known.ids.tolist(), list(range(len(known))), unknown)
 
     def _feature(self, encoder: Encoder) -> Value:
@@ -104,59 +143,95 @@ class GraphInputs:
         assert isinstance(encoder, CodeEncoder)
         field = encoder.field
         codes = self._given_codes(encoder) if self._takes_codes(encoder) else self._looked_up(encoder)
+        trained = self._trained(encoder)
         if field.kind != "bag":
-            return _inside(codes, field)
+            inside = _inside(codes, field)
+            return inside if trained is None else (codes < PAD).where(trained.squeeze(1), inside)
         codes = codes.first_columns(field.width)
-        codes = (codes < 0).where(codes, _inside(codes, field))
+        given = (codes < 0).where(PAD, _inside(codes, field), np.int64)
         # One more column: a bag with nothing in it holds the code of that.
-        empty = (codes.largest(1) < 0).where(_nothing(encoder), PAD, np.int64)
-        return codes.concatenated(empty.unsqueeze(-1))
+        empty = (given.largest(1) < 0).where(_nothing(encoder), PAD, np.int64).unsqueeze(-1)
+        if trained is None:
+            return given.concatenated(empty)
+        absent = codes.smallest(1).unsqueeze(-1) < PAD
+        filled = absent.where(PAD, given.concatenated(empty), np.int64)
+        return filled.concatenated(absent.where(trained, PAD, np.int64))
+
+    def _trained(self, encoder: Encoder) -> Value | None:
+        """The feature's columns ``[n, width]`` in training; None where a request must give the feature."""
+        role = encoder.feature.role
+        if role not in self._owners or not self.tables:
+            return None
+        columns = self._encoders.table_columns(role, np.arange(self.schema[role].size))
+        table = columns[encoder.feature.name]
+        dtype = np.float32 if encoder.field.kind == "number" else np.int64
+        return self.graph.constant(table, dtype).take(self._owners[role])
+
+    def _facts(self, encoder: Encoder, absent: Any) -> dict[str, Any]:
+        """What a server must know of a feature to fill its input."""
+        feature = encoder.feature
+        part = {"part": feature.part} if isinstance(feature, TimePart) else {}
+        left_out = {"absent": absent} if feature.role in self._owners and self.tables else {}
+        return {"column": feature.source, "kind": feature.kind, "role": feature.role, **part, **left_out}
 
     def _takes_codes(self, encoder: CodeEncoder) -> bool:
         return self.form == "codes" or encoder.buckets is not None
 
     def _given_codes(self, encoder: CodeEncoder) -> Value:
         field = encoder.field
-        return self._input(
-            field.name, np.int64, _columns(field), holds="codes", encoder=encoder.to_dict(), missing=PAD
-        )
+        facts = {"encoder": encoder.to_dict(), "missing": PAD, **self._facts(encoder, ABSENT_CODE)}
+        return self._input(field.name, np.int64, _columns(field), holds="codes", **facts)
 
     def _looked_up(self, encoder: CodeEncoder) -> Value:
         """Codes of texts or, where all values of training are whole numbers, of these."""
         field, texts = encoder.field, encoder.vocabulary.tolist()
         keys: list[Any] | None = _whole(texts)
         missing: str | int = WHOLE.min
+        absent: str | int = WHOLE.min + 1
+        kind: str = "integer"
+        dtype: Any = np.int64
         if keys is None:
-            keys, missing = texts, ""
-            while missing in texts:
-                missing += "-"
-        kind, dtype = ("text", object) if isinstance(missing, str) else ("integer", np.int64)
-        given = self._input(field.name, dtype, _columns(field), holds=kind, missing=missing)
-        absent = PAD if field.kind == "bag" else _nothing(encoder)
-        codes = [*range(FIRST_CODE, FIRST_CODE + len(keys)), absent]
-        return given.looked_up([*keys, missing], codes, OTHER_CODE)
+            keys, kind, dtype = texts, "text", object
+            missing = _free("", texts)
+            absent = _free("?", [*texts, missing])
+        facts = {"missing": missing, **self._facts(encoder, absent)}
+        given = self._input(field.name, dtype, _columns(field), holds=kind, **facts)
+        nothing = PAD if field.kind == "bag" else _nothing(encoder)
+        codes = [*range(FIRST_CODE, FIRST_CODE + len(keys)), nothing]
+        if "absent" in facts:
+            keys, codes = [*keys, missing, absent], [*codes, ABSENT_CODE]
+        else:
+            keys = [*keys, missing]
+        return given.looked_up(keys, codes, OTHER_CODE)
 
     def _number(self, encoder: NumberEncoder) -> Value:
         """As :meth:`NumberEncoder.encode` has it; the second column says what is missing."""
         field = encoder.field
         if self.form == "codes":
             return self._input(field.name, np.float32, field.width, holds="scaled", encoder=encoder.to_dict())
-        given = self._input(field.name, np.float64, holds="number", missing="NaN")
+        facts = {"missing": "NaN", **self._facts(encoder, "Infinity")}
+        given = self._input(field.name, np.float64, holds="number", **facts)
         there = (given - given) >= 0.0
         x = there.where(given, 0.0, np.float64)
         scaled = ((_transformed(x, encoder) - encoder.mean) / encoder.scale).maximum(-FARTHEST)
         value = there.where(scaled.minimum(FARTHEST), 0.0, np.float64).unsqueeze(-1)
         if field.width == 2:
             value = value.concatenated(there.where(0.0, 1.0, np.float64).unsqueeze(-1))
-        return value.cast(np.float32)
+        trained = self._trained(encoder)
+        if trained is None:
+            return value.cast(np.float32)
+        absent = (given >= np.inf).unsqueeze(-1)
+        return absent.where(trained, value.cast(np.float32))
 
 
-def require_free_names(inputs: GraphInputs, output: str) -> None:
-    """An error where a feature is called as the output is."""
-    if any(each["name"] == output for each in inputs.described):
-        raise UnskewError(
-            f"the feature '{output}' has the name of the output", remedy="rename the column and train again"
-        )
+def require_free_names(inputs: GraphInputs, outputs: Sequence[Value]) -> None:
+    """Raise an error where a feature has the name of an output."""
+    for output in outputs:
+        if any(each["name"] == output.name for each in inputs.described):
+            raise UnskewError(
+                f"the feature '{output.name}' has the name of the output",
+                remedy="rename the column and train again",
+            )
 
 
 def _columns(field: Field) -> str | None:
@@ -167,6 +242,13 @@ def _inside(codes: Value, field: Field) -> Value:
     """Codes that the tables have; any other is that of values that were never seen."""
     other = field.size - 1 if field.kind == "id" else OTHER_CODE
     return ((codes >= 0) & (codes < field.size)).where(codes, other, np.int64)
+
+
+def _free(text: str, taken: Sequence[str]) -> str:
+    """A text that is none of those that are taken."""
+    while text in taken:
+        text += "-"
+    return text
 
 
 def _nothing(encoder: CodeEncoder) -> int:
@@ -180,7 +262,7 @@ def _whole(texts: Sequence[str]) -> list[int] | None:
     except ValueError:
         return None
     same = all(str(number) == text for number, text in zip(numbers, texts, strict=True))
-    fits = all(WHOLE.min < number <= WHOLE.max for number in numbers)
+    fits = all(WHOLE.min + 1 < number <= WHOLE.max for number in numbers)
     return numbers if numbers and same and fits else None
 
 

@@ -69,26 +69,41 @@ def export_onnx(
     return _export(model, _new_file(path, overwrite=overwrite), inputs)
 
 
-def _export(model: Debiaser | BasePropensity, target: NewFile, form: Form | None) -> dict[str, Any]:
+def export_served(model: Debiaser | Propensity, path: Path) -> dict[str, Any]:
+    """Write the file that ``unskew serve`` loads: raw values in, and what a service needs besides.
+
+    A feature of a user or item that a request leaves out (``absent`` in the metadata) is that of training,
+    and ``known_user`` and ``known_item`` say which ids training had rows of.
+    """
+    require_onnx()
+    return _export(model, check_new_file(path, overwrite=False), "raw", tables=True)
+
+
+def _export(
+    model: Debiaser | BasePropensity, target: NewFile, form: Form | None, *, tables: bool = False
+) -> dict[str, Any]:
     if form not in (None, *get_args(Form)):
         raise ParameterError(f"inputs must be 'raw' or 'codes', not {form!r}", remedy="give one of these")
     if isinstance(model, Debiaser):
         model._require_fitted("networks_")
         what: What = "conversion"
         facts = {"method": model.name, "backbone": model.backbone.name, "seeds": list(model.seeds_)}
-        inputs, answer = conversion_graph(model, form or _usual(model))
+        inputs, answer = conversion_graph(model, form or _usual(model), tables=tables)
     elif isinstance(model, Propensity):
         model._require_fitted("network_")
         what = "propensity"
         facts = _facts(model)
-        inputs, answer = propensity_graph(model, form or _usual(model))
+        inputs, answer = propensity_graph(model, form or _usual(model), tables=tables)
     else:
         raise ParameterError(
             f"{type(model).__name__} has no network to export",
             remedy="give a fitted debiaser or us.Propensity, which unskew run --propensity dcn (neumf, with"
             " ids alone) trains; for others write their predictions to a table",
         )
-    require_free_names(inputs, what)
+    outputs = [answer.named(what)]
+    if tables:
+        outputs += [known.named(f"known_{role}") for role, known in inputs.known.items()]
+    require_free_names(inputs, outputs)
     metadata = {
         "unskew": __version__,
         "what": what,
@@ -102,25 +117,25 @@ def _export(model: Debiaser | BasePropensity, target: NewFile, form: Form | None
         for name, known in (("users", model.users_), ("items", model.items_)):
             metadata[name] = json.dumps(known.ids.tolist(), ensure_ascii=False)
     doc = f"{what} of pairs; the metadata says what the inputs hold"
-    tables = target.path.with_name(f"{target.path.name}{OUTSIDE}")
+    outside = target.path.with_name(f"{target.path.name}{OUTSIDE}")
     made = serialised(
         inputs.graph,
-        [answer.named(what)],
+        outputs,
         name=f"unskew_{what}",
         doc=doc,
         metadata=metadata,
-        beside=tables.name,
+        beside=outside.name,
     )
     if made.outside:
-        _write_two(made, target, check_new_file(tables, overwrite=target.found.identity is not None))
+        _write_two(made, target, check_new_file(outside, overwrite=target.found.identity is not None))
     else:
         with whole_file(target) as beside:
             beside.write_bytes(made.content)
     return {
         "what": what,
         "file": str(target.path),
-        **({"tables": str(tables)} if made.outside else {}),
-        "bytes": len(made.content) + (tables.stat().st_size if made.outside else 0),
+        **({"tables": str(outside)} if made.outside else {}),
+        "bytes": len(made.content) + (outside.stat().st_size if made.outside else 0),
         "opset": OPSET,
         "inputs": [each["name"] for each in inputs.described],
         "holds": {each["name"]: each["holds"] for each in inputs.described},
