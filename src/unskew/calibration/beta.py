@@ -10,7 +10,8 @@ from scipy.special import logit
 
 from unskew.calibration._logistic import fit_logistic
 from unskew.calibration.calibrator import Calibrator, inside, sigmoid
-from unskew.calibration.grouping import Vector
+from unskew.calibration.grouping import Grouped, Vector
+from unskew.calibration.platt import FELL_BACK, Platt, worse_than_platt
 from unskew.registry import register
 
 
@@ -52,18 +53,32 @@ class Beta(Calibrator):
             self.intercept_ = float(logit(self.base_rate_) - (low - high)[0])
             self.message_ = "every score is the same: the slopes are kept at 1 and only the base rate is set"
             return
+        points = Grouped.unweighted(score, total, positive)
+        platt = Platt()._fit_on(points)
         if self.variant == "ab":
             features = np.column_stack([low + np.log(2), -(high + np.log(2))])
-            self.a_, self.b_ = _slopes(features, total, positive, start=np.ones(2))
+            fit = fit_logistic(features, total, positive, start=np.ones(2), lower=np.zeros(2))
+            self.a_, self.b_ = map(float, fit.coefficients)
             self.intercept_ = (self.a_ - self.b_) * float(np.log(2))
-            return
-        slopes = np.column_stack([low, -high] if self.variant == "abm" else [low - high])
-        middle = total @ slopes / total.sum()
-        features = np.column_stack([slopes - middle, np.ones(len(score))])
-        start = np.append(np.zeros(slopes.shape[1]), logit(self.base_rate_))
-        *fitted, centred = _slopes(features, total, positive, start=start, intercepts=1)
-        self.a_, self.b_ = fitted[0], fitted[-1]
-        self.intercept_ = float(centred - middle @ np.array(fitted))
+        else:
+            slopes = np.column_stack([low, -high] if self.variant == "abm" else [low - high])
+            middle = total @ slopes / total.sum()
+            line = np.full(slopes.shape[1], platt.slope_)
+            fit = fit_logistic(
+                np.column_stack([slopes - middle, np.ones(len(score))]),
+                total,
+                positive,
+                start=np.append(line, platt.intercept_ + middle @ line),
+                lower=np.append(np.zeros(len(line)), -np.inf),
+            )
+            *fitted, centred = map(float, fit.coefficients)
+            self.a_, self.b_ = fitted[0], fitted[-1]
+            self.intercept_ = float(centred - middle @ np.array(fitted))
+        contains_platt = self.variant != "ab"
+        if not fit.converged or (contains_platt and worse_than_platt(self, platt, points)):
+            self.a_ = self.b_ = platt.slope_
+            self.intercept_ = platt.intercept_
+            self.message_ = FELL_BACK
 
     def _predict(self, score: Vector) -> Vector:
         low, high = _ends(score)
@@ -78,12 +93,3 @@ def _ends(score: Vector) -> tuple[Vector, Vector]:
     safe = inside(score)
     high = np.log1p(-safe)
     return np.log(safe, out=safe), high
-
-
-def _slopes(
-    features: Vector, total: Vector, positive: Vector, *, start: Vector, intercepts: int = 0
-) -> list[float]:
-    lower = np.zeros(features.shape[1])
-    lower[len(lower) - intercepts :] = -np.inf
-    fit = fit_logistic(features, total, positive, start=start, lower=lower)
-    return [float(value) for value in fit.coefficients]

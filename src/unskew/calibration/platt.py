@@ -9,13 +9,17 @@ import numpy as np
 from scipy.special import logit
 
 from unskew.calibration._logistic import LogisticFit, fit_logistic
-from unskew.calibration.calibrator import Calibrator, logits, sigmoid
-from unskew.calibration.grouping import Vector
+from unskew.calibration.calibrator import ROUNDING, Calibrator, inside, logits, sigmoid
+from unskew.calibration.folds import log_loss
+from unskew.calibration.grouping import Grouped, Vector
 from unskew.estimator import require_above
 from unskew.registry import register
 
 SEPARATED_INFORMATION = 1e-6
 """Curvature below this share of base rate × (1 − base rate) says that the score separates the classes."""
+
+FELL_BACK = "no fit better than Platt scaling was found: this is Platt scaling"
+"""The message of a calibrator that contains Platt scaling and falls back to it."""
 
 
 @register(order=20)
@@ -93,6 +97,10 @@ class Platt(Calibrator):
                 "the score separates the classes: the likelihood has no finite optimum;"
                 " target_smoothing=True gives a finite one"
             )
+        elif not fit.converged:
+            self.message_ = (
+                "the steps to the greatest likelihood did not converge: judge this map before it is used"
+            )
         self.intercept_ = float(fit.coefficients[-1] - self.slope_ * middle)
 
     def _predict(self, score: Vector) -> Vector:
@@ -111,3 +119,13 @@ def _smoothed(total: Vector, positive: Vector) -> Vector:
 def separates(fit: LogisticFit, rate: float) -> bool:
     """Whether the optimum ran away to a step: no curvature is left in the intercept."""
     return bool(fit.information[-1, -1] < SEPARATED_INFORMATION * rate * (1 - rate))
+
+
+def worse_than_platt(calibrator: Calibrator, platt: Platt, points: Grouped) -> bool:
+    """Return whether a calibrator fits its training rows worse than Platt scaling does.
+
+    Probabilities are clipped before they are compared, as users see them: the greatest likelihood of
+    unclipped ones can be the worse fit.
+    """
+    own, platts = (log_loss(points, inside(each._predict(points.score))) for each in (calibrator, platt))
+    return own > platts * (1 + ROUNDING)

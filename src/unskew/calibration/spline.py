@@ -12,6 +12,7 @@ from unskew.calibration._logistic import fit_logistic
 from unskew.calibration.calibrator import Calibrator, inside, logits, sigmoid
 from unskew.calibration.folds import both_classes, folds_of, log_loss
 from unskew.calibration.grouping import Grouped, Vector
+from unskew.calibration.platt import FELL_BACK, Platt, worse_than_platt
 from unskew.estimator import require_above, require_at_least
 from unskew.registry import register
 
@@ -74,7 +75,15 @@ class Spline(Calibrator):
     def _fit_grouped(self, points: Grouped) -> None:
         basis = SplineBasis.of(points, self.pieces)
         self.penalty_ = self.penalty if self.penalty is not None else self._choose(basis, points)
-        slopes, intercept = _fit(basis.features(logits(points.score)), points, self.penalty_)
+        platt = Platt()._fit_on(points)
+        line = _straight(basis, platt)
+        fitted = _fit(basis.features(logits(points.score)), points, self.penalty_, start=line)
+        self._learn(basis, *(fitted or line))
+        if fitted is None or worse_than_platt(self, platt, points):
+            self._learn(basis, *line)
+            self.message_ = FELL_BACK
+
+    def _learn(self, basis: SplineBasis, slopes: Vector, intercept: float) -> None:
         self.breaks_ = basis.breaks
         self.coefficients_ = basis.cubics() @ slopes
         self.coefficients_[-1] += intercept
@@ -97,10 +106,11 @@ class Spline(Calibrator):
             if not both_classes(training):
                 continue
             fitted_on, features = (basis.features(logits(part.score)) for part in (training, held_out))
-            slopes = None
+            line = start = _straight(basis, Platt()._fit_on(training))
             # From the straightest on, each begins where the last one ended.
             for i, penalty in reversed(list(enumerate(PENALTIES))):
-                slopes, intercept = _fit(fitted_on, training, penalty, start=slopes)
+                start = _fit(fitted_on, training, penalty, start=start) or line
+                slopes, intercept = start
                 loss[i] += log_loss(held_out, inside(sigmoid(features @ slopes + intercept)))
         return PENALTIES[int(np.argmin(loss))]
 
@@ -180,23 +190,32 @@ def _evaluated(coefficients: Vector, breaks: Vector, place: Vector) -> Vector:
     return value
 
 
+def _straight(basis: SplineBasis, platt: Platt) -> tuple[Vector, float]:
+    """Return the slopes and the intercept of the spline that is Platt's straight line: equal slopes."""
+    slopes = np.full(len(basis.knots) - SLOPE_DEGREE - 1, platt.slope_)
+    return slopes, platt.intercept_ + platt.slope_ * float(basis.knots[0])
+
+
 def _fit(
-    features: Vector, points: Grouped, penalty: float, *, start: Vector | None = None
-) -> tuple[Vector, float]:
-    """Slopes and intercept, by steps from the slopes ``start`` (a line of slope 1) at the base rate."""
+    features: Vector, points: Grouped, penalty: float, *, start: tuple[Vector, float]
+) -> tuple[Vector, float] | None:
+    """Fit slopes and intercept by steps that only go down from ``start``; None if they did not converge."""
     count = points.total.sum()
     middle = points.total @ features / count
-    pieces, rate = features.shape[1], points.base_rate
+    pieces = features.shape[1]
     difference = np.diff(np.eye(pieces), axis=0)
     ridge = np.zeros((pieces + 1, pieces + 1))
     ridge[:pieces, :pieces] = penalty / count * difference.T @ difference
+    slopes, intercept = start
     fit = fit_logistic(
         np.column_stack([features - middle, np.ones(len(features))]),
         points.total,
         points.positive,
-        start=np.append(np.ones(pieces) if start is None else start, np.log(rate / (1 - rate))),
+        start=np.append(slopes, intercept + middle @ slopes),
         lower=np.append(np.zeros(pieces), -np.inf),
         penalty=ridge,
     )
+    if not fit.converged:
+        return None
     slopes = fit.coefficients[:-1]
     return slopes, float(fit.coefficients[-1] - middle @ slopes)
