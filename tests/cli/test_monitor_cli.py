@@ -72,6 +72,101 @@ def test_maturity_leaves_young_periods_open(days, capsys):
     assert "5 periods from 2026-03-06 on are not judged yet" in " ".join(capsys.readouterr().out.split())
 
 
+ZONED = ["--score", "p", "--outcome", "clicked", "--time", "t"]
+
+
+def write_times(file, utc):
+    """Write rows of honest scores that were shown at these times, which have a zone."""
+    generator = np.random.default_rng(len(utc))
+    score = generator.uniform(0.1, 0.3, len(utc))
+    time = pa.array(utc.astype("datetime64[us]")).cast(pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"p": score, "clicked": generator.random(len(utc)) < score, "t": time}), file)
+
+
+@pytest.mark.parametrize(
+    ("zone", "start", "ends"),
+    [
+        ("America/Los_Angeles", "2026-01-01T08:00", "2026-01-02T08:00"),
+        ("Asia/Tokyo", "2025-12-31T15:00", "2026-01-01T15:00"),
+        # The day on which clocks are set back has 25 hours.
+        ("America/Los_Angeles", "2026-11-01T07:00", "2026-11-02T08:00"),
+        ("+01:00", "2025-12-31T23:00", "2026-01-01T23:00"),
+    ],
+)
+def test_a_day_of_a_zone_closes_when_it_ends_there(tmp_path, monkeypatch, capsys, zone, start, ends):
+    monkeypatch.chdir(tmp_path)
+    start, ends = np.datetime64(start, "s"), np.datetime64(ends, "s")
+    utc = start + (np.arange(6000) * (ends - start) // 6000)
+    arguments = [*ZONED, "--by", "day", "--zone", zone]
+    early = str(ends - np.timedelta64(1, "m"))
+    write_times("day.parquet", utc[utc < ends - np.timedelta64(4, "h")])
+    assert main(["monitor", "s", "--add", "day.parquet", *arguments, "--as-of", early]) == 0
+    assert "1 periods, 1 of them open" in capsys.readouterr().out
+    # The evening's rows came later, into the same file.
+    write_times("day.parquet", utc)
+    assert main(["monitor", "s", "--add", "day.parquet", "--as-of", str(ends)]) == 0
+    assert "1 periods, 0 of them open" in capsys.readouterr().out
+    assert main(["monitor", "s", "--no-report", "--json", "found.json"]) == 0
+    (day,) = json.loads((tmp_path / "found.json").read_text())["whole"]["periods"]
+    assert day["rows"] == 6000
+
+
+def test_an_hour_that_comes_twice_is_two_periods(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    # 01:00 to 04:00 in Paris, where 03:00 becomes 02:00 at 01:00 UTC.
+    utc = np.datetime64("2026-10-24T23:00", "s") + np.arange(0, 4 * 3600, 6)
+    arguments = [*ZONED, "--by", "hour", "--zone", "Europe/Paris"]
+    write_times("a.parquet", utc)
+    names = ["2026-10-25T01", "2026-10-25T02", "2026-10-25T02 (again)", "2026-10-25T03"]
+    for as_of, closed in (("2026-10-25T00:59", 1), ("2026-10-25T01:00", 2), ("2026-10-25T02:00", 3)):
+        assert main(["monitor", "s", "--add", "a.parquet", *arguments, "--as-of", as_of]) == 0
+        assert main(["monitor", "s", "--no-report", "--json", "found.json"]) == 0
+        found = json.loads((tmp_path / "found.json").read_text())
+        assert found["periods"] == names
+        assert found["open_periods"] == names[closed:]
+        assert [each["rows"] for each in found["whole"]["periods"]] == [600] * 4
+
+
+def test_cells_by_hour_are_those_of_the_zone(tmp_path, monkeypatch):
+    from unskew.audit.engines import run_query
+    from unskew.audit.periods import By
+
+    monkeypatch.chdir(tmp_path)
+    write_times("a.parquet", np.datetime64("2026-10-24T23:00", "s") + np.arange(0, 4 * 3600, 6))
+    rows = pq.read_table("a.parquet")
+    # DuckDB cuts times with a zone by an extension; a warehouse gives hours with the zone of its session.
+    pq.write_table(rows.set_column(2, "t", rows["t"].cast(pa.timestamp("us"))), "plain.parquet")
+    cells = run_query("plain.parquet", score="p", outcome="clicked", by=By("t", "hour"))
+    place = cells.column_names.index("period")
+    periods = [f"{hour:%Y-%m-%d %H:%M:%S}+00" for hour in cells["period"].to_pylist()]
+    pq.write_table(cells.set_column(place, "period", pa.array(periods)), "cells.parquet")
+    found = {}
+    for file in ("a.parquet", "cells.parquet"):
+        arguments = [*ZONED, "--by", "hour", "--zone", "Europe/Paris", "--as-of", "2026-12-01"]
+        assert main(["monitor", f"of-{file}", "--add", file, *arguments]) == 0
+        assert main(["monitor", f"of-{file}", "--no-report", "--json", "found.json"]) == 0
+        whole = json.loads((tmp_path / "found.json").read_text())["whole"]["periods"]
+        found[file] = [(period["period"], period["rows"]) for period in whole]
+    assert found["cells.parquet"] == found["a.parquet"]
+    assert len(found["a.parquet"]) == 4
+
+
+def test_numbers_since_1970_are_days_of_the_zone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    seconds = np.arange(0, 86_400, 60) + 8 * 3600 + np.datetime64("2026-01-01", "s").astype(int)
+    pq.write_table(pa.table({"p": [0.2] * 1440, "clicked": [0, 0, 1, 0, 0] * 288, "t": seconds}), "a.parquet")
+    arguments = [*ZONED, "--by", "day", "--zone", "America/Los_Angeles", "--as-of", "2026-02-01"]
+    assert main(["monitor", "s", "--add", "a.parquet", *arguments]) == 0
+    assert main(["monitor", "s", "--no-report", "--json", "found.json"]) == 0
+    assert json.loads((tmp_path / "found.json").read_text())["periods"] == ["2026-01-01"]
+
+
+def test_no_report_is_taken_with_add(days, capsys):
+    arguments = ["--add", "logs/0.parquet", *COLUMNS, "--as-of", "2026-04-01", "--no-report"]
+    assert main(["monitor", "s", *arguments]) == 0
+    assert "Added 6,000 rows of 1 files" in capsys.readouterr().out
+
+
 def test_a_report_replaces_reports_alone(days, capsys):
     assert main(["monitor", "s", "--add", "logs", *COLUMNS, "--as-of", "2026-04-01"]) == 0
     (days / "mine.html").write_text("<html>my own page</html>")
@@ -92,6 +187,7 @@ def test_a_report_replaces_reports_alone(days, capsys):
         (["--add", "logs", *COLUMNS, "--json", "x.json"], "--json has no effect with --add"),
         (["--add", "logs", *COLUMNS, "--maturity", "soon"], "'soon' is not a length of time"),
         (["--add", "logs", *COLUMNS, "--as-of", "soon"], "'soon' is not a date"),
+        (["--add", "logs", *COLUMNS, "--zone", "Europe/Pariz"], "there is no time zone 'Europe/Pariz'"),
         (["logs"], "FILE has no effect without --add"),
         (["--score", "p"], "--score has no effect without --add"),
         ([], "there is no such store"),

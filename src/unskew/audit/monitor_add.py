@@ -22,7 +22,7 @@ from unskew.audit.monitor_store import (
     locked_for_long,
     require_same,
 )
-from unskew.audit.periods import PeriodCodes, normal_label
+from unskew.audit.periods import PeriodCodes
 from unskew.audit.segments import MISSING, ValueCodes
 from unskew.audit.sql import PERIOD_GRID
 from unskew.errors import DataError
@@ -289,7 +289,7 @@ class _Reader:
 
     def _of_cells(self, found: CellTable) -> Any:
         groups = [
-            (normal_label(group.period, self.settings.by), group.segment, group.value or MISSING)
+            (self.periods.label_of(group.period), group.segment, group.value or MISSING)
             for group in found.groups
         ]
         keys = [list(each) for each in zip(*groups, strict=True)]

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from unskew.audit.group_sketches import CELLS
-from unskew.audit.periods import By, end_of
+from unskew.audit.periods import By, end_of, require_zone
 from unskew.errors import DataError, ParameterError
 from unskew.io.files import Found, NewFile, real, whole_file
 from unskew.io.moving import OURS, Lock
@@ -50,6 +50,7 @@ class MonitorSettings:
     maturity: str | None = None
 
     def __post_init__(self) -> None:
+        require_zone(self.zone)
         if self.maturity is not None:
             parse_duration(self.maturity)
             if self.by.unit is None:
@@ -69,8 +70,8 @@ class MonitorSettings:
         return cls(Roles(**roles), By(**header["by"]), header["zone"], header["maturity"])
 
     def is_closed(self, period: str, as_of: np.datetime64) -> bool:
-        """Whether a period's outcomes were in when its rows were written."""
-        end = end_of(period, self.by)
+        """Return whether a period's outcomes were in at a time in UTC, when its rows were written."""
+        end = end_of(period, self.by, self.zone)
         if end is None:
             return True
         return bool(

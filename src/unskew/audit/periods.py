@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,14 @@ UNITS = ("hour", "day", "week")
 _STEP = {"hour": "h", "day": "D", "week": "D"}
 _MONDAY = 3
 """Days from the Monday before 1970 began, a Thursday."""
+
+_TICK = np.timedelta64(1, "us")
+
+AGAIN = " (again)"
+"""The end of the label of an hour that comes for the second time, when clocks are set back."""
+
+_WITH_ZONE = re.compile(r"(?P<wall>.*:\d\d(\.\d+)?)\s*(?P<zone>[+-]\d\d(:?\d\d)?|Z|UTC)")
+"""A time as an SQL engine writes it, with its zone."""
 
 _NEAR = 1_000_000
 """Numbers within such a range are counted rather than sorted."""
@@ -55,6 +64,16 @@ class By:
         return cls(by)
 
 
+def require_zone(zone: str) -> None:
+    """Raise an error if nobody knows a time zone of this name."""
+    try:
+        _instant_of(np.datetime64("2026-01-01", "us"), zone, "latest")
+    except pa.ArrowException:
+        raise ParameterError(
+            f"there is no time zone {zone!r}", remedy="give a name such as Europe/Paris, or an offset: +01:00"
+        ) from None
+
+
 @dataclass
 class PeriodCodes:
     """Periods as numbers, in the order in which they are met.
@@ -64,7 +83,8 @@ class PeriodCodes:
     by
         What periods are.
     zone
-        Times that have a zone are converted to this one; those that have none are taken as they are.
+        Times that have a zone, and numbers since 1970, are converted to this one. Times without a zone are
+        local times of this one already.
     """
 
     by: By
@@ -75,7 +95,7 @@ class PeriodCodes:
         self._has_zone: bool | None = None
 
     def codes(self, column: Any, first_row: int) -> NDArray[np.int64]:
-        """The period of each row of an Arrow column; nulls and mixed zones are errors."""
+        """Return the period of each row of an Arrow column; nulls and mixed zones are errors."""
         if column.null_count:
             row = first_row + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
             raise DataError(
@@ -88,15 +108,33 @@ class PeriodCodes:
             number = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
             names = [str(value) for value in encoded.dictionary.to_pylist()]
         else:
-            number, names = _cut(self._times(column), self.by.unit)
+            number, names = _cut(*self._local(column), self.by.unit)
         return np.asarray(np.array([self._code(name) for name in names], dtype=np.int64)[number])
+
+    def label_of(self, period: str) -> str:
+        """Return a period as it is called here, given what an SQL engine calls it.
+
+        A day and a week keep the date that the engine wrote. An hour with a zone is converted to ours.
+        """
+        if self.by.unit is None:
+            return period
+        zoned = _WITH_ZONE.fullmatch(period.strip())
+        text = period.strip() if zoned is None else zoned["wall"]
+        if zoned is not None and self.by.unit == "hour":
+            text += "+00:00" if zoned["zone"] in ("Z", "UTC") else zoned["zone"]
+        try:
+            _, (name,) = _cut(*self._wall(_from_text(pa.array([text]))), self.by.unit)
+        except pa.ArrowException:
+            raise DataError(
+                f"period {period!r} is not a time", remedy="make the cells with --by hour, day or week"
+            ) from None
+        return name
 
     def _code(self, label: str) -> int:
         return self.labels.setdefault(label, len(self.labels))
 
-    def _times(self, column: Any) -> NDArray[np.datetime64]:
-        import pyarrow.compute as pc
-
+    def _local(self, column: Any) -> tuple[NDArray[np.datetime64], NDArray[np.bool_]]:
+        """Return local times of the zone, as :meth:`_wall` does, of a column of any type."""
         kind = column.type
         if pa.types.is_dictionary(kind):
             column = column.dictionary_decode()
@@ -105,20 +143,40 @@ class PeriodCodes:
             # It loads what works with data frames, which an audit, that imports this file, has no use for.
             from unskew.log.splitting import from_epoch
 
-            return from_epoch(column.to_numpy(zero_copy_only=False).astype(np.int64))
+            times = from_epoch(column.to_numpy(zero_copy_only=False).astype(np.int64))
+            return self._wall(pa.array(times).cast(pa.timestamp("us", tz="UTC")))
         try:
             if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
                 column = _from_text(column)
             self._require_one_zone(getattr(column.type, "tz", None) is not None)
-            if self._has_zone:
-                column = pc.local_timestamp(column.cast(pa.timestamp("us", tz=self.zone), safe=False))
-            return np.asarray(column.cast(pa.timestamp("us"), safe=False).to_numpy(zero_copy_only=False))
+            return self._wall(column)
         except pa.ArrowException as error:
             raise DataError(
                 f"holds no times: {str(error).splitlines()[0]}",
                 where=f"column '{self.by.column}'",
                 remedy=_HINT,
             ) from None
+
+    def _wall(self, column: Any) -> tuple[NDArray[np.datetime64], NDArray[np.bool_]]:
+        """Return what the clocks of the zone show, and whether they show it for the second time.
+
+        Where clocks are set back, an hour comes twice; only a time that has a zone tells which one it is.
+        """
+        if getattr(column.type, "tz", None) is None:
+            wall = np.asarray(column.cast(pa.timestamp("us"), safe=False).to_numpy(zero_copy_only=False))
+            return wall, np.zeros(len(wall), dtype=bool)
+        instant = column.cast(pa.timestamp("us", tz=self.zone), safe=False)
+        if self.zone == "UTC":
+            wall = np.asarray(instant.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False))
+            return wall, np.zeros(len(wall), dtype=bool)
+        import pyarrow.compute as pc
+
+        shown = pc.local_timestamp(instant)
+        wall = np.asarray(shown.to_numpy(zero_copy_only=False))
+        if self.by.unit != "hour":
+            return wall, np.zeros(len(wall), dtype=bool)
+        first = pc.assume_timezone(shown, self.zone, ambiguous="earliest", nonexistent="earliest")
+        return wall, np.asarray(pc.less(first, instant).to_numpy(zero_copy_only=False))
 
     def _require_one_zone(self, has_zone: bool) -> None:
         if self._has_zone is not None and self._has_zone != has_zone:
@@ -131,20 +189,25 @@ class PeriodCodes:
 
 
 def _from_text(column: Any) -> Any:
-    """Times of ISO text: all with a zone, or all without."""
+    """Read times of ISO text: all with a zone, or all without."""
     try:
         return column.cast(pa.timestamp("us"))
     except pa.ArrowInvalid:
         return column.cast(pa.timestamp("us", tz="UTC"))
 
 
-def _cut(times: NDArray[np.datetime64], unit: str) -> tuple[NDArray[np.int64], list[str]]:
-    """The number of each time's period, and the periods' labels."""
+def _cut(
+    times: NDArray[np.datetime64], again: NDArray[np.bool_], unit: str
+) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the number of each time's period, and the periods' labels."""
     step = times.astype(f"datetime64[{_STEP[unit]}]").astype(np.int64)
     if unit == "week":
         step = step - (step + _MONDAY) % 7
-    distinct, number = distinct_numbers(step)
-    return number, [str(each) for each in distinct.astype(f"datetime64[{_STEP[unit]}]")]
+    distinct, number = distinct_numbers(2 * step + again)
+    starts = (distinct >> 1).astype(f"datetime64[{_STEP[unit]}]")
+    return number, [
+        f"{start}{AGAIN}" if twice else str(start) for start, twice in zip(starts, distinct & 1, strict=True)
+    ]
 
 
 def distinct_numbers(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -157,27 +220,26 @@ def distinct_numbers(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDAr
     return np.flatnonzero(used) + low, (np.cumsum(used) - 1)[values - low]
 
 
-def normal_label(label: str, by: By) -> str:
-    """A period of an engine's as it is called here: a day and not its midnight."""
-    if by.unit is None:
-        return label
-    try:
-        _, (name,) = _cut(
-            np.array([np.datetime64(label.split("+")[0].removesuffix("Z").strip(), "us")]), by.unit
-        )
-    except ValueError:
-        raise DataError(
-            f"period {label!r} is not a time", remedy="make the cells with --by hour, day or week"
-        ) from None
-    return name
-
-
-def end_of(label: str, by: By) -> np.datetime64 | None:
-    """When a period ends; None where periods are no times."""
+def end_of(label: str, by: By, zone: str = "UTC") -> np.datetime64 | None:
+    """Return when a period of a zone ends, in UTC; None where periods are no times."""
     if by.unit is None:
         return None
     length = {"hour": np.timedelta64(1, "h"), "day": np.timedelta64(1, "D"), "week": np.timedelta64(7, "D")}
-    return np.datetime64(label, "us") + length[by.unit]
+    # The last tick tells what the clocks show when the period ends: of two hours of one name, which one.
+    last = np.datetime64(label.removesuffix(AGAIN), "us") + length[by.unit] - _TICK
+    is_first = by.unit == "hour" and not label.endswith(AGAIN)
+    return _instant_of(last, zone, "earliest" if is_first else "latest") + _TICK
+
+
+def _instant_of(wall: np.datetime64, zone: str, which: Literal["earliest", "latest"]) -> np.datetime64:
+    """Return the time in UTC at which the clocks of a zone show ``wall``, for the first or the last time."""
+    if zone == "UTC":
+        return wall
+    import pyarrow.compute as pc
+
+    shown = pa.scalar(wall, pa.timestamp("us"))
+    instant = pc.assume_timezone(shown, zone, ambiguous=which, nonexistent="earliest")
+    return np.datetime64(instant.value, "us")
 
 
 def in_order(labels: Iterable[str]) -> list[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from unskew.audit.monitor_store import MonitorSettings
 
 OF_ADDING = ("score", "outcome", "weight", "segment", "by", "time", "zone", "maturity", "as_of", "latest")
-OF_LOOKING = ("tolerance", "significance", "value", "report", "no_report", "json")
+OF_LOOKING = ("tolerance", "significance", "value", "report", "json")
 
 GENERATOR = '<meta name="generator" content="unskew">'
 """What a report has in its head: no other file is replaced by one."""
@@ -52,7 +52,11 @@ def monitor(
     ] = None,
     time: Annotated[str | None, typer.Option(help="The column of times.")] = None,
     zone: Annotated[
-        str, typer.Option(help="Days are those of this zone, such as Europe/Paris, where times have a zone.")
+        str,
+        typer.Option(
+            help="Hours, days and weeks are those of this zone, such as Europe/Paris. Times without a zone"
+            " are its local times."
+        ),
     ] = "UTC",
     maturity: Annotated[
         str | None,
