@@ -84,6 +84,7 @@ class TestImportance:
             us.field_importance(propensity, known, most_rows=most, repetitions=1) for most in (10**6, 1500)
         )
         assert (every.rows, some.rows) == (len(known), 1500)
+        assert (every.is_sample, some.is_sample) == (False, True)
         a, b = of(every, "position").auc, of(some, "position").auc
         assert b.low < a.mean < b.high
         assert some.nll == pytest.approx(every.nll, rel=0.1)

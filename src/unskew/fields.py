@@ -75,6 +75,9 @@ class Importance:
         ``"conversion"`` or ``"click"``.
     rows, positives
         That it was measured on.
+    is_sample
+        Whether these are some of the rows that could be judged, drawn at random: the AUC of all is not
+        exactly this one.
     auc, nll
         Before anything is permuted, the mean over seeds; NaN where there are too few rows.
     fields
@@ -84,6 +87,7 @@ class Importance:
     outcome: str
     rows: int
     positives: int
+    is_sample: bool
     auc: float
     nll: float
     fields: tuple[FieldImportance, ...]
@@ -172,7 +176,7 @@ def field_importance(
             remedy=f"give at least 1 repetition and {2 * LEAST_OF_EACH} rows",
         )
     judged = _judged(model, log, rows, weight, most_rows, seed)
-    counts = len(judged.outcome), int(judged.outcome.sum())
+    counts = len(judged.outcome), int(judged.outcome.sum()), judged.is_sample
     if not judged.tells():
         return Importance(judged.name, *counts, math.nan, math.nan, ())
     before = _measured(judged, judged.predict(judged.rows))
@@ -244,6 +248,8 @@ class _Judged:
     item: NDArray[np.integer[Any]]
     at: NDArray[np.integer[Any]]
     """Row numbers in the log; −1 for pairs that it does not list."""
+    is_sample: bool
+    """Whether some of the rows that could be judged were left out."""
 
     def tells(self) -> bool:
         """Whether every seed has enough of both outcomes."""
@@ -274,6 +280,7 @@ def _judged(
         outcome = log.click[at].astype(np.float64)
     user, item = log.user[at], log.item[at]
     each = np.ones(len(at)) if weight is None else np.asarray(weight, dtype=np.float64)[at]
+    is_sample = unlisted and len(at) + most < log.population_size
     if unlisted:
         # The pairs of D without a click are not in the log: as many are drawn as may be judged.
         cells = _unclicked(log, min(most, log.population_size - log.n_clicks), random)
@@ -319,6 +326,7 @@ def _judged(
         user=user,
         item=item,
         at=at,
+        is_sample=is_sample or len(chosen) < len(outcome),
     )
 
 

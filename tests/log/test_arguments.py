@@ -30,6 +30,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"features": [3]}, "3 is not a feature"),
     ({"user": None}, "a log needs a user and an item"),
     ({"item": 3}, "item: 3 is not the name of a column"),
+    ({"user": "item"}, "column 'item' is given both as user and as item"),
+    ({"conversion": "click", "click": "click"}, "column 'click' is given both as click and as conversion"),
     ({"time": ["shown"]}, r"time: \['shown'\] is not the name of a column"),
 ]
 VOCABULARIES: list[tuple[dict[str, Any], str]] = [
@@ -71,6 +73,12 @@ def test_of_data_frames(options: dict[str, Any], message: str) -> None:
         log = Log.from_frame(pa.table(ROWS), click="click", space="impressions", keep=["price"])
         with pytest.raises(ParameterError, match=message):
             log.with_features("auto", **options)
+
+
+@pytest.mark.parametrize("load", [read_log, stream_log])
+def test_the_column_of_clicks_that_nobody_named_is_no_conversion(load: Any, folder: Path) -> None:
+    with pytest.raises(ParameterError, match="column 'click' is given both as click and as conversion"):
+        load(folder, conversion="click")
 
 
 def test_a_numbers_text_is_no_list_of_names(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import inspect
 import itertools
 import re
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 from scipy.special import expit, logit
 
 import unskew as us
+from unskew.cli.app import command
 from unskew.errors import DataError, NotFittedError, ParameterError
 from unskew.log import Log
 from unskew.metrics import auc, nll
@@ -592,3 +594,12 @@ def test_the_example_of_the_page_is_true():
     failed, attempted = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
     assert attempted > 3
     assert failed == 0
+
+
+def test_bootstraps_have_one_default_of_resamples() -> None:
+    found = {
+        inspect.signature(each).parameters["resamples"].default
+        for each in (us.off_policy_estimates, us.compare, us.metrics.interval)
+    }
+    (option,) = (each for each in command.commands["compare"].params if each.name == "resamples")
+    assert found == {option.default}

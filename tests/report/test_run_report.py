@@ -379,7 +379,12 @@ def test_fields_and_values_are_shown_where_models_read_features(quick: dict[str,
     fields = {
         "conversion": {
             "judged_on": "test set",
-            "importance": {"auc": 0.71, "fields": [field("<script>$国", 0.02), field("noise", -0.01)]},
+            "importance": {
+                "auc": 0.71,
+                "rows": 10_000,
+                "is_sample": True,
+                "fields": [field("<script>$国", 0.02), field("noise", -0.01)],
+            },
             "values": 3,
             "values_off": 1,
             "worst_values": [
@@ -390,7 +395,7 @@ def test_fields_and_values_are_shown_where_models_read_features(quick: dict[str,
         },
         "propensity": {
             "judged_on": "held-out rows",
-            "importance": {"auc": None, "fields": []},
+            "importance": {"auc": None, "rows": 8, "is_sample": False, "fields": []},
             "values": 0,
             "values_off": 0,
             "worst_values": [],
@@ -403,7 +408,8 @@ def test_fields_and_values_are_shown_where_models_read_features(quick: dict[str,
     assert text.count("<script") == 1
     assert "too few rows to tell" in text
     (caption,) = (each for each in page.captions if "permuted" in each)
-    assert "test set, AUC 0.710" in caption
+    assert "test set, AUC 0.710 on a sample of 10,000 rows before anything is permuted" in caption
+    assert "held-out rows, AUC – on 8 rows before" in caption
     assert "1 of 3 values off beyond chance (test set)" in page.text
     shown = {name: cells for name, cells in page.rows.items() if name.startswith("<b> = ")}
     assert [cells[3][0].split()[0] for cells in shown.values()] == ["2.00", "1.10", "–"]

@@ -119,7 +119,7 @@ def stream_log(
     StreamedLog(2 users × 2 items, 3 rows, 2 clicks, density 0.6667)
     """
     keep, ignore = names_of("keep", keep), names_of("ignore", ignore)
-    require_roles(user, item, click=click, conversion=conversion, time=time)
+    require_roles(user, item, click=click or CLICK, conversion=conversion, time=time)
     require_kinds(users, items)
     files = RowGroups.of(path)
     columns = _columns(
@@ -261,7 +261,7 @@ def stream_files(
     require_test_is(test_is)
     _refuse(other)
     keep, ignore = names_of("keep", keep), names_of("ignore", ignore)
-    require_roles(user, item, click=click, conversion=conversion, time=time)
+    require_roles(user, item, click=click or CLICK, conversion=conversion, time=time)
     files = RowGroups.of(_place(root, train))
     facts: dict[str, Any] = {"protocol": "honest", "unseen_rows_dropped": 0}
     names = ColumnNames(user, item, click or CLICK, conversion, keep, time)

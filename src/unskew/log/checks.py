@@ -25,17 +25,23 @@ def names_of(parameter: str, given: object) -> tuple[str, ...]:
 
 
 def require_roles(user: object, item: object, **others: object) -> None:
-    """Errors for names of columns that are none; ``others`` may be None."""
+    """Raise an error for what names no column, and for a column with two roles; ``others`` may be None."""
     if user is None or item is None:
         raise ParameterError(
             "a log needs a user and an item for each row", remedy="name their columns with user= and item="
         )
+    role_of: dict[str, str] = {}
     for parameter, name in {"user": user, "item": item, **others}.items():
         if not isinstance(name, str | None):
             raise ParameterError(
                 f"{name!r} is not the name of a column",
                 where=parameter,
                 remedy="give names as text; rename columns",
+            )
+        if name is not None and (other := role_of.setdefault(name, parameter)) != parameter:
+            raise ParameterError(
+                f"column '{name}' is given both as {other} and as {parameter}",
+                remedy=f"name another column as {other} or as {parameter}",
             )
 
 

@@ -14,7 +14,7 @@ from unskew.estimator import require_range, require_share
 from unskew.metrics.binned import DEFAULT_RELATIVE_BINS
 from unskew.metrics.cell_sums import both
 from unskew.metrics.floor import BATCH, FEW_ROWS, drawn_noise
-from unskew.metrics.limits import LIKELIHOOD_FLOOR, MOST_RESAMPLES, SMALLEST
+from unskew.metrics.limits import DEFAULT_RESAMPLES, LIKELIHOOD_FLOOR, MOST_RESAMPLES, SMALLEST
 from unskew.metrics.proper import auc_of_groups
 from unskew.metrics.score_cells import ScoreCells, Spacing, bin_sums, cells_of, occupied_bin, require_arrays
 from unskew.metrics.sketch import DEFAULT_BINS, CalibrationSketch
@@ -55,7 +55,7 @@ def interval(
     sketch: CalibrationSketch | None = None,
     bins: int | None = None,
     rule: Rule = "paper",
-    resamples: int = 2000,
+    resamples: int = DEFAULT_RESAMPLES,
     level: float = 0.95,
     seed: int = 0,
 ) -> Interval:
@@ -102,7 +102,7 @@ def interval(
             f"there is no interval for the metric {metric!r}", remedy=f"use one of {', '.join(known)}"
         )
     require_share("level", level, "0.95")
-    require_range("resamples", resamples, 1, MOST_RESAMPLES, "2000, for example")
+    require_range("resamples", resamples, 1, MOST_RESAMPLES, f"for example {DEFAULT_RESAMPLES}")
     cells = _cells(score, outcome, weight, sketch, bins if metric == "ece" else None)
     generator = np.random.default_rng(as_seed(seed))
     tails = ((1 - level) / 2, (1 + level) / 2)

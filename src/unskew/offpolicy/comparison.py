@@ -20,6 +20,7 @@ from unskew.metrics.judgement import (
     WEIGHT_CHECK_TOLERANCE,
     judge_estimate,
 )
+from unskew.metrics.limits import DEFAULT_RESAMPLES
 from unskew.metrics.significance import holm
 from unskew.offpolicy.comparison_words import (
     balance_table,
@@ -179,7 +180,7 @@ def compare(
     p_min: Clip = "auto",
     slate: int = DEFAULT_SLATE,
     gamma: float | None = None,
-    resamples: int = 2000,
+    resamples: int = DEFAULT_RESAMPLES,
     level: float = 0.95,
     seed: int = 0,
 ) -> Comparison:

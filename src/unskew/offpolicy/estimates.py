@@ -14,6 +14,7 @@ from scipy.special import ndtri
 from unskew.errors import DataError
 from unskew.log import Log
 from unskew.metrics.clip import Clip
+from unskew.metrics.limits import DEFAULT_RESAMPLES
 from unskew.offpolicy.covariates import Balance
 from unskew.offpolicy.evidence import Evidence, evidence_of
 from unskew.offpolicy.inputs import (
@@ -116,7 +117,7 @@ def off_policy_estimates(
     p_min: Clip = "auto",
     slate: int = DEFAULT_SLATE,
     gamma: float | None = None,
-    resamples: int = 1000,
+    resamples: int = DEFAULT_RESAMPLES,
     level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, OffPolicyEstimate]:

@@ -15,7 +15,7 @@ from unskew.errors import DataError, NotFittedError, ParameterError
 from unskew.estimator import require, require_choice, require_range, require_share
 from unskew.io.numbers import without_mask
 from unskew.log import Log
-from unskew.metrics.limits import MOST_RESAMPLES
+from unskew.metrics.limits import DEFAULT_RESAMPLES, MOST_RESAMPLES
 from unskew.metrics.registry import metric
 from unskew.offpolicy.evidence import Evidence
 
@@ -100,7 +100,7 @@ def check_options(*, estimator: str, slate: int, resamples: int, level: float, g
     """The options that have a range."""
     require_choice("estimator", estimator, get_args(Estimator))
     require_range("slate", slate, 1, MOST_ITEMS, "the items that a user is shown")
-    require_range("resamples", resamples, 2, MOST_RESAMPLES, "for example 1000")
+    require_range("resamples", resamples, 2, MOST_RESAMPLES, f"for example {DEFAULT_RESAMPLES}")
     require_share("level", level, "0.95")
     require(
         gamma is None or 1.0 <= gamma < float("inf"),

@@ -248,10 +248,12 @@ def _values_by_model(metrics: Mapping[str, Any]) -> list[tuple[str, str, HtmlTab
 
 
 def _fields_caption(metrics: Mapping[str, Any]) -> str:
-    parts = [
-        f"{title}: {of['judged_on']}, AUC {number(of['importance']['auc'], 3)} before anything is permuted"
-        for title, of in _of_fields(metrics).items()
-    ]
+    parts = []
+    for title, of in _of_fields(metrics).items():
+        importance = of["importance"]
+        rows = f"{'a sample of ' if importance['is_sample'] else ''}{counted(importance['rows'], 'row')}"
+        auc = number(importance["auc"], 3)
+        parts.append(f"{title}: {of['judged_on']}, AUC {auc} on {rows} before anything is permuted")
     return (
         f"{'; '.join(parts)}. Hollow: it may be nothing. Fields that say the same stand in for one another,"
         " and each loses less alone."
