@@ -80,7 +80,7 @@ def raw_inputs(described, frame) -> dict[str, np.ndarray]:
 def served(path, frame) -> np.ndarray:
     runtime = session(path)
     described = json.loads(runtime.get_modelmeta().custom_metadata_map["inputs"])
-    (answer,) = runtime.run(None, raw_inputs(described, frame))
+    answer = runtime.run(None, raw_inputs(described, frame))[0]
     assert answer.dtype == np.float32
     return answer
 
@@ -172,7 +172,7 @@ def test_what_is_hashed_comes_as_codes(known, requests, tmp_path):
     assert [each["encoder"]["buckets"] for each in described if "encoder" in each] == [7, 5]
     given = raw_inputs([each for each in described if each["holds"] != "codes"], requests)
     codes = code_inputs(fitted, requests)
-    (answer,) = runtime.run(None, given | {name: codes[name] for name in ("country", "tags")})
+    (answer,) = runtime.run(["conversion"], given | {name: codes[name] for name in ("country", "tags")})
     expected = fitted.predict_frame_each(requests).mean(axis=0)
     np.testing.assert_allclose(answer, expected, rtol=FLOAT32)
 
@@ -181,13 +181,13 @@ def test_codes_beyond_the_tables_are_those_of_values_never_seen(model, requests,
     us.export_onnx(model, tmp_path / "codes.onnx", inputs="codes")
     runtime = session(tmp_path / "codes.onnx")
     given = code_inputs(model, requests)
-    (expected,) = runtime.run(None, given | {"country": np.zeros(len(requests), dtype=np.int64)})
+    (expected,) = runtime.run(["conversion"], given | {"country": np.zeros(len(requests), dtype=np.int64)})
     for wrong in (-1, 99, np.iinfo(np.int64).max):
-        (answer,) = runtime.run(None, given | {"country": np.full(len(requests), wrong)})
+        (answer,) = runtime.run(["conversion"], given | {"country": np.full(len(requests), wrong)})
         np.testing.assert_array_equal(answer, expected)
     users = len(model.users_)
-    (expected,) = runtime.run(None, given | {"user": np.full(len(requests), -1)})
-    (answer,) = runtime.run(None, given | {"user": np.full(len(requests), users)})
+    (expected,) = runtime.run(["conversion"], given | {"user": np.full(len(requests), -1)})
+    (answer,) = runtime.run(["conversion"], given | {"user": np.full(len(requests), users)})
     np.testing.assert_array_equal(answer, expected)
 
 
@@ -195,12 +195,12 @@ def test_bags_may_be_padded_to_any_width_and_no_rows_are_no_answers(model, reque
     us.export_onnx(model, tmp_path / "raw.onnx")
     runtime = session(tmp_path / "raw.onnx")
     given = raw_inputs(json.loads(runtime.get_modelmeta().custom_metadata_map["inputs"]), requests)
-    (expected,) = runtime.run(None, given)
+    (expected,) = runtime.run(["conversion"], given)
     wider = np.hstack([given["tags"], np.full((len(requests), 9), "", dtype=object)])
-    np.testing.assert_array_equal(runtime.run(None, given | {"tags": wider})[0], expected)
+    np.testing.assert_array_equal(runtime.run(["conversion"], given | {"tags": wider})[0], expected)
     narrow = {name: values[:1] for name, values in given.items()} | {"tags": np.array([[""]], dtype=object)}
-    np.testing.assert_allclose(runtime.run(None, narrow)[0], expected[:1], rtol=1e-6)
-    assert runtime.run(None, {name: values[:0] for name, values in given.items()})[0].shape == (0,)
+    np.testing.assert_allclose(runtime.run(["conversion"], narrow)[0], expected[:1], rtol=1e-6)
+    assert runtime.run(["conversion"], {name: values[:0] for name, values in given.items()})[0].shape == (0,)
 
 
 def test_a_model_of_ids_alone_takes_raw_ids_too_and_gives_nan_for_unknown_ones(known, requests, tmp_path):
@@ -262,6 +262,38 @@ def test_an_id_without_rows_in_training_is_as_good_as_unknown(known, tmp_path):
     rows = known.slice(0, 200).to_pandas()
     rows["tags"] = [list(each) for each in rows["tags"]]
     check(fitted, tmp_path, rows)
+
+
+@pytest.mark.parametrize("left_out", [("country",), ("price", "tags")])
+def test_features_that_a_request_leaves_out_are_those_of_training(model, known, tmp_path, left_out):
+    us.export_onnx(model, tmp_path / "raw.onnx")
+    runtime = session(tmp_path / "raw.onnx")
+    described = json.loads(runtime.get_modelmeta().custom_metadata_map["inputs"])
+    rows = known.slice(0, 60).to_pandas()
+    rows["tags"] = [list(each) for each in rows["tags"]]
+    expected = model.predict_frame_each(rows.drop(columns=list(left_out))).mean(axis=0)
+    given = raw_inputs(described, rows)
+    for each in described:
+        if each["name"] in left_out:
+            values = given[each["name"]]
+            given[each["name"]] = np.full_like(
+                values, -np.inf if each["absent"] == "-Infinity" else each["absent"]
+            )
+    (answer,) = runtime.run(["conversion"], given)
+    np.testing.assert_allclose(answer, expected, rtol=FLOAT32)
+    assert not np.allclose(
+        answer, model.predict_frame_each(rows.assign(country=None, price=np.nan)).mean(axis=0)
+    )
+    assert [each["name"] for each in described if "absent" in each] == ["country", "price", "tags"]
+
+
+def test_the_file_says_which_ids_training_had(model, requests, tmp_path):
+    us.export_onnx(model, tmp_path / "raw.onnx")
+    runtime = session(tmp_path / "raw.onnx")
+    described = json.loads(runtime.get_modelmeta().custom_metadata_map["inputs"])
+    user, item = runtime.run(["known_user", "known_item"], raw_inputs(described, requests))
+    assert user.tolist() == [int(each[1:]) % 16 < 12 for each in requests["user"]]
+    assert item.tolist() == [each < 10**6 for each in requests["item"]]
 
 
 def test_a_saved_and_loaded_model_gives_the_same_bytes(model, tmp_path):

@@ -49,7 +49,11 @@ def test_the_config_is_that_of_the_graph_and_the_graph_scores_as_the_verb(run, t
         for each in session.get_inputs()
     }
     assert tensors(text, "input") == expected
-    assert tensors(text, "output") == {"conversion": ("TYPE_FP32", "1", True)}
+    assert tensors(text, "output") == {
+        "conversion": ("TYPE_FP32", "1", True),
+        "known_user": ("TYPE_BOOL", "1", True),
+        "known_item": ("TYPE_BOOL", "1", True),
+    }
     assert expected["tags"] == ("TYPE_STRING", "-1", False)
 
     rows = part(table(3000), known=False).slice(0, 20)
@@ -62,7 +66,7 @@ def test_the_config_is_that_of_the_graph_and_the_graph_scores_as_the_verb(run, t
         "position": rows["position"].to_numpy(),
         "noise": rows["noise"].to_numpy(),
     }
-    (answer,) = session.run(None, given)
+    (answer,) = session.run(["conversion"], given)
     np.testing.assert_allclose(answer, us.score(run, rows)["conversion"].to_numpy(), atol=1e-5)
 
 

@@ -12,6 +12,7 @@ from operator import and_
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unskew.errors import ParameterError, UnskewError
 from unskew.export.calibrators import Steps
@@ -53,10 +54,8 @@ class GraphInputs:
     encoders
         Of its features; None for a model that reads the ids alone.
     form
-        How they are given.
-    tables
-        Whether the graph holds the features of the users and items of training. A request may then leave
-        them out, by the value that ``described`` calls ``absent``.
+        How they are given. With ``"raw"`` a request may leave out features of users and items, by the value
+        that ``described`` calls ``absent``: the graph holds those of training.
 
     Attributes
     ----------
@@ -69,17 +68,8 @@ class GraphInputs:
         Booleans ``[n]`` by ``"user"`` and ``"item"``: whether training had rows of the id.
     """
 
-    def __init__(
-        self,
-        users: Vocabulary,
-        items: Vocabulary,
-        encoders: Encoders | None,
-        form: Form,
-        *,
-        tables: bool = False,
-    ) -> None:
+    def __init__(self, users: Vocabulary, items: Vocabulary, encoders: Encoders | None, form: Form) -> None:
         self.graph = Graph()
-        self.tables = tables
         self.schema = Schema.of_ids(len(users), len(items)) if encoders is None else encoders.schema
         self.form = form
         self.described: list[dict[str, Any]] = []
@@ -126,7 +116,7 @@ class GraphInputs:
     def _id(self, field: Field, known: Vocabulary) -> Value:
         if self.form == "codes":
             return self._input(field.name, np.int64, holds="codes", column=known.name)
-        if known.buckets and not self.tables:
+        if known.buckets:
             raise ParameterError(
                 f"{known.buckets:,} codes of '{known.name}' are shared by a hash of ids, which ONNX lacks",
                 remedy="export with codes (--inputs codes), and make them with the vocabulary's encode",
@@ -134,7 +124,8 @@ class GraphInputs:
         text = known.ids.dtype.kind == "T"
         unknown = len(known) if field.unknown == "other" else UNSEEN_CODE
         kind, dtype = ("text", object) if text else ("integer", np.int64)
-        given = self._input(field.name, dtype, holds=kind, column=known.name)
+        unseen = {} if text else {"unseen": _unused(known.ids)}
+        given = self._input(field.name, dtype, holds=kind, column=known.name, **unseen)
         return given.looked_up(known.ids.tolist(), list(range(len(known))), unknown)
 
     def _feature(self, encoder: Encoder) -> Value:
@@ -160,7 +151,7 @@ class GraphInputs:
     def _trained(self, encoder: Encoder) -> Value | None:
         """The feature's columns ``[n, width]`` in training; None where a request must give the feature."""
         role = encoder.feature.role
-        if role not in self._owners or not self.tables:
+        if role not in self._owners or self.form == "codes":
             return None
         columns = self._encoders.table_columns(role, np.arange(self.schema[role].size))
         table = columns[encoder.feature.name]
@@ -171,8 +162,10 @@ class GraphInputs:
         """What a server must know of a feature to fill its input."""
         feature = encoder.feature
         part = {"part": feature.part} if isinstance(feature, TimePart) else {}
-        left_out = {"absent": absent} if feature.role in self._owners and self.tables else {}
-        return {"column": feature.source, "kind": feature.kind, "role": feature.role, **part, **left_out}
+        left_out = {"absent": absent} if feature.role in self._owners and self.form == "raw" else {}
+        width = {"width": encoder.field.width} if feature.kind == "bag" else {}
+        facts = {"column": feature.source, "kind": feature.kind, "role": feature.role}
+        return {**facts, **part, **width, **left_out}
 
     def _takes_codes(self, encoder: CodeEncoder) -> bool:
         return self.form == "codes" or encoder.buckets is not None
@@ -194,7 +187,8 @@ class GraphInputs:
             keys, kind, dtype = texts, "text", object
             missing = _free("", texts)
             absent = _free("?", [*texts, missing])
-        facts = {"missing": missing, **self._facts(encoder, absent)}
+        unseen = {} if kind == "text" else {"unseen": WHOLE.max}
+        facts = {"missing": missing, **unseen, **self._facts(encoder, absent)}
         given = self._input(field.name, dtype, _columns(field), holds=kind, **facts)
         nothing = PAD if field.kind == "bag" else _nothing(encoder)
         codes = [*range(FIRST_CODE, FIRST_CODE + len(keys)), nothing]
@@ -209,7 +203,7 @@ class GraphInputs:
         field = encoder.field
         if self.form == "codes":
             return self._input(field.name, np.float32, field.width, holds="scaled", encoder=encoder.to_dict())
-        facts = {"missing": "NaN", **self._facts(encoder, "Infinity")}
+        facts = {"missing": "NaN", **self._facts(encoder, "-Infinity")}
         given = self._input(field.name, np.float64, holds="number", **facts)
         there = (given - given) >= 0.0
         x = there.where(given, 0.0, np.float64)
@@ -220,7 +214,7 @@ class GraphInputs:
         trained = self._trained(encoder)
         if trained is None:
             return value.cast(np.float32)
-        absent = (given >= np.inf).unsqueeze(-1)
+        absent = (given <= -np.inf).unsqueeze(-1)
         return absent.where(trained, value.cast(np.float32))
 
 
@@ -244,6 +238,14 @@ def _inside(codes: Value, field: Field) -> Value:
     return ((codes >= 0) & (codes < field.size)).where(codes, other, np.int64)
 
 
+def _unused(ids: NDArray[np.int64]) -> int:
+    """Return a whole number that is no id."""
+    number = WHOLE.max
+    while number in ids:
+        number -= 1
+    return int(number)
+
+
 def _free(text: str, taken: Sequence[str]) -> str:
     """A text that is none of those that are taken."""
     while text in taken:
@@ -262,7 +264,7 @@ def _whole(texts: Sequence[str]) -> list[int] | None:
     except ValueError:
         return None
     same = all(str(number) == text for number, text in zip(numbers, texts, strict=True))
-    fits = all(WHOLE.min + 1 < number <= WHOLE.max for number in numbers)
+    fits = all(WHOLE.min + 1 < number < WHOLE.max for number in numbers)
     return numbers if numbers and same and fits else None
 
 

@@ -49,7 +49,9 @@ def export_onnx(
         ``"raw"``: ids and values as the log has them; texts are looked up and numbers are transformed in the
         graph, only values that are hashed come as codes. ``"codes"``: positions in the vocabularies, which
         are in the metadata (``users``, ``items``, and ``encoder`` of each feature), and numbers as they are
-        scaled. None is raw for a model that reads features, and codes for one that reads ids alone.
+        scaled. With raw inputs a feature of a user or item may be left out, by the value that the metadata call
+        ``absent``: the file holds those of training; and ``known_user [n]`` and ``known_item [n]`` are outputs
+        too, which say whether training had rows of an id. None is raw for a model that reads features, and codes for one that reads ids alone.
     overwrite
         Whether an earlier file may be replaced.
 
@@ -69,31 +71,19 @@ def export_onnx(
     return _export(model, _new_file(path, overwrite=overwrite), inputs)
 
 
-def export_served(model: Debiaser | Propensity, path: Path) -> dict[str, Any]:
-    """Write the file that ``unskew serve`` loads: raw values in, and what a service needs besides.
-
-    A feature of a user or item that a request leaves out (``absent`` in the metadata) is that of training,
-    and ``known_user`` and ``known_item`` say which ids training had rows of.
-    """
-    require_onnx()
-    return _export(model, check_new_file(path, overwrite=False), "raw", tables=True)
-
-
-def _export(
-    model: Debiaser | BasePropensity, target: NewFile, form: Form | None, *, tables: bool = False
-) -> dict[str, Any]:
+def _export(model: Debiaser | BasePropensity, target: NewFile, form: Form | None) -> dict[str, Any]:
     if form not in (None, *get_args(Form)):
         raise ParameterError(f"inputs must be 'raw' or 'codes', not {form!r}", remedy="give one of these")
     if isinstance(model, Debiaser):
         model._require_fitted("networks_")
         what: What = "conversion"
         facts = {"method": model.name, "backbone": model.backbone.name, "seeds": list(model.seeds_)}
-        inputs, answer = conversion_graph(model, form or _usual(model), tables=tables)
+        inputs, answer = conversion_graph(model, form or _usual(model))
     elif isinstance(model, Propensity):
         model._require_fitted("network_")
         what = "propensity"
         facts = _facts(model)
-        inputs, answer = propensity_graph(model, form or _usual(model), tables=tables)
+        inputs, answer = propensity_graph(model, form or _usual(model))
     else:
         raise ParameterError(
             f"{type(model).__name__} has no network to export",
@@ -101,7 +91,7 @@ def _export(
             " ids alone) trains; for others write their predictions to a table",
         )
     outputs = [answer.named(what)]
-    if tables:
+    if inputs.form == "raw":
         outputs += [known.named(f"known_{role}") for role, known in inputs.known.items()]
     require_free_names(inputs, outputs)
     metadata = {
@@ -139,7 +129,7 @@ def _export(
         "opset": OPSET,
         "inputs": [each["name"] for each in inputs.described],
         "holds": {each["name"]: each["holds"] for each in inputs.described},
-        "outputs": [what],
+        "outputs": [each.name for each in outputs],
         "users": len(model.users_),
         "items": len(model.items_),
         **facts,

@@ -18,7 +18,7 @@ from unskew.propensity.uncertainty import LEAST
 from unskew.training.ensemble import LEAST as LEAST_OF_MEMBERS
 
 
-def conversion_graph(model: Debiaser, form: Form, *, tables: bool = False) -> tuple[GraphInputs, Value]:
+def conversion_graph(model: Debiaser, form: Form) -> tuple[GraphInputs, Value]:
     """r̂(u, i) = (1/S) Σ_s σ((1/M) Σ_m f_sm(u, i)): the mean over seeds of what their ensembles say.
 
     f_sm is the logit of a member; where a network has members that share weights, of their mean probability.
@@ -26,7 +26,7 @@ def conversion_graph(model: Debiaser, form: Form, *, tables: bool = False) -> tu
     Where the model is recalibrated, what a seed's ensemble says goes through its map.
     """
     _refuse_own_predictions(model, Debiaser)
-    inputs = _inputs(model, form, tables)
+    inputs = _inputs(model, form)
     each = _ensembles(model, inputs)
     if model.beside_:
         total = _log_odds(each)
@@ -54,9 +54,7 @@ def _log_odds(p: Value) -> Value:
     return (p / (1.0 - p)).log()
 
 
-def propensity_graph(
-    propensity: Propensity, form: Form, *, tables: bool = False
-) -> tuple[GraphInputs, Value]:
+def propensity_graph(propensity: Propensity, form: Form) -> tuple[GraphInputs, Value]:
     """p̃(u, i) = (1/SK) Σ_s Σ_k q_sk(p̂_sk(u, i)): the mean over seeds and folds, each calibrated.
 
     p̂ is the mean over members where there are any, with the link of a dual focal loss and the offset of
@@ -64,7 +62,7 @@ def propensity_graph(
     """
     _refuse_own_predictions(propensity, Propensity)
     _refuse_noise(propensity)
-    inputs, method = _inputs(propensity, form, tables), propensity.method()
+    inputs, method = _inputs(propensity, form), propensity.method()
     logit = replica_logits(propensity.network_, _backbone(propensity), inputs, TOWER)
     if isinstance(method, DualFocal):
         score = _score(propensity.network_, logit, method.stacked_members())
@@ -90,9 +88,9 @@ def _backbone(model: Debiaser | Propensity) -> Backbone:
     return model.trained_backbone()
 
 
-def _inputs(model: Debiaser | Propensity, form: Form, tables: bool) -> GraphInputs:
+def _inputs(model: Debiaser | Propensity, form: Form) -> GraphInputs:
     encoders = model.encoders_ if reads_features(model) else None
-    return GraphInputs(model.users_, model.items_, encoders, form, tables=tables)
+    return GraphInputs(model.users_, model.items_, encoders, form)
 
 
 def _score(network: Network, logit: Value, stacked: int) -> Value:

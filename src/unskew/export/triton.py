@@ -101,7 +101,10 @@ def config_text(name: str, model: Path) -> str:
         _tensor(each.name, TYPES.get(holds[each.name], "TYPE_FP32"), _columns(each))
         for each in graph.graph.input
     ]
-    outputs = [_tensor(each.name, "TYPE_FP32", _columns(each)) for each in graph.graph.output]
+    outputs = [
+        _tensor(each.name, "TYPE_BOOL" if each.name.startswith("known_") else "TYPE_FP32", _columns(each))
+        for each in graph.graph.output
+    ]
     return "\n".join(
         [
             f"{WRITTEN_BY} {described['unskew']}: {described['what']} of pairs.",
