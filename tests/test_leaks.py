@@ -10,8 +10,8 @@ import pytest
 
 import unskew as us
 from contracts.feature_world import log_of, table
-from unskew import leaks
-from unskew.errors import DataError, ParameterError
+from unskew.errors import DataError, LeakWarning, ParameterError
+from unskew.leaks import check as leaks
 from unskew.leaks import require_no_leaks
 
 ROWS = 6000
@@ -186,6 +186,164 @@ class TestAuc:
         assert part == one(**columns)
 
 
+def written_after(outcome, draw):
+    """Make columns that are written for half of the rows with an outcome, and are filled up otherwise."""
+    rows = len(outcome)
+    some = outcome & (draw.random(rows) < 0.5)
+    seconds = draw.exponential(30, rows)
+    idle = np.where(draw.random(rows) < 0.5, -1.0, 0.0)
+    return {
+        "flag": some.astype(int),
+        "flag as a boolean": some,
+        "flag as text": np.where(some, "yes", "no"),
+        "flag with one error in 10,000 rows": (some | (np.arange(rows) == 7)).astype(int),
+        "state": np.where(some, "done", np.where(idle < 0, "hidden", "seen")),
+        "dwell time, else 0": np.where(some, seconds, 0.0),
+        "dwell time, else -1": np.where(some, seconds, -1.0),
+        "dwell time, else 0 or -1": np.where(some, seconds, idle),
+        "dwell time, else a blink": np.where(some, seconds, draw.exponential(0.3, rows)),
+        "revenue": np.where(some, draw.lognormal(3, 1, rows).round(2), 0.0),
+        "profit or loss": np.where(some, draw.normal(0, 9, rows), 0.0),
+        "count": np.where(some, 1 + draw.poisson(2, rows), 0),
+        "count with the view itself": np.where(some, 2 + draw.poisson(2, rows), idle.astype(int) + 1),
+        "null": pa.array(np.where(some, "good", None)),
+        "NaN": np.where(some, seconds, np.nan),
+        "NaN where it happened": np.where(some, np.nan, seconds),
+        "next page": np.where(some, [f"/page{each % 300}" for each in range(rows)], "-"),
+        "events": pa.array([["shown", "opened"] if each else ["shown"] for each in some]),
+    }
+
+
+class World:
+    """Impressions whose clicks and conversions follow from ids; further columns are the test's."""
+
+    def __init__(self, seed, rows=8000, click_rate=0.25, conversion_rate=0.35):
+        self.draw, self.rows = np.random.default_rng(seed), rows
+        self.user, self.item = self.draw.integers(700, size=rows), self.draw.integers(90, size=rows)
+        self.click_logit = np.log(click_rate / (1 - click_rate)) + self.draw.normal(size=700)[self.user]
+        self.conversion_logit = np.full(rows, np.log(conversion_rate / (1 - conversion_rate)))
+
+    def outcomes(self):
+        click, conversion = (
+            self.draw.random(self.rows) < 1 / (1 + np.exp(-logit))
+            for logit in (self.click_logit, self.conversion_logit)
+        )
+        return {"click": click, "conversion": click & conversion}
+
+    def leaks(self, columns, outcomes=None):
+        log = us.Log.from_arrays(
+            user=self.user,
+            item=self.item,
+            **(outcomes or self.outcomes()),
+            space="impressions",
+            columns=columns,
+            features="auto",
+        )
+        return us.check_leaks(log)
+
+
+KINDS = list(written_after(np.zeros(9, bool), random()))
+
+
+class TestValue:
+    @pytest.mark.parametrize("outcome", ["click", "conversion"])
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_what_is_written_after_half_of_the_outcomes_stops(self, kind, outcome):
+        world = World(0)
+        outcomes = world.outcomes()
+        (leak,) = world.leaks({"x": written_after(outcomes[outcome], world.draw)[kind]}, outcomes)
+        assert (leak.column, leak.outcome, leak.stops) == ("x", outcome, True)
+        assert leak.kind == ("filled" if kind in ("null", "NaN") else "value")
+        assert leak.value >= 0.99
+
+    def test_clicks_that_did_not_convert_are_found_by_clicks(self):
+        world = World(0)
+        outcomes = world.outcomes()
+        opened = outcomes["click"] & ~outcomes["conversion"] & (world.draw.random(world.rows) < 0.7)
+        (leak,) = world.leaks({"opened": opened.astype(int)}, outcomes)
+        assert (leak.kind, leak.outcome) == ("value", "click")
+        rows, rate = opened.sum(), outcomes["click"].mean()
+        assert (
+            leak.found == f"where it is 1, {rows:,} of {rows:,} rows have a click (100.0%; {rate:.1%} of all)"
+        )
+
+    @pytest.mark.parametrize("positives", [1, 10, 40])
+    def test_a_handful_of_rows_is_none(self, positives):
+        world = World(0)
+        outcomes = world.outcomes()
+        flag = np.zeros(world.rows, int)
+        flag[np.flatnonzero(outcomes["click"])[:positives]] = 1
+        assert world.leaks({"flag": flag}, outcomes) == []
+
+    def test_ninety_seven_in_a_hundred_warn(self):
+        world = World(0, rows=20_000)
+        campaign = world.draw.integers(8, size=world.rows)
+        world.conversion_logit = np.where(campaign == 3, 3.5, world.conversion_logit)
+        names = np.array(list("abcdefgh"))[campaign]
+        (leak,) = world.leaks({"campaign": names})
+        assert (leak.kind, leak.outcome, leak.stops) == ("value", "conversion", False)
+        assert leak.found.startswith("where it is 'd', ")
+        assert 0.95 <= leak.value < 0.99
+
+    def test_nothing_is_told_by_99_in_a_hundred_where_98_are_usual(self):
+        world = World(0, rows=20_000, click_rate=0.98, conversion_rate=0.98)
+        segment = world.draw.integers(6, size=world.rows)
+        world.conversion_logit += 0.9 * (segment == 1)
+        rare = np.where(world.draw.random(world.rows) < 0.1, 1.5, 0.0)
+        assert world.leaks({"segment": segment, "name": segment.astype(str), "rare": rare}) == []
+
+    def test_an_item_that_everybody_buys_and_users_who_always_click_are_none(self):
+        world = World(0)
+        world.conversion_logit += 20.0 * (world.item == 7)
+        world.click_logit += 20.0 * (world.user < 3)
+        brand = np.where(world.item == 7, "own", "other")
+        assert world.leaks({"brand": brand, "staff": world.user < 3}) == []
+
+
+def scores(world, spread):
+    """Make scores of a good model of conversions, whole, rounded and in ten steps."""
+    world.conversion_logit = world.draw.normal(-0.5, spread, world.rows)
+    score = 1 / (1 + np.exp(-world.conversion_logit))
+    return {"logit": world.conversion_logit, "score": score, "cents": score.round(2), "decile": score // 0.1}
+
+
+def habits(world):
+    """Make positions, counts before the row, gaps, amounts that are mostly 0, and a few robots."""
+    rows, draw = world.rows, world.draw
+    position = draw.integers(10, size=rows)
+    world.click_logit += 2 - 0.6 * position
+    robot = draw.random(rows) < 0.0005
+    world.click_logit += 20.0 * robot
+    return {
+        "position": position,
+        "clicks before": draw.poisson(np.exp(world.click_logit.clip(-3, 2))),
+        "days since": np.where(draw.random(rows) < 0.6, np.nan, draw.exponential(5, rows)),
+        "spent before": np.where(draw.random(rows) < 0.9, 0.0, draw.lognormal(3, 1, rows)),
+        "agent": np.where(robot, "robot", "web"),
+        "hour": draw.integers(24, size=rows),
+    }
+
+
+HONEST = {
+    "weak scores": lambda world: scores(world, 1.0),
+    "good scores": lambda world: scores(world, 2.0),
+    "very good scores": lambda world: scores(world, 3.0),
+    "habits": habits,
+}
+
+
+@pytest.mark.parametrize("columns", HONEST)
+def test_no_alarm_on_honest_columns(columns):
+    for seed in range(5):
+        world = World(seed)
+        assert world.leaks(HONEST[columns](world)) == [], seed
+
+
+@pytest.mark.coat
+def test_no_alarm_on_coat(coat_root):
+    assert us.check_leaks(us.load("coat", coat_root).train.with_features("auto")) == []
+
+
 class TestFewPositives:
     @pytest.mark.parametrize("positives", [1, 10, 30])
     def test_a_handful_raises_no_alarm(self, positives):
@@ -291,6 +449,25 @@ class TestRequire:
     def test_only_a_feature_can_be_allowed(self):
         with pytest.raises(ParameterError, match="'stat' is allowed, which is no feature"):
             require_no_leaks(self.leaking(), allow=["stat"])
+
+    def test_a_doubt_is_a_warning_with_both_remedies_unless_it_is_allowed(self):
+        world = World(0, rows=20_000)
+        known = world.draw.random(world.rows) < 0.1
+        world.conversion_logit = np.where(known, 3.5, world.conversion_logit)
+        log = us.Log.from_arrays(
+            user=world.user,
+            item=world.item,
+            **world.outcomes(),
+            space="impressions",
+            columns={"member": np.where(known, "yes", "no")},
+            features="auto",
+        )
+        with pytest.warns(
+            LeakWarning, match=r"column 'member': where it is 'yes', .*--ignore member.*--allow-leak"
+        ):
+            (doubt,) = require_no_leaks(log)
+        assert not doubt.stops
+        assert require_no_leaks(log, allow=["member"]) == [doubt]
 
     def test_something_else_than_a_log_is_refused(self):
         with pytest.raises(ParameterError, match="not a Log"):

@@ -61,6 +61,10 @@ class HeldOutWarning(UserWarning):
     """Held-out clicks cannot choose an epoch, or lack conversions."""
 
 
+class LeakWarning(UserWarning):
+    """A feature may have been written after the outcome."""
+
+
 class CheckpointWarning(UserWarning):
     """A state of a checkpoint is damaged and was left out, or could not be written."""
 

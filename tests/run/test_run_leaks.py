@@ -65,3 +65,23 @@ def test_the_command_stops_with_one_line(file, tmp_path, capsys):
     assert main(["run", *given, "--allow-leak", "seconds", *out]) == 2
     assert "is allowed, which is no feature" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["in memory", "streamed"])
+def test_a_column_that_is_0_until_the_click_stops_every_command(tmp_path, capsys, streamed):
+    """A flag and the seconds of a visit, filled with 0 where there was none, on half of the clicks."""
+    frame = table()
+    some = (frame["click"].to_numpy() == 1) & (np.arange(frame.num_rows) % 2 == 0)
+    file, out = tmp_path / "log.parquet", tmp_path / "out"
+    pq.write_table(frame.append_column("seconds", pa.array(np.where(some, 2.5 + some.cumsum(), 0.0))), file)
+    shared = ["--features", "auto", "--ignore", "match,bought", "--stream" if streamed else "--no-stream"]
+    for command in (
+        ["run", "--data", str(file), "--space", "impressions", "--conversion", "bought", "--out", str(out)],
+        ["weights", str(file), "--user", "user", "--item", "item", "--outcome", "click", "-o", str(out)],
+    ):
+        assert main([*command, *shared]) == 2
+        message = capsys.readouterr().err.splitlines()[-1]
+        assert "column 'seconds': where it is " in message
+        assert "(100.0%; " in message
+        assert "--allow-leak seconds" in message
+        assert not out.exists()

@@ -73,7 +73,13 @@ def set_by_hand(config: RunConfig) -> list[str]:
 
 
 def with_leaks(result: RunResult, leaks: Sequence[Leak]) -> RunResult:
-    """The result with the leaks that were found and allowed."""
-    found = {"leaks_allowed": [leak.to_dict() for leak in leaks]}
-    labels = [*result.metrics["labels"], *(f"leak allowed: '{leak.column}', {leak.found}" for leak in leaks)]
-    return replace(result, metrics={**result.metrics, **found, "labels": labels})
+    """Return the result with the leaks that were found: those that are allowed, and those warned of."""
+    allowed = [leak for leak in leaks if leak.column in result.config.allow_leak]
+    labels = [
+        f"{'leak allowed' if leak in allowed else 'may be a leak'}: '{leak.column}', {leak.found}"
+        for leak in leaks
+    ]
+    found = {"leaks_allowed": [leak.to_dict() for leak in allowed]}
+    return replace(
+        result, metrics={**result.metrics, **found, "labels": [*result.metrics["labels"], *labels]}
+    )

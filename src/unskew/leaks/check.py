@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
@@ -10,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
-from unskew.errors import DataError, ParameterError
+from unskew.errors import DataError, LeakWarning, ParameterError
+from unskew.leaks.groups import Group, groups_of
 from unskew.log import Feature, Log, require_log
 from unskew.log.described import Described
 from unskew.log.kinds import TimePart
@@ -19,7 +21,7 @@ from unskew.metrics.proper import auc_of_groups
 from unskew.plain_text import listed
 from unskew.seeds import splitmix64
 
-LeakKind = Literal["filled", "later", "id", "auc"]
+LeakKind = Literal["filled", "later", "id", "auc", "value"]
 OutcomeName = Literal["click", "conversion"]
 
 LEAK_AUC = 0.99
@@ -30,6 +32,16 @@ LEAST_LIMIT = 0.8
 SIGNIFICANCE = 0.001
 """A figure counts only where its lower limit at this level is 0.8 or more: 31 rows with the outcome at
 least, so that a handful of conversions raises no alarm."""
+SUSPECT_SHARE = 0.95
+SUSPECT_LIFT = 1.5
+"""A value whose rows have the outcome so often, and so many times as often as all rows, is warned of."""
+VALUE_ODDS = 10.0
+"""At the lower limit of a value's share the odds of the outcome are at least so many times those of all rows:
+where 98 % have the outcome anyway, a share of 99 % says nothing."""
+VALUE_SIGNIFICANCE = 1e-5
+"""The level of that limit, because there are many values in many columns."""
+VALUE_ROWS = 1 << 19
+"""Rows at random in which values are looked at, at most: as many as of a stream."""
 SAMPLE = 100_000
 """Rows with the outcome, and rows without, that AUCs are measured on at most; AUC does not depend on how
 many there are of each."""
@@ -49,21 +61,24 @@ than ten times their number, as a counter does: an amount of money repeats by th
 
 @dataclass(frozen=True)
 class Leak:
-    """A column that a model must not read.
+    """A column that gives an outcome away.
 
     Attributes
     ----------
     column
         Its name.
     kind
-        ``"filled"``: there only where the outcome is. ``"later"``: a time after the row's, only where the
-        outcome is. ``"id"``: a name of the row. ``"auc"``: alone it ranks rows by the outcome.
+        ``"filled"``: it is filled in only where the outcome is. ``"later"``: it is a time, after the row's
+        only where the outcome is. ``"id"``: it is a name of the row. ``"auc"``: alone it ranks rows by the
+        outcome. ``"value"``: nearly all rows of one value, or of a range of numbers, have the outcome.
     outcome
         What it gives away; None for an id.
     found
         What was found, with its numbers.
     value
-        The AUC, the share of filled (or late) rows with the outcome, or the share of distinct values.
+        The AUC, the share of the rows that have the outcome, or the share of distinct values.
+    stops
+        Whether a run stops for it; otherwise it warns.
     """
 
     column: str
@@ -71,14 +86,15 @@ class Leak:
     outcome: OutcomeName | None
     found: str
     value: float
+    stops: bool = True
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for files."""
+        """Return plain values, for files."""
         return asdict(self)
 
 
 def check_leaks(log: Log) -> list[Leak]:
-    r"""Features that give an outcome away, at most one finding for each column.
+    r"""Find features that give an outcome away, at most one finding for each column.
 
     Looked at are clicks, in the space ``"impressions"`` alone (in a matrix the unclicked pairs have no rows),
     and conversions among the clicked rows.
@@ -93,9 +109,15 @@ def check_leaks(log: Log) -> list[Leak]:
       direction, missing ones first or last; a category by the rate of its value in other folds of pairs, so
       that values which were seen once tell nothing; a bag by its best single value. Its lower limit, as of a
       share of min(positives, negatives) trials, must be .8 or more.
+    - *value*: a share s ≥ .99 of the rows of one value have the outcome (a category, an element of a bag, a
+      single number, a range of numbers at either end, or all values but the most frequent one), and at the
+      lower limit of s at level 10⁻⁵, which must be .8 or more, the odds of the outcome are ten times those of
+      all rows. A share of .95 to .99 that is 1.5 times the overall rate or more is a warning. A single value
+      or a range must hold 1 % of all rows with the outcome; beside a range or a single number, at most half
+      of the rows have it. For a feature of users or items the limit counts these instead of rows.
 
     With fewer than 31 rows of an outcome nothing is found for it. AUCs are measured on at most 100,000 rows
-    with the outcome and 100,000 without, drawn in the same way every time.
+    with the outcome and 100,000 without, values on at most 524,288 rows; the same ones are drawn every time.
 
     Examples
     --------
@@ -116,17 +138,24 @@ def check_leaks(log: Log) -> list[Leak]:
         return []
     outcomes = list(_outcomes(log))
     samples = [(outcome, _sampled(outcome)) for outcome in outcomes if outcome.enough]
+    thinned = [_thinned(outcome) for outcome in outcomes if outcome.enough]
     found: dict[str, Leak] = {}
     for feature in described.declared:
-        if feature.source not in found:
-            leak = _leak_of(log, described, feature, outcomes, samples)
-            if leak is not None:
-                found[feature.source] = leak
+        before = found.get(feature.source)
+        if before is not None and before.stops:
+            continue
+        leak = _leak_of(log, described, feature, outcomes, samples) or _value_leak(
+            feature, described.values[feature.name], _places(log, feature), thinned
+        )
+        if leak is not None and (before is None or leak.stops):
+            found[feature.source] = leak
     return list(found.values())
 
 
 def require_no_leaks(log: Log, allow: Iterable[str] = ()) -> list[Leak]:
-    """The leaks that are allowed; a :class:`DataError` for any other.
+    """Raise a :class:`DataError` for a leak that is not allowed, and warn of what only looks like one.
+
+    Returned are the leaks that are allowed and those that were warned of.
 
     Parameters
     ----------
@@ -141,8 +170,11 @@ def require_no_leaks(log: Log, allow: Iterable[str] = ()) -> list[Leak]:
             remedy=f"name one of {listed(sorted(sources))}" if sources else "leave it out",
         )
     leaks = check_leaks(log)
-    others = [leak for leak in leaks if leak.column not in allowed]
+    others = [leak for leak in leaks if leak.stops and leak.column not in allowed]
     if not others:
+        for leak in leaks:
+            if leak.column not in allowed:
+                warnings.warn(_doubt(leak), LeakWarning, stacklevel=2)
         return leaks
     first, *more = others
     verb = "leaks" if len(more) == 1 else "leak"
@@ -152,6 +184,14 @@ def require_no_leaks(log: Log, allow: Iterable[str] = ()) -> list[Leak]:
         where=f"column '{first.column}'",
         remedy=f"leave it out (--ignore {first.column}), or allow it if it is known before the outcome"
         f" (--allow-leak {first.column})",
+    )
+
+
+def _doubt(leak: Leak) -> str:
+    """Return the warning about a column that may be a leak."""
+    return (
+        f"column '{leak.column}': {leak.found}. If it was written after the {leak.outcome}, leave it out"
+        f" (--ignore {leak.column}); if it is known before, allow it (--allow-leak {leak.column})"
     )
 
 
@@ -225,10 +265,10 @@ def _places(log: Log, feature: Feature) -> NDArray[np.integer[Any]]:
     return log.user if feature.role == "user" else log.item
 
 
-def lower_limit(share: float, trials: int) -> float:
-    """The lower limit of a share, after Clopper and Pearson."""
+def lower_limit(share: float, trials: int, level: float = SIGNIFICANCE) -> float:
+    """Return the lower limit of a share, after Clopper and Pearson."""
     hits = share * trials
-    return float(betaincinv(hits, trials - hits + 1.0, SIGNIFICANCE)) if hits > 0 else 0.0
+    return float(betaincinv(hits, trials - hits + 1.0, level)) if hits > 0 else 0.0
 
 
 def _filled(values: Values) -> NDArray[np.bool_]:
@@ -268,6 +308,38 @@ def _only_where(
         f" {rows - hits:,} of {len(there) - positives:,} without: it was written after the {outcome.name}"
     )
     return Leak(feature.source, kind, outcome.name, text, share)
+
+
+def _value_leak(
+    feature: Feature, values: Values, place: NDArray[np.integer[Any]], outcomes: list[_Outcome]
+) -> Leak | None:
+    """Return a leak if one value, or a range, singles out rows with an outcome: one that stops, if any."""
+    kinds = [(True, outcome) for outcome in outcomes] + [(False, outcome) for outcome in outcomes]
+    for stops, outcome in kinds:
+        at, rate = place[outcome.rows], float(outcome.positive.mean())
+        share = LEAK_SHARE if stops else max(SUSPECT_SHARE, SUSPECT_LIFT * rate)
+        least = max(LEAST_LIMIT, VALUE_ODDS * rate / (VALUE_ODDS * rate + 1 - rate))
+        for group in groups_of(values.take(at), outcome.positive, share):
+            # Rows of one user are not so many trials of what is known of the user.
+            trials = group.rows if feature.role == "row" else len(np.unique(at[group.members()]))
+            if lower_limit(group.share, trials, VALUE_SIGNIFICANCE) >= least:
+                return Leak(
+                    feature.source, "value", outcome.name, _told(group, outcome, rate), group.share, stops
+                )
+    return None
+
+
+def _told(group: Group, outcome: _Outcome, rate: float) -> str:
+    of_all = f"{group.share:.1%}; {rate:.1%} of all"
+    return f"where {group.words}, {group.hits:,} of {group.rows:,} rows have a {outcome.name} ({of_all})"
+
+
+def _thinned(outcome: _Outcome) -> _Outcome:
+    """Return the rows in which values are looked at: all, or as many at random as of a stream."""
+    if len(outcome.rows) <= VALUE_ROWS:
+        return outcome
+    at = np.sort(np.random.default_rng(0).choice(len(outcome.rows), VALUE_ROWS, replace=False))
+    return outcome._replace(rows=outcome.rows[at], positive=outcome.positive[at])
 
 
 def _row_id(log: Log, feature: Feature, values: Values) -> Leak | None:
