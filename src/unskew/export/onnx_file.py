@@ -49,9 +49,10 @@ def export_onnx(
         ``"raw"``: ids and values as the log has them; texts are looked up and numbers are transformed in the
         graph, only values that are hashed come as codes. ``"codes"``: positions in the vocabularies, which
         are in the metadata (``users``, ``items``, and ``encoder`` of each feature), and numbers as they are
-        scaled. With raw inputs a feature of a user or item may be left out, by the value that the metadata call
-        ``absent``: the file holds those of training; and ``known_user [n]`` and ``known_item [n]`` are outputs
-        too, which say whether training had rows of an id. None is raw for a model that reads features, and codes for one that reads ids alone.
+        scaled. With raw inputs a feature of a user or item may be left out, by the value that the metadata
+        call ``absent``: the file holds those of training. The outputs ``known_user [n]`` and ``known_item
+        [n]`` say whether training had rows of an id. None is raw for a model that reads features, and codes
+        for one that reads ids alone.
     overwrite
         Whether an earlier file may be replaced.
 
