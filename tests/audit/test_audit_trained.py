@@ -50,7 +50,9 @@ def test_impressions_are_their_own_population(tmp_path: Path) -> None:
     result = train_weights(
         tmp_path / "log.parquet", tmp_path / "out.parquet", user="u", item="i", outcome="c", folds=2
     )
-    p = pq.read_table(tmp_path / "out.parquet")["propensity_calibrated"].to_numpy()
+    table = pq.read_table(tmp_path / "out.parquet")
+    p, weight = table["propensity_calibrated"].to_numpy(), table["weight"].to_numpy()
+    np.testing.assert_array_equal(weight, us.sample_weight(click, p, p_min=result.p_min))
     assert result.raw.rows == len(p) == USERS * ITEMS
     assert abs(p.mean() - click.mean()) < 0.1
     assert auc(score=p, outcome=click) > 0.6

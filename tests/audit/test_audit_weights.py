@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import unskew as us
 from unskew.audit import write_weights
 from unskew.audit.weights_files import prepared, write_with
 from unskew.errors import DataError, ParameterError, RunFolderError
@@ -51,11 +52,19 @@ def test_rows_columns_types_and_metadata_stay_as_they_are(
     assert result.rows == len(after) == 8000
 
 
-def test_weights_are_clipped_inverses(log_file: Path, tmp_path: Path) -> None:
-    write_weights(log_file, tmp_path / "out.parquet", score="p", outcome="clicked", p_min=0.05)
+@pytest.mark.parametrize("weight_all", [False, True])
+def test_weights_are_those_of_sample_weight_or_clipped_inverses_of_all(
+    log_file: Path, tmp_path: Path, weight_all: bool
+) -> None:
+    """Rows without a click had a weight here, and none in ``us.sample_weight``."""
+    options: dict[str, Any] = {"score": "p", "outcome": "clicked", "p_min": 0.05, "weight_all": weight_all}
+    write_weights(log_file, tmp_path / "out.parquet", **options)
     table = pq.read_table(tmp_path / "out.parquet")
     p, weight = table["propensity_calibrated"].to_numpy(), table["weight"].to_numpy()
-    np.testing.assert_array_equal(weight, 1 / np.maximum(p, 0.05))
+    clicks = None if weight_all else table["clicked"].to_numpy()
+    np.testing.assert_array_equal(weight, us.sample_weight(clicks, p, p_min=0.05))
+    frame = us.weights(pq.read_table(log_file), **options)
+    np.testing.assert_array_equal(frame["weight"].to_numpy(), weight)
     np.testing.assert_array_equal(table["clipped"].to_numpy(), p < 0.05)
     assert 0 < (p < 0.05).mean() < 1
     assert np.unique(table["fold"].to_numpy()).tolist() == [0, 1, 2, 3, 4]
@@ -265,5 +274,5 @@ def test_a_column_that_parquet_cannot_hold_is_told_and_nothing_is_left(tmp_path:
         return np.full(2, 0.5), np.zeros(2, dtype=np.int8)
 
     with pytest.raises(DataError, match=r"log\.parquet: cannot be written as Parquet: .*To fix: leave out"):
-        write_with(files, target, schema, assign, p_min=0.01, numbers=["p", "o"], progress=SILENT)
+        write_with(files, target, schema, assign, p_min=0.01, clicks="o", numbers=["p", "o"], progress=SILENT)
     assert [each.name for each in tmp_path.iterdir()] == ["log.parquet"]

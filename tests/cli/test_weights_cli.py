@@ -79,6 +79,15 @@ def test_folds_clip_and_calibrator_are_taken() -> None:
     assert max(table["weight"].to_pylist()) == pytest.approx(20.0)
 
 
+def test_rows_without_a_click_have_weight_0_unless_asked_for() -> None:
+    for flags, share in (([], None), (["--weight-all"], 1.0)):
+        arguments = [*flags, "-o", "out.parquet", "--overwrite"]
+        assert main(["weights", "log.parquet", *COLUMNS, *arguments]) == 0
+        table = pq.read_table("out.parquet")
+        clicked, weight = np.asarray(table["clicked"]), np.asarray(table["weight"])
+        assert (weight > 0).mean() == pytest.approx(share or clicked.mean(), abs=0)
+
+
 def test_audit_of_the_output_finds_it_healthy() -> None:
     main(["weights", "log.parquet", *COLUMNS, "-o", "out.parquet"])
     assert main(["audit", "log.parquet", *COLUMNS]) == 1

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from unskew.audit.audit import DEFAULT_P_MIN, FOLDS, read
 from unskew.audit.fold_sketches import fit_without_each, fold_of_rows, merged
-from unskew.audit.weights_files import ADDED, prepared, require_free, write_with
+from unskew.audit.weights_files import ADDED, added_columns, prepared, require_free, write_with
 from unskew.audit.weights_result import RowWeighing, WeightsResult, clip_of
 from unskew.audit.weights_trained import log_of_frame, trained_weighing
 from unskew.calibration import Calibrator, Multicalibrated, make_calibrator
@@ -49,17 +49,19 @@ def write_weights(
     segments: Sequence[str] = (),
     folds: int = FOLDS,
     p_min: Clip = DEFAULT_P_MIN,
+    weight_all: bool = False,
     seed: int = 0,
     overwrite: bool = False,
     progress: Progress = SILENT,
 ) -> WeightsResult:
     """Add calibrated propensities and weights to rows; the same rows, in the same order, in Parquet.
 
-    .. math:: \\tilde p_i = q^{(-k_i)}(\\hat p_i), \\qquad w_i = \\frac{1}{\\max(\\tilde p_i, p_{\\min})}
+    .. math:: \\tilde p_i = q^{(-k_i)}(\\hat p_i), \\qquad w_i = \\frac{o_i}{\\max(\\tilde p_i, p_{\\min})}
 
     k_i is row i's ``fold`` and q^(−k) the calibrator fitted on the rows of all other folds, so that no row
-    has a say in its own weight. ``clipped`` says where p̃ is below ``p_min``. Weights belong to the clicked
-    rows: an estimate over the population sums o·w·loss. Every row has one, so that any row can be looked at.
+    has a say in its own weight. ``clipped`` says where p̃ is below ``p_min``. Rows without a click have weight
+    0, as in :func:`unskew.sample_weight`: an estimate over the population sums w·loss. p̃ is in the column
+    ``propensity_calibrated`` of every row.
 
     Parameters
     ----------
@@ -81,6 +83,8 @@ def write_weights(
     p_min
         Propensities below are raised to it before they become weights; ``"auto"`` is the clip with the least
         error (:func:`unskew.metrics.least_error_clip`).
+    weight_all
+        Give rows without a click 1/max(p̃, p_min) too.
     """
     roles = Roles(score, outcome, sample_weight, tuple(dict.fromkeys(segments)))
     require(
@@ -96,7 +100,14 @@ def write_weights(
     weighing = _calibrated(files, roles, chosen, folds=folds, seed=seed, p_min=p_min, progress=progress)
     p_min = weighing.result.p_min
     rows = write_with(
-        files, target, schema, weighing.assign, p_min=p_min, numbers=roles.numbers, progress=progress
+        files,
+        target,
+        schema,
+        weighing.assign,
+        p_min=p_min,
+        clicks=None if weight_all else outcome,
+        numbers=roles.numbers,
+        progress=progress,
     )
     return replace(weighing.result, rows=rows)
 
@@ -219,6 +230,7 @@ def weights(
     segments: Sequence[str] = (),
     folds: int = FOLDS,
     p_min: Clip = DEFAULT_P_MIN,
+    weight_all: bool = False,
     seed: int = 0,
     device: str = "auto",
     table_dtype: str = "fp32",
@@ -244,6 +256,8 @@ def weights(
     segments
         With ``score``: columns that the calibrator reads, if it is :class:`unskew.Multicalibrated`. Without,
         it reads ``features``.
+    weight_all
+        Give rows without a click 1/p too, where their weight is 0 otherwise.
     table_dtype
         Without ``score``: what embedding tables of a network are stored as, ``"fp32"`` or ``"bf16"``.
 
@@ -292,9 +306,11 @@ def weights(
         weighing = trained_weighing(
             log, log, (user, item), propensity, chosen, **shared, table_dtype=table_dtype, training=training
         )
-        named, columns = (), [str(user), str(item)]
-    parts = [weighing.assign(batch) for batch in stream([source], columns=columns, numbers=named)]
-    p, fold = (np.concatenate(part) for part in zip(*parts, strict=True))
-    clip = weighing.result.p_min
-    values = (p, 1 / np.maximum(p, clip), fold, p < clip)
+        named, columns = (), [name for name in (user, item, outcome) if name is not None]
+    clicks = None if weight_all else outcome
+    batches = [
+        added_columns(batch, weighing.assign, p_min=weighing.result.p_min, clicks=clicks)
+        for batch in stream([source], columns=columns, numbers=named)
+    ]
+    values = map(np.concatenate, zip(*batches, strict=True))
     return with_columns(frame, dict(zip((field.name for field in ADDED), values, strict=True)))

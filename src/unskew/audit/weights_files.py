@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unskew.errors import DataError
+from unskew.io.columns import column_of, frame_of, number_column
 from unskew.io.file_types import ArrowSchema, has_types, schema_of
 from unskew.io.row_files import Target, check_rows_target, rows_writer
 from unskew.io.stream import FileBatch, cast_columns, stream, tracked
@@ -40,17 +41,17 @@ def write_with(
     assign: Assign,
     *,
     p_min: float,
+    clicks: str | None,
     numbers: Sequence[str],
     progress: Progress,
 ) -> int:
-    """Write the rows of the files with the added columns; gives their number."""
+    """Write the rows of the files with the added columns; return their number."""
     number_of: dict[Source, int] = {file: number for number, file in enumerate(files)}
     try:
         with rows_writer(target, _extended(schema), plain=SPREAD) as writer:
             batches = stream(files, columns=None, numbers=numbers, shared=True)
             for batch in tracked(batches, progress, "writing"):
-                propensity, fold = assign(batch)
-                added = (propensity, 1 / np.maximum(propensity, p_min), fold, propensity < p_min)
+                added = added_columns(batch, assign, p_min=p_min, clicks=clicks)
                 columns = cast_columns(batch, schema) + [
                     pa.array(values, type=field.type) for field, values in zip(ADDED, added, strict=True)
                 ]
@@ -62,6 +63,21 @@ def write_with(
             remedy="leave out the column, or write it with another type",
         ) from error
     return writer.rows
+
+
+def added_columns(
+    batch: FileBatch, assign: Assign, *, p_min: float, clicks: str | None
+) -> tuple[NDArray[Any], ...]:
+    """Return the columns of :data:`ADDED` for the rows of a batch.
+
+    The weight is o/max(p̃, p_min), o from the column ``clicks``; None gives every row 1/max(p̃, p_min).
+    """
+    propensity, fold = assign(batch)
+    weight = 1 / np.maximum(propensity, p_min)
+    if clicks is not None:
+        frame = frame_of(pa.Table.from_batches([batch.record.select([clicks])]))
+        weight[number_column(column_of(frame, clicks), clicks) == 0] = 0.0
+    return propensity, weight, fold, propensity < p_min
 
 
 def prepared(

@@ -42,6 +42,7 @@ def train_weights(
     calibrator: str | Calibrator = "platt",
     folds: int = FOLDS,
     p_min: Clip = DEFAULT_P_MIN,
+    weight_all: bool = False,
     seed: int = 0,
     device: str = "auto",
     table_dtype: str = "fp32",
@@ -69,6 +70,8 @@ def train_weights(
         What it reads beside the ids, as in :meth:`unskew.Log.from_frame`: position and context too.
     allow_leak
         Features that may give the click away (:func:`unskew.check_leaks`).
+    weight_all
+        Give rows without a click 1/p too, where their weight is 0 otherwise.
     device
         ``"auto"``, ``"cpu"`` or ``"cuda"``.
     table_dtype
@@ -100,8 +103,16 @@ def train_weights(
     )
     # A CSV file gives the outcome as numbers, and Parquet as it is: clicks may be the texts 0 and 1 there.
     numbers = [outcome] if outcome is not None and holds_numbers(schema.field(outcome).type) else []
-    clip = weighing.result.p_min
-    rows = write_with(files, target, schema, weighing.assign, p_min=clip, numbers=numbers, progress=progress)
+    rows = write_with(
+        files,
+        target,
+        schema,
+        weighing.assign,
+        p_min=weighing.result.p_min,
+        clicks=None if weight_all else outcome,
+        numbers=numbers,
+        progress=progress,
+    )
     return replace(weighing.result, rows=rows)
 
 

@@ -76,6 +76,10 @@ def weights(
     p_min: Annotated[
         str, typer.Option(help="The clip, to which lower propensities are raised: auto or a number.")
     ] = "auto",
+    weight_all: Annotated[
+        bool,
+        typer.Option("--weight-all", help="Give rows without a click 1/p too; their weight is 0 otherwise."),
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the folds and of training.")] = 0,
@@ -136,6 +140,7 @@ def weights(
                 segments=tuple(segment or ()),
                 folds=folds,
                 p_min=clip(p_min),
+                weight_all=weight_all,
                 seed=seed,
                 overwrite=overwrite,
                 progress=progress,
@@ -155,6 +160,7 @@ def weights(
                 calibrator=calibrator,
                 folds=folds,
                 p_min=clip(p_min),
+                weight_all=weight_all,
                 seed=seed,
                 device=device,
                 table_dtype=table_dtype,
