@@ -183,7 +183,7 @@ def off_policy_estimates(
     ...     data.truth.conversion, data.train, propensity=data.truth.propensity, held_out="all"
     ... )
     >>> print(found["nll"])
-    nll 0.4604 (95 % 0.4371 to 0.4837)
+    nll 0.4604 (95 % 0.4373 to 0.4835)
     """
     judged = judge(
         {"model": model},
