@@ -45,13 +45,16 @@ def test_the_naive_model_is_mended_by_the_propensities_of_the_run(results):
     _, mended = results
     found = mended.metrics["recalibration"]["naive"]
     assert found["on"] == "held-out clicks, weighted by 1/p"
-    assert abs(found["after"]["value"] - 1) < abs(found["before"]["value"] - 1)
+    assert "after" not in found, "on the rows of the fit it is 1.00 by construction"
+    level = mended.metrics["methods"]["naive"]["mean_over_rate"]
+    assert abs(level["mean"] - 1) < abs(level["before"]["mean"] - 1)
 
 
 def test_the_labels_say_it(results):
     labels = "\n".join(results[1].metrics["labels"])
     assert "naive recalibrated by shift on" in labels
     assert "predicted ÷ actual rate there" in labels
+    assert " after" not in labels
 
 
 def test_the_folder_predicts_the_same(results, tmp_path):

@@ -66,8 +66,9 @@ class Recalibration:
         The rows that it was fitted on, in words.
     rows
         How many, of each seed.
-    before, after
-        Predicted ÷ actual rate on them; after by maps that were fitted on the others, five parts in turn.
+    before
+        Predicted ÷ actual rate on them. There is no figure after: the map brings their sum to 1, cross-fitted
+        or not, so that only other rows, such as a test set, can tell what it is worth.
     trust
         The share of the shift that was made, by :func:`trust_in`; 1 for all other maps.
     """
@@ -77,7 +78,6 @@ class Recalibration:
     on: str
     rows: int
     before: Level
-    after: Level
     trust: float = 1.0
 
     def predict(self, lines: Floats) -> Floats:
@@ -96,7 +96,6 @@ class Recalibration:
             "on": self.on,
             "rows": self.rows,
             "before": self.before._asdict(),
-            "after": self.after._asdict(),
             "trust": self.trust,
         }
 
@@ -114,7 +113,6 @@ class Recalibration:
                 str(saved["on"]),
                 int(saved["rows"]),
                 Level(**saved["before"]),
-                Level(**saved["after"]),
                 float(saved.get("trust", 1.0)),
             )
         except (LookupError, TypeError, ValueError) as error:
@@ -156,14 +154,12 @@ def recalibration(
     if kind == AUTO and not known and (rows.weight != rows.weight[:, :1]).any():
         kind, trust = SHIFT, trust_in(rows, number)
     kinds = [_chosen(line) if kind == AUTO else kind for line in lines]
-    crossed = np.stack([_crossed(line, each, trust) for line, each in zip(lines, kinds, strict=True)])
     return Recalibration(
         calibrators=tuple(_fitted(each, *line, trust) for line, each in zip(lines, kinds, strict=True)),
         by=tuple(kinds),
         on=on,
         rows=rows.outcome.shape[1],
         before=level_of(rows),
-        after=level_of(rows._replace(predicted=crossed)),
         trust=trust,
     )
 
@@ -237,8 +233,8 @@ def _losses(line: Judged, predicted: Floats) -> Floats:
     return np.asarray(np.logaddexp(0.0, z) - line.outcome * z)
 
 
-def _crossed(line: Judged, kind: str, trust: float = 1.0) -> Floats:
-    """Each part's predictions by the map of the other parts; the rows are in an order by a hash."""
+def _crossed(line: Judged, kind: str) -> Floats:
+    """Predict each part by the map of the other parts; the rows are in an order by a hash."""
     part = np.arange(len(line.outcome)) % FOLDS
     found = np.empty_like(line.predicted)
     for each in range(FOLDS):
@@ -246,7 +242,7 @@ def _crossed(line: Judged, kind: str, trust: float = 1.0) -> Floats:
         # Without both outcomes there is nothing to fit.
         both = rest.outcome.min() < rest.outcome.max()
         own = line.predicted[part == each]
-        found[part == each] = _fitted(kind, *rest, trust).predict(own) if both else own
+        found[part == each] = _fitted(kind, *rest, 1.0).predict(own) if both else own
     return found
 
 

@@ -126,7 +126,7 @@ class Debiaser(Estimator):
         level and keeps the order: ``"none"``, ``"shift"`` of the logit, ``"auto"`` (as much of the shift as
         weights of estimated propensities can be trusted with; by known ones, and without weights, all of it,
         or Platt's line where clicks ask for it), or a calibrator's name. Weights are 1/p of the propensities
-        that it trained with, 1 without any. ``recalibration_`` has predicted ÷ actual rate before and after.
+        that it trained with, 1 without any. ``recalibration_`` has predicted ÷ actual rate before.
 
     Notes
     -----

@@ -216,7 +216,9 @@ def _search_caption(searched: Mapping[str, Any]) -> str:
     rows = searched.get("rows")
     on = f"a random sample of {number(rows, 0)} pairs" if rows else "no random sample"
     worth = searched.get("cross_validated")
-    said = "" if worth is None else f"; what is chosen on a part of it is ahead by {worth:+.4f} on the rest"
+    error = searched.get("cross_validated_error")
+    noise = "" if error is None else f" ± {error:.4f}"
+    said = "" if worth is None else f"; cross-validated, the choice is ahead by {worth:+.4f}{noise}"
     return f"Right of the line a candidate is ahead; decided on {on}{said}."
 
 

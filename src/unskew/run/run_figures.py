@@ -194,7 +194,7 @@ def recalibration_labels(models: Mapping[str, Debiaser]) -> list[str]:
             kinds += "" if found.trust == 1.0 else f" ({found.trust:.2f} of it)"
             labels.append(
                 f"{key.replace('_', ' ')} recalibrated by {kinds} on {found.rows:,} {found.on}: predicted ÷"
-                f" actual rate there {found.before} before, {found.after} after"
+                f" actual rate there {found.before} before"
             )
     return labels
 

@@ -107,9 +107,10 @@ class Decision:
     bias
         How far the advantages of biased clicks are off, beyond noise: the root of the mean square over
         candidates, with its standard error added; None where it was not estimated.
-    cross_validated
-        By how much what is chosen on four fifths of the sample's users is ahead on the others, on average:
-        what the whole choice is worth, without the luck of the winner. None without a sample.
+    cross_validated, cross_validated_error
+        By how much the models chosen on four fifths of the sample's users are ahead on the others, on average,
+        and its standard error: what the whole choice is worth, without the luck of the winner. None without
+        a sample, and with too few users.
     sentence
         The decision in one sentence.
     """
@@ -123,6 +124,7 @@ class Decision:
     judged: tuple[JudgedCandidate, ...]
     bias: float | None
     cross_validated: float | None
+    cross_validated_error: float | None
     mean_advantage: float | None
     mean_error: float | None
     sentence: str
@@ -209,7 +211,7 @@ def decide(
         sentence = f"The {baseline} model is shipped: there is no random sample. {CANNOT_DECIDE}"
         if rejected:
             sentence += f" {rejected} of {len(others)} candidates are worse whatever Γ allows."
-        nothing = (None, None, None, None)
+        nothing = (None, None, None, None, None)
         return Decision(baseline, (baseline,), baseline, criterion, 0, 0, judged, *nothing, sentence)
     judged, bias = _judged(sample, of_clicks, others, baseline, criterion)
     fewest = _fewest(sample)
@@ -217,6 +219,7 @@ def decide(
     mean = _paired_means(sample, kept, (baseline,), criterion) if kept != (baseline,) else None
     ahead = fewest >= LEAST_OF_EACH and mean is not None and mean.advantage > 0
     shipped = kept if ahead else (baseline,)
+    worth = _cross_validated(sample, of_clicks, others, baseline, criterion, seed)
     return Decision(
         chosen=MEAN if len(shipped) > 1 else shipped[0],
         shipped=shipped,
@@ -226,10 +229,11 @@ def decide(
         users=len(np.unique(sample.user)),
         judged=judged,
         bias=bias,
-        cross_validated=_cross_validated(sample, of_clicks, others, baseline, criterion, seed),
+        cross_validated=None if worth is None else worth[0],
+        cross_validated_error=None if worth is None else worth[1],
         mean_advantage=None if mean is None else mean.advantage,
         mean_error=None if mean is None else mean.standard_error,
-        sentence=_sentence(judged, shipped, mean, baseline, criterion, len(sample.user), fewest),
+        sentence=_sentence(judged, shipped, mean, worth, baseline, criterion, len(sample.user), fewest),
     )
 
 
@@ -364,13 +368,16 @@ def _cross_validated(
     baseline: str,
     criterion: str,
     seed: int,
-) -> float | None:
-    """What is best together without a part of the users, judged against the baseline on that part."""
+) -> tuple[float, float] | None:
+    """Judge what is best together without a part of the users against the baseline on that part.
+
+    Return the mean over the parts, whose users are distinct, and its standard error.
+    """
     users, code = np.unique(sample.user, return_inverse=True)
     if len(users) < 2 * FOLDS or not others:
         return None
     fold = np.random.default_rng(stream(seed, "folds of the sample")).permutation(len(users)) % FOLDS
-    total = 0.0
+    worth = []
     for part in range(FOLDS):
         held = (fold == part)[code]
         if any(len(np.unique(sample.outcome[rows])) < 2 for rows in (held, ~held)):
@@ -378,14 +385,16 @@ def _cross_validated(
         rest = sample.take(~held)
         judged, _ = _judged(rest, of_clicks, others, baseline, criterion)
         kept = _best_together(rest, _not_rejected(judged, baseline), criterion)
-        total += _paired_means(sample.take(held), kept, (baseline,), criterion).advantage / FOLDS
-    return total
+        worth.append(_paired_means(sample.take(held), kept, (baseline,), criterion))
+    error = math.sqrt(sum(each.standard_error**2 for each in worth)) / FOLDS
+    return float(np.mean([each.advantage for each in worth])), error
 
 
 def _sentence(
     judged: tuple[JudgedCandidate, ...],
     shipped: tuple[str, ...],
     mean: PairedUsers | None,
+    worth: tuple[float, float] | None,
     baseline: str,
     criterion: str,
     rows: int,
@@ -402,19 +411,21 @@ def _sentence(
         )
     if mean is None:
         return f"The {baseline} model is shipped: on {sample} no candidate adds to it. {planned}"
-    ahead = f"{mean.advantage:+.4f} ± {mean.standard_error:.4f} in {criterion}"
     if shipped == (baseline,):
         return (
             f"The {baseline} model is shipped: on {sample} what is best together is not ahead of it"
-            f" ({ahead}). {planned}"
+            f" ({mean.advantage:+.4f} ± {mean.standard_error:.4f} in {criterion}). {planned}"
         )
     what = (
         f"The mean of {len(shipped)} of {len(judged) + 1} models is"
         if len(shipped) > 1
         else f"{shipped[0]} is"
     )
-    sure = mean.advantage > CLEARLY * mean.standard_error
+    shown = f"{what} shipped: on {sample} it is ahead of the {baseline} model, and no other makes it better."
+    if worth is None:
+        return f"{shown} By how much is not known: the sample has too few users to cross-validate. {planned}"
+    sure = worth[0] > CLEARLY * worth[1]
     return (
-        f"{what} shipped: on {sample} no other makes it better, and it is ahead of the {baseline} model by"
-        f" {ahead}.{'' if sure else ' ' + planned}"
+        f"{shown} Cross-validated, on users that took no part in the choice, such a choice is ahead by"
+        f" {worth[0]:+.4f} ± {worth[1]:.4f} in {criterion}.{'' if sure else ' ' + planned}"
     )
