@@ -108,7 +108,7 @@ class Decision:
         How far the advantages of biased clicks are off, beyond noise: the root of the mean square over
         candidates, with its standard error added; None where it was not estimated.
     cross_validated, cross_validated_error
-        By how much the models chosen on four fifths of the sample's users are ahead on the others, on average,
+        By how much the models chosen on four fifths of the users are ahead on the others, on average,
         and its standard error: what the whole choice is worth, without the luck of the winner. None without
         a sample, and with too few users.
     sentence
