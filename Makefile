@@ -104,9 +104,8 @@ bench: $(VENV)/.installed-test  ## the benchmarks a CPU can run
 bench-gpu: $(VENV)/.installed-test  ## the benchmarks of speed and memory, on a GPU
 	$(BIN)/python -m benchmarks --device cuda
 
-pages: $(VENV)/.installed  ## write what follows from the code: exported names, drawing, tables
+pages: $(VENV)/.installed  ## write what follows from the code: exported names, tables
 	$(BIN)/python docs/make_registered.py
-	$(BIN)/python docs/make_architecture.py
 	$(BIN)/python docs/make_tables.py
 
 $(VENV)/.installed-docs: $(VENV)/.installed

@@ -1,4 +1,4 @@
-"""Which module of the library imports which, read from the source; the drawing and the tests stand on it."""
+"""Read from the source which module of the library imports which."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def home_of(path: Path) -> str:
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    """A module of the library, parsed once: the drawing and each test ask for all of them."""
+    """Return the syntax tree of a module, parsed once."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
@@ -126,21 +126,3 @@ def _defined(node: ast.AST) -> list[str]:
     if isinstance(node, ast.FunctionDef):
         return [node.name]
     return [ast.unparse(each) for each in node.targets] if isinstance(node, ast.Assign) else []
-
-
-@cache
-def packages() -> dict[str, set[str]]:
-    """Every package and single file, with those that it imports anywhere."""
-    needs: dict[str, set[str]] = {name: set() for layer in LAYERS for name in layer}
-    for path in modules():
-        names = (name for name, _ in imported(path, inside_functions=True))
-        needs[home_of(path)] |= {name.split(".")[1] for name in names if name.startswith("unskew.")}
-    return {name: others - {name} for name, others in needs.items()}
-
-
-def lines() -> dict[str, int]:
-    """Lines of source of every package and single file."""
-    counted = dict.fromkeys(packages(), 0)
-    for path in modules():
-        counted[home_of(path)] += len(path.read_text(encoding="utf-8").splitlines())
-    return counted

@@ -1,4 +1,4 @@
-"""The drawing of the packages is that of the code, and its walks can be walked."""
+"""The walks of the architecture page can be walked."""
 
 from __future__ import annotations
 
@@ -6,28 +6,9 @@ import re
 
 import pytest
 from import_graph import SOURCE, imported_files
-from make_architecture import DRAWING, PAGE, direct, drawing, page, rounded, written_lines
 
-TEXT = PAGE.read_text(encoding="utf-8")
+TEXT = (SOURCE.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
 WALKS = dict(re.findall(r"^### (.+)\n\n((?:\d+\. .+\n)+)", TEXT, re.MULTILINE))
-
-
-def test_the_drawing_and_the_table_are_those_of_the_code():
-    told, now = written_lines(TEXT), rounded()
-    assert set(told) == set(now), "run make pages"
-    # A package may grow a little before it is drawn again.
-    far = {name for name in now if abs(told[name] - now[name]) > max(50, 0.1 * now[name])}
-    assert far == set(), "run make pages"
-    assert page(TEXT, told) == TEXT, "run make pages"
-    assert DRAWING.read_text(encoding="utf-8") == drawing(told), "run make pages"
-
-
-def test_an_arrow_is_drawn_once_and_leads_to_what_is_not_reached_otherwise():
-    needs = direct()
-    assert "debias" in needs["fields"]
-    assert "propensity" not in needs["fields"], "reached through debias"
-    assert "debias" not in needs["run"], "reached through fields"
-    assert "errors" not in needs, "a file that all import has no arrows"
 
 
 def test_there_are_three_walks():
