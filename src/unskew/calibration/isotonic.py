@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.special import logit
 
-from unskew.calibration._logistic import fit_logistic
 from unskew.calibration.calibrator import inside
 from unskew.calibration.grouping import Vector
+from unskew.calibration.logistic_fit import fit_logistic
 from unskew.calibration.step_calibrator import StepCalibrator, edges_between, smooth_extremes
 from unskew.estimator import require_at_least
 from unskew.registry import register

@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.special import logit
 
-from unskew.calibration._logistic import LogisticFit, fit_logistic
 from unskew.calibration.calibrator import ROUNDING, Calibrator, inside, logits, sigmoid
 from unskew.calibration.folds import log_loss
 from unskew.calibration.grouping import Grouped, Vector
+from unskew.calibration.logistic_fit import LogisticFit, fit_logistic
 from unskew.estimator import require_above
 from unskew.registry import register
 

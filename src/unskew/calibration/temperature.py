@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from unskew.calibration._logistic import fit_logistic
 from unskew.calibration.calibrator import Calibrator, logits, sigmoid
 from unskew.calibration.grouping import Vector
+from unskew.calibration.logistic_fit import fit_logistic
 from unskew.estimator import require_above
 from unskew.registry import register
 
