@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import unskew as us
-from unskew.calibration.platt import fitlogistic_fit
+from unskew.calibration import logistic_fit
 from unskew.metrics import nll
 
 CONTAIN_PLATT = [
@@ -50,7 +50,7 @@ def test_training_loss_is_never_above_platts(calibrator, truth):
 
 @pytest.mark.parametrize("calibrator", [us.Beta(), us.Spline(), us.Spline(penalty=1.0)], ids=repr)
 def test_steps_that_do_not_converge_give_platt_and_a_message(calibrator, monkeypatch):
-    monkeypatch.setitem(fitlogistic_fit.__globals__, "MOST_STEPS", 1)
+    monkeypatch.setattr(logistic_fit, "MOST_STEPS", 1)
     score, outcome = rows_of("a step", seed=0)
     fitted, platt = calibrator.clone().fit(score, outcome), us.Platt().fit(score, outcome)
     np.testing.assert_allclose(fitted.predict(score), platt.predict(score), rtol=1e-9)
