@@ -2,7 +2,7 @@
 
 Rows of a log per second of processor time (of all threads), of one model in one epoch, with everything an
 epoch does (its order, bringing tables up to date at its end), and nothing that comes once (building,
-compiling, the first touch of memory); with tables as fp32 and as bf16, and the bytes that they take.
+compiling, the first touch of memory), and the bytes that tables take.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from benchmarks.common import tell
 from benchmarks.plain import PlainNeuMF, plain_optimisers, plain_steps
 from unskew.backbones import NeuMF
-from unskew.backbones.layers import TABLE_DTYPES, ReplicaEmbedding, TableDtype, tables_of
+from unskew.backbones.layers import ReplicaEmbedding, tables_of
 from unskew.log import Rows, Schema
 from unskew.losses import cross_entropy
 from unskew.progress import SILENT
@@ -46,13 +46,13 @@ class Ours(NamedTuple):
     """Of the tables' weights, moments and steps, and of their gradients where these are buffers."""
 
 
-def ours(log: Columns, batch: int, table_dtype: TableDtype = "fp32", device: str = "cpu") -> Ours:
+def ours(log: Columns, batch: int, device: str = "cpu") -> Ours:
     """NeuMF's second epoch; memory for Adam's moments is first touched in the first.
 
     Seconds are of the processor, and by the clock on a GPU.
     """
     user, item, label = (each.to(device) for each in log)
-    network = NeuMF().build(Schema.of_ids(USERS, ITEMS), [0], table_dtype=table_dtype)
+    network = NeuMF().build(Schema.of_ids(USERS, ITEMS), [0])
     network.to_device(torch.device(device))
     ends: list[float] = []
     sizes: list[int] = []
@@ -107,20 +107,17 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="cpu or cuda; on a GPU without the plain loops")
     parser.add_argument("--json", default=None, help="also write the results to this file")
     options = parser.parse_args()
-    for dtype in TABLE_DTYPES:
-        ours(columns(2000), 1000, dtype, options.device)
+    ours(columns(2000), 1000, options.device)
     results = []
     for rows in map(int, options.rows):
         for batch in options.batch:
             log = columns(rows)
-            own, half = (ours(log, batch, dtype, options.device) for dtype in TABLE_DTYPES)
+            own = ours(log, batch, options.device)
             row = {
                 "rows": f"{rows:,}",
                 "batch": batch,
                 "rows per second": round(own.rows_per_second),
-                "bf16": round(half.rows_per_second),
                 "tables, MB": own.table_bytes / 1e6,
-                "bf16, MB": half.table_bytes / 1e6,
             }
             if options.device == "cpu":
                 dense, sparse = (plain(log, batch, name) for name in MOST_PLAIN_STEPS)

@@ -44,8 +44,7 @@ def training() -> None:
     for backbone in (us.NeuMF(dim=4, layers=(8, 4)), us.DCN(dim=4)):
         us.Naive(backbone=backbone, epochs=1).fit(log).predict(log)
     lazy_adam.FEWEST_ROWS = 0
-    for dtype in ("fp32", "bf16"):
-        us.Naive(backbone=us.MF(dim=2), epochs=2, weight_decay=1e-3, batch_size=4, table_dtype=dtype).fit(log)
+    us.Naive(backbone=us.MF(dim=2), epochs=2, weight_decay=1e-3, batch_size=4).fit(log)
 
 
 if __name__ == "__main__":

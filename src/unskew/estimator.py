@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
@@ -85,6 +85,28 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return getattr(value, "__qualname__", type(value).__qualname__)
+
+
+REMOVED = {"table_dtype": "fp32"}
+"""Options of earlier versions, with the value that everything has now."""
+
+
+def without_removed(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Drop the options of earlier versions from saved ones; raise where one asks for what is gone.
+
+    Examples
+    --------
+    >>> without_removed({"epochs": 3, "table_dtype": "fp32"}, "runs/old")
+    {'epochs': 3}
+    """
+    for name, value in REMOVED.items():
+        if table.get(name, value) != value:
+            raise ParameterError(
+                f"{name} = {table[name]!r} was removed from unskew",
+                where=where,
+                remedy=f"train without {name}, or read it with the version that wrote it",
+            )
+    return {name: value for name, value in table.items() if name not in REMOVED}
 
 
 def require(holds: bool, problem: str, remedy: str) -> None:

@@ -53,12 +53,9 @@ def config_of(folder):
 
 def test_a_run_is_repeated_from_its_folder(arguments, here):
     given = [*arguments, "--set", "method.learning_rate=0.02", "--set", "backbone.dim=4"]
-    given += ["--members", "2", "--ensemble", "snapshot", "--table-dtype", "bf16"]
+    given += ["--members", "2", "--ensemble", "snapshot"]
     assert main([*given, "--out", "first", "--save-config", "run.toml"]) == 0
     assert tomllib.loads((here / "run.toml").read_text())["run"] == config_of(here / "first")
-    assert config_of(here / "first")["table_dtype"] == "bf16"
-    labels = json.loads((here / "first" / "metrics.json").read_text())["labels"]
-    assert "embedding tables of networks are stored as bf16" in labels
     for number, source in enumerate(("first/config.toml", "run.toml")):
         assert main(["run", "--config", source, "--out", f"again{number}"]) == 0
         for name in ("metrics.json", "model.safetensors", "config.toml"):

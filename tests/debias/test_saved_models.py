@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import unskew as us
-from unskew.errors import RunFolderError
+from unskew.errors import ParameterError, RunFolderError
 from unskew.io.manifest import write_manifest
 
 
@@ -148,3 +148,17 @@ def test_a_config_that_cannot_be_read_is_told(folder, config, message):
 
 def test_a_folder_without_a_propensity_has_none(folder):
     assert us.load_propensity(folder) is None
+
+
+@pytest.mark.parametrize("value", ["bf16", "fp32"])
+def test_a_folder_with_an_option_of_an_earlier_version_is_read_where_it_asks_for_nothing_that_is_gone(
+    folder, model, log, value
+):
+    config = folder / "config.toml"
+    config.write_text(config.read_text().replace("batch_size", f'table_dtype = "{value}"\nbatch_size', 1))
+    write_manifest(folder)
+    if value == "fp32":
+        assert np.array_equal(us.load_model(folder).predict_each(log), model.predict_each(log))
+        return
+    with pytest.raises(ParameterError, match=r"config.toml: table_dtype = 'bf16' was removed"):
+        us.load_model(folder)

@@ -71,7 +71,6 @@ def sparse_fits() -> Iterator[tuple[str, us.Debiaser]]:
     options = {"epochs": 2, "batch_size": 64, "learning_rate": 0.01, "weight_decay": 1e-3}
     for backbone in (us.NeuMF(dim=4), us.DCN(dim=4)):
         yield f"dr-jl by {backbone.name}", _fit(us.DRJL(backbone=backbone, **options), stream)
-    yield "tables in bfloat16", _fit(us.IPS(backbone=us.MF(dim=4), table_dtype="bf16", **options), stream)
     for negatives in (None, 0.5):
         propensity = us.Propensity(backbone=us.NeuMF(dim=4), crossfit=None, negatives=negatives, **options)
         yield f"propensity with {negatives} negatives", propensity.fit(stream)

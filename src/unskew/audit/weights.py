@@ -233,7 +233,6 @@ def weights(
     weight_all: bool = False,
     seed: int = 0,
     device: str = "auto",
-    table_dtype: str = "fp32",
     progress: Progress = SILENT,
 ) -> Any:
     """A data frame with calibrated propensities and weights, as ``unskew weights`` adds them to files.
@@ -258,8 +257,6 @@ def weights(
         it reads ``features``.
     weight_all
         Give rows without a click 1/p too, where their weight is 0 otherwise.
-    table_dtype
-        Without ``score``: what embedding tables of a network are stored as, ``"fp32"`` or ``"bf16"``.
 
     Returns
     -------
@@ -303,9 +300,7 @@ def weights(
         further = {"features": features, "ignore": ignore}
         log = log_of_frame(frame, user=user, item=item, outcome=outcome, **further)
         require_no_leaks(log, allow_leak)
-        weighing = trained_weighing(
-            log, log, (user, item), propensity, chosen, **shared, table_dtype=table_dtype, training=training
-        )
+        weighing = trained_weighing(log, log, (user, item), propensity, chosen, **shared, training=training)
         named, columns = (), [name for name in (user, item, outcome) if name is not None]
     clicks = None if weight_all else outcome
     batches = [

@@ -45,7 +45,6 @@ def train_weights(
     weight_all: bool = False,
     seed: int = 0,
     device: str = "auto",
-    table_dtype: str = "fp32",
     stream: bool | None = None,
     overwrite: bool = False,
     progress: Progress = SILENT,
@@ -74,8 +73,6 @@ def train_weights(
         Give rows without a click 1/p too, where their weight is 0 otherwise.
     device
         ``"auto"``, ``"cpu"`` or ``"cuda"``.
-    table_dtype
-        What embedding tables of a network are stored as, ``"fp32"`` or ``"bf16"``.
     stream
         Whether rows of impressions in Parquet files are read in parts instead of into memory; None streams
         those that would take more than a quarter of what is free.
@@ -98,7 +95,6 @@ def train_weights(
         folds=folds,
         seed=seed,
         p_min=p_min,
-        table_dtype=table_dtype,
         training={"device": device, "progress": progress},
     )
     # A CSV file gives the outcome as numbers, and Parquet as it is: clicks may be the texts 0 and 1 there.
@@ -126,32 +122,23 @@ def trained_weighing(
     folds: int,
     seed: int,
     p_min: Clip,
-    table_dtype: str,
     training: Mapping[str, Any],
 ) -> RowWeighing:
     """A propensity trained on a log, for batches of its rows; of a stream it is chosen on a sample."""
     from unskew.io.columns import column_of, frame_of
-    from unskew.propensity import Propensity, choose_propensity, make_propensity
+    from unskew.propensity import choose_propensity, make_propensity
     from unskew.propensity.choice import rows_to_fit
 
     shared = {"calibrator": None if chosen.name == "none" else chosen, "crossfit": folds}
-    stored = {"table_dtype": table_dtype}
     if propensity == "auto":
         network = "neumf" if log.features is None else "dcn"
         candidates = {name: make_propensity(name, **shared) for name in ("logistic", "popularity")}
-        candidates[network] = make_propensity(network, **shared, **stored)
+        candidates[network] = make_propensity(network, **shared)
         chosen_one = choose_propensity(sample, candidates, seed=seed, **training)
         fitted, sentence = chosen_one.propensity, chosen_one.sentence
         unfitted = None if log is sample else candidates[chosen_one.name]
     else:
         unfitted = make_propensity(propensity, **shared)
-        require(
-            isinstance(unfitted, Propensity) or table_dtype == "fp32",
-            f"the propensity {propensity!r} has no embedding tables to store as {table_dtype}",
-            "leave table_dtype out, or use a network such as mf",
-        )
-        if isinstance(unfitted, Propensity):
-            unfitted.set_params(**stored)
         fitted, sentence = unfitted, f"propensity by {propensity}"
     if unfitted is not None:
         rows = rows_to_fit(unfitted, log)

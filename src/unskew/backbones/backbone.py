@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from unskew.backbones.layers import TABLE_DTYPES, ReplicaDropout, TableDtype, Undrawn, store_tables
+from unskew.backbones.layers import ReplicaDropout, Undrawn
 from unskew.backbones.noise import Noise
-from unskew.estimator import Estimator, require, require_choice, require_types
+from unskew.estimator import Estimator, require_types
 from unskew.log import Rows, Schema
 from unskew.seeds import stream
 
@@ -120,15 +120,12 @@ class Backbone(Estimator):
     name: ClassVar[str]
     reads_features: ClassVar[bool] = False
     """Whether its networks read more than the two ids."""
-    has_tables: ClassVar[bool] = True
-    """Whether embeddings of ids, where it has some, are in tables whose type can be chosen."""
 
     def build(
         self,
         schema: Schema,
         seeds: Sequence[int],
         towers: Sequence[str] = (TOWER,),
-        table_dtype: TableDtype = "fp32",
         *,
         drawn: bool = True,
     ) -> Network:
@@ -143,12 +140,6 @@ class Backbone(Estimator):
             seconds to draw. Those of the built-in layers are then NaN.
         """
         require_types(self)
-        require_choice("table_dtype", table_dtype, TABLE_DTYPES)
-        require(
-            self.has_tables or table_dtype == "fp32",
-            f"a {self.name} backbone stores its weights itself, not as {table_dtype}",
-            "leave table_dtype out",
-        )
         schema = schema if self.reads_features else schema.ids
         make = torch.Generator if drawn else Undrawn
         generators = [make().manual_seed(stream(seed, "weights")) for seed in seeds]
@@ -156,7 +147,6 @@ class Backbone(Estimator):
         network = self._network(Blueprint(schema, generators, noise, tuple(towers)))
         network.replicas = len(seeds)
         network.towers = tuple(towers)
-        store_tables(network, table_dtype, noise.seeds)
         return network
 
     def _network(self, plan: Blueprint) -> Network:

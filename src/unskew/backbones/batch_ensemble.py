@@ -54,11 +54,6 @@ class BatchEnsemble(Backbone):
         """As its base does."""
         return self.base.reads_features
 
-    @property
-    def has_tables(self) -> bool:  # type: ignore[override]
-        """As its base has."""
-        return self.base.has_tables
-
     def _network(self, plan: Blueprint) -> Network:
         require_at_least(1, members=self.members)
         require_choice("init", self.init, ("signs", "normal"))

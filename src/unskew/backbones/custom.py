@@ -53,7 +53,6 @@ class Custom(Backbone):
     """
 
     name: ClassVar[str] = "custom"
-    has_tables: ClassVar[bool] = False
     module: Callable[[int, int], nn.Module]
 
     def _network(self, plan: Blueprint) -> Network:

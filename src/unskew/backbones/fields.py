@@ -107,7 +107,6 @@ class FieldEmbeddings(nn.Module):
             ]
             start = embeddings(init_std, ids, extra)
             embedding = ReplicaEmbedding(table, width + extra, start, plan.generators)
-            embedding.widths = (width, *(1 for _ in range(extra)))
             embedding.rows_of = {
                 each.name: slice(offsets[each.name], offsets[each.name] + each.size)
                 for each in mine

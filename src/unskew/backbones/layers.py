@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -17,17 +17,11 @@ from unskew.backbones import threads
 from unskew.backbones.noise import Noise
 from unskew.backbones.tables import LazyRows, gathered, look_up
 from unskew.log import Field
-from unskew.seeds import stream
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 Initialiser = Callable[[Tensor, torch.Generator], None]
-
-TableDtype = Literal["fp32", "bf16"]
-"""What a table's weights are stored as; networks compute in float32 either way."""
-
-TABLE_DTYPES: tuple[TableDtype, ...] = get_args(TableDtype)
 
 DRAWN_ON_THREADS = 1 << 16
 """Numbers of a replica from which on replicas are drawn beside one another: a thread costs about as much as
@@ -109,8 +103,6 @@ class ReplicaEmbedding(nn.Module):
 
     lazy: LazyRows | None = None
     """While it is trained by the rows that are read (:mod:`unskew.training.lazy_adam`)."""
-    keys: tuple[int, ...] = ()
-    """Of each replica, what its weights are rounded by where they are stored as bfloat16."""
 
     def __init__(
         self, field: Field, dim: int, initialise: Initialiser, generators: Sequence[torch.Generator]
@@ -119,11 +111,9 @@ class ReplicaEmbedding(nn.Module):
         self.weight = replicated((field.size, dim), initialise, generators)
         self.rows_of = {field.name: slice(0, field.size)}
         """Which rows are of which field."""
-        self.widths: tuple[int, ...] = (dim,)
-        """Columns of the tables that lie side by side in it, such as embeddings and biases."""
 
     def forward(self, index: Int[Tensor, "_ B"]) -> Float[Tensor, "R B F"]:
-        """``[R, B]`` codes, or ``[1, B]`` for all replicas → ``[R, B, dim]`` in float32 (or float64)."""
+        """``[R, B]`` codes, or ``[1, B]`` for all replicas → ``[R, B, dim]``."""
         if self.lazy is not None:
             return look_up(self.weight, index.expand(len(self.weight), -1), self.lazy)
         return gathered(self.weight, index)
@@ -132,15 +122,6 @@ class ReplicaEmbedding(nn.Module):
 def tables_of(network: nn.Module) -> list[ReplicaEmbedding]:
     """The tables of a network."""
     return [module for module in network.modules() if isinstance(module, ReplicaEmbedding)]
-
-
-def store_tables(network: nn.Module, dtype: TableDtype, seeds: Sequence[int]) -> None:
-    """Store a network's tables as a type; what bfloat16 is rounded by follows from each replica's seed."""
-    if dtype == "fp32":
-        return
-    for number, table in enumerate(tables_of(network)):
-        table.weight.data = table.weight.data.bfloat16()
-        table.keys = tuple(stream(seed, "rounding", number) % (1 << 31) for seed in seeds)
 
 
 def settle(network: nn.Module) -> None:

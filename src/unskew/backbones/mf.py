@@ -55,7 +55,6 @@ class _MFNetwork(Network):
             ReplicaEmbedding(field, sum(self.widths), _with_zero_biases(spec), plan.generators)
             for field in (plan.schema.user, plan.schema.item)
         )
-        self.user.widths = self.item.widths = (spec.dim, *(1 for _ in plan.towers))
         self.offset = nn.ParameterDict(
             {name: replicated((1,), zeros, plan.generators) for name in plan.towers}
         )

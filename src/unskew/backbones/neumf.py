@@ -74,7 +74,6 @@ class _NeuMFNetwork(Network):
         self.noise = plan.noise
         self.user = ReplicaEmbedding(plan.schema.user, 2 * spec.dim, normal(spec.init_std), plan.generators)
         self.item = ReplicaEmbedding(plan.schema.item, 2 * spec.dim, normal(spec.init_std), plan.generators)
-        self.user.widths = self.item.widths = (spec.dim, spec.dim)
         self.embedding_dropout = ReplicaDropout(spec.emb_dropout, plan.noise)
         self.rate = spec.dropout
         self.fusible = spec.emb_dropout == 0.0
@@ -89,7 +88,7 @@ class _NeuMFNetwork(Network):
         if not self.fusible:
             return False
         weight = self.user.weight
-        return weight.dtype in (torch.float32, torch.bfloat16) and (self.fits_gpu or not weight.is_cuda)
+        return weight.dtype == torch.float32 and (self.fits_gpu or not weight.is_cuda)
 
     def forward(self, rows: Rows, tower: str | None = None) -> Float[Tensor, "R B"]:
         if not self._in_one_go():
@@ -116,11 +115,7 @@ class _NeuMFNetwork(Network):
     def _fused_tables(self, rows: Rows) -> tuple[Pair, Pair, fused.LazyTables]:
         """Codes of users and items, their tables, and what takes the gradients of the tables' rows."""
         tables = self.user.weight, self.item.weight
-        if tables[0].dtype == torch.float32:
-            return (rows.user, rows.item), tables, (self.user.lazy, self.item.lazy)
-        # Loops and kernels read float32: of each row of the batch what was looked up, in a table of its own.
-        place = torch.arange(rows.shape[1], device=tables[0].device).expand(*rows.shape)
-        return (place, place), (self.user(rows.user), self.item(rows.item)), (None, None)
+        return (rows.user, rows.item), tables, (self.user.lazy, self.item.lazy)
 
     def embed(self, rows: Rows) -> Embedded:
         return self.embedding_dropout(self.user(rows.user)), self.embedding_dropout(self.item(rows.item))

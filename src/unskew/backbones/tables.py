@@ -57,15 +57,11 @@ def look_up(
 
 
 def gathered(table: Float[Tensor, "R codes F"], codes: Int[Tensor, "_ n"]) -> Float[Tensor, "R n F"]:
-    """Rows of each replica's table, looked up as a single flat table with row offset k · codes.
-
-    What is stored as bfloat16 is read as float32.
-    """
+    """Rows of each replica's table, looked up as a single flat table with row offset k · codes."""
     replicas, size, dim = table.shape
     offset = torch.arange(0, replicas * size, size, device=codes.device).unsqueeze(1)
     flat = (codes + offset).view(-1)
-    found = torch.nn.functional.embedding(flat, table.view(replicas * size, dim)).view(replicas, -1, dim)
-    return found.float() if table.dtype == torch.bfloat16 else found
+    return torch.nn.functional.embedding(flat, table.view(replicas * size, dim)).view(replicas, -1, dim)
 
 
 def require_rows(code: Tensor, table: Tensor, name: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from unskew.errors import DataError, ParameterError
+from unskew.estimator import without_removed
 
 if TYPE_CHECKING:
     from unskew.run.run_config import RunConfig
@@ -30,7 +31,7 @@ def defaults_of_file(context: typer.Context, path: Path | None) -> Path | None:
     if path is None:
         return None
     known = {each.name: each for each in context.command.params if each.name not in ("config", "set_")}
-    table = _read(path)
+    table = without_removed(_read(path), str(path))
     context.meta[OPTIONS] = dict(_table(table.pop("options", {}), "options", path))
     context.meta[PARAMETERS] = {
         **_table(table.pop("parameters", {}), "parameters", path),

@@ -189,13 +189,6 @@ def run(
             " mean of their weights) or batch (members share weights)."
         ),
     ] = "seeds",
-    table_dtype: Annotated[
-        str,
-        typer.Option(
-            help="What embedding tables are stored as: fp32, or bf16, which takes half of their memory in"
-            " training and after."
-        ),
-    ] = "fp32",
     recalibrate: Annotated[
         str,
         typer.Option(
@@ -395,7 +388,6 @@ def run(
         seed=seed,
         members="auto" if members is None else members,
         ensemble=ensemble,  # type: ignore[arg-type]
-        table_dtype=table_dtype,  # type: ignore[arg-type]
         recalibrate=recalibrate,
         protocol=protocol,  # type: ignore[arg-type]
         crossfit="auto" if crossfit is None else crossfit or None,

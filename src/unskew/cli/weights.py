@@ -13,7 +13,7 @@ from unskew.cli.options import LogJson, clip
 from unskew.errors import ParameterError
 
 TO_TRAIN = (
-    "user", "item", "propensity", "features", "ignore", "allow_leak", "device", "table_dtype", "stream",
+    "user", "item", "propensity", "features", "ignore", "allow_leak", "device", "stream",
 )  # fmt: skip
 """Options of a propensity that is trained."""
 
@@ -84,13 +84,6 @@ def weights(
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file too.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the folds and of training.")] = 0,
     device: Annotated[str, typer.Option(help="Without --score: auto, cpu, cuda or cuda:1.")] = "auto",
-    table_dtype: Annotated[
-        str,
-        typer.Option(
-            help="Without --score: what embedding tables of a network are stored as, fp32 or bf16 (half of"
-            " their memory)."
-        ),
-    ] = "fp32",
     stream: Annotated[
         bool | None,
         typer.Option(
@@ -163,7 +156,6 @@ def weights(
                 weight_all=weight_all,
                 seed=seed,
                 device=device,
-                table_dtype=table_dtype,
                 stream=stream,
                 overwrite=overwrite,
                 progress=progress,

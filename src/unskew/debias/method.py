@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unskew.backbones import Backbone, Network, NeuMF
-from unskew.backbones.layers import TABLE_DTYPES, TableDtype
 from unskew.calibration.recalibration import NONE, Recalibration, require_kind
 from unskew.debias.fit import Job, Trained, train_replicas, train_sets
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
@@ -118,9 +117,6 @@ class Debiaser(Estimator):
         weights, which predicts at the cost of one. ``"batch"``: one network a seed, inside which members
         share all large weights and differ by vectors (:class:`unskew.backbones.BatchEnsemble`); the model is
         their mean probability.
-    table_dtype
-        What embedding tables are stored as, in training and after: ``"fp32"``, or ``"bf16"``, which takes
-        half of the memory (:mod:`unskew.training.lazy_adam`); networks compute in float32 either way.
     recalibrate
         After training, a map of the predictions to the weighted outcomes of held-out clicks, which mends the
         level and keeps the order: ``"none"``, ``"shift"`` of the logit, ``"auto"`` (as much of the shift as
@@ -165,7 +161,6 @@ class Debiaser(Estimator):
     selection: Literal["snips", "ce"] = "snips"
     members: int = 1
     ensemble: Kind = "seeds"
-    table_dtype: TableDtype = "fp32"
     recalibrate: str = NONE
 
     # What a method says of itself.
@@ -241,7 +236,7 @@ class Debiaser(Estimator):
         schema = schema.select(self.fields)
         networks = {
             name: self.backbone_of(name).build(
-                schema, [stream(seed, name) for seed in seeds], towers, self.table_dtype, drawn=drawn
+                schema, [stream(seed, name) for seed in seeds], towers, drawn=drawn
             )
             for name, towers in self.networks().items()
         }
@@ -565,7 +560,6 @@ class Debiaser(Estimator):
         require_at_least(1, epochs=self.epochs, batch_size=self.batch_size)
         require_range("members", self.members, 1, MOST_MEMBERS, "5, for example")
         require_choice("ensemble", self.ensemble, ENSEMBLES)
-        require_choice("table_dtype", self.table_dtype, TABLE_DTYPES)
         require_schedule(
             self.learning_rate, 0.0 if self.weight_decay == "auto" else self.weight_decay, self.patience
         )

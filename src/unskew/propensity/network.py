@@ -14,11 +14,9 @@ from torch.nn import Module
 
 from unskew import processes
 from unskew.backbones import Backbone, Network, NeuMF
-from unskew.backbones.layers import TABLE_DTYPES, TableDtype
 from unskew.estimator import (
     require,
     require_at_least,
-    require_choice,
     require_in,
     require_schedule,
     require_types,
@@ -142,9 +140,6 @@ class Propensity(BasePropensity):
         Training; early stopping is on the negative log-likelihood of held-out cells at the true base rate.
         ``patience=None`` trains all epochs, and overfits. Weight decay is 0 as in the published code: at the
         paper's 10⁻⁴ NeuMF stays on a plateau of popularity for some 20 epochs of Coat.
-    table_dtype
-        What embedding tables are stored as, in training and after: ``"fp32"``, or ``"bf16"``, which takes
-        half of the memory; networks compute in float32 either way.
 
     Attributes
     ----------
@@ -170,7 +165,6 @@ class Propensity(BasePropensity):
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     patience: int | None = 5
-    table_dtype: TableDtype = "fp32"
 
     def work(self, log: Log | StreamedLog) -> float:
         """Rows × parameters of a fit of one seed, at most: epochs · (rows · those of a row + steps · all).
@@ -222,7 +216,6 @@ class Propensity(BasePropensity):
         require_types(self)
         self.method().check()
         require_at_least(1, epochs=self.epochs, batch_size=self.batch_size)
-        require_choice("table_dtype", self.table_dtype, TABLE_DTYPES)
         require_schedule(self.learning_rate, self.weight_decay, self.patience)
         require_in("[0, 1)", label_smoothing=self.label_smoothing)
 
@@ -247,7 +240,7 @@ class Propensity(BasePropensity):
         return self._networks(schema, self._seeds("propensity"), drawn=False)
 
     def _networks(self, schema: Schema, seeds: Sequence[int], *, drawn: bool = True) -> Network:
-        return self.trained_backbone().build(schema, seeds, table_dtype=self.table_dtype, drawn=drawn)
+        return self.trained_backbone().build(schema, seeds, drawn=drawn)
 
     def _scorer_of(self, trained: Module) -> NetworkStack:
         assert isinstance(trained, Network)

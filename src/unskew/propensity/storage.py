@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -115,9 +114,7 @@ def _is_own(value: Any) -> bool:
 
 
 def _array(tensor: Tensor) -> NDArray[Any]:
-    # NumPy has no bfloat16, whose numbers are all of float32.
-    tensor = tensor.detach().float() if tensor.dtype == torch.bfloat16 else tensor.detach()
-    return np.asarray(tensor.cpu().numpy())
+    return np.asarray(tensor.detach().cpu().numpy())
 
 
 def _parts_of(encoders: Encoders) -> Iterator[Any]:

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from unskew.backbones import BACKBONES, make_backbone
-from unskew.backbones.layers import TABLE_DTYPES, TableDtype
 from unskew.calibration import make_calibrator
 from unskew.calibration.recalibration import NONE, require_kind
 from unskew.debias import METHODS
@@ -53,9 +52,6 @@ class RunConfig:
     ensemble
         Where members come from: ``"seeds"``, ``"bootstrap"``, ``"snapshot"``, ``"swa"`` or ``"batch"``, as
         ``ensemble`` of a method.
-    table_dtype
-        What the embedding tables of all networks are stored as, ``"fp32"`` or ``"bf16"`` (half the memory),
-        as ``table_dtype`` of a method.
     recalibrate
         After training, a map of the predictions of all models to the weighted outcomes of held-out clicks:
         ``"none"``, ``"auto"``, ``"shift"``, or a calibrator's name, as ``recalibrate`` of a method.
@@ -103,7 +99,6 @@ class RunConfig:
     seed: int = 0
     members: int | Literal["auto"] = "auto"
     ensemble: Kind = "seeds"
-    table_dtype: TableDtype = "fp32"
     recalibrate: str = NONE
     protocol: ProtocolName = "honest"
     crossfit: int | Literal["auto"] | None = "auto"
@@ -129,7 +124,6 @@ class RunConfig:
             "give 5, for example",
         )
         require_choice("ensemble", self.ensemble, ENSEMBLES)
-        require_choice("table_dtype", self.table_dtype, TABLE_DTYPES)
         require_kind(self.recalibrate)
         require_at_least(0, seed=self.seed)
         require(
@@ -156,11 +150,6 @@ class RunConfig:
                 f"the propensity {self.propensity!r} has no {self.needs_network}, which is that of a network",
                 f"leave it out, or use one of {', '.join(BACKBONES)}",
             )
-        require(
-            self.protocol == "honest" or self.table_dtype == "fp32",
-            "the published code stores tables as fp32",
-            "leave table_dtype out, or the paper's protocol",
-        )
         held_out = validation_params(self.split, self.valid_from, self.time)
         require(
             self.protocol == "honest" or not held_out,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch.nn import Parameter
 
 from unskew import processes
@@ -35,7 +34,7 @@ def memory_parts(
     share = _share(sum(len(model.replicas()) for model in trained.values()))
     networks = sum(weights_of(model) for key, model in models.items() if key not in trained)
     for model in trained.values():
-        of_model = weights_of(model) + BYTES * sum(map(_numbers_of_moments, _parameters(model)))
+        of_model = weights_of(model) + BYTES * 2 * sum(each.numel() for each in _parameters(model))
         if model.patience is not None and len(model.history_.validation) > 1:
             of_model += weights_of(model)
         networks += round(share * of_model)
@@ -97,8 +96,3 @@ def _parameters(model: Debiaser) -> list[Parameter]:
     if model.device_.type != "cpu":
         return []
     return [weight for network in model.networks_.values() for weight in network.parameters()]
-
-
-def _numbers_of_moments(weight: Parameter) -> int:
-    """Adam's two, each as large as the weights; of bfloat16 the second, few numbers a row, does not count."""
-    return weight.numel() * (1 if weight.dtype == torch.bfloat16 else 2)

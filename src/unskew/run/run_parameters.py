@@ -34,7 +34,6 @@ FLAGS = {
     "method.fields": "--model-features",
     "method.members": "--members",
     "method.ensemble": "--ensemble",
-    "method.table_dtype": "--table-dtype",
     "method.recalibrate": "--recalibrate",
     "method.p_min": "--p-min",
     "propensity.backbone": "--propensity",
@@ -42,7 +41,6 @@ FLAGS = {
     "propensity.calibrator": "--calibrator",
     "propensity.uncertainty": "--uncertainty",
     "propensity.crossfit": "--crossfit",
-    "propensity.table_dtype": "--table-dtype",
 }
 """Parameters that have an option of their own."""
 

@@ -33,7 +33,6 @@ def method_of(config: RunConfig, protocol: Protocol, name: str, density: float) 
     method.fields = config.model_features
     assert config.members != "auto"
     method.members, method.ensemble = config.members, config.ensemble
-    method.table_dtype = config.table_dtype
     # The naive model trains without propensities, and is recalibrated with them afterwards.
     method.recalibrate = NONE if name == BASELINE else config.recalibrate
     return changed(method, "method", config.parameters)
@@ -68,8 +67,7 @@ def require_conversions(config: RunConfig, there: bool) -> None:
 def set_by_hand(config: RunConfig) -> list[str]:
     """Parameters that are not what they are by default."""
     named = ", ".join(f"{name} = {value}" for name, value in config.parameters.items())
-    stored = f"embedding tables of networks are stored as {config.table_dtype}"
-    return [stored] * (config.table_dtype != "fp32") + ([f"set: {named}"] if named else [])
+    return [f"set: {named}"] if named else []
 
 
 def with_leaks(result: RunResult, leaks: Sequence[Leak]) -> RunResult:

@@ -134,7 +134,6 @@ def _plain(config: RunConfig, protocol: Protocol, name: str, columns: Collection
     if known is not None and known in BACKBONES:
         backbone = changed(make_backbone(known), "backbone", config.parameters)
         network = protocol.propensity(backbone, calibrator, config.uncertainty)
-        network.table_dtype = config.table_dtype
         if network.uncertainty is not None:
             changed(network.uncertainty, "uncertainty", config.parameters)
         return changed(network, "propensity", config.parameters)

@@ -14,9 +14,6 @@ Adam gives it λ·p in each step, and pulls rows without data to zero).
 
 All rows are brought up to date after each pass over a sampler (:func:`~unskew.backbones.layers.settle`);
 that reads four bytes of each row that has not moved.
-
-A table that is stored as bfloat16 is trained so whatever its size, with one second moment a row: by
-:mod:`unskew.training.half_loops` on a CPU, and by :mod:`unskew.training.half_table` on a GPU.
 """
 
 from __future__ import annotations
@@ -33,7 +30,6 @@ from unskew.backbones import threads
 from unskew.backbones.layers import ReplicaEmbedding
 from unskew.backbones.noise import HAS_TRITON
 from unskew.training.dense_adam import DenseOptimiser
-from unskew.training.half_table import HalfTable
 from unskew.training.row_gradients import RowGradients
 from unskew.training.stateful import Parts, Stateful, copy_back, restore, tensors_of
 
@@ -54,9 +50,6 @@ SMALLEST_PART = 1024
 def is_lazy(table: ReplicaEmbedding, batch_rows: int) -> bool:
     """Whether a table is trained by touched rows, with so many rows in a replica's batch."""
     weight = table.weight
-    if weight.dtype == torch.bfloat16:
-        # Dense Adam would round each step to the nearest, and lose the small ones.
-        return True
     if weight.dtype != torch.float32 or (weight.is_cuda and (not HAS_TRITON or processes.parts() > 1)):
         return False
     return weight.shape[1] > (FEWEST_ROWS_ON_GPU if weight.is_cuda else FEWEST_ROWS) * batch_rows
@@ -64,8 +57,6 @@ def is_lazy(table: ReplicaEmbedding, batch_rows: int) -> bool:
 
 def lazy_table(table: ReplicaEmbedding, lr: float, weight_decay: float) -> RowsTable:
     """What trains a table by touched rows, where the table is."""
-    if table.weight.is_cuda and table.weight.dtype == torch.bfloat16:
-        return HalfTable(table, lr, weight_decay)
     if table.weight.is_cuda:
         from unskew.training.table_kernels import TableOnGPU
 
@@ -96,34 +87,20 @@ class LazyTable(RowGradients):
     ----------
     replicas
         Of each replica its weights and two moments ``[codes, F]``, and of each row ``[codes]`` the step it is
-        at (0 before its first), that of its last gradient, and a place for the loops to work with. Where the
-        weights are stored as bfloat16 (here their bits), a row has one second moment for each of the tables
-        that lie side by side, ``[codes, tables]``.
+        at (0 before its first), that of its last gradient, and a place for the loops to work with.
     """
 
     def __init__(self, table: ReplicaEmbedding, lr: float, weight_decay: float) -> None:
         super().__init__()
-        weight, of_row = table.weight.detach(), table.weight.shape[2]
-        self._loops: Any
-        self._further: list[tuple[Any, ...]] = [()] * len(weight)
-        if weight.dtype == torch.bfloat16:
-            from unskew.training import half_loops
+        from unskew.training import table_loops
 
-            self._loops, of_row = half_loops, len(table.widths)
-            edges = np.cumsum([0, *table.widths])
-            self._further = [(edges, key) for key in table.keys]
-            # NumPy has no bfloat16: its bits.
-            weight = weight.view(torch.uint16)
-        else:
-            from unskew.training import table_loops
-
-            self._loops = table_loops
+        self._loops: Any = table_loops
+        weight = table.weight.detach()
         self._rows = weight.shape[1]
         self._lr, self._decay = np.float32(lr), np.float32(weight_decay)
         self._step = self._settled = 0
         # NumPy's zeros, unlike PyTorch's, are not written before they are used.
-        shapes = weight.shape, (*weight.shape[:2], of_row)
-        moments = [np.zeros(shape, dtype=np.float32) for shape in shapes]
+        moments = [np.zeros(weight.shape, dtype=np.float32) for _ in range(2)]
         numbers = [np.zeros(weight.shape[:2], dtype=np.int32) for _ in range(3)]
         self.replicas = list(zip(weight.numpy(), *moments, *numbers, strict=True))
         table.lazy = self
@@ -142,7 +119,7 @@ class LazyTable(RowGradients):
         def work(replica: int, part: int, parts: int) -> None:
             p, m, v, seen, _, _ = self.replicas[replica]
             self._loops.bring_read(
-                lines[replica], p, m, v, seen, self._step, self._settled, self._lr, *self._further[replica],
+                lines[replica], p, m, v, seen, self._step, self._settled, self._lr,
                 part, parts,
             )  # fmt: skip
 
@@ -164,7 +141,7 @@ class LazyTable(RowGradients):
         def work(replica: int, part: int, parts: int) -> None:
             self._loops.update(
                 codes[replica], gradient[replica], *self.replicas[replica],
-                self._step, self._settled, self._lr, self._decay, *self._further[replica], part, parts,
+                self._step, self._settled, self._lr, self._decay, part, parts,
             )  # fmt: skip
 
         self._for_each(work, codes.shape[1])
@@ -177,9 +154,7 @@ class LazyTable(RowGradients):
 
         def work(replica: int, part: int, parts: int) -> None:
             p, m, v, seen, _, _ = self.replicas[replica]
-            self._loops.bring_all(
-                p, m, v, seen, self._step, self._settled, self._lr, *self._further[replica], part, parts
-            )
+            self._loops.bring_all(p, m, v, seen, self._step, self._settled, self._lr, part, parts)
 
         self._for_each(work, self._rows)
         self._settled = self._step

@@ -32,9 +32,6 @@ TRAINING_COPIES = 5
 """Numbers per parameter while it is trained: weight, gradient, Adam's two moments, best weight so far. A
 table that is trained by touched rows has no gradient of its size."""
 
-MOMENTS = 2
-"""Of these, Adam's."""
-
 ROW_NUMBERS = 3
 """Of each row of such a table: the step it is at, that of its last gradient, its place in a batch."""
 
@@ -96,24 +93,13 @@ class Size(NamedTuple):
     """Rows of these tables."""
     snapshots: int = 0
     """Further copies of its weights that are kept until it is trained."""
-    halves: int = 0
-    """Parameters of tables that are stored as bfloat16: each is half a number, and of a row each of the
-    tables that lie side by side has one second moment."""
-    row_moments: int = 0
-    """These second moments."""
 
     @property
-    def weights(self) -> float:
-        """Numbers of its weights."""
-        return self.parameters - self.halves / 2
-
-    @property
-    def in_training(self) -> float:
+    def in_training(self) -> int:
         """Numbers while it is trained."""
-        copies = TRAINING_COPIES + self.snapshots - MOMENTS
-        moments = MOMENTS * self.parameters - self.halves + self.row_moments
-        # A table that is trained by touched rows has no gradient, which is of float32.
-        return copies * self.weights + self.halves / 2 - self.by_rows + moments + ROW_NUMBERS * self.rows
+        # A table that is trained by touched rows has no gradient.
+        copies = (TRAINING_COPIES + self.snapshots) * self.parameters
+        return copies - self.by_rows + ROW_NUMBERS * self.rows
 
 
 def replicas_at_once(replicas: int, of_one: Size, device: torch.device, *, kept: int = 1) -> int:
@@ -121,9 +107,8 @@ def replicas_at_once(replicas: int, of_one: Size, device: torch.device, *, kept:
 
     bytes(g) = 4·(P·k·R + N·g), or 4·N·R for all at once: of R replicas of P parameters the weights are
     kept, k times, and g are trained, each with N = :attr:`Size.in_training` numbers (5·P; 4·P in tables that
-    are trained by touched rows, and some 2·P of those that are stored as bfloat16, whose weights count half).
-    A warning says where that is fewer than all. A GPU tells itself when its memory is used up
-    (:func:`in_groups`).
+    are trained by touched rows). A warning says where that is fewer than all. A GPU tells itself when its
+    memory is used up (:func:`in_groups`).
 
     Parameters
     ----------
@@ -139,7 +124,7 @@ def replicas_at_once(replicas: int, of_one: Size, device: torch.device, *, kept:
     if available is None:
         return replicas
     room = USABLE * available
-    weights, training = BYTES * of_one.weights * kept * replicas, BYTES * of_one.in_training
+    weights, training = BYTES * of_one.parameters * kept * replicas, BYTES * of_one.in_training
     everything = training * replicas
     if everything <= room:
         return replicas
@@ -172,13 +157,10 @@ def size_of(build: Callable[[Schema], Sequence[torch.nn.Module]], schema: Schema
     with torch.device("meta"):
         networks = build(schema)
     lazy = [table for each in networks for table in tables_of(each) if is_lazy(table, batch_rows)]
-    half = [table for table in lazy if table.weight.dtype == torch.bfloat16]
     return Size(
         parameters=sum(p.numel() for network in networks for p in network.parameters()),
         by_rows=sum(table.weight.numel() for table in lazy),
         rows=sum(_rows(table) for table in lazy),
-        halves=sum(table.weight.numel() for table in half),
-        row_moments=sum(_rows(table) * len(table.widths) for table in half),
     )
 
 

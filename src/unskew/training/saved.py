@@ -26,7 +26,7 @@ from unskew import __version__
 from unskew.backbones import make_backbone
 from unskew.calibration import make_calibrator
 from unskew.errors import DataError, ParameterError, RunFolderError
-from unskew.estimator import Estimator, require, require_types
+from unskew.estimator import Estimator, require, require_types, without_removed
 from unskew.io.files import CONFIG, FEATURES, RUN, SCHEMA, Found, heal, whole_folder
 from unskew.io.manifest import MANIFEST, faults, write_manifest
 from unskew.io.toml_text import to_toml
@@ -120,7 +120,7 @@ class SavedFolder:
 
     def restored(self, make: Callable[..., Restored], *path: str, **makers: Callable[..., Any]) -> Restored:
         """What ``make`` makes of the parameters under a path of keys (:func:`restored_params`)."""
-        table = self.entry(*path, kind=dict)
+        table = without_removed(self.entry(*path, kind=dict), str(self.folder / CONFIG))
         try:
             made = make(**restored_params(table, **makers))
             require_types(made)
