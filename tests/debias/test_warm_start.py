@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 
 import unskew as us
 from unskew.debias.fit import Job
@@ -169,9 +170,10 @@ def test_a_width_that_follows_from_the_number_of_ids_stays_what_it_was():
     assert fitted(backbone, many, epochs=1).networks_["prediction"].inputs.fields.dim != new.backbone.dim
 
 
-def test_a_stream_starts_from_a_model_of_a_log():
-    old = fitted(BACKBONES["mf"])
+def test_a_stream_starts_from_a_model_of_a_stream():
+    old = fitted(BACKBONES["mf"], StreamedLog.of(YESTERDAY, block_rows=300), epochs=2)
     new = fitted(BACKBONES["mf"], StreamedLog.of(TODAY, block_rows=300), epochs=2, start=old)
+    assert new.split_.ends == old.split_.ends
     changes = new.start_.changes(new, StreamedLog.of(TODAY, block_rows=300))
     assert changes["fields"]["user"] == {"kept": 30, "new": 15, "gone": 10}
 
@@ -229,27 +231,117 @@ def test_a_checkpoint_of_another_start_is_refused(tmp_path):
         fitted(BACKBONES["mf"], epochs=2, start=second)
 
 
+NOISE_ROWS = 3_000
+
+
+def noise(first=0, rows=NOISE_ROWS, times=False):
+    """Clicks whose conversions follow from nothing; a later first row makes a later window of one log."""
+    draw = np.random.default_rng(5)
+    columns = {
+        "user": draw.integers(150, size=2 * NOISE_ROWS),
+        "item": draw.integers(60, size=2 * NOISE_ROWS),
+        "click": (draw.random(2 * NOISE_ROWS) < 0.8).astype(int),
+        "conversion": draw.integers(2, size=2 * NOISE_ROWS),
+    }
+    chosen = np.arange(first, first + rows)
+    when = {"when": np.datetime64("2026-01-01", "s") + 60 * chosen} if times else {}
+    columns["conversion"] = np.where(columns["click"] == 1, columns["conversion"], np.nan)
+    arrays = {name: values[chosen] for name, values in columns.items()}
+    return us.Log.from_arrays(**arrays, space="impressions", columns=when)
+
+
+def memorised(log, *, start=None, seeds=2, epochs=25, **more):
+    """A model that learns its clicks by heart, and chooses no epoch."""
+    options = {"validation_by": "pair", "patience": None, "weight_decay": 0.0, **more}
+    method = us.Naive(backbone=us.MF(dim=16), epochs=epochs, batch_size=128, learning_rate=0.03, **options)
+    return method.fit(log, seeds=seeds, device="cpu", start=start)
+
+
+def held_out_auc(model, log):
+    """The mean AUC of what held out each line of rows, on that line."""
+    rows = model.validation_rows(log)
+    p = [model.predict_lines_each(log.take(line))[number] for number, line in enumerate(rows)]
+    return np.mean([roc_auc_score(log.conversion[line], own) for own, line in zip(p, rows, strict=True)])
+
+
 @pytest.mark.parametrize(
-    ("before", "own"),
+    "more",
     [
-        ({"members": 3}, True),
-        ({"members": 3, "ensemble": "snapshot"}, False),
-        ({"members": 3, "validation_share": 0.2}, False),
+        {"validation_share": 0.3},
+        {"validation_share": 0.05},
+        {"validation_by": "user"},
+        {"validation_by": "user", "validation_share": 0.2},
     ],
-    ids=["alike", "members of one training", "another share"],
 )
-def test_members_hold_out_clicks_of_their_own_where_those_that_they_start_from_did(before, own):
-    """Otherwise a member would be judged on clicks that its first weights were trained on."""
+def test_another_split_than_that_of_the_start_is_refused(more):
+    log = noise()
+    start = memorised(log, epochs=1)
+    with pytest.raises(
+        ParameterError, match=r"^start: held out 10 % by pair, .*validation_by='pair' and"
+    ) as e:
+        memorised(log, start=start, **more)
+    assert "\n" not in str(e.value)
 
-    def method(**more):
-        return us.Naive(backbone=us.MF(dim=4), epochs=2, batch_size=128, learning_rate=0.01, **more)
 
-    start = method(**before).fit(YESTERDAY, seeds=2, device="cpu")
-    model = method(members=3).fit(YESTERDAY, seeds=2, device="cpu", start=start)
-    assert model.split_.lines == (3 if own else 1)
-    rows = model.validation_rows(YESTERDAY).reshape(2, model.split_.lines, -1)
-    if own:
-        np.testing.assert_array_equal(rows, start.validation_rows(YESTERDAY).reshape(rows.shape))
-    start.split_ = None  # as of a folder that does not tell
-    model = method(members=3).fit(YESTERDAY, seeds=2, device="cpu", start=start)
+@pytest.mark.parametrize("members", [1, 3])
+def test_rows_that_are_held_out_trained_neither_model(members):
+    """Whatever a model knows of noise it has from the row itself; half of yesterday's rows are gone today."""
+    start = memorised(noise(), members=members)
+    today = noise(NOISE_ROWS // 2)
+    model = memorised(today, members=members, start=start, epochs=1)
+    log = noise()
+    log = log.take(log.clicked)
+    assert roc_auc_score(log.conversion, start.predict(log)) > 0.8
+    assert abs(held_out_auc(model, today) - 0.5) < 0.12
+    assert model.split_.ends == start.split_.ends
+    again = memorised(today, members=members, start=model, epochs=1)
+    assert again.split_ == model.split_
+
+
+def test_fewer_members_hold_out_the_parts_of_those_that_they_start_from():
+    log = noise()
+    start = memorised(log, members=3)
+    model = memorised(log, members=2, start=start, epochs=1)
+    assert model.split_.lines == 2
+    assert abs(held_out_auc(model, log) - 0.5) < 0.12
+
+
+def test_members_that_start_from_those_of_one_training_hold_out_what_it_did():
+    log = noise()
+    start = memorised(log, members=3, ensemble="snapshot", patience=2)
+    model = memorised(log, members=3, start=start, epochs=1)
     assert model.split_.lines == 1
+    np.testing.assert_array_equal(model.validation_rows(log), start.validation_rows(log))
+
+
+@pytest.mark.parametrize("without", ["held out", "known"])
+def test_a_start_that_held_out_nothing_or_does_not_tell_is_refused_but_for_no_held_out_rows(without):
+    log = noise()
+    start = memorised(log, epochs=1, validation_share=0.0 if without == "held out" else 0.1)
+    if without == "known":
+        start.split_ = None  # as of a folder of an earlier version
+    with pytest.raises(ParameterError, match="give validation_share=0, or start anew"):
+        memorised(log, epochs=1, start=start)
+    assert memorised(log, epochs=1, start=start, validation_share=0.0).split_.held_out == 0
+
+
+def test_the_latest_clicks_may_begin_later_than_those_of_the_start_and_not_earlier():
+    log = noise(times=True)
+    start = memorised(log, validation_by="time", epochs=1)
+    later = memorised(noise(500, times=True), validation_by="auto", start=start, epochs=1)
+    assert later.split_.by.kind == "time"
+    with pytest.raises(ParameterError, match=r"clicks from 2026-01-0\S+ on.*--valid-from 2026-01-0"):
+        memorised(log, validation_by="time", validation_share=0.3, start=start, epochs=1)
+
+
+def test_auto_holds_out_by_what_the_start_did():
+    log = noise(times=True)
+    start = memorised(log, validation_by="user", epochs=1)
+    assert memorised(log, validation_by="auto", start=start, epochs=1).split_ == start.split_
+
+
+def test_a_stream_does_not_hold_out_what_trained_a_model_of_a_log():
+    with pytest.raises(
+        ParameterError, match="by pair, and this training would hold out 10 % by pair of a stream"
+    ):
+        memorised(StreamedLog.of(noise(), block_rows=300), start=memorised(noise(), epochs=1), epochs=1)

@@ -138,7 +138,7 @@ def test_doubly_robust_batches_are_six_to_one_of_pairs_that_stay(log):
 
     imputation, prediction = published("dr-jl", log.density).plan()
     data = Observed(log, None, (0,), resolve_device("cpu"))
-    rows, _ = data.split(0.0, SplitBy())
+    rows, _ = data.split(0, SplitBy(), {})
     clicks = ShuffledRows(rows, [3], 1024)
     assert imputation.sampler(clicks, data.population) is clicks
     sampler = prediction.sampler(clicks, data.population)

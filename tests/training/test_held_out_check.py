@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import unskew as us
-from unskew.errors import HeldOutWarning
+from unskew.errors import HeldOutWarning, ParameterError
 from unskew.log.splitting import SplitBy
 from unskew.run.run_split import split_labels
 from unskew.seeds import Replica
@@ -101,13 +101,15 @@ def test_a_run_holds_out_pairs_and_its_labels_say_so_and_how_many_converted():
     assert f"{min(found)} to {max(found)} of which converted" in label or len(set(found)) == 1
 
 
-def test_a_start_that_trained_on_what_is_held_out_now_is_warned_of():
+def test_a_start_that_trained_on_what_is_held_out_now_is_refused():
     """The days that were there yesterday converted, those of today have not yet."""
     whole = impressions()
     yesterday = whole.take(np.append(np.arange(2_000), 2_000 + np.arange(1_600)))
     options = {"backbone": us.MF(dim=2), "epochs": 2, "batch_size": 128}
     before = us.Naive(**options).fit(yesterday, device="cpu")
     assert before.split_.by.kind == "time"
-    with pytest.warns(HeldOutWarning, match=r"held out by pair: many of these have trained it.*--maturity"):
-        after = us.Naive(**options).fit(whole, start=before, device="cpu")
-    assert after.split_.by.kind == "pair"
+    with (
+        pytest.warns(HeldOutWarning),
+        pytest.raises(ParameterError, match=r"latest clicks, and this.* by pair"),
+    ):
+        us.Naive(**options).fit(whole, start=before, device="cpu")

@@ -6,7 +6,7 @@ What is trained is decided by the method (:mod:`unskew.debias.method`), how by :
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ from unskew.training import (
 )
 from unskew.training.checkpoint import once
 from unskew.training.ensemble import Part
-from unskew.training.held_out import BY_PAIR, HeldOut, Split
+from unskew.training.held_out import BY_PAIR, SHARED_SEED, Ends, HeldOut, Split
 from unskew.training.inference import logits
 from unskew.training.kept import Kept
 from unskew.training.memory import replicas_at_once, share_of_history, share_of_network, size_of
@@ -84,8 +84,11 @@ class Job:
         Of a stream: it, and the rows of it that are kept in memory, which ``log`` has too.
     start
         The model that it starts from.
-    by
-        What is held out together to choose the epoch.
+    by, held_out
+        What is held out together to choose the epoch, and how many clicks of each replica.
+    ends
+        Of the parts of each seed (:func:`~unskew.training.held_out.split_parts`), where ``start`` has set
+        them.
     """
 
     log: Log
@@ -97,6 +100,8 @@ class Job:
     kept: Kept | None = None
     start: WarmStart | None = None
     by: SplitBy = BY_PAIR
+    held_out: int = 0
+    ends: Mapping[int, Ends] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.validation is not None:
@@ -111,6 +116,15 @@ class Job:
     def clicks_each(self) -> float:
         """Clicks of the whole that one of ``log`` stands for."""
         return 1.0 if self.kept is None else self.kept.clicks_each
+
+    def split(self, seeds: Sequence[int], members: int) -> Split:
+        """Return which clicks are held out, for so many members that are trained on their own."""
+        shared = self.kept is not None
+        split = Split.of(self.log, seeds, self.held_out, self.by, shared=shared, members=members)
+        if not self.ends:
+            return split
+        ends = tuple(self.ends[SHARED_SEED if shared else seed] for seed in seeds)
+        return replace(split, ends=tuple(of_seed[: split.lines] for of_seed in ends))
 
     def untrained(self, method: Debiaser, replicas: tuple[Replica, ...], *, drawn: bool = True) -> Networks:
         """A method's networks for some replicas; not ``drawn`` where all their weights are filled in next."""
@@ -128,8 +142,6 @@ class Trained:
     history: History
     validation_loss: list[float] | None
     """Of each replica at its chosen epoch; None where nothing was held out."""
-    held_out: int
-    """Clicks of each replica that trained nothing."""
     learned: dict[str, list[Learned]]
     """What each replica's towers learned, by the tower's name."""
 
@@ -146,7 +158,6 @@ class Trained:
             setting=Setting.combined([part.setting for part in parts], torch.cat, networks, _seeds(replicas)),
             history=join_histories([part.history for part in parts]),
             validation_loss=[loss for part in losses for loss in part] if losses else None,
-            held_out=parts[0].held_out,
             learned={
                 tower: [each for part in parts for each in part.learned[tower]] for tower in parts[0].learned
             },
@@ -164,7 +175,6 @@ class Trained:
             ),
             history=share_of_history(self.history, part),
             validation_loss=None if self.validation_loss is None else self.validation_loss[part],
-            held_out=self.held_out,
             learned={tower: of_replicas[part] for tower, of_replicas in self.learned.items()},
         )
 
@@ -178,7 +188,6 @@ class Trained:
         value = {
             "history": self.history.to_dict(),
             "validation_loss": self.validation_loss,
-            "held_out": self.held_out,
             "learned": self.learned,
         }
         return value, tensors
@@ -201,8 +210,7 @@ class Trained:
         if given is not None:
             given = given.of_members(method.of_members.copies)
         data = _observed(method, job, given, replicas)
-        share = method.validation_share if job.validation is None else 0.0
-        training, _ = data.split(share, job.by)
+        training, _ = data.split(job.held_out, job.by, job.ends)
         setting = _setting(method, job, data, training, networks, given)
         setting.floor.copy_(tensors["floor"])
         for kind in State.kinds():
@@ -214,7 +222,6 @@ class Trained:
             setting=setting,
             history=History(**value["history"]),
             validation_loss=value["validation_loss"],
-            held_out=value["held_out"],
             learned={tower: [Learned(*each) for each in of] for tower, of in value["learned"].items()},
         )
 
@@ -362,8 +369,7 @@ def _train_at_once(
     log, kept, seeds = job.log, job.kept, _seeds(replicas)
     networks = job.untrained(method, replicas)
     data = _observed(method, job, given, replicas)
-    share = method.validation_share if job.validation is None else 0.0
-    training, held_out = data.split(share, job.by)
+    training, held_out = data.split(job.held_out, job.by, job.ends)
     setting = _setting(method, job, data, training, networks, given)
     networks["prediction"].start_at("prediction", torch.logit(_rate(setting)))
     if job.start is not None:
@@ -385,7 +391,7 @@ def _train_at_once(
     }
     streamed = None
     if kept is not None:
-        split = Split.of(log, seeds, held_out.shape[1], job.by, shared=True)
+        split = job.split(seeds, members=1)
         rows = None if given is None else given.of_rows
         streamed = StreamedRows(
             kept.stream, split, clicks, log.encoders, job.device, rows, method.needs_propensity_everywhere
@@ -445,7 +451,6 @@ def _train_at_once(
         setting=setting,
         history=history,
         validation_loss=None if validate is None else validate().tolist(),
-        held_out=held_out.shape[1],
         learned=_learned(method, setting, validate, data.population),
     )
 

@@ -20,7 +20,7 @@ from unskew.backbones import Backbone, Network, NeuMF
 from unskew.calibration.recalibration import NONE, Recalibration, require_kind
 from unskew.debias.fit import Job, Trained, train_replicas, train_sets
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, Stage, clicks
-from unskew.errors import ParameterError
+from unskew.errors import DataError, ParameterError
 from unskew.estimator import (
     Estimator,
     require,
@@ -51,7 +51,7 @@ from unskew.training.ensemble import (
     require_several,
     spread,
 )
-from unskew.training.held_out import Cells, Split
+from unskew.training.held_out import Cells, Ends, Split
 from unskew.training.held_out_check import split_that_decides
 from unskew.training.kept import Kept
 from unskew.training.reader import Reader, Unseen
@@ -349,9 +349,22 @@ class Debiaser(Estimator):
         return dict(zip(propensities, parts, strict=True))
 
     def check_start(
-        self, start: Debiaser, log: Log, seeds: int | Sequence[int], *, called: str = "start"
+        self,
+        start: Debiaser,
+        log: Log,
+        seeds: int | Sequence[int],
+        *,
+        called: str = "start",
+        validation: Log | None = None,
+        streamed: bool = False,
     ) -> None:
-        """An error, which calls the model so, where :meth:`fit` could not start from it; before the work."""
+        """Raise an error, which calls the model so, where :meth:`fit` could not start from it.
+
+        Parameters
+        ----------
+        streamed
+            Whether the log has the columns of a stream, and no rows.
+        """
         other = type(self)(**self.get_params(deep=False))
         other._start(seeds, "cpu")
         log = other._read_alone(log)
@@ -359,6 +372,19 @@ class Debiaser(Estimator):
         other.backbone = warm.backbone(other, log.schema.select(other.fields))
         with torch.device("meta"):
             warm.check(other.untrained(log.schema, [other.replicas()[0].own]), other)
+        if validation is None and other.validation_share:
+            by = SplitBy.of(warm.asked(other.validation_by), log)
+            if streamed:
+                warm.require_split(other, by, shared=True)
+            elif held_out := by.count(log, log.clicked, other.validation_share):
+                warm.ends(
+                    other,
+                    log,
+                    warm.parts(other.of_members.to_train(other.seeds_)),
+                    by,
+                    held_out,
+                    shared=False,
+                )
 
     def _start(self, seeds: int | Sequence[int], device: str) -> None:
         self.seeds_ = as_seeds(seeds)
@@ -419,20 +445,27 @@ class Debiaser(Estimator):
             warm = self._warm_start(start, log)
             self.backbone = warm.backbone(self, log.schema.select(self.fields))
         replicas = self.of_members.to_train(self.seeds_)
-        if warm is not None and not warm.held_out_alike(self):
-            # Its members trained on what these would hold out, but for the first part.
-            replicas = tuple(each._replace(part=0) for each in replicas)
+        if warm is not None:
+            replicas = warm.parts(replicas)
+        share, shared = self.validation_share if validation is None else 0.0, kept is not None
         by = split_that_decides(
-            self.validation_by,
+            self.validation_by if warm is None else warm.asked(self.validation_by),
             log,
-            self.validation_share if validation is None else 0.0,
+            share,
             replicas,
-            shared=kept is not None,
+            shared=shared,
             selects=self.patience is not None and self.epochs > 1,
         )
-        if warm is not None and validation is None:
-            warm.warn_of_split(by)
-        return Job(log, replicas, self.device_, validation, progress, label or self.name, kept, warm, by)
+        held_out, ends = by.count(log, log.clicked, share), dict[int, Ends]()
+        if log.conversion is not None and (log.n_clicks - held_out < 1 or (share > 0 and held_out < 1)):
+            raise DataError(
+                f"{log.n_clicks} clicked rows are too few to split ({held_out} would be held out)",
+                remedy="give more data, or hold out others",
+            )
+        if warm is not None and held_out:
+            held_out, ends = warm.ends(self, log, replicas, by, held_out, shared=shared)
+        label = label or self.name
+        return Job(log, replicas, self.device_, validation, progress, label, kept, warm, by, held_out, ends)
 
     def _warm_start(self, start: Debiaser | str | Path, log: Log, called: str = "start") -> WarmStart:
         from unskew.debias.storage import load_model
@@ -467,13 +500,8 @@ class Debiaser(Estimator):
         self.beside_: tuple[Debiaser, ...] = ()
         self.history_ = trained.history
         self.validation_loss_ = trained.validation_loss
-        self.split_: Split | None = Split.of(
-            log,
-            self.seeds_,
-            trained.held_out,
-            job.by,
-            shared=job.kept is not None,
-            members=1 + max(each.part for each in job.replicas),
+        self.split_: Split | None = job.split(
+            self.seeds_, members=1 + max(each.part for each in job.replicas)
         )
         self.collapsed_: tuple[Collapsed, ...] = trained.collapsed(self.replicas())
 

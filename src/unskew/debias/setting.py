@@ -14,12 +14,11 @@ from torch import Tensor
 from unskew import processes
 from unskew.backbones import Network
 from unskew.backbones.layers import settle
-from unskew.errors import DataError
 from unskew.log import Log, Rows
 from unskew.log.splitting import SplitBy
 from unskew.propensity.given import GivenPropensities
 from unskew.training import Pass, Population, Sample, Sampler, rows_of
-from unskew.training.held_out import SHARED_SEED, Cells, HeldOut, split_parts
+from unskew.training.held_out import SHARED_SEED, Cells, Ends, HeldOut, split_parts
 from unskew.training.inference import logits
 from unskew.training.population import PoissonWeights
 from unskew.training.samplers import Known
@@ -270,22 +269,24 @@ class Observed:
         lines = range(len(seeds)) if given is None else given.lines
         self._line = torch.tensor(list(lines), device=device).unsqueeze(1)
 
-    def split(self, validation_share: float, by: SplitBy) -> tuple[Tensor, Tensor]:
-        """Training and validation positions ``[R, n]`` in O, by ids, times, and each seed and part."""
-        size = len(self.conversion)
-        held = by.count(self._log, self._log.clicked, validation_share)
-        if size - held < 1 or (validation_share > 0 and held < 1):
-            raise DataError(
-                f"{size} clicked rows are too few to split ({held} would be held out)",
-                remedy="give more data, or hold out others",
-            )
+    def split(self, held_out: int, by: SplitBy, ends: Mapping[int, Ends]) -> tuple[Tensor, Tensor]:
+        """Training and validation positions ``[R, n]`` in O, by ids, times, and each seed and part.
+
+        Parameters
+        ----------
+        ends
+            Of the parts of each seed, where an earlier training has set them.
+        """
         parts: dict[int, list[int]] = {}
         for seed, part in self._holds_out:
             parts.setdefault(seed, []).append(part)
-        found = {seed: split_parts(self._log, seed, held, by, of) for seed, of in parts.items()}
+        found = {
+            seed: split_parts(self._log, seed, held_out, by, numbers, ends.get(seed, ()))
+            for seed, numbers in parts.items()
+        }
         splits = (found[seed][part] for seed, part in self._holds_out)
-        training, held_out = (np.stack(each) for each in zip(*splits, strict=True))
-        return torch.as_tensor(training, device=self.device), torch.as_tensor(held_out, device=self.device)
+        training, validation = (np.stack(each) for each in zip(*splits, strict=True))
+        return torch.as_tensor(training, device=self.device), torch.as_tensor(validation, device=self.device)
 
     def observed(self, rows: Tensor) -> Batch:
         """A batch of O from positions ``[R, B]``, or ``[1, B]`` for all replicas."""

@@ -386,7 +386,9 @@ def _starts(
     config: RunConfig, protocol: Protocol, dataset: Dataset | StreamedDataset, folder: str | Path
 ) -> Starts:
     """The models of an earlier run by the keys of this one; an error where one of them does not fit."""
+    streamed = isinstance(dataset, StreamedDataset)
     log = dataset.train.source.empty if isinstance(dataset, StreamedDataset) else dataset.train
+    validation = None if isinstance(dataset, StreamedDataset) else protocol.validation(dataset)
     kinds = ("_raw", "") if log.known_propensity is None else ("_known",)
     others = [] if config.method == BASELINE else [f"{config.method}{kind}" for kind in kinds]
     keys = [] if config.method == NO_METHOD else [BASELINE, *others]
@@ -394,5 +396,7 @@ def _starts(
     for key, model in found.items():
         name = BASELINE if key == BASELINE else config.method
         method = method_of(config, protocol, name, dataset.train.density)
-        method.check_start(model, log, config.seed_list, called=str(folder))
+        method.check_start(
+            model, log, config.seed_list, called=str(folder), validation=validation, streamed=streamed
+        )
     return found

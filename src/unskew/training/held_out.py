@@ -91,6 +91,8 @@ class HeldOut:
 
 
 Positions = NDArray[np.int64]
+Ends = tuple[int, ...]
+"""The greatest key of each part of the clicks, one after the other."""
 
 
 def split_clicks(
@@ -102,7 +104,7 @@ def split_clicks(
 
 
 def split_parts(
-    log: Log, seed: int, held_out: int, by: SplitBy, parts: Sequence[int]
+    log: Log, seed: int, held_out: int, by: SplitBy, parts: Sequence[int], ends: Ends = ()
 ) -> dict[int, tuple[Positions, Positions]]:
     """Positions in O that train (one order of a seed's own), and those that are held out, for some parts.
 
@@ -111,18 +113,25 @@ def split_parts(
 
     No pair (user, group, moment) is in both: where several of its rows lie across the end of a part, those
     that do not fit in train nothing, and others come twice in their place, so that every seed has as many.
+
+    Parameters
+    ----------
+    ends
+        The greatest key of each part, where an earlier training has set them: nothing between the ends of a
+        part trains, and ``held_out`` clicks of it are held out.
     """
     key = by.keys(log, log.clicked, seed)
     order = np.argsort(key, kind="stable")
     key = key[order]
-    firsts = _firsts(key, held_out, by, max(parts) + 1)
+    ends = ends or _ends(key, held_out, by, max(parts) + 1)
     found = {}
     for part in dict.fromkeys(parts):
         held, rest = order[:0], order
         if held_out:
-            first = firsts[part % len(firsts)]
+            line = part % len(ends)
+            first = int(np.searchsorted(key, ends[line - 1], side="right")) if line else 0
             held = order[first : first + held_out]
-            rest = order[(key < key[first]) | (key > key[first + held_out - 1])]
+            rest = order[(key < key[first]) | (key > ends[line])]
         if not len(rest):
             raise DataError(
                 f"{len(order)} clicked rows are of too few {NAMES[by.kind]} to split",
@@ -132,19 +141,18 @@ def split_parts(
     return found
 
 
-def _firsts(key: NDArray[np.int64], held_out: int, by: SplitBy, most: int) -> list[int]:
-    """Where each part of the clicks begins, of which the keys are given in order; one at least.
+def _ends(key: NDArray[np.int64], held_out: int, by: SplitBy, most: int) -> Ends:
+    """Return the greatest key of each part of the clicks, whose keys are sorted.
 
-    A part has whole keys: the next begins with the first key above its last.
+    A part has whole keys: the next begins with the first key above its last. What is later than a held-out
+    click must not train, so that times have one part.
     """
-    firsts = [0]
-    # What is later than a held-out click must not train.
-    while held_out and by.kind != "time" and len(firsts) < most:
-        first = int(np.searchsorted(key, key[firsts[-1] + held_out - 1], side="right"))
-        if first + held_out > len(key):
-            break
-        firsts.append(first)
-    return firsts
+    ends: list[int] = []
+    first = 0
+    while held_out and len(ends) < (1 if by.kind == "time" else most) and first + held_out <= len(key):
+        ends.append(int(key[first + held_out - 1]))
+        first = int(np.searchsorted(key, ends[-1], side="right"))
+    return tuple(ends)
 
 
 @dataclass(frozen=True)
@@ -167,7 +175,7 @@ class Split:
     """
 
     held_out: int
-    ends: tuple[tuple[int, ...], ...]
+    ends: tuple[Ends, ...]
     by: SplitBy = BY_PAIR
     shared: bool = False
     lines: int = 1
@@ -188,10 +196,8 @@ class Split:
             return cls(0, ())
         lines = 1 if shared or by.kind == "time" else members
         distinct = (SHARED_SEED,) if shared else seeds
-        keys = (np.sort(by.keys(log, log.clicked, seed)) for seed in distinct)
         ends = tuple(
-            tuple(int(key[first + held_out - 1]) for first in _firsts(key, held_out, by, lines))
-            for key in keys
+            _ends(np.sort(by.keys(log, log.clicked, seed)), held_out, by, lines) for seed in distinct
         )
         return cls(held_out, ends * len(seeds) if shared else ends, by, shared, lines)
 

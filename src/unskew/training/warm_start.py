@@ -6,7 +6,6 @@ are taken as they are, and optimisers start anew. Replicas are paired by their s
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Protocol
@@ -19,7 +18,7 @@ from torch import Tensor
 from unskew.backbones import Backbone, Network
 from unskew.backbones.fields import embedding_width
 from unskew.backbones.layers import ReplicaEmbedding
-from unskew.errors import HeldOutWarning, ParameterError
+from unskew.errors import ParameterError
 from unskew.estimator import plain_params
 from unskew.io.digest import digest_of
 from unskew.io.id_table import IdTable
@@ -32,7 +31,7 @@ from unskew.seeds import Replica
 from unskew.training.checkpoint import difference
 from unskew.training.ensemble import Ensemble
 from unskew.training.fitted import FittedModel
-from unskew.training.held_out_check import MATURITY
+from unskew.training.held_out import SHARED_SEED, Ends, Split
 
 COMPARED_ROWS = 1 << 16
 """Rows of a log, evenly spaced, on which the predictions of two models are compared."""
@@ -61,6 +60,7 @@ class Model(Method, FittedModel, Protocol):
     users_: Vocabulary
     items_: Vocabulary
     encoders_: Encoders | None
+    split_: Split | None
 
     def predict(self, log: Any) -> NDArray[np.float64]:
         """Predictions ``[n]`` of the rows of a log."""
@@ -126,27 +126,75 @@ class WarmStart:
             raise cls(model, {}, called)._unlike(method)
         return cls(model, code_maps(model, log, called), called)
 
-    def held_out_alike(self, method: Method) -> bool:
-        """Whether each of its members held out the part of the clicks that a method's would, on one log."""
-        before = self.model
-        return (
-            before.split_ is not None
-            and before.split_.lines == method.of_members.trained
-            and before.validation_share == method.validation_share
-            and before.validation_by == method.validation_by
-        )
+    def asked(self, validation_by: str) -> str:
+        """Return ``validation_by`` of a method that starts from this model: ``"auto"`` follows the model."""
+        split = self.model.split_
+        if split is None or split.by.kind == "time" or validation_by.partition(":")[0] != "auto":
+            return validation_by
+        return str(split.by)
 
-    def warn_of_split(self, by: SplitBy) -> None:
-        """A warning where clicks that are held out now have trained the model that another starts from."""
-        before = self.model.split_
-        if before is not None and before.held_out and before.by.kind == "time" and by.kind != "time":
-            warnings.warn(
-                "the model that this one starts from held out the latest clicks, and now clicks are held out"
-                f" by {by.kind}: many of these have trained it, so that its loss at the start is too low and"
-                f" training may end too soon. To fix: {MATURITY}, or start anew",
-                HeldOutWarning,
-                stacklevel=4,
-            )
+    def parts(self, replicas: Sequence[Replica]) -> tuple[Replica, ...]:
+        """Return replicas that hold out the parts of those that they start from."""
+        split = self.model.split_
+        own = split is not None and split.lines > 1
+        return tuple(replica._replace(part=replica.member if own else 0) for replica in replicas)
+
+    def require_split(self, method: Method, by: SplitBy, *, shared: bool) -> Split:
+        """Return how the model held out clicks; an error where a method would hold out others.
+
+        What is held out now must not have trained the model. That is sure where both hold out one share in
+        one way, since keys of pairs, users and groups follow from ids and seeds, and where both hold out the
+        latest clicks from some moment on (:meth:`ends` compares the moments).
+        """
+        split, share = self.model.split_, self.model.validation_share
+        anew = "or start anew"
+        if split is None or not split.held_out:
+            knows = "does not tell which clicks it held out" if split is None else "held out no click"
+            raise self._trained_on_held_out(knows, f"give validation_share=0, {anew}")
+        same = split.by.kind == by.kind and split.by.column == by.column
+        if not same or (by.kind != "time" and (share != method.validation_share or split.shared != shared)):
+            was = f"held out {_held_out_words(split.by, share, split.shared)}"
+            now = _held_out_words(by, method.validation_share, shared)
+            give = f"give validation_by='{split.by}' and validation_share={share:g} (--split), {anew}"
+            raise self._trained_on_held_out(f"{was}, and this training would hold out {now}", give)
+        return split
+
+    def ends(
+        self,
+        method: Method,
+        log: Log,
+        replicas: Sequence[Replica],
+        by: SplitBy,
+        held_out: int,
+        *,
+        shared: bool,
+    ) -> tuple[int, dict[int, Ends]]:
+        """Return how many clicks each replica holds out, and where the parts of each seed end.
+
+        Pairs, users and groups are held out between the ends of the model's own parts, wherever the log ends:
+        at most as many clicks as each replica has there. The latest clicks must not begin before the model's.
+        """
+        split = self.require_split(method, by, shared=shared)
+        if by.kind == "time":
+            ((end, *_),) = Split.of(log, (SHARED_SEED,), held_out, by).ends
+            before = split.ends[0][0]
+            if end > before:
+                then, now = (np.datetime64(-key, "us").astype("datetime64[s]") for key in (before, end))
+                raise self._trained_on_held_out(
+                    f"held out the clicks from {then} on, and this one would hold out those from {now} on",
+                    f"hold out later ones (--valid-from {then}, validation_by='from:{then}'), or start anew",
+                )
+            return held_out, {}
+        of_model = dict(zip(self.model.seeds_, split.ends, strict=True))
+        ends = {seed: of_model[seed] for seed in dict.fromkeys(each.seed for each in replicas)}
+        lines = 1 + max(each.part for each in replicas)
+        rows = replace(split, ends=tuple(ends.values()), lines=lines).rows(log, list(ends))
+        return min(held_out, rows.shape[1]), {SHARED_SEED: split.ends[0]} if shared else ends
+
+    def _trained_on_held_out(self, problem: str, remedy: str) -> ParameterError:
+        return ParameterError(
+            f"{problem}: clicks that are held out now may have trained it", where=self.called, remedy=remedy
+        )
 
     @property
     def digest(self) -> str:
@@ -237,6 +285,13 @@ class WarmStart:
                 "level": float(new.mean() / old.mean()),
             }
         return found
+
+
+def _held_out_words(by: SplitBy, share: float, shared: bool) -> str:
+    """Return what was held out, in words."""
+    if by.kind == "time":
+        return "the latest clicks"
+    return f"{100 * share:g} % by {by}" + (" of a stream" if shared else "")
 
 
 def _rank_correlation(old: NDArray[np.float64], new: NDArray[np.float64]) -> float | None:
