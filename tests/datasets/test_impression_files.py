@@ -72,7 +72,7 @@ def test_a_call_that_fails_leaves_no_part_of_a_file(tmp_path, world, monkeypatch
     drawn = impression_files.log_table
 
     def fails(world, chunk):
-        if chunk.shown.session[0] >= 64:
+        if chunk["session"][0] >= 64:
             raise OSError("stopped here")
         return drawn(world, chunk)
 

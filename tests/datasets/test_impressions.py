@@ -59,12 +59,7 @@ def rows(world):
 def joined(world):
     """All chunks of a world, as one dictionary of columns."""
     chunks = [world.chunk(number) for number in range(world.n_chunks)]
-    return {
-        name: np.concatenate(
-            [getattr(part, name) for chunk in chunks for part in chunk if name in part._fields]
-        )
-        for name in (*chunks[0].shown._fields, *chunks[0].outcome._fields)
-    }
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
 
 def test_rates_are_as_asked(world, rows):
@@ -121,7 +116,7 @@ def test_users_come_back_some_much_more_than_others_and_late_ones_are_new(world,
 def test_conversions_are_delayed_and_a_censored_log_misses_the_late_ones():
     parameters = {"n_rows": 131_072, "n_users": 2_000, "n_items": 200, "days": 7, "delay_days": 2.0}
     whole, cut = ImpressionWorld(**parameters), ImpressionWorld(**parameters, censored=True)
-    delays = whole.chunk(0).outcome.delay[whole.chunk(0).outcome.label == 1] / 86_400_000
+    delays = whole.chunk(0)["delay"][whole.chunk(0)["label"] == 1] / 86_400_000
     assert 1.5 < delays.mean() < 3.0
     full, seen = (log_table(each, each.chunk(0)).to_pandas() for each in (whole, cut))
     late = full["conversion_time"] >= whole.end
@@ -140,7 +135,7 @@ def test_rows_depend_on_their_number_alone_and_not_on_chunks(monkeypatch):
     for name, values in joined(parts).items():
         np.testing.assert_array_equal(values, whole[name])
     last = parts.chunk(54)
-    np.testing.assert_array_equal(last.shown.item, whole["item"][-len(last) :])
+    np.testing.assert_array_equal(last["item"], whole["item"][-len(last["item"]) :])
 
 
 def test_another_seed_is_another_world_and_users_do_not_depend_on_their_number():
@@ -148,7 +143,7 @@ def test_another_seed_is_another_world_and_users_do_not_depend_on_their_number()
         ImpressionWorld(n_rows=800, n_users=users, n_items=50, seed=seed)
         for users, seed in ((100, 0), (100, 1), (1000, 0))
     )
-    assert not np.array_equal(small.chunk(0).shown.item, other.chunk(0).shown.item)
+    assert not np.array_equal(small.chunk(0)["item"], other.chunk(0)["item"])
     everybody = np.arange(100)
     for name, values in small.of_users(everybody).items():
         np.testing.assert_array_equal(values, more.of_users(everybody)[name])
@@ -189,16 +184,16 @@ def test_features_rank_the_items_of_new_users_better_than_popularity():
 
     world = ImpressionWorld(n_rows=131_072, n_users=5_000, n_items=300, conversion_rate=0.2, seed=2)
     chunk = world.chunk(0)
-    new = chunk.shown.user >= 4_000
-    label = chunk.outcome.label
+    new = chunk["user"] >= 4_000
+    label = chunk["label"]
     inputs = features_of(world, chunk)
     model = HistGradientBoostingClassifier(max_iter=60, random_state=0).fit(inputs[~new], label[~new])
-    appeal = np.bincount(chunk.shown.item[~new], label[~new], 300) / np.bincount(
-        chunk.shown.item[~new], minlength=300
+    appeal = np.bincount(chunk["item"][~new], label[~new], 300) / np.bincount(
+        chunk["item"][~new], minlength=300
     )
     by_features = auc(score=model.predict_proba(inputs[new])[:, 1], outcome=label[new])
-    by_popularity = auc(score=appeal[chunk.shown.item[new]], outcome=label[new])
-    best = auc(score=chunk.outcome.p_conversion[new], outcome=label[new])
+    by_popularity = auc(score=appeal[chunk["item"][new]], outcome=label[new])
+    best = auc(score=chunk["p_conversion"][new], outcome=label[new])
     assert new.sum() > 2_000
     assert by_popularity + 0.03 < by_features < best
 
@@ -225,12 +220,12 @@ def test_impossible_options_are_refused(options, message):
 
 
 def features_of(world, chunk):
-    user, item = world.of_users(chunk.shown.user), world.of_items(chunk.shown.item)
+    user, item = world.of_users(chunk["user"]), world.of_items(chunk["item"])
     match = np.array([bin(mask).count("1") for mask in user["interests"] & item["tags"]])
     return np.column_stack(
         [
             *(user["country"], user["age"], item["category"], item["brand"], item["price"]),
-            *(match, chunk.shown.device, chunk.shown.discount),
+            *(match, chunk["device"], chunk["discount"]),
         ]
     )
 

@@ -206,7 +206,7 @@ def _write(places: Sequence[Path], tables: Iterator[tuple[Any, ...]], tracker: A
 def _write_test(world: ImpressionWorld, target: Path, rows: int, truth: bool) -> None:
     places = [target / "test.parquet", *([target / "test_truth.parquet"] if truth else [])]
     chunk = world.random(rows)
-    if all(_is_whole(place, len(chunk)) for place in places):
+    if all(_is_whole(place, len(chunk["user"])) for place in places):
         return
     tables = (test_table(world, chunk), *([truth_table(chunk)] if truth else []))
     _write(places, iter([tables]), None)

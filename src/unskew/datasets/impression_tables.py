@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unskew.datasets.impression_world import START, ImpressionWorld, WorldChunk
+from unskew.datasets.impression_world import START, TOPICS, Columns, ImpressionWorld
 
 COUNTRY = (
     *("us", "de", "fr", "gb", "es", "it", "pl", "nl", "br", "jp"),
@@ -54,51 +54,37 @@ USER_FEATURES = ("country", "age", "interests")
 ROW_FEATURES = ("device", "discount", "position")
 
 
-def log_table(world: ImpressionWorld, chunk: WorldChunk) -> Any:
-    """The rows as a log has them, with the columns of :data:`COLUMNS`."""
-    shown, outcome = chunk
-    converted = (outcome.click == 1) & (outcome.label == 1)
-    when = shown.time + outcome.delay
+def log_table(world: ImpressionWorld, rows: Columns) -> Any:
+    """Return the rows as a log has them, with the columns of :data:`COLUMNS`."""
+    converted = (rows["click"] == 1) & (rows["label"] == 1)
+    when = rows["time"] + rows["delay"]
     if world.censored:
-        converted &= when < _milliseconds(world.end)
-    columns = _shown(world, chunk) | {
-        "click": pa.array(outcome.click),
+        converted &= START + when.astype("timedelta64[ms]") < world.end
+    columns = _shown(world, rows) | {
+        "click": pa.array(rows["click"]),
         "conversion": pa.array(converted.view(np.uint8)),
         "conversion_time": _times(when, missing=~converted),
     }
     return pa.table({name: columns[name] for name in COLUMNS})
 
 
-def test_table(world: ImpressionWorld, chunk: WorldChunk) -> Any:
-    """Rows shown at random: every conversion is known, whatever was clicked, so that there is no click."""
-    columns = _shown(world, chunk) | {"conversion": pa.array(chunk.outcome.label)}
+def test_table(world: ImpressionWorld, rows: Columns) -> Any:
+    """Return rows shown at random: every conversion is known, whatever was clicked, so there is no click."""
+    columns = _shown(world, rows) | {"conversion": pa.array(rows["label"])}
     return pa.table({name: columns[name] for name in COLUMNS if name in columns})
 
 
-def truth_table(chunk: WorldChunk) -> Any:
-    """What a real log never tells, with the columns of :data:`TRUTH`."""
-    shown, outcome = chunk
-    return pa.table(
-        {
-            "true_examination": outcome.examination,
-            "true_click": outcome.p_click,
-            "true_conversion": outcome.p_conversion,
-            "true_taste": shown.taste,
-            "examined": outcome.examined,
-            "would_convert": outcome.label,
-        }
-    )
+def truth_table(rows: Columns) -> Any:
+    """Return what a real log never tells, with the columns of :data:`TRUTH`."""
+    names = ("examination", "p_click", "p_conversion", "taste", "examined", "label")
+    return pa.table({truth: rows[name] for truth, name in zip(TRUTH, names, strict=True)})
 
 
-def _shown(world: ImpressionWorld, chunk: WorldChunk) -> dict[str, Any]:
-    shown = chunk.shown
-    user, item = world.of_users(shown.user), world.of_items(shown.item)
+def _shown(world: ImpressionWorld, rows: Columns) -> dict[str, Any]:
+    user, item = world.of_users(rows["user"]), world.of_items(rows["item"])
     return {
-        "user": pa.array(shown.user),
-        "item": pa.array(shown.item),
-        "session": pa.array(shown.session),
-        "position": pa.array(shown.position),
-        "time": _times(shown.time),
+        **{name: pa.array(rows[name]) for name in ("user", "item", "session", "position", "discount")},
+        "time": _times(rows["time"]),
         "country": _named(user["country"], COUNTRY),
         "age": pa.array(user["age"], mask=np.isnan(user["age"])),
         "interests": _bags(user["interests"]),
@@ -106,13 +92,8 @@ def _shown(world: ImpressionWorld, chunk: WorldChunk) -> dict[str, Any]:
         "brand": pa.array(item["brand"]),
         "price": pa.array(item["price"]),
         "tags": _bags(item["tags"]),
-        "device": _named(shown.device, DEVICE),
-        "discount": pa.array(shown.discount),
+        "device": _named(rows["device"], DEVICE),
     }
-
-
-def _milliseconds(time: np.datetime64) -> int:
-    return int((time - START) / np.timedelta64(1, "ms"))
 
 
 def _times(milliseconds: NDArray[np.int64], missing: NDArray[np.bool_] | None = None) -> Any:
@@ -124,10 +105,8 @@ def _named(codes: NDArray[np.int8], names: tuple[str, ...]) -> Any:
 
 
 def _bags(masks: NDArray[np.uint16]) -> Any:
-    """Lists of topics, from a bit for each."""
-    from unskew.datasets.impression_kernels import unpack_topics
-
-    offsets = np.empty(len(masks) + 1, dtype=np.int32)
-    topics = np.empty(4 * len(masks), dtype=np.int8)
-    size = unpack_topics(masks, offsets, topics)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(topics[:size]))
+    """Return lists of topics from a bit for each topic."""
+    bits = (masks[:, None] >> np.arange(TOPICS, dtype=np.uint16)) & 1
+    offsets = np.concatenate([[0], np.cumsum(bits.sum(axis=1))]).astype(np.int32)
+    topics = np.nonzero(bits)[1].astype(np.int8)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(topics))

@@ -1,10 +1,14 @@
-"""A world of impressions with known truth: rows as a function of parameters, seed and chunk, never stored."""
+"""A world of impressions with known truth: rows are a function of the parameters, the seed and the chunk.
+
+Every draw is a hash of a key of the seed and the number of the thing drawn, so any rows can be drawn alone.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +18,10 @@ from unskew.errors import ParameterError
 from unskew.estimator import require_in, require_whole
 from unskew.seeds import as_seed, stream
 
+Column = NDArray[Any]
+Columns = dict[str, Column]
+"""Rows of the world, or the values of its users or items."""
+
 START = np.datetime64("2026-01-05T00:00:00", "ms")
 """The first moment of the log, a Monday (UTC)."""
 
@@ -21,8 +29,10 @@ CHUNK_SESSIONS = 1 << 14
 """Sessions of a chunk: 131,072 rows at eight positions, some 10 MB of columns."""
 
 CALIBRATION_SESSIONS = 1 << 13
-"""Sessions, evenly over the log, on which the intercepts are found: rates are within about 1 % of those
-asked."""
+"""Sessions, spread over the log, on which the intercepts are found: rates are within 1 % of those asked."""
+
+TABLE_BLOCK = 1 << 20
+"""Users or items that are drawn at once, which bounds the memory."""
 
 INTERCEPT_RANGE = 40.0
 ACTIVITY_STD, POPULARITY_STD = 1.2, 1.2
@@ -32,19 +42,41 @@ ITEMS_PER_BRAND = 25
 MOST_POSITIONS = 100
 MOST_IDS = 1 << 31
 
+COUNTRIES, CATEGORIES, DEVICES, TOPICS = 20, 24, 3, 16
+DAY = 86_400_000
+"""Milliseconds."""
 
-class WorldChunk(NamedTuple):
-    """Rows as plain columns: what was shown, what became of it, and the truth."""
+AGE_MEAN, AGE_STD, YOUNGEST, OLDEST = 40.0, 14.0, 16.0, 90.0
+UNKNOWN_AGES = 0.05
+"""Share of users whose age is missing. A missing age has no effect, or it would be a hidden one."""
 
-    shown: Any
-    outcome: Any
+LOG_PRICE_MEAN, LOG_PRICE_STD = 3.0, 0.9
+DISCOUNTED, LEAST_DISCOUNT, MOST_DISCOUNT = 0.4, 0.05, 0.5
+DISCOUNT_MEAN, DISCOUNT_STD = 0.11, 0.16
+USUAL_DEVICE = 0.8
+"""Share of a user's sessions on their usual device."""
 
-    def __len__(self) -> int:
-        return len(self.shown.user)
+MATCH_MEAN = 0.3
+"""Mean number of topics that are both among a user's interests and an item's tags."""
 
-    def take(self, rows: Any) -> WorldChunk:
-        """Some of the rows."""
-        return WorldChunk(*(type(part)(*(column[rows] for column in part)) for part in self))
+DAILY_SWING = 0.7
+"""How much denser than the mean traffic is at noon, and thinner at midnight."""
+
+# Weights in the preference, which drives clicks and conversions alike; its standard deviation is about 1.
+OF_MATCH, OF_COUNTRY, OF_AGE, OF_BRAND, OF_DEVICE_PRICE = 0.9, 0.7, 0.5, 0.4, 0.35
+# Weights in the click alone, and in the conversion alone.
+CLICK_PREFERENCE, CLICK_DISCOUNT, CLICK_HOUR, CLICK_USER, CLICK_ITEM = 0.9, 0.3, 0.2, 0.4, 0.4
+CONVERSION_DEVICE, CONVERSION_DEAL, CONVERSION_PRICE = 0.4, 0.3, 0.3
+CONVERSION_USER, CONVERSION_ITEM = 0.3, 0.4
+POLICY_NOISE = 1.0
+"""Standard deviation of what the policy that orders a session adds to the logit of the click."""
+
+DELAY_BY_PRICE = 0.3
+"""Dear items are bought later: log of the mean delay by standard deviations of the log price."""
+
+GOLDEN, MIX_1, MIX_2 = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+DRAWS_OF_ONE = np.uint64(64)
+"""Draws that one thing may need for one purpose."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +119,7 @@ class ImpressionWorld:
     Examples
     --------
     >>> world = ImpressionWorld(n_rows=1000, n_users=100, n_items=50)
-    >>> len(world.chunk(0)), world.n_chunks
+    >>> len(world.chunk(0)["user"]), world.n_chunks
     (1000, 1)
     """
 
@@ -130,166 +162,323 @@ class ImpressionWorld:
 
     @property
     def n_sessions(self) -> int:
-        """The last may lack its last positions."""
+        """Return the number of sessions; the last may lack its last positions."""
         return -(-self.n_rows // self.positions)
 
     @property
     def chunk_rows(self) -> int:
-        """Rows of a chunk; the last may have fewer."""
+        """Return the rows of a chunk; the last chunk may have fewer."""
         return CHUNK_SESSIONS * self.positions
 
     @property
     def n_chunks(self) -> int:
-        """Of the log."""
+        """Return the number of chunks of the log."""
         return -(-self.n_rows // self.chunk_rows)
 
     @property
     def end(self) -> np.datetime64:
-        """The first moment after the log."""
+        """Return the first moment after the log."""
         return START + np.timedelta64(self.days, "D")
 
     @property
     def examination(self) -> NDArray[np.float64]:
-        """θ by position: the true probability that a position is examined."""
+        """Return θ by position: the true probability that a position is examined."""
         theta: NDArray[np.float64] = np.power(
             1.0 + np.arange(self.positions), -float(self.position_bias), dtype=np.float64
         )
         return theta
 
-    def chunk(self, number: int) -> WorldChunk:
-        """The rows of a chunk of the log: a function of the parameters and the number."""
+    def chunk(self, number: int) -> Columns:
+        """Return the rows of a chunk of the log with what became of them, and the truth."""
         first = number * CHUNK_SESSIONS
         sessions = np.arange(first, min(first + CHUNK_SESSIONS, self.n_sessions), dtype=np.int64)
-        chunk = self._with_outcome(self._sessions(sessions), first * self.positions, "outcome")
-        return chunk.take(slice(self.n_rows - first * self.positions))
+        rows = self._with_outcome(self._sessions(sessions), first * self.positions, "outcome")
+        return take(rows, slice(self.n_rows - first * self.positions))
 
-    def random(self, rows: int) -> WorldChunk:
-        """Pairs shown at random on the day after the log: any user, item and position, equally likely.
+    def random(self, rows: int) -> Columns:
+        """Return pairs shown at random on the day after the log: any user, item and position, equally likely.
 
         At most ``rows`` of them: a pair that is drawn again is left out.
         """
-        from unskew.datasets import impression_kernels as kernels
+        key, row = self._key("random rows"), np.arange(rows, dtype=np.int64)
+        user = (self.n_users * uniform(key, row, 0)).astype(np.int64)
+        item = (self.n_items * uniform(key, row, 1)).astype(np.int64)
+        time = ((self.days + uniform(key, row, 3)) * DAY).astype(np.int64)
+        device = _device(key, row, 4, self._users["device"][user])
+        discount = _discount(key, row, 6)
+        logits = self._logits(user, item, device, discount, time)
+        position = (self.positions * uniform(key, row, 2)).astype(np.int16)
+        shown = self._shown(user, item, -1 - row, position, time, device, discount, *logits)
+        _, first = np.unique(user * self.n_items + item, return_index=True)
+        return take(self._with_outcome(shown, 0, "outcome of random rows"), np.sort(first))
 
-        shown = _empty(kernels.ShownColumns, rows)
-        users, items, tastes = self._tables
-        kernels.fill_random(
-            float(self.days),
-            float(self.bias),
-            float(self.confounding),
-            self._key("random rows"),
-            self._key("hidden taste"),
-            users,
-            items,
-            tastes,
-            self.positions,
-            shown,
-        )
-        pair = shown.user.astype(np.int64) * self.n_items + shown.item
-        first = np.sort(np.unique(pair, return_index=True)[1])
-        return self._with_outcome(shown, 0, "outcome of random rows").take(first)
+    def of_users(self, user: Column) -> Columns:
+        """Return the features of users; topics as bits."""
+        return {name: self._users[name][user] for name in ("country", "age", "interests")}
 
-    def of_users(self, user: NDArray[np.integer[Any]]) -> dict[str, NDArray[Any]]:
-        """Codes and values of the features of users; topics as bits."""
-        users = self._tables[0]
-        return {name: getattr(users, name)[user] for name in ("country", "age", "interests")}
-
-    def of_items(self, item: NDArray[np.integer[Any]]) -> dict[str, NDArray[Any]]:
-        """Codes and values of the features of items; topics as bits."""
-        items = self._tables[1]
-        return {name: getattr(items, name)[item] for name in ("category", "brand", "price", "tags")}
+    def of_items(self, item: Column) -> Columns:
+        """Return the features of items; topics as bits."""
+        return {name: self._items[name][item] for name in ("category", "brand", "price", "tags")}
 
     def prepare(self) -> None:
         """Make the tables and intercepts now, before threads ask for them."""
-        assert self._tables
         assert self._intercepts
-
-    def _sessions(self, numbers: NDArray[np.int64]) -> Any:
-        from unskew.datasets import impression_kernels as kernels
-
-        shown = _empty(kernels.ShownColumns, len(numbers) * self.positions)
-        users, items, tastes = self._tables
-        kernels.fill_sessions(
-            numbers,
-            self.n_sessions,
-            float(self.days),
-            float(self.arriving),
-            float(self.bias),
-            float(self.confounding),
-            self._key("sessions"),
-            self._key("rows"),
-            self._key("hidden taste"),
-            users,
-            items,
-            tastes,
-            self.positions,
-            shown,
-        )
-        return shown
-
-    def _with_outcome(self, shown: Any, first_row: int, purpose: str) -> WorldChunk:
-        from unskew.datasets import impression_kernels as kernels
-
-        outcome = _empty(kernels.OutcomeColumns, len(shown.user))
-        kernels.fill_outcomes(
-            first_row,
-            self._key(purpose),
-            self.examination,
-            *self._intercepts,
-            float(self.delay_days) * kernels.DAY,
-            self._tables[1],
-            shown,
-            outcome,
-        )
-        return WorldChunk(shown, outcome)
 
     def _key(self, purpose: str) -> np.uint64:
         return np.uint64(stream(self.seed, f"impressions: {purpose}"))
 
     @cached_property
-    def _tables(self) -> tuple[Any, Any, Any]:
-        """Users, items, and what their features are worth together."""
-        from unskew.datasets import impression_kernels as kernels
+    def _users(self) -> Columns:
+        """The users in the order in which they arrive; ``traffic`` is the running sum of their activities."""
+        key = self._key("users")
 
-        brands = max(10, self.n_items // ITEMS_PER_BRAND)
-        tastes = kernels.Tastes(
-            country_category=np.empty((kernels.COUNTRIES, kernels.CATEGORIES), dtype=np.float32),
-            age_category=np.empty(kernels.CATEGORIES, dtype=np.float32),
-            device_category=np.empty((kernels.DEVICES, kernels.CATEGORIES), dtype=np.float32),
-            brand=np.empty(brands, dtype=np.float32),
-        )
-        users, items = _empty(kernels.Users, self.n_users), _empty(kernels.Items, self.n_items)
-        kernels.fill_tastes(self._key("tastes"), tastes)
-        kernels.fill_users(self._key("users"), ACTIVITY_STD, users)
-        kernels.fill_items(self._key("items"), POPULARITY_STD, brands, items)
-        return users, items, tastes
+        def draw(user: Column) -> Columns:
+            age = np.floor(np.clip(AGE_MEAN + AGE_STD * normal(key, user, 1), YOUNGEST, OLDEST))
+            return {
+                "country": _skewed(key, user, 0, COUNTRIES).astype(np.int8),
+                "age": np.where(uniform(key, user, 3) < UNKNOWN_AGES, np.nan, age).astype(np.float32),
+                "device": _skewed(key, user, 4, DEVICES).astype(np.int8),
+                "interests": _topics(key, user, 5, 1, 4),
+                "click": normal(key, user, 11).astype(np.float32),
+                "conversion": normal(key, user, 13).astype(np.float32),
+                "traffic": np.exp(ACTIVITY_STD * normal(key, user, 15)),
+            }
+
+        return _table(self.n_users, draw)
+
+    @cached_property
+    def _items(self) -> Columns:
+        """The items; ``traffic`` is the running sum of how often they are candidates."""
+        key = self._key("items")
+
+        def draw(item: Column) -> Columns:
+            price = np.exp(LOG_PRICE_MEAN + LOG_PRICE_STD * normal(key, item, 2))
+            return {
+                "category": _skewed(key, item, 0, CATEGORIES).astype(np.int8),
+                "brand": _skewed(key, item, 1, self._brands).astype(np.int32),
+                "price": (np.floor(100.0 * price + 0.5) / 100.0).astype(np.float32),
+                "tags": _topics(key, item, 4, 0, 4),
+                "click": normal(key, item, 10).astype(np.float32),
+                "conversion": normal(key, item, 12).astype(np.float32),
+                "traffic": np.exp(POPULARITY_STD * normal(key, item, 14)),
+            }
+
+        return _table(self.n_items, draw)
+
+    @property
+    def _brands(self) -> int:
+        return max(10, self.n_items // ITEMS_PER_BRAND)
+
+    @cached_property
+    def _tastes(self) -> tuple[Column, Column, Column, Column]:
+        """The worth of values of features together: country × category, device × category, age, brand."""
+        shapes = ((COUNTRIES, CATEGORIES), (DEVICES, CATEGORIES), (CATEGORIES,), (self._brands,))
+        ends = np.cumsum([np.prod(shape) for shape in shapes])
+        values = normal(self._key("tastes"), np.arange(ends[-1]), 0).astype(np.float32)
+        tables = [
+            piece.reshape(shape) for piece, shape in zip(np.split(values, ends[:-1]), shapes, strict=True)
+        ]
+        return tables[0], tables[1], tables[2], tables[3]
 
     @cached_property
     def _intercepts(self) -> tuple[float, float]:
-        """Those of click and conversion, on a sample of the sessions that the rates hold for."""
+        """The intercepts of click and conversion, on a sample of the sessions."""
         size = min(self.n_sessions, CALIBRATION_SESSIONS)
-        numbers = np.linspace(0, self.n_sessions - 1, size).astype(np.int64)
-        shown = self._sessions(numbers)
+        shown = self._sessions(np.linspace(0, self.n_sessions - 1, size).astype(np.int64))
+        examination = self.examination[shown["position"]]
         return (
-            _intercept(shown.click_logit, self.click_rate, self.examination[shown.position]),
-            _intercept(shown.conversion_logit, self.conversion_rate, np.ones(len(shown.user))),
+            _intercept(shown["click_logit"], self.click_rate, examination),
+            _intercept(shown["conversion_logit"], self.conversion_rate, np.ones(len(examination))),
         )
 
+    def _sessions(self, session: Column) -> Columns:
+        """Return the rows of sessions: a user who has arrived, and items in the order of the policy."""
+        key, key_of_row = self._key("sessions"), self._key("rows")
+        share = (session + uniform(key, session, 0)) / self.n_sessions
+        time = _time_at(share, self.days)
+        arrived = np.ceil(self.n_users * (1.0 - self.arriving * (1.0 - share))).astype(np.int64)
+        traffic = self._users["traffic"]
+        wanted = uniform(key, session, 1) * traffic[np.clip(arrived, 1, self.n_users) - 1]
+        user = np.searchsorted(traffic, wanted, side="right")
+        device = _device(key, session, 2, self._users["device"][user])
 
-def _empty(kind: type, rows: int) -> Any:
-    """Empty columns of a named tuple, of the types that it is annotated with."""
-    columns = {name: np.empty(rows, dtype=_innermost(hint)) for name, hint in get_type_hints(kind).items()}
-    return kind(**columns)
+        number = session[:, None] * self.positions + np.arange(self.positions)
+        traffic = self._items["traffic"]
+        item = np.searchsorted(traffic, uniform(key_of_row, number, 0) * traffic[-1], side="right")
+        for position in range(1, self.positions):
+            # An item that the session has already is replaced by the next one that it has not.
+            while (twice := (item[:, :position] == item[:, [position]]).any(axis=1)).any():
+                item[twice, position] = (item[twice, position] + 1) % self.n_items
+        user, device, time, session = (
+            np.repeat(column[:, None], self.positions, axis=1) for column in (user, device, time, session)
+        )
+        discount = _discount(key_of_row, number, 1)
+        click, conversion = self._logits(user, item, device, discount, time)
+        order = np.argsort(-(click + POLICY_NOISE * normal(key_of_row, number, 3)), axis=1, kind="stable")
+        item, discount, click, conversion = (
+            np.take_along_axis(column, order, axis=1) for column in (item, discount, click, conversion)
+        )
+        place = np.broadcast_to(np.arange(self.positions, dtype=np.int16), item.shape)
+        columns = (user, item, session, place, time, device, discount, click, conversion)
+        return self._shown(*(column.ravel() for column in columns))
+
+    def _logits(
+        self, user: Column, item: Column, device: Column, discount: Column, time: Column
+    ) -> tuple[Column, Column]:
+        """Return the logits of click and conversion from what is shown and who sees it, without intercept."""
+        of_users = {name: column[user] for name, column in self._users.items()}
+        of_items = {name: column[item] for name, column in self._items.items()}
+        country_category, device_category, age_category, brand = self._tastes
+        category, age = of_items["category"], of_users["age"].astype(np.float64)
+        price = _scaled_price(of_items["price"])
+        deal = (discount - DISCOUNT_MEAN) / DISCOUNT_STD
+        preference = (
+            OF_MATCH * (np.bitwise_count(of_users["interests"] & of_items["tags"]) - MATCH_MEAN)
+            + OF_COUNTRY * country_category[of_users["country"], category].astype(np.float64)
+            + OF_AGE * age_category[category] * np.nan_to_num((age - AGE_MEAN) / AGE_STD)
+            + OF_BRAND * brand[of_items["brand"]].astype(np.float64)
+            + OF_DEVICE_PRICE * (device - 1.0) * price
+        )
+        click = (
+            self.bias * CLICK_PREFERENCE * preference
+            + CLICK_DISCOUNT * deal
+            + CLICK_HOUR * np.sin(2.0 * np.pi * ((time % DAY) / DAY - 0.25))
+            + CLICK_USER * of_users["click"].astype(np.float64)
+            + CLICK_ITEM * of_items["click"].astype(np.float64)
+        )
+        conversion = (
+            preference
+            + CONVERSION_DEVICE * device_category[device, category].astype(np.float64)
+            + CONVERSION_DEAL * deal * price
+            - CONVERSION_PRICE * price
+            + CONVERSION_USER * of_users["conversion"].astype(np.float64)
+            + CONVERSION_ITEM * of_items["conversion"].astype(np.float64)
+        )
+        return click, conversion
+
+    def _shown(
+        self,
+        user: Column,
+        item: Column,
+        session: Column,
+        position: Column,
+        time: Column,
+        device: Column,
+        discount: Column,
+        click: Column,
+        conversion: Column,
+    ) -> Columns:
+        """Return rows before anything happened; the hidden taste of the pair enters the logits."""
+        key = self._key("hidden taste")
+        pair = user.astype(np.uint64) * np.uint64(1 << 32) + item.astype(np.uint64)
+        # The pair is hashed first: neighbouring pairs would share draws.
+        taste = normal(key, hashed(key, pair) >> np.uint64(11), 0)
+        return {
+            "user": user.astype(np.int32),
+            "item": item.astype(np.int32),
+            "session": session,
+            "position": position,
+            "time": time,
+            "device": device.astype(np.int8),
+            "discount": discount.astype(np.float32),
+            "taste": taste.astype(np.float32),
+            "click_logit": click + self.confounding * taste,
+            "conversion_logit": conversion + self.confounding * taste,
+        }
+
+    def _with_outcome(self, shown: Columns, first_row: int, purpose: str) -> Columns:
+        """Add what became of the rows, and with which probabilities."""
+        key, row = self._key(purpose), first_row + np.arange(len(shown["user"]))
+        theta = self.examination[shown["position"]]
+        relevant = expit(self._intercepts[0] + shown["click_logit"])
+        eta = expit(self._intercepts[1] + shown["conversion_logit"])
+        examined = uniform(key, row, 0) < theta
+        label = uniform(key, row, 2) < eta
+        price = _scaled_price(self._items["price"][shown["item"]])
+        mean_delay = self.delay_days * DAY * np.exp(DELAY_BY_PRICE * price)
+        return shown | {
+            "examined": examined.astype(np.uint8),
+            "click": (examined & (uniform(key, row, 1) < relevant)).astype(np.uint8),
+            # The conversion that follows, or would have followed, a click; and how long after it, in ms.
+            "label": label.astype(np.uint8),
+            "delay": np.where(label, -mean_delay * np.log(uniform(key, row, 3)), 0).astype(np.int64),
+            "examination": theta.astype(np.float32),
+            "p_click": (theta * relevant).astype(np.float32),
+            "p_conversion": eta.astype(np.float32),
+        }
 
 
-def _innermost(hint: Any) -> Any:
-    """The number type of ``NDArray[…]``, which NumPy writes in one way or another by its version."""
-    while get_args(hint):
-        hint = get_args(hint)[-1]
-    return hint
+def take(columns: Mapping[str, Column], rows: Any) -> Columns:
+    """Return some of the rows."""
+    return {name: column[rows] for name, column in columns.items()}
 
 
-def _intercept(logit: NDArray[np.float64], mean: float, factor: NDArray[np.float64]) -> float:
-    """The c with mean of factor · σ(c + logit) as asked, by bisection."""
+def hashed(key: np.uint64, number: Column) -> Column:
+    """Return SplitMix64 of numbers."""
+    x = key + number * GOLDEN
+    x = (x ^ (x >> np.uint64(30))) * MIX_1
+    x = (x ^ (x >> np.uint64(27))) * MIX_2
+    return np.asarray(x ^ (x >> np.uint64(31)))
+
+
+def uniform(key: np.uint64, number: Column, step: int) -> Column:
+    """Return uniform numbers in (0, 1): draw ``step`` of one purpose for each thing."""
+    bits = hashed(key, number.astype(np.uint64) * DRAWS_OF_ONE + np.uint64(step)) >> np.uint64(11)
+    return np.asarray((bits.astype(np.float64) + 0.5) / (1 << 53))
+
+
+def normal(key: np.uint64, number: Column, step: int) -> Column:
+    """Return standard normal numbers from two uniform draws (Box and Muller)."""
+    radius = np.sqrt(-2.0 * np.log(uniform(key, number, step)))
+    return np.asarray(radius * np.cos(2.0 * np.pi * uniform(key, number, step + 1)))
+
+
+def _skewed(key: np.uint64, number: Column, step: int, size: int) -> Column:
+    """Return codes below ``size``, the first the most frequent."""
+    return np.minimum((size * uniform(key, number, step) ** 2.0).astype(np.int64), size - 1)
+
+
+def _topics(key: np.uint64, number: Column, step: int, least: int, most: int) -> Column:
+    """Return bits of ``least`` to ``most`` topics; a topic that is drawn twice counts once."""
+    count = least + ((most - least + 1) * uniform(key, number, step)).astype(np.int64)
+    mask = np.zeros(len(number), dtype=np.int64)
+    for draw in range(most):
+        topic = (TOPICS * uniform(key, number, step + 1 + draw)).astype(np.int64)
+        mask |= np.where(draw < count, np.int64(1) << topic, 0)
+    return mask.astype(np.uint16)
+
+
+def _device(key: np.uint64, number: Column, step: int, usual: Column) -> Column:
+    other = (DEVICES * uniform(key, number, step + 1)).astype(np.int64)
+    return np.where(uniform(key, number, step) < USUAL_DEVICE, usual, other)
+
+
+def _discount(key: np.uint64, number: Column, step: int) -> Column:
+    share = LEAST_DISCOUNT + (MOST_DISCOUNT - LEAST_DISCOUNT) * uniform(key, number, step + 1)
+    return np.where(uniform(key, number, step) >= DISCOUNTED, 0.0, np.floor(100.0 * share + 0.5) / 100.0)
+
+
+def _time_at(share: Column, days: int) -> Column:
+    """Return milliseconds from the start at shares of the traffic; most of a day's traffic is around noon."""
+    day = np.floor(share * days)
+    within = share * days - day
+    swing = DAILY_SWING * np.sin(2.0 * np.pi * within) / (2.0 * np.pi)
+    return np.asarray((day + within + swing) * DAY).astype(np.int64)
+
+
+def _scaled_price(price: Column) -> Column:
+    return np.asarray((np.log(price.astype(np.float64) + 0.01) - LOG_PRICE_MEAN) / LOG_PRICE_STD)
+
+
+def _table(size: int, draw: Callable[[Column], Columns]) -> Columns:
+    """Draw all users or items, a block at a time, and add up their traffic."""
+    blocks = [draw(np.arange(first, min(first + TABLE_BLOCK, size))) for first in range(0, size, TABLE_BLOCK)]
+    table = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    return table | {"traffic": np.cumsum(table["traffic"])}
+
+
+def _intercept(logit: Column, mean: float, factor: Column) -> float:
+    """Return the c with mean of factor · σ(c + logit) as asked, by bisection."""
     low, high = -INTERCEPT_RANGE, INTERCEPT_RANGE
     for _ in range(60):
         middle = (low + high) / 2

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from unskew.datasets.dataset import Dataset, Protocol
 from unskew.datasets.impression_tables import COLUMNS, OUTCOMES, log_table, test_table, truth_table
-from unskew.datasets.impression_world import ImpressionWorld, WorldChunk
+from unskew.datasets.impression_world import Columns, ImpressionWorld, take
 from unskew.errors import ParameterError
 from unskew.estimator import require_whole
 from unskew.io.vocabulary import Vocabulary
@@ -137,12 +137,12 @@ def _arrays(table: Any) -> dict[str, NDArray[Any]]:
 
 def _test_rows(
     world: ImpressionWorld, train: Log, rows: int, protocol: Protocol
-) -> tuple[WorldChunk, dict[str, Any]]:
+) -> tuple[Columns, dict[str, Any]]:
     """Pairs shown at random; under the honest protocol without those clicked in training."""
     chunk = world.random(rows)
-    cell = chunk.shown.user.astype(np.int64) * world.n_items + chunk.shown.item
+    cell = chunk["user"].astype(np.int64) * world.n_items + chunk["item"]
     leaked = np.isin(cell, train.cell[train.clicked])
-    return chunk.take(~leaked) if protocol == "honest" else chunk, {
+    return take(chunk, ~leaked) if protocol == "honest" else chunk, {
         "protocol": protocol,
         "leaked_cells_found": int(leaked.sum()),
         "leaked_cells_dropped": int(leaked.sum()) if protocol == "honest" else 0,
