@@ -8,7 +8,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 import unskew as us
 from unskew.errors import DataError, ParameterError
-from unskew.evaluation import evaluate_members, evaluate_users, level_limits
+from unskew.evaluation import evaluate_members, evaluate_users, level_of
 from unskew.metrics.ranking import ranking_rails
 from unskew.metrics.registry import metric
 
@@ -158,8 +158,8 @@ def test_limits_of_a_level_cover_seeds_and_test_users(of_seeds, of_users):
         # The mean of the clipped rates by a large sample, so that the model promises what is kept on average.
         wide = np.clip(0.3 * np.exp(of_users * random.standard_normal(20_000) - of_users**2 / 2), 0, 0.95)
         score = wide.mean() * (1 + of_seeds * random.standard_normal((5, 1))) * np.ones(600)
-        low, high = level_limits(score, outcome, user)
-        covered.append(low <= 1 <= high)
+        level = level_of(score, outcome, user)
+        covered.append(level["low"] <= 1 <= level["high"])
     assert 0.9 < np.mean(covered) <= 0.995
 
 
@@ -168,20 +168,20 @@ def test_limits_of_a_level_by_one_or_two_seeds_are_over_test_users_alone(of_seed
     """Two seeds that differ widely do not widen them: t with one degree of freedom is 12.7."""
     outcome, user = np.tile([0, 0, 1, 0], 50), np.repeat(np.arange(100), 2)
     score = 0.25 * np.array(of_seeds)[:, None] * np.ones(200)
-    low, high = level_limits(score, outcome, user)
+    level = level_of(score, outcome, user)
     gap = np.bincount(user, weights=0.25 - outcome)
     half = 1.96 * np.sqrt(100 / 99 * (gap @ gap)) / outcome.sum()
-    np.testing.assert_allclose([low, high], [1 - half, 1 + half])
+    np.testing.assert_allclose([level["low"], level["high"]], [1 - half, 1 + half], rtol=0.02)
 
 
 def test_limits_of_a_level_by_three_seeds_have_these_in_them():
     outcome, user = np.tile([0, 0, 1, 0], 50), np.repeat(np.arange(100), 2)
     alike, apart = (
-        level_limits(0.25 * np.array(each)[:, None] * np.ones(200), outcome, user)
+        level_of(0.25 * np.array(each)[:, None] * np.ones(200), outcome, user)
         for each in ([1.0, 1.0, 1.0], [0.6, 1.0, 1.4])
     )
-    assert apart[0] < alike[0] - 0.5
-    assert apart[1] > alike[1] + 0.5
+    assert apart["low"] < alike["low"] - 0.5
+    assert apart["high"] > alike["high"] + 0.5
 
 
 def test_seeds_are_evaluated_together_too(data):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from unskew.cores import usable_cores
 from unskew.errors import DataError, ParameterError
@@ -19,7 +17,7 @@ from unskew.metrics.limits import LIKELIHOOD_FLOOR
 from unskew.metrics.proper import auc, nll
 from unskew.metrics.ranking import user_aucs, user_ranking
 from unskew.metrics.registry import CUTOFFS
-from unskew.metrics.significance import LEAST_SEEDS
+from unskew.metrics.significance import Summary, summarise
 from unskew.metrics.user_bootstrap import UserBootstrap, auc_by_user
 
 Floats = NDArray[np.float64]
@@ -48,8 +46,6 @@ class Evaluated:
     resampled
         By metric ``[seeds, resamples]``: of the same resamples for every model on the same test log, so that
         differences of models are paired.
-    score
-        Predictions of the clicked rows ``[seeds, n]``.
     members
         By metric, the mean over the members of each seed, of a model that is an ensemble; else None.
     together
@@ -58,7 +54,6 @@ class Evaluated:
 
     values: Mapping[str, Floats]
     resampled: Mapping[str, Floats]
-    score: Floats
     members: Mapping[str, Floats] | None = None
     together: Mapping[str, float] | None = None
 
@@ -85,8 +80,9 @@ def evaluate_users(
     """The metrics of :func:`evaluate`, and how they move when the test users are resampled.
 
     Seeds tell how training varies; the test set is the same for all of them. What another sample of users
-    would show is in ``resampled`` (:func:`unskew.metrics.significance.user_interval` makes intervals
-    of it). All metrics are ratios of sums by user and exact; the pooled AUC is exact to first order.
+    would show is in ``resampled`` (:func:`unskew.metrics.significance.users_and_seeds` makes
+    intervals of it). All metrics are ratios of sums by user and exact; the pooled AUC is exact to first
+    order.
     """
     measured, users, score = _measured(model, test, ks, seed)
     resampled = {}
@@ -99,7 +95,6 @@ def evaluate_users(
     return Evaluated(
         values=_values(measured),
         resampled=resampled,
-        score=score,
         members=mean,
         together=None if len(score) == 1 else _together(score, model, test, ks, seed),
     )
@@ -232,37 +227,9 @@ def _level(
     }
 
 
-def level_limits(
-    score: NDArray[np.float64], outcome: NDArray[Any], user: NDArray[np.integer[Any]]
-) -> tuple[float, float]:
-    r"""The 95 % interval of the mean of ``mean_over_rate`` over seeds, from seeds *and* test users.
-
-    .. math:: \bar L \pm \sqrt{\left(t_{S-1} \frac{s}{\sqrt S}\right)^2 +
-              \left(1.96 \, \frac{\sqrt{\sum_u (\sum_{i \in u} \hat r_i - \bar L r_i)^2}}
-              {\sum_i r_i}\right)^2}
-
-    s is the deviation over the S seeds, which is how far training varies; the second part is how far another
-    sample of as many test users would move the ratio of sums. Fewer than
-    :data:`~unskew.metrics.significance.LEAST_SEEDS` seeds do not tell how far training varies: the limits are
-    then over test users alone. With fewer than two users they are NaN.
-
-    Parameters
-    ----------
-    score
-        Predictions ``[S, n]``.
-    """
-    seeds = len(score)
-    _, group = np.unique(user, return_inverse=True)
-    groups = int(group.max()) + 1
-    if groups < 2:
-        return math.nan, math.nan
-    actual = outcome.astype(np.float64)
-    levels = score.mean(axis=1) / actual.mean()
-    level = float(levels.mean())
-    gap = np.bincount(group, weights=score.mean(axis=0) - level * actual)
-    of_users = math.sqrt(groups / (groups - 1) * float(gap @ gap)) / float(actual.sum())
-    half = 1.96 * of_users
-    if seeds >= LEAST_SEEDS:
-        of_seeds = float(levels.std(ddof=1)) / math.sqrt(seeds)
-        half = math.hypot(float(stdtrit(seeds - 1, 0.975)) * of_seeds, half)
-    return level - half, level + half
+def level_of(score: Floats, outcome: NDArray[Any], user: NDArray[np.integer[Any]]) -> Summary:
+    """Summarise ``mean_over_rate`` of predictions ``[seeds, n]`` of rows, over test users and seeds."""
+    users = UserBootstrap.of(user)
+    predicted = np.stack([users.by_user(line) for line in score])
+    actual = np.tile(users.by_user(outcome), (len(score), 1))
+    return summarise(predicted.sum(axis=1) / actual.sum(axis=1), users.ratios(predicted, actual))

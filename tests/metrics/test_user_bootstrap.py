@@ -10,8 +10,8 @@ import unskew as us
 from unskew.evaluation import evaluate_users
 from unskew.metrics import auc
 from unskew.metrics import user_bootstrap as bootstrap
-from unskew.metrics.significance import summarise, user_interval
-from unskew.metrics.user_bootstrap import RESAMPLES, UserBootstrap, auc_by_user
+from unskew.metrics.significance import summarise
+from unskew.metrics.user_bootstrap import RESAMPLES, UserBootstrap, auc_by_user, user_interval
 
 
 class Lines:
@@ -130,5 +130,5 @@ def test_one_row_for_each_user_leaves_the_user_auc_undefined():
     found = evaluate_users(Lines(random.random((1, 40, 1))), shown(random.random((40, 1)) < 0.4))
     told = {name: summarise(found.values[name], found.resampled[name]) for name in ("user_auc", "auc")}
     assert told["user_auc"]["mean"] is None
-    assert told["user_auc"]["users"] == {"low": None, "high": None}
-    assert told["auc"]["users"]["low"] < told["auc"]["mean"] < told["auc"]["users"]["high"]
+    assert (told["user_auc"]["low"], told["user_auc"]["high"]) == (None, None)
+    assert told["auc"]["low"] < told["auc"]["mean"] < told["auc"]["high"]

@@ -18,6 +18,7 @@ from unskew.errors import ParameterError, RunFolderError
 from unskew.evaluation import evaluate_users
 from unskew.propensity import InSampleWarning
 from unskew.propensity.network import NetworkStack
+from unskew.report.plots.methods import methods_charts
 from unskew.run import run_result
 
 WORLD = {"options": {"n_users": 60, "n_items": 40, "density": 0.15}, "backbone": "mf", "crossfit": 2}
@@ -161,15 +162,31 @@ class TestMetrics:
                 assert told["difference"] == pytest.approx(np.mean(seeds[0] - seeds[1]), abs=1e-12)
                 assert told["low"] <= told["difference"] <= told["high"]
                 assert told["p_value"] <= told["p_holm"] <= 1
-                assert told["users"]["low"] <= told["difference"] <= told["users"]["high"]
 
-    def test_means_have_an_interval_over_the_test_users(self, result):
+    def test_differences_need_no_second_seed(self, drawn):
+        one = us.run(us.RunConfig(**SMALL, seeds=1, seed=5))
+        methods, comparison = one.metrics["methods"], one.metrics["comparison"]
+        assert set(comparison) == {"ips_raw", "ips"}
+        for of_method in comparison.values():
+            for told in of_method.values():
+                assert told["low"] <= told["difference"] <= told["high"]
+                assert 0 <= told["p_value"] <= told["p_holm"] <= 1
+        assert any(told["low"] < told["high"] for told in comparison["ips"].values())
+        improved = next(each for each in one.findings if each.question == "Did debiasing help?")
+        assert "over test users from" in improved.text
+        assert "One seed does not tell how far another training would move that" in improved.text
+        for name in ("auc", "mean_over_rate"):
+            (chart,) = methods_charts(methods, metrics=[name])
+            for row, told in zip(chart.rows, methods.values(), strict=True):
+                assert (row.dots[0].low, row.dots[0].high) == (told[name]["low"], told[name]["high"])
+
+    def test_means_have_an_interval_over_test_users(self, result):
         test = result.dataset.test
         for key, of_method in result.metrics["methods"].items():
             found = evaluate_users(result.models[key], test)
             for name, told in of_method.items():
                 margin = 1.959964 * found.resampled[name].mean(axis=0).std(ddof=1)
-                ends = (told["users"]["low"], told["users"]["high"])
+                ends = (told["low"], told["high"])
                 assert ends == pytest.approx((told["mean"] - margin, told["mean"] + margin), rel=1e-6), name
 
     def test_rails_frame_every_ranking_metric(self, result):

@@ -12,7 +12,7 @@ from unskew.cli.console import plain_console
 from unskew.metrics.judgement import differs
 from unskew.metrics.registry import SHOWN_METRICS, SHOWN_PROPENSITY
 from unskew.plain_text import plain
-from unskew.report.finding import collapsed_sentences, units
+from unskew.report.finding import collapsed_sentences, sampled, units
 from unskew.report.words import COLLAPSED_MARK
 
 if TYPE_CHECKING:
@@ -131,7 +131,8 @@ def _method_table(metrics: Mapping[str, Any]) -> Table:
     seeds = len(next(iter(methods.values()))["auc"]["seeds"])
     random = metrics["data"]["test_is"] == "random"
     shown = f"randomly shown {units(metrics)}" if random else "a logged, biased test set"
-    table = _table(f"Conversion models on {shown} (mean ± deviation of {seeds} seeds)")
+    of_seeds = f" (mean ± deviation of {seeds} seeds)" if seeds > 1 else ""
+    table = _table(f"Conversion models on {shown}{of_seeds}")
     table.add_column("metric")
     for key in methods:
         mark = f" {COLLAPSED_MARK}" if (metrics.get("collapsed") or {}).get(key) else ""
@@ -140,38 +141,34 @@ def _method_table(metrics: Mapping[str, Any]) -> Table:
         table.add_column(rail, justify="right", style="dim")
     comparison = metrics["comparison"]
     for name in SHOWN_METRICS:
-        cells, over_users = [], []
+        cells, intervals = [], []
         for key, of in methods.items():
             mark = "*" if differs(comparison.get(key, {}).get(name, {})) else " "
             figures = of.get(name)
-            cells.append(
-                f"{_number(figures['mean'])} ±{_number(figures['std'], 3)}{mark}" if figures else "– "
-            )
-            over_users.append(_users(figures))
+            spread = f" ±{_number(figures['std'], 3)}" if figures and seeds > 1 else ""
+            cells.append(f"{_number(figures['mean'])}{spread}{mark}" if figures else "– ")
+            intervals.append(_interval(figures))
         rails = (_number(rail.get(name), 3) for rail in metrics["rails"].values())
         table.add_row(name, *cells, *rails)
-        if any(over_users):
-            table.add_row("", *over_users, *("" for _ in metrics["rails"]), style="dim")
+        if any(intervals):
+            table.add_row("", *intervals, *("" for _ in metrics["rails"]), style="dim")
         for label, part in (("  its members", "members_mean"), ("  all seeds", "together")):
             beside = [(of.get(name) or {}).get(part) for of in methods.values()]
             if any(value is not None for value in beside):
                 cells = ["" if value is None else f"{_number(value)} " for value in beside]
                 table.add_row(label, *cells, *("" for _ in metrics["rails"]), style="dim")
     table.caption = (
-        "below: 95 % interval over test users, the mean of an ensemble's members, and the mean prediction of"
-        " all seeds, which is what scores, exports and services give; * differs from naive at"
-        " 5 % (paired t-test over seeds,"
-        " Holm-corrected) and for other test users (95 % interval of the difference), mean_over_rate in its"
-        " distance from 1"
+        f"below: 95 % interval over {sampled(methods)}, the mean of an ensemble's members, and the mean"
+        " prediction of all seeds, which is what scores, exports and services give; * differs from naive at"
+        f" 5 % (paired, over {sampled(methods)}, Holm-corrected), mean_over_rate in its distance from 1"
     )
     return table
 
 
-def _users(figures: Mapping[str, Any] | None) -> str:
-    users = (figures or {}).get("users") or {}
-    if users.get("low") is None:
+def _interval(figures: Mapping[str, Any] | None) -> str:
+    if not figures or figures.get("low") is None:
         return ""
-    return f"{_number(users['low'], 3)} to {_number(users['high'], 3)} "
+    return f"{_number(figures['low'], 3)} to {_number(figures['high'], 3)} "
 
 
 def _truth_table(truth: Mapping[str, Any]) -> Table:

@@ -288,9 +288,9 @@ def excludes_zero(interval: Mapping[str, Any] | None) -> bool:
 
 
 def differs(found: Mapping[str, Any]) -> bool:
-    """:func:`is_significant` of a comparison of ``metrics.json``."""
+    """Return whether a comparison of ``metrics.json`` is beyond the noise of test users and training."""
     p_value = found.get("p_holm", found.get("p_value"))
-    return is_significant(p_value, users=found.get("users"), of_users="users" in found)
+    return is_significant(p_value, of_users=False)
 
 
 def judge_difference(name: str, found: Mapping[str, Any]) -> Judgement:

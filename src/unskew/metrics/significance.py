@@ -1,10 +1,10 @@
-"""Summaries over seeds, paired tests, Holm's correction; what forms a family is left to the caller."""
+"""Intervals over test users and seeds, paired tests, Holm's correction; callers say what forms a family."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, NotRequired, TypedDict, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from scipy.special import stdtr, stdtrit
 
 from unskew.errors import DataError
 from unskew.estimator import require_choice, require_share
-from unskew.metrics.user_bootstrap import DEFAULT_LEVEL, UserInterval, user_interval
+from unskew.metrics.user_bootstrap import DEFAULT_LEVEL
 
 Test = Literal["t", "wilcoxon"]
 
@@ -21,17 +21,27 @@ SAME = 1e-9
 
 
 LEAST_SEEDS = 3
-"""From which number on seeds are part of an interval of the level: of two, Student's t with one degree of
-freedom makes it 6.5 times as wide as a normal one, which says nothing but that they are two."""
+"""From which number on seeds are part of an interval: of two, Student's t with one degree of freedom makes
+it 6.5 times as wide as a normal one, which says nothing but that they are two."""
 
 
 class Summary(TypedDict):
-    """One metric over seeds, as in ``metrics.json``; None where a number is undefined."""
+    """One metric as in ``metrics.json``: ``low`` and ``high`` are over test users and seeds. None where a
+    number is undefined."""
 
     mean: float | None
     std: float | None
     seeds: list[float | None]
-    users: NotRequired[UserInterval]
+    low: float | None
+    high: float | None
+
+
+class UsersAndSeeds(NamedTuple):
+    """The interval of a mean over test users and seeds, and the two-sided p-value of "it is 0"."""
+
+    low: float | None
+    high: float | None
+    p_value: float | None
 
 
 @dataclass(frozen=True)
@@ -64,34 +74,79 @@ class PairedTest:
         return asdict(self)
 
 
+def users_and_seeds(values: Any, resampled: Any = None, *, level: float = DEFAULT_LEVEL) -> UsersAndSeeds:
+    r"""Return the interval of a mean over other test users and other trainings.
+
+    .. math::
+        \bar x \pm t_{\nu,\,(1+level)/2} \sqrt{s_b^2 + s^2/R}, \qquad
+        \nu = (R - 1) \left(\frac{s_b^2 + s^2/R}{s^2/R}\right)^2
+
+    s_b is the deviation of the mean over resamples of the test users, s that over the R seeds, ν the degrees
+    of freedom of Welch and Satterthwaite. Fewer than :data:`LEAST_SEEDS` seeds do not tell how far training
+    varies: the interval is then over test users alone. Use it for a metric, or for a paired difference of two
+    models on the same seeds and the same resamples. All is None where the mean is undefined or nothing tells
+    how far it varies.
+
+    Parameters
+    ----------
+    values
+        One a seed.
+    resampled
+        The same on resamples of the test users ``[seeds, resamples]``; None where there are none, as of a
+        metric that is not measured on users.
+
+    Examples
+    --------
+    >>> [round(each, 3) for each in users_and_seeds([0.5], [[0.4, 0.5, 0.6]])]
+    [0.304, 0.696, 0.0]
+    >>> users_and_seeds([0.5])
+    UsersAndSeeds(low=None, high=None, p_value=None)
+    """
+    array = np.asarray(values, dtype=np.float64)
+    mean, seeds = float(array.mean()), len(array)
+    of_seeds = float(array.var(ddof=1)) / seeds if seeds >= LEAST_SEEDS else 0.0
+    of_users = 0.0
+    if resampled is not None:
+        draws = np.asarray(resampled, dtype=np.float64).mean(axis=0)
+        draws = draws[np.isfinite(draws)]
+        of_users = float(draws.var(ddof=1)) if len(draws) > 1 else np.nan
+    elif seeds < LEAST_SEEDS:
+        of_users = np.nan
+    variance = of_users + of_seeds
+    if not np.isfinite(mean + variance):
+        return UsersAndSeeds(None, None, None)
+    error = float(np.sqrt(variance))
+    freedom = (seeds - 1) * (variance / of_seeds) ** 2 if of_seeds else np.inf
+    margin = float(stdtrit(freedom, (1 + level) / 2)) * error
+    return UsersAndSeeds(mean - margin, mean + margin, _student(mean, error, seeds, freedom))
+
+
 def summarise(values: Iterable[float], resampled: Any = None) -> Summary:
-    r"""Mean and standard deviation over seeds.
+    r"""Return mean and standard deviation over seeds, and the interval of :func:`users_and_seeds`.
 
     .. math::
         \bar x = \frac1R \sum_r x_r, \qquad s = \sqrt{\frac{1}{R-1} \sum_r (x_r - \bar x)^2}
 
     with R − 1 below the fraction (ddof = 1): the seeds are a sample. Nothing here is NaN, which JSON does
     not know: ``std`` is None for a single seed, and ``mean`` and ``std`` are None when a seed is NaN.
-    ``resampled``, the same on resamples of the test users ``[seeds, resamples]``, adds ``users``, the
-    interval of the mean over them (:func:`user_interval`).
 
     Examples
     --------
-    >>> summarise([1.0, 2.0, 3.0])
-    {'mean': 2.0, 'std': 1.0, 'seeds': [1.0, 2.0, 3.0]}
+    >>> summarise([1.0, 3.0])
+    {'mean': 2.0, 'std': 1.4142135623730951, 'seeds': [1.0, 3.0], 'low': None, 'high': None}
     """
     array = np.asarray([float(value) for value in values])
     if len(array) == 0:
         raise DataError("there is no value to summarise", remedy="run at least one seed")
     defined = bool(np.isfinite(array).all())
-    summary: Summary = {
+    interval = users_and_seeds(array, resampled)
+    return {
         "mean": float(array.mean()) if defined else None,
         "std": float(array.std(ddof=1)) if defined and len(array) > 1 else None,
         "seeds": [float(value) if np.isfinite(value) else None for value in array],
+        "low": interval.low,
+        "high": interval.high,
     }
-    if resampled is not None:
-        summary["users"] = user_interval(float(array.mean()), np.asarray(resampled).mean(axis=0))
-    return summary
 
 
 def paired_test(a: Any, b: Any, test: Test = "t", *, level: float = DEFAULT_LEVEL) -> PairedTest:
@@ -149,7 +204,7 @@ def paired_test(a: Any, b: Any, test: Test = "t", *, level: float = DEFAULT_LEVE
         difference=mean,
         low=mean - margin,
         high=mean + margin,
-        p_value=_student(mean, standard_error, len(d)) if test == "t" else _wilcoxon(d),
+        p_value=_student(mean, standard_error, len(d), len(d) - 1) if test == "t" else _wilcoxon(d),
         pairs=len(d),
         test=test,
     )
@@ -187,11 +242,11 @@ def holm(p_values: Any) -> NDArray[np.float64]:
     return adjusted.reshape(p.shape)
 
 
-def _student(mean: float, standard_error: float, pairs: int) -> float:
+def _student(mean: float, standard_error: float, pairs: int, freedom: float) -> float:
     if standard_error <= SAME * abs(mean):
         # Differences that do not vary have no t; two seeds may agree by chance. The sign test remains.
         return 1.0 if mean == 0 else float(2.0 ** (1 - pairs))
-    return float(2 * stdtr(pairs - 1, -abs(mean) / standard_error))
+    return float(2 * stdtr(freedom, -abs(mean) / standard_error))
 
 
 def _wilcoxon(d: NDArray[np.float64]) -> float:

@@ -75,6 +75,9 @@ class UserBootstrap:
     def ratios(self, top: Floats, bottom: Floats) -> Floats:
         """The metric on every resample ``[lines, RESAMPLES]``, from lines of sums by user."""
         groups = int(self.group.max()) + 1
+        if groups < 2:
+            # Nothing tells how far one user differs from others.
+            return np.full((len(top), RESAMPLES), np.nan)
         counts = _counts(groups)
         with np.errstate(invalid="ignore", divide="ignore"):
             value: Floats = self._grouped(top, groups) @ counts.T / (self._grouped(bottom, groups) @ counts.T)

@@ -82,15 +82,26 @@ def level_of(methods: Mapping[str, Any], key: str) -> float:
     return real((methods.get(key) or {}).get(LEVEL, {}).get("mean"))
 
 
+def sampled(methods: Mapping[str, Any]) -> str:
+    """Name what intervals are over: test users, and seeds where there are enough of them."""
+    return "test users" if 0 < seeds_of(methods) < LEAST_SEEDS else "test users and seeds"
+
+
+def seeds_of(methods: Mapping[str, Any]) -> int:
+    """Return how many seeds the methods have, 0 if unknown."""
+    return max(
+        (len(of.get("seeds") or ()) for by in methods.values() for of in (by or {}).values()), default=0
+    )
+
+
 def interval_over(metrics: Mapping[str, Any]) -> str:
-    """What the interval of a level is over: test users, and seeds where there are enough of them."""
-    return f" over test users{'' if without_seeds(metrics) else ' and seeds'} from"
+    """Say what an interval is over, before its two ends."""
+    return f" over {sampled(metrics.get('methods') or {})} from"
 
 
 def without_seeds(metrics: Mapping[str, Any]) -> str:
-    """That seeds are too few to be in the interval of a level, as a sentence; empty where they are in it."""
-    levels = [of[LEVEL] for of in (metrics.get("methods") or {}).values() if LEVEL in (of or {})]
-    seeds = max((len(level.get("seeds") or ()) for level in levels), default=0)
+    """Say that seeds are too few to be in an interval, as a sentence; empty where they are in it."""
+    seeds = seeds_of(metrics.get("methods") or {})
     if not 0 < seeds < LEAST_SEEDS:
         return ""
     few = "One seed does" if seeds == 1 else "Two seeds do"

@@ -117,10 +117,10 @@ def methods_table(
 
 
 def _asides(std: float, summary: Mapping[str, Any]) -> str:
-    """The deviation over seeds, the interval over test users, the mean of members, and all seeds together,
-    as far as known."""
+    """Show the deviation over seeds, the interval, the mean of members, and all seeds together, as far as
+    known."""
     spread = [f"± {number(std)}"] if math.isfinite(std) else []
-    ends = [real((summary.get("users") or {}).get(end)) for end in ("low", "high")]
+    ends = [real(summary.get(end)) for end in ("low", "high")]
     if all(map(math.isfinite, ends)):
         spread.append(f"[{number(ends[0], 3)}, {number(ends[1], 3)}]")
     members = real(summary.get("members_mean"))

@@ -17,7 +17,16 @@ from unskew.metrics.judgement import (
     most_collapsed,
 )
 from unskew.metrics.registry import metric, shown_metrics
-from unskew.report.finding import LEVEL, Finding, collapsed_sentences, is_random, level_of, times
+from unskew.report.finding import (
+    LEVEL,
+    Finding,
+    collapsed_sentences,
+    interval_over,
+    is_random,
+    level_of,
+    times,
+    without_seeds,
+)
 from unskew.report.plots.truth import deviation
 from unskew.report.words import (
     brief,
@@ -97,8 +106,8 @@ def improvement(metrics: Mapping[str, Any], config: Mapping[str, Any] = MappingP
         return Finding(question, "undecided", "no test set", (missing, *estimated))
     if not comparison:
         untested = (
-            "Nothing was tested against the naive model: that takes a second method and at least two seeds"
-            " (ten are better)."
+            "Nothing was tested against the naive model: that takes a second method, and a test set with at"
+            " least two users."
         )
         paragraphs = (*_levels(methods, {}), untested, *estimated)
         return Finding(question, "undecided", "differences not tested", paragraphs)
@@ -119,7 +128,8 @@ def improvement(metrics: Mapping[str, Any], config: Mapping[str, Any] = MappingP
         (warning,),
         collapsed_sentences(metrics, *methods),
         (*_levels(methods, comparison), *_likelihood(methods, comparison, keys[0])),
-        [order for key in keys if (order := _order(key, comparison[key], methods))],
+        [order for key in keys if (order := _order(key, comparison[key], metrics))],
+        (without_seeds(metrics).strip(),),
         estimated,
     )
     text = (" ".join(part) for part in parts)
@@ -197,8 +207,9 @@ def _likelihood(methods: Mapping[str, Any], comparison: Mapping[str, Any], main:
     return [f"From the naive model to {method_phrase(main)} the NLL {moved(before, after)}, {noise} noise."]
 
 
-def _order(key: str, found: Mapping[str, Any], methods: Mapping[str, Any]) -> str:
-    """One sentence on the order in which a method puts pairs, against the naive one; empty if unknown."""
+def _order(key: str, found: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
+    """Say in one sentence how a method orders pairs, against the naive one; empty if unknown."""
+    methods = metrics["methods"]
     of_order = {name: test for name, test in found.items() if not metric(name).level}
     if not of_order:
         return ""
@@ -213,13 +224,10 @@ def _order(key: str, found: Mapping[str, Any], methods: Mapping[str, Any]) -> st
     first = shown_metrics({key: of_order})[0]
     test = of_order[first]
     means = [real(methods.get(k, {}).get(first, {}).get("mean")) for k in ("naive", key)]
-    users = test.get("users") or {}
-    known = users.get("low") is not None
-    over_users = f" and {signed(users['low'])} to {signed(users['high'])} over test users" if known else ""
     return (
         f"{sentence(method_phrase(key))} {judged} ({metric(first).label} {brief(means[0])} →"
-        f" {brief(means[1])}, difference {signed(test.get('difference'))}, 95 % interval"
-        f" {signed(test.get('low'))} to {signed(test.get('high'))} over seeds{over_users},"
+        f" {brief(means[1])}, difference {signed(test.get('difference'))}, 95 %"
+        f" interval{interval_over(metrics)} {signed(test.get('low'))} to {signed(test.get('high'))},"
         f" p {p_value(test.get('p_holm', test.get('p_value')))} after Holm's correction)."
     )
 

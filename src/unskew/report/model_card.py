@@ -8,7 +8,16 @@ from typing import Any
 from unskew import __version__
 from unskew.metrics.registry import metric
 from unskew.plain_text import plain
-from unskew.report.finding import LEVEL, Finding, collapsed_sentences, data_name, is_random, tested_on, units
+from unskew.report.finding import (
+    LEVEL,
+    Finding,
+    collapsed_sentences,
+    data_name,
+    is_random,
+    sampled,
+    tested_on,
+    units,
+)
 from unskew.report.words import brief, counted, method_name, number, percent, real
 
 SHOWN = ("auc", "user_auc", "nll", LEVEL)
@@ -95,7 +104,7 @@ def _tables(metrics: Mapping[str, Any], main: str) -> list[str]:
     shown = [key for key in dict.fromkeys((main, "naive")) if methods.get(key)]
     names = [name for name in methods.get(main, {}) if name in SHOWN or name.startswith(AT_K)]
     if names:
-        heads = [f"{method_name(key)} (95 % over test users; ± over seeds)" for key in shown]
+        heads = [f"{method_name(key)} (95 % over {sampled(methods)})" for key in shown]
         rows = [[metric(name).label, *(_value(methods[key].get(name)) for key in shown)] for name in names]
         tables.append(_table(["on the test set", *heads], rows))
     propensity = metrics.get("propensity") or {}
@@ -113,12 +122,10 @@ def _tables(metrics: Mapping[str, Any], main: str) -> list[str]:
 def _value(figure: Mapping[str, Any] | None) -> str:
     if not figure:
         return "–"
-    users = figure.get("users") or {}
     text = number(figure.get("mean"))
-    if users.get("low") is not None:
-        text += f" ({number(users['low'])} to {number(users['high'])})"
-    spread = real(figure.get("std"))
-    return f"{text} ± {number(spread)}" if spread == spread else text
+    if figure.get("low") is not None:
+        text += f" ({number(figure['low'])} to {number(figure['high'])})"
+    return text
 
 
 def _limits(metrics: Mapping[str, Any], main: str) -> list[str]:

@@ -19,6 +19,8 @@ from unskew.report.finding import (
     data_name,
     is_random,
     level_of,
+    sampled,
+    seeds_of,
     tested_on,
     units,
 )
@@ -120,6 +122,7 @@ def render_run_report(
         tested=bool(comparison),
         test_set=tested_on(metrics),
         random_test=is_random(metrics),
+        sampled=sampled(methods),
         collapsed=collapsed_sentences(metrics),
         known="known" in figures,
         truth=truth_table(truth) if truth.get("estimates") else None,
@@ -175,7 +178,7 @@ def _pictures(
     if methods and comparison:
         keys = {method_parts(key)[1]: method_name(key) for key in comparison}
         charts = differences_charts(comparison, methods)
-        made.put("differences", _differences_caption(comparison), charts=charts, keys=keys)
+        made.put("differences", _differences_caption(comparison, methods), charts=charts, keys=keys)
     if truth.get("estimates"):
         made.put("truth", _truth_caption(truth), charts=truth_charts(truth))
     searched = metrics.get("search") or {}
@@ -288,7 +291,11 @@ def _overview_caption(metrics: Mapping[str, Any]) -> str:
         f"Right promises lie on the line of what came on {tested_on(metrics)}; a higher AUC puts more"
         " conversions first; "
     )
-    diagonal = "honest propensities lie on the diagonal. Bars are 95 % intervals; each is taken up below."
+    methods = filled(metrics.get("methods"))
+    over = f", of models over {sampled(methods)}" if methods else ""
+    diagonal = (
+        f"honest propensities lie on the diagonal. Bars are 95 % intervals{over}; each is taken up below."
+    )
     return promised + diagonal if promises(metrics) else sentence(diagonal)
 
 
@@ -339,7 +346,12 @@ def _spread_caption(of_spread: Mapping[str, Any]) -> str:
 
 
 def _methods_caption(of_methods: Mapping[str, Any]) -> str:
-    seeds = max((len(v.get("seeds", [])) for of in of_methods.values() for v in of.values()), default=0)
+    seeds = seeds_of(of_methods)
+    ticks = (
+        f"Each tick is one of {counted(seeds, 'seed')}, the marker their mean"
+        if seeds > 1
+        else "The marker is the metric"
+    )
     first = shown_metrics(of_methods)[0]
     means = {key: real(of.get(first, {}).get("mean")) for key, of in of_methods.items()}
     known = {key: mean for key, mean in means.items() if np.isfinite(mean)}
@@ -355,21 +367,21 @@ def _methods_caption(of_methods: Mapping[str, Any]) -> str:
         nearest = min(known_levels, key=lambda key: known_levels[key])
         here += f", and {method_phrase(nearest)} is nearest to the actual rate ({number(levels[nearest], 2)})"
     return (
-        f"Each tick is one of {counted(seeds, 'seed')}, the marker their mean and the bar its 95 % interval,"
-        f" and below stands what a random and a perfect order reach{here}."
+        f"{ticks} and the bar its 95 % interval over {sampled(of_methods)}, and below stands what a random"
+        f" and a perfect order reach{here}."
     )
 
 
-def _differences_caption(comparison: Mapping[str, Any]) -> str:
+def _differences_caption(comparison: Mapping[str, Any], of_methods: Mapping[str, Any]) -> str:
     counts = []
     for key, found in comparison.items():
         judged = [judge_difference(name, each).reason for name, each in found.items()]
         better, worse = judged.count("better"), judged.count("worse")
         counts.append(f"{method_phrase(key)} has {better} better and {worse} worse")
     return (
-        "Seed by seed against the naive model, with 95 % intervals over seeds; a filled marker is a"
-        " difference beyond the noise of training (after Holm's correction over all tests) and of the test"
-        f" users (95 % interval of a bootstrap over users); here, of all metrics, {listed(counts)}."
+        f"Paired differences from the naive model, with 95 % intervals over {sampled(of_methods)}; a filled"
+        " marker is a difference beyond noise, after Holm's correction over all tests; here, of all metrics,"
+        f" {listed(counts)}."
     )
 
 

@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 from unskew.datasets import Dataset
 from unskew.datasets.streams import StreamedDataset
 from unskew.debias import Debiaser
-from unskew.evaluation import Evaluated, evaluate_users, level_limits
+from unskew.evaluation import Evaluated, evaluate_users, level_of
 from unskew.log import Log, StreamedLog
 from unskew.metrics import weight_diagnostics
 from unskew.metrics.clip import Clip, resolve_clip
 from unskew.metrics.collapse import counts
 from unskew.metrics.ranking import ranking_rails
 from unskew.metrics.registry import CUTOFFS, metric
-from unskew.metrics.significance import LEAST_SEEDS, holm, paired_test, summarise
-from unskew.metrics.user_bootstrap import UserInterval, user_interval
+from unskew.metrics.significance import holm, summarise, users_and_seeds
 from unskew.propensity import Propensity
 from unskew.propensity.propensity import BasePropensity
 from unskew.theory import truth_report
@@ -152,15 +151,9 @@ def metrics_on_test(models: Mapping[str, Debiaser], dataset: Dataset) -> dict[st
         }
         for key, of in found.items()
     }
-    rows, outcome = test.take(test.clicked), test.known_conversion()
     for key, figures in summaries.items():
         if "mean_over_rate" in figures:
-            level = figures["mean_over_rate"]
-            low, high = level_limits(found[key].score, outcome, rows.user)
-            if len(level["seeds"]) < LEAST_SEEDS and level["users"]["low"] is not None:
-                # Over test users alone: the same numbers as in the table.
-                low, high = level["users"]["low"], level["users"]["high"]
-            level |= {"low": low, "high": high, **_level_before(models[key], rows)}
+            figures["mean_over_rate"] |= _level_before(models[key], test.take(test.clicked))
     return {
         "methods": summaries,
         "comparison": _comparison(found),
@@ -172,9 +165,9 @@ def _level_before(model: Debiaser, rows: Log) -> dict[str, Any]:
     """The level on test rows without the recalibration, where there is one."""
     if model.recalibration_ is None:
         return {}
-    score, outcome = model.without_recalibration().predict_each(rows), rows.known_conversion()
-    low, high = level_limits(score, outcome, rows.user)
-    return {"before": {"mean": float(score.mean() / outcome.mean()), "low": low, "high": high}}
+    score = model.without_recalibration().predict_each(rows)
+    level = level_of(score, rows.known_conversion(), rows.user)
+    return {"before": {"mean": level["mean"], "low": level["low"], "high": level["high"]}}
 
 
 def recalibration_figures(models: Mapping[str, Debiaser]) -> dict[str, Any]:
@@ -206,37 +199,25 @@ def _beside(of: Evaluated, name: str) -> dict[str, float | None]:
 
 
 def _comparison(found: Mapping[str, Evaluated]) -> dict[str, Any]:
-    """Paired differences to the baseline, with Holm's correction over all methods and metrics; where 1 is
-    the goal (``mean_over_rate``), differences of the distance from 1. ``low`` and ``high`` are over seeds,
-    ``users`` over test users."""
-    baseline = found[BASELINE]
-    pairs = [(key, name) for key in found if key != BASELINE for name in found[key].values]
-    if not pairs or len(baseline.values["auc"]) < 2:
-        return {}
-    tests = {
-        (key, name): paired_test(
-            metric(name).compared_by(found[key].values[name]),
-            metric(name).compared_by(baseline.values[name]),
-        )
-        for key, name in pairs
-    }
-    adjusted = dict(zip(pairs, holm([tests[pair].p_value for pair in pairs]), strict=True))
+    """Return paired differences to the baseline, with Holm's correction over all methods and metrics; where
+    1 is the goal (``mean_over_rate``), differences of the distance from 1. Intervals and p-values are over
+    test users and seeds, as in :func:`unskew.metrics.significance.users_and_seeds`."""
     result: dict[str, Any] = {}
-    for (key, name), test in tests.items():
-        result.setdefault(key, {})[name] = {
-            "difference": test.difference,
-            "low": test.low,
-            "high": test.high,
-            "p_value": test.p_value,
-            "p_holm": float(adjusted[key, name]),
-            "users": _over_users(name, test.difference, found[key], baseline),
-        }
+    for key, of in found.items():
+        for name in of.values if key != BASELINE else ():
+            mine, theirs = (
+                [metric(name).compared_by(each[name]) for each in (model.values, model.resampled)]
+                for model in (of, found[BASELINE])
+            )
+            difference = mine[0] - theirs[0]
+            tested = users_and_seeds(difference, mine[1] - theirs[1])
+            if tested.p_value is not None:
+                told = {"difference": float(difference.mean()), **tested._asdict()}
+                result.setdefault(key, {})[name] = told
+    tests = [told for by_metric in result.values() for told in by_metric.values()]
+    for told, adjusted in zip(tests, holm([told["p_value"] for told in tests]), strict=True):
+        told["p_holm"] = float(adjusted)
     return result
-
-
-def _over_users(name: str, difference: float, of: Evaluated, baseline: Evaluated) -> UserInterval:
-    mine, theirs = (metric(name).compared_by(each.resampled[name]).mean(axis=0) for each in (of, baseline))
-    return user_interval(difference, mine - theirs)
 
 
 def truth_figures(dataset: Dataset, propensity: BasePropensity, p_min: Clip) -> dict[str, Any]:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from unskew.metrics.judgement import differs
 from unskew.metrics.promise import Promise
 from unskew.metrics.registry import metric, shown_metrics
-from unskew.metrics.user_bootstrap import DEFAULT_LEVEL
+from unskew.report.finding import sampled
 from unskew.report.plots.dot_charts import Dot, DotChart, DotRow, axis_of
 from unskew.report.style import INK, SERIES, Series, say_nothing_to_show
 from unskew.report.words import brief, method_name, method_parts, number, real, signed
@@ -70,12 +69,12 @@ def _metric_chart(
         if not len(values):
             rows.append(DotRow(method_name(key), ()))
             continue
-        mean, half = float(values.mean()), half_interval(values, DEFAULT_LEVEL)
-        ends += [mean - half, mean + half, float(values.min()), float(values.max())]
-        spread = f" ({brief(mean - half)} to {brief(mean + half)} over seeds)" if half else ""
+        mean, low, high = _interval(methods[key][name])
+        ends += [low, high, float(values.min()), float(values.max())]
+        spread = f" ({brief(low)} to {brief(high)} over {sampled(methods)})" if low < high else ""
         tip = f"{method_name(key)}: {about.label} {brief(mean, 4)}{spread}"
         seeds = tuple(values.tolist()) if len(values) > 1 else ()
-        dot = Dot(mean, mean - half, mean + half, look=method_parts(key)[1], seeds=seeds, tip=tip)
+        dot = Dot(mean, low, high, look=method_parts(key)[1], seeds=seeds, tip=tip)
         rows.append(DotRow(method_name(key), (dot,), brief(mean)))
     note = about.advice or _rails_note(about.rails(rails))
     rule = 1.0 if about.goal == "one" else None
@@ -108,9 +107,8 @@ def draw_methods(
     rails: Mapping[str, Mapping[str, float]] | None = None,
     *,
     names: bool = True,
-    level: float = DEFAULT_LEVEL,
 ) -> None:
-    """Seeds, mean and Student's interval of the mean of one metric."""
+    """Draw seeds, mean and interval of one metric."""
     keys = list(methods)
     about = metric(name)
     axes.set_title(about.label)
@@ -124,8 +122,8 @@ def draw_methods(
         series = method_series(key, keys)
         colour = series.colour.light
         axes.plot(values, np.full(len(values), row), "|", color=colour, alpha=0.45, markersize=7)
-        mean, half = float(values.mean()), half_interval(values, level)
-        axes.hlines(row, mean - half, mean + half, color=colour, linewidth=2.2)
+        mean, low, high = _interval(methods[key][name])
+        axes.hlines(row, low, high, color=colour, linewidth=2.2)
         axes.plot(mean, row, **series.line())
     axes.set_ylim(len(keys) - 0.4, -0.6)
     axes.set_yticks(range(len(keys)), [method_name(key) for key in keys] if names else [""] * len(keys))
@@ -140,12 +138,12 @@ def draw_methods(
         axes.set_xlabel(note, fontsize=7.5)
 
 
-def half_interval(values: NDArray[np.float64], level: float) -> float:
-    """Half of Student's interval of the mean; 0 for a single value, of which nothing is known."""
-    if len(values) < 2:
-        return 0.0
-    spread = float(values.std(ddof=1)) / np.sqrt(len(values))
-    return float(stdtrit(len(values) - 1, 0.5 + level / 2) * spread)
+def _interval(summary: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Return mean, low and high; the ends are the mean where the interval is not known."""
+    values = np.array([real(value) for value in summary["seeds"]])
+    mean = float(np.nanmean(values))
+    low, high = (real(summary.get(end)) for end in ("low", "high"))
+    return (mean, low, high) if np.isfinite(low) and np.isfinite(high) else (mean, mean, mean)
 
 
 def _rails_note(known: Mapping[str, float | None]) -> str:
@@ -157,12 +155,12 @@ def differences_charts(comparison: Mapping[str, Any], methods: Mapping[str, Any]
     """Paired differences against the naive model in per cent, with intervals: of the level, of the order.
 
     The two have axes of their own, since a level can be off by half where an order changes by a hundredth.
-    Better is to the right; a marker is filled where it is beyond the noise of training and of test users.
+    Better is to the right; a marker is filled where it is beyond noise.
 
     Parameters
     ----------
     comparison
-        ``{method: {metric: {"difference", "low", "high", "p_value", "p_holm", "users"}}}``; of
+        ``{method: {metric: {"difference", "low", "high", "p_value", "p_holm"}}}``; of
         ``mean_over_rate`` the differences are of its distance from 1.
     methods
         As in :func:`methods_charts`; gives the naive values.
