@@ -1,9 +1,9 @@
 """Two processes beside one, each with one thread. ``python -m benchmarks.processes [--rows N]``
 
-Replicas: four DCN, of which each of two processes trains two. Rows: one DCN, of every batch of which each has
-a half. Both as a click model over a stream of impressions of 10⁶ users × 10⁵ items (``benchmarks.streams``).
-A ratio is the time of one process over that of two in the same run, of a second round. Where other programs
-want the cores the clock says little; the time of the processor, which leaves waiting out, says more.
+Four DCN, of which each of two processes trains two, as a click model over a stream of impressions of 10⁶
+users × 10⁵ items (``benchmarks.streams``). A ratio is the time of one process over that of two in the
+same run, of a second round. Where other programs want the cores the clock says little; the time of the
+processor, which leaves waiting out, says more.
 """
 
 from __future__ import annotations
@@ -93,8 +93,6 @@ def _work(options: argparse.Namespace) -> None:
     with us.torchrun():
         share = processes.share(options.replicas)
         found["replicas"] = measured(share.stop - share.start)
-        with processes.one_batch():
-            found["rows"] = measured(1)
     print(json.dumps(found))
 
 

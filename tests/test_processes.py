@@ -20,10 +20,9 @@ import unskew as us
 from ranks import commanded, together, torchrun
 from unskew import processes
 from unskew.audit import write_weights
-from unskew.errors import DataError, ParameterError, ProcessError
+from unskew.errors import DataError, ProcessError
 from unskew.propensity.storage import save_propensity
 from unskew.run.scoring import score_pairs
-from unskew.training import resolve_device
 
 WORLD = {"n_users": 40, "n_items": 30, "density": 0.2}
 SHORT = {"epochs": 2, "batch_size": 64}
@@ -334,62 +333,19 @@ def test_shares_are_even_and_hold_each_once(monkeypatch):
     assert [processes.share_of(rank, 2) for rank in range(3)] == [slice(0, 0), slice(0, 1), slice(1, 2)]
 
 
-class Store(dict):
-    """What processes write for each other, as torchrun keeps it."""
-
-    set = dict.__setitem__
-
-    def get(self, key):
-        return self[key].encode()
-
-
 @pytest.mark.parametrize(
-    ("gpus", "here", "others", "backend", "told"),
+    ("gpus", "told"),
     [
-        (0, 2, "gloo", "gloo", "2 processes, which talk by gloo"),
-        (1, 2, "gloo", "gloo", "2 processes, which talk by gloo: this machine has 1 GPU for 2 of them"),
-        (2, 2, "NCCL", "NCCL", "2 processes with a GPU each, which talk by NCCL"),
-        # Another machine has too few.
-        (4, 1, "gloo", "gloo", "2 processes, which talk by gloo: this machine has 4 GPUs for 1 of them"),
+        (0, "2 processes, which talk by gloo"),
+        (1, "2 processes, which talk by gloo: this machine has 1 GPU for 2 of them"),
+        (4, "2 processes, which talk by gloo: this machine has 4 GPUs for 2 of them"),
     ],
 )
-def test_messages_go_by_nccl_where_each_process_of_every_machine_has_a_gpu(
-    monkeypatch, gpus, here, others, backend, told
-):
+def test_how_processes_talk_and_share_gpus_is_told(monkeypatch, gpus, told):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(here))
-    store = Store({"backend 1": others})
-    monkeypatch.setattr(processes, "_group", processes.Processes(0, 2, store))
-    agreed = processes.agreed_backend(store, 0, 2)
-    assert agreed == backend
-    monkeypatch.setattr(processes, "_group", processes.Processes(0, 2, store, agreed))
-    assert processes.how() == told
-
-
-def test_a_gpu_of_another_process_is_refused_where_messages_go_by_nccl(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    for backend in ("gloo", "NCCL"):
-        monkeypatch.setattr(processes, "_group", processes.Processes(1, 2, Store(), backend))
-        assert resolve_device("cuda") == resolve_device("cuda:1") == torch.device("cuda", 1)
-        if backend == "gloo":
-            assert resolve_device("cuda:0") == torch.device("cuda", 0)
-            continue
-        with pytest.raises(ParameterError, match=r"cuda:0 is that of another process.*--device cuda"):
-            resolve_device("cuda:0")
-
-
-def test_tensors_of_a_gpu_go_through_the_memory_of_the_cpu_unless_by_nccl(monkeypatch):
-    """PyTorch's ``meta`` stands for a GPU: its tensors have a place and no values."""
-    far = torch.empty(2, 3, device="meta")
-    monkeypatch.setattr(processes, "_group", processes.Processes(0, 1, Store(), "NCCL"))
-    assert processes.sendable(far).device == far.device
-    monkeypatch.setattr(processes, "_group", processes.Processes(0, 1, Store()))
-    monkeypatch.setattr(torch.Tensor, "copy_", lambda self, other: self)
-    assert processes.sendable(far).device == torch.device("cpu")
-    assert processes.sendable(far).shape == far.shape
+    monkeypatch.setattr(processes, "_group", processes.Processes(0, 2, None))
+    assert processes.how() == told
 
 
 def test_half_an_environment_of_torchrun_is_refused(monkeypatch):
@@ -404,25 +360,25 @@ KILLER = """
 import os, signal
 from pathlib import Path
 from unskew import processes
-from unskew.training import checkpoint, parallel
+from unskew.training import checkpoint, steps
 
-mark, steps, average = Path(__file__).with_name("killed"), [], parallel.average_gradients
+mark, taken, take = Path(__file__).with_name("killed"), [], steps.EagerSteps.take
 
-def counted(optimiser):
-    average(optimiser)
-    steps.append(None)
-    if processes.rank() == 1 and len(steps) == 12 and not mark.exists():
+def counted(self, sample):
+    taken.append(None)
+    if processes.rank() == 1 and len(taken) == 12 and not mark.exists():
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
+    return take(self, sample)
 
-parallel.average_gradients = counted
+steps.EagerSteps.take = counted
 checkpoint.Checkpoint.is_due = property(lambda self: True)
 """
 
 
 @pytest.mark.hostile
 def test_a_rank_that_is_killed_is_started_again_and_the_job_goes_on_to_the_same_end(tmp_path):
-    """Folds are shared by replicas, the naive model by rows; it is killed in the midst of the latter."""
+    """It is killed in the midst of a training of its replicas."""
     from safetensors.numpy import load_file
 
     random = np.random.default_rng(1)
@@ -436,7 +392,7 @@ def test_a_rank_that_is_killed_is_started_again_and_the_job_goes_on_to_the_same_
     pq.write_table(pa.table(columns), tmp_path / "log.parquet", row_group_size=300)
     (tmp_path / "killer.py").write_text(KILLER)
     job = ["run", "--data", str(tmp_path / "log.parquet"), "--space", "impressions", "--stream"]
-    job += ["--seeds", "1", "--crossfit", "2", "--propensity", "mf", "--backbone", "mf"]
+    job += ["--seeds", "2", "--crossfit", "2", "--propensity", "mf", "--backbone", "mf"]
     job += ["--set", "method.epochs=3", "--set", "propensity.epochs=2", "--set", "method.batch_size=64"]
     wanted = torchrun(*job, "--out", str(tmp_path / "plain"))
     assert wanted.returncode == 0, wanted.stderr

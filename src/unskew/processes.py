@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -52,13 +52,9 @@ class Processes:
     world: int
     store: Any
     """Keys and values that all see, kept by torchrun itself."""
-    backend: str = "gloo"
-    """What carries tensors of GPUs: NCCL where each process has one of its own. Others go by gloo."""
 
 
 _group: Processes | None = None
-_one_batch = False
-_in_step = False
 
 
 def started() -> int:
@@ -141,11 +137,8 @@ def join() -> None:
     _group = Processes(number, size, store)
     store.set(f"process {number}", json.dumps([platform.node(), os.getpid()]))
     with _others():
-        backend = waited_for(lambda: agreed_backend(store, number, size))
-        _group = replace(_group, backend=backend)
-        carried = "gloo" if backend == "gloo" else "cpu:gloo,cuda:nccl"
         group = {"store": store, "rank": number, "world_size": size, "timeout": LONGEST_WAIT}
-        waited_for(lambda: dist.init_process_group(carried, **group))
+        waited_for(lambda: dist.init_process_group("gloo", **group))
 
 
 def waited_for(work: Callable[[], Value]) -> Value:
@@ -170,20 +163,6 @@ def waited_for(work: Callable[[], Value]) -> Value:
     return found[0]
 
 
-def agreed_backend(store: Any, number: int, size: int) -> str:
-    """The backend for tensors of GPUs that every machine can have: NCCL refuses two processes on a GPU."""
-    store.set(f"backend {number}", "NCCL" if _own_gpus() else "gloo")
-    return "NCCL" if all(store.get(f"backend {each}") == b"NCCL" for each in range(size)) else "gloo"
-
-
-def _own_gpus() -> bool:
-    """Whether each process of this machine has a GPU of its own, and NCCL is there."""
-    import torch
-    import torch.distributed as dist
-
-    return dist.is_nccl_available() and torch.cuda.device_count() >= on_this_machine()
-
-
 def how() -> str:
     """How many processes work together, and what carries their messages, in words."""
     import torch
@@ -191,19 +170,8 @@ def how() -> str:
     gpus, here = torch.cuda.device_count(), on_this_machine()
     if _group is None or gpus == 0:
         return f"{world()} processes, which talk by gloo"
-    if _group.backend == "NCCL":
-        return f"{world()} processes with a GPU each, which talk by NCCL"
     many = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
     return f"{world()} processes, which talk by gloo: this machine has {many} for {here} of them"
-
-
-def require_shareable(device: str) -> None:
-    """Raise for a GPU that is another process's where processes talk by NCCL, which refuses two on one."""
-    if _group is not None and _group.backend == "NCCL":
-        raise ParameterError(
-            f"device {device} is that of another process: each of {on_this_machine()} has a GPU of its own",
-            remedy="use --device cuda",
-        )
 
 
 def leave(*, failed: bool = False) -> None:
@@ -344,112 +312,6 @@ def write(work: Callable[[], None]) -> None:
         return None, {}
 
     exchange(here)
-
-
-@contextmanager
-def one_batch() -> Iterator[None]:
-    """Inside, all processes train the same networks, each on its part of the rows of every batch."""
-    global _one_batch
-    _one_batch = world() > 1
-    try:
-        yield
-    finally:
-        _one_batch = False
-
-
-def parts() -> int:
-    """In how many parts the rows of batches are read: one for each process inside of :func:`one_batch`."""
-    return world() if _one_batch else 1
-
-
-def part() -> int:
-    """Which of them this process reads."""
-    return rank() if _one_batch else 0
-
-
-@contextmanager
-def step() -> Iterator[None]:
-    """Inside, tensors are of a part of a batch: what is said of all its rows asks the other processes."""
-    global _in_step
-    _in_step = _one_batch
-    try:
-        yield
-    finally:
-        _in_step = False
-
-
-def in_parts() -> bool:
-    """Whether tensors are of a part of a batch (:func:`step`)."""
-    return _in_step
-
-
-def total(tensor: Tensor, *, least: bool = False) -> Tensor:
-    """The sum over all processes of tensors of one shape, without gradient; or the least of each element."""
-    return begin_total(tensor, least=least)()
-
-
-def begin_total(tensor: Tensor, *, least: bool = False) -> Callable[[], Tensor]:
-    """The same, on its way while this process goes on: what is returned waits for it."""
-    import torch.distributed as dist
-
-    result = sendable(tensor)
-    how = dist.ReduceOp.MIN if least else dist.ReduceOp.SUM
-    arrived = _begun(lambda: dist.all_reduce(result, how, async_op=True))
-
-    def wait() -> Tensor:
-        arrived()
-        return result.to(tensor.device)
-
-    return wait
-
-
-def side_by_side(tensor: Tensor, dim: int) -> Tensor:
-    """Tensors of one shape of all processes, in the order of ranks, as one."""
-    return begin_side_by_side(tensor, dim)()
-
-
-def begin_side_by_side(tensor: Tensor, dim: int) -> Callable[[], Tensor]:
-    """The same, on its way while this process goes on: what is returned waits for it."""
-    import torch
-    import torch.distributed as dist
-
-    mine = sendable(tensor)
-    found = torch.empty((world(), *mine.shape), dtype=mine.dtype, device=mine.device)
-    arrived = _begun(lambda: dist.all_gather(list(found.unbind()), mine, async_op=True))
-
-    def wait() -> Tensor:
-        arrived()
-        return found.movedim(0, dim).flatten(dim, dim + 1).to(tensor.device)
-
-    return wait
-
-
-def _begun(work: Callable[[], Any]) -> Callable[[], None]:
-    """Begin what processes do together; what is returned waits until it is done."""
-    with _others():
-        begun = work()
-
-    def wait() -> None:
-        with _others():
-            begun.wait()
-
-    return wait
-
-
-def first(tensor: Tensor) -> Tensor:
-    """The tensor of rank 0, for all processes."""
-    result = sendable(tensor)
-    _broadcast(result, 0)
-    return result.to(tensor.device)
-
-
-def sendable(tensor: Tensor) -> Tensor:
-    """A copy of a tensor where the processes can send it: in the CPU's memory, unless NCCL is there."""
-    import torch
-
-    assert _group is not None
-    there = tensor.device if _group.backend == "NCCL" else torch.device("cpu")
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device=there).copy_(tensor.detach())
 
 
 def failed(line: str) -> bool:

@@ -95,14 +95,6 @@ def test_start_skips_blocks(log: Log, start: int, monkeypatch: pytest.MonkeyPatc
         assert np.array_equal(left.columns["number"], right.columns["number"])
 
 
-@pytest.mark.parametrize("world", [2, 3, 40])
-def test_ranks_share_the_rows_evenly(log: Log, world: int) -> None:
-    stream = StreamedLog.of(log, block_rows=64)
-    parts = [numbers(stream.blocks(seed=0, epoch=1, rank=rank, world=world)) for rank in range(world)]
-    assert sorted(np.concatenate(parts)) == list(range(len(log)))
-    assert max(map(len, parts)) - min(map(len, parts)) <= 1
-
-
 def test_a_block_is_a_log_that_is_coded_as_the_whole_is(log: Log) -> None:
     stream = StreamedLog.of(log, block_rows=64)
     assert log.encoders is not None
@@ -153,29 +145,3 @@ def test_a_matrix_is_not_streamed() -> None:
     matrix = Log.from_arrays(user=[1, 1, 2], item=[1, 2, 1], conversion=[1, 0, 0])
     with pytest.raises(ParameterError, match="impressions"):
         StreamedLog.of(matrix)
-
-
-@pytest.mark.parametrize("world", [2, 3])
-@pytest.mark.parametrize("groups", ["few", "many"])
-def test_processes_have_even_parts_of_clicks_that_lie_together(
-    log: Log, world: int, groups: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Files may be sorted by the outcome: with few groups each process has rows of every buffer."""
-    monkeypatch.setattr("unskew.log.streamed.MOST_BUFFER_ROWS", 100)
-    monkeypatch.setattr("unskew.log.streamed.GROUPS_EACH", 64 if groups == "few" else 1)
-    by_click = log.take(np.argsort(log.click, kind="stable"))
-    stream = StreamedLog.of(by_click, block_rows=20)
-    parts = [list(stream.blocks(seed=0, epoch=1, rank=rank, world=world)) for rank in range(world)]
-    found = [numbers(iter(part)) for part in parts]
-    assert sorted(np.concatenate(found)) == list(range(len(log)))
-    assert max(map(len, found)) - min(map(len, found)) <= 1
-    assert max(map(len, parts)) == stream.blocks_of_epoch(world)
-    clicks = np.array([sum(block.n_clicks for block in part) for part in parts])
-    if groups == "few":
-        assert np.ptp(clicks) < 0.2 * clicks.mean()
-    for rank, part in enumerate(parts):
-        for start, count in ((0, 3), (2, 2), (5, 4)):
-            some = stream.blocks(seed=0, epoch=1, start=start, count=count, rank=rank, world=world)
-            assert np.array_equal(numbers(some), numbers(iter(part[start : start + count])))
-        rows = list(stream.numbers(seed=0, epoch=1, rank=rank, world=world))
-        assert np.array_equal(by_click.columns["number"][np.concatenate(rows)], found[rank])

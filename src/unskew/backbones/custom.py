@@ -118,7 +118,7 @@ class CustomNetwork(Network):
         for replica, seed in enumerate(self.noise.seeds):
             parameters = tuple(weight[replica] for weight in self.stacked)
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed + call + self.noise.first_row(1 << 40))
+                torch.manual_seed(seed + call)
                 logits.append(self._one(parameters, user[replica], item[replica]))
         return torch.stack(logits)
 

@@ -90,7 +90,7 @@ def neumf_logits(
 
     from unskew.backbones import fused_cpu
 
-    dropout = fused_cpu.Dropout(noise.seed_tensor, int(calls), rate, noise.first_row(user.shape[1]))
+    dropout = fused_cpu.Dropout(noise.seed_tensor, int(calls), rate)
     if not torch.is_grad_enabled():
         return fused_cpu.predict(user, item, dropout, parameters)
     on_cpu: Callable[..., Tensor] = _OnCPU.apply

@@ -38,8 +38,6 @@ class Dropout:
     seeds: Tensor
     call: int
     rate: float
-    first: int = 0
-    """The number of the first row in a batch that processes have in parts."""
 
     def of(self, task: RowBlock, layer: int) -> tuple[int, int, np.int32, np.float32]:
         """Seed, call, threshold and scale as the compiled loops take them."""
@@ -176,7 +174,7 @@ def _forward(
     kept: list[Tensor],
     logit: Tensor,
 ) -> None:
-    r, start = task.replica, dropout.first + task.rows.start
+    r, start = task.replica, task.rows.start
     head = tower.head[r, :, 0].numpy()
     scores = logit.numpy()
     cpu_kernels.look_up(
@@ -220,6 +218,6 @@ def _backward(
     cpu_kernels.scatter(
         g, z.numpy(), user, item, to_user, to_item,
         tower.users[r].numpy(), tower.items[r].numpy(), head[: tower.dim],
-        *dropout.of(task, 0), dropout.first + task.rows.start,
+        *dropout.of(task, 0), task.rows.start,
         grads.users[r].numpy(), grads.items[r].numpy(), d_head[: tower.dim],
     )  # fmt: skip

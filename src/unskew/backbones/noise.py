@@ -7,14 +7,11 @@ inside the step, so that it fuses with it and replays under a CUDA graph; on a C
 from __future__ import annotations
 
 import importlib.util
-import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
-
-from unskew import processes
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 """Whether there are kernels for a GPU: Triton comes with PyTorch's CUDA builds."""
@@ -22,7 +19,6 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 _UINT16 = 1 << 16
 _MIX = (0x7FEB352D, 0x846CA68B - (1 << 32))
 GOLDEN = 0x9E3779B9 - (1 << 32)
-_PART = 7919
 
 
 class Noise:
@@ -56,12 +52,8 @@ class Noise:
 
     @property
     def seed_tensor(self) -> Tensor:
-        """Seeds as the hash takes them, ``[R]``; others for each part of a batch, on a GPU."""
-        return self._seed + self.first_row(_PART) if self._seed.is_cuda else self._seed
-
-    def first_row(self, rows: int) -> int:
-        """The number of the first of so many rows in a batch, which processes may have in parts."""
-        return processes.part() * rows if processes.in_parts() else 0
+        """Seeds as the hash takes them, ``[R]``."""
+        return self._seed
 
     def calls_so_far(self) -> Tensor:
         """How many masks were made, as a number on the device."""
@@ -74,11 +66,7 @@ class Noise:
         return first
 
     def keep_mask(self, shape: Sequence[int], rate: float, dtype: torch.dtype) -> Tensor:
-        """A mask ``[R, B, …]`` of 0 and 1/(1 − rate): zero with probability ``rate``, to 1/65,536.
-
-        Where processes have a batch in parts, each has its rows' part of the mask; a mask of one row is
-        for the whole batch.
-        """
+        """A mask ``[R, B, …]`` of 0 and 1/(1 − rate): zero with probability ``rate``, to 1/65,536."""
         threshold = round(rate * _UINT16) - _UINT16 // 2
         call = self.next_calls(1)
         if self.compiled and self.device.type == "cpu":
@@ -86,7 +74,7 @@ class Noise:
         if self.device.type == "cuda" and HAS_TRITON:
             from unskew.backbones import field_kernels
 
-            return field_kernels.keep_mask(shape, self._seeds_of(shape), call, rate).to(dtype)
+            return field_kernels.keep_mask(shape, self._seed, call, rate).to(dtype)
         return (self._bits(shape, call) >= threshold).to(dtype).mul_(1.0 / (1.0 - rate))
 
     def uniform(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -107,23 +95,13 @@ class Noise:
 
         mask = torch.empty(tuple(shape))
         for seed, line in zip(self._seed.tolist(), mask.view(shape[0], -1), strict=True):
-            start = self._first_element(shape)
-            fill_mask(seed, int(call), np.int32(threshold), np.float32(scale), start, line.numpy())
+            fill_mask(seed, int(call), np.int32(threshold), np.float32(scale), 0, line.numpy())
         return mask
-
-    def _first_element(self, shape: Sequence[int]) -> int:
-        """Of a mask on a CPU, in that of a whole batch."""
-        apart = shape[1] > 1 and self.device.type == "cpu"
-        return self.first_row(math.prod(shape[1:])) if apart else 0
-
-    def _seeds_of(self, shape: Sequence[int]) -> Tensor:
-        return self.seed_tensor if shape[1] > 1 else self._seed
 
     def _bits(self, shape: Sequence[int], call: Tensor) -> Tensor:
         per_replica = int(torch.Size(shape[1:]).numel())
         element = torch.arange(per_replica, dtype=torch.int32, device=self._seed.device)
-        element += self._first_element(shape)
-        key = mix32(self._seeds_of(shape) + mix32(call * GOLDEN + 1)).unsqueeze(1)
+        key = mix32(self._seed + mix32(call * GOLDEN + 1)).unsqueeze(1)
         bits = mix32((element * GOLDEN) ^ key)
         return (bits >> 16).to(torch.int16).view(tuple(shape))
 

@@ -51,7 +51,7 @@ def tower_logits(
     """Logits; ``rate`` is the dropout in front of each layer of the MLP, 0 in ``eval`` mode."""
     layers = len(parameters) // 2 - 1 - crosses
     call = noise.next_calls(layers) if rate > 0.0 else noise.calls_so_far()
-    dropout = Dropout(noise.seed_tensor, int(call), rate, noise.first_row(x.shape[1]))
+    dropout = Dropout(noise.seed_tensor, int(call), rate)
     if not torch.is_grad_enabled():
         return _predict(x.contiguous(), dropout, TowerLayers.of(parameters, crosses))
     apply: Callable[..., Tensor] = _Tower.apply
@@ -123,7 +123,7 @@ def _predict(x: Tensor, dropout: Dropout, tower: TowerLayers) -> Tensor:
 def _forward(
     task: RowBlock, x: Tensor, dropout: Dropout, tower: TowerLayers, kept: Activations, logit: Tensor
 ) -> None:
-    r, first = task.replica, dropout.first + task.rows.start
+    r, first = task.replica, task.rows.start
     x, scores = x[r, task.rows], logit[r, task.rows].numpy()
     of_crosses, of_mlp = tower.heads(r)
     scores.fill(tower.head_bias[r, 0])
@@ -176,7 +176,7 @@ def _backward(
             d_bias = grads.mlp[layer - 1][1][r, 0].numpy()
             cpu_kernels.gate(z.numpy(), inputs[layer].numpy(), scale, d_bias)
     if dropout.rate > 0.0:
-        cpu_kernels.drop(z.numpy(), *dropout.of(task, 0), dropout.first + task.rows.start, d_x.numpy())
+        cpu_kernels.drop(z.numpy(), *dropout.of(task, 0), task.rows.start, d_x.numpy())
     if not tower.crosses:
         return
     below = (x, *kept.crossed)

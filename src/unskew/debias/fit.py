@@ -261,16 +261,9 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def train_replicas(method: Debiaser, job: Job, given: GivenPropensities | None) -> Trained:
-    """Train all replicas, in one go if they fit into memory; several processes share them.
-
-    Each of several processes trains some of the replicas. Where a stream has fewer replicas than there are
-    processes, all train all of them, each on a part of every batch.
-    """
+    """Train all replicas, at once if they fit into memory; each of several processes trains some of them."""
     if processes.world() == 1:
         return _train_here(method, job, given)
-    if job.kept is not None and len(job.replicas) < processes.world():
-        with processes.one_batch():
-            return _train_here(method, job, given)
     parts = [processes.share_of(each, len(job.replicas)) for each in range(processes.world())]
     own, replicas = parts[processes.rank()], job.replicas
     trained: list[Trained] = []
@@ -318,8 +311,6 @@ def _train_here(method: Debiaser, job: Job, given: GivenPropensities | None) -> 
         of_one = of_one._replace(snapshots=method.of_members.members + 1)
     kept = 2 * method.of_members.copies
     size = once("replicas", lambda: replicas_at_once(len(job.replicas), of_one, job.device, kept=kept))
-    if processes.parts() > 1:
-        size = int(processes.total(torch.tensor(size), least=True))
     parts = in_groups(len(job.replicas), train_some, size)
     if len(parts) == 1:
         return parts[0]

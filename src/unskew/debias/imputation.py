@@ -15,7 +15,6 @@ from unskew.debias.method import Debiaser
 from unskew.debias.setting import Batch, ClicksAndCells, Plan, Setting, State, clicks
 from unskew.estimator import require, require_above, require_choice
 from unskew.losses import FORMS, FormName, ImputationForm, bias_weight, inverse_weight, variance_weight
-from unskew.losses.means import mean as mean_of_batch
 from unskew.training import Pass, Step
 
 Copy = Literal["epoch", "batch", "none", "host"]
@@ -51,7 +50,7 @@ def watch_for_far_targets(setting: Setting, observed: Batch, label: Tensor) -> N
     far = setting.state(FarTargets)
     if not far.is_empty:
         target = losses.effective_target(observed.conversion, observed.propensity, label.detach())
-        share = mean_of_batch((target.abs() * setting.density > FAR_TARGET).float())
+        share = (target.abs() * setting.density > FAR_TARGET).float().mean(-1)
         far.write(share=torch.maximum(far.share, share))
 
 

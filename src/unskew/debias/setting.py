@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unskew import processes
 from unskew.backbones import Network
 from unskew.backbones.layers import settle
 from unskew.log import Log, Rows
@@ -62,13 +61,8 @@ class Batch:
 
 
 def drawn_again(batch: Batch, weights: PoissonWeights) -> Batch:
-    """A batch as a bootstrap sample has it; of one that processes have in parts, this one's part of that."""
-    if not processes.in_parts():
-        return batch.take(weights.resampled(batch.rows))
-    size = batch.rows.shape[1]
-    whole = batch.map(lambda values: processes.side_by_side(values, 1))
-    own = slice(processes.part() * size, (processes.part() + 1) * size)
-    return whole.take(weights.resampled(whole.rows)[:, own])
+    """A batch as a bootstrap sample has it."""
+    return batch.take(weights.resampled(batch.rows))
 
 
 def unknown(shape: Sequence[int], device: torch.device) -> Tensor:

@@ -39,11 +39,6 @@ are decoded, so that three times as much is held, and what Arrow needs to read i
 MOST_BUFFER_ROWS = 1 << 19
 """Rows of a buffer at most: within one, rows are shuffled."""
 
-GROUPS_EACH = 64
-"""With fewer groups of rows for each of several processes, all read every buffer, and each takes its part of
-the rows: groups may be all of clicked rows, or of others, and the processes take as many steps as the one
-with fewest clicks. With more, each reads groups of its own, which are as good as drawn."""
-
 ROW_BYTES, FIELD_BYTES = 32, 24
 """What a row, and each of its columns of features, takes in a buffer, about: as it was read, and as codes."""
 
@@ -96,8 +91,6 @@ class StreamedLog:
         epoch: int,
         start: int = 0,
         count: int | None = None,
-        rank: int = 0,
-        world: int = 1,
     ) -> Iterator[Log]:
         """All rows in an order for training: logs of at most ``block_rows`` rows.
 
@@ -111,12 +104,8 @@ class StreamedLog:
             The first block: those before it are skipped, most of them without being read.
         count
             How many blocks, of which alone the buffers are read; None for all that follow.
-        rank, world
-            Of so many processes, the one that asks: each gets as many rows as any other, but for one, and
-            all together get every row once. Of few groups (:data:`GROUPS_EACH`) each gets a part of every
-            buffer, of many groups of its own.
         """
-        shuffled = self.shuffled(seed=seed, epoch=epoch, start=start, count=count, rank=rank, world=world)
+        shuffled = self.shuffled(seed=seed, epoch=epoch, start=start, count=count)
         return (buffer.take(rows) for buffer, rows in shuffled)
 
     def shuffled(
@@ -126,18 +115,16 @@ class StreamedLog:
         epoch: int,
         start: int = 0,
         count: int | None = None,
-        rank: int = 0,
-        world: int = 1,
     ) -> Iterator[tuple[Log, NDArray[np.int64]]]:
         """The same before it is taken: for each block the buffer that it is of, and its rows in there.
 
         Whoever needs some of a block's rows takes these alone.
         """
-        pieces, skipped, inside = self._from(seed, epoch, start, count, rank, world)
+        pieces, skipped, inside = self._from(seed, epoch, start, count)
 
         def cut() -> Iterator[tuple[Log, NDArray[np.int64]]]:
             for number, buffer in enumerate(ahead(self.source.read(pieces, self.buffer_rows), 1), skipped):
-                order = self._order(len(buffer), seed, epoch, rank, world, number)
+                order = self._order(len(buffer), seed, epoch, number)
                 for rows in self._cut(order[inside if number == skipped else 0 :]):
                     yield buffer, rows
 
@@ -150,69 +137,45 @@ class StreamedLog:
         epoch: int,
         start: int = 0,
         count: int | None = None,
-        rank: int = 0,
-        world: int = 1,
     ) -> Iterator[NDArray[np.int64]]:
         """The same as numbers of rows in the whole stream: nothing is read for them."""
-        pieces, skipped, inside = self._from(seed, epoch, start, count, rank, world)
+        pieces, skipped, inside = self._from(seed, epoch, start, count)
         starts = np.cumsum([0, *self.source.groups])
 
         def cut() -> Iterator[NDArray[np.int64]]:
             for number, buffer in enumerate(places_of(starts, pieces, self.buffer_rows), skipped):
-                order = buffer[self._order(len(buffer), seed, epoch, rank, world, number)]
+                order = buffer[self._order(len(buffer), seed, epoch, number)]
                 yield from self._cut(order[inside if number == skipped else 0 :])
 
         return islice(cut(), count)
 
-    def _from(
-        self, seed: int, epoch: int, start: int, count: int | None, rank: int, world: int
-    ) -> tuple[list[Piece], int, int]:
-        """What a process reads of an epoch for some of its blocks: pieces of whole buffers, the number of the
-        first of them, and how many of its rows are before the first block."""
-        require(
-            0 <= rank < world and start >= 0,
-            f"rank {rank} of {world}, block {start}",
-            "count ranks and blocks from 0",
-        )
+    def _from(self, seed: int, epoch: int, start: int, count: int | None) -> tuple[list[Piece], int, int]:
+        """Return what is read for some blocks: pieces of whole buffers, the number of the first of them, and
+        how many of its rows are before the first block."""
+        require(start >= 0, f"block {start}", "count blocks from 0")
         draw = np.random.default_rng(stream(as_seed(seed), "groups of a stream", epoch))
         order = draw.permutation(len(self.source.groups))
-        first, last = 0, len(self)
-        if not self._is_shared(world):
-            first, last = len(self) * rank // world, len(self) * (rank + 1) // world
-        each = self.blocks_of_buffer(world)
+        each = self.blocks_of_buffer()
         skipped, inside = divmod(start, each)
+        last = len(self)
         if count is not None:
-            last = min(first + -(-(start + count) // each) * self.buffer_rows, last)
-        begin = min(first + skipped * self.buffer_rows, last)
+            last = min(-(-(start + count) // each) * self.buffer_rows, last)
+        begin = min(skipped * self.buffer_rows, last)
         return self._pieces(order, begin, last), skipped, inside * self.block_rows
 
-    def _is_shared(self, world: int) -> bool:
-        """Whether processes have the rows of every buffer in parts."""
-        return world > 1 and len(self.source.groups) < GROUPS_EACH * world
+    def _order(self, rows: int, seed: int, epoch: int, number: int) -> NDArray[np.int64]:
+        """The order of a buffer's rows."""
+        # The constants are from when several processes shared an epoch: orders stay what they were.
+        return np.random.default_rng(stream(seed, "rows of a buffer", epoch, 0, 1, number)).permutation(rows)
 
-    def _order(
-        self, rows: int, seed: int, epoch: int, rank: int, world: int, number: int
-    ) -> NDArray[np.int64]:
-        """The order of a buffer's rows; of one that processes share, that of a process's own."""
-        shared = self._is_shared(world)
-        draw = np.random.default_rng(
-            stream(seed, "rows of a buffer", epoch, 0 if shared else rank, world, number)
-        )
-        order = draw.permutation(rows)
-        # Rows in turn, from one buffer to the next.
-        return order[(rank - number * self.buffer_rows) % world :: world] if shared else order
+    def blocks_of_buffer(self) -> int:
+        """Count the blocks of a buffer."""
+        return -(-self.buffer_rows // self.block_rows)
 
-    def blocks_of_buffer(self, world: int = 1) -> int:
-        """Blocks of a buffer that each of so many processes has."""
-        rows = -(-self.buffer_rows // world) if self._is_shared(world) else self.buffer_rows
-        return -(-rows // self.block_rows)
-
-    def blocks_of_epoch(self, world: int = 1) -> int:
-        """Blocks of an epoch, of the process that has most."""
-        shared = self._is_shared(world)
-        buffers, rest = divmod(len(self) if shared else -(-len(self) // world), self.buffer_rows)
-        rest = -(-rest // world) if shared else rest
-        return buffers * self.blocks_of_buffer(world) - (-rest // self.block_rows)
+    def blocks_of_epoch(self) -> int:
+        """Count the blocks of an epoch."""
+        buffers, rest = divmod(len(self), self.buffer_rows)
+        return buffers * self.blocks_of_buffer() - (-rest // self.block_rows)
 
     def in_order(self) -> Iterator[Log]:
         """All rows as they lie, for scores and counts: logs of at most ``block_rows`` rows."""

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from unskew import processes
 from unskew.losses.doubly_robust import dr, imputation_loss
-from unskew.losses.means import OnBoth, Space, cross_entropy, halves, mean
+from unskew.losses.means import OnBoth, Space, cross_entropy, halves
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -42,7 +41,7 @@ def kb_ips(
     >>> kb_ips(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 0.0]), torch.tensor([0.5, 1.5]))
     tensor(0.6931)
     """
-    return mean(weight.detach() * cross_entropy(conversion, logit))
+    return (weight.detach() * cross_entropy(conversion, logit)).mean(-1)
 
 
 def kb_dr(
@@ -101,7 +100,7 @@ def balancing_weight(
     tensor([1.5000, 0.5000])
     """
     weight = torch.sigmoid(weight_logit) / propensity
-    return weight / mean(weight, keepdim=True)
+    return weight / weight.mean(-1, keepdim=True)
 
 
 def kernel_balance(
@@ -128,9 +127,9 @@ def kernel_balance(
     >>> kernel_balance(torch.ones(2), torch.ones(2, 1), torch.ones(3, 1))
     tensor(0.)
     """
-    balanced = mean((weight.unsqueeze(-1) * kernel_observed).transpose(-2, -1))
-    excess = torch.relu((mean(kernel_full.transpose(-2, -1)) - balanced).abs() - tolerance)
-    return mean(weight * weight.log()) + gamma * excess.sum(-1)
+    balanced = (weight.unsqueeze(-1) * kernel_observed).mean(-2)
+    excess = torch.relu((kernel_full.mean(-2) - balanced).abs() - tolerance)
+    return (weight * weight.log()).mean(-1) + gamma * excess.sum(-1)
 
 
 def kernels(
@@ -160,12 +159,10 @@ def kernels(
     """
     observed, full = observed.detach(), full.detach()
     chosen = full[..., :anchors, :]
-    if processes.in_parts():
-        chosen = processes.first(chosen)
     # Embeddings start near zero, where distances by matrix products are rounding errors.
     exact = "donot_use_mm_for_euclid_dist"
     distances = [torch.cdist(x, chosen, compute_mode=exact) for x in (observed, full)]
-    scale = mean(distances[1].square().flatten(-2), keepdim=True).unsqueeze(-1).clamp_min(SMALLEST_SCALE)
+    scale = distances[1].square().mean((-2, -1), keepdim=True).clamp_min(SMALLEST_SCALE)
     if kernel == "gaussian":
         values = [torch.exp(-distance.square() / (2.0 * scale)) for distance in distances]
     else:
@@ -268,5 +265,5 @@ def imputed_imbalance(
     imputed_full
         ê on D.
     """
-    centred = imputed - mean(imputed_full, keepdim=True)
+    centred = imputed - imputed_full.mean(-1, keepdim=True)
     return Space(click, density).over_clicks(centred / propensity)

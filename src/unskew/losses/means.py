@@ -1,19 +1,16 @@
 """What every loss is made of: cross-entropy on logits, and means over O and D from batches of them.
 
-Means are over the last dimension; what is before it (replicas, several batches) is kept. Where several
-processes have a batch in parts, all sums and means are over the whole of it.
+Means are over the last dimension; what is before it (replicas, several batches) is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
 
-from unskew import processes
 from unskew.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -43,47 +40,6 @@ def squared_error(
     return (target - torch.sigmoid(logit)).square()
 
 
-class _Total(torch.autograd.Function):
-    """The sum over processes of what each has of its part of a batch.
-
-    Every process goes on with the sum, and all of their losses are one and the same number L. Backward sums
-    as well: that is the gradient of as many times L as there are processes, and the average of all
-    processes' gradients of a parameter (:mod:`unskew.training.parallel`) is that of L.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor) -> Tensor:
-        return processes.total(values)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return processes.total(gradient)
-
-
-def total(values: Tensor, *, keepdim: bool = False) -> Tensor:
-    """Σ over the rows of a batch, which several processes may have in parts."""
-    result = values.sum(-1, keepdim=keepdim)
-    return over_parts(result) if processes.in_parts() else result
-
-
-def mean(values: Tensor, *, keepdim: bool = False) -> Tensor:
-    """The mean over the rows of a batch, which several processes may have in parts of one size.
-
-    Examples
-    --------
-    >>> mean(torch.tensor([1.0, 3.0]))
-    tensor(2.)
-    """
-    result = values.mean(-1, keepdim=keepdim)
-    return over_parts(result) / processes.world() if processes.in_parts() else result
-
-
-def over_parts(values: Tensor) -> Tensor:
-    """The sum over all processes, with its gradient."""
-    summed: Callable[[Tensor], Tensor] = _Total.apply
-    return summed(values)
-
-
 def stratified(
     *,
     observed: Float[Tensor, "*batches O"] | None = None,
@@ -110,9 +66,9 @@ def stratified(
     """
     if observed is None and full is None:
         raise ValueError("stratified needs a term over O, over D, or both")
-    result = 0.0 if full is None else mean(full)
+    result = 0.0 if full is None else full.mean(-1)
     if observed is not None:
-        result = result + density * mean(observed)
+        result = result + density * observed.mean(-1)
     assert isinstance(result, Tensor)
     return result
 
@@ -134,8 +90,8 @@ def weighted_mean(
     values: Float[Tensor, "*#batches #B"], weight: Float[Tensor, "*#batches #B"], *, least: float = 0.0
 ) -> Float[Tensor, " *batches"]:
     """Σ w·v / Σ w, where Σ w is at least ``least``."""
-    weights = total(weight)
-    return total(weight * values) / (weights.clamp(min=least) if least else weights)
+    weights = weight.sum(-1)
+    return (weight * values).sum(-1) / (weights.clamp(min=least) if least else weights)
 
 
 @dataclass(frozen=True)
@@ -170,12 +126,14 @@ class Space:
     def over_clicks(self, each: Tensor) -> Tensor:
         """(1/|D|) Σ_O of values of clicks; (1/|O|) Σ_O where no density is known."""
         if self.click is not None:
-            return mean(torch.where(self.click > 0, each, 0.0))
-        return mean(each) if self.density is None else self.density * mean(each)
+            return torch.where(self.click > 0, each, 0.0).mean(-1)
+        return each.mean(-1) if self.density is None else self.density * each.mean(-1)
 
     def mean_of_clicks(self, each: Tensor) -> Tensor:
         """(1/|O|) Σ_O of values of clicks."""
-        return mean(each) if self.click is None else weighted_mean(each, self.click.to(each.dtype), least=1.0)
+        if self.click is None:
+            return each.mean(-1)
+        return weighted_mean(each, self.click.to(each.dtype), least=1.0)
 
     def normalised(self, each: Tensor, weight: Tensor) -> Tensor:
         """Σ_O w·v / Σ_O w."""
@@ -184,7 +142,7 @@ class Space:
     def mean(self, *, clicked: Tensor, everywhere: Tensor) -> Tensor:
         """(1/|D|) Σ_D f + (1/|D|) Σ_O g."""
         if self.click is not None:
-            return mean(everywhere) + self.over_clicks(clicked)
+            return everywhere.mean(-1) + self.over_clicks(clicked)
         return stratified(observed=clicked, full=everywhere, density=self._known_density())
 
     def over_cells(self, *, clicked: Tensor, unclicked: Tensor) -> Tensor:
@@ -199,14 +157,14 @@ class Space:
             a on O, b on D.
         """
         if self.click is not None:
-            return mean(torch.where(self.click > 0, clicked, unclicked))
+            return torch.where(self.click > 0, clicked, unclicked).mean(-1)
         if self.unclicked is None:
             raise ParameterError(
                 "which rows of the batch of D have no click is not known", remedy="give unclicked="
             )
         density = self._known_density()
-        share = self.unclicked / total(self.unclicked, keepdim=True).clamp(min=1.0)
-        return density * mean(clicked) + (1.0 - density) * total(share * unclicked)
+        share = self.unclicked / self.unclicked.sum(-1, keepdim=True).clamp(min=1.0)
+        return density * clicked.mean(-1) + (1.0 - density) * (share * unclicked).sum(-1)
 
     def halves(self) -> tuple[Space, Space]:
         """Of batches that are cut in two (:func:`halves`)."""

@@ -258,23 +258,14 @@ class Propensity(BasePropensity):
     def _train(self, progress: Progress) -> Scorer:
         """Train all networks, in one go if they fit into memory; each keeps its best epoch.
 
-        Several processes share the networks; where a stream has fewer networks than there are processes, all
-        train all of them, each on a part of every batch.
+        Each of several processes trains some of the networks.
         """
-        if self.kept_ is not None and len(self._seeds("propensity")) < processes.world():
-            with processes.one_batch():
-                return self._train_own(progress)
-        return self._train_own(progress)
-
-    def _train_own(self, progress: Progress) -> Scorer:
         self.offset_ = self._offset()
         assert self.log_ is not None
         schema, seeds = self.log_.schema, self._seeds("propensity")
         of_one = size_of(lambda schema: [self._networks(schema, seeds[:1])], schema, self.batch_size)
-        own = processes.share(len(seeds)) if processes.parts() == 1 else slice(0, len(seeds))
+        own = processes.share(len(seeds))
         size = once("replicas", lambda: replicas_at_once(own.stop - own.start, of_one, self.device_))
-        if processes.parts() > 1:
-            size = int(processes.total(torch.tensor(size), least=True))
         # Where groups are trained one after the other, or elsewhere, each has networks of its own.
         at_once = own == slice(0, len(seeds)) and size >= len(seeds)
         whole = self._networks(schema, seeds, drawn=at_once)
@@ -297,11 +288,12 @@ class Propensity(BasePropensity):
             history = join_histories(histories).to_dict() if histories else None
             return history, {name: values[own] for name, values in state.items()}
 
-        parts = processes.exchange(train_own) if processes.parts() == 1 else [train_own()]
+        parts = processes.exchange(train_own)
         for rank, (_, tensors) in enumerate(parts):
+            if rank == processes.rank():
+                continue
             for name, values in tensors.items():
-                if processes.parts() == 1 and rank != processes.rank():
-                    state[name][processes.share_of(rank, len(seeds))] = values.to(self.device_)
+                state[name][processes.share_of(rank, len(seeds))] = values.to(self.device_)
         self.history_ = join_histories([History(**history) for history, _ in parts if history is not None])
         return NetworkStack(whole, self.method(), self.offset_)
 

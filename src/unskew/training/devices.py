@@ -29,8 +29,6 @@ def resolve_device(name: str | torch.device) -> torch.device:
             )
         if device == torch.device("cuda"):
             return _own_gpu()
-        if device != _own_gpu():
-            processes.require_shareable(str(device))
     elif device.type != "cpu":
         raise ParameterError(f"device {name!r} is not supported", remedy="use auto, cpu, cuda or cuda:1")
     return device

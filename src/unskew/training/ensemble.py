@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit, stdtrit
 from torch import Tensor
 
-from unskew import processes
 from unskew.backbones import Backbone, BatchEnsemble, Network
 from unskew.estimator import require
 from unskew.seeds import Replica, replicas_of
@@ -217,8 +216,7 @@ class Snapshots:
             loss = self._judge.of_logit(self._judge.logit())
         else:
             loss = self._judge.of_logit(torch.stack([*self._logits, logit]).mean(0))
-        # Rounding may differ between machines; all decide the same.
-        return loss if processes.parts() == 1 else processes.first(loss)
+        return loss
 
     def _now(self) -> Weights:
         return {

@@ -25,7 +25,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unskew import processes
 from unskew.backbones import threads
 from unskew.backbones.layers import ReplicaEmbedding
 from unskew.backbones.noise import HAS_TRITON
@@ -50,7 +49,7 @@ SMALLEST_PART = 1024
 def is_lazy(table: ReplicaEmbedding, batch_rows: int) -> bool:
     """Whether a table is trained by touched rows, with so many rows in a replica's batch."""
     weight = table.weight
-    if weight.dtype != torch.float32 or (weight.is_cuda and (not HAS_TRITON or processes.parts() > 1)):
+    if weight.dtype != torch.float32 or (weight.is_cuda and not HAS_TRITON):
         return False
     return weight.shape[1] > (FEWEST_ROWS_ON_GPU if weight.is_cuda else FEWEST_ROWS) * batch_rows
 
@@ -106,14 +105,7 @@ class LazyTable(RowGradients):
         table.lazy = self
 
     def read(self, codes: Int[Tensor, "R n"]) -> None:
-        """Bring rows up to date: of a batch that processes have in parts those of all, so that all agree, but
-        those of others when they have arrived."""
-        if processes.in_parts():
-            self._bring_others()
-            self.send(codes)
-        self._bring(codes)
-
-    def _bring(self, codes: Int[Tensor, "R n"]) -> None:
+        """Bring rows up to date."""
         lines = codes.numpy()
 
         def work(replica: int, part: int, parts: int) -> None:
@@ -125,16 +117,10 @@ class LazyTable(RowGradients):
 
         self._for_each(work, lines.shape[1])
 
-    def _bring_others(self) -> None:
-        """The rows that other processes have read at this step of the table."""
-        for codes in self.arrived():
-            self._bring(codes)
-
     def step(self) -> None:
         """One update by the gradients that there are; without any the table stays as it is."""
         if not self._kept:
             return
-        self._bring_others()
         codes, gradient = (each.contiguous().numpy() for each in self._joined())
         self._step += 1
 
@@ -148,7 +134,6 @@ class LazyTable(RowGradients):
 
     def settle(self) -> None:
         """Bring the weights of all rows up to date."""
-        self._bring_others()
         if self._settled == self._step:
             return
 
@@ -161,7 +146,6 @@ class LazyTable(RowGradients):
 
     def tensors(self) -> dict[str, Tensor]:
         """Moments, the rows' steps and the table's own; the weights are the network's."""
-        self._bring_others()
         found = {"steps": torch.tensor([self._step, self._settled])}
         for number, (_, *parts, _) in enumerate(self.replicas):
             for name, part in zip(KEPT, parts, strict=True):

@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from unskew import processes
 from unskew.backbones import fused, threads
 from unskew.backbones.layers import release, settle, tables_of
 from unskew.backbones.noise import HAS_TRITON
@@ -22,7 +21,6 @@ from unskew.progress import Tracker
 from unskew.training.checkpoint import Call, checkpoint_in_effect
 from unskew.training.dense_adam import DenseAdam, DenseOptimiser
 from unskew.training.lazy_adam import LazyAdam, is_lazy, lazy_table
-from unskew.training.parallel import SharedCall
 from unskew.training.samplers import Sampler
 from unskew.training.snapshot import Place, optimiser_parts, result_parts
 from unskew.training.stateful import Parts, Stateful, copy_back, restore, tensors_of
@@ -137,8 +135,7 @@ def train(
         A loss became NaN or infinite.
     """
     checkpoint = checkpoint_in_effect()
-    own = None if checkpoint is None else checkpoint.call({**_about(networks, passes, schedule), **about()})
-    call = own if own is None or processes.parts() == 1 else SharedCall(own)
+    call = None if checkpoint is None else checkpoint.call({**_about(networks, passes, schedule), **about()})
     result = result_parts(networks, state)
     if call is not None and (done := call.done()) is not None:
         restore(result, done.tensors)
@@ -151,8 +148,8 @@ def train(
             )
     except torch.cuda.OutOfMemoryError:
         # Smaller groups of replicas come in its place.
-        if checkpoint is not None and own is not None:
-            checkpoint.take_back(own)
+        if checkpoint is not None and call is not None:
+            checkpoint.take_back(call)
         raise
     finally:
         for network in networks.values():
@@ -184,10 +181,10 @@ def _train(
     validate: Callable[[], Tensor] | None,
     tracker: Tracker,
     result: Parts,
-    call: Call | SharedCall | None,
+    call: Call | None,
     keeps_start: bool,
 ) -> History:
-    batch_rows = max(each.sampler.batch_rows for each in passes) * processes.parts()
+    batch_rows = max(each.sampler.batch_rows for each in passes)
     optimisers = {name: adam(network, name, schedule, batch_rows) for name, network in networks.items()}
     on_gpu = _device(networks).type == "cuda"
     executors = [_executor(each, optimisers, on_gpu) for each in passes]
@@ -228,9 +225,6 @@ def _train(
         if validate is not None:
             with evaluating(networks.values()):
                 value = validate()
-                if processes.parts() > 1:
-                    # Rounding may differ between machines; all stop at the same time.
-                    value = processes.first(value)
             _require_finite(value, "validation", epoch, keeper)
             _record(value, history.validation, keeper)
             tracker.observe(0.0, 0, {"validation": float(value.mean())})
@@ -257,7 +251,7 @@ def _device(networks: Mapping[str, nn.Module]) -> torch.device:
     return next(p.device for network in networks.values() for p in network.parameters())
 
 
-def _resumed(call: Call | SharedCall, parts: Parts, device: torch.device) -> tuple[Place, History] | None:
+def _resumed(call: Call, parts: Parts, device: torch.device) -> tuple[Place, History] | None:
     """Bring all parts back to the last state of a training that was running, which nothing keeps then: it is
     as large as they are."""
     saved = call.latest()
@@ -267,9 +261,7 @@ def _resumed(call: Call | SharedCall, parts: Parts, device: torch.device) -> tup
     return Place.of(saved, device), History(**saved.facts["history"])
 
 
-def _save(
-    call: Call | SharedCall, parts: Parts, history: History, epoch: int, number: int, position: Position
-) -> None:
+def _save(call: Call, parts: Parts, history: History, epoch: int, number: int, position: Position) -> None:
     """Between two steps: a state for the checkpoint, where it is time for one."""
     if call.is_due:
         place = Place(epoch, number, position)
@@ -366,8 +358,7 @@ def _values(setting: float | Mapping[str, float]) -> list[float]:
 
 def _executor(each: Pass[Sampler], optimisers: Mapping[str, Optimiser], on_gpu: bool) -> Executor:
     eager = EagerSteps(each.steps, optimisers)
-    # What other processes are asked for cannot be captured.
-    return CapturedSteps(eager) if on_gpu and processes.parts() == 1 else eager
+    return CapturedSteps(eager) if on_gpu else eager
 
 
 @contextmanager
@@ -398,11 +389,9 @@ def _require_finite(loss: Tensor, name: str, epoch: int, keeper: BestWeights | N
 
 
 def _no_step(idle: Pass[Sampler]) -> TrainingError:
-    """Nothing was trained: of several processes all take as many steps as the one with fewest rows."""
-    one = "one of the processes has no rows" if processes.parts() > 1 else "there are no rows"
     return TrainingError(
-        f"no step of '{idle.steps[0].name}' was taken: {one} to train on",
-        remedy="train with fewer processes, or write the files with rows of all kinds in each row group",
+        f"no step of '{idle.steps[0].name}' was taken: there are no rows to train on",
+        remedy="write the files with rows of all kinds in each row group",
     )
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unskew import processes
 from unskew.io.ahead import ahead
 from unskew.log import Encoders, Log, StreamedLog
 from unskew.log.remembered import RememberedRows
@@ -54,18 +53,16 @@ class Rounds:
     @classmethod
     def of(cls, source: StreamedLog, visited: float, most: int) -> Self:
         """Rounds in which about ``most`` of the rows are visited, of which there are ``visited`` an epoch."""
-        # Of the process that has most rows: all have as many rounds.
-        whole = source.blocks_of_epoch(processes.parts())
+        whole = source.blocks_of_epoch()
         blocks = -(-whole // max(1, round(visited / most)))
         # Of whole buffers, where it has some: what two rounds share is read by both.
-        buffer = source.blocks_of_buffer(processes.parts())
+        buffer = source.blocks_of_buffer()
         blocks = max(round(blocks / buffer) * buffer, min(blocks, buffer))
         # What is left at the end is of the last round: alone it could be a few rows.
         return cls(source, max(1, round(whole / blocks)), blocks)
 
     def read(self, number: int, seed: int) -> Iterator[tuple[Log, NDArray[np.int64]]]:
-        """The blocks of a round, as rows of a buffer; of several processes that share batches each has its
-        own."""
+        """Return the blocks of a round, as rows of a buffer."""
         return self.source.shuffled(**self._from(number, seed))
 
     def numbers(self, number: int, seed: int) -> Iterator[NDArray[np.int64]]:
@@ -79,14 +76,11 @@ class Rounds:
             "epoch": epoch,
             "start": place * self.blocks,
             "count": None if place == self.per_epoch - 1 else self.blocks,
-            "rank": processes.part(),
-            "world": processes.parts(),
         }
 
     def sizes(self, visited: float, batch_size: int) -> tuple[int, int]:
-        """Steps of a round, about, and rows of a step: of a batch that processes share, this one's part."""
-        steps, rows = batches(max(1, round(visited / self.per_epoch)), batch_size)
-        return steps, -(-rows // processes.parts())
+        """Return about how many steps a round has, and the rows of a step."""
+        return batches(max(1, round(visited / self.per_epoch)), batch_size)
 
     def count(self, epochs: int, visited: float, stops: bool) -> int:
         """Rounds to train for: of so many epochs, and with early stopping of at most

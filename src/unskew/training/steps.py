@@ -11,9 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from unskew import processes
 from unskew.errors import TrainingError
-from unskew.training import parallel
 from unskew.training.samplers import Sample, Sampler
 from unskew.training.stateful import Stateful
 
@@ -47,8 +45,7 @@ START = Position()
 
 def blocks_from(sampler: Sampler, epoch: int, start: Position) -> Iterator[tuple[int, Sample, int]]:
     """The blocks of an epoch from a position on: their numbers, they, and the steps of each that are done."""
-    blocks = sampler.epoch(epoch)
-    for number, block in enumerate(parallel.together(blocks) if processes.parts() > 1 else blocks):
+    for number, block in enumerate(sampler.epoch(epoch)):
         if number >= start.block:
             yield number, block, start.step if number == start.block else 0
 
@@ -98,23 +95,18 @@ class EagerSteps:
                 taken += 1
                 if after is not None:
                     after(Position(number, step, taken, sums))
-        losses = {name: total / taken for name, total in sums.items()}
-        return parallel.averaged(losses) if processes.parts() > 1 else losses
+        return {name: total / taken for name, total in sums.items()}
 
     def take(self, sample: Sample) -> dict[str, Tensor]:
         """One batch: every step in turn; losses without gradient."""
         losses = {}
         for step in self.steps:
-            with processes.step():
-                loss = step.loss(sample)
-                _require_loss(loss, step.name)
-                for optimiser in self.optimisers.values():
-                    optimiser.zero_grad(set_to_none=True)
-                # Of a sum: PyTorch loads SymPy, for half a second, where gradients are given.
-                loss.sum().backward()  # type: ignore[no-untyped-call]
-                if processes.in_parts():
-                    for name in step.trains:
-                        parallel.average_gradients(self.optimisers[name])
+            loss = step.loss(sample)
+            _require_loss(loss, step.name)
+            for optimiser in self.optimisers.values():
+                optimiser.zero_grad(set_to_none=True)
+            # Of a sum: PyTorch loads SymPy, for half a second, where gradients are given.
+            loss.sum().backward()  # type: ignore[no-untyped-call]
             for name in step.trains:
                 self.optimisers[name].step()
             losses[step.name] = loss.detach()
