@@ -65,7 +65,6 @@ def test_a_run_is_repeated_from_its_folder(arguments, here):
 def test_the_command_line_wins_key_by_key(log, here):
     (here / "mine.toml").write_text(
         f'data = "{log}"\nuser = "uid"\nitem = "iid"\nconversion = "bought"\npropensity = "popularity"\n'
-        'members = "auto"\n'
         'backbone = "mf"\nmethod = "naive"\nseeds = 3\ncrossfit = 2\nout = "mine"\np-min = 0.02\n'
         "[set]\nmethod.learning_rate = 0.02\nmethod.epochs = 2\n"
     )

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from types import SimpleNamespace
 
 import pytest
 
 import unskew as us
 from contracts.streamed_contract import impressions
+from unskew.cli import main
 from unskew.errors import ParameterError
-from unskew.log import Field, Schema
+from unskew.log import Schema
 from unskew.progress import SILENT
 from unskew.propensity.choice import MOST_WORK, SAMPLE_ROWS
 from unskew.run.protocol import protocol_of
 from unskew.run.run_propensity import chosen_propensity, may_try_network
-from unskew.run.sizes import FIRST_ROUND, batch_size, folds, sized, sizes_of, width
+from unskew.run.sizes import (
+    PLATEAU_STEPS,
+    batch_size,
+    estimate_in_words,
+    estimated_seconds,
+    sized,
+    sizes_of,
+    width,
+)
+
+SMALL = {"n_users": 40, "n_items": 30, "density": 0.2}
 
 
-def log_of(*, clicks, users, items, rows=None, schema=None):
+def log_of(*, clicks, users, items, rows=None):
     """All that sizes are chosen by."""
-    space = "matrix" if rows is None else "impressions"
-    population = users * items if rows is None else rows
 
     class Counted(SimpleNamespace):
         def __len__(self):
@@ -31,9 +39,9 @@ def log_of(*, clicks, users, items, rows=None, schema=None):
         n_clicks=clicks,
         n_users=users,
         n_items=items,
-        space=space,
-        population_size=population,
-        schema=schema or Schema.of_ids(users, items),
+        space="matrix" if rows is None else "impressions",
+        population_size=users * items if rows is None else rows,
+        schema=Schema.of_ids(users, items),
     )
 
 
@@ -41,53 +49,51 @@ COAT = log_of(clicks=6_960, users=290, items=300)
 LARGE = log_of(clicks=10**6, users=10**6, items=10**5, rows=10**7)
 
 
-def test_a_log_like_coat_has_the_sizes_of_the_paper_and_members_as_time_allows():
-    sizes = sizes_of(us.RunConfig(data="coat", device="cpu"), COAT)
-    assert (sizes.parameters, sizes.crossfit, sizes.label) == ({}, 5, [])
-    assert re.search(
-        r"10 seeds of 4 members, 5 folds; training takes some \d+ s to \d+ \w+, as early", sizes.sentence
-    )
+def test_a_run_has_one_seed_one_member_and_two_folds():
+    config = us.RunConfig()
+    assert (list(config.seed_list), config.members, config.crossfit) == ([0], 1, 2)
 
 
-def test_a_large_log_has_large_batches_narrow_tables_and_fewer_folds():
-    sizes = sizes_of(us.RunConfig(device="cpu"), LARGE)
-    assert sizes.parameters == {"propensity.batch_size": 8192, "backbone.dim": 16}
-    assert sizes.crossfit == 3
-    assert sizes.label == ["sizes by the data: propensity.batch_size = 8192, backbone.dim = 16, crossfit = 3"]
-    assert "backbone.dim = 16 (--set changes them)" in sizes.sentence
-    config = sized(us.RunConfig(device="cpu"), sizes)
-    assert (config.crossfit, config.parameters["backbone.dim"]) == (3, 16)
+def test_the_papers_protocol_has_ten_seeds_and_the_patience_of_each_class():
+    config = us.RunConfig(protocol="paper", device="cpu")
+    assert list(config.seed_list) == list(range(10))
+    assert us.RunConfig(protocol="paper", seeds=2).seeds == 2
+    method = protocol_of(config).method("escm2-dr", us.MF(), 0.1)
+    assert method.patience == us.ESCM2DR().patience
+    assert sizes_of(config, LARGE) == {}
+
+
+def test_early_stopping_of_a_run_waits_for_three_epochs_or_as_long_as_is_asked():
+    options = {"propensity": "mf", "backbone": "mf", "method": "ips", "options": SMALL}
+    short = us.run(us.RunConfig(**options))
+    assert {model.patience for model in short.models.values()} == {3}
+    long = us.run(us.RunConfig(**options, parameters={"training.patience": 7}))
+    assert {model.patience for model in long.models.values()} == {7}
+    assert long.propensity.patience == 7
+
+
+def test_a_small_log_has_the_batches_of_the_paper_and_waits_for_a_number_of_steps():
+    config = us.RunConfig(data="coat", device="cpu")
+    sizes = sizes_of(config, COAT)
+    assert list(sizes) == ["propensity.patience"]
+    steps = 290 * 300 / 2 / 1024
+    assert sizes["propensity.patience"] - 1 < PLATEAU_STEPS / steps <= sizes["propensity.patience"]
+    assert sizes_of(us.RunConfig(propensity_epochs=5), COAT) == {}
+
+
+def test_a_large_log_has_large_batches_and_narrow_tables():
+    config = us.RunConfig(device="cpu")
+    sizes = sizes_of(config, LARGE)
+    assert sizes == {"propensity.batch_size": 8192, "backbone.dim": 16}
+    assert sized(config, sizes).parameters["backbone.dim"] == 16
+    sentence = estimate_in_words(config, LARGE, 300.0)
+    assert "1 seed, 2 folds; sizes by the data: propensity.batch_size = 8192" in sentence
+    assert sentence.endswith("(--set changes them); this takes about 5 min")
 
 
 def test_networks_that_read_features_have_batches_whose_activations_a_cpu_can_hold():
     sizes = sizes_of(us.RunConfig(backbone="dcn", device="cpu"), LARGE)
-    assert sizes.parameters == {"propensity.batch_size": 2048}
-
-
-def test_a_network_that_features_make_wide_is_estimated_to_take_longer_on_a_cpu():
-    ids = {"clicks": 10**5, "users": 50_000, "items": 10_000, "rows": 10**6}
-    features = [Field(f"field {number}", "category", "row", 20) for number in range(20)]
-    wide = Schema((*Schema.of_ids(50_000, 10_000).ids, *features))
-
-    def seconds(schema, **options):
-        config = us.RunConfig(method="naive", propensity="logistic", seeds=1, members=1, **options)
-        return sizes_of(config, log_of(**ids, schema=schema)).seconds
-
-    narrow, wider = (seconds(each, backbone="dcn", device="cpu") for each in (None, wide))
-    assert wider > 2 * narrow
-    assert seconds(wide, backbone="neumf", device="cpu") == narrow, "it reads the ids alone"
-    smaller = seconds(wide, backbone="dcn", device="cpu", parameters={"backbone.dim": 4})
-    assert smaller == narrow, "what is set by hand counts"
-
-
-def test_a_network_that_the_choice_tries_is_in_the_estimate_with_many_ids_too():
-    def seconds(**options):
-        config = us.RunConfig(method="none", seeds=1, device="cpu", **options)
-        return sizes_of(config, log_of(clicks=5_000, users=50_000, items=10_000, rows=10**5)).seconds
-
-    assert seconds() == pytest.approx(seconds(propensity="neumf") + seconds(propensity="logistic"))
-    wide = {"parameters": {"backbone.dim": 512, "backbone.layers": [512, 512]}}
-    assert seconds(**wide) == seconds(propensity="logistic"), "it is too much work"
+    assert sizes == {"propensity.batch_size": 2048}
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -109,110 +115,82 @@ def test_the_estimate_and_the_choice_try_the_same_networks(monkeypatch, stream, 
 
 @pytest.mark.parametrize("name", ["training.batch_size", "method.batch_size", "backbone.dim"])
 def test_what_is_set_by_hand_stays(name):
-    config = us.RunConfig(parameters={name: 64}, crossfit=4, device="cpu")
+    config = us.RunConfig(parameters={name: 64}, device="cpu")
     sizes = sizes_of(config, LARGE)
-    assert name not in sizes.parameters
-    assert sizes.crossfit == 4
+    assert name not in sizes
     assert sized(config, sizes).parameters[name] == 64
     if name == "training.batch_size":
-        assert sizes.parameters == {"backbone.dim": 16}
+        assert sizes == {"backbone.dim": 16}
 
 
-def test_the_paper_has_sizes_of_its_own():
-    sizes = sizes_of(us.RunConfig(protocol="paper", device="cpu"), LARGE)
-    assert (sizes.parameters, sizes.crossfit) == ({}, 5)
+class TestEstimate:
+    @pytest.fixture(autouse=True)
+    def _a_row_takes_ten_milliseconds(self, monkeypatch):
+        monkeypatch.setattr("unskew.run.sizes.seconds_of_row", lambda *_: 1e-2)
 
+    @pytest.mark.parametrize("stream", [False, True])
+    def test_it_grows_with_seeds_members_folds_and_models(self, stream):
+        log = impressions(rows=3_000)
+        log = us.StreamedLog.of(log, block_rows=500) if stream else log
 
-def test_more_rows_and_seeds_take_longer():
-    one = sizes_of(us.RunConfig(seeds=1, device="cpu"), LARGE).seconds
-    assert sizes_of(us.RunConfig(seeds=4, device="cpu"), LARGE).seconds == pytest.approx(4 * one)
-    assert sizes_of(us.RunConfig(seeds=1, members=1, device="cpu"), COAT).seconds < one / 40
-    two, three = (
-        sizes_of(us.RunConfig(seeds=1, members=number, device="cpu"), COAT).seconds for number in (2, 3)
-    )
-    assert three > two
+        def seconds(**options):
+            return estimated_seconds(us.RunConfig(device="cpu", **options), log)
 
+        fewest = seconds(method="naive", propensity="logistic")
+        for more in (
+            {"method": "ips", "propensity": "logistic"},
+            {"method": "naive", "propensity": "logistic", "seeds": 2},
+            {"method": "naive", "propensity": "logistic", "members": 2},
+            {"method": "naive", "propensity": "neumf"},
+        ):
+            assert seconds(**more) > fewest
+        assert seconds(crossfit=5) > seconds(crossfit=2)
+        assert seconds(method="escm2-dr", propensity="logistic") > seconds(propensity="logistic")
 
-class TestMembers:
-    def test_five_where_they_are_quick_and_one_where_they_are_not(self):
-        found = [
-            sizes_of(us.RunConfig(device="cpu", seeds=seeds), log).members
-            for seeds, log in ((1, COAT), (3, COAT), (10, COAT), (1, LARGE))
-        ]
-        assert found == [5, 5, 4, 1]
-
-    def test_a_gpu_has_five(self, monkeypatch):
-        monkeypatch.setattr("unskew.run.sizes.resolve_device", lambda _: SimpleNamespace(type="cuda"))
-        sizes = sizes_of(us.RunConfig(), LARGE)
-        assert (sizes.members, sizes.of_members) == (5, ["each model is the mean logit of 5 members"])
-        assert "10 seeds of 5 members" in sizes.sentence
-
-    def test_what_the_time_allows_is_said(self):
-        (label,) = sizes_of(us.RunConfig(device="cpu", seeds=20), COAT).of_members
-        assert label == (
-            "each model is the mean logit of 2 members, as the time on a CPU allows (--members 5 for more)"
+    def test_a_search_with_one_member_is_a_round_of_all_candidates(self):
+        log = impressions(rows=3_000)
+        one, two = (
+            estimated_seconds(us.RunConfig(method="auto", members=members, device="cpu"), log)
+            for members in (1, 2)
         )
-        (label,) = sizes_of(us.RunConfig(device="cpu", seeds=60), COAT).of_members
-        assert label == "one network a seed, as the time on a CPU allows (--members 5 for more)"
+        assert one < two
 
-    def test_a_number_that_is_given_stays(self):
-        config = us.RunConfig(device="cpu", members=3)
-        sizes = sizes_of(config, LARGE)
-        assert sizes.of_members == ["each model is the mean logit of 3 members"]
-        assert sized(config, sizes).members == 3
+    def test_a_run_of_some_time_says_how_long_and_how_to_get_a_papers_table(
+        self, capsys, tmp_path, monkeypatch
+    ):
+        monkeypatch.chdir(tmp_path)
+        options = [f"--option={name}={value}" for name, value in SMALL.items()]
+        assert main(["run", *options, "--backbone", "mf", "--propensity", "popularity"]) == 0
+        said = capsys.readouterr()
+        assert "1 seed, 2 folds; this takes about " in said.err
+        assert said.out.endswith("For a paper's table: --seeds 10 --members 10\n")
 
-    @pytest.mark.parametrize("kind", ["snapshot", "swa"])
-    def test_those_of_one_training_are_five_and_quick(self, kind):
-        one, five, many = (
-            sizes_of(us.RunConfig(device="cpu", **options), LARGE)
-            for options in ({}, {"ensemble": kind}, {"members": 5})
-        )
-        assert (one.members, five.members) == (1, 5)
-        assert one.seconds < five.seconds < many.seconds
-        (label,) = five.of_members
-        assert label.endswith("left in turn by one training")
 
-    def test_another_kind_is_refused(self):
-        with pytest.raises(ParameterError, match="'snapshot', 'swa' or 'batch', not 'deep'"):
-            us.RunConfig(ensemble="deep")
+def test_real_steps_are_timed():
+    log = impressions(rows=2_000)
+    assert estimated_seconds(us.RunConfig(backbone="mf", device="cpu"), log) > 0.0
 
-    @pytest.mark.parametrize("options", [{"protocol": "paper"}, {"method": "none"}])
-    def test_the_paper_and_a_propensity_alone_have_none(self, options):
-        sizes = sizes_of(us.RunConfig(device="cpu", seeds=1, **options), COAT)
-        assert (sizes.members, sizes.of_members) == (1, [])
 
-    def test_impossible_numbers_are_refused(self):
-        with pytest.raises(ParameterError, match="members must be 'auto' or from 1 to 1,000, not 0"):
-            us.RunConfig(members=0)
-        with pytest.raises(ParameterError, match=r"members has an option of its own.*--members"):
-            us.RunConfig(parameters={"method.members": 2})
+def test_impossible_numbers_are_refused():
+    with pytest.raises(ParameterError, match="members must be from 1 to 1,000, not 0"):
+        us.RunConfig(members=0)
+    with pytest.raises(ParameterError, match=r"members has an option of its own.*--members"):
+        us.RunConfig(parameters={"method.members": 2})
 
 
 def test_each_rule_changes_in_one_direction():
     rows = [10**k for k in range(1, 10)]
     assert [batch_size(n) for n in rows] == sorted(batch_size(n) for n in rows)
-    assert [folds(n) for n in rows] == [5, 5, 5, 5, 5, 5, 3, 2, 2]
     assert [width(n, 64) for n in (600, 50_000, 50_001, 10**6)] == [64, 64, 16, 16]
     assert width(10**6, 8) == 8
 
 
 def test_a_run_tells_the_sizes_that_its_data_chose(monkeypatch):
     monkeypatch.setattr("unskew.run.sizes.MANY_IDS", 10)
-    small = {"n_users": 40, "n_items": 30, "density": 0.2}
     config = us.RunConfig(
-        options=small, propensity="popularity", method="naive", seeds=1, parameters={"method.epochs": 1}
+        options=SMALL, propensity="popularity", method="naive", parameters={"method.epochs": 1}
     )
     result = us.run(config)
     assert "sizes by the data: backbone.dim = 16" in result.metrics["labels"]
     assert "set: method.epochs = 1" in result.metrics["labels"]
     assert result.models["naive"].backbone.dim == 16
-    assert result.config.crossfit == 5
-
-
-def test_a_search_with_one_member_is_estimated_as_a_round_of_all_candidates():
-    one, two = (
-        sizes_of(us.RunConfig(method="auto", members=members, device="cpu"), COAT).seconds
-        for members in (1, 2)
-    )
-    none = sizes_of(us.RunConfig(method="none", device="cpu"), COAT).seconds
-    assert (two - none) / (one - none) == pytest.approx((2 + FIRST_ROUND) / FIRST_ROUND)

@@ -16,7 +16,6 @@ from unskew.cli import main
 from unskew.errors import ParameterError
 from unskew.run.run_search import clicked_in_log
 from unskew.run.search_plan import search_plan
-from unskew.run.sizes import sizes_of
 from unskew.run.streamed import streamed_dataset
 from unskew.search import candidates
 
@@ -87,7 +86,7 @@ def config(folder: Path, *, sample: bool = True, **changed: Any) -> us.RunConfig
 
 def planned(asked: us.RunConfig) -> list[str]:
     dataset = streamed_dataset(asked, asked.options, "as was asked for", us.progress.SILENT)
-    return search_plan(asked, dataset, sizes_of(asked, dataset.train))
+    return search_plan(asked, dataset)
 
 
 @pytest.fixture(scope="module")

@@ -60,8 +60,6 @@ def defaults_of_file(context: typer.Context, path: Path | None) -> Path | None:
             )
         if value == NO_VALUE and name == "crossfit":
             defaults[name] = 0
-        elif value == "auto" and name in ("crossfit", "members"):
-            continue
         elif value != NO_VALUE or known[name].default == NO_VALUE or name in ("calibrator", "method"):
             defaults[name] = value
     context.default_map = {**(context.default_map or {}), **defaults}

@@ -172,15 +172,11 @@ def run(
             " for the propensity alone [ips; for files without conversions none]."
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Repetitions, trained together.")] = 10,
-    seed: Annotated[int, typer.Option(help="Number of the first repetition.")] = 0,
-    members: Annotated[
-        int | None,
-        typer.Option(
-            help="Networks of each repetition, whose mean is the model [5 on a GPU; on a CPU as many as add"
-            " about half a minute]."
-        ),
+    seeds: Annotated[
+        int | None, typer.Option(help="Repetitions, trained together [1; 10 with --protocol paper].")
     ] = None,
+    seed: Annotated[int, typer.Option(help="Number of the first repetition.")] = 0,
+    members: Annotated[int, typer.Option(help="Networks of each repetition, whose mean is the model.")] = 1,
     ensemble: Annotated[
         str,
         typer.Option(
@@ -198,12 +194,8 @@ def run(
     ] = "none",
     protocol: Annotated[str, typer.Option(help="honest, or paper (what the published code did).")] = "honest",
     crossfit: Annotated[
-        int | None,
-        typer.Option(
-            help="Folds of the propensity; 0 for a single split into 80/10/10 [5; 3 above 3 million rows, 2"
-            " above 30 million]."
-        ),
-    ] = None,
+        int, typer.Option(help="Folds of the propensity; 0 for a single split into 80/10/10.")
+    ] = 2,
     propensity_epochs: Annotated[
         int | None,
         typer.Option(help="Train the propensity for exactly this many epochs, without early stopping."),
@@ -372,7 +364,7 @@ def run(
     from unskew.progress import progress_bars
     from unskew.run.run_memory import memory_sentence
     from unskew.run.search_plan import search_plan
-    from unskew.run.sizes import SAID_SECONDS, sizes_of
+    from unskew.run.sizes import SAID_SECONDS, estimate_in_words, estimated_seconds
     from unskew.training.checkpoint import JobDoneError
 
     job = us.RunConfig(
@@ -386,11 +378,11 @@ def run(
         method=method,
         seeds=seeds,
         seed=seed,
-        members="auto" if members is None else members,
+        members=members,
         ensemble=ensemble,  # type: ignore[arg-type]
         recalibrate=recalibrate,
         protocol=protocol,  # type: ignore[arg-type]
-        crossfit="auto" if crossfit is None else crossfit or None,
+        crossfit=crossfit or None,
         propensity_epochs=propensity_epochs,
         p_min=clip(p_min),
         device=device,
@@ -419,11 +411,12 @@ def run(
             print(f"{why[0].upper()}{why[1:]}: {dataset.train!r}\n")
         if fields:
             print_schema(dataset)
-        sizes = sizes_of(job, dataset.train)
-        if processes.is_writer() and (sizes.label or sizes.seconds > SAID_SECONDS):
-            say(f"unskew: {sizes.sentence}")
+        if processes.is_writer():
+            seconds = estimated_seconds(job, dataset.train)
+            if seconds > SAID_SECONDS:
+                say(f"unskew: {estimate_in_words(job, dataset.train, seconds)}")
         if method == "auto" and why is not None and processes.is_writer():
-            for sentence in search_plan(job, dataset, sizes):
+            for sentence in search_plan(job, dataset):
                 say(f"unskew: {sentence}")
 
     logs: dict[str, Any] = {"log_json": log_json, "tensorboard": tensorboard, "mlflow": mlflow}
@@ -449,6 +442,8 @@ def run(
     if result.memory:
         print(f"\n{memory_sentence(result.memory)}")
     print(f"\nThe report: {plain(target / 'report.html')}")
+    if result.models and len(job.seed_list) == 1 and job.members == 1:
+        print("One network of each model was trained. For a paper's table: --seeds 10 --members 10")
 
 
 @contextmanager

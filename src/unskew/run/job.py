@@ -69,14 +69,13 @@ from unskew.run.run_search import (
     with_search,
 )
 from unskew.run.run_split import mature_dataset, split_labels, with_group_column
-from unskew.run.run_start import Starts, check_start, members_of_run, run_digest, start_models, with_start
-from unskew.run.sizes import sized, sizes_of
+from unskew.run.run_start import Starts, check_start, run_digest, start_models, with_start
+from unskew.run.sizes import sized, sizes_label, sizes_of
 from unskew.run.streamed import run_streamed, streamed_dataset, why_streamed
 from unskew.run.training import read_off, train_methods
 from unskew.search.auto import Searched
 from unskew.training import resolve_device
 from unskew.training.checkpoint import Checkpoint
-from unskew.training.ensemble import APART
 
 
 def run(
@@ -181,13 +180,13 @@ def _about(config: RunConfig, dataset: Dataset | StreamedDataset) -> dict[str, A
 def _run(
     given: RunConfig, dataset: Dataset | StreamedDataset, progress: Progress, start: str | Path | None
 ) -> RunResult:
-    if start is not None and given.members == "auto" and given.ensemble in APART:
-        given = replace(given, members=members_of_run(start))
     sizes = sizes_of(given, dataset.train)
     config = sized(given, sizes)
     result = _run_sized(config, dataset, progress, start)
     labels = [each for each in result.metrics["labels"] if each not in set_by_hand(config)]
-    labels += [*sizes.of_members, *recalibration_labels(result.models), *sizes.label, *set_by_hand(given)]
+    if config.members > 1 and result.models:
+        labels.append(f"each model is an ensemble of {config.members} members")
+    labels += [*recalibration_labels(result.models), *sizes_label(sizes), *set_by_hand(given)]
     found = recalibration_figures(result.models)
     return replace(result, metrics={**result.metrics, **found, "labels": labels})
 

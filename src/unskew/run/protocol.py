@@ -32,6 +32,11 @@ WITHOUT_CLICKED = "test pairs that were clicked in training are dropped"
 """The label of what is done with pairs; rows of impressions, each an event of its own, all stay."""
 
 
+PATIENCE = 3
+"""Checks without improvement after which a run's training stops; ``--set training.patience=10`` waits longer.
+A waiting epoch costs as much as one that learns, and the best epoch is kept either way."""
+
+
 @dataclass(frozen=True)
 class Protocol:
     """The honest protocol; subclasses override what they do otherwise.
@@ -40,6 +45,8 @@ class Protocol:
     ----------
     crossfit
         Folds of the propensity; None for a single split.
+    patience
+        Epochs without improvement after which early stopping ends a training; None leaves each class its own.
     propensity_epochs
         Train the propensity for exactly so many epochs instead of stopping early.
     p_min
@@ -54,6 +61,7 @@ class Protocol:
     propensity_epochs: int | None = None
     p_min: Clip | None = None
     data: str = "coat"
+    patience: int | None = None
 
     @property
     def clip(self) -> Clip:
@@ -100,6 +108,8 @@ class Protocol:
     ) -> Propensity:
         """The propensity estimator, untrained."""
         propensity = Propensity(backbone=backbone, calibrator=calibrator, crossfit=self.crossfit)
+        if self.patience is not None:
+            propensity.set_params(patience=self.patience)
         if self.propensity_epochs is not None:
             propensity.set_params(epochs=self.propensity_epochs, patience=None)
         return propensity.set_params(uncertainty=self.uncertainty(uncertainty))
@@ -114,7 +124,8 @@ class Protocol:
 
     def method(self, name: str, backbone: Backbone, density: float) -> Debiaser:
         """A debiaser, untrained, for a log with ``density`` = |O| / |D|."""
-        options: dict[str, Any] = {} if self.p_min is None else {"p_min": self.p_min}
+        options = {"p_min": self.p_min, "patience": self.patience}
+        options = {key: value for key, value in options.items() if value is not None}
         return make_method(name, backbone=backbone, **options)
 
     def validation(self, data: Dataset) -> Log | None:
@@ -123,14 +134,14 @@ class Protocol:
 
 
 def protocol_of(config: RunConfig) -> Protocol:
-    """The protocol of a run, of which the folds are known."""
-    assert config.crossfit != "auto"
+    """Return the protocol of a run."""
     return protocol_named(
         config.protocol,
         crossfit=config.crossfit,
         propensity_epochs=config.propensity_epochs,
         p_min=config.p_min,
         data=config.data,
+        patience=PATIENCE,
     )
 
 

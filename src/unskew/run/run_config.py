@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from unskew.backbones import BACKBONES, make_backbone
 from unskew.calibration import make_calibrator
 from unskew.calibration.recalibration import NONE, require_kind
 from unskew.debias import METHODS
-from unskew.estimator import require, require_at_least, require_choice
+from unskew.estimator import require, require_at_least, require_choice, require_range
 from unskew.log.splitting import parse_duration
 from unskew.metrics.clip import Clip, require_clip
 from unskew.propensity import make_uncertainty, registered_name
@@ -22,6 +22,9 @@ from unskew.run.run_search import AUTO, require_search
 from unskew.run.run_split import validation_params
 from unskew.seeds import require_count
 from unskew.training.ensemble import ENSEMBLES, MOST_MEMBERS, Kind
+
+PAPER_SEEDS = 10
+"""Repetitions of the paper's tables."""
 
 MOST_EPOCHS = 100_000
 """Epochs beyond which training would not end while anybody waits for it."""
@@ -44,11 +47,9 @@ class RunConfig:
         ``"none"`` trains the propensity alone, which is all that a log without conversions allows;
         ``"auto"`` lets a random sample choose (:class:`unskew.Auto`), and ships the naive ensemble without.
     seeds, seed
-        How many repetitions, numbered from ``seed``.
+        How many repetitions, numbered from ``seed``; None for one, or ten with the paper's protocol.
     members
-        Networks of each seed, whose mean logit is the model. ``"auto"`` is 5 on a GPU, on a CPU as many as
-        add about half a minute (:func:`unskew.run.sizes.members_for`), those of ``start`` where a run starts
-        from another, and 1 with the paper's protocol; 5 of the other ensembles, which cost little.
+        Networks of each seed, whose mean logit is the model.
     ensemble
         Where members come from: ``"seeds"``, ``"bootstrap"``, ``"snapshot"``, ``"swa"`` or ``"batch"``, as
         ``ensemble`` of a method.
@@ -56,8 +57,7 @@ class RunConfig:
         After training, a map of the predictions of all models to the weighted outcomes of held-out clicks:
         ``"none"``, ``"auto"``, ``"shift"``, or a calibrator's name, as ``recalibrate`` of a method.
     crossfit
-        Folds of the propensity; None for a single split, ``"auto"`` for five, or fewer of more than 3 million
-        rows (:mod:`unskew.run.sizes`).
+        Folds of the propensity; None for a single split.
     p_min
         Propensities below are raised to it; ``"auto"`` is the clip with the least error.
     propensity_epochs
@@ -95,13 +95,13 @@ class RunConfig:
     calibrator: str = "platt"
     uncertainty: str = "none"
     method: str = "ips"
-    seeds: int = 10
+    seeds: int | None = None
     seed: int = 0
-    members: int | Literal["auto"] = "auto"
+    members: int = 1
     ensemble: Kind = "seeds"
     recalibrate: str = NONE
     protocol: ProtocolName = "honest"
-    crossfit: int | Literal["auto"] | None = "auto"
+    crossfit: int | None = 2
     propensity_epochs: int | None = None
     p_min: Clip = "auto"
     device: str = "auto"
@@ -117,17 +117,16 @@ class RunConfig:
     unbiased_share: float | None = None
 
     def __post_init__(self) -> None:
+        if self.seeds is None:
+            object.__setattr__(self, "seeds", PAPER_SEEDS if self.protocol == "paper" else 1)
+        assert self.seeds is not None
         require_count(self.seeds)
-        require(
-            self.members == "auto" or 1 <= int(self.members) <= MOST_MEMBERS,
-            f"members must be 'auto' or from 1 to {MOST_MEMBERS:,}, not {self.members}",
-            "give 5, for example",
-        )
+        require_range("members", self.members, 1, MOST_MEMBERS, "5, for example")
         require_choice("ensemble", self.ensemble, ENSEMBLES)
         require_kind(self.recalibrate)
         require_at_least(0, seed=self.seed)
         require(
-            self.crossfit in (None, "auto") or 2 <= int(self.crossfit) <= MOST_FOLDS,
+            self.crossfit is None or 2 <= self.crossfit <= MOST_FOLDS,
             f"crossfit must be None (0) or from 2 to {MOST_FOLDS} folds, not {self.crossfit}",
             "give 5, for example",
         )
@@ -163,6 +162,7 @@ class RunConfig:
     @property
     def seed_list(self) -> range:
         """The seeds."""
+        assert self.seeds is not None
         return range(self.seed, self.seed + self.seeds)
 
     @property

@@ -43,7 +43,7 @@ def fitted_propensity(
     """The propensity of a run, fitted for all its seeds, and how it came to be this one."""
     log = dataset.train
     propensity, choice, record = chosen_propensity(config, protocol, log, progress)
-    if choice is not None and config.seeds == 1:
+    if choice is not None and len(config.seed_list) == 1:
         return choice.propensity, record
     options = further_data(propensity, dataset)
     propensity.fit(log, seeds=config.seed_list, device=config.device, progress=progress, **options)

@@ -74,7 +74,7 @@ def run_candidates(
         Whether there are propensities of all of D; methods that need them are left out otherwise.
     """
     grid = sampled and (
-        resolve_device(config.device).type != "cpu" or log.n_clicks * config.seeds <= GRID_CLICKS
+        resolve_device(config.device).type != "cpu" or log.n_clicks * len(config.seed_list) <= GRID_CLICKS
     )
     found = candidates_of(log, grid=grid)
     kept = [each for each in found if everywhere or not METHODS[each.method].needs_propensity_everywhere]
@@ -112,7 +112,6 @@ def search_of_run(
     """The search of a run, on its random sample or without one, and what else is to be said of it."""
     log, sample = dataset.train, dataset.unbiased
     candidates, left_out = run_candidates(config, log, sampled=sample is not None, everywhere=everywhere)
-    assert config.members != "auto"
     found = search(
         lambda candidate: candidate_method(config, protocol, candidate, log),
         candidates,

@@ -53,12 +53,6 @@ def start_models(folder: str | Path, keys: Iterable[str], device: str) -> dict[s
     return found
 
 
-def members_of_run(folder: str | Path) -> int:
-    """Of each seed of an earlier run's main model."""
-    main = ""
-    return start_models(folder, [main], "cpu")[main].of_members.networks
-
-
 def with_start(result: RunResult, folder: str | Path) -> RunResult:
     """The result with what changed since the run that its models started from."""
     changes = {

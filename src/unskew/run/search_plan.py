@@ -9,29 +9,29 @@ from unskew.datasets.streams import StreamedDataset
 from unskew.debias import Debiaser
 from unskew.log import StreamedLog
 from unskew.propensity import PROPENSITIES, NaiveBayesPropensity, registered_name
-from unskew.run.protocol import Protocol
+from unskew.run.protocol import protocol_of
 from unskew.run.run_search import candidate_method, left_out_words, run_candidates
-from unskew.run.sizes import Sizes, epochs_of, sized
+from unskew.run.sizes import expected_epochs, sized, sizes_of
 from unskew.search.auto import halves, kept_of
 
 if TYPE_CHECKING:
     from unskew.run.run_config import RunConfig
 
 
-def search_plan(config: RunConfig, dataset: StreamedDataset, sizes: Sizes) -> list[str]:
+def search_plan(config: RunConfig, dataset: StreamedDataset) -> list[str]:
     """Sentences on the search of a run: its candidates, what is left out and why, and its passes."""
     log, sampled = dataset.train, dataset.unbiased is not None
-    own = sized(config, sizes)
-    protocol = Protocol(crossfit=sizes.crossfit, p_min=config.p_min)
+    own = sized(config, sizes_of(config, log))
+    protocol = protocol_of(own)
     candidates, left_out = run_candidates(
         config, log, sampled=sampled, everywhere=_is_everywhere(config.propensity)
     )
     passes = [_passes(candidate_method(own, protocol, each, log), log) for each in candidates]
     many = len(candidates)
-    each = "one network" if sizes.members == 1 else f"ensembles of {sizes.members}"
+    each = "one network" if config.members == 1 else f"ensembles of {config.members}"
     how = f"as {each} a seed"
     reads = sum(passes)
-    if sampled and halves(many, sizes.members):
+    if sampled and halves(many, config.members):
         kept = 1 + kept_of(many - 1)
         how = f"with one member, then the better {kept - 1} on the sample and naive {how}"
         reads += round(reads * kept / many)
@@ -51,9 +51,14 @@ def search_plan(config: RunConfig, dataset: StreamedDataset, sizes: Sizes) -> li
 def _passes(method: Debiaser, log: StreamedLog) -> int:
     """Passes over the rows of a candidate's training, about."""
     return sum(
-        min(method.epochs if stage.epochs is None else stage.epochs, epochs_of(log)) * len(stage.passes)
+        min(method.epochs if stage.epochs is None else stage.epochs, _epochs(method, log)) * len(stage.passes)
         for stage in method.stages()
     )
+
+
+def _epochs(method: Debiaser, log: StreamedLog) -> int:
+    """Return about how many epochs its training takes."""
+    return round(expected_epochs(log, log.n_clicks / method.batch_size))
 
 
 def _is_everywhere(propensity: str) -> bool:
