@@ -192,6 +192,14 @@ class TestCalibrationByValue:
         off = [each.off for each in rest if each.q_value is not None]
         assert off == sorted(off, reverse=True)
 
+    def test_values_that_are_off_by_a_few_per_cent_beyond_chance_are_not_marked(self, propensity, known):
+        """Reports had 109 red marks at 1.01."""
+        many = known.take(np.arange(60 * len(known)) % len(known))
+        drawn = np.random.default_rng(3).random(len(many)) < 0.95 * propensity.predict(many)
+        found = us.field_calibration(propensity, replace(many, click=drawn.astype(np.int8), conversion=None))
+        assert any(each.q_value is not None and each.q_value < 1e-6 for each in found)
+        assert not any(each.off for each in found if 0.95 < each.level < 1.1)
+
     def test_an_honest_propensity_is_off_for_no_value(self, propensity, known):
         """Clicks that are drawn from the propensities make these honest."""
         drawn = np.random.default_rng(3).random(len(known)) < propensity.predict(known)

@@ -18,7 +18,7 @@ from unskew.debias import Debiaser
 from unskew.errors import ParameterError
 from unskew.log import Log, Rows, Schema, require_log
 from unskew.log.values import MISSING, Bags, Numbers, Values
-from unskew.metrics.judgement import SIGNIFICANT, is_off_by_chance
+from unskew.metrics.judgement import LEVEL_TOLERANCE, SIGNIFICANT, is_off
 from unskew.metrics.limits import LIKELIHOOD_FLOOR
 from unskew.propensity.propensity import BasePropensity
 from unskew.seeds import stream
@@ -207,9 +207,9 @@ def field_calibration(
 ) -> list[ValueCalibration]:
     """Predicted ÷ actual rate of every value of every feature, the worst first.
 
-    First those that are off beyond chance, by how many conversions (or clicks) they are off by; then the
-    rest; last those with too few rows to tell. Numbers are compared in ten groups of equal size; a row with
-    several values of a bag counts for each. Predictions are means over seeds.
+    First those that are off by more than 10 %, beyond chance, by how many conversions (or clicks) they are
+    off by; then the rest; last those with too few rows to tell. Numbers are compared in ten groups of equal
+    size; a row with several values of a bag counts for each. Predictions are means over seeds.
 
     Parameters
     ----------
@@ -508,5 +508,10 @@ def _value_calibration(segment: Segment) -> ValueCalibration:
         high=over(actual - noise),
         excess=rows * abs(predicted - actual),
         q_value=segment.q_value,
-        off=not is_off_by_chance(segment.q_value, SIGNIFICANT),
+        off=is_off(
+            segment.q_value,
+            abs(predicted / actual - 1) if actual > 0 else math.inf,
+            tolerance=LEVEL_TOLERANCE,
+            significance=SIGNIFICANT,
+        ),
     )

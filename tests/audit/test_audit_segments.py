@@ -9,7 +9,6 @@ from scipy import stats
 
 from unskew.audit.segments import MISSING, OTHERS, SegmentTable, corrected, worst_first
 from unskew.metrics import CalibrationSketch, mean_outcome_over_score
-from unskew.metrics.judgement import stands_out
 
 
 def filled(values: list[str | None], score: np.ndarray, outcome: np.ndarray, **options: int) -> SegmentTable:
@@ -84,14 +83,14 @@ def test_of_scores_that_are_off_alike_no_segment_stands_out_and_one_that_is_furt
     off = np.where(np.arange(len(score)) < rows, 5.0, 1.7)
     first, *others = corrected(filled(group, score, generator.random(len(score)) < score / off).segments())
     assert first.of_rest == pytest.approx(1 / 1.7, rel=0.02)
-    assert stands_out(first.q_differs, 0.01, is_further_off=first.is_further_off)
-    assert sum(stands_out(each.q_differs, 0.01, is_further_off=each.is_further_off) for each in others) <= 1
+    assert first.stands_out(tolerance=0.05, significance=0.01)
+    assert sum(each.stands_out(tolerance=0.05, significance=0.01) for each in others) <= 1
 
 
 def test_a_segment_that_is_all_rows_has_no_rest() -> None:
     score = np.full(1000, 0.2)
     (segment,) = filled(["a"] * 1000, score, np.arange(1000) % 10 < 1).segments()
-    assert (segment.of_rest, segment.p_differs, segment.is_further_off) == (None, None, False)
+    assert (segment.of_rest, segment.p_differs, segment.apart) == (None, None, 0.0)
 
 
 def test_a_small_noisy_segment_does_not_stand_before_a_large_one_that_is_off() -> None:
@@ -101,7 +100,9 @@ def test_a_small_noisy_segment_does_not_stand_before_a_large_one_that_is_off() -
     outcome[:10_000] = generator.random(10_000) < 0.15
     outcome[20_000:20_010] = 1
     group = ["large"] * 10_000 + ["honest"] * 10_000 + ["tiny"] * 30
-    segments = worst_first(corrected(filled(group, score, outcome).segments()), significance=0.01)
+    segments = worst_first(
+        corrected(filled(group, score, outcome).segments()), tolerance=0.05, significance=0.01
+    )
     assert segments[0].value == "large"
     tiny = next(segment for segment in segments if segment.value == "tiny")
     assert tiny.mean_outcome_over_score > 3
@@ -113,10 +114,15 @@ def test_a_large_segment_that_costs_more_stands_before_a_small_one_that_is_furth
     score = np.full(12_000, 0.1)
     outcome = np.concatenate([np.arange(10_000) % 1000 < 130, np.arange(2000) % 1000 < 250]).astype(np.int64)
     group = ["large"] * 10_000 + ["small"] * 2000
-    segments = worst_first(corrected(filled(group, score, outcome).segments()), significance=0.01)
+    segments = worst_first(
+        corrected(filled(group, score, outcome).segments()), tolerance=0.05, significance=0.01
+    )
     assert [segment.value for segment in segments] == ["small", "large"], "2,000 × 1.5 against 10,000 × 0.3"
     fewer = filled(group[:11_000], score[:11_000], outcome[:11_000]).segments()
-    assert [each.value for each in worst_first(corrected(fewer), significance=0.01)] == ["large", "small"]
+    assert [each.value for each in worst_first(corrected(fewer), tolerance=0.05, significance=0.01)] == [
+        "large",
+        "small",
+    ]
     assert max(segments, key=lambda each: each.wce_debiased).value == "small"
 
 

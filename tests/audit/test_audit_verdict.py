@@ -39,7 +39,7 @@ def told(**changes: Any) -> str:
         "infinite": 0,
         "regions": [LOW, HIGH],
         "remedy": Remedy("platt", 0.02, 0.004, True),
-        "segment": None,
+        "segments": [],
     }
     return verdict(**(figures | changes))
 
@@ -145,7 +145,7 @@ def test_outcomes_that_are_no_clicks_are_not_called_so() -> None:
         told(columns=columns, judgement=blind, regions=[]),
         told(columns=columns, judgement=blind, regions=[], scores_vary=False),
         told(columns=columns, infinite=2, remedy=None, clicks=0, regions=[Region(None, 0.1, 0.5, 0.0, 0.5)]),
-        told(columns=columns, segment=segment(mean_outcome_over_score=float("inf"))),
+        told(columns=columns, segments=[segment(mean_outcome_over_score=float("inf"))]),
     ]
     assert texts[0].startswith("With 126 positives on 90,000 rows")
     assert texts[3].startswith("2 positives have a score of 0")
@@ -201,7 +201,7 @@ def test_infinite_weights_come_first() -> None:
         (
             Remedy("none", 0.46, 0.01, False),
             9,
-            "No calibrator does better on held-out rows than the scores as they are.",
+            "On held-out rows no calibrator is better beyond noise than the scores as they are.",
         ),
         (None, 9, "No calibrator could be judged: there are too few rows of one class for cross-fitting."),
         (None, 0, "Without a click no calibrator can be fitted."),
@@ -212,18 +212,22 @@ def test_the_remedy_is_told_for_what_it_does(remedy: Remedy | None, clicks: int,
 
 
 def test_the_worst_segment_ends_the_verdict() -> None:
-    assert told(segment=segment()).endswith(
+    assert told(segments=[segment()]).endswith(
         "Scores where country is 'jp' are overstated by a factor 2 (1,200 rows)."
     )
-    assert told(segment=segment(of_rest=1 / 1.6)).endswith(
+    assert told(segments=[segment(of_rest=1 / 1.6)]).endswith(
         "Scores where country is 'jp' are overstated by a factor 2 (1,200 rows; the rest is overstated by a"
         " factor 1.6)."
     )
-    assert told(segment=segment(of_rest=1.02)).endswith("a factor 2 (1,200 rows; the rest is right).")
-    assert told(segments_alike=True).endswith("No segment is further off than the rest beyond noise.")
+    assert told(segments=[segment(of_rest=1.02)]).endswith("a factor 2 (1,200 rows; the rest is right).")
+    assert told(segments_alike=True).endswith("No segment is apart from the rest beyond noise and tolerance.")
     praised = judged(level="good", reason="honest", wce_debiased=0.01)
     assert "No segment" not in told(judgement=praised, regions=[], segments_alike=True)
-    healthy = told(judgement=praised, segment=segment(mean_outcome_over_score=float("inf")))
+    told_both = told(
+        segments=[segment(), segment(value="de", mean_outcome_over_score=1.3, low=1.2, high=1.4)]
+    )
+    assert told_both.endswith(" Those where country is 'de' are understated by a factor 1.3 (1,200 rows).")
+    healthy = told(judgement=praised, segments=[segment(mean_outcome_over_score=float("inf"))])
     assert healthy.endswith("But scores where country is 'jp' have clicks at a score of 0 (1,200 rows).")
 
 

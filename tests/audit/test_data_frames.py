@@ -44,6 +44,8 @@ def test_an_audit_of_a_frame_is_that_of_the_file(frame, file):
     asked = {"score": "p", "outcome": "clicked", "segments": ["item"]}
     of_frame, of_file = (us.audit(data, **asked).to_dict() for data in (frame, file))
     assert of_frame.pop("files") == ["the data frame"]
+    assert of_frame.pop("command") is None
+    assert str(file) in of_file.pop("command")
     of_file.pop("files")
     assert of_frame == of_file
     actions = audit_actions(frame, score="p", actions=3)

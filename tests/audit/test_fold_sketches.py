@@ -56,7 +56,8 @@ def test_platt_is_scored_as_by_cross_validation_on_the_rows(log: Any) -> None:
     for k in range(5):
         fitted = Platt().fit(log.score[fold != k], log.outcome[fold != k])
         q[fold == k] = fitted.predict(log.score[fold == k])
-    (score,) = compare(dealt(log.score, log.outcome), ["platt"])
+    score, raw = compare(dealt(log.score, log.outcome), ["platt"])
+    assert (score.name, raw.name) == ("platt", "none")
     assert score.nll == pytest.approx(nll(score=q, outcome=log.outcome), rel=1e-4)
     assert score.mean_outcome_over_score == pytest.approx(
         mean_outcome_over_score(score=q, outcome=log.outcome), rel=1e-3

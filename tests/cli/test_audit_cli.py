@@ -58,7 +58,7 @@ def test_healthy_scores_exit_0_and_overstated_ones_1(capsys: pytest.CaptureFixtu
     assert main(["audit", write_log("bad.parquet", factor=2.0), *COLUMNS, "--segment", "country"]) == 1
     told = capsys.readouterr().out
     assert re.search(r"Miscalibrated. Overstated by a factor (1.9|2|2.1) on average", told)
-    assert "No segment is further off than the rest beyond noise." in " ".join(told.split())
+    assert "No segment is apart from the rest beyond noise and tolerance." in " ".join(told.split())
     assert "country = de" in told
     assert "platt" in told
     assert "The report: audits/bad/report.html" in told

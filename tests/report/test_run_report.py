@@ -410,7 +410,7 @@ def test_fields_and_values_are_shown_where_models_read_features(quick: dict[str,
     (caption,) = (each for each in page.captions if "permuted" in each)
     assert "test set, AUC 0.710 on a sample of 10,000 rows before anything is permuted" in caption
     assert "held-out rows, AUC – on 8 rows before" in caption
-    assert "1 of 3 values off beyond chance (test set)" in page.text
+    assert "1 of 3 values off by more than 10 %, beyond chance (test set)" in page.text
     shown = {name: cells for name, cells in page.rows.items() if name.startswith("<b> = ")}
     assert [cells[3][0].split()[0] for cells in shown.values()] == ["2.00", "1.10", "–"]
     section = text[text.index('<section id="fields">') : text.index('<section id="settings">')]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from unskew.audit.verdict import Remedy, headline, verdict
 from unskew.errors import DataError
 from unskew.estimator import require
 from unskew.io.stream import Roles, stream, tracked
-from unskew.io.tables import Source, sources
+from unskew.io.tables import FrameInMemory, Source, sources
 from unskew.metrics import (
     CalibrationSketch,
     brier,
@@ -35,11 +36,11 @@ from unskew.metrics.clip import Clip
 from unskew.metrics.judgement import (
     SIGNIFICANCE,
     TOLERANCE,
-    is_off_by_chance,
+    WeightJudgement,
+    is_off,
     judge_weights,
     may_be_honest,
     require_limits,
-    stands_out,
 )
 from unskew.metrics.score_cells import cells_of
 from unskew.metrics.sketch import load_pass
@@ -121,7 +122,7 @@ def audit(
     _require_options(roles, tolerance, significance, p_min)
     files = sources(data)
     sketches, tables, rows = read(files, roles, folds=folds, seed=seed, progress=progress)
-    return judge(
+    result = judge(
         sketches,
         tables,
         rows=rows,
@@ -132,6 +133,9 @@ def audit(
         p_min=p_min,
         calibrators=calibrators,
     )
+    if isinstance(files[0], FrameInMemory):
+        return result
+    return replace(result, paths=tuple(map(str, [data] if isinstance(data, str | Path) else data)))
 
 
 def audit_cells(
@@ -293,21 +297,15 @@ def judge(
     judgement = judge_weights(whole, **limits)
     off = regions(whole, tolerance=tolerance)
     scores = compare(sketches, calibrators) if can_crossfit(sketches) else []
-    recommended = _recommended(scores, calibrators, **limits)
-    segments = worst_first(
-        corrected([segment for table in tables for segment in table.segments()]), significance=significance
-    )
-    named = [
-        s for s in segments if not is_off_by_chance(s.q_value, significance) and s.wce_debiased > tolerance
-    ]
-    if judgement.level == "bad":
-        # All are off then: one is worth naming for what sets it apart.
-        named = [s for s in named if stands_out(s.q_differs, significance, is_further_off=s.is_further_off)]
+    recommended = _recommended(scores, judgement, ("none", *calibrators), **limits)
+    tested = corrected([segment for table in tables for segment in table.segments()])
+    segments = worst_first(tested, **limits)
+    # Where all are off, one is worth naming for what sets it apart.
+    bad = judgement.level == "bad"
+    named = [s for s in segments if (s.stands_out(**limits) if bad else s.is_off(**limits))]
     repair = None
     if rows is not None and recommended is not None:
-        repair = compare_by_segment(
-            rows.rows(), tables, sketches, recommended=recommended.name, significance=significance
-        )
+        repair = compare_by_segment(rows.rows(), tables, sketches, recommended=recommended.name, **limits)
     scores_vary = len(whole.occupied()) > 1
     text = verdict(
         judgement=judgement,
@@ -320,7 +318,7 @@ def judge(
         infinite=_infinite_rows(whole),
         regions=off,
         remedy=None if recommended is None else _remedy(recommended, **limits),
-        segment=next(iter(named), None),
+        segments=named,
         segments_alike=not named and any(s.q_differs is not None for s in segments),
         columns=(roles.score, roles.outcome),
         scores_vary=scores_vary,
@@ -356,10 +354,24 @@ def judge(
 
 
 def _recommended(
-    scores: Sequence[CalibratorScore], simplest_first: Sequence[str], *, tolerance: float, significance: float
+    scores: Sequence[CalibratorScore],
+    judgement: WeightJudgement,
+    simplest_first: Sequence[str],
+    *,
+    tolerance: float,
+    significance: float,
 ) -> CalibratorScore | None:
-    """The simplest honest one within one standard error of the lowest NLL, or else the nearest to honest."""
+    """Return the calibrator to use; ``"none"`` unless weights are off beyond the tolerance, noise taken out,
+    and the NLL on held-out rows is lower beyond noise.
+
+    It is the simplest honest one within one standard error of the lowest NLL, or else the nearest to honest.
+    A click at a score of 0 is not noise, however little of the NLL it makes up.
+    """
     near = sorted((s for s in scores if s.near_best), key=lambda s: list(simplest_first).index(s.name))
+    if judgement.reason != "infinite weight":
+        limits = {"tolerance": tolerance, "significance": significance}
+        better = [s for s in near if is_off(s.p_better, judgement.wce_debiased, **limits)]
+        near = better or [s for s in scores if s.name == "none"]
     honest = (s for s in near if may_be_honest(s.sketch, tolerance=tolerance, significance=significance))
     return next(honest, min(near, key=lambda s: s.wce_debiased, default=None))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
 from unskew.audit.audit_figures import ErrorFigure, Region, WeightFigures
 from unskew.audit.fold_sketches import CalibratorScore
-from unskew.audit.segment_repair import SegmentRepair
+from unskew.audit.segment_repair import MULTI, SegmentRepair
 from unskew.audit.segments import Segment
 from unskew.audit.verdict import OutcomeWords, outcome_words
 from unskew.io.stream import Roles
@@ -48,9 +49,13 @@ class AuditResult:
         What each calibrator would reach on held-out rows, lowest NLL first; empty where there are too few
         rows of one class.
     recommended
-        The calibrator to use: the simplest that is honest and within one standard error of the lowest NLL.
+        The calibrator of scores alone to use: the simplest that is honest and within one standard error of
+        the lowest NLL; ``"none"`` where weights are within the tolerance, noise taken out, or no
+        calibrator is better beyond noise.
     repair
         Whether one that reads the segments is worth it; None without segments, or with too few rows.
+    paths
+        What was audited, as it was given; empty where no files were.
     sketch, calibrated
         All rows, and the same rows calibrated out of fold by the recommended calibrator.
     """
@@ -81,6 +86,7 @@ class AuditResult:
     verdict: str
     sketch: CalibrationSketch
     calibrated: CalibrationSketch | None
+    paths: tuple[str, ...] = ()
 
     @property
     def healthy(self) -> bool | None:
@@ -101,6 +107,20 @@ class AuditResult:
     def p_beyond_tolerance(self) -> float:
         """The p-value of the test that the weights are within the tolerance."""
         return self.judgement.p_beyond_tolerance
+
+    @property
+    def command(self) -> str | None:
+        """The command that writes the weights of the calibrator to use, or None where there is none."""
+        worth_it = self.repair is not None and self.repair.worth_it
+        calibrator = MULTI if worth_it else self.recommended
+        if calibrator in (None, "none") or not self.paths:
+            return None
+        roles = self.roles
+        words = ["unskew", "weights", *self.paths, "--score", roles.score, "--outcome", roles.outcome]
+        words += ["--sample-weight", roles.weight] if roles.weight else []
+        words += ["--calibrator", str(calibrator)]
+        words += [word for name in roles.segments if worth_it for word in ("--segment", name)]
+        return shlex.join([*words, "--out", "weighted.parquet"])
 
     @property
     def judged_segments(self) -> tuple[Segment, ...]:
@@ -149,5 +169,6 @@ class AuditResult:
                 {name: getattr(each, name) for name in OF_CALIBRATORS} for each in self.calibrators
             ],
             "recommended": self.recommended,
+            "command": self.command,
             "by_segment": None if self.repair is None else self.repair.to_dict(),
         }

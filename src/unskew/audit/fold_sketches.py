@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from unskew.calibration import CALIBRATORS, Calibrator, make_calibrator
 from unskew.calibration.auto import CANDIDATES
@@ -252,6 +253,9 @@ class CalibratorScore:
         Of the calibrated scores, each row's from a fit without its fold.
     excess, excess_error
         NLL above the lowest of all, and the standard error of that difference.
+    p_better
+        Of the paired test that the scores as they are have no higher NLL. A calibrator is fitted on other
+        rows, so that honest scores are better than it on average: it needs no correction for several.
     sketch
         The calibrated scores.
     """
@@ -264,6 +268,7 @@ class CalibratorScore:
     mean_outcome_over_score: float
     excess: float
     excess_error: float
+    p_better: float
     sketch: CalibrationSketch
 
     @property
@@ -283,7 +288,8 @@ def can_crossfit(folds: FoldSketches) -> bool:
 
 
 def compare(folds: FoldSketches, names: Sequence[str] = COMPARED) -> list[CalibratorScore]:
-    """Every calibrator cross-fitted, lowest NLL first."""
+    """Cross-fit every calibrator beside the scores as they are, and sort them by NLL, the lowest first."""
+    names = tuple(dict.fromkeys(("none", *names)))
     training = _training(folds)
     held_out = [sketch.points().score for sketch in folds.sketches]
     cells = occupied_cells(folds.sketches)
@@ -297,6 +303,8 @@ def compare(folds: FoldSketches, names: Sequence[str] = COMPARED) -> list[Calibr
         losses[name] = _losses(probability)
     found = {name: nll(sketch=sketch) for name, sketch in whole.items()}
     best = min(found, key=lambda name: found[name])
+    gain = {name: found["none"] - found[name] for name in names}
+    error = {name: _error_of_mean(cells, losses[name] - losses["none"]) for name in names}
     scores = [
         CalibratorScore(
             name=name,
@@ -307,6 +315,7 @@ def compare(folds: FoldSketches, names: Sequence[str] = COMPARED) -> list[Calibr
             mean_outcome_over_score=mean_outcome_over_score(sketch=whole[name]),
             excess=found[name] - found[best],
             excess_error=_error_of_mean(cells, losses[name] - losses[best]),
+            p_better=float(ndtr(-gain[name] / error[name])) if error[name] > 0 else 1.0,
             sketch=whole[name],
         )
         for name in names

@@ -1,4 +1,4 @@
-"""Whether a calibrator that reads the segments is worth it: out of fold, beside one of the scores alone."""
+"""Compare a calibrator that reads the segments, out of fold, with the recommended one of the scores alone."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from unskew.audit.fold_sketches import FoldSketches, fit_without_each
 from unskew.audit.segment_rows import KeptRows
 from unskew.audit.segments import Segment, SegmentTable, corrected, worst_first
-from unskew.calibration import Multicalibrated, Segmented
-from unskew.metrics.judgement import is_off_by_chance
+from unskew.calibration import Multicalibrated
 from unskew.metrics.limits import LIKELIHOOD_FLOOR
 from unskew.plain_text import listed, plain
 
@@ -22,9 +22,6 @@ Array = NDArray[np.float64]
 
 INNER_FOLDS = 3
 """Folds in which each fit chooses its rounds: each is one of the folds that judge it already."""
-
-CLEAR = 2.0
-"""Standard errors by which the held-out NLL must be lower."""
 
 MULTI = Multicalibrated.name
 
@@ -36,9 +33,9 @@ class RepairLine:
     Attributes
     ----------
     name
-        Of the calibrator; ``"none"`` leaves the scores as they are.
+        Of the calibrator, as ``unskew weights`` knows it; ``"none"`` leaves the scores as they are.
     worst
-        The worst segment of those that are off beyond chance; None where none is.
+        The segment that costs most of those that are off beyond noise and beyond the tolerance, or None.
     """
 
     name: str
@@ -58,6 +55,8 @@ class SegmentRepair:
         The calibrator of scores alone that it is compared with: the recommended one.
     gain, gain_error
         By how much its NLL is lower, and the standard error of that.
+    worth_it
+        Whether some segment is off with the calibrator beside it, and the NLL is lower beyond noise.
     """
 
     columns: tuple[str, ...]
@@ -66,24 +65,21 @@ class SegmentRepair:
     beside: str
     gain: float
     gain_error: float
-
-    @property
-    def worth_it(self) -> bool:
-        """Whether the NLL is lower beyond noise."""
-        return self.gain > CLEAR * self.gain_error
+    worth_it: bool
 
     @property
     def sentence(self) -> str:
-        """When it is worth it, in words."""
+        """Say whether it is worth it, and why."""
         of = {line.name: line for line in self.lines}
         before, after = of[self.beside], of[MULTI]
         with_what = "the scores as they are" if self.beside == "none" else self.beside
         figures = f"held-out NLL {after.nll:.5f} against {before.nll:.5f} with {with_what}"
         over = listed(map(plain, self.columns))
         if not self.worth_it:
+            honest = "" if before.worst else f"no segment is off with {with_what}; "
             return (
-                f"Multicalibrated over {over} is not worth it: {figures}, and the difference has a standard"
-                f" error of {self.gain_error:.1g}."
+                f"Multicalibrated over {over} is not worth it: {honest}{figures} (a difference with a"
+                f" standard error of {self.gain_error:.1g})."
             )
         mended = _mended(before.worst, after.worst, with_what)
         return (
@@ -113,11 +109,7 @@ class SegmentRepair:
 
 
 def _mended(before: Segment | None, after: Segment | None, with_what: str) -> str:
-    left = (
-        "no segment is off beyond chance"
-        if after is None
-        else f"of segments beyond chance, weights of {_off(after)} at worst"
-    )
+    left = "no segment is off" if after is None else f"the weights of {_off(after)} at worst"
     return left if before is None else f"{left}; with {with_what} the weights of {_off(before)}"
 
 
@@ -131,9 +123,10 @@ def compare_by_segment(
     sketches: FoldSketches,
     *,
     recommended: str,
+    tolerance: float,
     significance: float,
 ) -> SegmentRepair | None:
-    """The comparison; None where some fold leaves rows of one class alone, or none at all."""
+    """Compare them; None where some fold leaves rows of one class alone, or none at all."""
     folds = range(sketches.folds)
     for fold in folds:
         clicks = kept.outcome[kept.fold != fold]
@@ -145,24 +138,26 @@ def compare_by_segment(
     if recommended != "none":
         fitted = fit_without_each(recommended, sketches)
         found[recommended] = _out_of_fold(kept, lambda fold, out: fitted[fold].predict(kept.score[out]))
-    by_column = {name: _segmented(kept, codes[name]) for name in names}
-    best = min(by_column, key=lambda name: _nll(kept, by_column[name]))
-    found[f"platt by {best}"] = by_column[best]
     found[MULTI] = _multicalibrated(kept, codes)
     difference = _losses(kept, found[recommended]) - _losses(kept, found[MULTI])
     total = float(kept.weight.sum())
     gain = float(kept.weight @ difference / total)
     error = float(np.sqrt((kept.weight**2) @ (difference - gain) ** 2) / total)
-    lines = [
-        RepairLine(name, _nll(kept, p), _worst(kept, tables, p, significance)) for name, p in found.items()
-    ]
+    lines = {
+        name: RepairLine(
+            name, _nll(kept, p), _worst(kept, tables, p, tolerance=tolerance, significance=significance)
+        )
+        for name, p in found.items()
+    }
+    better = error > 0 and ndtr(-gain / error) < significance
     return SegmentRepair(
         columns=tuple(names),
         rows=len(kept.score),
-        lines=tuple(sorted(lines, key=lambda line: line.nll)),
+        lines=tuple(sorted(lines.values(), key=lambda line: line.nll)),
         beside=recommended,
         gain=gain,
         gain_error=error,
+        worth_it=bool(better and lines[recommended].worst is not None),
     )
 
 
@@ -172,15 +167,6 @@ def _out_of_fold(kept: KeptRows, predict: Any) -> Array:
         out = np.flatnonzero(kept.fold == fold)
         found[out] = predict(int(fold), out)
     return found
-
-
-def _segmented(kept: KeptRows, code: NDArray[np.int64]) -> Array:
-    def predict(fold: int, out: NDArray[np.intp]) -> Array:
-        fit = kept.fold != fold
-        fitted = Segmented().fit(kept.score[fit], kept.outcome[fit], kept.weight[fit], segment=code[fit])
-        return fitted.predict(kept.score[out], segment=code[out])
-
-    return _out_of_fold(kept, predict)
 
 
 def _multicalibrated(kept: KeptRows, codes: dict[str, NDArray[np.int64]]) -> Array:
@@ -205,7 +191,7 @@ def _nll(kept: KeptRows, probability: Array) -> float:
 
 
 def _worst(
-    kept: KeptRows, tables: Sequence[SegmentTable], probability: Array, significance: float
+    kept: KeptRows, tables: Sequence[SegmentTable], probability: Array, **limits: float
 ) -> Segment | None:
     segments = []
     for table, code in zip(tables, kept.code, strict=True):
@@ -213,9 +199,5 @@ def _worst(
         values = pa.DictionaryArray.from_arrays(pa.array(code), pa.array(table.values))
         judged.add(values, probability, kept.outcome, kept.weight)
         segments += judged.segments()
-    off = [
-        each
-        for each in worst_first(corrected(segments), significance=significance)
-        if not is_off_by_chance(each.q_value, significance)
-    ]
-    return max(off, key=lambda each: each.wce_debiased, default=None)
+    off = (each for each in worst_first(corrected(segments), **limits) if each.is_off(**limits))
+    return next(off, None)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc, ndtr
 
 from unskew.metrics.cell_sums import both
+from unskew.metrics.judgement import is_off
 from unskew.metrics.limits import SMALLEST
 from unskew.metrics.score_cells import ScoreCells
 
@@ -98,13 +99,20 @@ class Segment:
     q_differs: float | None = None
 
     @property
-    def is_further_off(self) -> bool:
-        """Whether its scores are off by a larger factor than those of the column's other rows."""
+    def apart(self) -> float:
+        """How far its mean of o/p̂ is from that of the column's other rows, relative to the latter."""
         if self.of_rest is None:
-            return False
-        factors = (max(mean, SMALLEST) for mean in (self.mean_outcome_over_score, self.of_rest))
-        own, rest = (abs(math.log(factor)) for factor in factors)
-        return own > rest
+            return 0.0
+        return abs(self.mean_outcome_over_score / max(self.of_rest, SMALLEST) - 1)
+
+    def is_off(self, *, tolerance: float, significance: float) -> bool:
+        """Return whether its weights are off beyond noise and beyond the tolerance."""
+        return is_off(self.q_value, self.wce_debiased, tolerance=tolerance, significance=significance)
+
+    def stands_out(self, *, tolerance: float, significance: float) -> bool:
+        """Return whether it is off, and by another factor than the column's other rows."""
+        limits = {"tolerance": tolerance, "significance": significance}
+        return self.is_off(**limits) and is_off(self.q_differs, self.apart, **limits)
 
 
 class ValueCodes:
@@ -269,8 +277,8 @@ def _stepped_up(p_values: Sequence[float | None]) -> dict[int, float]:
     return dict(zip(tested, q.tolist(), strict=True))
 
 
-def worst_first(segments: Sequence[Segment], *, significance: float) -> list[Segment]:
-    """Those beyond chance first, by rows × what is left of WCE after noise; then the rest, likewise.
+def worst_first(segments: Sequence[Segment], *, tolerance: float, significance: float) -> list[Segment]:
+    """Sort segments that are off first, by rows × what is left of WCE after noise; then the rest, likewise.
 
     So a small segment does not stand before a large one that costs more, however far off it is. Those with
     too few rows for a test come last, the largest first.
@@ -279,7 +287,8 @@ def worst_first(segments: Sequence[Segment], *, significance: float) -> list[Seg
     def key(segment: Segment) -> tuple[int, float, int]:
         if segment.q_value is None:
             return 2, 0.0, -segment.rows
-        return int(segment.q_value >= significance), -segment.rows * segment.wce_debiased, -segment.rows
+        off = segment.is_off(tolerance=tolerance, significance=significance)
+        return int(not off), -segment.rows * segment.wce_debiased, -segment.rows
 
     return sorted(segments, key=key)
 

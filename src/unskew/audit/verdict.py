@@ -21,6 +21,9 @@ MAIN_PART = 0.25
 
 MOST_REGIONS = 2
 
+MOST_SEGMENTS = 3
+"""Segments that are named; of the others, how many."""
+
 NOISY = 0.5
 """The noise in what a remedy leaves is stated where it is more than this share of it."""
 
@@ -83,7 +86,7 @@ def verdict(
     infinite: int,
     regions: Sequence[Region],
     remedy: Remedy | None,
-    segment: Segment | None,
+    segments: Sequence[Segment] = (),
     segments_alike: bool = False,
     columns: tuple[str, str] = ("score", "clicked"),
     scores_vary: bool = True,
@@ -95,9 +98,10 @@ def verdict(
     clicks, infinite
         Rows with outcome 1, and those of them with score 0.
     remedy
-        None where no calibrator is of use, or none could be judged.
-    segment
-        The worst of those that are off beyond chance; of scores that are off, of those that stand out.
+        None where no calibrator could be judged.
+    segments
+        Those worth naming, the one that costs most first: off beyond noise and beyond the tolerance, and of
+        scores that are off as a whole, apart from the rest.
     segments_alike
         Whether there are segments, and none stands out.
     columns, scores_vary
@@ -110,7 +114,7 @@ def verdict(
     >>> off = WeightJudgement("bad", "off", 0.46, 0.0, 1.2, 1.0, 90_000, chance)
     >>> text = verdict(judgement=off, tolerance=0.05, wce=ErrorFigure(0.46, 0.45, 0.47, 0.01), p_value=0.0,
     ...                significance=0.01, rows=90_000, clicks=9000, infinite=0, regions=[low],
-    ...                remedy=Remedy("platt", 0.02, 0.004, True), segment=None)
+    ...                remedy=Remedy("platt", 0.02, 0.004, True))
     >>> for sentence in text.split(". "):
     ...     print(sentence)
     Overstated by a factor 1.8 below 0.01; the weights that matter are 44 % too small
@@ -136,10 +140,15 @@ def verdict(
             *([f"If it is: {_small(text)}" for text in where_off[:1]] if asked else where_off),
             _bandit(columns[0]) if asked else _remedy(remedy, wce, clicks, noun),
         ]
-    if segment is not None:
-        sentences.append(_segment(segment, judgement, tolerance, noun))
-    elif segments_alike and judgement.level == "bad":
-        sentences.append("No segment is further off than the rest beyond noise.")
+    sentences += [
+        _segment(segment, judgement, tolerance, noun, first=not place)
+        for place, segment in enumerate(segments[:MOST_SEGMENTS])
+    ]
+    further = len(segments) - MOST_SEGMENTS
+    if further > 0:
+        sentences.append(f"{further:,} more segment{' is' if further == 1 else 's are'} off.")
+    if not segments and segments_alike and judgement.level == "bad":
+        sentences.append("No segment is apart from the rest beyond noise and tolerance.")
     return " ".join(sentences)
 
 
@@ -317,7 +326,7 @@ def _remedy(remedy: Remedy | None, wce: ErrorFigure, clicks: int, noun: str) -> 
             return f"Without a {noun} no calibrator can be fitted."
         return "No calibrator could be judged: there are too few rows of one class for cross-fitting."
     if remedy.name == "none":
-        return "No calibrator does better on held-out rows than the scores as they are."
+        return "On held-out rows no calibrator is better beyond noise than the scores as they are."
     only = "" if remedy.honest else "only "
     before = f"from {short(wce.value)} " if math.isfinite(wce.value) else ""
     noise = f" (noise alone shows {short(remedy.floor)})" if remedy.floor > NOISY * remedy.wce else ""
@@ -327,17 +336,22 @@ def _remedy(remedy: Remedy | None, wce: ErrorFigure, clicks: int, noun: str) -> 
     )
 
 
-def _segment(segment: Segment, judgement: WeightJudgement, tolerance: float, noun: str) -> str:
+def _segment(
+    segment: Segment, judgement: WeightJudgement, tolerance: float, noun: str, *, first: bool
+) -> str:
     if not math.isfinite(segment.mean_outcome_over_score):
         off = f"have {noun}s at a score of 0"
+    elif segment.low <= 1 <= segment.high or abs(segment.mean_outcome_over_score - 1) <= tolerance:
+        off = f"are right on average, but from score to score weights are {percent(segment.wce_debiased)} off"
     else:
         off = f"are {direction(segment.mean_outcome_over_score)}"
     rest = ""
     if segment.of_rest is not None and judgement.level == "bad":
         honest = abs(segment.of_rest - 1) <= tolerance
         rest = f"; the rest {'is right' if honest else f'is {direction(segment.of_rest)}'}"
+    scores = ("But scores" if judgement.healthy else "Scores") if first else "Those"
     return (
-        f"{'But scores' if judgement.healthy else 'Scores'} where {plain(segment.column)} is"
+        f"{scores} where {plain(segment.column)} is"
         f" {plain(repr(segment.value))} {off}"
         f" ({segment.rows:,} rows{rest})."
     )

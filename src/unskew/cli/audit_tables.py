@@ -42,6 +42,8 @@ def print_audit(result: AuditResult) -> None:
     if result.repair is not None:
         console.print(_repair(result.repair))
         console.print(result.repair.sentence)
+    if result.command is not None:
+        console.print(f"Write the weights: {plain(result.command)}", soft_wrap=True, highlight=False)
 
 
 def print_actions(result: ActionsResult) -> None:
@@ -115,7 +117,8 @@ def _figures(result: AuditResult) -> Table:
 
 def _segments(result: AuditResult) -> Table:
     columns = ("segment", "rows", "mean score", result.outcome_words.row, "mean o/p̂", "q")
-    table = figure_table(f"Worst of {len(result.judged_segments):,} segments", columns)
+    table = figure_table(f"Worst of {len(result.judged_segments):,} segments (bold: off)", columns)
+    limits = {"tolerance": result.tolerance, "significance": result.significance}
     for segment in result.judged_segments[:SEGMENTS_SHOWN]:
         table.add_row(
             plain(f"{segment.column} = {segment.value}"),
@@ -124,6 +127,7 @@ def _segments(result: AuditResult) -> Table:
             _number(segment.base_rate),
             _number(segment.mean_outcome_over_score, 3),
             _p_value(segment.q_value or 0.0).removeprefix("= "),
+            style="bold" if segment.is_off(**limits) else None,
         )
     return table
 
@@ -131,8 +135,9 @@ def _segments(result: AuditResult) -> Table:
 def _calibrators(result: AuditResult) -> Table:
     columns = ("", *map(_name, ("nll", "wce", "ece")), "mean o/p̂")
     table = figure_table("Calibrators, cross-fitted", columns)
+    by_segment = result.repair is not None and result.repair.worth_it
     for score in result.calibrators:
-        chosen = score.name == result.recommended
+        chosen = score.name == result.recommended and not by_segment
         table.add_row(
             f"{score.name} ← use this" if chosen and score.name != "none" else score.name,
             _number(score.nll, 6),
@@ -148,12 +153,12 @@ def _repair(repair: SegmentRepair) -> Table:
     table = Table(title=f"By segment, cross-fitted on {repair.rows:,} rows", title_justify="left")
     table.add_column("")
     table.add_column(_name("nll"), justify="right")
-    table.add_column("worst segment beyond chance")
+    table.add_column("worst segment that is off")
     table.add_column("WCE without noise", justify="right")
     for line in repair.lines:
         worst = line.worst
         table.add_row(
-            plain(line.name),
+            f"{line.name} ← use this" if line.name == MULTI and repair.worth_it else line.name,
             _number(line.nll, 6),
             "none" if worst is None else plain(f"{worst.column} = {worst.value}"),
             "" if worst is None else _number(worst.wce_debiased, 3),

@@ -330,14 +330,19 @@ def judge_estimate(p_holm: float, level: float, range_low: float) -> Judgement:
     return Judgement("good", "decided") if range_low > 0 else Judgement("undecided", "propensities off")
 
 
-def is_off_by_chance(q_value: float | None, significance: float) -> bool:
-    """Whether a segment is not shown to be off, all segments taken together; too few rows show nothing."""
-    return q_value is None or q_value >= significance
+def is_off(q_value: float | None, deviation: float, *, tolerance: float, significance: float) -> bool:
+    """Return whether a segment is worth naming: off beyond noise *and* beyond the tolerance.
 
+    ``q_value`` is corrected for the number of segments; None stands for too few rows to tell.
 
-def stands_out(q_differs: float | None, significance: float, *, is_further_off: bool) -> bool:
-    """Whether a segment of scores that are off is off by more than the rest, and not by chance."""
-    return is_further_off and not is_off_by_chance(q_differs, significance)
+    Examples
+    --------
+    >>> [is_off(q, 0.2, tolerance=0.05, significance=0.01) for q in (0.001, 0.2, None)]
+    [True, False, False]
+    >>> is_off(1e-9, 0.01, tolerance=0.05, significance=0.01)
+    False
+    """
+    return q_value is not None and q_value < significance and deviation > tolerance
 
 
 def most_collapsed(seeds: int, total: int) -> bool:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from unskew.metrics import CalibrationSketch
-from unskew.metrics.judgement import LEAST_POWER, is_off_by_chance
+from unskew.metrics.judgement import LEAST_POWER
 from unskew.metrics.promise import promise
 from unskew.metrics.registry import MISSING, PROPENSITY_METRICS
 from unskew.plain_text import plain
@@ -49,7 +49,7 @@ def render_audit_report(result: AuditResult) -> str:
         judged_count=len(result.judged_segments),
         small_count=len(result.segments) - len(result.judged_segments),
         calibrators=_calibrators(result) if result.calibrators else None,
-        recommended=result.recommended,
+        command=result.command,
         repair=None if result.repair is None else _repair(result.repair),
         repair_words=None if result.repair is None else result.repair.sentence,
         rule=_rule(result),
@@ -126,12 +126,14 @@ def _pictures(result: AuditResult) -> Pictures:
     made.put("weights", caption, panels=[*weight_panels(sketches), *histograms])
     if result.judged_segments:
         drawn = result.judged_segments[:SEGMENTS_DRAWN]
-        clear = [not is_off_by_chance(segment.q_value, result.significance) for segment in drawn]
+        limits = {"tolerance": result.tolerance, "significance": result.significance}
+        clear = [segment.is_off(**limits) for segment in drawn]
         made.put(
             "segments",
             "Ranked by rows × error, which stands at the right: what is left of WCE after noise, in rows."
             " Bars are 95 % intervals; an arrow is a segment beyond the axis, with its value; a filled marker"
-            " is off beyond chance, all segments taken together (Benjamini and Hochberg).",
+            f" is off by more than {percent(result.tolerance)}, beyond chance, all segments taken together"
+            " (Benjamini and Hochberg).",
             charts=[segments_chart(drawn, clear)],
         )
     return made
@@ -253,7 +255,7 @@ def _repair(repair: SegmentRepair) -> HtmlTable:
         )
         rows.append(HtmlRow("none (as given)" if line.name == "none" else plain(line.name), cells))
     return HtmlTable(
-        (PROPENSITY_METRICS["nll"].heading, "worst segment beyond chance", "its WCE without noise"),
+        (PROPENSITY_METRICS["nll"].heading, "worst segment that is off", "its WCE without noise"),
         tuple(rows),
     )
 

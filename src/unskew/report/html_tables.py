@@ -156,7 +156,7 @@ def truth_table(truth: Mapping[str, Any]) -> HtmlTable:
 
 
 def values_table(values: Sequence[Mapping[str, Any]]) -> HtmlTable:
-    """Predicted ÷ actual rate of values of fields: ✗ is off beyond chance, ? has too few rows to tell."""
+    """Show predicted ÷ actual rates of values: ✗ is off beyond chance and tolerance, ? has too few rows."""
     rows = []
     for each in values:
         low, high = (brief(each[end], 3) if each[end] is not None else "∞" for end in ("low", "high"))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.metrics import CalibrationSketch
-from unskew.metrics.judgement import judge_difference
+from unskew.metrics.judgement import LEVEL_TOLERANCE, judge_difference
 from unskew.metrics.registry import metric, shown_metrics
 from unskew.report.cost import main_method, promises, run_cost
 from unskew.report.finding import (
@@ -243,8 +243,8 @@ def _values_by_model(metrics: Mapping[str, Any]) -> list[tuple[str, str, HtmlTab
     return [
         (
             title,
-            f"{number(of['values_off'], 0)} of {counted(of['values'], 'value')} off beyond chance"
-            f" ({of['judged_on']})",
+            f"{number(of['values_off'], 0)} of {counted(of['values'], 'value')} off by more than"
+            f" {percent(LEVEL_TOLERANCE)}, beyond chance ({of['judged_on']})",
             values_table(of["worst_values"]),
         )
         for title, of in _of_fields(metrics).items()

@@ -29,7 +29,7 @@ def segments_chart(segments: Sequence[Segment], clear: Sequence[bool]) -> DotCha
     segments
         Those to draw, at most :data:`SEGMENTS_DRAWN` of them. What is beyond the axis becomes an arrow.
     clear
-        Whether each is off beyond chance: a filled marker.
+        Whether each is off beyond chance and tolerance: a filled marker.
     """
     shown = list(zip(segments, clear, strict=True))[:SEGMENTS_DRAWN]
     ends = np.clip([end for each, _ in shown for end in (each.low, each.high)], *RATIO_RANGE)
