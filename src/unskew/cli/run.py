@@ -124,7 +124,8 @@ def run(
         str,
         typer.Option(
             help="auto (the best of logistic, popularity and the backbone on held-out clicks), a backbone,"
-            " logistic, popularity, gbm, position, naive-bayes, or with files a column."
+            " logistic, popularity, gbm, position, naive-bayes, or with files a column. With auto methods"
+            " with a click tower, such as escm2-dr, use their own."
         ),
     ] = "auto",
     features: Annotated[

@@ -192,6 +192,7 @@ class Debiaser(Estimator):
         """What a method learns or reports when its training is over; subclasses extend it."""
         if self.tower is not None:
             self.click_propensity_ = self.tower.judged(setting)
+            self.click_sketches_ = self.tower.sketches(setting)
 
     def backbones(self) -> Mapping[str, Backbone]:
         """Backbone by network, where it is not ``backbone``."""

@@ -194,6 +194,20 @@ class ClickTower:
         calibrated = {} if setting.state(PlattMap).is_empty else {"calibrated": self._figures(setting)}
         return {**calibrated, "raw": self._figures(setting, raw=True)}
 
+    def sketches(self, setting: Setting) -> dict[str, CalibrationSketch]:
+        """Return scores against clicks on the evaluation cells of the first replica, by kind as in
+        :meth:`judged`."""
+        cells = held_out(setting).evaluation
+        kinds = {"raw": True} | ({} if setting.state(PlattMap).is_empty else {"calibrated": False})
+        scored = {
+            kind: next(_by_replica(cells, self.probability(setting, cells, raw=raw)))
+            for kind, raw in kinds.items()
+        }
+        return {
+            kind: CalibrationSketch.of(score=score, outcome=click, weight=weight)
+            for kind, (score, click, weight) in scored.items()
+        }
+
     def _figures(self, setting: Setting, *, raw: bool = False) -> dict[str, Any] | None:
         cells = held_out(setting).evaluation
         score, on_clicks = (self.probability(setting, rows, raw=raw) for rows in (cells, setting.clicks))

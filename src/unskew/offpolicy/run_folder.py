@@ -59,6 +59,13 @@ def compare_run(
         if name not in known:
             raise ParameterError(f"this run has no model {name!r}", remedy=f"use one of {', '.join(known)}")
     space, p_min, actions = facts_of(saved)
+    by = saved.json(METRICS).get("propensity_by")
+    if isinstance(by, Mapping) and by.get("chosen") == "its own click tower":
+        raise RunFolderError(
+            "has no propensities to weigh held-out clicks by: its method used its own click tower",
+            where=str(folder),
+            remedy="run it again with --propensity logistic",
+        )
     if not (saved.folder / PROPENSITIES).is_file() and "streamed" in saved.json(METRICS)["data"]:
         raise RunFolderError(
             "is of a streamed log, of which a run keeps no table of rows",

@@ -84,11 +84,14 @@ def _data(metrics: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
 
 def _protocol(metrics: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
     by = (metrics.get("propensity_by") or {}).get("chosen", config.get("propensity"))
+    how = ""
+    if by != "its own click tower":
+        how = f", calibrated by {_plain(config.get('calibrator'))}"
+        how += f", cross-fitted over {_plain(config.get('crossfit'))} folds"
     facts = [
         f"`{_plain(metrics.get('protocol'))}`"
         + (": nothing was chosen on the test set." if metrics.get("protocol") == "honest" else "."),
-        f"Propensity by {_plain(by)}, calibrated by {_plain(config.get('calibrator'))}, cross-fitted over"
-        f" {_plain(config.get('crossfit'))} folds, clipped at {brief(metrics.get('p_min'))}.",
+        f"Propensity by {_plain(by)}{how}, clipped at {brief(metrics.get('p_min'))}.",
         f"Backbone {_plain(config.get('backbone'))}; {counted(config.get('seeds'), 'seed')} from"
         f" {_plain(config.get('seed'))}.",
     ]

@@ -70,6 +70,7 @@ from unskew.run.run_search import (
 )
 from unskew.run.run_split import mature_dataset, split_labels, with_group_column
 from unskew.run.run_start import Starts, check_start, run_digest, start_models, with_start
+from unskew.run.run_tower import own_tower, tower_figures, tower_labels, tower_record
 from unskew.run.sizes import sized, sizes_label, sizes_of
 from unskew.run.streamed import run_streamed, streamed_dataset, why_streamed
 from unskew.run.training import read_off, train_methods
@@ -201,6 +202,8 @@ def _run_sized(
         return result if start is None else with_start(result, start)
     leaks = require_no_leaks(dataset.train, config.allow_leak)
     job = _run_with_trained if dataset.train.known_propensity is None else _run_with_known
+    if job is _run_with_trained and own_tower(config, protocol):
+        job = _run_with_tower
     result = job(config, protocol, dataset, progress, starts)
     result = result if start is None else with_start(result, start)
     return result if dataset.train.features is None else with_fields(with_leaks(result, leaks))
@@ -273,6 +276,39 @@ def _run_with_trained(
         metrics=metrics,
         sketches={kind: each.sketch for kind, each in found.items()},
         rows={kind: each.rows for kind, each in found.items()},
+    )
+
+
+def _run_with_tower(
+    config: RunConfig, protocol: Protocol, dataset: Dataset, progress: Progress, starts: Starts
+) -> RunResult:
+    """Run a method that has a click tower of its own: no separate propensity is trained."""
+    wanted: dict[str, tuple[str, Any]] = {
+        BASELINE: (BASELINE, None),
+        config.method: (config.method, None),
+    }
+    models = _trained(config, protocol, dataset, wanted, progress, starts)
+    recalibrate_models(config, models, dataset.train, None, dataset.unbiased)
+    labels = tower_labels(config, protocol, tested=dataset.test is not None)
+    metrics: dict[str, Any] = {
+        "data": data_facts(dataset),
+        **tower_figures(models[config.method], dataset.train.density),
+        "propensity_by": tower_record(config),
+        "methods": {},
+        "collapsed": collapsed_counts(models),
+        "protocol": protocol.name,
+        "labels": [*split_labels(labels, models, dataset), *set_by_hand(config)],
+    }
+    if dataset.test is not None:
+        metrics |= metrics_on_test(models, dataset)
+    return RunResult(
+        config=config,
+        dataset=dataset,
+        propensity=None,
+        models=models,
+        metrics=metrics,
+        sketches=models[config.method].click_sketches_,
+        rows={},
     )
 
 
@@ -389,6 +425,7 @@ def _starts(
     log = dataset.train.source.empty if isinstance(dataset, StreamedDataset) else dataset.train
     validation = None if isinstance(dataset, StreamedDataset) else protocol.validation(dataset)
     kinds = ("_raw", "") if log.known_propensity is None else ("_known",)
+    kinds = ("",) if own_tower(config, protocol) else kinds
     others = [] if config.method == BASELINE else [f"{config.method}{kind}" for kind in kinds]
     keys = [] if config.method == NO_METHOD else [BASELINE, *others]
     found = start_models(folder, keys, config.device)

@@ -43,6 +43,8 @@ def _of_model(result: RunResult, model: Debiaser) -> dict[str, Any] | None:
     rows = None if model.split_ is None else model.validation_rows(train)
     if rows is None or not rows.shape[1]:
         return None
+    if not result.rows:
+        return {"judged_on": "validation clicks", **_figures(model, train, rows=rows)}
     p = result.rows["known" if result.propensity is None else "calibrated"].mean(axis=0)
     weight = 1.0 / np.maximum(p, float(result.metrics["p_min"]))
     return {

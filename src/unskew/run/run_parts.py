@@ -41,6 +41,7 @@ def recalibrate_models(
     config: RunConfig, models: Mapping[str, Debiaser], log: Log, propensity: Any, unbiased: Log | None = None
 ) -> None:
     """Mend the levels: by a random sample where there is one, else of those that trained without weights.
+    Without a propensity these stay as they are.
 
     A run that chooses its method by a random sample mends levels by it unasked.
     """
@@ -48,7 +49,7 @@ def recalibrate_models(
     if unbiased is not None and kind != NONE:
         for model in models.values():
             model.recalibrate_on(unbiased, by=kind)
-    elif config.recalibrate != NONE:
+    elif config.recalibrate != NONE and propensity is not None:
         for model in models.values():
             if model.recalibration_ is None:
                 model.recalibrate_on(log, propensity=propensity, by=kind)

@@ -41,7 +41,7 @@ class RunResult:
     config: RunConfig
     dataset: Dataset
     propensity: BasePropensity | None
-    """None where the propensities of the log are known."""
+    """None where the propensities of the log are known, and where the method uses its own click tower."""
     models: Mapping[str, Debiaser]
     metrics: Mapping[str, Any]
     """What ``metrics.json`` holds."""
@@ -49,7 +49,7 @@ class RunResult:
     """Held-out scores against clicks of the first seed, ``"raw"`` and ``"calibrated"``."""
     rows: Mapping[str, NDArray[np.float64]]
     """Unclipped propensities of the log's rows ``[seeds, n]``, ``"raw"`` and ``"calibrated"``, or
-    ``"known"``."""
+    ``"known"``; none where the method uses its own click tower, which trained on most of the rows."""
     checkpoint: Checkpoint | None = None
     """Where the job would go on from; ``save`` removes its states."""
     streamed: bool = False
@@ -140,7 +140,8 @@ class RunResult:
                 write_inputs(beside, self.propensity)
             write_config(beside, config)
             if not self.streamed:
-                pq.write_table(self.propensity_table(), beside / "propensities.parquet")
+                if self.rows:
+                    pq.write_table(self.propensity_table(), beside / "propensities.parquet")
                 if (table := self.row_features()) is not None:
                     pq.write_table(table, beside / ROW_FEATURES)
             write_json(beside / "metrics.json", self.metrics)
@@ -176,5 +177,7 @@ class RunResult:
         return pa.table({each.name: as_column(described.values[each.name]) for each in rows})
 
     def _settings(self) -> dict[str, Any]:
-        """The configuration with the clip as it was resolved."""
-        return {**self.config.to_dict(), "p_min": self.metrics["p_min"]}
+        """Return the configuration with the clip as it was resolved, and the calibrator of a click tower."""
+        by_tower = self.propensity is None and not self.rows
+        of_tower = {"calibrator": "platt"} if by_tower else {}
+        return {**self.config.to_dict(), "p_min": self.metrics["p_min"], **of_tower}

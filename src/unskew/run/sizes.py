@@ -24,10 +24,11 @@ from unskew.progress import duration_in_words
 from unskew.propensity import registered_name
 from unskew.propensity.crossfit import AUTO_RATIO
 from unskew.propensity.per_replica import MOST_CELLS
-from unskew.run.protocol import PATIENCE
+from unskew.run.protocol import PATIENCE, protocol_of
 from unskew.run.run_parameters import changed
 from unskew.run.run_parts import NO_METHOD
 from unskew.run.run_propensity import may_try_network
+from unskew.run.run_tower import own_tower
 from unskew.training import Schedule, resolve_device
 from unskew.training.loop import adam
 from unskew.training.reader import Reader
@@ -223,7 +224,8 @@ def _cells_of_fold(config: RunConfig, log: Log | StreamedLog) -> int:
 
 def _trains_network(config: RunConfig, log: Log | StreamedLog) -> bool:
     """Return whether the propensity is a network, or may become one."""
-    if isinstance(log, Log) and log.known_propensity is not None:
+    known = isinstance(log, Log) and log.known_propensity is not None
+    if known or own_tower(config, protocol_of(config)):
         return False
     return config.propensity == "auto" or registered_name(config.propensity) in BACKBONES
 

@@ -52,6 +52,7 @@ from unskew.run.run_result import RunResult
 from unskew.run.run_search import AUTO, search_of_run, shipped_models, with_search
 from unskew.run.run_split import split_labels
 from unskew.run.run_start import Starts
+from unskew.run.run_tower import own_tower, tower_figures, tower_labels, tower_record
 from unskew.search.auto import Searched
 from unskew.training.checkpoint import once
 from unskew.training.kept import Kept
@@ -145,18 +146,21 @@ def run_streamed(
     give_back()
     dataset = replace(dataset, train=log)
     leaks = require_no_leaks(sample, config.allow_leak)
-    propensity, record = _fitted(config, protocol, dataset, sample, progress)
-    if config.method not in (BASELINE, NO_METHOD):
-        warn_if_in_sample(propensity, sample)
-    figures = propensity.diagnose(p_min=protocol.clip)
-    propensity.forget_log()
-    give_back()
+    propensity: BasePropensity | None = None
+    if not own_tower(config, protocol):
+        propensity, record = _fitted(config, protocol, dataset, sample, progress)
+        if config.method not in (BASELINE, NO_METHOD):
+            warn_if_in_sample(propensity, sample)
+        figures = propensity.diagnose(p_min=protocol.clip)
+        propensity.forget_log()
+        give_back()
     before_training = peak_memory()
     with warnings.catch_warnings():
         # Warned of once, above.
         warnings.simplefilter("ignore", InSampleWarning)
         searched = None
         if config.method == AUTO:
+            assert propensity is not None
             everywhere = predicts_everywhere(propensity)
             searched = search_of_run(config, protocol, dataset, propensity, progress, everywhere=everywhere)
             models = shipped_models(searched[0])
@@ -164,7 +168,6 @@ def run_streamed(
             models = _trained(config, protocol, log, propensity, progress, starts)
         if config.recalibrate != NONE or dataset.unbiased is not None:
             recalibrate_models(config, models, Kept.of(log).log, propensity, dataset.unbiased)
-    predicted = propensity.predict_both_each(sample)
     view = Dataset(
         dataset.name,
         sample,
@@ -173,18 +176,29 @@ def run_streamed(
         test_is=dataset.test_is,
         unbiased=dataset.unbiased,
     )
-    labels = run_labels(protocol, propensity, record, tested=view.test is not None, models=bool(models))
+    tested, rows = view.test is not None, {}
+    if propensity is None:
+        sketches = models[config.method].click_sketches_
+        labels = tower_labels(config, protocol, tested=tested)
+        found = {"propensity_by": tower_record(config), **tower_figures(models[config.method], log.density)}
+    else:
+        predicted = propensity.predict_both_each(sample)
+        rows = {"raw": predicted.raw, "calibrated": predicted.calibrated}
+        sketches = {kind: propensity.held_out_sketches(calibrated=kind == "calibrated")[0] for kind in rows}
+        labels = run_labels(protocol, propensity, record, tested=tested, models=bool(models))
+        found = {
+            "propensity": figures,
+            "propensity_by": record,
+            "spread": spread_figures(propensity, predicted.raw, predicted.spread),
+            "p_min": figures["calibrated"]["p_min"],
+        }
+    judged = {"propensity": propensity} if propensity is not None and propensity.may_collapse else {}
     metrics: dict[str, Any] = {
         "data": data_facts(dataset),
-        "propensity": figures,
-        "propensity_by": record,
-        "spread": spread_figures(propensity, predicted.raw, predicted.spread),
+        **found,
         "methods": {},
-        "collapsed": collapsed_counts(
-            ({"propensity": propensity} if propensity.may_collapse else {}) | models
-        ),
+        "collapsed": collapsed_counts(judged | models),
         "protocol": protocol.name,
-        "p_min": figures["calibrated"]["p_min"],
         "labels": [dataset.facts["streamed"], *split_labels(labels, models, dataset), *set_by_hand(config)],
     }
     metrics = with_search(metrics, searched)
@@ -196,11 +210,8 @@ def run_streamed(
         propensity=propensity,
         models=models,
         metrics=metrics,
-        sketches={
-            kind: propensity.held_out_sketches(calibrated=kind == "calibrated")[0]
-            for kind in ("raw", "calibrated")
-        },
-        rows={"raw": predicted.raw, "calibrated": predicted.calibrated},
+        sketches=sketches,
+        rows=rows,
         streamed=True,
         memory=memory_parts(
             log, *_in_memory(models, None if searched is None else searched[0]), before_training
@@ -251,11 +262,11 @@ def _trained(
     config: RunConfig,
     protocol: Protocol,
     log: StreamedLog,
-    propensity: BasePropensity,
+    propensity: BasePropensity | None,
     progress: Progress,
     starts: Starts,
 ) -> dict[str, Debiaser]:
-    """The naive model, and the method with raw and with calibrated propensities."""
+    """Train the naive model, and the method: by its own click tower, or with both kinds of propensities."""
     if config.method == NO_METHOD:
         return {}
     options: dict[str, Any] = {"seeds": config.seed_list, "device": config.device, "progress": progress}
@@ -264,6 +275,10 @@ def _trained(
     give_back()
     if config.method == BASELINE:
         return models
+    if propensity is None:
+        method = method_of(config, protocol, config.method, log.density)
+        start = starts.get(config.method)
+        return models | {config.method: method.fit(log, label=config.method, start=start, **options)}
     if METHODS[config.method].needs_propensity_everywhere:
         require_everywhere(propensity, config.method)
     keys = (f"{config.method}_raw", config.method)
