@@ -210,7 +210,12 @@ def _command_line() -> str:
     for verb in app.registered_commands:
         assert verb.callback is not None
         name = verb.name or verb.callback.__name__
-        said = CliRunner().invoke(app, [name, "--help"], prog_name="unskew", env={"COLUMNS": COLUMNS})
+        said = CliRunner().invoke(
+            app,
+            [name, "--help-all" if name == "run" else "--help"],
+            prog_name="unskew",
+            env={"COLUMNS": COLUMNS},
+        )
         assert said.exit_code == 0, said.output
         parts += [f"## `unskew {name}`", "", "```text", said.output.strip(), "```", ""]
     return "\n".join(parts)

@@ -12,6 +12,7 @@ import pytest
 import unskew as us
 from unskew.audit.weights_trained import train_weights
 from unskew.cli import main
+from unskew.cli.app import command
 from unskew.datasets import load
 
 REFUSED = {
@@ -163,3 +164,22 @@ def test_a_column_of_ids_that_is_missing_is_answered_with_its_option(tmp_path, c
     error = capsys.readouterr().err
     assert "column 'user' is missing" in error
     assert "with --user: uid, item, click, conversion" in error
+
+
+def test_help_of_run_shows_ten_options_and_names_the_others(capsys):
+    assert main(["run", "--help"]) == 0
+    brief = capsys.readouterr().out
+    described = [line.split()[0] for line in brief.splitlines() if line.startswith("  --")]
+    assert described == [
+        *("--data", "--user", "--item", "--click", "--conversion", "--space", "--test", "--test-is"),
+        *("--features", "--method"),
+    ]
+    assert main(["run", "--help-all"]) == 0
+    whole = capsys.readouterr().out
+    options = {option for each in command.commands["run"].params for option in each.opts}
+    assert len(options) > 40
+    for option in options:
+        assert f"  {option}" in whole, "every option has a group"
+        assert option in "".join(brief.split())
+    assert "Training" in brief
+    assert "Training:" in whole

@@ -9,6 +9,7 @@ import typer
 
 from unskew import __version__, processes
 from unskew.cli.audit import audit
+from unskew.cli.brief_help import BriefHelp
 from unskew.cli.compare import compare
 from unskew.cli.export import export
 from unskew.cli.make_data import make_data
@@ -74,7 +75,7 @@ def _common(
             load_own_code(path)
 
 
-app.command()(run)
+app.command(cls=BriefHelp)(run)
 app.command()(audit)
 app.command()(monitor)
 app.command()(weights)

@@ -30,7 +30,8 @@ def defaults_of_file(context: typer.Context, path: Path | None) -> Path | None:
     """Take the options of a file as the defaults of a verb; the callback of ``--config``."""
     if path is None:
         return None
-    known = {each.name: each for each in context.command.params if each.name not in ("config", "set_")}
+    others = ("config", "set_", "help_all")
+    known = {each.name: each for each in context.command.params if each.name not in others}
     table = without_removed(_read(path), str(path))
     context.meta[OPTIONS] = dict(_table(table.pop("options", {}), "options", path))
     context.meta[PARAMETERS] = {
@@ -52,7 +53,7 @@ def defaults_of_file(context: typer.Context, path: Path | None) -> Path | None:
         name = key.replace("-", "_")
         if name not in known:
             near = difflib.get_close_matches(name, [str(each) for each in known], n=1)
-            remedy = f"use {near[0]}" if near else "see unskew run --help: every option is a key"
+            remedy = f"use {near[0]}" if near else "see unskew run --help-all: every option is a key"
             raise ParameterError(f"there is no option {key!r}", where=str(path), remedy=remedy)
         if isinstance(value, list) and not known[name].multiple:
             raise ParameterError(

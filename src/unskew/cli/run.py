@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unskew import processes
+from unskew.cli.brief_help import HelpAll
 from unskew.cli.config_file import defaults_of_file, options_of_file, parameters
 from unskew.cli.config_file import save_config as write_config
 from unskew.cli.options import LogJson, MLflow, TensorBoard
@@ -266,6 +267,7 @@ def run(
     save_config: Annotated[
         Path | None, typer.Option(help="Write all options to this TOML file, for --config.")
     ] = None,
+    help_all: HelpAll = False,
 ) -> None:
     """Train, calibrate, debias and evaluate; write a run folder with report.html."""
     from unskew.cli import say
