@@ -85,7 +85,10 @@ def fails(arguments, capsys) -> str:
 def test_conversions_are_those_that_score_writes(run, pairs, tmp_path, capsys):
     out = tmp_path / "model.onnx"
     assert main(["export", str(run), "-o", str(out), "--json", str(tmp_path / "told.json")]) == 0
-    assert "conversion (ips, mean of 2 seeds) as ONNX" in capsys.readouterr().out
+    assert (
+        "conversion, propensity, click_and_conversion (ips, calibrated by platt, mean of 2 seeds) as ONNX"
+        in capsys.readouterr().out
+    )
     expected = scored(run, pairs)["conversion"].to_numpy()
     assert np.isnan(expected).tolist() == [False, False, False, True, True]
     np.testing.assert_allclose(answers(out, pairs), expected, rtol=1e-5)
@@ -110,7 +113,10 @@ def test_propensities_without_folds_are_those_that_score_writes(split_run, pairs
 
 def test_with_folds_it_says_that_score_differs(run, tmp_path, capsys):
     assert main(["export", str(run), "-o", str(tmp_path / "p.onnx"), "--what", "propensity"]) == 0
-    assert "the mean over 2 folds here, and that of its own fold from unskew score" in capsys.readouterr().out
+    assert (
+        "the mean over 2 folds as its propensity here, and that of its own fold from unskew score"
+        in capsys.readouterr().out
+    )
 
 
 def test_an_output_file_is_replaced_only_on_request(run, tmp_path, capsys):
@@ -125,13 +131,15 @@ def test_an_output_file_is_replaced_only_on_request(run, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["{run}"], ["give one of -o FILE and --triton DIR"]),
         (["nowhere", "-o", "m.onnx"], ["nowhere", "is not a folder"]),
         ([".", "-o", "m.onnx"], ["config.toml is missing"]),
-        (["{run}", "-o", "m.onnx", "--what", "clicks"], ["--what must be conversion or propensity"]),
+        (["{run}", "-o", "m.onnx", "--what", "clicks"], ["--what must be all, conversion or propensity"]),
         (["{run}", "-o", "m.onnx", "--inputs", "text"], ["--inputs must be raw or codes, not 'text'"]),
         (["{run}", "-o", "m.onnx", "--method", "mrdr"], ["no method 'mrdr'", "naive, ips_raw, ips"]),
-        (["{run}", "-o", "m.onnx", "--what", "propensity", "--method", "ips"], ["--method goes with --what"]),
+        (
+            ["{run}", "-o", "m.onnx", "--what", "propensity", "--method", "ips"],
+            ["--method goes with a conversion model"],
+        ),
         (["{run}", "-o", "nowhere/m.onnx"], ["nowhere/m.onnx", "folder does not exist"]),
         (["{run}", "-o", "."], ["is a folder"]),
         (["{run}", "-o", "new/"], ["new/: names a folder", "such as new/model.onnx"]),

@@ -9,7 +9,7 @@ import pytest
 import unskew as us
 from unskew.audit.segments import SegmentTable
 from unskew.calibration import Platt, Segmented
-from unskew.errors import DataError, UnskewError
+from unskew.errors import DataError
 from unskew.log import Features
 
 USERS, ITEMS = 60, 40
@@ -223,13 +223,16 @@ def test_a_log_without_what_it_reads_is_told_before_training():
         us.PopularityPropensity(calibrator=us.Multicalibrated(segments=("item.gender",))).fit(described)
 
 
-def test_onnx_is_refused_in_one_line(tmp_path):
-    pytest.importorskip("onnx")
-    fitted = us.Propensity(backbone=us.MF(dim=2), epochs=1, crossfit=2, calibrator=us.Multicalibrated()).fit(
-        matrix_log()
-    )
-    with pytest.raises(UnskewError, match="the calibrator 'multicalibrated' has no ONNX form here"):
-        us.export_onnx(fitted, tmp_path / "p.onnx")
+def test_an_exported_file_reads_the_segments(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    fitted = us.PopularityPropensity(crossfit=2, calibrator=us.Multicalibrated()).fit(matrix_log())
+    assert fitted.calibrators_[0].terms_
+    us.export_onnx(fitted, tmp_path / "p.onnx")
+    user, item = np.divmod(np.arange(USERS * ITEMS), ITEMS)
+    session = onnxruntime.InferenceSession(tmp_path / "p.onnx")
+    (inside,) = session.run(["propensity"], {"user": user, "item": item})
+    outside = fitted.predict_pairs_each(user, item, average=True).mean(axis=0)
+    np.testing.assert_allclose(inside, outside, rtol=2e-7)
 
 
 def test_on_coat_it_beats_platt_by_segment(coat_root):

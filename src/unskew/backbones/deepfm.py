@@ -108,5 +108,5 @@ class _DeepFMNetwork(FieldNetwork):
         inputs, products, first = embedded
         if self.scale is not None:
             products = products * self.scale[tower]
-        logit: Tensor = self.tower[tower](inputs) + products.sum(-1) + first[..., self.place[tower]]
+        logit: Tensor = self.tower[tower](inputs) + products.sum(2) + first[..., self.place[tower]]
         return logit

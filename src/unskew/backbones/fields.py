@@ -354,10 +354,14 @@ class Tower(nn.Module):
         return logit.squeeze(-1)
 
     def in_one_go(self, x: Tensor) -> bool:
-        """Whether one function computes it, as unless members of an ensemble share its layers."""
-        return (x.device.type == "cpu" or (x.is_cuda and HAS_TRITON)) and all(
-            isinstance(layer, ReplicaLinear) and layer.weight.dtype == x.dtype == torch.float32
-            for layer in self._layers
+        """Return whether one function computes it: not for members that share layers, nor in an export."""
+        return (
+            not torch.onnx.is_in_onnx_export()
+            and (x.device.type == "cpu" or (x.is_cuda and HAS_TRITON))
+            and all(
+                isinstance(layer, ReplicaLinear) and layer.weight.dtype == x.dtype == torch.float32
+                for layer in self._layers
+            )
         )
 
     @property

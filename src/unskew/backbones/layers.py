@@ -155,7 +155,7 @@ class ReplicaLinear(nn.Module):
 
     def forward(self, x: Float[Tensor, "R B F"]) -> Float[Tensor, "R B G"]:
         """``[R, B, in]`` → ``[R, B, out]``."""
-        if self.weight.shape[0] == 1:
+        if self.weight.shape[0] == 1 and not torch.onnx.is_in_onnx_export():
             # Views that drop a dimension: indexing would fill and copy a gradient for each.
             weight, bias = self.weight.squeeze(0), self.bias.view(-1)
             return nn.functional.linear(x.squeeze(0), weight.t(), bias).unsqueeze(0)

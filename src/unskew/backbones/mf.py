@@ -74,7 +74,7 @@ class _MFNetwork(Network):
             product = product * self.scale[tower]
         place = self.place[tower]
         logit: Tensor = (
-            product.sum(-1) + user_biases[..., place] + item_biases[..., place] + self.offset[tower]
+            product.sum(2) + user_biases[..., place] + item_biases[..., place] + self.offset[tower]
         )
         return logit
 

@@ -49,7 +49,7 @@ def score(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     log_json: LogJson = None,
 ) -> None:
-    """Add conversion (mean over seeds), its standard deviation, and the propensity to each pair.
+    """Add conversion (mean over seeds), its standard deviation, propensity and click_and_conversion to pairs.
 
     Other columns are carried along; one that is called as an added one becomes given_NAME. Rows are read,
     scored and written batch by batch: memory does not grow with the files.

@@ -1,12 +1,15 @@
-"""Fitted calibrators as ONNX, in float64 as they were fitted; those of one kind share their operations."""
+"""Fitted calibrators as one table of polynomial pieces, in float64; networks and files are elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import embedding
 
 from unskew.calibration import (
     ICIPW,
@@ -16,6 +19,7 @@ from unskew.calibration import (
     Histogram,
     Identity,
     Isotonic,
+    Multicalibrated,
     Platt,
     ScalingBinning,
     Segmented,
@@ -24,176 +28,209 @@ from unskew.calibration import (
     VennAbers,
 )
 from unskew.calibration.calibrator import PROBABILITY_FLOOR
+from unskew.calibration.segment_columns import SegmentColumn
 from unskew.errors import UnskewError
-from unskew.export.graph import Value
-
-Form = Callable[[Sequence[Any], Value], Value]
-"""From G fitted calibrators of one kind and scores ``[G, n]`` to probabilities ``[G, n]``."""
 
 Table = NDArray[np.float64]
 
 
-def mean_calibrated(score: Value, calibrators: Sequence[Calibrator | None]) -> Value:
-    """(1/R) Σ_r q_r(p̂_r), ``[n]``, of scores ``[R, n]`` in float64 with one calibrator for each line."""
-    lines_of: dict[Form, list[int]] = {}
-    chosen = [_chosen(each) for each in calibrators]
-    for line, calibrator in enumerate(chosen):
-        lines_of.setdefault(form_of(calibrator), []).append(line)
-    total: Value | None = None
-    for form, lines in lines_of.items():
-        mine = score if len(lines_of) == 1 else score.take(score.graph.constant(lines))
-        part = form([chosen[line] for line in lines], mine).sum(0)
-        total = part if total is None else total + part
-    assert total is not None
-    return total / len(calibrators)
+class Line(NamedTuple):
+    """One calibrator: in piece k, between two knots, Σ_j coefficients[k, j]·(x − origin[k])^(3−j).
 
-
-def form_of(calibrator: Calibrator | None) -> Form:
-    """How a kind of calibrator is written; an error where it cannot be."""
-    if calibrator is None:
-        return _raw
-    kind = type(calibrator)
-    if kind is Platt and calibrator.get_params()["input"] == "prob":
-        return _line_on_scores
-    if kind is Isotonic and calibrator.get_params()["interpolation"] == "linear":
-        return _interpolated
-    form = FORMS.get(kind)
-    if form is None:
-        raise UnskewError(
-            f"the calibrator {calibrator.name!r} has no ONNX form here",
-            remedy=f"use one of {', '.join(each.name for each in FORMS)}, or auto",
-        )
-    return form
-
-
-def _chosen(calibrator: Calibrator | None) -> Calibrator | None:
-    return _chosen(calibrator.choice_) if type(calibrator) is AutoCalibrator else calibrator
-
-
-def inside(probability: Value) -> Value:
-    """Kept away from 0 and 1, as every calibrator's answers are."""
-    return probability.maximum(PROBABILITY_FLOOR).minimum(1 - PROBABILITY_FLOOR)
-
-
-def logits(score: Value) -> Value:
-    """log(p/(1−p)) of scores kept away from 0 and 1."""
-    safe = inside(score)
-    return safe.log() - (1.0 - safe).log()
-
-
-def _raw(calibrators: Sequence[None], score: Value) -> Value:
-    return score
-
-
-def _identity(calibrators: Sequence[Identity], score: Value) -> Value:
-    return inside(score)
-
-
-def _line_on_logits(calibrators: Sequence[Platt | Segmented], score: Value) -> Value:
-    """σ(b·logit p̂ + c); of a segmented one the global map, which new pairs get."""
-    return inside((logits(score) * _each(calibrators, "slope_") + _each(calibrators, "intercept_")).sigmoid())
-
-
-def _line_on_scores(calibrators: Sequence[Platt], score: Value) -> Value:
-    """σ(b·p̂ + c)."""
-    return inside((score * _each(calibrators, "slope_") + _each(calibrators, "intercept_")).sigmoid())
-
-
-def _temperature(calibrators: Sequence[Temperature], score: Value) -> Value:
-    """σ(logit p̂ / T)."""
-    return inside((logits(score) / _each(calibrators, "temperature_")).sigmoid())
-
-
-def _beta(calibrators: Sequence[Beta], score: Value) -> Value:
-    """σ(a·log p̂ − b·log(1 − p̂) + c)."""
-    safe = inside(score)
-    low = safe.log() * _each(calibrators, "a_")
-    high = (1.0 - safe).log() * _each(calibrators, "b_")
-    return inside((low - high + _each(calibrators, "intercept_")).sigmoid())
-
-
-def _steps(calibrators: Sequence[Any], score: Value) -> Value:
-    """The value of the step that a score is on: the number of edges at or below it."""
-    steps = Steps([each.edges_ for each in calibrators], score)
-    return inside(steps.take([each.values_ for each in calibrators]))
-
-
-def _interpolated(calibrators: Sequence[Isotonic], score: Value) -> Value:
-    """From a block's value straight to the next one's across the gap between the two."""
-    steps = Steps([each.first_[1:] for each in calibrators], score)
-    value = steps.take([each.values_ for each in calibrators])
-    following = steps.take([_next(each.values_) for each in calibrators])
-    last = steps.take([each.last_ for each in calibrators])
-    gap = steps.take(
-        [np.maximum(_next(each.first_) - each.last_, np.finfo(np.float64).tiny) for each in calibrators]
-    )
-    share = ((score - last) / gap).maximum(0.0).minimum(1.0)
-    return inside(value + share * (following - value))
-
-
-def _spline(calibrators: Sequence[Spline], score: Value) -> Value:
-    """σ of a cubic in the distance from the break below, with straight tails beyond the outer breaks."""
-    z = logits(score)
-    low, high = (_column([each.breaks_[end] for each in calibrators]) for end in (0, -1))
-    within = z.maximum(low).minimum(high)
-    pieces = Steps([each.breaks_[1:-1] for each in calibrators], within)
-    distance = within - pieces.take([each.breaks_[:-1] for each in calibrators])
-    eta = pieces.take([each.coefficients_[0] for each in calibrators])
-    for power in range(1, len(calibrators[0].coefficients_)):
-        eta = eta * distance + pieces.take([each.coefficients_[power] for each in calibrators])
-    beyond = z - within
-    slopes = [_column([each.end_slopes_[end] for each in calibrators]) for end in (0, 1)]
-    return inside((eta + beyond.minimum(0.0) * slopes[0] + beyond.maximum(0.0) * slopes[1]).sigmoid())
-
-
-class Steps:
-    """``np.searchsorted(edges, score, side="right")`` for each line with edges of its own.
-
-    By bisection of all scores at once: the edges of a line are filled up with infinity to 2^k − 1, so k
-    rounds find the step, whatever the line; comparing with every edge would need n × edges of memory.
+    x is the score, or its logit z; η = the polynomial + bend·(log p̂ + log(1 − p̂)); q = η or σ(η).
     """
 
-    def __init__(self, edges: Sequence[Table], score: Value) -> None:
-        rounds = max(1, max(len(each) for each in edges).bit_length())
-        self.width = 1 << rounds
-        lines = np.arange(len(edges))[:, None]
-        table = score.graph.constant(_padded(edges, self.width - 1, np.full(len(edges), np.inf)))
-        place = score.graph.constant(lines * (self.width - 1))
-        for half in (1 << bit for bit in reversed(range(rounds))):
-            passed = table.take(place + (half - 1)) <= score
-            place = place + passed.cast(np.int64) * half
-        self.place = place + lines
-
-    def take(self, values: Sequence[Table]) -> Value:
-        """For each score its step's value, of the values of its line."""
-        graph = self.place.graph
-        table = graph.constant(_padded(values, self.width, [each[-1] for each in values]))
-        return table.take(self.place)
+    knots: Table
+    origin: Table
+    coefficients: Table
+    logit: bool = False
+    sigmoid: bool = False
+    bend: float = 0.0
+    floor: float = PROBABILITY_FLOOR
 
 
-def _padded(lines: Sequence[Table], width: int, fill: Sequence[float] | Table) -> Table:
-    """Lines one after the other, each filled up to a width."""
-    table = np.repeat(np.asarray(fill, dtype=np.float64)[:, None], width, axis=1)
-    for row, line in zip(table, lines, strict=True):
-        row[: len(line)] = line
-    return table.ravel()
+class Pieces(nn.Module):
+    """Piecewise polynomials ``[R, n] → [R, n]``, one for each line, which may differ in their knots."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        super().__init__()
+        self.rounds = max(len(line.knots) for line in lines).bit_length()
+        self.width = 1 << self.rounds
+        knots = np.full((len(lines), self.width), np.inf)
+        pieces = np.zeros((len(lines), self.width, 5))
+        for row, line in enumerate(lines):
+            knots[row, : len(line.knots)] = line.knots
+            pieces[row, : len(line.origin)] = np.column_stack([line.origin, line.coefficients])
+        self.register_buffer("knots", torch.from_numpy(knots.reshape(-1, 1)))
+        self.register_buffer("pieces", torch.from_numpy(pieces.reshape(-1, 5)))
+        self.register_buffer("first", torch.arange(len(lines))[:, None] * self.width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Evaluate them, after a bisection of the knots of all rows at once."""
+        place = self.get_buffer("first") + torch.zeros_like(x, dtype=torch.int64)
+        for half in (1 << bit for bit in reversed(range(self.rounds))):
+            edge = embedding(place + (half - 1), self.get_buffer("knots")).squeeze(-1)
+            place = place + (edge <= x).long() * half
+        origin, *coefficients = embedding(place, self.get_buffer("pieces")).unbind(-1)
+        value, distance = coefficients[0], x - origin
+        for coefficient in coefficients[1:]:
+            value = value * distance + coefficient
+        return value
 
 
-def _next(values: Table) -> Table:
-    return np.append(values[1:], values[-1])
+class Calibration(nn.Module):
+    """Scores ``[R, n]`` in float64 → probabilities ``[R, n]``, by one calibrator (or None) for each line."""
+
+    def __init__(self, calibrators: Sequence[Calibrator | None]) -> None:
+        super().__init__()
+        lines = [line_of(each) for each in calibrators]
+        self.pieces = Pieces(lines)
+        for name in ("logit", "sigmoid", "bend", "floor"):
+            self.register_buffer(name, torch.from_numpy(np.array([[getattr(line, name)] for line in lines])))
+
+    def forward(self, score: Tensor) -> Tensor:
+        """Map the scores of each line."""
+        low, high = log_ends(score)
+        eta = self.pieces(torch.where(self.get_buffer("logit"), low - high, score))
+        eta = eta + self.get_buffer("bend") * (low + high)
+        q = torch.where(self.get_buffer("sigmoid"), sigmoid(eta), eta)
+        floor = self.get_buffer("floor")
+        return torch.minimum(torch.maximum(q, floor), 1.0 - floor)
 
 
-def _each(calibrators: Sequence[Any], name: str) -> Table:
-    return _column([getattr(each, name) for each in calibrators])
+class MultiCalibration(nn.Module):
+    """One multicalibrated map: ``[n]`` scores and the columns of its segments → ``[n]`` probabilities."""
+
+    def __init__(self, calibrator: Multicalibrated) -> None:
+        super().__init__()
+        self.calibrator = calibrator
+        for number, term in enumerate(calibrator.terms_):
+            self.register_buffer(f"term_{number}", torch.from_numpy(np.ascontiguousarray(term.value.T)))
+
+    def forward(self, score: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
+        """σ(b·z + c + Σ_k a_k(x) + s_k(x)·t), as :meth:`unskew.Multicalibrated.predict`."""
+        own = self.calibrator
+        low, high = log_ends(score)
+        z = low - high
+        t = (z - own.middle_) / own.spread_
+        codes = [segment_codes(column, columns[column.name]) for column in own.columns_]
+        codes.append(_passed(score, own.score_edges_))
+        eta = z * own.common_slope_ + own.common_intercept_
+        for number, term in enumerate(own.terms_):
+            segment = codes[term.columns[0]]
+            for place, size in zip(term.columns[1:], term.shape[1:], strict=True):
+                segment = segment * size + codes[place]
+            level, slope = embedding(segment, self.get_buffer(f"term_{number}")).unbind(-1)
+            eta = eta + level + slope * t
+        return sigmoid(eta).clamp(PROBABILITY_FLOOR, 1.0 - PROBABILITY_FLOOR)
 
 
-def _column(values: Sequence[float]) -> Table:
-    return np.asarray(values, dtype=np.float64)[:, None]
+def segment_codes(column: SegmentColumn, values: Tensor) -> Tensor:
+    """Return the segment of each code or scaled number, as :meth:`SegmentColumn.codes` does."""
+    if column.kind == "number":
+        number = values.double()
+        missing = torch.full_like(values, len(column.values) + 1, dtype=torch.int64)
+        return torch.where(number == number, _passed(number, column.values), missing)
+    if not column.size:
+        return torch.zeros_like(values, dtype=torch.int64)
+    # Codes are small whole numbers, so a table of all of them says which segment each is.
+    table = np.full(int(column.values.max()) + 2, column.size)
+    table[column.values.astype(np.int64)] = np.arange(column.size)
+    return embedding(values.long().clamp(0, len(table) - 1), torch.from_numpy(table)[:, None]).squeeze(-1)
 
 
-FORMS: dict[type[Calibrator], Form] = {
-    Identity: _identity,
-    Platt: _line_on_logits,
+def _passed(values: Tensor, edges: Table) -> Tensor:
+    """Return how many of a few edges lie at or below each value."""
+    passed = torch.zeros_like(values, dtype=torch.int64)
+    for edge in edges.tolist():
+        passed = passed + (values >= edge).long()
+    return passed
+
+
+def sigmoid(z: Tensor) -> Tensor:
+    """1/(1 + e^−z): onnxruntime's own cancels for z < 0, and is 0 at 10⁻¹⁷."""
+    return 1.0 / (torch.exp(-z) + 1.0)
+
+
+def log_ends(score: Tensor) -> tuple[Tensor, Tensor]:
+    """Log p̂ and log(1 − p̂) of scores kept away from 0 and 1."""
+    safe = score.clamp(PROBABILITY_FLOOR, 1.0 - PROBABILITY_FLOOR)
+    return safe.log(), (1.0 - safe).log()
+
+
+def line_of(calibrator: Calibrator | None) -> Line:
+    """Return a calibrator as a line of the table; an error for one that the table cannot hold."""
+    if calibrator is None:
+        return _straight(1.0, 0.0, floor=0.0)
+    if type(calibrator) is AutoCalibrator:
+        return line_of(calibrator.choice_)
+    form = FORMS.get(type(calibrator))
+    if form is None or len(getattr(calibrator, "segments_", ())):
+        problem = "has segments of its own" if form else "has no ONNX form here"
+        raise UnskewError(
+            f"the calibrator {calibrator.name!r} {problem}",
+            remedy=f"use one of {', '.join(kind.name for kind in FORMS)}, or auto",
+        )
+    return form(calibrator)
+
+
+def interpolation(x: Table, y: Table) -> Line:
+    """Return the line of ``np.interp(…, x, y)``."""
+    slope = np.concatenate([[0.0], np.diff(y) / np.diff(x), [0.0]])
+    values = np.concatenate([y[:1], y])
+    return Line(x, np.concatenate([x[:1], x]), _columns(slope, values))
+
+
+def _columns(slope: Table, value: Table) -> Table:
+    return np.column_stack([np.zeros((len(value), 2)), slope, value])
+
+
+def _straight(slope: float, intercept: float, **options: Any) -> Line:
+    return Line(np.empty(0), np.zeros(1), np.array([[0.0, 0.0, slope, intercept]]), **options)
+
+
+def _platt(calibrator: Platt) -> Line:
+    on_logit = calibrator.input == "logit"
+    return _straight(calibrator.slope_, calibrator.intercept_, logit=on_logit, sigmoid=True)
+
+
+def _segmented(calibrator: Segmented) -> Line:
+    return _straight(calibrator.slope_, calibrator.intercept_, logit=True, sigmoid=True)
+
+
+def _temperature(calibrator: Temperature) -> Line:
+    return _straight(1.0 / calibrator.temperature_, 0.0, logit=True, sigmoid=True)
+
+
+def _beta(calibrator: Beta) -> Line:
+    """a·log p̂ − b·log(1 − p̂) = z·(a + b)/2 + (log p̂ + log(1 − p̂))·(a − b)/2."""
+    a, b = calibrator.a_, calibrator.b_
+    return _straight((a + b) / 2, calibrator.intercept_, logit=True, sigmoid=True, bend=(a - b) / 2)
+
+
+def _steps(calibrator: Any) -> Line:
+    if getattr(calibrator, "interpolation", "step") == "linear":
+        x = np.column_stack([calibrator.first_, calibrator.last_]).ravel()
+        y = np.repeat(calibrator.values_, 2)
+        distinct = np.append(True, np.diff(x) > 0)
+        return interpolation(x[distinct], y[distinct])
+    values = np.asarray(calibrator.values_, dtype=np.float64)
+    return Line(np.asarray(calibrator.edges_), np.zeros(len(values)), _columns(np.zeros(len(values)), values))
+
+
+def _spline(calibrator: Spline) -> Line:
+    """Cubics between the breaks, and straight tails beyond them."""
+    breaks, inner = np.asarray(calibrator.breaks_), np.asarray(calibrator.coefficients_).T
+    low, high = calibrator.end_slopes_
+    end = np.polyval(inner[-1], breaks[-1] - breaks[-2])
+    tails = [[0.0, 0.0, low, inner[0, -1]]], [[0.0, 0.0, high, end]]
+    origin = np.concatenate([breaks[:1], breaks])
+    return Line(breaks, origin, np.concatenate([tails[0], inner, tails[1]]), logit=True, sigmoid=True)
+
+
+FORMS: dict[type[Calibrator], Callable[[Any], Line]] = {
+    Identity: lambda calibrator: _straight(1.0, 0.0),
+    Platt: _platt,
     Temperature: _temperature,
     Beta: _beta,
     Spline: _spline,
@@ -202,6 +239,6 @@ FORMS: dict[type[Calibrator], Form] = {
     VennAbers: _steps,
     ScalingBinning: _steps,
     ICIPW: _steps,
-    Segmented: _line_on_logits,
+    Segmented: _segmented,
 }
-"""What each kind of calibrator computes; a subclass may compute something else, so it is not looked up."""
+"""What each kind of calibrator is; a subclass may compute something else, so it is not looked up."""

@@ -31,9 +31,11 @@ DISAGREEMENT = ("conversion_spread", "conversion_low", "conversion_high")
 """How far members disagree, where it is asked for."""
 LEVEL = 0.9
 """Of the limits among them."""
-ADDED = ("conversion", "conversion_std", *DISAGREEMENT, "propensity", "unseen_user", "unseen_item")
-SPREAD = ("conversion", "conversion_std", *DISAGREEMENT, "propensity")
+PRODUCT = "click_and_conversion"
+"""P(click) · P(conversion | click) of a run that holds both."""
+SPREAD = ("conversion", "conversion_std", *DISAGREEMENT, "propensity", PRODUCT)
 """Those of which hardly two values are the same."""
+ADDED = (*SPREAD, "unseen_user", "unseen_item")
 GIVEN = "given_"
 """What stands before the name of a column of the files that is called as one of these."""
 
@@ -52,7 +54,7 @@ def score_pairs(
     overwrite: bool = True,
     progress: Progress = SILENT,
 ) -> int:
-    """Write the rows of ``pairs`` with conversion, its spread over seeds and the propensity; count them.
+    """Write the rows of ``pairs`` with conversion, its spread, propensity and their product; count them.
 
     A model that reads features reads them from the files; users and items that it does not know are marked
     in ``unseen_user`` and ``unseen_item``, also by ``unseen="average"`` and ``"nan"``.
@@ -129,7 +131,7 @@ def score(
     -------
     frame
         Of the same kind: its columns (one that is called as an added one becomes ``given_NAME``), and then
-        ``conversion``, ``conversion_std`` and ``propensity``.
+        ``conversion``, ``conversion_std``, ``propensity`` and their product, ``click_and_conversion``.
     """
     added = _Scoring.of(run, method, device, spread=spread).columns(frame, user, item, unseen)
     table = frame_of(frame)
@@ -176,6 +178,7 @@ class _Scoring:
         names = [] if self.model is None else ["conversion", "conversion_std"]
         names += DISAGREEMENT if self.spread else ()
         names += [] if self.propensity is None else ["propensity"]
+        names += [] if self.model is None or self.propensity is None else [PRODUCT]
         marked = self.known.reader().policy(unseen) != "error"
         marks = [pa.field(name, pa.bool_()) for name in ADDED[-2:]] if marked else []
         return (*(pa.field(name, pa.float64()) for name in names), *marks)
@@ -214,6 +217,8 @@ class _Scoring:
                 added |= dict(zip(DISAGREEMENT, found, strict=True))
         if self.propensity is not None:
             added["propensity"] = self._propensities(frame, asked, user, item, policy).mean(axis=0)
+            if self.model is not None:
+                added[PRODUCT] = added["propensity"] * added["conversion"]
         if policy != "error":
             added |= {"unseen_user": asked.unseen_user, "unseen_item": asked.unseen_item}
         return added

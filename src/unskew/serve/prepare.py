@@ -58,8 +58,8 @@ def prepare(run: Path, target: Path, what: str, method: str | None) -> None:
     """Make the model of a run folder ready in a new folder ``target``."""
     from unskew.debias import load_model
     from unskew.export import export_onnx
-    from unskew.export.predictions import reads_features
-    from unskew.propensity import Propensity, load_propensity
+    from unskew.export.models import encoders_of
+    from unskew.propensity import load_propensity
     from unskew.training.saved import SavedFolder
 
     saved = SavedFolder(run)
@@ -67,11 +67,9 @@ def prepare(run: Path, target: Path, what: str, method: str | None) -> None:
     model: Any = load_model(saved, method, device="cpu") if what == "conversion" else None
     if what == "propensity":
         model = load_propensity(saved, device="cpu")
-        if not isinstance(model, Propensity):
-            raise RunFolderError(
-                "holds no propensity with a network", where=str(run), remedy="serve its conversion model"
-            )
-    encoders = model.encoders_ if reads_features(model) else None
+        if model is None:
+            raise RunFolderError("holds no propensity", where=str(run), remedy="serve its conversion model")
+    encoders = encoders_of(model)
     with whole_folder(target, overwrite=False, kind=KIND) as beside:
         exported = export_onnx(model, beside / MODEL, inputs="codes")
         for name, known in zip(IDS, (model.users_, model.items_), strict=True):
