@@ -1,6 +1,10 @@
 # What `unskew` exports: type checkers read this file, and unskew/__init__.py loads each name from its module
 # when it is first used.
+from unskew import calibration as calibration
 from unskew import losses as losses
+from unskew import metrics as metrics
+from unskew import propensity as propensity
+from unskew import theory as theory
 from unskew.audit.audit import audit as audit
 from unskew.audit.engines import sketch_of as sketch_of
 from unskew.audit.weights import weights as weights
