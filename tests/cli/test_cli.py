@@ -246,7 +246,6 @@ class TestBadData:
             ("", ["empty"]),
             (HEADER + "a,b,0,0\nc,d,0,0\n", ["no row of the population is clicked: one class only"]),
             (HEADER + "a,b,1,0\nc,d,1,0\n", ["conversion is 0 on every clicked row: one class only"]),
-            (HEADER + "a,b,1,0\n", ["every pair of the population is clicked: one class only"]),
         ],
     )
     def test_it_is_told_in_one_line_and_nothing_is_left(self, tmp_path, capsys, text, words):
@@ -256,6 +255,13 @@ class TestBadData:
         for word in words:
             assert word in line
         assert str(source) in line
+        assert tree(tmp_path) == [source.relative_to(tmp_path)]
+
+    def test_a_log_in_which_all_is_clicked_has_no_propensity(self, tmp_path, capsys):
+        source = tmp_path / "clicks.csv"
+        source.write_text(HEADER + "a,b,1,0\na,d,1,1\n")
+        line = fails(["run", "--data", source, *COLUMNS, *QUICK, "--out", tmp_path / "run"], capsys)
+        assert "every pair of the population is clicked: one class only" in line
         assert tree(tmp_path) == [source.relative_to(tmp_path)]
 
     def test_duplicates_are_kept_once_on_request(self, tmp_path, no_report):

@@ -440,8 +440,6 @@ def test_rows_to_judge_impressions_by_may_all_be_known_and_a_pair_may_come_twice
         judged = getattr(found, role)
         assert (judged.space, len(judged), judged.n_clicks) == ("impressions", 4, 4)
         assert judged.known_conversion().tolist() == [0, 1, 0, 0]
-    with pytest.raises(DataError, match="every row of the population is clicked"):
-        Log.from_arrays(user=[1, 2], item=[1, 1], click=[1, 1], conversion=[0, 1], space="impressions")
     with pytest.raises(DataError, match="no row of the population is clicked"):
         Log.from_arrays(
             user=[1, 2], item=[1, 1], click=[0, 0], conversion=[0, 0], space="impressions", all_known=True

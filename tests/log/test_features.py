@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import unskew as us
@@ -425,3 +426,54 @@ def test_a_field_that_is_called_as_a_position_has_a_hint():
     notes = {line["name"]: line["note"] for line in ranked.schema_table()}
     assert "a position?" in notes["item_rank"]
     assert notes["positive"] == ""
+
+
+VECTORS = [[0.25, 0.5, 0.75], [0.125, 0.5, 1.5], [1.25, 2.5, 3.5], [0.0, -1.5, 0.25]]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.float32(), 3), pa.list_(pa.float16(), 3), pa.list_(pa.float64())]
+)
+@pytest.mark.parametrize("features", ["auto", ["emb"], [us.Bag("emb")]])
+def test_a_vector_is_no_bag_of_words(kind, features):
+    with pytest.raises(
+        DataError, match=r"^column 'emb': holds vectors of numbers .*--ignore emb .*split"
+    ) as e:
+        small(features, emb=pa.array(np.array(VECTORS, dtype=np.float16).tolist(), kind))
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_vector_in_a_file_is_refused_and_may_be_ignored(tmp_path, stream):
+    file = tmp_path / "log.parquet"
+    pq.write_table(pa.table(ROWS | {"emb": pa.array(VECTORS, pa.list_(pa.float32(), 3))}), file)
+    read = us.stream_log if stream else us.read_log
+    options = {} if stream else {"space": "impressions"}
+    with pytest.raises(DataError, match=r"column 'emb'.* holds vectors of numbers"):
+        read(file, features="auto", **options)
+    assert read(file, features="auto", ignore=["emb"], **options).schema.features == ()
+
+
+def test_lists_of_whole_numbers_and_of_several_lengths_are_bags():
+    gaps = pa.array([[1.0, 2.0], [2.0, 3.0], [1.0, None], None])
+    prices = pa.array([[0.5], [0.5, 1.5], [1.5], []])
+    assert kinds(small(gaps=gaps, prices=prices)) == {"gaps": ("bag", "row"), "prices": ("bag", "row")}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_index_levels_of_pandas_are_no_features(tmp_path, stream):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(ROWS | {"price": [1.5, 2.5, 3.5, 0.5]})
+    frame = pandas.concat([frame] * 2).set_index(pandas.Index(list("abcdefgh"), name="line"), append=True)
+    file = tmp_path / "log.parquet"
+    frame.to_parquet(file)
+    names = pq.read_schema(file).names
+    assert {"__index_level_0__", "line"} < {*names}
+    read = us.stream_log if stream else us.read_log
+    log = read(file, features="auto", **({} if stream else {"space": "impressions"}))
+    assert [field.name for field in log.schema.features] == ["price"]
+    if not stream:
+        table = us.Log.from_frame(pq.read_table(file), space="impressions", features="auto")
+        assert [field.name for field in table.schema.features] == ["price"]
+        named = us.read_log(file, features=["line"], space="impressions")
+        assert [field.name for field in named.schema.features] == ["line"]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import unskew as us
 from unskew.errors import DataError, ParameterError, UnskewError
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Features, Log
@@ -189,14 +190,32 @@ def test_a_column_to_keep_must_be_there():
         build(options={"keep": ("price",)})
 
 
-def test_every_pair_clicked_is_one_class():
-    with pytest.raises(DataError, match="every pair of the population is clicked: one class only"):
-        Log.from_arrays(user=[1, 1], item=[1, 2], conversion=[0, 1])
+ALL_CLICKED = {
+    "matrix": {"user": np.repeat(np.arange(6), 5), "item": np.tile(np.arange(5), 6)},
+    "impressions": {"user": np.arange(30) % 6, "item": np.arange(30) % 5, "click": np.ones(30)},
+}
 
 
-def test_every_impression_clicked_is_one_class():
-    with pytest.raises(DataError, match="every row of the population is clicked: one class only"):
-        Log.from_arrays(user=[1, 2], item=[1, 2], click=[1, 1], conversion=[0, 1], space="impressions")
+@pytest.mark.parametrize("space", ALL_CLICKED)
+def test_a_log_in_which_all_is_clicked_trains_a_naive_model_and_no_propensity(space):
+    log = Log.from_arrays(**ALL_CLICKED[space], conversion=np.arange(30) % 3 == 0, space=space)
+    model = us.Naive(backbone=us.MF(dim=2), epochs=2).fit(log, device="cpu")
+    assert np.isfinite(model.predict(log)).all()
+    every = {"matrix": "pair", "impressions": "row"}[space]
+    for propensity in (us.PopularityPropensity(), us.LogisticPropensity()):
+        with pytest.raises(DataError, match=f"^every {every} of the population is clicked.*us.Naive trains"):
+            propensity.fit(log)
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES.keys())
+def test_a_frame_has_its_clicks_and_conversions_under_the_names_that_a_run_finds(frame):
+    table = {"user": [1, 1, 2, 2], "item": [7, 8, 7, 8], "click": [1, 1, 0, 1], "conversion": [1, 0, NULL, 0]}
+    log = Log.from_frame(
+        frame({**table, "price": [1.5, 2.5, 3.5, 0.5]}), space="impressions", features="auto"
+    )
+    assert log.click.tolist() == [1, 1, 0, 1]
+    assert log.known_conversion().tolist() == [1, 0, 0]
+    assert [field.name for field in log.schema.features] == ["price"]
 
 
 def test_impressions_need_clicks():

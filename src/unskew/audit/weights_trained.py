@@ -218,9 +218,12 @@ def _is_streamed(files: Sequence[Path], space: str, asked: bool | None) -> bool:
 
 
 def log_of_frame(frame: Any, *, user: str, item: str, outcome: str | None, **further: Any) -> Log:
-    """The log of a data frame, over its rows where some are not clicked."""
+    """Return the log of a data frame, over its rows where some are not clicked; conversions are not read."""
+    from unskew.io.columns import frame_of
     from unskew.log import Log
 
+    others = {"click", "conversion"} - {user, item, outcome}
+    frame = frame_of(frame).drop(*others, strict=False).to_native()
     space = _space(frame, outcome)
     duplicates: Literal["max", "error"] = "max" if space == "matrix" else "error"
     columns = {"user": user, "item": item, "click": outcome}

@@ -15,6 +15,7 @@ from unskew.io.tables import (
     column_names,
     concatenate,
     expand_paths,
+    field_names,
     in_its_file,
     lacking_columns,
     read_files,
@@ -215,7 +216,7 @@ def files(
     if known_propensity is None:
         click = click or _click_column(under(root, train))
     absent = absent_columns(
-        column_names(under(root, train)),
+        field_names(under(root, train)),
         [under(root, each) for each in (test, validation, unbiased) if each],
         features,
         {user, item, click, conversion, *ignore},
@@ -314,7 +315,7 @@ def _feature_columns(
     if AUTO in features:
         skipped = {*taken, *named}
         lacked = {name: file for name, file in lacking_columns(files).items() if name not in skipped}
-        named += [name for name in column_names(files) if name not in {*skipped, *lacked}]
+        named += [name for name in field_names(files) if name not in {*skipped, *lacked}]
     return list(dict.fromkeys(named)), {name: lacked_by(file) for name, file in lacked.items()}
 
 

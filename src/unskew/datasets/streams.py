@@ -270,7 +270,7 @@ def stream_files(
         files, names, young = mature_files(files, names, maturity)
         facts |= young
     absent = absent_columns(
-        files.column_names,
+        files.field_names,
         [under(root, each) for each in (test, unbiased) if each is not None],
         features,
         {user, item, click or CLICK, conversion, *ignore},

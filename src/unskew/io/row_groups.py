@@ -29,6 +29,7 @@ from unskew.io.tables import (
     Table,
     cast,
     in_its_file,
+    index_levels,
     is_time,
     lacking,
     reading,
@@ -197,6 +198,12 @@ class RowGroups:
     def column_names(self) -> list[str]:
         """Their names."""
         return list(self.schema.names)
+
+    @property
+    def field_names(self) -> list[str]:
+        """Those that may be features: without index levels of pandas."""
+        levels = index_levels(self.column_names, self.metadata[0].schema.to_arrow_schema().metadata)
+        return [name for name in self.column_names if name not in levels]
 
     @property
     def time_columns(self) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 import re
 from bisect import bisect_left
@@ -246,6 +247,36 @@ def column_names(paths: Paths) -> list[str]:
         if delimiter is None:
             return list(typed_schema(file).names)
         return _csv_names(file, delimiter)
+
+
+INDEX_LEVEL = re.compile(r"__index_level_\d+__")
+"""What pandas calls an index level without a name in a file."""
+
+
+def index_levels(names: Iterable[str], metadata: Mapping[bytes, bytes] | None) -> set[str]:
+    """Return the columns that are index levels of a pandas frame, which are no fields.
+
+    Parameters
+    ----------
+    metadata
+        Of the Arrow schema; None where there is none.
+    """
+    try:
+        levels = json.loads((metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+    except (ValueError, AttributeError):
+        levels = []
+    named = [level for level in levels if isinstance(level, str)] if isinstance(levels, list) else []
+    return {name for name in names if name in named or INDEX_LEVEL.fullmatch(name)}
+
+
+def field_names(paths: Paths) -> list[str]:
+    """Return the columns of the first file that may be features: without index levels of pandas."""
+    file = expand_paths(paths)[0]
+    with reading(file) as delimiter:
+        schema = None if delimiter is not None else typed_schema(file)
+    names = column_names(file) if schema is None else schema.names
+    levels = index_levels(names, None if schema is None else schema.metadata)
+    return [name for name in names if name not in levels]
 
 
 def lacking_columns(paths: Paths) -> dict[str, Path]:

@@ -81,30 +81,29 @@ def resolve_duplicates(log: Log, policy: Duplicates, called: Mapping[str, str]) 
     return replace(kept, click=click[order], conversion=None if conversion is None else conversion[order])
 
 
-def require_both_classes(log: Log, called: Mapping[str, str], *, all_known: bool = False) -> None:
-    """Clicks and non-clicks, conversions and none: of one class nothing can be learned.
+def require_outcomes(log: Log, called: Mapping[str, str]) -> None:
+    """Raise an error for a log without clicks, or with one outcome alone: nothing can be learned of it.
 
-    Parameters
-    ----------
-    all_known
-        Whether every row may be clicked.
+    A log in which every row is clicked trains models without propensities (:func:`require_both_clicks`).
     """
-    if log.known_propensity is None and not (all_known and log.n_clicks):
-        require_both_clicks(log.n_clicks, log.population_size, log.space, called)
+    if not log.n_clicks:
+        require_both_clicks(0, log.population_size, log.space, called)
     if log.conversion is not None:
         known = log.known_conversion()
         require_both_conversions(int((known == 1).sum()), len(known), called)
 
 
-def require_both_clicks(clicks: int, population: int, space: str, called: Mapping[str, str]) -> None:
-    """Clicks and non-clicks."""
+def require_both_clicks(
+    clicks: int, population: int, space: str, called: Mapping[str, str] | None = None
+) -> None:
+    """Raise an error where all of a population is clicked, or none: no propensity can be learned."""
     if clicks in (0, population):
         which = "no row" if clicks == 0 else "every pair" if space == "matrix" else "every row"
         raise DataError(
             f"{which} of the population is clicked: one class only",
-            where=f"column '{called['click']}'",
+            where=None if called is None else f"column '{called['click']}'",
             remedy="a propensity needs clicks and non-clicks; in the space 'matrix' the pairs that the"
-            " log does not list are the non-clicks",
+            " log does not list are the non-clicks; us.Naive trains without a propensity",
         )
 
 

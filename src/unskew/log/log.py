@@ -22,8 +22,9 @@ from unskew.io.columns import (
     require_same_length,
 )
 from unskew.io.digest import digest_of
+from unskew.io.tables import index_levels
 from unskew.io.vocabulary import Vocabulary
-from unskew.log.checks import names_of, require_both_classes, require_roles, resolve_duplicates
+from unskew.log.checks import names_of, require_outcomes, require_roles, resolve_duplicates
 from unskew.log.described import AUTO, Described, Sources, Wanted, described, sources_of, without_auto
 from unskew.log.encoders import Block, Encoders, lines_of
 from unskew.log.features import Features
@@ -148,7 +149,7 @@ class Log:
         time
             Which of ``columns`` says when each row was.
         all_known
-            Of a log to judge by, not to train on: every row may be clicked, as all are without ``click``.
+            Of a log to judge by, not to train on: without ``click`` every row is clicked, in any space.
 
         Examples
         --------
@@ -221,7 +222,7 @@ class Log:
         )
         if space == "matrix":
             log = resolve_duplicates(log, duplicates, called)
-        require_both_classes(log, called, all_known=all_known)
+        require_outcomes(log, called)
         return log
 
     @classmethod
@@ -247,6 +248,9 @@ class Log:
 
         Parameters
         ----------
+        user, item, click, conversion
+            Names of the columns. ``click`` and ``conversion`` may be left out: they are then the columns of
+            these names, as for ``unskew run``, if the frame has them.
         features
             What networks read beside the ids: names, :class:`unskew.Category`, :class:`unskew.Number` and
             :class:`unskew.Bag`, or ``"auto"`` for all other columns, by their types.
@@ -267,6 +271,11 @@ class Log:
         table = frame_of(frame)
         keep, ignore = names_of("keep", keep), names_of("ignore", ignore)
         require_roles(user, item, click=click, conversion=conversion, time=time)
+        free = {*table.columns} - {user, item, known_propensity, time}
+        if click is None and known_propensity is None and "click" in free - {conversion}:
+            click = "click"
+        if conversion is None and "conversion" in free - {click}:
+            conversion = "conversion"
         columns: dict[str, Any] = {
             role: column_of(table, name, exact=role in ROLES_OF_IDS)
             for role, name in (("user", user), ("item", item), ("click", click), ("conversion", conversion))
@@ -483,7 +492,9 @@ def feature_sources(table: Any, features: Wanted, taken: set[str | None]) -> dic
     """The columns of a frame that features are made of, as Arrow arrays."""
     names = sources_of(without_auto(features))
     if AUTO in features:
-        names += [name for name in table.columns if name not in taken and name not in names]
+        metadata = getattr(getattr(table.to_native(), "schema", None), "metadata", None)
+        skipped = {*taken, *names, *index_levels(table.columns, metadata)}
+        names += [name for name in table.columns if name not in skipped]
     for name in names:
         if name not in table.columns:
             column_of(table, name)  # Raises: the column is missing.

@@ -375,7 +375,7 @@ class _Scan:
         if AUTO in self.wanted:
             skipped = {*taken, *columns.keep, *self.ignore}
             skipped |= {*names}
-            rest = [name for name in self.files.column_names if name not in {*skipped, *self.files.lacking}]
+            rest = [name for name in self.files.field_names if name not in {*skipped, *self.files.lacking}]
             self.left_out |= dict.fromkeys(columns.keep, IGNORED)
             self.left_out |= {
                 name: lacked_by(file) for name, file in self.files.lacking.items() if name not in skipped

@@ -400,6 +400,18 @@ def _numbers(array: Any, name: str) -> Numbers:
     return Numbers(np.where(np.isfinite(values), values, np.nan).astype(np.float64))
 
 
+def _are_vectors(kind: Any, lists: Any, lengths: NDArray[np.int64]) -> bool:
+    """Return whether lists of fractions are vectors: of one length by their type, or by all their values."""
+    import pyarrow.compute as pc
+
+    if pa.types.is_fixed_size_list(kind):
+        return True
+    known = lengths[lists.is_valid().to_numpy(zero_copy_only=False)]
+    if not len(known) or known.min() < 2 or known.min() < known.max():
+        return False
+    return pc.all(_is_whole(lists.flatten().cast(pa.float64()))).as_py() is False
+
+
 def _bags(array: Any, name: str) -> Bags:
     kind = array.type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
@@ -411,6 +423,12 @@ def _bags(array: Any, name: str) -> Bags:
     lists = array.cast(pa.large_list(kind.value_type))
     lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
     starts = np.concatenate([[0], np.cumsum(lengths)])
+    if pa.types.is_floating(kind.value_type) and _are_vectors(kind, lists, lengths):
+        raise DataError(
+            f"holds vectors of numbers ({kind}), not lists of words",
+            where=f"column '{name}'",
+            remedy=f"leave it out with --ignore {name} (ignore=), or split it into columns of numbers",
+        )
     inside = _texts(lists.flatten(), name, lambda at: int(np.searchsorted(starts, at, side="right")) - 1)
     if (inside.codes == MISSING).any():
         # A missing value inside of a list is none.

@@ -25,6 +25,7 @@ from unskew.estimator import Estimator, plain_params, require, require_choice, r
 from unskew.io.columns import is_frame
 from unskew.io.vocabulary import Vocabulary
 from unskew.log import Encoders, Log, Rows, Schema, Space, StreamedLog, require_log
+from unskew.log.checks import require_both_clicks
 from unskew.log.known_propensity import require_unknown_propensities
 from unskew.metrics import CalibrationSketch
 from unskew.metrics.clip import Clip
@@ -209,6 +210,7 @@ class BasePropensity(Estimator, ABC):
         require_log(rows)
         assert isinstance(rows, Log)
         require_unknown_propensities(rows.known_propensity)
+        require_both_clicks(rows.n_clicks, rows.population_size, rows.space)
         given = rows
         rows = self._read_alone(rows)
         fitted.encoders_ = rows.encoders
