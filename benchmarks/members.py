@@ -1,4 +1,4 @@
-"""Quality of an ensemble against its cost, by its kind and members. ``python -m benchmarks.members``
+"""Quality of an ensemble against its cost, by its members. ``python -m benchmarks.members``
 
 Conversion models on synthetic worlds with true propensities: what the shipped ensemble reaches on random
 pairs, what its members reach on average, and the time and size that it takes beside one network.
@@ -14,13 +14,12 @@ import numpy as np
 import unskew as us
 from benchmarks.common import arguments, tell
 
-ENSEMBLES = (("seeds", 1), ("seeds", 5), ("snapshot", 5), ("swa", 5), ("batch", 5))
+MEMBERS = (1, 5)
 WORLDS = (
     {"n_users": 200, "n_items": 150, "density": 0.06, "seed": 11},
     {"n_users": 400, "n_items": 300, "density": 0.06, "seed": 12},
     {"n_users": 800, "n_items": 500, "density": 0.01, "seed": 13},
 )
-"""None of these chose how cycles are trained; worlds of seed 1 did."""
 METHODS = (us.Naive, us.IPS)
 PREDICTIONS = 20
 """Of each model, for its time."""
@@ -32,15 +31,14 @@ def main() -> None:
     rows = []
     for method in METHODS:
         one = None
-        for kind, members in ENSEMBLES:
-            untrained = method(members=members, ensemble=kind)
+        for members in MEMBERS:
+            untrained = method(members=members)
             found = [_measured(untrained, world, options.device) for world in WORLDS]
             mean = {name: float(np.mean([each[name] for each in found])) for name in found[0]}
             one = one or mean
             rows.append(
                 {
                     "method": method.name,
-                    "ensemble": kind,
                     "members": members,
                     "auc": mean["auc"],
                     "of its members": mean["members"],

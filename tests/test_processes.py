@@ -99,10 +99,6 @@ def _fits(folder: Path) -> None:
     many = us.IPS(backbone=small, members=3, **SHORT).fit_many(
         log, propensities={"a": 0.3, "b": propensity}, seeds=2
     )
-    # One training a seed, on one of the processes.
-    many["c"] = us.GPL(backbone=us.MF(dim=2), members=2, ensemble="snapshot", **SHORT).fit(
-        log, propensity=0.3, seeds=2
-    )
     for key, model in many.items():
         model.save(folder / f"ips {key}", overwrite=True)
         _save_history(folder / f"ips {key}.json", model)

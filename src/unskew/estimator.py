@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from unskew.errors import NotFittedError, ParameterError
+from unskew.errors import DataError, NotFittedError, ParameterError
 
 
 class Estimator:
@@ -87,7 +87,7 @@ def _plain(value: Any) -> Any:
     return getattr(value, "__qualname__", type(value).__qualname__)
 
 
-REMOVED = {"table_dtype": "fp32"}
+REMOVED = {"table_dtype": "fp32", "ensemble": "seeds", "bootstrap": False}
 """Options of earlier versions, with the value that everything has now."""
 
 
@@ -101,7 +101,7 @@ def without_removed(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     """
     for name, value in REMOVED.items():
         if table.get(name, value) != value:
-            raise ParameterError(
+            raise DataError(
                 f"{name} = {table[name]!r} was removed from unskew",
                 where=where,
                 remedy=f"train without {name}, or read it with the version that wrote it",

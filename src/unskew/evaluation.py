@@ -89,8 +89,7 @@ def evaluate_users(
     for name, lines in measured.items():
         top, bottom = (np.stack([sums[part] for _, sums in lines]) for part in (0, 1))
         resampled[name] = users.ratios(top, bottom)
-    several = getattr(model, "members", 1) > 1 and getattr(model, "ensemble", "") not in ("swa", "batch")
-    members = evaluate_members(model, test, ks=ks, seed=seed) if several else None
+    members = evaluate_members(model, test, ks=ks, seed=seed) if getattr(model, "members", 1) > 1 else None
     mean = None if members is None else {name: each.mean(axis=1) for name, each in members.items()}
     return Evaluated(
         values=_values(measured),

@@ -53,7 +53,7 @@ def config_of(folder):
 
 def test_a_run_is_repeated_from_its_folder(arguments, here):
     given = [*arguments, "--set", "method.learning_rate=0.02", "--set", "backbone.dim=4"]
-    given += ["--members", "2", "--ensemble", "snapshot"]
+    given += ["--members", "2"]
     assert main([*given, "--out", "first", "--save-config", "run.toml"]) == 0
     assert tomllib.loads((here / "run.toml").read_text())["run"] == config_of(here / "first")
     for number, source in enumerate(("first/config.toml", "run.toml")):

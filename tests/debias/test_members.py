@@ -130,15 +130,6 @@ def test_a_warning_of_networks_that_learned_nothing_names_the_callers_line(data)
     assert told[0].filename == __file__
 
 
-@pytest.mark.parametrize("kind", ["snapshot", "swa"])
-def test_members_of_one_training_hold_out_the_same(data, kind):
-    model = us.Naive(backbone=us.MF(dim=4), members=3, ensemble=kind, **QUICK)
-    model.fit(data.train, seeds=SEEDS, device="cpu")
-    one = us.Naive(backbone=us.MF(dim=4), **QUICK).fit(data.train, seeds=SEEDS, device="cpu")
-    np.testing.assert_array_equal(model.validation_rows(data.train), one.validation_rows(data.train))
-    np.testing.assert_array_equal(model.predict_lines_each(data.test), model.predict_each(data.test))
-
-
 def test_a_map_is_fitted_on_what_each_member_says_of_its_own(data, propensity):
     model = ips(members=3).fit(data.train, propensity=propensity, seeds=SEEDS, device="cpu")
     lines = model.validation_rows(data.train)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import unskew as us
-from unskew.errors import ParameterError, RunFolderError
+from unskew.errors import DataError, RunFolderError
 from unskew.io.manifest import write_manifest
 
 
@@ -160,5 +160,5 @@ def test_a_folder_with_an_option_of_an_earlier_version_is_read_where_it_asks_for
     if value == "fp32":
         assert np.array_equal(us.load_model(folder).predict_each(log), model.predict_each(log))
         return
-    with pytest.raises(ParameterError, match=r"config.toml: table_dtype = 'bf16' was removed"):
+    with pytest.raises(DataError, match=r"config.toml: table_dtype = 'bf16' was removed"):
         us.load_model(folder)

@@ -306,14 +306,6 @@ def test_fewer_members_hold_out_the_parts_of_those_that_they_start_from():
     assert abs(held_out_auc(model, log) - 0.5) < 0.12
 
 
-def test_members_that_start_from_those_of_one_training_hold_out_what_it_did():
-    log = noise()
-    start = memorised(log, members=3, ensemble="snapshot", patience=2)
-    model = memorised(log, members=3, start=start, epochs=1)
-    assert model.split_.lines == 1
-    np.testing.assert_array_equal(model.validation_rows(log), start.validation_rows(log))
-
-
 @pytest.mark.parametrize("without", ["held out", "known"])
 def test_a_start_that_held_out_nothing_or_does_not_tell_is_refused_but_for_no_held_out_rows(without):
     log = noise()

@@ -181,15 +181,6 @@ def test_an_array_of_propensities_does_not_fit_a_stream(log):
         us.IPS().fit(stream(log), propensity=np.full(len(log), 0.5))
 
 
-def test_members_of_a_bootstrap_learn_from_samples_of_their_own(log):
-    spreads = {}
-    for bootstrap in (False, True):
-        uncertainty = us.DeepEnsemble(members=4, bootstrap=bootstrap)
-        propensity = network(uncertainty=uncertainty, crossfit=None, epochs=12).fit(stream(log))
-        spreads[bootstrap] = float(propensity.predict_spread_each(log).mean())
-    assert spreads[True] > 1.1 * spreads[False]
-
-
 def test_a_saved_propensity_serves_rows_of_a_stream_in_memory(tmp_path):
     """They have codes and no values; that its own encoders would give the same is known by value."""
     pq.write_table(feature_world.table(), tmp_path / "log.parquet", row_group_size=700)

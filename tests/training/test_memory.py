@@ -204,8 +204,6 @@ def test_networks_that_get_the_weights_of_others_are_not_drawn(log, monkeypatch)
     one = numbers(lambda: model.fit(log, propensity=0.1, seeds=3))
     assert one > 0
     assert numbers(lambda: model.fit_many(log, propensities={"low": 0.1, "high": 0.4}, seeds=3)) == 2 * one
-    snapshots = us.IPS(backbone=us.MF(dim=4), epochs=1, ensemble="snapshot", members=3)
-    assert numbers(lambda: snapshots.fit(log, propensity=0.1, seeds=3)) == one
 
 
 CPU = torch.device("cpu")

@@ -9,9 +9,7 @@ from scipy import stats
 
 import unskew as us
 from unskew.io.vocabulary import Vocabulary
-from unskew.log import Rows
-from unskew.training import IdHashes, Population, population
-from unskew.training.population import PoissonWeights
+from unskew.training import Population, population
 
 CPU = torch.device("cpu")
 SEEDS = (2, 5, 2**62)
@@ -162,17 +160,3 @@ def test_clicks_of_a_large_matrix_are_found_though_cells_share_places(matrix, ma
     cells = torch.arange(matrix.size)
     assert torch.equal(large.click(cells), matrix.click(cells))
     assert torch.equal(large.click(cells.view(-1, 1)), matrix.click(cells.view(-1, 1)))
-
-
-def test_poisson_weights_are_those_of_a_bootstrap_and_follow_from_ids_and_seed():
-    users, items = (Vocabulary.range(300, name=name) for name in ("user", "item"))
-    hashes = IdHashes.of(users, items, torch.device("cpu"))
-    user, item = (torch.cartesian_prod(torch.arange(300), torch.arange(300)).T)[:, None]
-    weight = PoissonWeights(hashes, [1, 2]).of_rows(Rows(user=user, item=item))
-    for line in weight:
-        for count, chance in enumerate((0.3679, 0.3679, 0.1839, 0.0613, 0.0153)):
-            # 90,000 pairs: two standard errors are at most .0032.
-            assert abs(float((line == count).double().mean()) - chance) < 0.0065
-    assert abs(np.corrcoef(weight.numpy())[0, 1]) < 0.013
-    alone = PoissonWeights(hashes, [2]).of_rows(Rows(user=user[:, 5:9], item=item[:, 5:9]))
-    torch.testing.assert_close(alone, weight[1:, 5:9])

@@ -62,7 +62,7 @@ class BatchEnsemble(Backbone):
         require(
             bool(shared),
             f"the backbone {self.base.name!r} has no layers whose weights members could share",
-            "use another, such as NeuMF(), or members that are trained apart (ensemble='seeds')",
+            "use another, such as NeuMF(), or members that are trained apart",
         )
         initialise = random_signs if self.init == "signs" else _around_one
         for module in list(network.modules()):

@@ -179,14 +179,6 @@ def run(
     ] = None,
     seed: Annotated[int, typer.Option(help="Number of the first repetition.")] = 0,
     members: Annotated[int, typer.Option(help="Networks of each repetition, whose mean is the model.")] = 1,
-    ensemble: Annotated[
-        str,
-        typer.Option(
-            help="Where members come from: seeds (each is trained), bootstrap (the same, each with Poisson"
-            " weights of the pairs), snapshot (one training leaves them in turn), swa (one network with the"
-            " mean of their weights) or batch (members share weights)."
-        ),
-    ] = "seeds",
     recalibrate: Annotated[
         str,
         typer.Option(
@@ -382,7 +374,6 @@ def run(
         seeds=seeds,
         seed=seed,
         members=members,
-        ensemble=ensemble,  # type: ignore[arg-type]
         recalibrate=recalibrate,
         protocol=protocol,  # type: ignore[arg-type]
         crossfit=crossfit or None,

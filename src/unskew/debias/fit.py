@@ -36,20 +36,17 @@ from unskew.training import (
     Schedule,
     ShuffledRows,
     hashing,
-    history_of_copies,
     in_groups,
     join_histories,
     join_networks,
     train,
 )
 from unskew.training.checkpoint import once
-from unskew.training.ensemble import Part
 from unskew.training.held_out import BY_PAIR, SHARED_SEED, Ends, HeldOut, Split
 from unskew.training.inference import logits
 from unskew.training.kept import Kept
 from unskew.training.memory import replicas_at_once, share_of_history, share_of_network, size_of
 from unskew.training.reader import Reader
-from unskew.training.samplers import batches
 from unskew.training.validation import ValidationLoss
 from unskew.training.warm_start import WarmStart
 
@@ -203,13 +200,10 @@ class Trained:
     ) -> Trained:
         """From what another process found for some replicas."""
         value, tensors = packed
-        replicas = method.of_members.left_by(replicas)
         networks = job.untrained(method, replicas, drawn=False)
         for name, network in networks.items():
             network.load_state_dict(_under(f"network {name} ", tensors))
-        if given is not None:
-            given = given.of_members(method.of_members.copies)
-        data = _observed(method, job, given, replicas)
+        data = _observed(job, given, replicas)
         training, _ = data.split(job.held_out, job.by, job.ends)
         setting = _setting(method, job, data, training, networks, given)
         setting.floor.copy_(tensors["floor"])
@@ -239,11 +233,8 @@ def _seeds(replicas: Sequence[Replica]) -> tuple[int, ...]:
     return tuple(each.seed for each in replicas)
 
 
-def _observed(
-    method: Debiaser, job: Job, given: GivenPropensities | None, replicas: Sequence[Replica]
-) -> Observed:
+def _observed(job: Job, given: GivenPropensities | None, replicas: Sequence[Replica]) -> Observed:
     """The rows of a job, for some replicas."""
-    weights = [stream(each.own, "bootstrap") for each in replicas]
     return Observed(
         job.log,
         given,
@@ -251,7 +242,6 @@ def _observed(
         job.device,
         parts=tuple(each.part for each in replicas),
         shared=job.kept is not None,
-        resampled=weights if method.of_members.resamples else None,
     )
 
 
@@ -286,8 +276,7 @@ def train_replicas(method: Debiaser, job: Job, given: GivenPropensities | None) 
 
 def _joined(parts: Sequence[Trained], method: Debiaser, job: Job) -> Trained:
     """What is left of all replicas of a job."""
-    left = method.of_members.left_by(job.replicas)
-    return Trained.joined(parts, job.untrained(method, left, drawn=False), left)
+    return Trained.joined(parts, job.untrained(method, job.replicas, drawn=False), job.replicas)
 
 
 def _share(given: GivenPropensities | None, replicas: slice) -> GivenPropensities | None:
@@ -306,11 +295,7 @@ def _train_here(method: Debiaser, job: Job, given: GivenPropensities | None) -> 
         # Beside a batch of O most methods read as large a part of D, or ``ratio`` times as large.
         batch_rows=round(method.batch_size * (1 + getattr(method, "ratio", 1.0))),
     )
-    if method.of_members.cycles:
-        # What each cycle left, and the weights that are compared with it.
-        of_one = of_one._replace(snapshots=method.of_members.members + 1)
-    kept = 2 * method.of_members.copies
-    size = once("replicas", lambda: replicas_at_once(len(job.replicas), of_one, job.device, kept=kept))
+    size = once("replicas", lambda: replicas_at_once(len(job.replicas), of_one, job.device, kept=2))
     parts = in_groups(len(job.replicas), train_some, size)
     if len(parts) == 1:
         return parts[0]
@@ -322,11 +307,12 @@ def train_sets(method: Debiaser, job: Job, given: Sequence[GivenPropensities | N
     whole = train_replicas(method, replace(job, replicas=job.replicas * len(given)), _stacked(given))
     if len(given) == 1:
         return [whole]
-    replicas = method.of_members.left_by(job.replicas)
-    size = len(replicas)
+    size = len(job.replicas)
     return [
         whole.share(
-            slice(number * size, (number + 1) * size), job.untrained(method, replicas, drawn=False), replicas
+            slice(number * size, (number + 1) * size),
+            job.untrained(method, job.replicas, drawn=False),
+            job.replicas,
         )
         for number in range(len(given))
     ]
@@ -359,7 +345,7 @@ def _train_at_once(
 ) -> Trained:
     log, kept, seeds = job.log, job.kept, _seeds(replicas)
     networks = job.untrained(method, replicas)
-    data = _observed(method, job, given, replicas)
+    data = _observed(job, given, replicas)
     training, held_out = data.split(job.held_out, job.by, job.ends)
     setting = _setting(method, job, data, training, networks, given)
     networks["prediction"].start_at("prediction", torch.logit(_rate(setting)))
@@ -388,55 +374,32 @@ def _train_at_once(
             kept.stream, split, clicks, log.encoders, job.device, rows, method.needs_propensity_everywhere
         )
 
-    def train_stage(number: int, stage: Stage, part: Part | None = None) -> History:
+    def train_stage(number: int, stage: Stage) -> History:
         if number:
             # Replicas may have stopped at different times: each begins a stage as it would alone.
             for network in networks.values():
                 network.noise.restart()
         epochs = method.epochs if stage.epochs is None else stage.epochs
         patience = stage.patience or method.patience if stage.selects else None
-        of = "" if part is None else part.name
-        order: Callable[[str], ObservedSampler] = partial(
-            _shuffled, training, replicas, method.batch_size, of=of
-        )
+        order: Callable[[str], ObservedSampler] = partial(_shuffled, training, replicas, method.batch_size)
         if streamed is not None:
-            if part is None:
-                epochs = streamed.rounds.count(epochs, clicks, stops=patience is not None)
-                patience = streamed.rounds.patience(patience)
-            order = partial(streamed.sampler, method.batch_size, of=of)
+            epochs = streamed.rounds.count(epochs, clicks, stops=patience is not None)
+            patience = streamed.rounds.patience(patience)
+            order = partial(streamed.sampler, method.batch_size)
         trained = train(
             networks,
             _passes(stage, setting, data, order),
-            Schedule(epochs, rates if part is None else part.rates(rates), decays, patience),
+            Schedule(epochs, rates, decays, patience),
             replicas=len(replicas),
             validate=validate if stage.validate is None else partial(stage.validate, setting),
             tracker=job.progress.task(job.label, epochs),
             state=setting,
             about=partial(_about, method, job, replicas, given, number),
-            keeps_start=job.start is not None and part is None,
+            keeps_start=job.start is not None,
         )
         return trained if stage.validate is None else _with_its_own_validation(trained, stage)
 
-    stages = method.stages()
-    history = sum((train_stage(number, stage) for number, stage in enumerate(stages)), History())
-    if method.of_members.cycles:
-        steps, _ = batches(training.shape[1], method.batch_size)
-        if streamed is not None:
-            steps, _ = streamed.rounds.sizes(clicks, method.batch_size)
-        snapshots = method.of_members.snapshots(networks, validate)
-        cycles = []
-        for parts in method.of_members.parts(steps):
-            snapshots.restart()
-            trained = [train_stage(len(stages), _stage_of(each, stages[-1]), each) for each in parts]
-            cycles.append(sum(trained, History()))
-            snapshots.take()
-        left = method.of_members.left_by(replicas)
-        networks = job.untrained(method, left, drawn=False)
-        snapshots.fill(networks)
-        times = method.of_members.copies
-        setting = Setting.combined([setting], partial(_repeated, times), networks, _seeds(left))
-        validate = None if validate is None else validate.of(networks["prediction"], times)
-        history = history_of_copies(history, cycles, snapshots.taken, times)
+    history = sum((train_stage(number, stage) for number, stage in enumerate(method.stages())), History())
     return Trained(
         networks=networks,
         setting=setting,
@@ -444,16 +407,6 @@ def _train_at_once(
         validation_loss=None if validate is None else validate().tolist(),
         learned=_learned(method, setting, validate, data.population),
     )
-
-
-def _stage_of(part: Part, stage: Stage) -> Stage:
-    """A part of a cycle, of what a method's last stage does."""
-    return replace(stage, epochs=part.epochs, patience=part.epochs, selects=not part.fast)
-
-
-def _repeated(times: int, tensors: list[Tensor]) -> Tensor:
-    """Lines of one group of replicas, each so many times."""
-    return tensors[0].repeat_interleave(times, dim=0)
 
 
 def _setting(
@@ -524,11 +477,9 @@ def _passes(
     return passes
 
 
-def _shuffled(
-    rows: Tensor, replicas: Sequence[Replica], batch_size: int, purpose: str, of: str
-) -> ShuffledRows:
+def _shuffled(rows: Tensor, replicas: Sequence[Replica], batch_size: int, purpose: str) -> ShuffledRows:
     """Positions ``rows [R, n]`` in O, in an order of each replica's own."""
-    return ShuffledRows(rows, [stream(each.own, purpose + of) for each in replicas], batch_size)
+    return ShuffledRows(rows, [stream(each.own, purpose) for each in replicas], batch_size)
 
 
 def _with_its_own_validation(history: History, stage: Stage) -> History:

@@ -40,17 +40,9 @@ from unskew.metrics.clip import Clip, require_clip
 from unskew.metrics.collapse import Collapsed, warn_of_collapse
 from unskew.progress import SILENT, Progress
 from unskew.propensity.given import GivenPropensities, given_propensities, streamed_propensities
-from unskew.seeds import Replica, as_seeds, stream
+from unskew.seeds import Replica, as_seeds, replicas_of, stream
 from unskew.training import Pass, Step, fitted, resolve_device
-from unskew.training.ensemble import (
-    ENSEMBLES,
-    MOST_MEMBERS,
-    Ensemble,
-    Kind,
-    interval,
-    require_several,
-    spread,
-)
+from unskew.training.ensemble import MOST_MEMBERS, interval, require_several, spread
 from unskew.training.held_out import Cells, Ends, Split
 from unskew.training.held_out_check import split_that_decides
 from unskew.training.kept import Kept
@@ -106,17 +98,7 @@ class Debiaser(Estimator):
         order of batches of their own, and each holds out clicks of its own (but for the latest, on a stream,
         and where they start from a model that held out others); propensities are the seed's. Each member
         stops at its own epoch. All members of all seeds are trained in one stack. The first member is the
-        model that ``members=1`` trains, but for ``"bootstrap"`` and ``"batch"``.
-    ensemble
-        Where members come from: ``"seeds"`` as above. ``"bootstrap"``: the same, and each member reads a pair
-        as often as a weight from Poisson(1) says, which follows from the pair's ids and the member: all pairs
-        in a batch are drawn again by it, of O and of D. ``"snapshot"``: one training a seed, which goes on
-        from its best epoch in ``members - 1`` short cycles, each at a high learning rate and then at its own;
-        what a cycle leaves is a member, where the model does better with it on the held-out clicks than with
-        the best epoch in its place. ``"swa"``: the same, and the model is one network with the mean of these
-        weights, which predicts at the cost of one. ``"batch"``: one network a seed, inside which members
-        share all large weights and differ by vectors (:class:`unskew.backbones.BatchEnsemble`); the model is
-        their mean probability.
+        model that ``members=1`` trains.
     recalibrate
         After training, a map of the predictions to the weighted outcomes of held-out clicks, which mends the
         level and keeps the order: ``"none"``, ``"shift"`` of the logit, ``"auto"`` (as much of the shift as
@@ -160,7 +142,6 @@ class Debiaser(Estimator):
     validation_by: str = "auto"
     selection: Literal["snips", "ce"] = "snips"
     members: int = 1
-    ensemble: Kind = "seeds"
     recalibrate: str = NONE
 
     # What a method says of itself.
@@ -201,7 +182,7 @@ class Debiaser(Estimator):
     def backbone_of(self, network: str) -> Backbone:
         """What builds a network."""
         own = self.backbones().get(network)
-        return self.of_members.backbone(self.backbone) if own is None else own
+        return self.backbone if own is None else own
 
     def learning_rates(self) -> Mapping[str, float]:
         """Learning rate by network, where it is not ``learning_rate``."""
@@ -291,7 +272,7 @@ class Debiaser(Estimator):
         self._keep(job, trained)
         self.finish(trained.setting)
         self._recalibrate(job, given, trained.setting)
-        warn_of_collapse(job.label, self.collapsed_, len(self.seeds_), self.of_members.networks)
+        warn_of_collapse(job.label, self.collapsed_, len(self.seeds_), self.members)
         return self
 
     def fit_many(
@@ -344,9 +325,7 @@ class Debiaser(Estimator):
             part._keep(job, trained)
             part.finish(trained.setting)
             part._recalibrate(job, of, trained.setting)
-            warn_of_collapse(
-                f"{job.label} ({key})", part.collapsed_, len(part.seeds_), part.of_members.networks
-            )
+            warn_of_collapse(f"{job.label} ({key})", part.collapsed_, len(part.seeds_), part.members)
         return dict(zip(propensities, parts, strict=True))
 
     def check_start(
@@ -381,7 +360,7 @@ class Debiaser(Estimator):
                 warm.ends(
                     other,
                     log,
-                    warm.parts(other.of_members.to_train(other.seeds_)),
+                    warm.parts(other.replicas()),
                     by,
                     held_out,
                     shared=False,
@@ -411,7 +390,7 @@ class Debiaser(Estimator):
                 log, propensity, self.seeds_, self.p_min, everywhere=everywhere, **options
             )
         self.clipping_ = given.diagnostics
-        return given.of_members(self.of_members.trained)
+        return given.of_members(self.members)
 
     def _require_no_propensity(self) -> None:
         """An error for a method that cannot do without."""
@@ -445,7 +424,7 @@ class Debiaser(Estimator):
         if start is not None:
             warm = self._warm_start(start, log)
             self.backbone = warm.backbone(self, log.schema.select(self.fields))
-        replicas = self.of_members.to_train(self.seeds_)
+        replicas = self.replicas()
         if warm is not None:
             replicas = warm.parts(replicas)
         share, shared = self.validation_share if validation is None else 0.0, kept is not None
@@ -478,12 +457,7 @@ class Debiaser(Estimator):
 
     def replicas(self) -> tuple[Replica, ...]:
         """All members of all seeds, in the order of the networks' replicas."""
-        return self.of_members.left_by(self.of_members.to_train(self.seeds_))
-
-    @property
-    def of_members(self) -> Ensemble:
-        """How the members of a seed come about."""
-        return Ensemble(self.ensemble, self.members)
+        return replicas_of(self.seeds_, self.members)
 
     def _read_alone(self, log: Log) -> Log:
         """The log with what its networks read."""
@@ -515,7 +489,7 @@ class Debiaser(Estimator):
             return
         log, rows = job.log, self._held_out_rows(job.log)
         if given is not None:
-            own = given.clicked[list(given.lines[:: self.of_members.trained])]
+            own = given.clicked[list(given.lines[:: self.members])]
             p = np.take_along_axis(own, np.searchsorted(log.clicked, rows), axis=1)
         elif self.tower is not None:
             p = np.stack([self._tower_propensity(log.take(line), setting)[s] for s, line in enumerate(rows)])
@@ -588,7 +562,6 @@ class Debiaser(Estimator):
         )
         require_at_least(1, epochs=self.epochs, batch_size=self.batch_size)
         require_range("members", self.members, 1, MOST_MEMBERS, "5, for example")
-        require_choice("ensemble", self.ensemble, ENSEMBLES)
         require_schedule(
             self.learning_rate, 0.0 if self.weight_decay == "auto" else self.weight_decay, self.patience
         )

@@ -19,7 +19,6 @@ from unskew.propensity.given import GivenPropensities
 from unskew.training import Pass, Population, Sample, Sampler, rows_of
 from unskew.training.held_out import SHARED_SEED, Cells, Ends, HeldOut, split_parts
 from unskew.training.inference import logits
-from unskew.training.population import PoissonWeights
 from unskew.training.samplers import Known
 
 Combine = Callable[[list[Tensor]], Tensor]
@@ -58,11 +57,6 @@ class Batch:
             cell=None if self.cell is None else change(self.cell),
             click=None if self.click is None else change(self.click),
         )
-
-
-def drawn_again(batch: Batch, weights: PoissonWeights) -> Batch:
-    """A batch as a bootstrap sample has it."""
-    return batch.take(weights.resampled(batch.rows))
 
 
 def unknown(shape: Sequence[int], device: torch.device) -> Tensor:
@@ -230,9 +224,6 @@ class Observed:
         default the first.
     shared
         Whether all replicas hold out the same clicks; positions in O are then ``[1, n]``.
-    resampled
-        Seeds of Poisson weights of the pairs, by which the batches of each replica are drawn again; None
-        where batches stay as they come.
     """
 
     def __init__(
@@ -244,7 +235,6 @@ class Observed:
         *,
         parts: tuple[int, ...] | None = None,
         shared: bool = False,
-        resampled: Sequence[int] | None = None,
     ) -> None:
         clicked = log.clicked
         self._log = log
@@ -254,7 +244,6 @@ class Observed:
             self._holds_out = ((SHARED_SEED, 0),)
         self.device = device
         self.population = Population(log, device)
-        self._weights = None if resampled is None else PoissonWeights(self.population.hashes, resampled)
         self.rows = rows_of(log.user[clicked], log.item[clicked], device).map(lambda values: values[0])
         self.cell = torch.as_tensor(log.cell[clicked] if log.space == "matrix" else clicked, device=device)
         self.conversion = torch.as_tensor(log.known_conversion(), device=device)
@@ -324,8 +313,7 @@ class Observed:
         """A method's loss as a function of a sample."""
 
         def batch(drawn: Tensor | Known, of_numbers: Callable[[Tensor], Batch]) -> Batch:
-            found = of_numbers(drawn) if isinstance(drawn, Tensor) else self.streamed(drawn)
-            return found if self._weights is None else drawn_again(found, self._weights)
+            return of_numbers(drawn) if isinstance(drawn, Tensor) else self.streamed(drawn)
 
         def of_sample(sample: Sample) -> Tensor:
             assert sample.observed is not None

@@ -133,7 +133,7 @@ def _loaded(saved: SavedFolder, key: str, device: str, *at: str) -> Debiaser:
     model.seeds_ = saved.seeds(*at, "seeds")
     # Folders of earlier versions tell nothing, or of one part alone.
     known = "ends" in saved.entry(*at, kind=dict).get("split", ())
-    model.split_ = _split(saved, model.of_members.trained, *at) if known else None
+    model.split_ = _split(saved, model.members, *at) if known else None
     model.collapsed_ = _collapsed(saved, *at)
     model.device_ = resolve_device(device)
     model.recalibration_, model.beside_ = None, ()

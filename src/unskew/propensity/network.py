@@ -56,7 +56,6 @@ from unskew.training.checkpoint import once
 from unskew.training.held_out import SHARED_SEED
 from unskew.training.inference import logits, probability_moments
 from unskew.training.memory import replicas_at_once, size_of
-from unskew.training.population import PoissonWeights
 from unskew.training.readings import Rounds, reading_of_all
 from unskew.training.samplers import Known
 from unskew.training.streams import StreamedCells
@@ -309,17 +308,9 @@ class Propensity(BasePropensity):
         population = self.cells_.population
         trains = self.cells_.of_rows(TRAIN, replicas)
 
-        drawn = (
-            PoissonWeights(self.folds_.hashes, self._seeds("bootstrap")[networks])
-            if method.resamples()
-            else None
-        )
-
         def mean_loss(rows: Rows, click: Tensor, weight: Tensor | None) -> Tensor:
             target = click * (1.0 - smoothing) + 0.5 * smoothing if smoothing else click
             each = method.loss(target, network(rows))
-            if drawn is not None:
-                weight = drawn.of_rows(rows) if weight is None else weight * drawn.of_rows(rows)
             return each.mean(-1) if weight is None else weighted_mean(each, weight, least=1.0)
 
         def loss(sample: Sample) -> Tensor:

@@ -63,9 +63,9 @@ class StreamedRows:
             split.trains, self._of_clicks, self._of_cells
         )
 
-    def sampler(self, batch_size: int, purpose: str, of: str) -> StreamedClicks:
-        """Batches in an order for a purpose of a part of the training."""
-        seed = stream(SHARED_SEED, purpose + of)
+    def sampler(self, batch_size: int, purpose: str) -> StreamedClicks:
+        """Return batches in an order for a purpose."""
+        seed = stream(SHARED_SEED, purpose)
         return StreamedClicks(self.rounds, self._reading, self._clicks, batch_size, seed, self._device)
 
     def _of_clicks(self, block: Log, at: NDArray[np.int64]) -> Columns:

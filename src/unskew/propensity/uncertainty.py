@@ -47,10 +47,6 @@ class Uncertainty(Estimator):
         plain = (Uncertainty, MCDropout)
         return self == other or (type(self) in plain and type(other) in plain)
 
-    def resamples(self) -> bool:
-        """Whether every network learns from a bootstrap sample of pairs of its own."""
-        return False
-
     def dropout_layers(self) -> DropoutLayers:
         """Which dropout is active in those passes."""
         return "all"
@@ -119,19 +115,12 @@ class DeepEnsemble(Uncertainty):
     """p̂ = (1/N) Σ_n σ(g_φₙ(x)): the mean of ``members`` networks with seeds and data orders of their own.
 
     The members are replicas: they train in the same stacked loop. Sampled negatives are each member's own; on
-    a stream all members read the same rows in one order, and differ by their first weights alone, unless
-    ``bootstrap``. Averaging lowers confidence; that need not lower ECE.
-
-    Parameters
-    ----------
-    bootstrap
-        Weighs every pair in the loss of every member by a number from Poisson(1), by a hash of its ids and
-        the member's seed: each member learns from a sample of the pairs of its own (Oza and Russell 2001).
+    a stream all members read the same rows in one order, and differ by their first weights alone.
+    Averaging lowers confidence; that need not lower ECE.
     """
 
     name: ClassVar[str] = "deep-ensemble"
     members: int = 10
-    bootstrap: bool = False
 
     def check(self) -> None:
         """Raise for parameters that cannot be."""
@@ -140,10 +129,6 @@ class DeepEnsemble(Uncertainty):
     def stacked_members(self) -> int:
         """N."""
         return self.members
-
-    def resamples(self) -> bool:
-        """As ``bootstrap`` says."""
-        return self.bootstrap
 
 
 @dataclass(kw_only=True)

@@ -21,7 +21,7 @@ from unskew.run.run_parts import NO_METHOD
 from unskew.run.run_search import AUTO, require_search
 from unskew.run.run_split import validation_params
 from unskew.seeds import require_count
-from unskew.training.ensemble import ENSEMBLES, MOST_MEMBERS, Kind
+from unskew.training.ensemble import MOST_MEMBERS
 
 PAPER_SEEDS = 10
 """Repetitions of the paper's tables."""
@@ -50,9 +50,6 @@ class RunConfig:
         How many repetitions, numbered from ``seed``; None for one, or ten with the paper's protocol.
     members
         Networks of each seed, whose mean logit is the model.
-    ensemble
-        Where members come from: ``"seeds"``, ``"bootstrap"``, ``"snapshot"``, ``"swa"`` or ``"batch"``, as
-        ``ensemble`` of a method.
     recalibrate
         After training, a map of the predictions of all models to the weighted outcomes of held-out clicks:
         ``"none"``, ``"auto"``, ``"shift"``, or a calibrator's name, as ``recalibrate`` of a method.
@@ -98,7 +95,6 @@ class RunConfig:
     seeds: int | None = None
     seed: int = 0
     members: int = 1
-    ensemble: Kind = "seeds"
     recalibrate: str = NONE
     protocol: ProtocolName = "honest"
     crossfit: int | None = 2
@@ -122,7 +118,6 @@ class RunConfig:
         assert self.seeds is not None
         require_count(self.seeds)
         require_range("members", self.members, 1, MOST_MEMBERS, "5, for example")
-        require_choice("ensemble", self.ensemble, ENSEMBLES)
         require_kind(self.recalibrate)
         require_at_least(0, seed=self.seed)
         require(

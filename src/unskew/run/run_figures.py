@@ -97,7 +97,7 @@ def collapsed_counts(trained: Mapping[str, Any]) -> dict[str, list[dict[str, Any
 
 def _members(trained: Any) -> int:
     """Networks of a seed; a propensity's folds, and its own ensembles, count as one."""
-    return trained.of_members.networks if isinstance(trained, Debiaser) else 1
+    return trained.members if isinstance(trained, Debiaser) else 1
 
 
 def spread_figures(

@@ -33,7 +33,6 @@ FLAGS = {
     "method.backbone": "--backbone",
     "method.fields": "--model-features",
     "method.members": "--members",
-    "method.ensemble": "--ensemble",
     "method.recalibrate": "--recalibrate",
     "method.p_min": "--p-min",
     "propensity.backbone": "--propensity",

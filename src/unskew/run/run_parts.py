@@ -31,7 +31,7 @@ def method_of(config: RunConfig, protocol: Protocol, name: str, density: float) 
     method = protocol.method(name, backbone, density)
     method.set_params(**validation_params(config.split, config.valid_from, config.time))
     method.fields = config.model_features
-    method.members, method.ensemble = config.members, config.ensemble
+    method.members = config.members
     # The naive model trains without propensities, and is recalibrated with them afterwards.
     method.recalibrate = NONE if name == BASELINE else config.recalibrate
     return changed(method, "method", config.parameters)

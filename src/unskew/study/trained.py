@@ -312,9 +312,7 @@ def _validation_loss(stack: Stack, model: Debiaser, propensity: Any) -> list[flo
     own = model.validation_loss_
     if own is None or judge is None or propensity is None or stack.validation is not None:
         return None if own is None else _by_seed(own, model)
-    given = given_propensities(log, propensity, model.seeds_, judge.p_min).of_members(
-        model.of_members.networks
-    )
+    given = given_propensities(log, propensity, model.seeds_, judge.p_min).of_members(model.members)
     replicas = model.replicas()
     seeds, parts = tuple(each.seed for each in replicas), tuple(each.part for each in replicas)
     data = Observed(log, given, seeds, model.device_, parts=parts)
@@ -355,6 +353,6 @@ def _evaluated(
         values["validation_loss"] = loss
     values["best_epoch"] = _by_seed(model.history_.best_epoch, model)
     values["diverged"] = [0.0] * len(model.seeds_)
-    values |= collapsed_values(model.collapsed_, model.seeds_, model.of_members.networks)
+    values |= collapsed_values(model.collapsed_, model.seeds_, model.members)
     numbers = {name: [float(np.float64(value)) for value in line] for name, line in values.items()}
     return numbers, resampled

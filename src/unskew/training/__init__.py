@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unskew.training.devices import resolve_device
 from unskew.training.loop import History, Pass, Schedule, evaluating, train
-from unskew.training.memory import history_of_copies, in_groups, join_histories, join_networks
+from unskew.training.memory import in_groups, join_histories, join_networks
 from unskew.training.population import IdHashes, Population, Slots, rows_of
 from unskew.training.samplers import (
     ClicksAndNegatives,
@@ -33,7 +33,6 @@ __all__ = [
     "Slots",
     "Step",
     "evaluating",
-    "history_of_copies",
     "in_groups",
     "join_histories",
     "join_networks",

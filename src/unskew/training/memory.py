@@ -91,15 +91,12 @@ class Size(NamedTuple):
     """Parameters of tables that are trained by touched rows."""
     rows: int = 0
     """Rows of these tables."""
-    snapshots: int = 0
-    """Further copies of its weights that are kept until it is trained."""
 
     @property
     def in_training(self) -> int:
         """Numbers while it is trained."""
         # A table that is trained by touched rows has no gradient.
-        copies = (TRAINING_COPIES + self.snapshots) * self.parameters
-        return copies - self.by_rows + ROW_NUMBERS * self.rows
+        return TRAINING_COPIES * self.parameters - self.by_rows + ROW_NUMBERS * self.rows
 
 
 def replicas_at_once(replicas: int, of_one: Size, device: torch.device, *, kept: int = 1) -> int:
@@ -294,32 +291,6 @@ def share_of_history(history: History, replicas: slice) -> History:
         best_epoch=history.best_epoch[replicas],
         start=history.start[replicas],
     )
-
-
-def history_of_copies(
-    history: History, cycles: Sequence[History], taken: Sequence[Sequence[bool]], copies: int
-) -> History:
-    """The losses of replicas whose training went on in cycles, of which each left a copy.
-
-    Cycles are numbered on from the last epoch of ``history``; the best epoch of a copy is the last of its
-    cycle, where its weights were ``taken``, else that of the replica.
-    """
-    last = len(history.validation) or max(map(len, history.train.values()))
-    ends = [history.best_epoch]
-    for each, new in zip(cycles, taken, strict=True):
-        last += max(map(len, each.train.values()))
-        ends.append([last - 1 if own else best for own, best in zip(new, history.best_epoch, strict=True)])
-    whole = sum(cycles, history)
-    return History(
-        train={name: [_times(line, copies) for line in losses] for name, losses in whole.train.items()},
-        validation=[_times(line, copies) for line in whole.validation],
-        best_epoch=[end[replica] for replica in range(len(ends[0])) for end in ends[:copies]],
-        start=_times(history.start, copies),
-    )
-
-
-def _times(line: list[Number], copies: int) -> list[Number]:
-    return [value for value in line for _ in range(copies)]
 
 
 def _side_by_side(parts: Sequence[list[list[float]]]) -> list[list[float]]:

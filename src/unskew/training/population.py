@@ -26,10 +26,6 @@ TABLE_CELLS = 1 << 24
 tenth of the time of a search; in larger ones clicks are searched."""
 
 
-POISSON_SLOTS = 1 << 30
-"""How finely the chances of a Poisson weight are cut."""
-
-
 class IdHashes(NamedTuple):
     """Hashes of ids by their codes, on a device: ``[n_users + 1]`` and ``[n_items + 1]``.
 
@@ -131,35 +127,6 @@ class Population:
 def _place_of(cell: Tensor) -> Tensor:
     """The place of a cell in a table of :data:`TABLE_CELLS`, which others share."""
     return hashing.scaled_int(hashing.mix(cell), TABLE_CELLS)
-
-
-class PoissonWeights:
-    """Weights of pairs from Poisson(1), for each replica: a function of the pair's ids and the seed.
-
-    What a pair counts in a bootstrap sample of infinitely many; all rows of a pair share it.
-    """
-
-    def __init__(self, hashes: IdHashes, seeds: Sequence[int]) -> None:
-        self._slots = Slots(hashes, seeds, POISSON_SLOTS)
-        chance = np.exp(-1.0) / np.cumprod([1, *range(1, 13)])
-        self._below = torch.as_tensor(
-            np.cumsum(chance) * POISSON_SLOTS, dtype=torch.float64, device=hashes.user.device
-        )
-
-    def of_rows(self, rows: Rows) -> Float[Tensor, "R B"]:
-        """Of rows ``[R, n]`` (or ``[1, n]``)."""
-        slot = self._slots.of_rows(rows).double()
-        return torch.bucketize(slot, self._below, right=True).float()
-
-    def resampled(self, rows: Rows) -> Int[Tensor, "R B"]:
-        """Places of a batch's rows in another batch of its size, each as often as its weight says.
-
-        By systematic resampling: a row of weight w comes w·B/Σw times, up or down to a whole number.
-        """
-        until = self.of_rows(rows).cumsum(1)
-        size = until.shape[1]
-        step = (torch.arange(size, device=until.device) + 0.5) / size
-        return torch.searchsorted(until, step * until[:, -1:], right=True).clamp_(max=size - 1)
 
 
 class Slots:

@@ -120,9 +120,9 @@ class SavedFolder:
 
     def restored(self, make: Callable[..., Restored], *path: str, **makers: Callable[..., Any]) -> Restored:
         """What ``make`` makes of the parameters under a path of keys (:func:`restored_params`)."""
-        table = without_removed(self.entry(*path, kind=dict), str(self.folder / CONFIG))
+        table = self.entry(*path, kind=dict)
         try:
-            made = make(**restored_params(table, **makers))
+            made = make(**restored_params(table, str(self.folder / CONFIG), **makers))
             require_types(made)
         except (ParameterError, TypeError) as error:  # A TypeError: a dataclass has no such parameter.
             raise self.damaged(CONFIG, error) from error
@@ -388,11 +388,12 @@ def params_table(estimator: Estimator) -> dict[str, Any]:
     return table
 
 
-def restored_params(table: Mapping[str, Any], **makers: Callable[..., Any]) -> dict[str, Any]:
-    """Parameters from such a table; nested estimators are made again by their names.
+def restored_params(table: Mapping[str, Any], where: str, /, **makers: Callable[..., Any]) -> dict[str, Any]:
+    """Return the parameters of such a table of a file; nested estimators are made again by their names.
 
     ``makers`` tells, for further parameters, what makes them from a name and its parameters.
     """
+    table = without_removed(table, where)
     makers = {"backbone": make_backbone, "calibrator": make_calibrator, **makers}
     unset = table.get(NONE)
     require(isinstance(unset, list), f"a table of parameters has no list {NONE!r}", "save it again")
@@ -404,7 +405,7 @@ def restored_params(table: Mapping[str, Any], **makers: Callable[..., Any]) -> d
             )
             kind = value.get("name")
             require(isinstance(kind, str), f"{name} has no name", "save it again")
-            inner = restored_params({key: v for key, v in value.items() if key != "name"})
+            inner = restored_params({key: v for key, v in value.items() if key != "name"}, where)
             params[name] = makers[name](kind, **inner)
         elif name != NONE:
             params[name] = tuple(value) if isinstance(value, list) else value

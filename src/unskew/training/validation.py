@@ -44,20 +44,6 @@ class ValidationLoss:
             logit = logit + _best_shift(self.conversion, logit, self.weight)
         return weighted_mean(cross_entropy(self.conversion, logit), self.weight)
 
-    def of(self, prediction: Network, copies: int) -> ValidationLoss:
-        """That of a network with so many copies of each replica, side by side."""
-
-        def repeated(values: Tensor) -> Tensor:
-            return values if len(values) == 1 else values.repeat_interleave(copies, dim=0)
-
-        return ValidationLoss(
-            prediction,
-            self.rows.map(repeated),
-            repeated(self.conversion),
-            repeated(self.weight),
-            self.level,
-        )
-
 
 def _best_shift(conversion: Tensor, logit: Tensor, weight: Tensor) -> Tensor:
     """The b ``[R, 1]`` that minimises Σ w·CE(r, σ(a + b)), by Newton's method."""

@@ -29,7 +29,6 @@ from unskew.log.splitting import SplitBy
 from unskew.plain_text import listed
 from unskew.seeds import Replica
 from unskew.training.checkpoint import difference
-from unskew.training.ensemble import Ensemble
 from unskew.training.fitted import FittedModel
 from unskew.training.held_out import SHARED_SEED, Ends, Split
 
@@ -47,11 +46,7 @@ class Method(Protocol):
     validation_share: float
     validation_by: str
     seeds_: tuple[int, ...]
-
-    @property
-    def of_members(self) -> Ensemble:
-        """How the members of a seed come about."""
-        ...
+    members: int
 
 
 class Model(Method, FittedModel, Protocol):
@@ -115,7 +110,7 @@ class WarmStart:
         missing = [seed for seed in method.seeds_ if seed not in model.seeds_]
         if missing:
             raise without_seed(missing[0], model.seeds_, called)
-        has, wanted = model.of_members.networks, method.of_members.trained
+        has, wanted = model.members, method.members
         if wanted > has:
             raise ParameterError(
                 f"has {has} members a seed, and {wanted} are to start from it",
