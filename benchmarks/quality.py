@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.common import arguments, tell
-from unskew.backbones import fused
 from unskew.datasets import load
 from unskew.metrics import auc, nll
 from unskew.metrics.significance import paired_test
 from unskew.propensity import Propensity
+from unskew.training import loop
 
 SEEDS = 20
 EPOCHS = 12
@@ -31,9 +31,9 @@ def main() -> None:
     stacked = figures(seeds, options.device)
     comparisons = {"trained alone": np.concatenate([figures([seed], options.device) for seed in seeds])}
     if options.device.startswith("cuda"):
-        fused.ALLOW_TF32 = False
+        loop.ALLOW_TF32 = False
         comparisons["in float32 instead of TF32"] = figures(seeds, options.device)
-        fused.ALLOW_TF32 = True
+        loop.ALLOW_TF32 = True
     rows = []
     for name, other in comparisons.items():
         for column, metric in enumerate(("nll", "auc")):

@@ -25,6 +25,7 @@ LAYERS = (
         "log",
     ),
     ("metrics", "calibration", "theory", "datasets"),
+    ("kernels",),
     ("backbones", "losses"),
     ("training",),
     ("propensity", "debias"),

@@ -46,17 +46,6 @@ def compiled(**options: Any) -> Callable[[Function], Function]:
     return decorate
 
 
-def needs_int64(*numbers: int) -> bool:
-    """Whether a place among so many numbers may be beyond an int32, in which kernels count where they can.
-
-    Examples
-    --------
-    >>> needs_int64(2**31), needs_int64(10, 2**31 + 1)
-    (False, True)
-    """
-    return max(numbers) > 1 << 31
-
-
 def save_one_at_a_time(made: Any) -> None:
     """Let no two processes write to a function's cache at once.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +11,7 @@ import unskew as us
 from contracts import backbone_contract
 from contracts.backbone_contract import SEEDS, BackboneContract
 from contracts.feature_world import log_of, table
-from unskew.backbones import DCN, MLP, BatchEnsemble, DeepFM, MMoE, NeuMF, fields, fused
+from unskew.backbones import DCN, MLP, BatchEnsemble, DeepFM, MMoE, NeuMF
 from unskew.backbones.fields import embedding_width, pooled
 from unskew.errors import ParameterError
 from unskew.log import Field, Rows, Schema
@@ -296,25 +294,3 @@ def test_steps_are_captured_on_a_gpu_and_give_what_a_cpu_gives(backbone):
         for device in ("cuda", "cpu")
     )
     np.testing.assert_allclose(on_gpu, on_cpu, atol=5e-3)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("backbone", FEATURED)
-@pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("pool", ["mean", "sum", "max"])
-def test_one_kernel_looks_up_what_the_layers_look_up(backbone, shared, pool, monkeypatch):
-    schema = Schema(tuple(replace(each, pool=pool) if each.kind == "bag" else each for each in SCHEMA))
-    network = backbone(dim=12).build(schema, SEEDS)
-    network.to_device(torch.device("cuda"))
-    asked = rows(1 if shared else len(SEEDS), count=70).to("cuda")
-    found = []
-    monkeypatch.setattr(fused, "ALLOW_TF32", False)
-    for kernel in (True, False):
-        monkeypatch.setattr(fields, "HAS_TRITON", kernel)
-        network.noise.restart()
-        network.zero_grad()
-        logit = network(asked)
-        logit.square().sum().backward()
-        found.append([logit.detach(), *(each.grad for each in network.parameters())])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)

@@ -1,11 +1,11 @@
-"""NeuMF's tower in one go: the numbers and gradients of the layers, on a CPU and on a GPU."""
+"""NeuMF's tower in one go: the numbers and gradients of the layers."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from unskew.backbones import NeuMF, fused, threads
+from unskew.backbones import NeuMF, threads
 from unskew.log import Rows, Schema
 from unskew.losses import cross_entropy
 
@@ -142,94 +142,3 @@ class TestThreads:
         with pytest.raises(RuntimeError, match="on purpose"):
             fail_inside()
         assert torch.get_num_threads() == before == threads.count()
-
-
-class TestFits:
-    @pytest.fixture(autouse=True)
-    def with_triton(self, monkeypatch):
-        monkeypatch.setattr(fused, "HAS_TRITON", True)
-
-    def test_the_papers_network_fits(self):
-        assert fused.fits(64, (64, 32, 16))
-
-    @pytest.mark.parametrize(
-        ("dim", "layers"),
-        [
-            (64, (64, 32)),
-            (64, (64, 32, 16, 16)),
-            (64, (64, 32, 8)),
-            (64, (256, 32, 16)),
-            (48, (64, 32, 16)),
-            (64, (64, 33, 16)),
-            (8, (64, 32, 16)),
-        ],
-    )
-    def test_other_depths_and_widths_that_are_no_power_of_two_or_too_small_or_large_do_not(self, dim, layers):
-        assert not fused.fits(dim, layers)
-
-    def test_nothing_fits_without_triton(self, monkeypatch):
-        monkeypatch.setattr(fused, "HAS_TRITON", False)
-        assert not fused.fits(64, (64, 32, 16))
-
-
-class TestPlaces:
-    """Of a GPU's kernels: 2^31 numbers have their places in an int32, and one more has not."""
-
-    @pytest.mark.parametrize(("rows", "long"), [(2**23, False), (2**23 + 1, True)])
-    @pytest.mark.parametrize("table", [0, 1])
-    def test_of_a_table_of_one_replica(self, rows, long, table):
-        sizes = [100, 100]
-        sizes[table] = rows
-        assert fused.is_long(self.parameters(*sizes, replicas=7), rows=1) == long
-
-    @pytest.mark.parametrize(("rows", "long"), [(2**24, False), (2**24 + 1, True)])
-    def test_of_the_rows_of_all_replicas(self, rows, long):
-        assert fused.is_long(self.parameters(100, 100), rows) == long
-
-    def parameters(self, users: int, items: int, replicas: int = 1) -> tuple[torch.Tensor, ...]:
-        """Of dimension 128."""
-        layers = (256, 128), (1, 128), (128, 64), (1, 64), (64, 16), (1, 16), (144, 1), (1, 1)
-        shapes = (users, 256), (items, 256), *layers
-        return tuple(torch.empty(replicas, *shape, device="meta") for shape in shapes)
-
-
-@pytest.mark.gpu
-class TestOnGPU:
-    @pytest.mark.parametrize("replicas", [1, 3, 20])
-    @pytest.mark.parametrize("size", [1, 31, 1000])
-    def test_in_float32_the_kernels_are_the_layers(self, replicas, size, monkeypatch):
-        monkeypatch.setattr(fused, "ALLOW_TF32", False)
-        network, asked = network_of(NeuMF(), replicas, "cuda"), batch(replicas, size, "cuda")
-        assert_same(network, asked, tolerance=1e-5)
-
-    def test_in_tf32_they_are_to_its_ten_bits(self):
-        """Gradients on average only: a unit near 0 may be active in the one and not in the other."""
-        network, asked = network_of(NeuMF(), 3, "cuda"), batch(3, 1000, "cuda")
-        ours, theirs = (two_steps(network, in_one_go, *asked) for in_one_go in (True, False))
-        for one, other in zip(ours[:2], theirs[:2], strict=True):
-            assert 0 < (one - other).norm() < 5e-3 * other.norm()
-        for one, other in zip(ours[2], theirs[2], strict=True):
-            assert (one - other).norm() < 4e-2 * other.norm()
-
-    def test_a_gpu_and_a_cpu_have_the_same_masks_and_logits(self, monkeypatch):
-        monkeypatch.setattr(fused, "ALLOW_TF32", False)
-        here, there = (network_of(NeuMF(dropout=0.5), 2, device) for device in ("cpu", "cuda"))
-        rows, _ = batch(2, 500)
-        with torch.no_grad():
-            torch.testing.assert_close(there(rows.to("cuda")).cpu(), here(rows), rtol=1e-4, atol=1e-5)
-
-    @pytest.mark.parametrize("replicas", [1, 3])
-    @pytest.mark.parametrize("passes", [1, 10])
-    def test_passes_inside_the_kernel_are_passes_of_the_layers(self, replicas, passes, monkeypatch):
-        monkeypatch.setattr(fused, "ALLOW_TF32", False)
-        network, (rows, _) = network_of(NeuMF(), replicas, "cuda"), batch(replicas, 333, "cuda")
-        results = []
-        for in_one_go in (True, False):
-            network.fusible = in_one_go
-            network.noise.restart()
-            with torch.no_grad():
-                results.append([network.moments(rows, passes, -0.7) for _ in range(2)])
-        for (mean, variance), (other_mean, other_variance) in zip(*results, strict=True):
-            torch.testing.assert_close(mean, other_mean, rtol=1e-4, atol=1e-7)
-            torch.testing.assert_close(variance, other_variance, rtol=1e-3, atol=1e-8)
-        assert not torch.equal(results[0][0][0], results[0][1][0])

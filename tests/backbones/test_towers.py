@@ -1,13 +1,11 @@
-"""Towers over x₀ in one go, on a CPU and on a GPU: the numbers and gradients of the layers, one by one."""
+"""Towers over x₀ in one go: the numbers and gradients of the layers, one by one."""
 
 from __future__ import annotations
-
-from itertools import pairwise
 
 import pytest
 import torch
 
-from unskew.backbones import DCN, MLP, fused, fused_cpu, threads, tower_cpu
+from unskew.backbones import DCN, MLP, fused_cpu, threads, tower_cpu
 from unskew.backbones.backbone import Blueprint
 from unskew.backbones.fields import Tower
 from unskew.backbones.noise import Noise
@@ -113,68 +111,3 @@ def test_a_second_gradient_is_an_error_not_a_zero():
 def test_networks_have_such_towers(backbone):
     network = backbone(dim=4).build(Schema.of_ids(5, 4), [0, 1])
     assert isinstance(network.tower["prediction"], Tower)
-
-
-TOWERS = [
-    # replicas, rows, crosses, layers, dropout
-    (1, 50, 2, (6, 4), 0.3),
-    (3, 70, 1, (20,), 0.3),
-    (2, 33, 0, (6, 4, 3), 0.0),
-    (2, 300, 3, (80, 70), 0.2),
-    (10, 1024, 2, (64, 32), 0.2),
-]
-
-
-def gpu_tower(*sizes) -> Tower:
-    tower = tower_of(*sizes).cuda()
-    tower.mlp.dropouts[0].noise.to(torch.device("cuda"))
-    return tower
-
-
-def on_a_gpu(shape, monkeypatch) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    replicas, rows, crosses, layers, dropout = shape
-    tower = gpu_tower(replicas, crosses, layers, dropout)
-    x = inputs_of(replicas, rows).detach().cuda().requires_grad_()
-    assert tower.in_one_go(x)
-    pairs = []
-    for training in (True, False):
-        tower.train(training)
-        ours = two_steps(tower, x)
-        with monkeypatch.context() as patch:
-            patch.setattr(Tower, "in_one_go", lambda *_: False)
-            pairs += zip(ours, two_steps(tower, x), strict=True)
-    return pairs
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("shape", TOWERS, ids=str)
-def test_kernels_of_a_gpu_compute_what_the_layers_compute(shape, monkeypatch):
-    monkeypatch.setattr(fused, "ALLOW_TF32", False)
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
-    for ours, theirs in on_a_gpu(shape, monkeypatch):
-        assert theirs.abs().max() > 0
-        assert (ours - theirs).abs().max() < 1e-4 * theirs.abs().max()
-
-
-@pytest.mark.gpu
-def test_tf32_is_as_near_as_its_mantissa_allows(monkeypatch):
-    for ours, theirs in on_a_gpu(TOWERS[-1], monkeypatch):
-        assert (ours - theirs).norm() < 3e-2 * theirs.norm()
-
-
-@pytest.mark.gpu
-def test_gradients_lie_side_by_side_in_the_order_of_the_parameters():
-    tower = gpu_tower(2)
-    tower(inputs_of(2, 40).detach().cuda().requires_grad_()).sum().backward()
-    gradients = [each.grad for each in tower.parameters()]
-    for one, other in pairwise(gradients):
-        assert other.data_ptr() == one.data_ptr() + 4 * one.numel()
-
-
-@pytest.mark.gpu
-def test_kernels_of_a_gpu_hide_no_number_and_take_an_empty_batch():
-    tower = gpu_tower(1).eval()
-    with torch.no_grad():
-        tower.mlp.layers[0].bias[0, 0, 3] = torch.nan
-        assert tower(inputs_of(1, 40).cuda()).isnan().all()
-        assert tower(torch.empty(1, 0, WIDTH, device="cuda")).shape == (1, 0)

@@ -19,7 +19,6 @@ from unskew.training import (
     Sample,
     Schedule,
     Step,
-    hashing,
     loop,
     samplers,
     steps,
@@ -204,36 +203,6 @@ class TestOnAGPU:
             _, losses = trained(matrix_log, CapturedSteps, "cuda:1")
         assert losses.device == torch.device("cuda", 1)
         assert (losses[-1] < losses[0]).all()
-
-    @pytest.mark.parametrize("together", [True, False])
-    def test_flat_adam_is_adam(self, together):
-        from unskew.training.adam import FlatAdam
-
-        random = torch.Generator("cuda").manual_seed(0)
-        shapes = ((5, 7), (11,), (3, 2, 4))
-        ours = [torch.nn.Parameter(torch.randn(s, device="cuda", generator=random)) for s in shapes]
-        ours[1].without_decay = True
-        theirs = [torch.nn.Parameter(each.detach().clone()) for each in ours]
-        flat = FlatAdam(ours, lr=0.01, weight_decay=0.1)
-        groups = [{"params": [theirs[0], theirs[2]]}, {"params": [theirs[1]], "weight_decay": 0.0}]
-        adam = torch.optim.Adam(groups, lr=0.01, weight_decay=0.1)
-        for _ in range(50):
-            gradient = torch.randn(sum(each.numel() for each in ours), device="cuda", generator=random)
-            parts = gradient.split([each.numel() for each in ours])
-            for one, other, part in zip(ours, theirs, parts, strict=True):
-                other.grad = part.view(other.shape).clone()
-                one.grad = part.view(one.shape) if together else part.view(one.shape).clone()
-            flat.step()
-            adam.step()
-        for one, other in zip(ours, theirs, strict=True):
-            torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
-
-    @pytest.mark.parametrize("bits", [2, 5, 12, 17, 41])
-    def test_the_kernel_permutes_as_tensors_do(self, bits):
-        keys = hashing.keys(torch.tensor([0, 1, 2**62, 17], device="cuda"), salt=3)
-        start, stop = 1, min(1 << bits, 5000)
-        expected = hashing.permute(torch.arange(start, stop, device="cuda"), keys.unsqueeze(1), bits)
-        assert torch.equal(hashing.permuted_range(start, stop, keys, bits), expected)
 
     def test_a_cpu_and_a_gpu_train_the_same_network(self, matrix_log):
         ours, theirs = trained(matrix_log, CapturedSteps, "cuda"), trained(matrix_log, eagerly, "cpu")

@@ -7,7 +7,7 @@ have a ``dim`` of their own there is one width, and one look-up.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -21,8 +21,7 @@ from unskew.backbones.layers import (
     ReplicaLinear,
     fan_in_uniform,
 )
-from unskew.backbones.noise import HAS_TRITON, Noise
-from unskew.backbones.tables import LazyBuffer
+from unskew.backbones.noise import Noise
 from unskew.estimator import require, require_at_least, require_in
 from unskew.log import Field, Rows, Schema
 
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
 NARROWEST, WIDEST = 8, 32
 ID_SHARE = 0.1
 """Standard deviation of the initial embeddings of ids, relative to that of other fields."""
-
-POOLS = {"mean": 1, "sum": 2}
-"""How a kernel pools the slots of a bag; 0 is a field of one slot."""
 
 DROP = 0.05
 """Share of the codes that are replaced by "other" in training, so that it stands for anybody."""
@@ -118,19 +114,6 @@ class FieldEmbeddings(nn.Module):
             self.register_buffer(f"places_{number}", torch.tensor(places), persistent=False)
             per_slot = [offsets[of[each.name]] for each in mine for _ in range(each.width)]
             self.register_buffer(f"offsets_{number}", torch.tensor(per_slot), persistent=False)
-            slots = accumulate((each.width for each in mine), initial=0)
-            layout = [
-                (
-                    first,
-                    each.width,
-                    offsets[of[each.name]],
-                    POOLS.get(each.pool, 0) if each.kind == "bag" else 0,
-                )
-                for first, each in zip(slots, mine, strict=False)
-            ]
-            self.register_buffer(
-                f"layout_{number}", torch.tensor(layout, dtype=torch.int32), persistent=False
-            )
         others = [each.size - 1 if each.kind == "id" else 0 for each in fields for _ in range(each.width)]
         self.register_buffer("others", torch.tensor(others), persistent=False)
         self.widths = [
@@ -156,38 +139,15 @@ class FieldEmbeddings(nn.Module):
     def flat(self, rows: Rows, numbers: Tensor | None) -> Float[Tensor, "R B F"]:
         """All embeddings and the numbers of rows, side by side."""
         codes = self.codes(rows)
-        if len(self.tables) == 1 and self._in_one_go(0):
-            return self._in_one_kernel(codes, 0, numbers)
         parts = [self._looked_up(codes, number).flatten(2) for number in range(len(self.tables))]
         if numbers is not None:
             parts.append(numbers.to(parts[0].dtype).expand(len(parts[0]), *numbers.shape[1:]))
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
-    def _in_one_go(self, number: int) -> bool:
-        """Whether a kernel looks up and pools the fields of a width."""
-        table = self.tables[number]
-        if not HAS_TRITON or not isinstance(table, ReplicaEmbedding):
-            return False
-        pools = {each.pool for each in self.groups[number][0] if each.kind == "bag"}
-        return table.weight.is_cuda and table.weight.dtype == torch.float32 and pools <= set(POOLS)
-
-    def _in_one_kernel(self, codes: Tensor, number: int, numbers: Tensor | None) -> Tensor:
-        from unskew.backbones.field_kernels import look_up
-
-        table = self.tables[number]
-        assert isinstance(table, ReplicaEmbedding)
-        lazy = cast("LazyBuffer | None", table.lazy)
-        layout = self.get_buffer(f"layout_{number}")
-        found: Tensor = look_up(table.weight, codes, layout, numbers, lazy)
-        return found
-
     def _looked_up(self, codes: Tensor, number: int) -> Tensor:
         fields, everything = self.groups[number]
         if not everything:
             codes = codes.index_select(-1, self.get_buffer(f"places_{number}"))
-        if self._in_one_go(number):
-            found = self._in_one_kernel(codes, number, None)
-            return found.view(*found.shape[:2], len(fields), -1)
         index = codes.clamp(min=0) + self.get_buffer(f"offsets_{number}")
         found = cast(Tensor, self.tables[number](index.flatten(1)))
         slots = [each.width for each in fields]
@@ -336,10 +296,8 @@ class Tower(nn.Module):
     def forward(self, x: Float[Tensor, "R B F"]) -> Float[Tensor, "R B"]:
         """``[R, B, in]`` → logits ``[R, B]``."""
         if self.in_one_go(x):
-            if x.is_cuda:
-                from unskew.backbones.tower_kernels import tower_logits
-            else:
-                from unskew.backbones.tower_cpu import tower_logits
+            from unskew.backbones.tower_cpu import tower_logits
+
             dropout = self.mlp.dropouts[0]
             assert isinstance(dropout, ReplicaDropout)
             rate = dropout.rate if dropout.training else 0.0
@@ -357,7 +315,7 @@ class Tower(nn.Module):
         """Return whether one function computes it: not for members that share layers, nor in an export."""
         return (
             not torch.onnx.is_in_onnx_export()
-            and (x.device.type == "cpu" or (x.is_cuda and HAS_TRITON))
+            and x.device.type == "cpu"
             and all(
                 isinstance(layer, ReplicaLinear) and layer.weight.dtype == x.dtype == torch.float32
                 for layer in self._layers

@@ -77,18 +77,15 @@ class _NeuMFNetwork(Network):
         self.embedding_dropout = ReplicaDropout(spec.emb_dropout, plan.noise)
         self.rate = spec.dropout
         self.fusible = spec.emb_dropout == 0.0
-        self.fits_gpu = fused.fits(spec.dim, spec.layers)
         self.tower = nn.ModuleDict({name: _Tower(spec, plan) for name in plan.towers})
 
     @property
     def on_threads(self) -> bool:
-        return self._in_one_go() and len(self.towers) == 1 and not self.user.weight.is_cuda
+        return self._in_one_go() and len(self.towers) == 1
 
     def _in_one_go(self) -> bool:
-        if not self.fusible:
-            return False
         weight = self.user.weight
-        return weight.dtype == torch.float32 and (self.fits_gpu or not weight.is_cuda)
+        return self.fusible and weight.dtype == torch.float32 and not weight.is_cuda
 
     def forward(self, rows: Rows, tower: str | None = None) -> Float[Tensor, "R B"]:
         if not self._in_one_go():
@@ -96,15 +93,6 @@ class _NeuMFNetwork(Network):
         codes, tables, lazy = self._fused_tables(rows.expand(self.replicas))
         weights, noise, rate = self._fused_tower(tower or self.towers[0])
         return fused.neumf_logits(*codes, (*tables, *weights), noise, rate, lazy)
-
-    def moments(
-        self, rows: Rows, passes: int, offset: float
-    ) -> tuple[Float[Tensor, "R B"], Float[Tensor, "R B"]]:
-        if passes and rows.user.is_cuda and self._in_one_go():
-            codes, tables, _ = self._fused_tables(rows.expand(self.replicas))
-            weights, noise, rate = self._fused_tower(self.towers[0])
-            return fused.neumf_moments(*codes, (*tables, *weights), noise, rate, passes, offset)
-        return super().moments(rows, passes, offset)
 
     def _fused_tower(self, tower: str) -> tuple[tuple[Tensor, ...], Noise, float]:
         """The parameters of a tower, the noise, and the rate of dropout that is on."""

@@ -6,15 +6,11 @@ inside the step, so that it fuses with it and replays under a CUDA graph; on a C
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
-
-HAS_TRITON = importlib.util.find_spec("triton") is not None
-"""Whether there are kernels for a GPU: Triton comes with PyTorch's CUDA builds."""
 
 _UINT16 = 1 << 16
 _MIX = (0x7FEB352D, 0x846CA68B - (1 << 32))
@@ -71,10 +67,6 @@ class Noise:
         call = self.next_calls(1)
         if self.compiled and self.device.type == "cpu":
             return self._compiled_mask(shape, call, threshold, 1.0 / (1.0 - rate)).to(dtype)
-        if self.device.type == "cuda" and HAS_TRITON:
-            from unskew.backbones import field_kernels
-
-            return field_kernels.keep_mask(shape, self._seed, call, rate).to(dtype)
         return (self._bits(shape, call) >= threshold).to(dtype).mul_(1.0 / (1.0 - rate))
 
     def uniform(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -84,10 +76,6 @@ class Noise:
 
     def dropped(self, x: Tensor, rate: float) -> Tensor:
         """x ``[R, …]`` times a mask."""
-        if x.is_cuda and HAS_TRITON and x.dtype == torch.float32:
-            from unskew.backbones import field_kernels
-
-            return field_kernels.dropout(x, self.seed_tensor, self.next_calls(1), rate)
         return x * self.keep_mask(x.shape, rate, x.dtype)
 
     def _compiled_mask(self, shape: Sequence[int], call: Tensor, threshold: int, scale: float) -> Tensor:

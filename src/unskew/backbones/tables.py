@@ -33,17 +33,6 @@ class LazyRows(Protocol):
         ...
 
 
-class LazyBuffer(LazyRows, Protocol):
-    """Rows whose gradients a kernel adds up itself, on a GPU."""
-
-    gradient: Tensor
-    """``[R, codes, F]``, where to add them."""
-
-    def touch(self, codes: Int[Tensor, "_ n"]) -> None:
-        """Take note of rows whose gradients were added."""
-        ...
-
-
 def look_up(
     table: Float[Tensor, "R codes F"], codes: Int[Tensor, "R n"], lazy: LazyRows
 ) -> Float[Tensor, "R n F"]:

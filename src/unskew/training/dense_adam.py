@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,12 +10,23 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 
 
-class DenseOptimiser(ABC):
-    """What optimisers of whole parameters share. ``torch.optim.Optimizer`` has it too, and loads PyTorch's
-    compiler, which takes every process that trains some seconds."""
+class _Moments(NamedTuple):
+    first: Tensor
+    second: Tensor
+    step: Tensor
 
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+
+class DenseAdam:
+    """``torch.optim.Adam`` with coupled weight decay, by PyTorch's own fused kernel.
+
+    The class of PyTorch loads its compiler, which takes every process that trains some seconds.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], lr: float, weight_decay: float) -> None:
         self.parameters = list(parameters)
+        self.lr = lr
+        self._decays = [0.0 if hasattr(each, "without_decay") else weight_decay for each in self.parameters]
+        self._moments: dict[int, _Moments] = {}
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients, or make them zero."""
@@ -25,44 +35,6 @@ class DenseOptimiser(ABC):
                 each.grad = None
             elif each.grad is not None:
                 each.grad.zero_()
-
-    @abstractmethod
-    def step(self) -> None:
-        """One update."""
-
-    @abstractmethod
-    def tensors(self) -> dict[str, Tensor]:
-        """Moments and steps, for a checkpoint; the weights are the network's."""
-
-    @abstractmethod
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Bring back what :meth:`tensors` gave."""
-
-    @property
-    def gradients(self) -> list[Tensor]:
-        """Of the parameters that have one."""
-        return [each.grad for each in self.parameters if each.grad is not None]
-
-
-def decays_of(parameters: Sequence[nn.Parameter], weight_decay: float) -> list[float]:
-    """The weight decay of each parameter."""
-    return [0.0 if hasattr(each, "without_decay") else weight_decay for each in parameters]
-
-
-class _Moments(NamedTuple):
-    first: Tensor
-    second: Tensor
-    step: Tensor
-
-
-class DenseAdam(DenseOptimiser):
-    """``torch.optim.Adam`` with coupled weight decay, by PyTorch's own fused kernel."""
-
-    def __init__(self, parameters: Sequence[nn.Parameter], lr: float, weight_decay: float) -> None:
-        super().__init__(parameters)
-        self.lr = lr
-        self._decays = decays_of(self.parameters, weight_decay)
-        self._moments: dict[int, _Moments] = {}
 
     @torch.no_grad()
     def step(self) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from unskew.backbones.noise import HAS_TRITON
 from unskew.backbones.threads import for_each
 
 if TYPE_CHECKING:
@@ -70,10 +69,6 @@ def permute(position: Tensor, key: Tensor, bits: int) -> Tensor:
 def permuted_range(start: int, stop: int, key: Int[Tensor, " R"], bits: int) -> Int[Tensor, "R n"]:
     """``[R, stop − start]``: :func:`permute` of the numbers from ``start`` on, under each key ``[R]``."""
     if key.is_cuda:
-        if HAS_TRITON:
-            from unskew.training import hash_kernels
-
-            return hash_kernels.permute(start, stop - start, key, bits, ROUNDS)
         return permute(torch.arange(start, stop, device=key.device), key.unsqueeze(1), bits)
 
     from unskew.training.hash_loops import fill_permuted

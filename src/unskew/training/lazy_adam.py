@@ -18,6 +18,7 @@ that reads four bytes of each row that has not moved.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,13 +28,15 @@ from torch import Tensor
 
 from unskew.backbones import threads
 from unskew.backbones.layers import ReplicaEmbedding
-from unskew.backbones.noise import HAS_TRITON
-from unskew.training.dense_adam import DenseOptimiser
+from unskew.training.dense_adam import DenseAdam
 from unskew.training.row_gradients import RowGradients
 from unskew.training.stateful import Parts, Stateful, copy_back, restore, tensors_of
 
 if TYPE_CHECKING:
     from jaxtyping import Int
+
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+"""Whether there is a kernel for tables on a GPU: Triton comes with PyTorch's CUDA builds."""
 
 FEWEST_ROWS = 8
 """A table is trained by the rows that are touched where it has more than so many for each row of a batch;
@@ -57,9 +60,10 @@ def is_lazy(table: ReplicaEmbedding, batch_rows: int) -> bool:
 def lazy_table(table: ReplicaEmbedding, lr: float, weight_decay: float) -> RowsTable:
     """What trains a table by touched rows, where the table is."""
     if table.weight.is_cuda:
-        from unskew.training.table_kernels import TableOnGPU
+        from unskew.kernels.table_kernels import TableOnGPU
 
-        return TableOnGPU(table, lr, weight_decay)
+        table.lazy = TableOnGPU(table.weight, lr, weight_decay)
+        return table.lazy
     return LazyTable(table, lr, weight_decay)
 
 
@@ -167,7 +171,7 @@ class LazyTable(RowGradients):
 class LazyAdam:
     """Tables by touched rows, all other parameters as a whole."""
 
-    def __init__(self, dense: DenseOptimiser | None, tables: Sequence[RowsTable]) -> None:
+    def __init__(self, dense: DenseAdam | None, tables: Sequence[RowsTable]) -> None:
         self.dense = dense
         self.tables = tables
 

@@ -12,14 +12,13 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from unskew.backbones import fused, threads
+from unskew.backbones import threads
 from unskew.backbones.layers import release, settle, tables_of
-from unskew.backbones.noise import HAS_TRITON
 from unskew.errors import TrainingError
 from unskew.estimator import require_at_least, require_schedule
 from unskew.progress import Tracker
 from unskew.training.checkpoint import Call, checkpoint_in_effect
-from unskew.training.dense_adam import DenseAdam, DenseOptimiser
+from unskew.training.dense_adam import DenseAdam
 from unskew.training.lazy_adam import LazyAdam, is_lazy, lazy_table
 from unskew.training.samplers import Sampler
 from unskew.training.snapshot import Place, optimiser_parts, result_parts
@@ -36,6 +35,10 @@ from unskew.training.steps import (
 )
 
 Source = TypeVar("Source", covariant=True)
+
+ALLOW_TF32 = True
+"""Matrix products of a GPU in TF32 (10 bits of mantissa, sums in float32): twice as fast as float32, and
+``benchmarks/quality.py`` shows that metrics do not move."""
 
 SECONDS_BETWEEN_WORDS = 5.0
 """Within an epoch, from one word on its progress to the next: a GPU is asked for its losses then."""
@@ -318,9 +321,9 @@ def _threads_for(networks: Iterable[nn.Module]) -> AbstractContextManager[None]:
 
 @contextmanager
 def _matrix_products() -> Iterator[None]:
-    """Matrix products of a GPU in TF32, as those of our own kernels (``fused.ALLOW_TF32``)."""
+    """Multiply matrices of a GPU in TF32 (:data:`ALLOW_TF32`)."""
     before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = before or fused.ALLOW_TF32
+    torch.backends.cuda.matmul.allow_tf32 = before or ALLOW_TF32
     try:
         yield
     finally:
@@ -337,19 +340,11 @@ def adam(network: nn.Module, name: str, schedule: Schedule, batch_rows: int) -> 
     tables = [table for table in tables_of(network) if is_lazy(table, batch_rows)]
     by_rows = {id(table.weight) for table in tables}
     rest = [p for p in parameters if id(p) not in by_rows]
-    dense = _dense_adam(rest, rate, decay) if rest else None
+    dense = DenseAdam(rest, rate, decay) if rest else None
     if not tables:
         assert dense is not None
         return dense
     return LazyAdam(dense, [lazy_table(table, rate, decay) for table in tables])
-
-
-def _dense_adam(parameters: list[nn.Parameter], rate: float, decay: float) -> DenseOptimiser:
-    if parameters[0].is_cuda and HAS_TRITON:
-        from unskew.training.adam import FlatAdam
-
-        return FlatAdam(parameters, rate, decay)
-    return DenseAdam(parameters, rate, decay)
 
 
 def _values(setting: float | Mapping[str, float]) -> list[float]:

@@ -9,14 +9,14 @@ on a GPU.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from unskew.backbones.layers import ReplicaEmbedding
 from unskew.compiled import triton_cache
-from unskew.training.touched_rows import TouchedRows
 
 triton_cache()
 
@@ -162,7 +162,7 @@ def _settle_kernel(
         tl.store(seen + row, tl.zeros((T,), dtype=tl.int32) + now, mask=recent)
 
 
-class TableOnGPU(TouchedRows):
+class TableOnGPU:
     """The state of a table that is trained by touched rows, on a GPU.
 
     Attributes
@@ -171,16 +171,20 @@ class TableOnGPU(TouchedRows):
         Where gradients of rows are added up, ``[R, codes, F]``; all zero between steps.
     """
 
-    def __init__(self, table: ReplicaEmbedding, lr: float, weight_decay: float) -> None:
-        self._weight = table.weight.detach()
+    def __init__(self, weight: Tensor, lr: float, weight_decay: float) -> None:
+        self._weight = weight.detach()
         self._lr, self._decay = lr, weight_decay
-        self.gradient, first, second = (torch.zeros_like(self._weight) for _ in range(3))
-        super().__init__(len(self._weight), first, second)
-        self._claimed = torch.zeros_like(self._seen)
+        self.gradient, self._first, self._second = (torch.zeros_like(self._weight) for _ in range(3))
+        (self._replicas, self._rows), device = self._weight.shape[:2], self._weight.device
+        of_row = self._replicas, self._rows
+        # The step that a row is at, that of its last gradient, and the one that claimed it.
+        self._seen, self._touched, self._claimed = (
+            torch.zeros(of_row, dtype=torch.int32, device=device) for _ in range(3)
+        )
+        self._step, self._settled = (torch.zeros(1, dtype=torch.int32, device=device) for _ in range(2))
         self._touching: list[Tensor] = []
         width = self._weight.shape[2]
         self._sizes = {"D": width, "BLOCK_D": triton.next_power_of_2(width), "T": ROWS}
-        table.lazy = self
 
     def read(self, codes: Tensor) -> None:
         """Bring rows up to date, ``[R, n]`` or ``[1, n]`` for all replicas."""
@@ -241,8 +245,26 @@ class TableOnGPU(TouchedRows):
         self._settled.copy_(self._step)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What every such table has, and which rows steps claimed."""
-        return {**super().tensors(), "claimed": self._claimed}
+        """Return moments and steps between two steps, for a checkpoint; the weights are the network's."""
+        return {
+            "first": self._first,
+            "second": self._second,
+            "seen": self._seen,
+            "touched": self._touched,
+            "step": self._step,
+            "settled": self._settled,
+            "claimed": self._claimed,
+        }
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Bring back what :meth:`tensors` gave, in place."""
+        for name, value in self.tensors().items():
+            value.copy_(tensors[name])
+
+    def _flat(self, codes: Tensor) -> Tensor:
+        """Rows of all replicas, as those of one table."""
+        start = torch.arange(0, self._replicas * self._rows, self._rows, device=codes.device).unsqueeze(1)
+        return (codes + start).flatten()
 
     def _grid(self, codes: Tensor, places: int) -> tuple[int, int]:
         return triton.cdiv(codes.shape[1], places), len(self._weight)
