@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -89,6 +91,20 @@ def tell(title: str, rows: Sequence[Mapping[str, Any]], device: str, path: str |
     if path:
         with open(path, "w", encoding="utf-8") as file:
             json.dump(result, file, indent=2)
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
+    """A table in Markdown; the first ``words`` columns are flush left."""
+    marks = ["---"] * words + ["---:"] * (len(columns) - words)
+    lines = [" | ".join(line) for line in (columns, *rows)]
+    return "\n".join([f"| {lines[0]} |", f"|{'|'.join(marks)}|", *(f"| {line} |" for line in lines[1:])])
+
+
+def put(page: Path, name: str, text: str) -> None:
+    """Replace a page's text between ``<!-- benchmark: NAME -->`` and ``<!-- end of benchmark -->``."""
+    whole = page.read_text(encoding="utf-8")
+    mark = re.compile(rf"(<!-- benchmark: {name} -->\n).*?(<!-- end of benchmark -->)", re.DOTALL)
+    page.write_text(mark.sub(lambda found: f"{found[1]}\n{text}\n\n{found[2]}", whole), encoding="utf-8")
 
 
 def _text(value: Any) -> str:

@@ -1,7 +1,7 @@
 """docs/results.md: what ``unskew reproduce`` found, put into the page's marked sections; prose stays.
 
-``python docs/make_results.py FOLDER…`` reads the folders that ``unskew reproduce`` and
-``unskew study battery`` wrote. A section lies between ``<!-- results: NAME -->`` and
+``python docs/make_results.py FOLDER…`` reads the folders that ``unskew reproduce`` wrote. A section lies
+between ``<!-- results: NAME -->`` and
 ``<!-- end of results -->``. What stands outside is a person's and is never touched. What the numbers say is
 in sentences made from them; judgement beyond that is a person's.
 """
@@ -31,9 +31,6 @@ NEEDS_DATA = (
     " `unskew reproduce table-kuairand --data kuairand --root FOLDER` makes what fills it.*"
 )
 FIGURES = "figures"
-BATTERY = "battery.json"
-ENOUGH = 0.75
-"""The share of a gap that auto should close with 5 % of the random pairs."""
 
 BOTH = (
     "table-ips",
@@ -117,10 +114,6 @@ def write_page(path: Path, folder: Path) -> None:
     beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     page = path.read_text(encoding="utf-8") if path.is_file() else skeleton()
-    if (folder / BATTERY).is_file():
-        with whole_file(path) as beside:
-            beside.write_text(with_sections(page, {"battery": _battery(folder, path)}), encoding="utf-8")
-        return
     result = json.loads((folder / "reproduction.json").read_text(encoding="utf-8"))
     protocol = result["protocol"]
     texts = {f"{protocol} facts": _facts(result)}
@@ -138,51 +131,6 @@ def write_page(path: Path, folder: Path) -> None:
         texts[key] = f"{picture}\n\n{texts[key]}" if key in texts else picture
     with whole_file(path) as beside:
         beside.write_text(with_sections(page, texts), encoding="utf-8")
-
-
-def _battery(folder: Path, path: Path) -> str:
-    """The battery's sentences, picture and tables; the picture lies beside the page."""
-    found = json.loads((folder / BATTERY).read_text(encoding="utf-8"))
-    (path.parent / FIGURES).mkdir(parents=True, exist_ok=True)
-    with whole_file(path.parent / FIGURES / "battery.svg") as beside:
-        beside.write_bytes((folder / "battery.svg").read_bytes())
-    lines = [*battery_readings(found), *found["notes"]]
-    tables = [f"**{table['title']}**\n\n{_shown(table)}" for table in found["tables"]]
-    picture = f"![how far each method is ahead of the naive ensemble, by world]({FIGURES}/battery.svg)"
-    return "\n\n".join(["\n".join(f"- {line}" for line in lines), picture, *tables])
-
-
-def battery_readings(found: dict[str, Any]) -> list[str]:
-    """Sentences about what auto did with and without the sample, and which methods lose to naive."""
-    worlds = found["worlds"]
-    lines = []
-    for name in next(iter(worlds.values()))["decisions"]:
-        lost = [world for world, of in worlds.items() if of["methods"][name]["loses"]]
-        gaps = {world: of["closed"][name] for world, of in worlds.items() if of["closed"][name] is not None}
-        enough = [world for world, share in gaps.items() if share >= ENOUGH]
-        where = f" ({', '.join(lost)})" if lost else ""
-        shares = ", ".join(f"{world} {100 * share:.0f} %" for world, share in gaps.items())
-        lines.append(
-            f"{name}: worse than the naive ensemble beyond noise in {len(lost)} of {len(worlds)} worlds"
-            f"{where}; it closed at least {100 * ENOUGH:.0f} % of the"
-            f" gap in {len(enough)} of {len(gaps)} worlds that have one{f' ({shares})' if shares else ''}."
-        )
-    methods = list(dict.fromkeys(name for of in worlds.values() for name in of["methods"]))
-    for word, key in (("worse", "loses"), ("better", "wins")):
-        counts = {
-            name: sum(of["methods"][name][key] for of in worlds.values() if name in of["methods"])
-            for name in methods
-        }
-        most = {name: count for name, count in counts.items() if count and not name.startswith("auto")}
-        named = ", ".join(
-            f"{name} {count}" for name, count in sorted(most.items(), key=lambda each: -each[1])
-        )
-        lines.append(
-            f"Worlds where a method is {word} than the naive ensemble beyond noise: {named or 'none'}."
-        )
-    seconds = sum(cell["seconds"] or 0.0 for of in worlds.values() for cell in of["methods"].values())
-    lines.append(f"All trainings together took {seconds / 60:.0f} minutes.")
-    return lines
 
 
 def _shown(table: dict[str, Any]) -> str:

@@ -14,9 +14,7 @@ from unskew.calibration import Calibrator
 from unskew.debias import Debiaser
 from unskew.errors import DataError
 from unskew.registry import BACKBONES, CALIBRATORS, DATASETS, METHODS
-from unskew.study.estimators import estimator_study, show_estimators
 from unskew.study.shown_table import Shown
-from unskew.study.unbiasedness import show_unbiasedness, unbiasedness_study
 
 DOCS = Path(__file__).parent
 PAGES = [
@@ -110,8 +108,6 @@ TABLES: dict[str, Callable[[], Shown]] = {
     "methods": show_methods,
     "calibrators": show_calibrators,
     "datasets": show_datasets,
-    "unbiasedness": lambda: show_unbiasedness(unbiasedness_study()),
-    "estimators": lambda: show_estimators(estimator_study()),
 }
 """Tables by the name in a page's marks, ``<!-- table: NAME -->`` and ``<!-- end of table -->``."""
 

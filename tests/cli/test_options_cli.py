@@ -48,14 +48,6 @@ REFUSED = {
     "export run -o x.onnx --what propensity": ["--method ips"],
     "compare run --metric nll": ["--slate 4"],
     "study --list": ["small", "--seeds 2", "--out x", "--json x.json", "--data coat"],
-    "study unbiasedness": [
-        "--data coat",
-        "--root x",
-        "--out x",
-        "--seeds 3",
-        "--protocol paper",
-        "--device cpu",
-    ],
     "study grid.toml": ["--data coat", "--root x"],
     "reproduce table-ece": ["--reverse no_clip"],
 }

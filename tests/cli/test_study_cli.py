@@ -75,20 +75,6 @@ def test_the_list_names_every_study(capsys):
     assert all(name in printed for name in NAMED)
 
 
-def test_a_named_study_of_estimators_prints_and_writes_its_table(tmp_path, capsys, monkeypatch):
-    from unskew.study import named
-    from unskew.study.unbiasedness import show_unbiasedness, unbiasedness_study
-
-    small = named.NamedStudy(
-        "small", shown=lambda: show_unbiasedness(unbiasedness_study(redraws=50, n_users=20, n_items=20))
-    )
-    monkeypatch.setitem(named.NAMED, "unbiasedness", small)
-    assert main(["study", "unbiasedness", "--json", str(tmp_path / "u.json")]) == 0
-    assert "over 50 draws" in capsys.readouterr().out
-    rows = json.loads((tmp_path / "u.json").read_text(encoding="utf-8"))["rows"]
-    assert rows[1]["estimate"] == "IPS"
-
-
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

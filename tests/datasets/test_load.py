@@ -31,7 +31,7 @@ def test_an_unknown_protocol_is_refused():
         load("synthetic", protocol="fair")
 
 
-@pytest.mark.parametrize("name", sorted(set(DATASETS) - {"synthetic", "impressions", "battery", "files"}))
+@pytest.mark.parametrize("name", sorted(set(DATASETS) - {"synthetic", "impressions", "files"}))
 def test_a_dataset_that_is_not_shipped_needs_its_folder(name, tmp_path):
     with pytest.raises(ParameterError, match=rf"'{name}' needs the folder of its files\. To fix: give root="):
         load(name)

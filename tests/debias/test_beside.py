@@ -7,6 +7,7 @@ import pytest
 from scipy.special import expit, logit
 
 import unskew as us
+from unskew.datasets.dataset import with_unbiased_share
 from unskew.errors import ParameterError
 
 pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.CollapseWarning")
@@ -16,7 +17,8 @@ QUICK = {"members": 2, "epochs": 2, "batch_size": 256}
 
 @pytest.fixture(scope="module")
 def data():
-    return us.load("battery", world="tiny", scale="small", unbiased_share=0.3)
+    drawn = us.load("synthetic", n_users=40, n_items=30, density=0.2, conversion_rate=0.3, test_per_user=15)
+    return with_unbiased_share(drawn, 0.3)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import unskew as us
+from unskew.datasets.dataset import with_unbiased_share
 from unskew.errors import DataError, ParameterError
 from unskew.search.auto import Searched
 from unskew.search.candidates import CANDIDATES, candidates_of
@@ -18,7 +19,8 @@ QUICK = {"epochs": 3, "batch_size": 256}
 
 @pytest.fixture(scope="module")
 def data():
-    return us.load("battery", world="coat", scale="small", unbiased_share=0.3)
+    drawn = us.load("synthetic", n_users=60, n_items=50, density=0.15, bias=1.2, test_per_user=25)
+    return with_unbiased_share(drawn, 0.3)
 
 
 @pytest.fixture(scope="module")

@@ -331,7 +331,8 @@ class Auto(Estimator):
     Examples
     --------
     >>> import unskew as us
-    >>> data = us.load("battery", world="tiny", scale="small")
+    >>> from unskew.datasets.dataset import with_unbiased_share
+    >>> data = with_unbiased_share(us.load("synthetic", n_users=40, n_items=30, density=0.2), 0.05)
     >>> auto = us.Auto(backbone=us.MF(dim=4), candidates=("ips",), grid=False, members=2,
     ...                parameters={"epochs": 2}).fit(data.train, propensity=0.2, unbiased=data.unbiased)
     >>> auto.decision_.chosen in ("naive", "ips"), auto.predict_each(data.test).shape[0]

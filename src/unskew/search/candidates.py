@@ -15,7 +15,8 @@ from unskew.search.decision import BASELINE
 CANDIDATES = ("ips", "mrdr", "dr-jl", "esmm", "escm2-ips", "ddpo", "dcmt")
 """One to three of each family: weights, doubly robust, all of D, and order alone. By the table of synthetic
 worlds in ``docs/defaults.md``, and DCMT by twins of Coat (``docs/choosing.md``); no real test set was looked
-at. UIPS stands for nothing that IPS does not: it is in the battery's table alone, as ACDR and DCE-DR are."""
+at. UIPS stands for nothing that IPS does not: it is in the table of ``benchmarks/battery.py`` alone, as ACDR
+and DCE-DR are."""
 
 DENSE = 0.05
 """Share of clicked pairs from which a log counts as dense."""

@@ -1,4 +1,4 @@
-"""Studies that have a name: grids over one dataset, and two of estimators that train nothing."""
+"""Studies that have a name: grids over one dataset."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from unskew.calibration import CALIBRATORS
 from unskew.debias import METHODS
 from unskew.errors import ParameterError
 from unskew.propensity import UNCERTAINTIES
-from unskew.study.estimators import estimator_study, show_estimators
 from unskew.study.grid import Grid, read_grid
 from unskew.study.shown_table import Shown
 from unskew.study.tuning import SUPPLEMENT
-from unskew.study.unbiasedness import show_unbiasedness, unbiasedness_study
 
 TUNE_TRIALS = 24
 """Combinations of the supplement's 720 that the preset ``tuned`` draws."""
@@ -22,11 +20,10 @@ TUNE_TRIALS = 24
 
 @dataclass(frozen=True)
 class NamedStudy:
-    """A study by name; it has a grid, or is a table made by a function."""
+    """A grid by name."""
 
     about: str
-    grid: Callable[[], Mapping[str, Any]] | None = None
-    shown: Callable[[], Shown] | None = None
+    grid: Callable[[], Mapping[str, Any]]
 
 
 def _methods() -> Mapping[str, Any]:
@@ -60,9 +57,6 @@ def _tuned() -> Mapping[str, Any]:
     }
 
 
-BATTERY = "battery"
-"""The study of methods on worlds of known truth (:mod:`unskew.study.battery`), which is no grid."""
-
 NAMED: dict[str, NamedStudy] = {
     "methods": NamedStudy("every method with calibrated, cross-fitted propensities", grid=_methods),
     "calibrators": NamedStudy(
@@ -71,14 +65,6 @@ NAMED: dict[str, NamedStudy] = {
     "small": NamedStudy("five methods with raw, Platt and isotonic propensities", grid=_small),
     "tuned": NamedStudy(
         f"the same, tuned on validation loss: {TUNE_TRIALS} draws from the supplement's grid", grid=_tuned
-    ),
-    "unbiasedness": NamedStudy(
-        "estimates of the ideal loss over 2,000 draws of the clicks of a synthetic world",
-        shown=lambda: show_unbiasedness(unbiasedness_study()),
-    ),
-    "estimators": NamedStudy(
-        "relative error of estimators on a complete matrix, raw and calibrated propensities",
-        shown=lambda: show_estimators(estimator_study()),
     ),
 }
 """What ``unskew study NAME`` knows."""
@@ -92,29 +78,17 @@ def named_grid(name: str, data: str, root: str | None, **changes: Any) -> Grid:
     >>> [method.label for method in named_grid("small", "synthetic", None, seeds=2).methods]
     ['naive', 'ips', 'snips', 'dr-jl', 'mrdr']
     """
-    make = NAMED[name].grid if name in NAMED else None
-    if make is None:
-        raise ParameterError(f"no grid is called {name!r}", remedy=f"use one of {', '.join(grids())}")
+    if name not in NAMED:
+        raise ParameterError(f"no grid is called {name!r}", remedy=f"use one of {', '.join(NAMED)}")
     datasets = [{"name": data, "root": root}]
-    return read_grid({"name": f"{name}-{data}", "datasets": datasets, **make(), **changes})
-
-
-def grids() -> list[str]:
-    """Names of the studies that are grids."""
-    return [name for name, study in NAMED.items() if study.grid is not None]
+    return read_grid({"name": f"{name}-{data}", "datasets": datasets, **NAMED[name].grid(), **changes})
 
 
 def show_studies() -> Shown:
-    """The named studies as a table."""
+    """Return the named studies as a table."""
     return Shown(
-        title="Named studies",
-        columns=("name", "what it compares", "needs data"),
-        rows=(
-            *(
-                (name, study.about, "yes (--data, --root)" if study.grid else "no")
-                for name, study in NAMED.items()
-            ),
-            (BATTERY, "methods and auto on worlds of known truth: regret, and who loses to naive", "no"),
-        ),
-        text_columns=3,
+        title="Named studies (of a dataset: --data, --root)",
+        columns=("name", "what it compares"),
+        rows=tuple((name, study.about) for name, study in NAMED.items()),
+        text_columns=2,
     )

@@ -1,27 +1,31 @@
-"""Unbiasedness, measured: what each estimate of the ideal loss gives on average over many draws of clicks.
+"""Estimates of the ideal loss, averaged over many draws of clicks: ``python -m benchmarks.unbiasedness``
 
-Pure arithmetic over a synthetic world whose propensities are known; nothing is trained.
+Arithmetic over a synthetic world whose propensities are known; nothing is trained. The world, its
+conversions, the predictor, propensities and imputed errors stay as they are; only o ~ Bernoulli(p) is drawn
+anew. Wrong propensities are half-way to the mean, 1/p̂ = ½/p + ½/p̄; wrong imputed errors take r̃ = 1 − η,
+conversion upside down. The last two rows impute by a linear function of the features, once with the weights
+that minimise DR-JL's imputation loss over D, once with those that minimise MRDR's, the variance.
+
+``--write docs/methods/index.md`` puts the table between the page's marks.
 """
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
+from benchmarks.common import markdown, put
 from unskew.datasets import Dataset, load
-from unskew.estimator import require_at_least
-from unskew.study.shown_table import Shown
 from unskew.theory import ideal_loss
 from unskew.theory.bias import ips_variance, snips_bias, snips_variance
 
 Floats = NDArray[np.float64]
 
-REDRAWS = 2000
 CLEAR = 3.0
 """Standard errors of the mean beyond which an estimate counts as biased."""
 ROUNDING = 1e-9
@@ -30,6 +34,10 @@ PREDICTOR_SLOPE, PREDICTOR_NOISE = 0.7, 1.0
 """The fixed predictor: so much of the true conversion logit, and normal noise of this deviation."""
 CHUNK_CELLS = 1 << 22
 """Clicks drawn at once."""
+COLUMNS = (
+    "estimate", "propensity", "imputed errors", "mean", "miss", "± s.e.", "s.e. off", "miss in theory",
+    "deviation of one", "claim",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,85 +58,13 @@ class Estimate:
     deviation: float = 0.0
 
 
-def unbiasedness_study(*, redraws: int = REDRAWS, seed: int = 0, **world: Any) -> pa.Table:
-    """Draw the clicks of a synthetic world ``redraws`` times and average each estimate of the ideal loss.
-
-    The world (``world`` are options of the synthetic data), its conversions, the predictor, propensities
-    and imputed errors stay as they are; only o ~ Bernoulli(p) is drawn anew. Wrong propensities are half-way
-    to the mean, 1/p̂ = ½/p + ½/p̄; wrong imputed errors take r̃ = 1 − η, conversion upside down. The last
-    two rows impute by a linear function of the features, once with the weights that minimise DR-JL's
-    imputation loss over D, once with those that minimise MRDR's, the variance.
-
-    Returns
-    -------
-    pyarrow.Table
-        One row per estimate: ``estimate``, ``propensity``, ``imputation``, ``claim`` ("unbiased" or
-        "biased"), ``mean`` over redraws, ``miss`` (mean − ideal loss), its ``standard_error`` and their ratio
-        ``standard_errors_off`` (null where the estimate cannot vary), ``deviation`` of a single estimate,
-        ``expected_miss`` and ``expected_deviation`` in closed form, and whether the claim ``holds``. The
-        schema's metadata have ``ideal_loss`` and ``redraws``.
-
-    Examples
-    --------
-    >>> table = unbiasedness_study(redraws=200, n_users=40, n_items=30)
-    >>> table.num_rows, table.column("estimate")[1].as_py()
-    (10, 'IPS')
-    """
-    require_at_least(2, redraws=redraws)
-    data = load("synthetic", **{"seed": seed, **world})
+def study(redraws: int = 2000, seed: int = 0, **world: int) -> list[tuple[str, ...]]:
+    """The rows of the table; ``world`` are options of the synthetic data."""
+    data = load("synthetic", seed=seed, **world)
     error, estimates = estimates_of(data, np.random.default_rng([seed, 1]))
     assert data.truth is not None
     values = redrawn(estimates, data.truth.propensity.ravel(), redraws, np.random.default_rng([seed, 2]))
-    ideal = ideal_loss(error)
-    rows = [_row(each, line, ideal) for each, line in zip(estimates, values.T, strict=True)]
-    metadata = {"ideal_loss": repr(ideal), "redraws": str(redraws)}
-    return pa.Table.from_pylist(rows).replace_schema_metadata(metadata)
-
-
-def show_unbiasedness(table: pa.Table) -> Shown:
-    """The result of :func:`unbiasedness_study` as a table to read."""
-    ideal, redraws = (table.schema.metadata[key].decode() for key in (b"ideal_loss", b"redraws"))
-    rows = []
-    for row in table.to_pylist():
-        off = row["standard_errors_off"]
-        rows.append(
-            (
-                row["estimate"],
-                row["propensity"],
-                row["imputation"],
-                f"{row['mean']:.4f}",
-                f"{row['miss']:+.4f}",
-                f"{row['standard_error']:.4f}",
-                _standard_errors(off),
-                f"{row['expected_miss']:+.4f}",
-                f"{row['deviation']:.4f}",
-                f"{row['claim']}: {'holds' if row['holds'] else 'does not hold'}",
-            )
-        )
-    return Shown(
-        title=f"Estimates of the ideal loss {float(ideal):.4f} over {int(redraws):,} draws of the clicks",
-        columns=(
-            "estimate",
-            "propensity",
-            "imputed errors",
-            "mean",
-            "miss",
-            "± s.e.",
-            "s.e. off",
-            "miss in theory",
-            "deviation of one",
-            "claim",
-        ),
-        rows=tuple(rows),
-        caption=f"biased: more than {CLEAR:g} standard errors off",
-        text_columns=3,
-    )
-
-
-def _standard_errors(off: float | None) -> str:
-    if off is None:
-        return "cannot vary"
-    return f"{off:+.1f}" if abs(off) < 100 else f"{off:+,.0f}"
+    return [_row(each, line, ideal_loss(error)) for each, line in zip(estimates, values.T, strict=True)]
 
 
 def estimates_of(data: Dataset, random: np.random.Generator) -> tuple[Floats, list[Estimate]]:
@@ -220,23 +156,38 @@ def redrawn(estimates: list[Estimate], p: Floats, redraws: int, random: np.rando
     )
 
 
-def _row(each: Estimate, values: Floats, ideal: float) -> dict[str, Any]:
-    deviation = float(values.std(ddof=1))
-    cannot_vary = deviation <= ROUNDING * ideal
-    error = 0.0 if cannot_vary else deviation / np.sqrt(len(values))
-    miss = float(values.mean()) - ideal
-    is_biased = abs(miss) > CLEAR * error + ROUNDING * ideal
-    return {
-        "estimate": each.name,
-        "propensity": each.propensity,
-        "imputation": each.imputation,
-        "claim": each.claim,
-        "mean": ideal + miss,
-        "miss": miss,
-        "standard_error": float(error),
-        "standard_errors_off": None if cannot_vary else float(miss / error),
-        "deviation": 0.0 if cannot_vary else deviation,
-        "expected_miss": each.expected - ideal,
-        "expected_deviation": each.deviation,
-        "holds": is_biased == (each.claim == "biased"),
-    }
+def _row(each: Estimate, values: Floats, ideal: float) -> tuple[str, ...]:
+    deviation, miss = float(values.std(ddof=1)), float(values.mean()) - ideal
+    error, off = deviation / np.sqrt(len(values)), "cannot vary"
+    if deviation <= ROUNDING * ideal:
+        deviation = error = 0.0
+    else:
+        off = f"{miss / error:+.1f}" if abs(miss) < 100 * error else f"{miss / error:+,.0f}"
+    holds = (abs(miss) > CLEAR * error + ROUNDING * ideal) == (each.claim == "biased")
+    return (
+        each.name,
+        each.propensity,
+        each.imputation,
+        f"{ideal + miss:.4f}",
+        f"{miss:+.4f}",
+        f"{error:.4f}",
+        off,
+        f"{each.expected - ideal:+.4f}",
+        f"{deviation:.4f}",
+        f"{each.claim}: {'holds' if holds else 'does not hold'}",
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--redraws", type=int, default=2000)
+    parser.add_argument("--write", type=Path, default=None, help="a page with marks for the table")
+    options = parser.parse_args()
+    text = markdown(COLUMNS, study(options.redraws), words=3)
+    print(text)
+    if options.write:
+        put(options.write, "unbiasedness", text)
+
+
+if __name__ == "__main__":
+    main()

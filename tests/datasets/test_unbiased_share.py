@@ -1,56 +1,13 @@
-"""The battery's worlds: each has a biased log, a random sample and a random test, and a known truth."""
+"""Random parts of a test log as a sample, and the hidden taste of the synthetic world."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from contracts.dataset_contract import DatasetContract
 from unskew.datasets import load as load_by_name
-from unskew.datasets.battery import WORLDS
 from unskew.datasets.dataset import random_part, with_unbiased_share
 from unskew.errors import DataError, ParameterError
-
-
-class TestBattery(DatasetContract):
-    name = "battery"
-
-    @pytest.fixture
-    def load(self):
-        return lambda **options: load_by_name("battery", scale="small", seed=5, **options)
-
-
-@pytest.fixture(scope="module", params=list(WORLDS))
-def data(request):
-    return load_by_name("battery", world=request.param, scale="small")
-
-
-def test_every_world_has_a_sample_that_no_model_was_trained_or_is_tested_on(data):
-    assert data.test_is == "random"
-    assert 0.02 < len(data.unbiased) / (len(data.unbiased) + len(data.test)) < 0.09
-    assert not np.isin(data.unbiased.cell, data.test.cell).any()
-    assert not np.isin(data.unbiased.cell, data.train.cell[data.train.clicked]).any()
-    assert set(np.unique(data.unbiased.known_conversion())) == {0.0, 1.0}
-    assert data.facts["unbiased_rows"] == len(data.unbiased)
-
-
-def test_every_world_knows_its_truth(data):
-    if data.facts["world"] == "impressions":
-        assert len(data.row_truth["test"]["true_conversion"]) == len(data.test)
-        assert data.train.features is not None
-    else:
-        assert data.truth.conversion.shape == (data.train.n_users, data.train.n_items)
-
-
-def test_clicks_of_the_random_world_alone_convert_as_often_as_all_pairs():
-    ratio = {}
-    for world in ("coat", "random", "hidden"):
-        drawn = [load_by_name("battery", world=world, scale="small", seed=seed) for seed in range(4)]
-        ratio[world] = np.mean(
-            [each.train.known_conversion().mean() / each.truth.conversion.mean() for each in drawn]
-        )
-    assert ratio["random"] == pytest.approx(1.0, abs=0.12)
-    assert ratio["hidden"] > ratio["coat"] > 1.3
 
 
 def test_a_hidden_taste_is_in_clicks_and_conversions_and_in_no_feature():
@@ -89,5 +46,3 @@ def test_a_share_that_cannot_be_taken_is_one_line():
         with_unbiased_share(data, 1e-6)
     with pytest.raises(ParameterError, match="has an unbiased sample already"):
         with_unbiased_share(with_unbiased_share(data, 0.2), 0.2)
-    with pytest.raises(ParameterError, match="world must be 'coat', "):
-        load_by_name("battery", world="mars")

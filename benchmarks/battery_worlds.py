@@ -1,22 +1,21 @@
-"""Worlds of known truth that every method must stand: twins of real logs, and hard cases; a battery."""
+"""Worlds of known truth that every method must stand: twins of real logs, and hard cases; a battery.
+
+Sizes and rates are those of public logs as their papers describe them; nothing was fitted to any log, and no
+method was looked at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from unskew.datasets.dataset import Dataset, Protocol, with_unbiased_share
+from unskew.datasets import Dataset
+from unskew.datasets.dataset import with_unbiased_share
 from unskew.datasets.impressions import impressions
 from unskew.datasets.synthetic import synthetic
-from unskew.errors import ParameterError
-from unskew.estimator import require_choice
-from unskew.registry import register
-
-Scale = Literal["full", "small"]
 
 UNBIASED_SHARE = 0.05
 """Of the random log: what may be looked at to choose a model."""
@@ -26,7 +25,7 @@ UNBIASED_SHARE = 0.05
 class World:
     """One world of the battery: its loader, what it is, and its options at both scales."""
 
-    loader: Any
+    loader: Callable[..., Dataset]
     about: str
     full: Mapping[str, Any]
     small: Mapping[str, Any]
@@ -131,71 +130,18 @@ WORLDS: dict[str, World] = {
 """By name, in the order of tables."""
 
 
-@register(order=47)
-def battery(
-    root: str | Path | None = None,
-    *,
-    protocol: Protocol = "honest",
-    world: str = "coat",
-    scale: Scale = "full",
-    unbiased_share: float = UNBIASED_SHARE,
-    seed: int = 0,
+def draw(
+    world: str, *, small: bool = False, unbiased_share: float = UNBIASED_SHARE, seed: int = 0
 ) -> Dataset:
-    """Draw one world of the battery: a biased log, a random sample, and a random test log.
-
-    Sizes and rates are those of public logs as their papers describe them; nothing was fitted to any log, and
-    no method was looked at.
-
-    Parameters
-    ----------
-    world
-        ``"coat"``, ``"sparse"``, ``"impressions"``, ``"random"``, ``"hidden"`` or ``"tiny"``.
-    scale
-        ``"small"`` is for tests: seconds on a processor.
-    unbiased_share
-        Of the random pairs, those that become ``unbiased``; the others are the test.
-    seed
-        Of the world.
-
-    Examples
-    --------
-    >>> data = battery(world="tiny", scale="small")
-    >>> data.test_is, len(data.unbiased) < len(data.test)
-    ('random', True)
-    """
-    if root is not None:
-        raise ParameterError("the battery is drawn, not read", remedy="leave out root (--root)")
-    require_choice("world", world, tuple(WORLDS))
-    require_choice("scale", scale, ("full", "small"))
+    """A biased log, a random sample and a random test log, these two without pairs clicked in training."""
     described = WORLDS[world]
-    options = described.full if scale == "full" else described.small
     # Pairs that were clicked in training are left out here, once it is known which of them are in the test.
-    drawn = described.loader(protocol="paper", seed=seed, **options)
-    facts = {**drawn.facts, "world": world, "scale": scale, "about": described.about}
-    data = with_unbiased_share(replace(drawn, name="battery", facts=facts), unbiased_share, seed)
-    return _without_leaks(data, protocol)
-
-
-def _without_leaks(data: Dataset, protocol: Protocol) -> Dataset:
-    """A sample without pairs that were clicked in training; under the honest protocol, such a test too."""
+    drawn = described.loader(protocol="paper", seed=seed, **(described.small if small else described.full))
+    data = with_unbiased_share(drawn, unbiased_share, seed)
     assert data.unbiased is not None
     assert data.test is not None
     clicked = data.train.cell[data.train.clicked]
     seen, leaked = (np.isin(log.cell, clicked) for log in (data.unbiased, data.test))
-    kept = ~leaked if protocol == "honest" else np.ones(len(leaked), dtype=bool)
-    truth = {name: dict(of) for name, of in data.row_truth.items()}
-    if "test" in truth:
-        truth["test"] = {name: values[kept] for name, values in truth["test"].items()}
-    counts = {
-        "protocol": protocol,
-        "leaked_cells_found": int(leaked.sum()),
-        "leaked_cells_dropped": int((~kept).sum()),
-        "unbiased_rows": int((~seen).sum()),
-    }
     return replace(
-        data,
-        unbiased=data.unbiased.take(~seen),
-        test=data.test.take(kept),
-        row_truth=truth,
-        facts={**data.facts, **counts},
+        data, name=world, unbiased=data.unbiased.take(~seen), test=data.test.take(~leaked), row_truth={}
     )

@@ -1,0 +1,64 @@
+"""The scripts that make numbers of pages run, on worlds small enough for a test."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+import unskew as us
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    return lambda name: importlib.import_module(f"benchmarks.{name}")
+
+
+def test_estimates_are_unbiased_where_theory_says_so_and_only_there(benchmark):
+    rows = benchmark("unbiasedness").study(redraws=400, n_users=60, n_items=50)
+    assert [row[0] for row in rows] == ["naive", "IPS", "IPS", "EIB", *["DR"] * 6]
+    assert all(row[-1].endswith(": holds") for row in rows)
+
+
+def test_calibration_brings_estimators_close_to_true_propensities(benchmark):
+    study = benchmark("estimators").study
+    rows = {row[:2]: float(row[-1].split()[0]) for row in study(draws=3, calibrator="isotonic")}
+    for name in ("dr", "mrdr", "stable-dr", "tdr"):
+        assert rows["calibrated", name] < rows["raw", name]
+        assert rows["calibrated", name] == pytest.approx(rows["true", name], abs=1.0)
+
+
+def test_every_calibrator_has_a_row_beside_the_constant(benchmark):
+    log = us.load("synthetic", n_users=80, n_items=60, density=0.12, seed=1).train
+    raw = us.PopularityPropensity(calibrator=None, crossfit=2).fit(log)
+    rows = benchmark("calibrator_comparison").study(log, raw)
+    assert [row[0] for row in rows] == [*us.calibration.CALIBRATORS, "constant"]
+
+
+def test_a_table_is_put_between_its_marks(benchmark, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- benchmark: x -->\n\nold\n\n<!-- end of benchmark -->\nb\n")
+    common = benchmark("common")
+    common.put(page, "x", common.markdown(("n", "v"), [("one", "1")]))
+    made = "| n | v |\n|---|---:|\n| one | 1 |"
+    assert page.read_text() == f"a\n<!-- benchmark: x -->\n\n{made}\n\n<!-- end of benchmark -->\nb\n"
+
+
+def test_the_battery_is_judged_drawn_and_found_again(benchmark, tmp_path, monkeypatch):
+    battery = benchmark("battery")
+    options = ["--out", str(tmp_path), "--world", "tiny", "--small", "--seeds", "2", "--members", "2"]
+    options += ["--method", "ips", "--backbone", "mf", "--epochs", "2", "--device", "cpu"]
+    found = battery.run(tmp_path, battery.parsed(options))
+    assert set(found["worlds"]["tiny"]["methods"]) == {
+        "naive, one network", "naive", "naive, other λ", "ips", "ips, other λ", "auto", "auto, no sample",
+    }  # fmt: skip
+    assert "| auto, no sample | " in (tmp_path / "battery.md").read_text(encoding="utf-8")
+    assert (tmp_path / "battery.svg").read_text(encoding="utf-8").startswith("<svg")
+    monkeypatch.setattr(battery.Candidate, "make", None)
+    assert battery.run(tmp_path, battery.parsed(options)) == found
+    with pytest.raises(SystemExit, match="other settings"):
+        battery.run(tmp_path, battery.parsed([*options, "--small", "--epochs", "3"]))
