@@ -10,7 +10,7 @@ import pytest
 import unskew as us
 from unskew.debias import METHODS
 from unskew.own_code import load_own_code
-from unskew.study.results import ResultStore, described, source_hash
+from unskew.study.results import described, source_hash
 
 FILES = {
     "my_method.py": """
@@ -99,17 +99,6 @@ def test_the_key_does_not_change_with_what_it_does_not_rest_on(folder):
     before = key(folder)
     (folder / "unrelated_of_mine.py").write_text("X = 2\n", encoding="utf-8")
     assert key(folder) == before
-
-
-def test_a_result_is_claimed_by_one_process_at_a_time(tmp_path):
-    first, second = ResultStore(tmp_path), ResultStore(tmp_path)
-    with first.claimed("a") as mine, second.claimed("a", wait=False) as too, second.claimed("b") as other:
-        assert (mine, too, other) == (True, False, True)
-    with second.claimed("a") as mine:
-        assert mine
-    assert first.is_empty()
-    first.forget_claims()
-    assert not list(tmp_path.iterdir())
 
 
 def test_the_packages_own_methods_have_no_source_in_their_key():

@@ -35,7 +35,6 @@ WITHOUT_NUMBERS = ("cli", "report", "audit")
 
 FACTS = "facts"
 LOCK = ".lock"
-CLAIM = ".claim"
 
 
 @dataclass(frozen=True)
@@ -81,34 +80,11 @@ class ResultStore:
                 for left in self.folder.glob(".*.partial-*"):
                     shutil.rmtree(left) if left.is_dir() else left.unlink()
                 yield self
-                self.forget_claims()
             except BaseException:
-                self.forget_claims()
                 if self.is_empty() and made:
                     (self.folder / LOCK).unlink(missing_ok=True)
                     _remove_empty(made)
                 raise
-
-    @contextmanager
-    def claimed(self, key: str, *, wait: bool = True) -> Iterator[bool]:
-        """Whether a result is this process's to make, while inside: no other of the study is at it.
-
-        Parameters
-        ----------
-        wait
-            Until no other is.
-        """
-        with open(self.folder / f".{key}{CLAIM}", "w", encoding="utf-8", opener=_open_at_once) as lock:
-            yield _locked(lock.fileno(), wait=wait)
-
-    def forget_claims(self) -> None:
-        """Remove what claims leave, once no other process is there."""
-        for left in self.folder.glob(f".*{CLAIM}"):
-            left.unlink()
-
-    def count(self) -> int:
-        """Results that are finished."""
-        return sum(1 for _ in self.folder.glob("*.npz"))
 
     def is_empty(self) -> bool:
         """Whether no result was ever finished."""
@@ -260,14 +236,14 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _locked(descriptor: int, *, wait: bool = False) -> bool:
+def _locked(descriptor: int) -> bool:
     """Whether the lock is ours now; the system gives it back when the process ends, however it ends."""
     if os.name != "posix":
         return True
     import fcntl
 
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
