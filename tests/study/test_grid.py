@@ -7,7 +7,7 @@ import pytest
 import unskew as us
 from unskew.errors import ParameterError
 from unskew.study.grid import METRICS, read_grid
-from unskew.study.named import NAMED, grids, named_grid
+from unskew.study.named import NAMED, named_grid
 from unskew.study.tuning import SUPPLEMENT, combinations
 
 CONTRACT = """
@@ -206,7 +206,7 @@ def test_a_method_is_given_propensities_where_it_can_use_them(entry, takes):
     assert read_grid({**SMALL, "methods": [entry]}).methods[0].takes_propensity is takes
 
 
-@pytest.mark.parametrize("name", grids())
+@pytest.mark.parametrize("name", NAMED)
 def test_every_named_grid_is_valid(name):
     grid = named_grid(name, "synthetic", None, seeds=2)
     assert grid.seed_list == (0, 1)
