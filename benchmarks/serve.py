@@ -368,20 +368,16 @@ class Endurance:
 
 def put_in_place(source: Path, run: Path, *, damaged: bool = False) -> None:
     """A copy of a run folder, written beside and exchanged with the one that is served."""
-    from unskew.io.moving import exchange
-
     beside = run.with_name(f".{run.name}.beside")
     shutil.rmtree(beside, ignore_errors=True)
     shutil.copytree(source, beside)
     if damaged:
         weights = beside / "model.safetensors"
         weights.write_bytes(weights.read_bytes()[:-100])
-    if not exchange(beside, run):
-        old = run.with_name(f".{run.name}.old")
-        os.rename(run, old)
-        os.rename(beside, run)
-        beside = old
-    shutil.rmtree(beside)
+    old = run.with_name(f".{run.name}.old")
+    os.rename(run, old)
+    os.rename(beside, run)
+    shutil.rmtree(old)
 
 
 async def endure(load: Endurance, runs: list[Path], reloads: int, kills: int) -> dict[str, Any]:

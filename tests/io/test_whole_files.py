@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import tomllib
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +19,8 @@ from hypothesis import strategies as st
 from unskew.errors import RunFolderError
 from unskew.io.files import (
     AUDIT,
+    HOST,
     RUN,
-    Found,
     check_file,
     check_new_file,
     check_place,
@@ -30,7 +29,6 @@ from unskew.io.files import (
     whole_folder,
     write_json,
 )
-from unskew.io.moving import Lock, descriptor_of
 from unskew.io.toml_text import to_toml
 
 OURS = 'unskew = "1.0"\nformat = 1\n'
@@ -55,8 +53,7 @@ class TestWholeFolder:
             fail()
         assert not list(tmp_path.iterdir())
 
-    @pytest.mark.parametrize("can_exchange", [True, False])
-    def test_the_earlier_run_comes_back_where_the_last_move_fails(self, tmp_path, monkeypatch, can_exchange):
+    def test_the_earlier_run_comes_back_where_the_last_move_fails(self, tmp_path, monkeypatch):
         target = tmp_path / "run"
         target.mkdir()
         (target / "config.toml").write_text(OURS)
@@ -68,9 +65,6 @@ class TestWholeFolder:
             return rename(path, to)
 
         monkeypatch.setattr(os, "rename", fails_for_the_new_one)
-        monkeypatch.setattr(
-            "unskew.io.files.exchange", fails_for_the_new_one if can_exchange else lambda *_: False
-        )
 
         def replace():
             with whole_folder(target, overwrite=True) as beside:
@@ -111,59 +105,18 @@ class TestWholeFolder:
     def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(self, tmp_path):
         dead = subprocess.Popen([sys.executable, "-c", ""])
         dead.wait()
-        (tmp_path / "run").mkdir()
-        (tmp_path / "run" / "config.toml").write_text(OURS)
-        for process in (dead.pid, os.getpid()):
-            for what in ("partial", "replaced"):
-                (tmp_path / f".run.{what}-{process}").mkdir()
-                (tmp_path / f".run.{what}-{process}" / "half").write_text("half")
-        # Who lives is told by locks, which hold across process namespaces, where numbers say nothing.
-        living = Lock(tmp_path / f".run.partial-{dead.pid}")
-        assert living.take()
+        names = [f".run.{what}-{HOST}-{dead.pid}-00" for what in ("partial", "replaced")]
+        living = [f".run.partial-{HOST}-{os.getpid()}-00", f".run.partial-000000-{dead.pid}-00"]
+        for name in [*names, *living, "run"]:
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "config.toml").write_text(OURS)
         with whole_folder(tmp_path / "run", overwrite=True) as beside:
             (beside / "config.toml").write_text(OURS)
-        assert {path.name for path in tmp_path.iterdir()} == {"run", living.path.name}
-        living.close()
-        with whole_folder(tmp_path / "run", overwrite=True) as beside:
-            (beside / "config.toml").write_text(OURS)
-        assert {path.name for path in tmp_path.iterdir()} == {"run"}
+        assert {path.name for path in tmp_path.iterdir()} == {"run", *living}
 
-    def test_files_written_into_it_wait_for_nobody(self, tmp_path, monkeypatch):
-        def wait(seconds):
-            raise AssertionError("it waits for its own lock")
-
-        monkeypatch.setattr("time.sleep", wait)
-        with whole_folder(tmp_path / "run", overwrite=False) as beside:
-            write_json(beside / "metrics.json", {})
-            with whole_folder(beside / "deep", overwrite=False) as deeper:
-                write_json(deeper / "metrics.json", {})
-        assert (tmp_path / "run" / "deep" / "metrics.json").is_file()
-
-    def test_without_locks_the_number_of_the_process_tells(self, tmp_path, monkeypatch):
-        dead = subprocess.Popen([sys.executable, "-c", ""])
-        dead.wait()
-        monkeypatch.setattr("unskew.io.files.locked", lambda folder: nullcontext(True))
-        monkeypatch.setattr(Lock, "take", lambda self, **_: None)
-        for process in (dead.pid, os.getpid()):
-            (tmp_path / f".out.partial-{process}-0").write_text("half")
-        with whole_file(tmp_path / "out") as beside:
-            beside.write_text("whole")
-        assert {path.name for path in tmp_path.iterdir()} == {"out", f".out.partial-{os.getpid()}-0"}
-
-    def test_a_lock_that_cannot_be_had_removes_nothing_and_ends_nothing(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("unskew.io.moving.LOCK_SECONDS", 0.0)
-        (tmp_path / ".out.partial-1-0").write_text("half")
-        held = Lock(tmp_path)
-        assert held.take()
-        with whole_file(tmp_path / "out") as beside:
-            beside.write_text("whole")
-        held.close()
-        assert {path.name for path in tmp_path.iterdir()} == {"out", ".out.partial-1-0"}
-
-    @pytest.mark.parametrize("overwrite", [False, True])
-    def test_a_folder_that_comes_meanwhile_is_left(self, tmp_path, overwrite):
+    def test_a_folder_that_comes_meanwhile_is_left(self, tmp_path):
         def write():
-            with whole_folder(tmp_path / "deep" / "run", overwrite=overwrite) as beside:
+            with whole_folder(tmp_path / "deep" / "run", overwrite=False) as beside:
                 (beside / "config.toml").write_text("mine")
                 (tmp_path / "deep" / "run").mkdir()
                 (tmp_path / "deep" / "run" / "config.toml").write_text(OURS)
@@ -173,29 +126,17 @@ class TestWholeFolder:
         assert (tmp_path / "deep" / "run" / "config.toml").read_text() == OURS
         assert [path.name for path in (tmp_path / "deep").iterdir()] == ["run"]
 
-    def test_only_the_folder_that_was_found_is_replaced(self, tmp_path):
-        target = tmp_path / "run"
-
-        def write(text, **more):
-            with whole_folder(target, overwrite=True, **more) as beside:
-                (beside / "config.toml").write_text(OURS + text)
-
-        write("# first")
-        found = check_target(target, overwrite=True)
-        (target / "report.html").write_text("edited by a person, which makes it no other")
-        write("# second", found=found)
-        with pytest.raises(RunFolderError, match="another process wrote there meanwhile"):
-            write("# third", found=found)
-        assert (target / "config.toml").read_text() == OURS + "# second"
-
     def test_folders_made_for_it_go_with_a_failure(self, tmp_path):
         with pytest.raises(ZeroDivisionError), whole_folder(tmp_path / "a" / "b" / "run", overwrite=False):
             raise ZeroDivisionError
         assert not list(tmp_path.iterdir())
 
     def test_what_was_moved_aside_comes_back(self, tmp_path):
-        (tmp_path / ".run.replaced-1-a").mkdir()
-        (tmp_path / ".run.replaced-1-a" / "config.toml").write_text(OURS)
+        dead = subprocess.Popen([sys.executable, "-c", ""])
+        dead.wait()
+        aside = tmp_path / f".run.replaced-{HOST}-{dead.pid}-a"
+        aside.mkdir()
+        (aside / "config.toml").write_text(OURS)
         with pytest.raises(RunFolderError, match="holds a run already"):
             check_target(tmp_path / "run", overwrite=False)
         assert [path.name for path in tmp_path.iterdir()] == ["run"]
@@ -250,51 +191,18 @@ class TestWholeFile:
         with pytest.raises(RunFolderError, match=message), whole_file(tmp_path / name):
             pytest.fail("the file must not be opened")
 
-    @pytest.mark.parametrize("can", ["rename", "link", "neither"])
-    def test_a_new_file_replaces_nothing_that_came_meanwhile(self, tmp_path, monkeypatch, can):
-        if can != "rename":
-            monkeypatch.setattr("unskew.io.moving.libc_renameat2", lambda: None)
-        if can == "neither":
-
-            def refuse(*_):
-                raise OSError(errno.EPERM, "no links here")
-
-            monkeypatch.setattr(os, "link", refuse)
+    def test_a_new_file_replaces_nothing_that_came_meanwhile(self, tmp_path):
         target = tmp_path / "out.txt"
 
-        def write(while_working=lambda: None):
+        def write():
             with whole_file(check_new_file(target, overwrite=False)) as beside:
                 beside.write_text("mine")
-                while_working()
+                target.write_text("theirs")
 
         with pytest.raises(RunFolderError, match=r"another process wrote there meanwhile.* To fix: "):
-            write(lambda: target.write_text("theirs"))
-        assert target.read_text() == "theirs"
-        target.unlink()
-        # It comes at the last moment, after all looks at the place.
-        monkeypatch.setattr("unskew.io.files.Found.file", lambda path: Found(None))
-        with pytest.raises(RunFolderError, match="another process wrote there meanwhile"):
-            write(lambda: target.write_text("theirs"))
+            write()
         assert target.read_text() == "theirs"
         assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
-        target.unlink()
-        write()
-        assert target.read_text() == "mine"
-        assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
-
-    def test_only_the_file_that_was_found_is_replaced(self, tmp_path):
-        target = tmp_path / "out.txt"
-        target.write_text("first")
-        first, second = (check_new_file(target, overwrite=True) for _ in range(2))
-
-        def write(new, text):
-            with whole_file(new) as beside:
-                beside.write_text(text)
-
-        write(first, "second")
-        with pytest.raises(RunFolderError, match="another process wrote there meanwhile"):
-            write(second, "third")
-        assert target.read_text() == "second"
 
     def test_a_link_stays_one_and_what_it_leads_to_is_replaced(self, tmp_path):
         (tmp_path / "real.txt").write_text("earlier")
@@ -331,45 +239,23 @@ class TestWholeFile:
             (tmp_path / "input").read_text()
 
 
-class TestDescriptors:
-    """What leads to an open descriptor is written to where it is, and never cut or moved."""
+def test_standard_streams_are_appended_to(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    code = "import pathlib, unskew.io.files as f; f.write_json(pathlib.Path('/dev/stdout'), [1])"
+    with log.open("a") as sink:
+        for _ in range(2):
+            subprocess.run([sys.executable, "-c", code], stdout=sink, check=True)
+    assert log.read_text() == "before\n[\n  1\n]\n[\n  1\n]\n"
 
-    @pytest.fixture
-    def log(self, tmp_path):
-        (tmp_path / "log").write_text("before\n")
-        with (tmp_path / "log").open("a") as opened:
-            yield opened
-        assert [path.name for path in tmp_path.iterdir() if path.name != "link"] == ["log"]
 
-    @pytest.mark.parametrize("form", ["/dev/fd/{}", "/proc/self/fd/{}", "/proc/thread-self/fd/{}", "link"])
-    def test_it_is_appended_to(self, log, tmp_path, form):
-        if form == "link":
-            (tmp_path / "link").symlink_to(f"/dev/fd/{log.fileno()}")
-        path = tmp_path / "link" if form == "link" else Path(form.format(log.fileno()))
-        if not path.exists():
-            pytest.skip("the system has no such path")
-        write_json(path, [1])
-        write_json(path, [2])
-        assert (tmp_path / "log").read_text() == "before\n[\n  1\n]\n[\n  2\n]\n"
-
-    def test_of_another_process_it_is_not(self):
-        assert descriptor_of(Path("/proc/1/fd/1")) is None
-        assert descriptor_of(Path("/dev/stdout")) == 1
-
-    def test_one_that_cannot_be_written_is_told(self, log, tmp_path):
-        with (tmp_path / "log").open() as read:
-            for number in (read.fileno(), 999):
-                path = Path(f"/dev/fd/{number}")
-                with pytest.raises(RunFolderError, match=r"is not open for writing.* To fix: "):
-                    write_json(path, 1)
-
-    def test_a_device_takes_it_and_a_full_one_is_told(self):
-        write_json(Path(os.devnull), [1])
-        assert Path(os.devnull).is_char_device()
-        if not Path("/dev/full").exists():
-            pytest.skip("the system has no /dev/full")
-        with pytest.raises(RunFolderError, match="/dev/full: cannot be written: No space left"):
-            write_json(Path("/dev/full"), [1])
+def test_a_device_takes_it_and_a_full_one_is_told():
+    write_json(Path(os.devnull), [1])
+    assert Path(os.devnull).is_char_device()
+    if not Path("/dev/full").exists():
+        pytest.skip("the system has no /dev/full")
+    with pytest.raises(RunFolderError, match="/dev/full: cannot be written: No space left"):
+        write_json(Path("/dev/full"), [1])
 
 
 def test_toml_says_a_name_that_is_no_text(tmp_path):

@@ -110,14 +110,9 @@ def check_each_step(
 
 def files(scenario: str, folder: Path) -> dict[str, int]:
     """The primitives of ``unskew.io.files``, without anything else."""
-    import unskew.io.files
-    import unskew.io.moving
     from unskew.io.files import check_new_file, check_target, whole_file, whole_folder
 
-    what, existing, system = scenario.split("-")
-    if system == "plain":
-        unskew.io.files.exchange = lambda *_: False
-        unskew.io.moving.libc_renameat2 = lambda: None
+    what, existing = scenario.split("-")
     place = folder / "place"
     old = None
     config = b'unskew = "1"\nformat = 3\n'

@@ -26,7 +26,7 @@ from unskew.audit.periods import PeriodCodes
 from unskew.audit.segments import MISSING, ValueCodes
 from unskew.audit.sql import PERIOD_GRID
 from unskew.errors import DataError
-from unskew.io.files import Found, check_file, real
+from unskew.io.files import check_file, real
 from unskew.io.stream import FileBatch, Roles, located, number_columns, stream, tracked
 from unskew.io.tables import column_names, expand_paths
 from unskew.metrics import CalibrationSketch
@@ -101,7 +101,7 @@ def add(
         plan = _plan(digests, known, as_of, latest)
         additions, closed = _read(plan, known, latest, progress)
         with locked_for_long(path):
-            now = known if Found.file(path) == known.found else MonitorStore.load(path)
+            now = MonitorStore.load(path) if path.exists() else known
             if not latest and _known(now, plan) != _known(known, plan):
                 continue
             for each in (each for each in plan if each.known_as is not None):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,7 @@ import pyarrow.parquet
 from unskew.audit.group_sketches import CELLS
 from unskew.audit.periods import By, end_of, require_zone
 from unskew.errors import DataError, ParameterError
-from unskew.io.files import Found, NewFile, real, whole_file
-from unskew.io.moving import OURS, Lock
+from unskew.io.files import Lock, real, whole_file
 from unskew.io.stream import Roles
 from unskew.log.splitting import parse_duration
 
@@ -102,7 +101,7 @@ class Addition:
 
 @dataclass(frozen=True, eq=False)
 class MonitorStore:
-    """What a store holds; ``found`` is the file as it was read."""
+    """What a store of counts holds."""
 
     path: Path
     settings: MonitorSettings
@@ -110,7 +109,6 @@ class MonitorStore:
     mantissa_bits: int
     sources: tuple[CountedSource, ...]
     table: Any
-    found: Found = field(default_factory=lambda: Found(None))
 
     @classmethod
     def empty(cls, path: Path, settings: MonitorSettings, bins: int, mantissa_bits: int) -> MonitorStore:
@@ -119,9 +117,8 @@ class MonitorStore:
 
     @classmethod
     def load(cls, path: Path) -> MonitorStore:
-        """Read a store; another file is an error."""
-        found = Found.file(path)
-        if found.identity is None:
+        """Read a store; raise an error for another file."""
+        if not path.exists():
             raise DataError("there is no such store", where=str(path), remedy="make one with --add FILE...")
         try:
             # By one handle: by its path, schema and rows may come from two files, if one is replaced between.
@@ -151,11 +148,10 @@ class MonitorStore:
             header["mantissa_bits"],
             sources,
             table.cast(STORED).replace_schema_metadata(None),
-            found,
         )
 
     def save(self) -> None:
-        """Write the store, if nobody else did since it was read."""
+        """Write the store; its folder is locked (:func:`locked_for_long`)."""
         header = {
             "format": FORMAT,
             "bins": self.bins,
@@ -164,7 +160,7 @@ class MonitorStore:
             "sources": [asdict(source) for source in self.sources],
         }
         table = self.table.replace_schema_metadata({MARK: json.dumps(header).encode()})
-        with whole_file(NewFile(self.path, self.found)) as beside:
+        with whole_file(self.path) as beside:
             pa.parquet.write_table(table, beside, compression="zstd")
 
     def source(self, name: str) -> CountedSource | None:
@@ -247,10 +243,8 @@ def locked_for_long(path: Path) -> Iterator[None]:
                 where=str(path),
                 remedy="run it again when that has ended",
             )
-        OURS.add(folder)
         yield
     finally:
-        OURS.discard(folder)
         lock.close()
 
 

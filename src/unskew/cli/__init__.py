@@ -166,7 +166,6 @@ def entry() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # Modules are hundreds of thousands of objects and no garbage: to look for it less often saves a tenth.
     gc.set_threshold(COLLECT_EVERY)
-    signals.open_standard_descriptors()
     signals.let_readers_leave()
     signals.listen()
     code = main()

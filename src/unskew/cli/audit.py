@@ -131,7 +131,8 @@ def audit(
         refuse(context, ("out", "overwrite"), "with --no-report, which writes no folder")
     check_seed(seed)
     target = out or _free_folder(rows[0])
-    found = None if no_report else check_target(target, overwrite=overwrite, kind=AUDIT)
+    if not no_report:
+        check_target(target, overwrite=overwrite, kind=AUDIT)
     folders = {} if no_report else {"--out": target}
     check_outputs(
         {"--json": json, "--log-json": log_json}, folders=folders, read=[] if run else table_files(rows)
@@ -170,7 +171,7 @@ def audit(
 
         def write_report() -> None:
             report = render_audit_report(result)
-            with whole_folder(target, overwrite=overwrite, kind=AUDIT, found=found) as beside:
+            with whole_folder(target, overwrite=overwrite, kind=AUDIT) as beside:
                 (beside / "report.html").write_text(report, encoding="utf-8", errors="replace")
                 result.sketch.save(beside / "sketch.npz")
                 write_json(beside / AUDIT.marker, result.to_dict())

@@ -32,7 +32,7 @@ PACKAGE = Path(__file__).parents[1]
 def is_of_the_machine(error: Exception) -> bool:
     """Whether files, memory or encodings failed, which a user can fix, and not the code."""
     # torch has an error of its own for a device's memory, and is not loaded here to name it.
-    return isinstance(error, (OSError, UnicodeError)) or _is_memory(error) or _is_nul(error)
+    return isinstance(error, (OSError, UnicodeError)) or _is_memory(error)
 
 
 def machine_message(error: Exception) -> str:
@@ -41,8 +41,6 @@ def machine_message(error: Exception) -> str:
 
     if _is_memory(error):
         return str(UnskewError("the memory is full", remedy="give less data, fewer seeds or another device"))
-    if _is_nul(error):
-        return str(UnskewError("the name of a file holds a NUL", remedy="give a name without it"))
     if isinstance(error, OSError) and error.strerror:
         where = None if error.filename is None else str(error.filename)
         remedy = REMEDIES.get(error.errno or 0, "check the path and the disk")
@@ -86,7 +84,3 @@ def settle_output() -> None:
 def _is_memory(error: Exception) -> bool:
     by_words = isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
     return by_words or isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-
-
-def _is_nul(error: Exception) -> bool:
-    return isinstance(error, ValueError) and "embedded null" in str(error)

@@ -313,7 +313,7 @@ def run(
     journal = None if checkpoint is None else _checkpoint(checkpoint, every)
     # What the same command left before it was killed is known when the data are read.
     own = journal is not None and journal.wrote(target)
-    found = check_target(target, overwrite=overwrite or own)
+    check_target(target, overwrite=overwrite or own)
     for named_by, column in (("--user", user), ("--item", item)) if is_file else ():
         if column not in there:
             raise DataError(
@@ -429,7 +429,7 @@ def run(
                 processes.write(partial(_copy, target / "metrics.json", json))
             return
     with _going_on_from(checkpoint):
-        result.save(target, overwrite=overwrite, found=found)
+        result.save(target, overwrite=overwrite)
     if json is not None:
         processes.write(partial(write_json, json, result.metrics))
     print_run(result.metrics, result.findings)

@@ -1,4 +1,4 @@
-"""Signals that end a command, closed descriptors, and pipes whose reader leaves.
+"""Signals that end a command, and pipes whose reader leaves.
 
 SIGTERM and SIGHUP end it like an interrupt from the keyboard: partial files are removed, one line says what
 was written, and the exit code is 128 + the signal's number. A reader that leaves (``| head -1``) changes
@@ -8,7 +8,6 @@ nothing.
 from __future__ import annotations
 
 import io
-import os
 import signal
 import sys
 from types import FrameType
@@ -44,19 +43,6 @@ def what_happened() -> str:
 def exit_code() -> int:
     """By convention 128 and the signal's number."""
     return 128 + (_received[0] if _received else signal.SIGINT)
-
-
-def open_standard_descriptors() -> None:
-    """Let 0, 1 and 2 lead nowhere where they are closed, so that no file becomes one of them."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
-    # Python has no stream where there was no descriptor, and few who print ask for that.
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 _REPLACED: list[io.TextIOWrapper] = []

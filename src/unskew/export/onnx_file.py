@@ -349,9 +349,7 @@ def _write(model: Any, tables: Mapping[str, Tensor], target: NewFile) -> Path | 
         with whole_file(target) as beside:
             beside.write_bytes(model.SerializeToString(deterministic=True))
         return None
-    outside = check_new_file(
-        target.path.with_name(target.path.name + OUTSIDE), overwrite=target.found.identity is not None
-    )
+    outside = check_new_file(target.path.with_name(target.path.name + OUTSIDE), overwrite=target.overwrite)
     with whole_file(outside) as beside, open(beside, "wb") as file:
         for name, array in arrays.items():
             tensor = TensorProto(

@@ -1,19 +1,22 @@
-"""Files and folders that are whole or not there: written beside and moved into place.
+"""Files and folders that are whole or not there: written beside their place and moved into it.
 
-Nothing that came to a place while the work was done is replaced; what is replaced stays until the new one is
-there, in one step where the system can. What processes that were killed left beside is put back or removed by
-the next one that writes there.
+A process that is killed leaves the old file or folder, or the new one; the next process that writes there
+removes what it left beside.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 import os
+import platform
 import re
 import shutil
-import stat
+import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,17 +25,6 @@ from typing import Any
 
 from unskew.errors import RunFolderError
 from unskew.io.manifest import MANIFEST, MODEL_CARD
-from unskew.io.moving import (
-    OURS,
-    Lock,
-    descriptor_of,
-    exchange,
-    is_writable,
-    lives,
-    locked,
-    move_new,
-    write_through,
-)
 
 CONFIG = "config.toml"
 """What marks a folder as a run folder."""
@@ -47,7 +39,10 @@ ROW_FEATURES = "row_features.parquet"
 """Those of the rows of its log."""
 
 LONGEST_NAME = 160
-"""Bytes of a name up to which what lies beside it is called after it; file systems end at 255."""
+"""Bytes of a name up to which the partial file beside it has its name; file systems end at 255."""
+
+HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:6]
+"""This machine, in the names of partial files: only its own dead processes are cleaned up after."""
 
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """Errors that only writing gives, whichever file they name."""
@@ -80,7 +75,7 @@ class FolderKind:
     parts: re.Pattern[str] | None = None
 
     def marks(self, folder: Path) -> bool:
-        """Whether the marker is there, and ours."""
+        """Return whether a folder is of this kind."""
         if not (folder / self.marker).is_file():
             # A pipe would wait for somebody to write into it.
             return False
@@ -91,7 +86,7 @@ class FolderKind:
         return isinstance(content, dict) and self.keys <= content.keys()
 
     def owns(self, name: str) -> bool:
-        """Whether such a folder may hold a file of this name."""
+        """Return whether such a folder may hold a file of this name."""
         return name in self.files or (self.parts is not None and self.parts.fullmatch(name) is not None)
 
 
@@ -132,46 +127,55 @@ AUDIT = FolderKind(
 
 
 PLACED: list[Path] = []
-"""What this process put in place, for the word after an interrupt."""
+"""What this process put in place, for the message after an interrupt."""
+
+PARTIAL, REPLACED = "partial", "replaced"
+"""What lies beside a target for a while: what is being written, and the old folder in the last moment."""
 
 
-@dataclass(frozen=True)
-class Found:
-    """What was at a place when the work began: nothing (None), or that file or folder and no other."""
+class Lock:
+    """A lock of the system (``flock``) on a file or a folder, until it is closed or the process ends."""
 
-    identity: tuple[int, ...] | None
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
 
-    @classmethod
-    def file(cls, path: Path) -> Found:
-        """What is there, where a file is to be written."""
+    def take(self, *, seconds: float = 0.0) -> bool | None:
+        """Return whether the lock is ours now; None where the system has no locks."""
+        if os.name != "posix":
+            return None
+        import fcntl
+
+        ends = time.monotonic() + seconds
         try:
-            info = os.stat(path)
-        except FileNotFoundError:
-            return cls(None)
-        return cls((info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns))
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            while True:
+                try:
+                    fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return True
+                except BlockingIOError:
+                    if time.monotonic() >= ends:
+                        self.close()
+                        return False
+                    time.sleep(0.005)
+        except OSError:
+            self.close()
+            return None
 
-    @classmethod
-    def folder(cls, path: Path, kind: FolderKind) -> Found:
-        """What is there, where a folder is to be written; an empty one is nothing.
-
-        Files that a person adds or edits in it do not make it another.
-        """
-        try:
-            if not any(path.iterdir()):
-                return cls(None)
-            info = os.stat(path)
-        except FileNotFoundError:
-            return cls(None)
-        return cls((info.st_dev, info.st_ino, *(cls.file(path / kind.marker).identity or ())))
+    def close(self) -> None:
+        """Give the lock back."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = None
 
 
 def real(path: Path) -> Path:
-    """Where links lead; unlike ``Path.resolve`` it stays where they lead in a circle."""
+    """Return where links lead; unlike ``Path.resolve`` this does not fail where they lead in a circle."""
     return Path(os.path.realpath(path))
 
 
 def check_place(folder: Path) -> None:
-    """An error if no folder could be made there, or if a file is there."""
+    """Raise an error if no folder could be made there, or if a file is there."""
     _require_meant(folder, str(folder))
     parent = real(folder).parent
     existing = next(path for path in (parent, *parent.parents) if path.exists())
@@ -185,8 +189,8 @@ def check_place(folder: Path) -> None:
         raise RunFolderError("may not be read and written", where=str(folder), remedy="choose another --out")
 
 
-def check_target(folder: Path, *, overwrite: bool, kind: FolderKind = RUN) -> Found:
-    """What is there; an error if a folder of results could not be put there. Call it before the long work.
+def check_target(folder: Path, *, overwrite: bool, kind: FolderKind = RUN) -> None:
+    """Raise an error if a folder of results could not be put there. Call it before the long work.
 
     With ``overwrite`` an earlier folder of the same kind may be replaced, where it holds nothing else.
     """
@@ -199,7 +203,7 @@ def check_target(folder: Path, *, overwrite: bool, kind: FolderKind = RUN) -> Fo
     check_place(folder)
     heal(folder)
     if not folder.exists() or not any(folder.iterdir()):
-        return Found(None)
+        return
     if not kind.marks(folder):
         raise RunFolderError(
             "is a folder with other things in it", where=str(folder), remedy="choose another --out"
@@ -210,7 +214,7 @@ def check_target(folder: Path, *, overwrite: bool, kind: FolderKind = RUN) -> Fo
             where=str(folder),
             remedy="choose another --out, or give --overwrite (overwrite=True)",
         )
-    names = (each.name for each in folder.iterdir())
+    names = (path.name for path in folder.iterdir())
     others = sorted(name for name in names if not kind.owns(name) and name not in LEFT_BY_SYSTEMS)
     if others:
         raise RunFolderError(
@@ -218,84 +222,70 @@ def check_target(folder: Path, *, overwrite: bool, kind: FolderKind = RUN) -> Fo
             where=str(folder),
             remedy=f"move {others[0]!r} elsewhere, or choose another --out",
         )
-    return Found.folder(folder, kind)
 
 
 @contextmanager
-def whole_folder(
-    folder: Path, *, overwrite: bool, kind: FolderKind = RUN, found: Found | None = None
-) -> Iterator[Path]:
-    """A new folder beside the target, moved into its place at the end; nothing is left of a failure.
+def whole_folder(folder: Path, *, overwrite: bool, kind: FolderKind = RUN) -> Iterator[Path]:
+    """Give a new folder beside the target, and move it into its place at the end; a failure leaves nothing.
 
-    Where the target is a link, it stays one, and the folder that it leads to is replaced. Killed at any
-    moment, the whole old or the whole new folder is there; on systems that cannot exchange two folders, the
-    next process that writes or reads there puts the old one back.
-
-    Parameters
-    ----------
-    found
-        What :func:`check_target` found when the work began: nothing else is replaced. By default what is
-        there now.
+    Where the target is a link, it stays one, and the folder that it leads to is replaced.
     """
-    now = check_target(folder, overwrite=overwrite, kind=kind)
-    expected = now if found is None else found
+    check_target(folder, overwrite=overwrite, kind=kind)
     target = real(folder)
-    made = [each for each in (target.parent, *target.parent.parents) if not each.exists()]
+    made = [path for path in (target.parent, *target.parent.parents) if not path.exists()]
+    beside = _name_beside(target, PARTIAL)
     try:
         with _errors_of(folder):
             target.parent.mkdir(parents=True, exist_ok=True)
-            with _beside(target, os.mkdir) as beside:
-                yield beside
-                with locked(target.parent):
-                    if Found.folder(target, kind) != expected:
-                        raise _taken(folder)
-                    _put_folder(beside, target)
+            beside.mkdir()
+            yield beside
+            for path in beside.rglob("*"):
+                if path.is_file():
+                    _sync(path)
+            _put_folder(beside, folder, overwrite=overwrite, kind=kind)
             PLACED.append(folder)
-            _remove_leftovers(target)
     except BaseException:
-        for each in made:
+        shutil.rmtree(beside, ignore_errors=True)
+        for path in made:
             with suppress(OSError):
-                each.rmdir()
+                path.rmdir()
         raise
+    _remove_leftovers(target)
 
 
-def _put_folder(beside: Path, target: Path) -> None:
-    """Move a whole folder into its place; what was there is beside afterwards, if anything."""
-    if target.exists() and any(target.iterdir()):
-        if not exchange(beside, target):
-            _put_in_two_steps(beside, target)
-        return
+def _put_folder(beside: Path, folder: Path, *, overwrite: bool, kind: FolderKind) -> None:
+    """Move a folder into its place; :func:`heal` knows what to do if this is killed in the middle."""
     try:
-        move_new(beside, target)
-    except FileExistsError as error:
-        raise _taken(target) from error
-
-
-def _put_in_two_steps(beside: Path, target: Path) -> None:
-    """The same where two folders cannot be exchanged: between the steps :func:`heal` knows what to do."""
-    old = _name_beside(target, REPLACED)
-    os.rename(target, old)
+        check_target(folder, overwrite=overwrite, kind=kind)
+    except RunFolderError as error:
+        raise _taken(folder) from error
+    target, old = real(folder), None
+    if target.exists() and any(target.iterdir()):
+        old = _name_beside(target, REPLACED)
+        os.rename(target, old)
     try:
         os.rename(beside, target)
-    except BaseException:
-        os.rename(old, target)
+    except BaseException as error:
+        if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise _taken(folder) from error
+        if old is not None:
+            os.rename(old, target)
         raise
-    os.rename(old, beside)
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def heal(folder: Path) -> None:
-    """Put back what a process moved aside that was killed before it moved the new one into place."""
+    """Put back the old folder of a process that was killed before it moved the new one into place."""
     target = real(folder)
-    if os.path.lexists(target) or not _left(target, REPLACED):
+    if os.path.lexists(target):
         return
-    with locked(target.parent) as alone:
-        aside = [path for path in _left(target, REPLACED) if alone and _abandoned(path)]
-        if aside and not os.path.lexists(target):
-            os.rename(max(aside, key=lambda path: path.stat().st_mtime_ns), target)
+    if aside := [path for path in _left(target) if f".{REPLACED}-" in path.name]:
+        os.rename(max(aside, key=lambda path: path.stat().st_mtime_ns), target)
 
 
 def _require_meant(path: Path, where: str) -> None:
-    """An error for an output that nobody wants under this name: a home that no shell expanded, an option."""
+    """Raise an error for an output that nobody wants under this name: an unexpanded home, an option."""
     first = path.parts[0] if path.parts else ""
     if first.startswith("~"):
         raise RunFolderError(
@@ -309,20 +299,20 @@ def _require_meant(path: Path, where: str) -> None:
         )
 
 
+def _is_stream(path: Path) -> bool:
+    """Return whether a path is a terminal, a null device, or a standard stream such as ``/dev/stdout``."""
+    return path.is_char_device() or str(path).startswith(("/dev/std", "/dev/fd/", "/proc/self/fd/"))
+
+
 def check_file(path: Path, where: str | None = None) -> None:
-    """An error, which calls the file ``where``, if none could be put there; call it before the long work."""
+    """Raise an error, which calls the file ``where``, if it could not be written. Call it before the work."""
     where = where or str(path)
-    descriptor = descriptor_of(path)
-    if descriptor is not None:
-        if not is_writable(descriptor):
-            raise RunFolderError("is not open for writing", where=where, remedy="give the name of a file")
+    if _is_stream(path):
         return
     _require_meant(path, where)
     target = real(path)
     if path.is_dir():
         raise RunFolderError("is a folder", where=where, remedy="give the name of a file")
-    if path.is_char_device() and os.access(path, os.W_OK):
-        return
     if path.exists() and not path.is_file():
         raise RunFolderError("is a device or a pipe", where=where, remedy="give the name of a file")
     if not target.parent.is_dir():
@@ -335,73 +325,52 @@ def check_file(path: Path, where: str | None = None) -> None:
 
 @dataclass(frozen=True)
 class NewFile:
-    """A file that is to be written, and what was there when the work began."""
+    """A file that is to be written, and whether it may replace another."""
 
     path: Path
-    found: Found
+    overwrite: bool
 
 
 def check_new_file(path: Path, *, overwrite: bool) -> NewFile:
-    """A file to write; an error if it could not be put there, or is there without leave to replace it."""
+    """Return a file to write; raise an error if it could not be put there, or may not be replaced."""
     check_file(path)
     if path.exists() and not overwrite:
         raise RunFolderError(
             "exists already", where=str(path), remedy="choose another -o, or give --overwrite"
         )
-    return NewFile(path, Found.file(path))
+    return NewFile(path, overwrite)
 
 
 @contextmanager
 def whole_file(target: Path | NewFile) -> Iterator[Path]:
-    """A new file beside the target, moved into its place at the end; nothing is left of a failure.
+    """Give a new file beside the target, and move it into its place at the end; a failure leaves nothing.
 
-    Where the target is a link, it stays one, and the file that it leads to is replaced. An open descriptor
-    (``/dev/stdout``) or a terminal is written to where it is, and never cut.
-
-    Parameters
-    ----------
-    target
-        A path, where whatever is there is replaced; or what :func:`check_new_file` gave when the work began:
-        then nothing else than what was there is replaced.
+    Where the target is a link, it stays one, and the file that it leads to is replaced. A standard stream
+    (``/dev/stdout``) is appended to.
     """
-    path, found = (target.path, target.found) if isinstance(target, NewFile) else (target, None)
+    path, overwrite = (target.path, target.overwrite) if isinstance(target, NewFile) else (target, True)
     check_file(path)
-    if descriptor_of(path) is not None or path.is_char_device():
-        with _errors_of(path), _passed_through(path) as passing:
-            yield passing
-        return
-    place = real(path)
     with _errors_of(path):
-        with _beside(place, _make_file) as beside:
+        if _is_stream(path):
+            with tempfile.TemporaryDirectory(prefix="unskew-") as folder:
+                yield Path(folder) / "content"
+                sys.stdout.flush()
+                with (Path(folder) / "content").open("rb") as source, path.open("ab") as sink:
+                    shutil.copyfileobj(source, sink)
+            return
+        place = real(path)
+        beside = _name_beside(place, PARTIAL)
+        try:
+            beside.touch()
             yield beside
-            with locked(place.parent):
-                if found is not None and Found.file(place) != found:
-                    raise _taken(path)
-                if found is None or found.identity is not None:
-                    os.replace(beside, place)
-                else:
-                    try:
-                        move_new(beside, place)
-                    except FileExistsError as error:
-                        raise _taken(path) from error
+            _sync(beside)
+            if not overwrite and place.exists():
+                raise _taken(path)
+            os.replace(beside, place)
+        finally:
+            beside.unlink(missing_ok=True)
         PLACED.append(path)
         _remove_leftovers(place)
-
-
-@contextmanager
-def _passed_through(path: Path) -> Iterator[Path]:
-    """A file elsewhere, whose content is written to a descriptor or a device at the end."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="unskew-") as folder:
-        yield Path(folder) / "passing"
-        given = descriptor_of(path)
-        descriptor = os.open(path, os.O_WRONLY | os.O_NOCTTY) if given is None else given
-        try:
-            write_through(descriptor, Path(folder) / "passing")
-        finally:
-            if given is None:
-                os.close(descriptor)
 
 
 def _taken(path: Path) -> RunFolderError:
@@ -412,90 +381,52 @@ def _taken(path: Path) -> RunFolderError:
     )
 
 
-PARTIAL, REPLACED = "partial", "replaced"
-"""What lies beside a target for a while: what is being written, and what was moved aside."""
-
-
-@contextmanager
-def _beside(target: Path, make: Callable[[Path], object]) -> Iterator[Path]:
-    """A new file or folder beside the target, ours as long as its lock is; removed at the end."""
-    beside = _name_beside(target, PARTIAL)
-    lock = Lock(beside)
-    try:
-        # Whoever removes leftovers asks for the same lock, and so never meets one that is not locked yet.
-        with locked(target.parent):
-            make(beside)
-            lock.take()
-        OURS.add(beside)
-        yield beside
-    finally:
-        OURS.discard(beside)
-        _remove(beside)
-        lock.close()
-
-
-def _make_file(path: Path) -> None:
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-
-
-def _name_beside(target: Path, what: str) -> Path:
-    """A name that nobody has, with the process that writes there."""
-    return target.with_name(f".{_called(target)}.{what}-{os.getpid()}-{os.urandom(4).hex()}")
+def _sync(path: Path) -> None:
+    """Wait until a file is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def _called(target: Path) -> str:
     name = os.fsencode(target.name)
-    if len(name) <= LONGEST_NAME:
-        return target.name
-    import hashlib
-
-    return hashlib.sha256(name).hexdigest()
+    return target.name if len(name) <= LONGEST_NAME else hashlib.sha256(name).hexdigest()
 
 
-def _left(target: Path, what: str) -> list[Path]:
-    """What lies beside a target, whoever put it there."""
-    start = f".{_called(target)}.{what}-"
+def _name_beside(target: Path, what: str) -> Path:
+    """Return a name that nobody has, with the machine and the process that writes there."""
+    return target.with_name(f".{_called(target)}.{what}-{HOST}-{os.getpid()}-{os.urandom(4).hex()}")
+
+
+def _left(target: Path) -> list[Path]:
+    """Return what dead processes of this machine left beside a target."""
+    pattern = re.compile(rf"\.{re.escape(_called(target))}\.(?:{PARTIAL}|{REPLACED})-{HOST}-(\d+)-\w+")
     try:
-        return [target.with_name(name) for name in os.listdir(target.parent) if name.startswith(start)]
+        names = [match for name in os.listdir(target.parent) if (match := pattern.fullmatch(name))]
     except OSError:
         return []
+    return [target.with_name(match[0]) for match in names if not _lives(int(match[1]))]
 
 
-def _abandoned(path: Path) -> bool:
-    """Whether nobody writes it any more."""
-    lock = Lock(path)
+def _lives(process: int) -> bool:
     try:
-        taken = lock.take()
-    finally:
-        lock.close()
-    if taken is not None:
-        return taken
-    # No locks here: is there still a process of that number?
-    process = path.name.rpartition(f".{PARTIAL}-")[2] or path.name.rpartition(f".{REPLACED}-")[2]
-    number = process.split("-")[0]
-    return os.name == "posix" and number.isdecimal() and not lives(int(number))
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _remove_leftovers(target: Path) -> None:
-    """What processes that were killed left beside the target, which is there."""
-    if not (_left(target, PARTIAL) or _left(target, REPLACED)):
-        return
-    with locked(target.parent) as alone:
-        for path in _left(target, PARTIAL) + _left(target, REPLACED):
-            if alone and os.path.lexists(target) and _abandoned(path):
-                _remove(path)
-
-
-def _remove(path: Path) -> None:
-    # Another user's may not be removed.
-    with suppress(OSError):
-        is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
-        shutil.rmtree(path, ignore_errors=True) if is_folder else os.unlink(path)
+    """Remove what killed processes left beside a target that is whole."""
+    for path in _left(target):
+        with suppress(OSError):  # Another user's may not be removed.
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
 
 
 @contextmanager
 def _errors_of(path: Path) -> Iterator[None]:
-    """A full disk and the like as an error of the target, which a person knows, not of what lies beside."""
+    """Raise a full disk and the like as an error of the target, which a person knows."""
     try:
         yield
     except OSError as error:
@@ -510,13 +441,13 @@ def _errors_of(path: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """A file of text that is whole or not there."""
+    """Write a file of text that is whole or not there."""
     with whole_file(path) as beside:
         beside.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Indented JSON; NaN and infinities, which JSON cannot say, become null."""
+    """Write indented JSON; NaN and infinities, which JSON cannot hold, become null."""
     write_text(path, json.dumps(_finite(value), indent=2, allow_nan=False) + "\n")
 
 

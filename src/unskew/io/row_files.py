@@ -17,7 +17,7 @@ import pyarrow.parquet
 
 from unskew import __version__, processes
 from unskew.errors import ParameterError, UnskewError
-from unskew.io.files import FolderKind, Found, NewFile, check_new_file, check_target, whole_file, whole_folder
+from unskew.io.files import FolderKind, NewFile, check_new_file, check_target, whole_file, whole_folder
 from unskew.io.tables import PARQUET_SUFFIXES
 
 PART_ROWS = 1 << 23
@@ -45,10 +45,9 @@ PARTS = FolderKind(
 
 @dataclass(frozen=True)
 class NewFolder:
-    """A folder of part files that is to be written, and what was there when the work began."""
+    """A folder of part files that is to be written, and whether it may replace another."""
 
     path: Path
-    found: Found
     overwrite: bool
 
 
@@ -66,7 +65,8 @@ def check_rows_target(out: str | Path, *, overwrite: bool) -> Target:
     """Where rows are to be written; an error if they could not be. Call it before the long work."""
     path = Path(out)
     if is_folder(out):
-        return NewFolder(path, check_target(path, overwrite=overwrite, kind=PARTS), overwrite)
+        check_target(path, overwrite=overwrite, kind=PARTS)
+        return NewFolder(path, overwrite)
     if path.suffix not in PARQUET_SUFFIXES:
         raise ParameterError(
             f"{path} must end in .parquet", remedy="give -o FILE.parquet, or -o FOLDER/ for part files"
@@ -165,7 +165,7 @@ def rows_writer(target: Target, schema: Any, *, plain: tuple[str, ...] = ()) -> 
         ):
             yield writer
         return
-    placing = whole_folder(target.path, overwrite=target.overwrite, kind=PARTS, found=target.found)
+    placing = whole_folder(target.path, overwrite=target.overwrite, kind=PARTS)
     with placing as folder:
         with _closing(RowsWriter(folder, schema, parts=True, plain=plain)) as writer:
             yield writer
@@ -181,7 +181,7 @@ def _placed(target: Target) -> Iterator[Path]:
     if isinstance(target, NewFile):
         placing = whole_file(target)
     else:
-        placing = whole_folder(target.path, overwrite=target.overwrite, kind=PARTS, found=target.found)
+        placing = whole_folder(target.path, overwrite=target.overwrite, kind=PARTS)
     with placing as beside:
         processes.exchange(lambda: (str(beside), {}))
         yield beside

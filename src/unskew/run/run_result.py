@@ -18,7 +18,7 @@ from unskew import processes
 from unskew.datasets import Dataset
 from unskew.debias import Debiaser
 from unskew.debias.storage import write_models
-from unskew.io.files import ROW_FEATURES, Found, write_json
+from unskew.io.files import ROW_FEATURES, write_json
 from unskew.io.manifest import MODEL_CARD
 from unskew.io.vocabulary import as_arrow
 from unskew.log.values import as_column
@@ -105,7 +105,7 @@ class RunResult:
 
         return model_card(self.metrics, self._settings(), self.main, self.findings)
 
-    def save(self, folder: str | Path, *, overwrite: bool = False, found: Found | None = None) -> None:
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write ``config.toml``, ``model.safetensors``, ``calibrator.json``, ``propensities.parquet``,
         ``metrics.json``, ``report.html``, a picture for slides, ``overview.svg``, ``MODEL_CARD.md``, the
         propensity's weights, the vocabularies, ``row_features.parquet`` where models read features of rows,
@@ -116,20 +116,18 @@ class RunResult:
         ----------
         overwrite
             Replace an earlier run; a folder with other things in it is never replaced.
-        found
-            What was there before the work began, if it was looked at.
         """
         with nullcontext() if self.checkpoint is None else self.checkpoint.saving(Path(folder)):
-            processes.write(lambda: self._write(Path(folder), overwrite, found))
+            processes.write(lambda: self._write(Path(folder), overwrite))
 
-    def _write(self, folder: Path, overwrite: bool, found: Found | None) -> None:
+    def _write(self, folder: Path, overwrite: bool) -> None:
         from unskew.report import overview_svg
 
         saved = self._saved_propensity
         propensities = [] if saved is None else [saved]
         report = self.report()
         overview = overview_svg(metrics=self.metrics, sketches=self.sketches)
-        with sealed_folder(folder, overwrite=overwrite, found=found) as beside:
+        with sealed_folder(folder, overwrite=overwrite) as beside:
             config = {
                 "main": self.main,
                 "run": self.config.to_dict(),

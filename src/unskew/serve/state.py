@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unskew.errors import RunFolderError
-from unskew.io.files import check_place, real, write_json
-from unskew.io.moving import OURS, Lock
+from unskew.io.files import Lock, check_place, write_json
 
 MARKER = "unskew-serve.json"
 MODELS, SKETCHES, ANSWERED = "models", "sketches", "answered.bin"
@@ -38,7 +37,6 @@ class State:
             raise RunFolderError(
                 "another service has this state", where=str(folder), remedy="end it, or give another --state"
             )
-        OURS.add(real(folder))
         self._record: dict[str, Any] = {"unskew_serve": 1, "models": []}
         if (folder / MARKER).is_file():
             self._record |= _read(folder / MARKER)
@@ -72,7 +70,6 @@ class State:
 
     def close(self) -> None:
         """Let another service have it."""
-        OURS.discard(real(self.folder))
         self._lock.close()
 
     def _write(self) -> None:

@@ -26,8 +26,7 @@ from torch import Tensor
 from unskew import __version__, processes
 from unskew.errors import CheckpointWarning, RunFolderError
 from unskew.estimator import require
-from unskew.io.files import LEFT_BY_SYSTEMS, RUN, real
-from unskew.io.moving import OURS, Lock
+from unskew.io.files import LEFT_BY_SYSTEMS, RUN, Lock
 from unskew.log.splitting import parse_duration
 from unskew.training.state_files import FACTS, PARTIAL, TENSORS, DamagedStateError, SavedState, StateFiles
 
@@ -179,7 +178,6 @@ class Checkpoint:
         """Leave the folder to others, as it is."""
         if self._lock is not None:
             self._lock.close()
-            OURS.discard(real(self.folder))
         self._lock = None
 
     @contextmanager
@@ -253,7 +251,6 @@ class Checkpoint:
                 remedy="wait for it, or give another folder",
             )
         self._lock = lock
-        OURS.add(real(self.folder))
 
     def _job(self) -> Mapping[str, Any] | None:
         """What the folder says of its job; None where it is new."""

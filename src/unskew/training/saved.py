@@ -27,7 +27,7 @@ from unskew.backbones import make_backbone
 from unskew.calibration import make_calibrator
 from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.estimator import Estimator, require, require_types, without_removed
-from unskew.io.files import CONFIG, FEATURES, RUN, SCHEMA, Found, heal, whole_folder
+from unskew.io.files import CONFIG, FEATURES, RUN, SCHEMA, heal, whole_folder
 from unskew.io.manifest import MANIFEST, faults, write_manifest
 from unskew.io.toml_text import to_toml
 from unskew.io.vocabulary import TEXT, Vocabulary, as_arrow
@@ -315,9 +315,9 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 @contextmanager
-def sealed_folder(folder: Path, *, overwrite: bool, found: Found | None = None) -> Iterator[Path]:
+def sealed_folder(folder: Path, *, overwrite: bool) -> Iterator[Path]:
     """A new run folder, whole or not there (:func:`unskew.io.files.whole_folder`), with its manifest."""
-    with whole_folder(folder, overwrite=overwrite, found=found) as beside:
+    with whole_folder(folder, overwrite=overwrite) as beside:
         yield beside
         write_manifest(beside)
 
