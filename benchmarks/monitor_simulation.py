@@ -26,7 +26,8 @@ def rows_for(clicks: float) -> np.ndarray:
 def evidence(rate: np.ndarray, clicks: float, generator: np.random.Generator) -> np.ndarray:
     """log M of each segment and of all rows, ``[segment, day]``, from rates ``[day, segment, score]``."""
     rows = rows_for(clicks)
-    clicked, not_clicked = evidence_terms(SCORE, rows.astype(float), TOLERANCE)
+    linear, row, click, other = evidence_terms(SCORE, rows.astype(float), TOLERANCE)
+    clicked, not_clicked = linear + row + click, row + other
     drawn = generator.binomial(rows, np.minimum(rate, 1.0))
     drawn = np.concatenate([drawn, drawn.sum(axis=1, keepdims=True)], axis=1)
     counts = np.concatenate([np.tile(rows, (SEGMENTS, 1)), SEGMENTS * rows[None]])

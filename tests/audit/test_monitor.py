@@ -48,6 +48,18 @@ def rows_of(day, *, rows=3000, seed=None, factor=1.0, country=("de", "fr"), days
     )
 
 
+@pytest.mark.parametrize("rows", [200, 1500])
+@pytest.mark.parametrize("draw", [lambda g, n: g.lognormal(size=n), lambda g, n: 1 / g.uniform(0.02, 1, n)])
+def test_honest_scores_with_weights_that_vary_by_row_raise_no_alarm(tmp_path, rows, draw):
+    days = 60
+    table = rows_of(0, rows=rows * days, days=days, country=("de",))
+    weights = draw(np.random.default_rng(1), len(table))
+    file = write(tmp_path, "weighted.parquet", table.append_column("w", pa.array(weights)))
+    weighted = settings(roles=Roles("p", "clicked", "w", ()))
+    add(tmp_path / "store", [file], settings=weighted, as_of=LATE)
+    assert monitor(tmp_path / "store").whole.breaks == ()
+
+
 def write(folder, name, table):
     pq.write_table(table, folder / name)
     return folder / name

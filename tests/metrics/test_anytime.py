@@ -32,10 +32,16 @@ def rows_for(clicks: float) -> np.ndarray:
     return np.rint(shape / (shape @ SCORE) * clicks).astype(np.int64)
 
 
+def terms(score, rows):
+    """Return what a clicked row of each score adds to the evidence, and another, ``[score, alternative]``."""
+    linear, row, click, other = evidence_terms(score, rows, TOLERANCE)
+    return linear + row + click, row + other
+
+
 def evidence(rate, rows, generator):
     """log E of periods ``[..., alternative]`` whose rates are ``[..., score]``."""
     clicks = generator.binomial(rows, rate)
-    clicked, not_clicked = evidence_terms(SCORE, rows.astype(float), TOLERANCE)
+    clicked, not_clicked = terms(SCORE, rows.astype(float))
     return clicks @ clicked + (rows - clicks) @ not_clicked
 
 
@@ -43,7 +49,7 @@ def evidence(rate, rows, generator):
 def test_the_mean_of_the_evidence_is_at_most_one_within_the_tolerance(factor):
     # One row of each of three scores: the mean is over all eight outcomes, without any chance.
     score = np.array([0.02, 0.2, 0.7])
-    clicked, not_clicked = evidence_terms(score, np.ones(3), TOLERANCE)
+    clicked, not_clicked = terms(score, np.ones(3))
     mean = np.zeros(len(ALTERNATIVES))
     for outcome in itertools.product([0, 1], repeat=3):
         o = np.array(outcome)
@@ -55,7 +61,7 @@ def test_the_mean_of_the_evidence_is_at_most_one_within_the_tolerance(factor):
 
 def test_scores_that_differ_within_a_cell_do_not_make_evidence():
     # A cell of the scores .1 and .3, of mean .2: rates differ, their mean is right.
-    clicked, not_clicked = evidence_terms(np.array([0.2]), np.array([2.0]), TOLERANCE)
+    clicked, not_clicked = terms(np.array([0.2]), np.array([2.0]))
     mean = sum(
         np.exp((a + b) * clicked[0] + (2 - a - b) * not_clicked[0]) * (0.1, 0.9)[1 - a] * (0.3, 0.7)[1 - b]
         for a, b in itertools.product([0, 1], repeat=2)

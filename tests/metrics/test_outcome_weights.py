@@ -19,6 +19,7 @@ from unskew.metrics import (
     wce,
     wce_test,
 )
+from unskew.metrics.judgement import may_be_honest
 from unskew.metrics.score_cells import cells_of
 from unskew.metrics.weight_calibration import inverse_variance
 
@@ -68,6 +69,20 @@ def test_honest_scores_are_refused_as_often_as_the_level_says(honest, test):
     _, sketches = honest
     refused = np.mean([test(sketch=sketch).p_value < 0.05 for sketch in sketches])
     assert 0.01 <= refused <= 0.09
+
+
+@pytest.mark.parametrize("rows", [1_500, 5_000])
+@pytest.mark.parametrize("draw", [lambda g, n: g.lognormal(size=n), lambda g, n: 1 / g.uniform(0.02, 1, n)])
+def test_weights_that_vary_by_row_do_not_refute_honest_scores(rows, draw):
+    generator, grid = np.random.default_rng(8), np.exp(np.linspace(np.log(0.004), np.log(0.3), 200))
+    refused = {"wce": 0, "judge": 0}
+    for _ in range(DRAWS):
+        score = generator.choice(grid, rows)
+        clicked = generator.random(rows) < score
+        sketch = CalibrationSketch.of(score=score, outcome=clicked, weight=draw(generator, rows))
+        refused["wce"] += wce_test(sketch=sketch).p_value < 0.05
+        refused["judge"] += not may_be_honest(sketch, tolerance=1e-9, significance=0.05)
+    assert max(refused.values()) <= 0.09 * DRAWS
 
 
 def test_few_sampled_rows_do_not_refute_honest_scores():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from unskew.metrics.anytime import (
 from unskew.metrics.cell_frames import SUMS, WEIGHTS, CellTable, groups_of
 from unskew.metrics.cell_sums import both
 from unskew.metrics.judgement import TOLERANCE, Judgement, Level, detected_error, require_limits
-from unskew.metrics.score_cells import ScoreCells, cells_of
+from unskew.metrics.score_cells import ScoreCells, cells_of, outcome_weights
 from unskew.metrics.weight_calibration import (
     DEFAULT_WEIGHT_BINS,
     errors_of_bins,
@@ -48,6 +48,9 @@ SIGNIFICANCE = 0.05
 
 NORMAL_95 = 1.96
 """Standard deviations on either side that hold 95 % of a normal law."""
+
+POOLED_ROWS = 1000
+"""Rows of the rarer outcome that tell a period's weights: 10 blocks of ``score_cells.WEIGHT_ROWS``."""
 
 Key = tuple[str, str]
 """A column and one of its values; ("", "") for all rows."""
@@ -330,7 +333,7 @@ def _history(
     value: float | None,
 ) -> SegmentHistory:
     here = [label for label in labels if label in sketches and sketches[label].total > 0]
-    cells = {label: cells_of(sketch=sketches[label]) for label in here}
+    cells = history_cells({label: sketches[label] for label in here})
     judged = [label for label in here if closed[label]]
     evidence = np.array([log_evidence(cells[label], tolerance) for label in judged]).reshape(
         len(judged), len(ALTERNATIVES)
@@ -353,6 +356,22 @@ def _history(
         smallest_now=smallest_factor(expected[-1] if expected else 0.0, late, tolerance),
         smallest_so_far=so_far,
     )
+
+
+def history_cells(sketches: Mapping[str, CalibrationSketch]) -> dict[str, ScoreCells]:
+    """Return each period's cells, with the outcome weights of enough rows.
+
+    A period with fewer than :data:`POOLED_ROWS` rows of an outcome shares its weights with the periods
+    before, which fade the faster the more rows come: the errors of estimates from a few clicks would add up.
+    """
+    pooled: Any = 0.0
+    cells = {}
+    for label, sketch in sketches.items():
+        own = np.stack([sketch.sums.rows, sketch.sums.weight, sketch.sums.square])
+        pooled = own + pooled * max(1.0 - own[0].sum(axis=0).min() / POOLED_ROWS, 0.0)
+        alone = cells_of(sketch=sketch)
+        cells[label] = replace(alone, outcome_weight=outcome_weights(*pooled)[alone.ids])
+    return cells
 
 
 def _judge(breaks: Sequence[Break], smallest: float, tolerance: float) -> Judgement:

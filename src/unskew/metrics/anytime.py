@@ -1,9 +1,9 @@
 r"""Tests that hold however often one looks: evidence that scores broke, period by period.
 
-A period's evidence for an alternative is a likelihood ratio, whose mean is at most 1 while scores are honest
-within the tolerance; products over periods are then a test supermartingale, and by Ville's inequality the
-chance that it *ever* reaches 1/α is at most α. Averages of such products are one too, which is how the size,
-the kind and the beginning of a change can be unknown.
+A period's evidence for an alternative is to second order a likelihood ratio. Its mean is at most 1 while
+scores are honest within the tolerance; products over periods are then a test supermartingale, and by Ville's
+inequality the chance that it *ever* reaches 1/α is at most α. Averages of such products are one too, which is
+how the size, the kind and the beginning of a change can be unknown.
 
 What follows from the evidence is put together in ``unskew.audit.monitor``.
 """
@@ -34,6 +34,9 @@ not decide."""
 
 LEAST_PROBABILITY = 1e-12
 
+LARGEST_BET = 3.0
+"""The largest shift of the logit that is bet on: x − x²/6, the most that a click can add, falls beyond."""
+
 CERTAIN = 1e4
 """The logarithm of the evidence of a click at a score of 0, which no honest score allows."""
 
@@ -57,7 +60,9 @@ PRIOR = np.array([KIND_WEIGHT[each.kind] / (2 * len(SIZES)) for each in ALTERNAT
 
 
 def log_evidence(cells: ScoreCells, tolerance: float) -> Array:
-    """The logarithm of a period's evidence for each of :data:`ALTERNATIVES`; see :func:`evidence_terms`.
+    """Return the logarithm of a period's evidence for each of :data:`ALTERNATIVES`.
+
+    :func:`evidence_terms` has the formula.
 
     Examples
     --------
@@ -79,24 +84,32 @@ def log_evidence(cells: ScoreCells, tolerance: float) -> Array:
     if not len(used.score):
         return certain
     row = used.row_weight()
-    positive, negative = evidence_terms(used.score, used.total / row, tolerance)
-    clicks = used.positive / row
-    return np.asarray(clicks @ positive + (used.total / row - clicks) @ negative + certain)
+    squares = used.square_sum / row[:, None] ** 2
+    sums = np.stack([used.positive / row, used.total / row, squares[:, 1], squares[:, 0]])
+    terms = evidence_terms(used.score, sums[1], tolerance)
+    return np.asarray(np.tensordot(sums, terms, axes=2) + certain)
 
 
-def evidence_terms(score: Array, rows: Array, tolerance: float) -> tuple[Array, Array]:
-    r"""What a row of each cell adds to the evidence for each alternative, ``[cell, alternative]``.
+def evidence_terms(score: Array, rows: Array, tolerance: float) -> Array:
+    r"""What the sums of each cell add to the evidence for each alternative, ``[sum, cell, alternative]``.
 
     .. math::
-        \log\frac{q}{b} \text{ if clicked}, \quad \log\frac{1 - q}{1 - b} \text{ if not}, \qquad
+        \log E = \sum_i \theta c_i (o_i - b) - \tfrac16 \theta^2 c_i^2 (o_i - b)^2
+        - \tfrac13 \theta^2 c_i^2 \, b (1 - b), \qquad
+        \theta = \operatorname{logit} q - \operatorname{logit} b, \quad
         \operatorname{logit} q = \operatorname{logit} p + \delta\, g(p)
 
-    p is the score, δ = ±(log(1 + tolerance) + size), g is 1 (level), the standardised logit s (slope) or
+    p is the score, c = w/ω the weight (:meth:`~unskew.metrics.score_cells.ScoreCells.row_weight`; 1 where
+    there are none), δ = ±(log(1 + tolerance) + size), g is 1 (level), the standardised logit s (slope) or
     s² − 1 (shape), and b the end of [p/(1 + tolerance), p·(1 + tolerance)] on q's side; a cell whose q lies
-    between them says nothing. Whatever rate r within these limits is true, the ratio has a mean of at most 1,
-    1 + (r − b)(q/b − (1 − q)/(1 − b)); and where scores within a cell differ, less. With weights, rows are
-    counted as Σw/ω (:meth:`~unskew.metrics.score_cells.ScoreCells.row_weight`), which is exact where there
-    are none.
+    between them says nothing. The sums are Σco, Σc, Σc² of clicks and Σc² of the other rows.
+
+    As x − x²/6 ≤ log(1 + x + x²/3) for every x, E has a mean of at most 1 if the true rate is b, whatever
+    weights the rows have before their outcomes (Delyon 2009): one of a hundred times the usual weight counts
+    as evidence at most 1.5. It is so for every rate within the tolerance while θc is at most 3, beyond which
+    a bet of ours never goes; and where scores within a cell differ, the mean is less. To the second order E
+    is the likelihood ratio q/b, which heavy weights would break. Σc²·b(1 − b) is taken as Σc·b(1 − b), since
+    ω makes them equal, where weights depend on the outcome too (sampled negatives).
     """
     p = np.clip(score, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
     logit = np.log(p) - np.log1p(-p)
@@ -108,11 +121,14 @@ def evidence_terms(score: Array, rows: Array, tolerance: float) -> tuple[Array, 
     bend = {"level": np.ones_like(p), "slope": position, "shape": position**2 - (1 if spread > 0 else 0)}
     band = float(np.log1p(tolerance))
     shift = np.stack([bend[each.kind] * each.sign * (band + each.size) for each in ALTERNATIVES], axis=1)
-    q = 1 / (1 + np.exp(-(logit[:, None] + shift)))
-    q = np.clip(q, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
-    low, high = (p / (1 + tolerance))[:, None], np.minimum(p * (1 + tolerance), 1.0)[:, None]
-    bound = np.where(q > high, high, np.where(q < low, low, q))
-    return np.log(q / bound), np.log1p(-q) - np.log1p(-np.minimum(bound, 1 - LEAST_PROBABILITY))
+    high = np.minimum(p * (1 + tolerance), 1 - LEAST_PROBABILITY)[:, None]
+    low = (p / (1 + tolerance))[:, None]
+    bound = np.where(shift > 0, high, low)
+    theta = logit[:, None] + shift - (np.log(bound) - np.log1p(-bound))
+    theta = np.where(theta * shift > 0, np.clip(theta, -LARGEST_BET, LARGEST_BET), 0.0)
+    square = theta**2
+    per_row = -theta * bound - square * bound * (1 - bound) / 3
+    return np.stack([theta, per_row, -square * (1 - bound) ** 2 / 6, -square * bound**2 / 6])
 
 
 def start_weight(number: NDArray[np.int64] | int) -> Array:
@@ -215,23 +231,25 @@ def episodes(periods: Array, threshold: float) -> list[Episode]:
 def smallest_factor(expected: float, threshold: float, tolerance: float) -> float:
     r"""The least factor of a change of the level that so many expected clicks would show, in 80 % of cases.
 
-    .. math:: n\,(f \log(f/b) - f + b) - 0.84 \sqrt{n f} \log(f/b) \ge \text{threshold}, \quad
-              b = 1 + \text{tolerance}
+    .. math:: n \left[(f - b)\,\theta - \theta^2 (f + 2b)/6\right]
+              - 0.84 \sqrt{n f}\,(\theta - \theta^2/6) \ge \text{threshold}, \quad
+              \theta = 3\,\frac{f - b}{f + 2b}, \quad b = 1 + \text{tolerance}
 
-    The evidence of n·f clicks where at most n·b are honest, less what chance may take of it. Infinite where
-    not even a factor 1,000 would show.
+    The evidence of n·f clicks (:func:`evidence_terms`, small scores, the best bet θ) where at most n·b are
+    honest, less what chance may take of it. Infinite where not even a factor 1,000 would show.
 
     Examples
     --------
     >>> round(smallest_factor(2000, 21.0, 0.05), 2), round(smallest_factor(20, 21.0, 0.05), 1)
-    (1.22, 3.2)
+    (1.22, 3.3)
     """
     low, high = 1 + tolerance, 1000.0
 
     def shows(factor: float) -> bool:
-        ratio = float(np.log(factor / (1 + tolerance)))
-        mean = expected * (factor * ratio - factor + 1 + tolerance)
-        return bool(mean - POWER_DEVIATION * np.sqrt(expected * factor) * ratio >= threshold)
+        bound = 1 + tolerance
+        bet = 3 * (factor - bound) / (factor + 2 * bound)
+        mean = expected * ((factor - bound) * bet - bet**2 * (factor + 2 * bound) / 6)
+        return bool(mean - POWER_DEVIATION * np.sqrt(expected * factor) * (bet - bet**2 / 6) >= threshold)
 
     if not shows(high):
         return float("inf")

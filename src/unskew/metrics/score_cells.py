@@ -26,13 +26,17 @@ Spacing = Literal["width", "mass", "log"]
 """Bins of equal width in the score, of equal weight, or of equal width in the score's logarithm."""
 
 WEIGHT_BLOCKS = 20
-"""Parts of equal weight, in order of score, within which weights are taken to depend on the outcome alone."""
+"""Most blocks, in order of score, within which an outcome's weights are taken not to depend on the score."""
+
+WEIGHT_ROWS = 100
+"""Rows of an outcome in such a block: with some four of them Σw²/Σw is so rough that tests at 5 % refuse
+honest scores in 15 to 40 % of cases (benchmarks/sizes.py)."""
 
 EXACT_BELOW = 50_000
 """Arrays of at most this many rows are grouped by their unique scores, larger ones by a sketch."""
 
 
-_OF_CELLS = ("score", "rows", "weight", "score_sum", "square_sum", "inverse_sum", "ids")
+_OF_CELLS = ("score", "rows", "weight", "score_sum", "square_sum", "inverse_sum", "outcome_weight", "ids")
 """What a cell has a value of."""
 
 
@@ -46,6 +50,8 @@ class ScoreCells:
         Mean score of each cell.
     rows, weight, score_sum, square_sum
         ``[cell, outcome]``: n, Σw, Σwp, Σw².
+    outcome_weight
+        w₀ and w₁, ``[cell, outcome]``: see :func:`outcome_weights`.
     inverse_sum
         Σ wo/p (0 where p is 0).
     brier_sum, log_loss_sum
@@ -59,6 +65,7 @@ class ScoreCells:
     weight: Array
     score_sum: Array
     square_sum: Array
+    outcome_weight: Array
     inverse_sum: Array
     brier_sum: float
     log_loss_sum: float
@@ -79,26 +86,6 @@ class ScoreCells:
     def gap(self) -> Array:
         """Σ w(o − p) of each cell."""
         return np.asarray(self.positive - both(self.score_sum))
-
-    @cached_property
-    def outcome_weight(self) -> Array:
-        r"""w₀ and w₁, ``[cell, outcome]``: Σw²/Σw of the rows of each outcome around a cell.
-
-        Around a cell: in its twentieth of the weight, so that weights may depend on the score too; where that
-        has no row of an outcome, over all cells, and where there is none at all, that of the other outcome.
-        """
-        if np.array_equal(self.square_sum, self.weight):
-            return np.ones_like(self.weight)
-        index = self.bin_index(bins=WEIGHT_BLOCKS, spacing="mass")
-        square, weight = bin_sums(self.square_sum.T, index), bin_sums(self.weight.T, index)
-        whole = np.divide(
-            square.sum(axis=1),
-            weight.sum(axis=1),
-            out=np.full(2, square.sum() / weight.sum()),
-            where=weight.sum(axis=1) > 0,
-        )
-        local = np.divide(square, weight, out=np.repeat(whole[:, None], square.shape[1], 1), where=weight > 0)
-        return np.asarray(local[:, occupied_bin(index)].T)
 
     def row_weight(self, rate: Array | None = None) -> Array:
         r"""The weight ω of one of as many equal rows as make the same noise: (1 − r)·w₁ + r·w₀.
@@ -178,6 +165,27 @@ class ScoreCells:
         return self.sketch.grid.bin_of_id(rule)[self.ids]
 
 
+def outcome_weights(rows: NDArray[Any], weight: Array, square: Array) -> Array:
+    """Return Σw²/Σw of the rows of each outcome around each cell, from n, Σw and Σw² ``[cell, outcome]``.
+
+    Around a cell: in blocks of at least 100 rows of the outcome, at most 20, in order of score, so that
+    weights may depend on outcome and score. An outcome without rows gets the ratio of all rows.
+    """
+    if np.array_equal(square, weight):
+        return np.ones_like(weight)
+    result = np.full_like(weight, square.sum() / weight.sum())
+    for outcome, total in enumerate(rows.sum(axis=0)):
+        if total == 0:
+            continue
+        blocks = int(np.clip(total // WEIGHT_ROWS, 1, WEIGHT_BLOCKS))
+        middle = np.cumsum(rows[:, outcome]) - rows[:, outcome] / 2
+        block = np.minimum((middle / total * blocks).astype(np.int64), blocks - 1)
+        squares, weights = (np.bincount(block, sums[:, outcome], blocks) for sums in (square, weight))
+        whole = np.full(blocks, squares.sum() / weights.sum())
+        result[:, outcome] = np.divide(squares, weights, out=whole, where=weights > 0)[block]
+    return result
+
+
 def cells_of(
     *,
     score: Any = None,
@@ -239,6 +247,7 @@ def _cells_of_sketch(sketch: CalibrationSketch) -> ScoreCells:
         weight=sums.weight,
         score_sum=sums.score,
         square_sum=sums.square,
+        outcome_weight=outcome_weights(sums.rows, sums.weight, sums.square),
         inverse_sum=sums.inverse,
         brier_sum=sketch.brier_sum,
         log_loss_sum=sketch.log_loss_sum,
@@ -268,13 +277,14 @@ def exact_cells(score: Any, outcome: Any, weight: Any = None, names: Names = DEF
         summed_values: Array = np.bincount(at, weights=values, minlength=2 * len(unique)).astype(np.float64)
         return summed_values.reshape(-1, 2)
 
-    weight = summed(w)
+    rows, weight, square = np.bincount(at, minlength=2 * len(unique)).reshape(-1, 2), summed(w), summed(w * w)
     return ScoreCells(
         score=unique,
-        rows=np.bincount(at, minlength=2 * len(unique)).reshape(-1, 2),
+        rows=rows,
         weight=weight,
         score_sum=weight * unique[:, None],
-        square_sum=summed(w * w),
+        square_sum=square,
+        outcome_weight=outcome_weights(rows, weight, square),
         inverse_sum=summed(w * inverse)[:, 1],
         brier_sum=float(w @ (o - p) ** 2),
         log_loss_sum=float(-(w @ np.log(likelihood))),
