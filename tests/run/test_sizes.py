@@ -72,6 +72,19 @@ def test_early_stopping_of_a_run_waits_for_three_epochs_or_as_long_as_is_asked()
     assert long.propensity.patience == 7
 
 
+def test_a_large_log_is_checked_within_an_epoch():
+    data = us.load("synthetic", **SMALL)
+    options = {"backbone": us.MF(dim=2), "batch_size": 16, "epochs": 2, "patience": 50, "checks": 3}
+    propensity = us.Propensity(**options, crossfit=None).fit(data.train)
+    assert len(propensity.history_.validation) == 2 * 3
+    model = us.ESCM2DR(**options).fit(data.train)
+    assert len(model.history_.validation) == 2 * 3
+    assert (
+        len(us.IPS(**{**options, "patience": None}).fit(data.train, propensity=0.2).history_.train["ips"])
+        == 2
+    )
+
+
 def test_a_small_log_has_the_batches_of_the_paper_and_waits_for_a_number_of_steps():
     config = us.RunConfig(data="coat", device="cpu")
     sizes = sizes_of(config, COAT)
@@ -84,16 +97,21 @@ def test_a_small_log_has_the_batches_of_the_paper_and_waits_for_a_number_of_step
 def test_a_large_log_has_large_batches_and_narrow_tables():
     config = us.RunConfig(device="cpu")
     sizes = sizes_of(config, LARGE)
-    assert sizes == {"propensity.batch_size": 8192, "backbone.dim": 16}
+    assert sizes == {
+        "method.checks": 3,
+        "propensity.batch_size": 8192,
+        "propensity.checks": 2,
+        "backbone.dim": 16,
+    }
     assert sized(config, sizes).parameters["backbone.dim"] == 16
     sentence = estimate_in_words(config, LARGE, 300.0)
-    assert "1 seed, 2 folds; sizes by the data: propensity.batch_size = 8192" in sentence
+    assert "1 seed, 2 folds; sizes by the data: method.checks = 3" in sentence
     assert sentence.endswith("(--set changes them); this takes about 5 min")
 
 
 def test_networks_that_read_features_have_batches_whose_activations_a_cpu_can_hold():
     sizes = sizes_of(us.RunConfig(backbone="dcn", device="cpu"), LARGE)
-    assert sizes == {"propensity.batch_size": 2048}
+    assert sizes == {"method.checks": 3, "propensity.batch_size": 2048, "propensity.checks": 9}
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -120,7 +138,7 @@ def test_what_is_set_by_hand_stays(name):
     assert name not in sizes
     assert sized(config, sizes).parameters[name] == 64
     if name == "training.batch_size":
-        assert sizes == {"backbone.dim": 16}
+        assert "propensity.batch_size" not in sizes
 
 
 class TestEstimate:

@@ -15,6 +15,7 @@ from unskew.training import (
     ClicksAndNegatives,
     EveryCell,
     ObservedAndFull,
+    PartsOfEpochs,
     Population,
     ShuffledRows,
     Slots,
@@ -208,3 +209,17 @@ def test_observed_and_full_adds_cells_drawn_uniformly_from_the_whole_space(popul
         assert stats.chisquare(torch.bincount(row, minlength=population.size)).pvalue > 1e-3
     alone = ObservedAndFull(ShuffledRows(rows[:1], SEEDS[1:2], 64), population, ratio)
     assert torch.equal(next(iter(alone.epoch(0))).cells.flatten(1)[0], drawn[0][1])
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+def test_parts_of_an_epoch_are_its_steps_in_turn(population, parts, monkeypatch):
+    monkeypatch.setattr("unskew.training.samplers.BLOCK", 64)
+    whole = EveryCell(population, [0, 1], 16)
+    cut = PartsOfEpochs(whole, parts)
+    for epoch in (0, 1):
+        of_parts = [list(cut.epoch(epoch * parts + part)) for part in range(parts)]
+        steps = [sum(block.shape[1] for block in blocks) for blocks in of_parts]
+        assert sum(steps) == whole.steps
+        assert max(steps) == cut.steps
+        together = torch.cat([block.cells for blocks in of_parts for block in blocks], dim=1)
+        assert torch.equal(together, torch.cat([block.cells for block in whole.epoch(epoch)], dim=1))

@@ -30,6 +30,7 @@ from unskew.propensity.streamed import StreamedRows
 from unskew.seeds import Replica, stream
 from unskew.training import (
     History,
+    PartsOfEpochs,
     Pass,
     Population,
     Sampler,
@@ -386,9 +387,14 @@ def _train_at_once(
             epochs = streamed.rounds.count(epochs, clicks, stops=patience is not None)
             patience = streamed.rounds.patience(patience)
             order = partial(streamed.sampler, method.batch_size)
+        passes = _passes(stage, setting, data, order)
+        if streamed is None and patience is not None and method.checks > 1:
+            parts = min(method.checks, *(each.sampler.steps for each in passes))
+            passes = [replace(each, sampler=PartsOfEpochs(each.sampler, parts)) for each in passes]
+            epochs *= parts
         trained = train(
             networks,
-            _passes(stage, setting, data, order),
+            passes,
             Schedule(epochs, rates, decays, patience),
             replicas=len(replicas),
             validate=validate if stage.validate is None else partial(stage.validate, setting),

@@ -74,8 +74,9 @@ class Debiaser(Estimator):
         Propensities below are raised to it before they become weights; what that did is in ``clipping_``.
         ``"auto"`` takes the clip with the least estimated error of the weights at hand
         (:func:`unskew.metrics.least_error_clip`), so that it follows the density of the log.
-    epochs, batch_size, learning_rate, patience
-        Training; early stopping is on the validation loss.
+    epochs, batch_size, learning_rate, patience, checks
+        Training; early stopping is on the validation loss, looks at it ``checks`` times an epoch (on a stream
+        once a round), and ends after ``patience`` of these without progress.
     weight_decay, regularisation
         A number is Adam's L2 coefficient. ``"auto"`` is λ/n with λ = ``regularisation``: training minimises
         Σ loss + (λ/2)·‖θ‖², a normal prior of variance 1/λ on every weight, whatever the size of the log. n
@@ -138,6 +139,7 @@ class Debiaser(Estimator):
     weight_decay: float | Literal["auto"] = "auto"
     regularisation: float = 5.0
     patience: int | None = 10
+    checks: int = 1
     validation_share: float = 0.1
     validation_by: str = "auto"
     selection: Literal["snips", "ce"] = "snips"
@@ -560,7 +562,7 @@ class Debiaser(Estimator):
             f"fields are chosen, and {self.backbone.name} reads the ids alone",
             "use a backbone that reads features, such as DCN(), or leave fields out",
         )
-        require_at_least(1, epochs=self.epochs, batch_size=self.batch_size)
+        require_at_least(1, epochs=self.epochs, batch_size=self.batch_size, checks=self.checks)
         require_range("members", self.members, 1, MOST_MEMBERS, "5, for example")
         require_schedule(
             self.learning_rate, 0.0 if self.weight_decay == "auto" else self.weight_decay, self.patience

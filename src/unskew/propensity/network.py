@@ -42,6 +42,7 @@ from unskew.training import (
     EveryCell,
     History,
     LookedUp,
+    PartsOfEpochs,
     Pass,
     Sample,
     Sampler,
@@ -135,10 +136,11 @@ class Propensity(BasePropensity):
         mean is the score that is calibrated, its spread is :meth:`predict_spread_each`.
     label_smoothing
         Moves training targets so far toward ½ (0 in the paper's text, 0.1 in part of its code).
-    epochs, batch_size, learning_rate, weight_decay, patience
+    epochs, batch_size, learning_rate, weight_decay, patience, checks
         Training; early stopping is on the negative log-likelihood of held-out cells at the true base rate.
         ``patience=None`` trains all epochs, and overfits. Weight decay is 0 as in the published code: at the
-        paper's 10⁻⁴ NeuMF stays on a plateau of popularity for some 20 epochs of Coat.
+        paper's 10⁻⁴ NeuMF stays on a plateau of popularity for some 20 epochs of Coat. Early stopping
+        looks ``checks`` times an epoch (on a stream once a round), and ``patience`` counts these.
 
     Attributes
     ----------
@@ -164,6 +166,7 @@ class Propensity(BasePropensity):
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     patience: int | None = 5
+    checks: int = 1
 
     def work(self, log: Log | StreamedLog) -> float:
         """Rows × parameters of a fit of one seed, at most: epochs · (rows · those of a row + steps · all).
@@ -214,7 +217,7 @@ class Propensity(BasePropensity):
         super()._check()
         require_types(self)
         self.method().check()
-        require_at_least(1, epochs=self.epochs, batch_size=self.batch_size)
+        require_at_least(1, epochs=self.epochs, batch_size=self.batch_size, checks=self.checks)
         require_schedule(self.learning_rate, self.weight_decay, self.patience)
         require_in("[0, 1)", label_smoothing=self.label_smoothing)
 
@@ -329,6 +332,9 @@ class Propensity(BasePropensity):
         epochs, patience, kept, trained = self.epochs, self.patience, self.kept_, ("propensity",)
         if kept is None:
             ordered = self._sampler(replicas, self._seeds("propensity order")[networks])
+            if patience is not None and self.checks > 1:
+                parts = min(self.checks, ordered.steps)
+                ordered, epochs = PartsOfEpochs(ordered, parts), epochs * parts
             one: Pass[Sampler] = Pass(LookedUp(ordered, population), (Step("propensity", loss, trained),))
         else:
             streamed = self.streamed_cells(kept.stream)

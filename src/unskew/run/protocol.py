@@ -124,9 +124,12 @@ class Protocol:
 
     def method(self, name: str, backbone: Backbone, density: float) -> Debiaser:
         """A debiaser, untrained, for a log with ``density`` = |O| / |D|."""
-        options = {"p_min": self.p_min, "patience": self.patience}
-        options = {key: value for key, value in options.items() if value is not None}
-        return make_method(name, backbone=backbone, **options)
+        options: dict[str, Any] = {} if self.p_min is None else {"p_min": self.p_min}
+        method = make_method(name, backbone=backbone, **options)
+        # A method that waits longer than others, as GPL, needs it.
+        if self.patience is not None and method.patience == Debiaser.patience:
+            method.set_params(patience=self.patience)
+        return method
 
     def validation(self, data: Dataset) -> Log | None:
         """The log on which the epoch is chosen; None takes a share of the clicks, if any."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part", bound=Estimator)
 
-TRAINING = ("epochs", "batch_size", "learning_rate", "weight_decay", "patience")
+TRAINING = ("epochs", "batch_size", "learning_rate", "weight_decay", "patience", "checks")
 """What ``training.NAME`` sets of the conversion models and of a propensity by a network alike."""
 
 FLAGS = {

@@ -59,6 +59,9 @@ PLATEAU_STEPS, LONGEST_PATIENCE = 250, 10
 """Steps for which a propensity waits at least, up to so many epochs: a NeuMF stays at the popularity of users
 and items for some hundred steps before it learns more, which on a small log are several epochs."""
 
+CHECK_STEPS = 250
+"""Steps from one look at held-out rows to the next, where an epoch has several times as many."""
+
 EPOCHS = 20
 """After which early stopping ends at the latest, as a rule."""
 
@@ -107,16 +110,21 @@ def sizes_of(config: RunConfig, log: Log | StreamedLog) -> dict[str, Any]:
     backbone = make_backbone(config.backbone)
     on_cpu = resolve_device(config.device).type == "cpu"
     largest = LARGEST_BATCH_OF_FEATURES if on_cpu and backbone.reads_features else LARGEST_BATCH
-    wanted: dict[str, Any] = {}
-    if config.method != NO_METHOD:
-        wanted["method.batch_size"] = batch_size(log.n_clicks, largest)
+    rows = {"method": (log.n_clicks, log.n_clicks)} if config.method != NO_METHOD else {}
     if _trains_network(config, log):
-        wanted["propensity.batch_size"] = batch_size(_cells(log), largest)
-    wanted = {name: size for name, size in wanted.items() if size != SMALLEST_BATCH}
-    if _trains_network(config, log) and config.propensity_epochs is None:
-        size = wanted.get("propensity.batch_size", SMALLEST_BATCH)
-        patience = min(-(-PLATEAU_STEPS * size // _cells_of_fold(config, log)), LONGEST_PATIENCE)
-        wanted |= {"propensity.patience": patience} if patience > PATIENCE else {}
+        rows["propensity"] = _cells(log), _cells_of_fold(config, log)
+    wanted: dict[str, Any] = {}
+    for part, (all_rows, of_training) in rows.items():
+        size = batch_size(all_rows, largest)
+        if size != SMALLEST_BATCH:
+            wanted[f"{part}.batch_size"] = size
+        checks = of_training // size // CHECK_STEPS
+        if checks > 1 and not isinstance(log, StreamedLog):
+            # A stream has rounds.
+            wanted[f"{part}.checks"] = checks
+        patience = min(-(-PLATEAU_STEPS * size // of_training), LONGEST_PATIENCE)
+        if part == "propensity" and config.propensity_epochs is None and patience > PATIENCE:
+            wanted["propensity.patience"] = patience
     usual = getattr(backbone, "dim", None)
     if isinstance(usual, int) and width(log.n_users + log.n_items, usual) != usual:
         wanted["backbone.dim"] = width(log.n_users + log.n_items, usual)
@@ -152,7 +160,9 @@ def estimated_seconds(config: RunConfig, log: Log | StreamedLog) -> float:
         size = config.parameters.get(f"{part}.batch_size", SMALLEST_BATCH)
         one = seconds_of_row(backbone, some, min(replicas, MOST_TIMED), size, device)
         patience = config.parameters.get(f"{part}.patience", PATIENCE)
-        return one * rows * replicas * expected_epochs(log, rows / size, patience)
+        checks = config.parameters.get(f"{part}.checks", 1)
+        epochs = expected_epochs(log, rows / size / checks, patience) / checks
+        return one * rows * replicas * float(epochs)
 
     models, reads = _trainings(config)
     seconds = REPORT_SECONDS + of_training(reads * log.n_clicks, models * seeds, "method")

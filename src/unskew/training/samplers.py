@@ -216,6 +216,43 @@ class EveryCell:
         return rows if pending is None else [torch.cat(both) for both in zip(pending, rows, strict=True)]
 
 
+@dataclass(frozen=True)
+class PartsOfEpochs:
+    """A sampler whose epochs are the parts of another's, in turn, so that early stopping looks more often.
+
+    Parameters
+    ----------
+    parts
+        Into how many an epoch is cut.
+    """
+
+    sampler: Sampler
+    parts: int
+
+    @property
+    def steps(self) -> int:
+        """Steps of a part; one has a step less where they do not come out even."""
+        return -(-self.sampler.steps // self.parts)
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows that a step reads for each replica."""
+        return self.sampler.batch_rows
+
+    def epoch(self, number: int) -> Iterator[Sample]:
+        """Yield the blocks of a part, cut where it begins and ends."""
+        epoch, part = divmod(number, self.parts)
+        first, last = (edge * self.sampler.steps // self.parts for edge in (part, part + 1))
+        done = 0
+        for block in self.sampler.epoch(epoch):
+            low, high = max(first - done, 0), min(last - done, block.shape[1])
+            if low < high:
+                yield block.map(partial(torch.narrow, dim=1, start=low, length=high - low))
+            done += block.shape[1]
+            if done >= last:
+                return
+
+
 @dataclass
 class LookedUp:
     """Cells with their ids and clicks: looked up once per block instead of once per step.
