@@ -11,22 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from unskew.calibration import (
-    ICIPW,
-    AutoCalibrator,
-    Beta,
-    Calibrator,
-    Histogram,
-    Identity,
-    Isotonic,
-    Multicalibrated,
-    Platt,
-    ScalingBinning,
-    Segmented,
-    Spline,
-    Temperature,
-    VennAbers,
-)
+from unskew import calibration as kinds
+from unskew.calibration import Calibrator, Multicalibrated
 from unskew.calibration.calibrator import PROBABILITY_FLOOR
 from unskew.calibration.segment_columns import SegmentColumn
 from unskew.errors import UnskewError
@@ -83,7 +69,7 @@ class Calibration(nn.Module):
 
     def __init__(self, calibrators: Sequence[Calibrator | None]) -> None:
         super().__init__()
-        lines = [line_of(each) for each in calibrators]
+        lines = [line_of(chosen(each)) for each in calibrators]
         self.pieces = Pieces(lines)
         for name in ("logit", "sigmoid", "bend", "floor"):
             self.register_buffer(name, torch.from_numpy(np.array([[getattr(line, name)] for line in lines])))
@@ -158,12 +144,15 @@ def log_ends(score: Tensor) -> tuple[Tensor, Tensor]:
     return safe.log(), (1.0 - safe).log()
 
 
+def chosen(calibrator: Calibrator | None) -> Calibrator | None:
+    """Return a calibrator, or the one that ``auto`` chose."""
+    return chosen(calibrator.choice_) if type(calibrator) is kinds.AutoCalibrator else calibrator
+
+
 def line_of(calibrator: Calibrator | None) -> Line:
     """Return a calibrator as a line of the table; an error for one that the table cannot hold."""
     if calibrator is None:
         return _straight(1.0, 0.0, floor=0.0)
-    if type(calibrator) is AutoCalibrator:
-        return line_of(calibrator.choice_)
     form = FORMS.get(type(calibrator))
     if form is None or len(getattr(calibrator, "segments_", ())):
         problem = "has segments of its own" if form else "has no ONNX form here"
@@ -189,23 +178,15 @@ def _straight(slope: float, intercept: float, **options: Any) -> Line:
     return Line(np.empty(0), np.zeros(1), np.array([[0.0, 0.0, slope, intercept]]), **options)
 
 
-def _platt(calibrator: Platt) -> Line:
-    on_logit = calibrator.input == "logit"
-    return _straight(calibrator.slope_, calibrator.intercept_, logit=on_logit, sigmoid=True)
-
-
-def _segmented(calibrator: Segmented) -> Line:
-    return _straight(calibrator.slope_, calibrator.intercept_, logit=True, sigmoid=True)
-
-
-def _temperature(calibrator: Temperature) -> Line:
-    return _straight(1.0 / calibrator.temperature_, 0.0, logit=True, sigmoid=True)
-
-
-def _beta(calibrator: Beta) -> Line:
+def _beta(calibrator: kinds.Beta) -> Line:
     """a·log p̂ − b·log(1 − p̂) = z·(a + b)/2 + (log p̂ + log(1 − p̂))·(a − b)/2."""
     a, b = calibrator.a_, calibrator.b_
     return _straight((a + b) / 2, calibrator.intercept_, logit=True, sigmoid=True, bend=(a - b) / 2)
+
+
+def _platt(calibrator: Any) -> Line:
+    on_logit = getattr(calibrator, "input", "logit") == "logit"
+    return _straight(calibrator.slope_, calibrator.intercept_, logit=on_logit, sigmoid=True)
 
 
 def _steps(calibrator: Any) -> Line:
@@ -218,7 +199,7 @@ def _steps(calibrator: Any) -> Line:
     return Line(np.asarray(calibrator.edges_), np.zeros(len(values)), _columns(np.zeros(len(values)), values))
 
 
-def _spline(calibrator: Spline) -> Line:
+def _spline(calibrator: kinds.Spline) -> Line:
     """Cubics between the breaks, and straight tails beyond them."""
     breaks, inner = np.asarray(calibrator.breaks_), np.asarray(calibrator.coefficients_).T
     low, high = calibrator.end_slopes_
@@ -229,16 +210,13 @@ def _spline(calibrator: Spline) -> Line:
 
 
 FORMS: dict[type[Calibrator], Callable[[Any], Line]] = {
-    Identity: lambda calibrator: _straight(1.0, 0.0),
-    Platt: _platt,
-    Temperature: _temperature,
-    Beta: _beta,
-    Spline: _spline,
-    Isotonic: _steps,
-    Histogram: _steps,
-    VennAbers: _steps,
-    ScalingBinning: _steps,
-    ICIPW: _steps,
-    Segmented: _segmented,
+    kinds.Identity: lambda calibrator: _straight(1.0, 0.0),
+    kinds.Platt: _platt,
+    kinds.Temperature: lambda of: _straight(1.0 / of.temperature_, 0.0, logit=True, sigmoid=True),
+    kinds.Beta: _beta,
+    kinds.Spline: _spline,
+    **dict.fromkeys((kinds.Isotonic, kinds.Histogram, kinds.VennAbers), _steps),
+    **dict.fromkeys((kinds.ScalingBinning, kinds.ICIPW), _steps),
+    kinds.Segmented: _platt,
 }
 """What each kind of calibrator is; a subclass may compute something else, so it is not looked up."""

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unskew.errors import ParameterError, UnskewError
+from unskew.errors import ParameterError
 from unskew.export.calibrators import Pieces, interpolation
 from unskew.io.vocabulary import UNSEEN_CODE, Vocabulary
 from unskew.log import Encoders, Field, Rows, Schema
@@ -44,21 +44,34 @@ ABSENT_CODE = PAD - 1
 Columns = Mapping[str, Tensor]
 
 
-class LookUp(NamedTuple):
-    """The code of each text or whole number, and the one of all others."""
-
-    keys: Sequence[str] | Sequence[int]
-    codes: Sequence[int]
-    otherwise: int
-
-
 class Input(NamedTuple):
-    """What a request holds: ``[n]`` values of a type (text is ``object``), or ``[n, columns]``."""
+    """What a request holds: ``[n]`` values of a type (text is ``object``), or ``[n, columns]``.
+
+    Where there are ``keys``, texts or whole numbers, each is read as its code, and all others as one code.
+    """
 
     name: str
     dtype: Any
-    columns: int | str | None
-    look_up: LookUp | None
+    columns: int | str | None = None
+    keys: Sequence[Any] | None = None
+    codes: Sequence[int] = ()
+    otherwise: int = UNSEEN_CODE
+
+    @property
+    def is_bag(self) -> bool:
+        """Whether it may have any number of columns."""
+        return isinstance(self.columns, str)
+
+    @property
+    def shape(self) -> list[int | str]:
+        """Lengths of its axes, as the file names them."""
+        return ["n"] if self.columns is None else ["n", self.columns]
+
+    @property
+    def example(self) -> Tensor:
+        """Some rows to trace with, as codes where it has keys."""
+        dtype = torch.int64 if self.keys is not None else getattr(torch, np.dtype(self.dtype).name)
+        return torch.zeros([size if isinstance(size, int) else 3 for size in self.shape], dtype=dtype)
 
 
 class Inputs(nn.Module):
@@ -83,7 +96,7 @@ class Inputs(nn.Module):
         items: Vocabulary,
         encoders: Encoders | None,
         form: Form,
-        further: Sequence[str] = (),
+        further: Sequence[str],
     ) -> None:
         super().__init__()
         self.schema = Schema.of_ids(len(users), len(items)) if encoders is None else encoders.schema
@@ -109,7 +122,7 @@ class Inputs(nn.Module):
                 self.add_module(f"quantile_{number}", Pieces([interpolation(*quantile_line(encoder.knots))]))
         for name in self.further:
             facts = {"missing": "NaN", "column": name, "kind": "number", "role": "row"}
-            self._add(Input(name, np.float64, None, None), holds="number", **facts)
+            self._add(Input(name, np.float64), holds="number", **facts)
 
     def forward(self, *values: Tensor) -> dict[str, Tensor]:
         """Return what models read, by the names of fields and further columns."""
@@ -172,7 +185,7 @@ class Inputs(nn.Module):
 
     def _add_id(self, role: str, known: Vocabulary) -> None:
         if self.form == "codes":
-            self._add(Input(role, np.int64, None, None), holds="codes", column=known.name)
+            self._add(Input(role, np.int64), holds="codes", column=known.name)
             return
         if known.buckets:
             raise ParameterError(
@@ -181,58 +194,44 @@ class Inputs(nn.Module):
             )
         ids = known.ids.tolist()
         text = known.ids.dtype.kind == "T"
-        taken = set() if text else set(ids)
-        unseen = next(number for number in range(int(WHOLE.max), 0, -1) if number not in taken)
-        look_up = LookUp(ids, range(len(ids)), UNSEEN_CODE)
-        facts = {"holds": "text"} if text else {"holds": "integer", "unseen": unseen}
-        self._add(Input(role, object if text else np.int64, None, look_up), column=known.name, **facts)
+        facts = {"holds": "text"} if text else {"holds": "integer", "unseen": _free(int(WHOLE.max), ids)}
+        dtype: Any = object if text else np.int64
+        self._add(Input(role, dtype, None, ids, range(len(ids))), column=known.name, **facts)
 
     def _add_feature(self, encoder: Encoder) -> None:
-        field, name = encoder.field, encoder.field.name
-        columns = f"values of {name}" if field.kind == "bag" else None
+        field, feature = encoder.field, encoder.feature
+        facts: dict[str, Any] = {"column": feature.source, "kind": feature.kind, "role": feature.role}
+        if isinstance(feature, TimePart):
+            facts["part"] = feature.part
+        if field.kind == "bag":
+            facts["width"] = field.width
+        columns = f"values of {field.name}" if field.kind == "bag" else None
+        if self.form == "codes" or (isinstance(encoder, CodeEncoder) and encoder.buckets is not None):
+            facts["encoder"] = encoder.to_dict()
         if isinstance(encoder, NumberEncoder):
-            if self.form == "codes":
-                scaled = Input(name, np.float32, field.width, None)
-                self._add(scaled, holds="scaled", encoder=encoder.to_dict())
-                return
-            number = Input(name, np.float64, None, None)
-            self._add(number, holds="number", missing="NaN", **self._facts(encoder, "-Infinity"))
-            return
-        assert isinstance(encoder, CodeEncoder)
-        if self.form == "codes" or encoder.buckets is not None:
-            facts = {"encoder": encoder.to_dict(), "missing": PAD, **self._facts(encoder, ABSENT_CODE)}
-            self._add(Input(name, np.int64, columns, None), holds="codes", **facts)
-            return
-        texts: list[Any] = encoder.vocabulary.tolist()
-        whole = _whole(texts)
-        missing: Any = WHOLE.min if whole else _free("", texts)
-        absent: Any = WHOLE.min + 1 if whole else _free("?", [*texts, missing])
-        nothing = PAD if field.kind == "bag" else _nothing(encoder)
-        look_up = LookUp(
-            [*(whole or texts), missing, absent],
-            [*range(FIRST_CODE, FIRST_CODE + len(texts)), nothing, ABSENT_CODE],
-            OTHER_CODE,
-        )
-        unseen = {"unseen": int(WHOLE.max)} if whole else {}
-        self._add(
-            Input(name, np.int64 if whole else object, columns, look_up),
-            holds="integer" if whole else "text",
-            missing=int(missing) if whole else missing,
-            **unseen,
-            **self._facts(encoder, int(absent) if whole else absent),
-        )
-
-    def _facts(self, encoder: Encoder, absent: Any) -> dict[str, Any]:
-        """Return what a server must know of a feature to fill its input."""
-        feature = encoder.feature
-        return {
-            "column": feature.source,
-            "kind": feature.kind,
-            "role": feature.role,
-            **({"part": feature.part} if isinstance(feature, TimePart) else {}),
-            **({"width": encoder.field.width} if feature.kind == "bag" else {}),
-            **({"absent": absent} if self._may_be_absent(encoder) else {}),
-        }
+            coded = self.form == "codes"
+            given = Input(field.name, np.float32, field.width) if coded else Input(field.name, np.float64)
+            facts |= {"holds": "scaled" if coded else "number", "missing": "NaN"}
+            absent: Any = "-Infinity"
+        elif "encoder" in facts:
+            given = Input(field.name, np.int64, columns)
+            facts |= {"holds": "codes", "missing": PAD}
+            absent = ABSENT_CODE
+        else:
+            assert isinstance(encoder, CodeEncoder)
+            texts: list[Any] = encoder.vocabulary.tolist()
+            keys = _whole(texts)
+            facts |= {"holds": "text"} if keys is None else {"holds": "integer", "unseen": int(WHOLE.max)}
+            facts["missing"] = _free("", texts) if keys is None else int(WHOLE.min)
+            absent = _free("?", [*texts, facts["missing"]]) if keys is None else int(WHOLE.min) + 1
+            nothing = PAD if field.kind == "bag" else _nothing(encoder)
+            codes = [*range(FIRST_CODE, FIRST_CODE + len(texts)), nothing, ABSENT_CODE]
+            dtype: Any = object if keys is None else np.int64
+            keys = [*(texts if keys is None else keys), facts["missing"], absent]
+            given = Input(field.name, dtype, columns, keys, codes, OTHER_CODE)
+        if self._may_be_absent(encoder):
+            facts["absent"] = absent
+        self._add(given, **facts)
 
 
 def rows_read(values: Columns, encoders: Encoders | None) -> tuple[Rows, Tensor | None]:
@@ -249,29 +248,19 @@ def rows_read(values: Columns, encoders: Encoders | None) -> tuple[Rows, Tensor 
     return Rows(**rows), None
 
 
-def require_free_names(inputs: Inputs, outputs: Sequence[str]) -> None:
-    """Raise an error where a feature has the name of an output."""
-    for given in inputs.inputs:
-        if given.name in outputs:
-            raise UnskewError(
-                f"the feature '{given.name}' has the name of the output",
-                remedy="rename the column and train again",
-            )
-
-
-def field_columns(values: Columns, field: Field) -> Tensor:
+def field_columns(columns: Tensor, field: Field) -> Tensor:
     """Return a feature as segments are read of it: codes, or scaled numbers with NaN where missing."""
-    columns = values[field.name]
     if field.kind == "number" and field.width == 2:
         return torch.where(columns[:, 1] > 0, torch.nan, columns[:, 0])
     return columns[:, 0]
 
 
-def _free(text: str, taken: Sequence[str]) -> str:
-    """Return a text that is none of those that are taken."""
-    while text in taken:
-        text += "-"
-    return text
+def _free(value: Any, taken: Sequence[Any]) -> Any:
+    """Return a text, or a whole number, that is none of those that are taken."""
+    others = set(taken)
+    while value in others:
+        value = value - 1 if isinstance(value, int) else f"{value}-"
+    return value
 
 
 def _nothing(encoder: CodeEncoder) -> int:

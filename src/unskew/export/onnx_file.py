@@ -17,18 +17,19 @@ from torch import Tensor, nn
 from unskew import __version__
 from unskew.debias import Debiaser, load_model
 from unskew.errors import ParameterError, RunFolderError, UnskewError
-from unskew.export.inputs import Form, Inputs, require_free_names
-from unskew.export.models import encoders_of, further_columns, module_of, names_of
+from unskew.export.calibrators import chosen
+from unskew.export.inputs import Form, Inputs
+from unskew.export.models import Fitted, encoders_of, further_column, module_of
 from unskew.io.files import NewFile, check_new_file, whole_file
 from unskew.log import Encoders
-from unskew.propensity import Propensity, load_propensity
+from unskew.propensity import load_propensity
 from unskew.propensity.propensity import BasePropensity
 from unskew.training.saved import SavedFolder
 
 What = Literal["all", "conversion", "propensity"]
 
-OUTPUTS = ("propensity", "conversion", "click_and_conversion")
-"""P(click), P(conversion | click), and their product: CTR, CVR and CTCVR."""
+PRODUCT = "click_and_conversion"
+"""The third output of a file with P(click), ``propensity``, and P(conversion | click), ``conversion``."""
 
 OPSET, IR_VERSION = 17, 8
 """Versions of the operators and of the file format, of 2022: what most runtimes in use know."""
@@ -39,8 +40,6 @@ ML, ML_OPSET = "ai.onnx.ml", 2
 LARGEST_BYTES = (1 << 31) - (1 << 20)
 """A file of Protocol Buffers ends at 2 GiB; beyond it tables are in a second file."""
 
-PAGE_BYTES = 1 << 12
-
 OUTSIDE = ".data"
 """What the name of a file of tables adds to that of the model."""
 
@@ -49,7 +48,7 @@ INSIDE = "unskew/"
 
 
 def export_onnx(
-    model: Debiaser | BasePropensity,
+    model: Fitted,
     path: str | Path,
     *,
     propensity: BasePropensity | None = None,
@@ -101,7 +100,6 @@ def export_onnx(
     >>> us.export_onnx(model, "model.onnx")["outputs"]         # doctest: +SKIP
     ['conversion']
     """
-    require_onnx()
     target = _new_file(path, overwrite=overwrite)
     if not isinstance(model, Debiaser | BasePropensity):
         raise ParameterError(
@@ -120,17 +118,9 @@ def export_run(
     overwrite: bool = False,
 ) -> dict[str, Any]:
     """Write a run's conversion model (its main one unless named), its propensity, or both in one file."""
-    require_onnx()
     target = _new_file(path, overwrite=overwrite)
-    return _export(models_of_run(run, what, method), target, inputs)
-
-
-def models_of_run(
-    run: str | Path | SavedFolder, what: What, method: str | None
-) -> list[Debiaser | BasePropensity]:
-    """Return what a run folder holds of a conversion model and a propensity, as far as it is wanted."""
-    saved = SavedFolder.of(run)
-    models: list[Debiaser | BasePropensity] = []
+    saved = SavedFolder(run)
+    models: list[Fitted] = []
     if what == "conversion" or (what == "all" and saved.config.get("methods")):
         models.append(load_model(saved, method, device="cpu"))
     propensity = None if what == "conversion" else load_propensity(saved, device="cpu")
@@ -138,74 +128,58 @@ def models_of_run(
         models.append(propensity)
     if not models:
         raise RunFolderError(
-            "holds no propensity", where=str(saved.folder), remedy="use its conversion model, or another run"
+            "holds no propensity", where=str(run), remedy="use its conversion model, or another run"
         )
-    return models
-
-
-def require_onnx() -> None:
-    """Raise an error with its remedy where the package onnx is not installed."""
-    try:
-        import onnx  # noqa: F401
-    except ImportError as error:
-        raise UnskewError(
-            "to export needs the package onnx, which is not installed", remedy="pip install 'unskew[onnx]'"
-        ) from error
+    return _export(models, target, inputs)
 
 
 class _Served(nn.Module):
     """All that a file answers: values of its inputs → its outputs, in their order."""
 
-    def __init__(self, models: Sequence[Debiaser | BasePropensity], inputs: Inputs) -> None:
+    def __init__(self, models: Mapping[str, Fitted], inputs: Inputs) -> None:
         super().__init__()
         self.inputs = inputs
-        self.models = nn.ModuleDict(
-            {"conversion" if isinstance(each, Debiaser) else "propensity": module_of(each) for each in models}
-        )
-        answers = OUTPUTS if len(models) > 1 else tuple(self.models)
-        known = ("known_user", "known_item") if inputs.form == "raw" else ()
-        # The one that a file is asked for first comes first.
-        self.outputs = (*sorted(answers, key=lambda name: name != "conversion"), *known)
+        self.models = nn.ModuleDict({name: module_of(model) for name, model in models.items()})
+        answers = [*models, PRODUCT][: 3 if len(models) > 1 else 1]
+        self.outputs = [*answers, *(("known_user", "known_item") if inputs.form == "raw" else ())]
 
     def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
         """Return them."""
         columns = self.inputs(*values)
-        for name, model in self.models.items():
-            columns[f"answer {name}"] = model(columns)
-        answers = {name: columns[f"answer {name}"] for name in self.models}
-        if len(answers) > 1:
-            answers["click_and_conversion"] = answers["propensity"] * answers["conversion"]
+        answers = {name: model(columns) for name, model in self.models.items()}
+        answers[PRODUCT] = torch.stack([*answers.values()]).prod(0)
         return tuple(answers[name] if name in answers else columns[name] for name in self.outputs)
 
 
-def _export(
-    models: Sequence[Debiaser | BasePropensity], target: NewFile, form: Form | None
-) -> dict[str, Any]:
+def _export(fitted: Sequence[Fitted], target: NewFile, form: Form | None) -> dict[str, Any]:
     if form not in (None, *get_args(Form)):
         raise ParameterError(f"inputs must be 'raw' or 'codes', not {form!r}", remedy="give one of these")
-    for each in models:
-        each._require_fitted("networks_" if isinstance(each, Debiaser) else "scorer_")
-    first, encoders = models[0], _encoders_of_all(models)
-    further = tuple(name for each in models for name in further_columns(each))
-    usual: Form = "codes" if encoders is None else "raw"
-    inputs = Inputs(first.users_, first.items_, encoders, form or usual, further)
-    served = _Served(models, inputs).eval()
-    require_free_names(inputs, served.outputs)
+    models: dict[str, Fitted] = {}
     facts: dict[str, Any] = {}
-    for each in models:
-        facts = {**_facts(each), **facts}
+    for model in fitted:
+        model._require_fitted("networks_" if isinstance(model, Debiaser) else "scorer_")
+        models["conversion" if isinstance(model, Debiaser) else "propensity"] = model
+        facts = {**_facts(model), **facts}
+    users, items, encoders = fitted[0].users_, fitted[0].items_, _encoders_of_all(fitted)
+    further = [name for name in map(further_column, fitted) if name is not None]
+    inputs = Inputs(users, items, encoders, form or ("raw" if encoders else "codes"), further)
+    served = _Served(models, inputs).eval()
+    if taken := [given.name for given in inputs.inputs if given.name in served.outputs]:
+        raise UnskewError(
+            f"the feature '{taken[0]}' has the name of the output",
+            remedy="rename the column and train again",
+        )
     metadata = {
         "unskew": __version__,
         "what": served.outputs[0],
         "schema": json.dumps(inputs.schema.to_dict()),
         "inputs": json.dumps(inputs.described, ensure_ascii=False),
         **{key: value if isinstance(value, str) else json.dumps(value) for key, value in facts.items()},
-        "user_column": first.users_.name,
-        "item_column": first.items_.name,
     }
-    if inputs.form == "codes":
-        for name, known in (("users", first.users_), ("items", first.items_)):
-            metadata[name] = json.dumps(known.ids.tolist(), ensure_ascii=False)
+    for role, known in (("user", users), ("item", items)):
+        metadata[f"{role}_column"] = known.name
+        if inputs.form == "codes":
+            metadata[f"{role}s"] = json.dumps(known.ids.tolist(), ensure_ascii=False)
     tables = _write(_graph(served, metadata), served.state_dict(), target)
     return {
         "what": served.outputs[0],
@@ -213,75 +187,62 @@ def _export(
         **({} if tables is None else {"tables": str(tables)}),
         "bytes": sum(file.stat().st_size for file in (target.path, tables) if file is not None),
         "opset": OPSET,
-        "inputs": [each["name"] for each in inputs.described],
-        "holds": {each["name"]: each["holds"] for each in inputs.described},
-        "outputs": list(served.outputs),
-        "users": len(first.users_),
-        "items": len(first.items_),
+        "inputs": [given.name for given in inputs.inputs],
+        "holds": {given["name"]: given["holds"] for given in inputs.described},
+        "outputs": served.outputs,
+        "users": len(users),
+        "items": len(items),
         **facts,
     }
 
 
-def _encoders_of_all(models: Sequence[Debiaser | BasePropensity]) -> Encoders | None:
+def _encoders_of_all(models: Sequence[Fitted]) -> Encoders | None:
     """Return the encoders of all features that models (and their calibrators) read; None without any."""
     read: dict[str, Any] = {}
-    whole: Encoders | None = None
-    same = all(
-        getattr(models[0], ids).same_as(getattr(model, ids))
-        for model in models
-        for ids in ("users_", "items_")
-    )
+    wholes: list[Encoders] = []
+    first, same = models[0], True
     for model in models:
-        for encoders in (encoders_of(model), getattr(model, "segment_encoders_", None)):
-            if encoders is None:
-                continue
-            own = encoders is not getattr(model, "segment_encoders_", None)
-            for encoder in encoders.encoders if own else encoders.of_role("row"):
-                same &= read.setdefault(encoder.feature.name, encoder.to_dict()) == encoder.to_dict()
-                candidate = encoders.whole or encoders
-                if whole is None or len(candidate.encoders) > len(whole.encoders):
-                    whole = candidate
+        same &= model.users_.same_as(first.users_) and model.items_.same_as(first.items_)
+        own, segments = encoders_of(model), getattr(model, "segment_encoders_", None)
+        wholes += [encoders.whole or encoders for encoders in (own, segments) if encoders is not None]
+        some = segments.of_role("row") if segments is not None else ()
+        for encoder in (*(() if own is None else own.encoders), *some):
+            same &= read.setdefault(encoder.feature.name, encoder.to_dict()) == encoder.to_dict()
     if not same:
         raise ParameterError(
             "the propensity and the conversion model know other ids, or code features otherwise",
             remedy="fit both on one log",
         )
-    if whole is None or len(read) == len(whole.encoders):
-        return whole
-    return whole.select([each.feature.name for each in whole.encoders if each.feature.name in read])
+    if not read:
+        return None
+    whole = max(wholes, key=lambda encoders: len(encoders.encoders))
+    names = [encoder.feature.name for encoder in whole.encoders]
+    return whole if len(names) == len(read) else whole.select([name for name in names if name in read])
 
 
 def _graph(served: _Served, metadata: Mapping[str, str]) -> Any:
     """Trace a module, with look-ups before it and names behind it, and without its tables."""
     from onnx import TensorProto, helper, load_from_string
 
-    examples = [
-        torch.zeros(
-            (3,) if given.columns is None else (3, 2 if isinstance(given.columns, str) else given.columns),
-            dtype=torch.int64 if given.dtype is object else torch.from_numpy(np.empty(0, given.dtype)).dtype,
-        )
-        for given in served.inputs.inputs
-    ]
-    names = [f"{INSIDE}:{number}" for number in range(len(examples) + len(served.outputs))]
-    free = {name: {0: "n", 1: f"columns {name}"} for name in names}
+    inputs = served.inputs.inputs
+    names = [f"{INSIDE}:{number}" for number in range(len(inputs) + len(served.outputs))]
     content = io.BytesIO()
+    pairs = list(zip(names, inputs, strict=False))
+    axes = {name: {0: "n", 1: "any"} if given.is_bag else {0: "n"} for name, given in pairs}
     with torch.no_grad(), warnings.catch_warnings():
         # The tracer warns of every shape that it takes for granted.
         warnings.simplefilter("ignore")
         try:
             torch.onnx.export(
                 served,
-                tuple(examples),
+                tuple(given.example for given in inputs),
                 content,  # type: ignore[arg-type]
                 dynamo=False,
                 export_params=False,
                 do_constant_folding=False,
-                input_names=names[: len(examples)],
-                output_names=names[len(examples) :],
-                dynamic_axes={
-                    name: {axis: called for axis, called in free[name].items() if axis < example.dim()}
-                    for name, example in zip(names, examples, strict=False)
-                },
+                input_names=names[: len(inputs)],
+                output_names=names[len(inputs) :],
+                dynamic_axes=axes,
                 opset_version=OPSET,
             )
         except RuntimeError as error:
@@ -289,22 +250,24 @@ def _graph(served: _Served, metadata: Mapping[str, str]) -> Any:
                 "torch cannot write this model as ONNX",
                 remedy="use one of unskew's backbones, or write your own module with torch.onnx.export",
             ) from error
-    graph = load_from_string(content.getvalue()).graph
+    traced = load_from_string(content.getvalue()).graph
     nodes, heads, tails = [], [], []
-    for given, name in zip(served.inputs.inputs, names, strict=False):
-        text = given.dtype is object
-        kind = TensorProto.STRING if text else helper.np_dtype_to_tensor_dtype(np.dtype(given.dtype))
-        shape = ["n"] if given.columns is None else ["n", given.columns]
-        heads.append(helper.make_tensor_value_info(given.name, kind, shape))
-        if given.look_up is None:
-            nodes.append(helper.make_node("Identity", [given.name], [name]))
-            continue
-        look_up: dict[str, Any] = {"keys_strings" if text else "keys_int64s": list(given.look_up.keys)}
-        look_up |= {"values_int64s": list(given.look_up.codes), "default_int64": given.look_up.otherwise}
-        nodes.append(helper.make_node("LabelEncoder", [given.name], [name], domain=ML, **look_up))
+    for name, given in pairs:
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(given.dtype))
+        heads.append(helper.make_tensor_value_info(given.name, kind, given.shape))
+        look_up: dict[str, Any] = {}
+        if given.keys is not None:
+            look_up["keys_strings" if kind == TensorProto.STRING else "keys_int64s"] = list(given.keys)
+            look_up |= {"values_int64s": list(given.codes), "default_int64": given.otherwise, "domain": ML}
+        operator = "LabelEncoder" if look_up else "Identity"
+        nodes.append(helper.make_node(operator, [given.name], [name], **look_up))
     # A column may be called anything but what names inside begin with.
-    inner = {name: name for name in names} | {name: INSIDE + name for name in served.state_dict()} | {"": ""}
-    for node in graph.node:
+    inner = {
+        "": "",
+        **{name: name for name in names},
+        **{name: INSIDE + name for name in served.state_dict()},
+    }
+    for node in traced.node:
         for side in (node.input, node.output):
             side[:] = [inner.setdefault(name, f"{INSIDE}{len(inner)}") for name in side]
         if node.op_type == "Reshape":
@@ -313,8 +276,8 @@ def _graph(served: _Served, metadata: Mapping[str, str]) -> Any:
             node.attribute.append(helper.make_attribute("allowzero", 1))
         node.name = node.doc_string = ""
         nodes.append(node)
-    for output, name, traced in zip(served.outputs, names[len(examples) :], graph.output, strict=True):
-        tails.append(helper.make_tensor_value_info(output, traced.type.tensor_type.elem_type, ["n"]))
+    for output, name, value in zip(served.outputs, names[len(inputs) :], traced.output, strict=True):
+        tails.append(helper.make_tensor_value_info(output, value.type.tensor_type.elem_type, ["n"]))
         nodes.append(helper.make_node("Identity", [name], [output]))
     model = helper.make_model(
         helper.make_graph(nodes, "unskew", heads, tails),
@@ -329,69 +292,65 @@ def _graph(served: _Served, metadata: Mapping[str, str]) -> Any:
 
 def _write(model: Any, tables: Mapping[str, Tensor], target: NewFile) -> Path | None:
     """Write a model and its tables, whole or not at all; return the second file where one is too small."""
-    from onnx import TensorProto, checker, helper, numpy_helper
+    import onnx
 
+    if model.ByteSize() > LARGEST_BYTES:
+        raise UnskewError(
+            f"ids and texts of the model have {model.ByteSize() / 1e9:.1f} GB, and an ONNX file holds 2.1 GB",
+            remedy="train on shorter ids, such as whole numbers",
+        )
     read = {name for node in model.graph.node for name in node.input}
     # Of equal tables torch makes the later ones out of the first.
     read -= {name for node in model.graph.node for name in node.output}
     arrays = {
         INSIDE + name: table.detach().numpy() for name, table in tables.items() if INSIDE + name in read
     }
-    texts = model.ByteSize()
-    if texts > LARGEST_BYTES:
-        raise UnskewError(
-            f"ids and texts of the model have {texts / 1e9:.1f} GB, and an ONNX file holds 2.1 GB of them",
-            remedy="train on shorter ids, such as whole numbers",
-        )
-    if texts + sum(array.nbytes for array in arrays.values()) <= LARGEST_BYTES:
-        model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
-        checker.check_model(model, full_check=True)
+    for name, array in arrays.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    if model.ByteSize() <= LARGEST_BYTES:
+        onnx.checker.check_model(model, full_check=True)
         with whole_file(target) as beside:
             beside.write_bytes(model.SerializeToString(deterministic=True))
         return None
-    outside = check_new_file(target.path.with_name(target.path.name + OUTSIDE), overwrite=target.overwrite)
-    with whole_file(outside) as beside, open(beside, "wb") as file:
-        for name, array in arrays.items():
-            tensor = TensorProto(
-                name=name,
-                data_type=helper.np_dtype_to_tensor_dtype(array.dtype),
-                dims=array.shape,
-                data_location=TensorProto.EXTERNAL,
-            )
-            # Tables begin on whole pages, so that a runtime can map them.
-            file.seek(-(-file.tell() // PAGE_BYTES) * PAGE_BYTES)
-            facts = {"location": outside.path.name, "offset": file.tell(), "length": array.nbytes}
-            for key, value in facts.items():
-                tensor.external_data.add(key=key, value=str(value))
-            model.graph.initializer.append(tensor)
-            np.ascontiguousarray(array).tofile(file)
+    outside = target.path.with_name(target.path.name + OUTSIDE)
+    check_new_file(outside, overwrite=target.overwrite)
+    outside.unlink(missing_ok=True)
     try:
         with whole_file(target) as beside:
-            beside.write_bytes(model.SerializeToString(deterministic=True))
-            checker.check_model(str(beside), full_check=True)
+            onnx.save_model(
+                model, beside, save_as_external_data=True, location=outside.name, size_threshold=64
+            )
+            onnx.checker.check_model(str(beside), full_check=True)
     except BaseException:
-        outside.path.unlink(missing_ok=True)
+        outside.unlink(missing_ok=True)
         raise
-    return outside.path
+    return outside
 
 
 def _new_file(path: str | Path, *, overwrite: bool) -> NewFile:
-    """Check the file to write; the name of a folder, which paths do not keep as such, is an error."""
+    """Check that a file can be written; the name of a folder, which paths do not keep, is an error."""
+    try:
+        import onnx  # noqa: F401
+    except ImportError as error:
+        raise UnskewError(
+            "to export needs the package onnx, which is not installed", remedy="pip install 'unskew[onnx]'"
+        ) from error
     if isinstance(path, str) and path.endswith(("/", os.sep)):
         place = Path(path) / "model.onnx"
         raise ParameterError("names a folder", where=path, remedy=f"name the file to write, such as {place}")
     return check_new_file(Path(path), overwrite=overwrite)
 
 
-def _facts(model: Debiaser | BasePropensity) -> dict[str, Any]:
+def _facts(model: Fitted) -> dict[str, Any]:
     """Return what the metadata tell of a model."""
     if isinstance(model, Debiaser):
         return {"method": model.name, "backbone": model.backbone.name, "seeds": list(model.seeds_)}
-    uncertainty = model.uncertainty if isinstance(model, Propensity) else None
+    maps = [chosen(calibrator) for calibrator in model.calibrators_]
+    uncertainty = getattr(model, "uncertainty", None)
     return {
-        "backbone": model.backbone.name if isinstance(model, Propensity) else model.name,
+        "backbone": getattr(model, "backbone", model).name,
         "uncertainty": "none" if uncertainty is None else uncertainty.name,
-        "calibrators": names_of(model.calibrators_),
+        "calibrators": sorted({"none" if each is None else each.name for each in maps}),
         "seeds": list(model.seeds_),
         "folds": model.design_.replicas,
         "space": model.space_,
