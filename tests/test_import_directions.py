@@ -73,3 +73,13 @@ def test_every_promised_name_is_there():
         assert getattr(found, "__name__", name).rpartition(".")[2] == name
     with pytest.raises(AttributeError, match="has no attribute 'Magic'"):
         _ = unskew.Magic
+
+
+def test_the_library_imports_no_benchmark():
+    wrong = [
+        f"{path.relative_to(SOURCE)}:{line} imports {name}"
+        for path in modules()
+        for name, line in imported(path, inside_functions=True)
+        if name.split(".")[0] == "benchmarks"
+    ]
+    assert wrong == []

@@ -108,7 +108,8 @@ def test_score_gives_a_frame_of_the_same_kind(columns, file, tmp_path):
         scored = us.score(tmp_path / "run", given)
         assert type(scored) is type(given)
         table = pl.DataFrame(scored)
-        assert table.columns == [*columns, "given_conversion", "conversion", "conversion_std", "propensity"]
+        added = ["given_conversion", "conversion", "conversion_std", "propensity", "click_and_conversion"]
+        assert table.columns == [*columns, *added]
         model = us.load_model(tmp_path / "run")
         np.testing.assert_array_equal(table["conversion"].to_numpy(), model.predict(given))
 

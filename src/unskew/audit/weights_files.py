@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from unskew.errors import DataError
 from unskew.io.columns import column_of, frame_of, number_column
-from unskew.io.file_types import ArrowSchema, has_types, schema_of
+from unskew.io.file_types import ArrowSchema, has_types, holds_numbers, schema_of
 from unskew.io.row_files import Target, check_rows_target, rows_writer
-from unskew.io.stream import FileBatch, cast_columns, stream, tracked
+from unskew.io.stream import FileBatch, cast_columns, number_columns, stream, tracked
 from unskew.io.tables import Paths, Source, expand_paths, require_columns
 from unskew.metrics.clip import Clip, require_clip
 from unskew.progress import Progress
@@ -75,8 +75,12 @@ def added_columns(
     propensity, fold = assign(batch)
     weight = 1 / np.maximum(propensity, p_min)
     if clicks is not None:
-        frame = frame_of(pa.Table.from_batches([batch.record.select([clicks])]))
-        weight[number_column(column_of(frame, clicks), clicks) == 0] = 0.0
+        if holds_numbers(batch.record.schema.field(clicks).type):
+            weight *= number_columns(batch, [clicks])[0]
+        else:
+            # Clicks of a propensity that is trained here may be the texts 0 and 1.
+            frame = frame_of(pa.Table.from_batches([batch.record.select([clicks])]))
+            weight *= number_column(column_of(frame, clicks), clicks)
     return propensity, weight, fold, propensity < p_min
 
 
