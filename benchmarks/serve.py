@@ -1,13 +1,10 @@
-"""The service under load, on the loopback address alone: ``python -m benchmarks.serve [--requests 100000]``
+"""The service under load, on the loopback address alone: ``python -m benchmarks.serve [--requests 20000]``
 
-Two tables. *Cost*: requests of 1, 100 and 10,000 rows, one after the other and several at once: throughput,
-latency, and the processor time of the service for each, beside that of the bare ``onnxruntime`` call with the
-same inputs in this process, and that of the least service around that call (``benchmarks/serve_floor.py``),
-which the same clients ask; with the load of the machine before and after. *Endurance*: requests go on while
-run folders are exchanged (now and then for a damaged one) and the service is killed (SIGKILL) and started
-again. Every answer must be a 200 with the scores that ``unskew score`` gives, of the model that it names; a
-connection that a kill broke is opened again, and its request sent again. At the end the sketch must hold the
-outcomes that were sent, less those of the seconds before each kill that it says it may be behind.
+*Cost*: processor time of a request of one row, beside that of a plain service around the same ONNX file
+(``benchmarks/serve_floor.py``). *Endurance*: requests go on while run folders are exchanged, now and then for
+a damaged one, and the service is killed (SIGKILL) and started again; every answer must be right, and every
+acknowledged outcome must be counted exactly once. *Hostile*: clients that send slowly, too much, nonsense, or
+never read; memory and the time of ``/healthz`` are told.
 """
 
 from __future__ import annotations
@@ -24,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,11 +29,6 @@ from typing import Any
 import numpy as np
 
 HOST = "127.0.0.1"
-SAVE_EVERY = 1.0
-AT_ONCE = 8
-"""Clients."""
-ROUNDS = 5
-"""Turns of service, least service and bare call, of which the table has the medians."""
 WAIT = 600.0
 """Seconds that the service may take to load or refuse a run folder, on a busy machine."""
 ATOL = 1e-6
@@ -61,64 +54,46 @@ class Service:
                 self.port = free.getsockname()[1]
 
     def command(self) -> list[str]:
-        """The verb and its options."""
         command = [sys.executable, "-m", "unskew", "serve", str(self.run), "--state", str(self.state)]
-        command += ["--host", HOST, "--port", str(self.port), "--save-every", str(SAVE_EVERY)]
-        return [*command, "--reload-every", "0.2", *self.options]
+        return [*command, "--port", str(self.port), "--reload-every", "0.2", "--drain", "0.2", *self.options]
 
     def start(self) -> None:
         """Start, and wait until requests are taken."""
         with self.log.open("a") as log:
             self.process = subprocess.Popen(self.command(), stdout=subprocess.PIPE, stderr=log, text=True)
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line.startswith("serving"):
+        if not self.process.stdout.readline().startswith("serving"):
             raise RuntimeError(f"the service did not start: {self.log.read_text()[-2000:]}")
 
-    def kill(self) -> None:
-        """SIGKILL: no handler runs."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGKILL)
-        self._left()
-
-    def end(self) -> int:
-        """SIGTERM, and the exit code."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGTERM)
-        return self._left()
-
-    def _left(self) -> int:
+    def end(self, how: int = signal.SIGTERM) -> int:
+        """Send a signal, and return the exit code."""
         assert self.process is not None
         assert self.process.stdout is not None
+        self.process.send_signal(how)
         self.process.stdout.close()
         return self.process.wait(timeout=60)
 
     def cpu(self) -> float:
-        """Seconds of the processor that the service took, all its threads together (Linux)."""
+        """Return seconds of the processor, all threads together (Linux)."""
         assert self.process is not None
         tasks = Path(f"/proc/{self.process.pid}/task")
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
 
-    def settle(self) -> None:
-        """Wait until nothing is left to do in the background."""
-        before = self.cpu()
-        for _ in range(40):
-            time.sleep(0.5)
-            now = self.cpu()
-            if now - before < 0.01:
-                return
-            before = now
+    def memory(self) -> float:
+        """Return the resident MiB (Linux)."""
+        assert self.process is not None
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     def events(self) -> list[dict[str, Any]]:
-        """The lines of its log."""
-        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        """Return the lines of its log, which are JSON."""
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
 
 
 class Floor(Service):
-    """The least service: ``run`` is an ONNX file here, and there is no state."""
+    """The plain service: ``run`` is an ONNX file here, and there is no state."""
 
     def command(self) -> list[str]:
-        """The program beside this one."""
         return [
             sys.executable,
             str(Path(__file__).with_name("serve_floor.py")),
@@ -131,12 +106,11 @@ class Client:
     """One connection, kept open; opened again where the service was killed."""
 
     def __init__(self, port: int) -> None:
-        self.port = port
-        self.broken = 0
+        self.port, self.broken = port, 0
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-        """Status and body of an answer; asked again until there is one."""
+        """Return status and body of an answer; ask again until there is one."""
         head = f"{method} {path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n"
         request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
         until = time.monotonic() + 120
@@ -168,17 +142,17 @@ class Client:
         self._streams = None
 
 
-def make_run(folder: Path, seed: int, users: int, items: int, epochs: int = 2) -> Path:
-    """A conversion model (NeuMF, of the default size) of three seeds, as a run folder."""
+def make_run(folder: Path, seed: int, users: int, items: int) -> Path:
+    """Save a conversion model (NeuMF, of the default size) of three seeds as a run folder."""
     import unskew as us
 
     log = us.load("synthetic", n_users=users, n_items=items, density=0.05, seed=3).train
-    us.Naive(backbone=us.NeuMF(), epochs=epochs).fit(log, seeds=[seed, seed + 1, seed + 2]).save(folder)
+    us.Naive(backbone=us.NeuMF(), epochs=2).fit(log, seeds=[seed, seed + 1, seed + 2]).save(folder)
     return folder
 
 
 def expected_scores(run: Path, users: int, items: int) -> np.ndarray:
-    """What ``unskew score`` gives every pair."""
+    """Return what ``unskew score`` gives every pair."""
     import pyarrow as pa
 
     import unskew as us
@@ -189,89 +163,24 @@ def expected_scores(run: Path, users: int, items: int) -> np.ndarray:
 
 def name_of(run: Path) -> str:
     from unskew.io.manifest import digest_of
-    from unskew.serve.prepare import model_name
+    from unskew.serve.runs import model_name
 
     return model_name(digest_of(run), "conversion", None)
 
 
-def body_of(rows: int, users: int, items: int, seed: int = 0) -> tuple[bytes, dict[str, np.ndarray]]:
-    """Pairs of a request: as rows where there is one, as columns where there are many."""
-    random = np.random.default_rng(seed)
-    pairs = {"user": random.integers(users, size=rows), "item": random.integers(items, size=rows)}
-    if rows == 1:
-        content: Any = {"rows": [{name: int(each[0]) for name, each in pairs.items()}]}
-    else:
-        content = {"columns": {name: each.tolist() for name, each in pairs.items()}}
-    return json.dumps(content).encode(), pairs
-
-
-async def throughput(service: Service, body: bytes, at_once: int, requests: int) -> dict[str, float]:
-    """Requests a second, latency and processor time of the service for each."""
-    clients = [Client(service.port) for _ in range(at_once)]
-    latencies: list[float] = []
-
-    async def work(client: Client, count: int) -> None:
-        for _ in range(count):
-            began = time.perf_counter()
-            status, answer = await client.ask("POST", "/score", body)
-            latencies.append(time.perf_counter() - began)
-            if status != 200:
-                raise RuntimeError(f"{status}: {answer[:200]!r}")
-
-    await asyncio.gather(*(work(each, 1 + requests // at_once // 10) for each in clients))
-    latencies.clear()
-    cpu, began = service.cpu(), time.perf_counter()
-    await asyncio.gather(*(work(each, requests // at_once) for each in clients))
-    seconds, cpu = time.perf_counter() - began, service.cpu() - cpu
-    for each in clients:
-        each.close()
-    done = len(latencies)
-    p50, p99 = np.quantile(latencies, [0.5, 0.99])
-    return {
-        "requests/s": done / seconds,
-        "p50, ms": 1e3 * p50,
-        "p99, ms": 1e3 * p99,
-        "service CPU, µs": 1e6 * cpu / done,
-    }
-
-
-def bare_call(model: Path, pairs: dict[str, np.ndarray], repeats: int) -> float:
-    """µs of the processor of ``onnxruntime`` alone, on one thread as the service has it."""
-    from benchmarks.serve_floor import session_of
-
-    session = session_of(str(model))
-    for _ in range(1 + repeats // 10):
-        session.run(None, pairs)
-    began = time.process_time()
-    for _ in range(repeats):
-        session.run(None, pairs)
-    return 1e6 * (time.process_time() - began) / repeats
-
-
-def cost(service: Service, model: Path, shape: tuple[int, int], requests: int) -> list[dict[str, Any]]:
-    """The first table."""
-    table = []
-    floor = Floor(model, service.state.with_name("floor"))
-    floor.start()
-    service.settle()
-    try:
-        for rows, share in ((1, 1), (100, 2), (10_000, 100)):
-            body, pairs = body_of(rows, *shape)
-            each = max(AT_ONCE, requests // share // ROUNDS)
-            for at_once in (1, AT_ONCE):
-                # In turn, and the median of the turns, since the machine may have other work.
-                turns = []
-                for _ in range(ROUNDS):
-                    bare = bare_call(model, pairs, each)
-                    least = asyncio.run(throughput(floor, body, at_once, each))["service CPU, µs"]
-                    found = asyncio.run(throughput(service, body, at_once, each))
-                    of_all = {"least service, µs": least, "bare onnxruntime, µs": bare}
-                    turns.append(found | of_all | {"÷ bare": found["service CPU, µs"] / bare})
-                middle = {key: float(np.median([turn[key] for turn in turns])) for key in turns[0]}
-                table.append({"rows": rows, "at once": at_once, **middle})
-    finally:
-        floor.kill()
-    return table
+async def cost(service: Service, requests: int, rounds: int = 5) -> float:
+    """Return µs of the processor for a request of one row from one client, the median of rounds."""
+    client, body = Client(service.port), b'{"rows": [{"user": 1, "item": 2}]}'
+    turns = []
+    for number in range(rounds + 1):
+        began = service.cpu()
+        for _ in range(requests // rounds):
+            status, _ = await client.ask("POST", "/score", body)
+            assert status == 200
+        if number:
+            turns.append((service.cpu() - began) / (requests // rounds))
+    client.close()
+    return 1e6 * float(np.median(turns))
 
 
 @dataclass
@@ -282,9 +191,8 @@ class Endurance:
     shape: tuple[int, int]
     expected: dict[str, np.ndarray]
     requests: int
-    at_once: int = AT_ONCE
+    at_once: int = 8
     pause: float = 0.0
-    """Seconds between an answer and a client's next request."""
     disturbing: bool = True
     """Requests go on until there were enough *and* nothing more happens to the service."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -306,9 +214,8 @@ class Endurance:
                 continue
             answer = json.loads(body)
             self.models[answer["model"]] += 1
-            right = np.allclose(
-                answer["scores"], self.expected[answer["model"]][user, item], atol=ATOL, rtol=0
-            )
+            expected = self.expected[answer["model"]][user, item]
+            right = np.allclose(answer["scores"], expected, atol=ATOL, rtol=0)
             self.counts["right" if right else "wrong scores"] += 1
             if random.random() < 0.25:
                 await self.outcomes(client, answer, random)
@@ -316,28 +223,24 @@ class Endurance:
         client.close()
 
     async def outcomes(self, client: Client, answer: dict[str, Any], random: np.random.Generator) -> None:
+        """Send outcomes until they are acknowledged; a kill may come between counting and saying so."""
         came = [
             {"request": answer["request"], "row": row, "outcome": int(random.random() < score)}
             for row, score in enumerate(answer["scores"])
         ]
         status, body = await client.ask("POST", "/outcomes", json.dumps({"outcomes": came}).encode())
-        if status != 200:
-            self.counts[f"status {status} of outcomes"] += 1
-            return
-        for kind, count in json.loads(body).items():
-            if kind in ("counted", "known", "forgotten", "unscored"):
-                self.counts[f"outcomes {kind}"] += count
+        self.counts["acknowledged" if status == 200 else f"status {status} of outcomes"] += len(came)
+        assert status != 200 or sum(json.loads(body).values()) == len(came)
 
     async def disturb(self, runs: list[Path], reloads: int, kills: int) -> None:
-        """Exchange the run folder so often, with a damaged one before every fifth, and kill so often."""
+        """Exchange run folders and kill the service, evenly over the requests."""
         events = ["reload"] * reloads + ["kill"] * kills
-        order = np.argsort(np.random.default_rng(0).random(len(events)), kind="stable")
-        for place, which in enumerate(order):
-            due = self.requests * (place + 1) / (len(events) + 1)
-            while self.counts["asked"] < due:
+        order = np.random.default_rng(0).permutation(len(events))
+        for number, which in enumerate(order):
+            while self.counts["asked"] < self.requests * (number + 1) / (len(events) + 1):
                 await asyncio.sleep(0.02)
             if events[which] == "kill":
-                await asyncio.to_thread(self.service.kill)
+                await asyncio.to_thread(self.service.end, signal.SIGKILL)
                 await asyncio.to_thread(self.service.start)
                 self.counts["kills"] += 1
                 continue
@@ -349,10 +252,10 @@ class Endurance:
             self.counts["reloads"] += 1
 
     async def put_damaged(self, run: Path) -> None:
-        before = sum(each["event"] == "run refused" for each in self.service.events())
+        before = sum(event["event"] == "run refused" for event in self.service.events())
         await asyncio.to_thread(put_in_place, run, self.service.run, damaged=True)
         async with asyncio.timeout(WAIT):
-            while sum(each["event"] == "run refused" for each in self.service.events()) == before:
+            while sum(event["event"] == "run refused" for event in self.service.events()) == before:
                 await asyncio.sleep(0.1)
         self.counts["damaged, refused"] += 1
 
@@ -365,9 +268,24 @@ class Endurance:
         finally:
             client.close()
 
+    async def run(self, runs: list[Path], reloads: int, kills: int) -> dict[str, Any]:
+        """Return the counts, and the outcomes that the service has in its cells at the end."""
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(self.at_once):
+                tasks.create_task(self.client(number))
+            await self.disturb(runs, reloads, kills)
+            self.disturbing = False
+        client = Client(self.service.port)
+        rows = 0
+        for name in self.models:
+            status, body = await client.ask("GET", f"/calibration?model={name}")
+            rows += json.loads(body)["rows"] if status == 200 else 0
+        client.close()
+        return {**self.counts, "models": len(self.models), "counted": rows}
+
 
 def put_in_place(source: Path, run: Path, *, damaged: bool = False) -> None:
-    """A copy of a run folder, written beside and exchanged with the one that is served."""
+    """Put a copy of a run folder, written beside, in the place of the one that is served."""
     beside = run.with_name(f".{run.name}.beside")
     shutil.rmtree(beside, ignore_errors=True)
     shutil.copytree(source, beside)
@@ -380,84 +298,130 @@ def put_in_place(source: Path, run: Path, *, damaged: bool = False) -> None:
     shutil.rmtree(old)
 
 
-async def endure(load: Endurance, runs: list[Path], reloads: int, kills: int) -> dict[str, Any]:
-    """The second table, from a service that runs."""
-    began = time.perf_counter()
-    async with asyncio.TaskGroup() as tasks:
-        for number in range(load.at_once):
-            tasks.create_task(load.client(number))
-        await load.disturb(runs, reloads, kills)
-        load.disturbing = False
-    seconds = time.perf_counter() - began
-    client = Client(load.service.port)
-    rows = 0
-    for name in load.models:
-        status, body = await client.ask("GET", f"/calibration?model={name}")
-        rows += json.loads(body)["rows"] if status == 200 else 0
+def request_of(body: bytes, path: str = "/score") -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+GET = b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n"
+HEAD = b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+PAIR = request_of(b'{"rows": [{"user": 1, "item": 2}]}')
+HOSTILE: dict[str, tuple[bytes, bytes]] = {
+    "pipelined scores": (b"", PAIR * 1000),
+    "pipelined probes": (b"", GET % b"/healthz" * 2000),
+    "pipelined metrics": (b"", GET % b"/metrics" * 2000),
+    "slow head": (b"GET / HTTP/1.1\r\nX: ", b"a"),
+    "slow body": (HEAD + b"Content-Length: 2000000\r\n\r\n", b"["),
+    "long head": (b"GET / HTTP/1.1\r\nX: ", b"a" * 65536),
+    "large body": (b"", request_of(b'{"rows": [' + b'{"user":1,"item":1},' * 99_000 + b"0]}")),
+    "endless chunks": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"ffff\r\n" + b"a" * 0xFFFF + b"\r\n"),
+    "both lengths": (
+        b"",
+        HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    ),
+    "deep JSON": (b"", request_of(b'{"rows": ' + b"[" * 100_000)),
+    "huge number": (b"", request_of(b'{"rows": [{"user": ' + b"9" * 100_000 + b"}]}")),
+    "wrong types": (b"", request_of(b'{"rows": [' + b'{"user":null},' * 5000 + b"{}]}")),
+    "flood of ids": (
+        b"",
+        request_of(json.dumps({"rows": [{"user": -k, "item": k} for k in range(2000)]}).encode()),
+    ),
+    "guessed outcomes": (b"", request_of(b'{"outcomes": [{"request": "a", "outcome": 1}]}', "/outcomes")),
+    "no request": (b"", b"\x16\x03\x01\x02\x00" * 100),
+}
+"""By name: what a client sends once, and what it then sends for ever, without reading an answer."""
+
+
+async def warm(service: Service) -> None:
+    client = Client(service.port)
+    await client.ask("POST", "/outcomes", b'{"outcomes": [{"score": 0.5, "outcome": 1}]}')
     client.close()
+
+
+def attack(service: Service, seconds: float, connections: int, kinds: list[str]) -> dict[str, float]:
+    """Let hostile clients loose; the memory that they cost, and the slowest answer of ``/healthz``."""
+    # What is loaded once is loaded before.
+    asyncio.run(warm(service))
+    before = peak = service.memory()
+    clients: list[list[Any]] = []
+    slowest = probed = sent = 0.0
+    until, due = time.monotonic() + seconds, 0.0
+    probe: socket.socket | None = None
+    while (now := time.monotonic()) < until:
+        while len(clients) < connections:
+            first, further = HOSTILE[kinds[int(probed + len(clients)) % len(kinds)]]
+            client = socket.create_connection((HOST, service.port), timeout=30)
+            client.setblocking(False)
+            clients.append([client, first, further])
+        for entry in list(clients):
+            with suppress(BlockingIOError):
+                try:
+                    count = entry[0].send(entry[1][: 1 << 16] or entry[2][: 1 << 16])
+                    sent += count
+                    entry[1] = (entry[1] or entry[2])[count:]
+                except OSError as error:
+                    if isinstance(error, BlockingIOError):
+                        raise
+                    entry[0].close()
+                    clients.remove(entry)
+        if probe is None and now >= due:
+            probe = socket.create_connection((HOST, service.port), timeout=30)
+            probe.sendall(GET % b"/healthz")
+            probe.setblocking(False)
+            asked = now
+        if probe is not None:
+            with suppress(BlockingIOError):
+                assert b"200" in probe.recv(100)
+                slowest, probed, due = max(slowest, time.monotonic() - asked), probed + 1, now + 0.2
+                probe.close()
+                probe = None
+        peak = max(peak, service.memory())
+        time.sleep(0.002)
+    for client in [*(entry[0] for entry in clients), *([probe] if probe else [])]:
+        client.close()
     return {
-        "seconds": round(seconds, 1),
-        **load.counts,
-        "models": len(load.models),
-        "outcomes in sketches": rows,
+        "MiB before": before,
+        "MiB more": peak - before,
+        "slowest probe, s": slowest,
+        "MB sent": sent / 1e6,
     }
-
-
-def show(title: str, rows: list[dict[str, Any]]) -> None:
-    """A table."""
-    columns = list(rows[0])
-    cells = [
-        [f"{each:.4g}" if isinstance(each, float) else str(each) for each in row.values()] for row in rows
-    ]
-    widths = [max(len(head), *(len(line[k]) for line in cells)) for k, head in enumerate(columns)]
-    print(f"\n{title}")
-    for line in (columns, ["-" * width for width in widths], *cells):
-        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--requests", type=int, default=100_000, help="of the endurance")
-    parser.add_argument("--cost-requests", type=int, default=4000, help="of one row, in the table of costs")
+    parser.add_argument("--cost-requests", type=int, default=4000)
     parser.add_argument("--reloads", type=int, default=20)
-    parser.add_argument("--kills", type=int, default=5)
-    parser.add_argument("--users", type=int, default=290)
-    parser.add_argument("--items", type=int, default=300)
-    parser.add_argument("--json", default=None, help="also write the results to this file")
-    given = parser.parse_args()
-    shape = (given.users, given.items)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--hostile-seconds", type=float, default=60.0)
+    asked = parser.parse_args()
+    shape, result = (290, 300), {}
     with tempfile.TemporaryDirectory(prefix="unskew-serve-") as place:
         folder = Path(place)
         runs = [make_run(folder / f"run{seed}", seed, *shape) for seed in (0, 10)]
-        expected = {name_of(run): expected_scores(run, *shape) for run in runs}
         service = Service(folder / "run", folder / "state")
         shutil.copytree(runs[0], service.run)
         service.start()
-        result: dict[str, Any] = {}
         try:
-            if given.cost_requests:
-                model = service.state / "models" / name_of(runs[0]) / "model.onnx"
-                load_before = os.getloadavg()[0]
-                result["cost"] = cost(service, model, shape, given.cost_requests)
-                result["load"] = [load_before, os.getloadavg()[0]]
-                cores = (
-                    f"{os.cpu_count()} cores, load {load_before:.1f} before and {result['load'][1]:.1f} after"
-                )
-                show(f"Cost of a request ({cores})", result["cost"])
-            if given.requests:
-                load = Endurance(service, shape, expected, given.requests)
-                result["endurance"] = asyncio.run(endure(load, runs, given.reloads, given.kills))
-                show(
-                    "Endurance",
-                    [{"what": what, "count": count} for what, count in result["endurance"].items()],
-                )
+            if asked.cost_requests:
+                floor = Floor(service.state / "models" / f"{name_of(runs[0])}.onnx", folder / "floor")
+                floor.start()
+                result["cost, µs"] = asyncio.run(cost(service, asked.cost_requests))
+                result["cost of a plain service, µs"] = asyncio.run(cost(floor, asked.cost_requests))
+                floor.end(signal.SIGKILL)
+            if asked.hostile_seconds:
+                result["hostile"] = attack(service, asked.hostile_seconds, 200, list(HOSTILE))
+            if asked.requests:
+                expected = {name_of(run): expected_scores(run, *shape) for run in runs}
+                load = Endurance(service, shape, expected, asked.requests)
+                result["endurance"] = asyncio.run(load.run(runs, asked.reloads, asked.kills))
+            result["load"] = os.getloadavg()[0]
         finally:
             code = service.end()
-    print(json.dumps(result))
-    if given.json:
-        Path(given.json).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    bad = [each for each in result.get("endurance", {}) if each.startswith(("status", "wrong"))]
-    return 1 if bad or code else 0
+    print(json.dumps(result, indent=2))
+    endurance: dict[str, Any] = result.get("endurance", {})
+    right = endurance.get("acknowledged") == endurance.get("counted")
+    return code or int(not right or any(name.startswith(("status", "wrong")) for name in endurance))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,17 @@
-"""Models made ready for the tests of the service: one that reads ids alone, one that reads features."""
+"""Exported models for the tests of the service, of ids, of features, of hashed features and times."""
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import unskew as us
 from contracts.feature_world import log_of, part, table
+from unskew.log.kinds import TimePart
 
 QUICK = {"epochs": 2, "batch_size": 512, "learning_rate": 0.02}
 
@@ -39,25 +43,53 @@ def features_run(tmp_path_factory) -> Path:
     return folder
 
 
-def make_ready(run: Path, folder: Path) -> Path:
-    from unskew.io.manifest import digest_of
-    from unskew.serve.prepare import model_name, prepare
+def timed_table() -> pa.Table:
+    """The table of features with the hour of a time."""
+    frame = table(1000)
+    start = datetime(2024, 5, 1)
+    times = [start + timedelta(hours=int(hour)) for hour in np.arange(len(frame)) % 100]
+    return frame.append_column("time", pa.array(times))
 
-    target = folder / model_name(digest_of(run), "conversion", None)
-    prepare(run, target, "conversion", None)
+
+@pytest.fixture(scope="session")
+def hashed_run(tmp_path_factory) -> Path:
+    """Hashed categories and bags, and an hour."""
+    folder = tmp_path_factory.mktemp("hashed") / "run"
+    features = (
+        us.Category("country", hash=8),
+        us.Bag("tags", hash=8),
+        TimePart("time.hour", part="hour", of="time"),
+    )
+    log = log_of(timed_table(), features=features)
+    us.Naive(backbone=us.MLP(dim=4, layers=(6,)), **QUICK).fit(log, seeds=1).save(folder)
+    return folder
+
+
+def export(run: Path, folder: Path) -> Path:
+    from unskew.export import export_run
+    from unskew.io.manifest import digest_of
+    from unskew.serve.runs import model_name
+
+    target = folder / f"{model_name(digest_of(run), 'conversion', None)}.onnx"
+    export_run(run, target, inputs="raw")
     return target
 
 
 @pytest.fixture(scope="session")
-def ids_ready(ids_run, tmp_path_factory) -> Path:
-    return make_ready(ids_run, tmp_path_factory.mktemp("ready"))
+def ids_model(ids_run, tmp_path_factory) -> Path:
+    return export(ids_run, tmp_path_factory.mktemp("ready"))
 
 
 @pytest.fixture(scope="session")
-def other_ready(other_run, tmp_path_factory) -> Path:
-    return make_ready(other_run, tmp_path_factory.mktemp("ready"))
+def other_model(other_run, tmp_path_factory) -> Path:
+    return export(other_run, tmp_path_factory.mktemp("ready"))
 
 
 @pytest.fixture(scope="session")
-def features_ready(features_run, tmp_path_factory) -> Path:
-    return make_ready(features_run, tmp_path_factory.mktemp("ready"))
+def features_model(features_run, tmp_path_factory) -> Path:
+    return export(features_run, tmp_path_factory.mktemp("ready"))
+
+
+@pytest.fixture(scope="session")
+def hashed_model(hashed_run, tmp_path_factory) -> Path:
+    return export(hashed_run, tmp_path_factory.mktemp("ready"))

@@ -12,6 +12,9 @@ from unskew.errors import ParameterError
 
 TOKEN_VARIABLE = "UNSKEW_TOKEN"
 
+LONGEST_TOKEN = 4096
+"""Characters of a token."""
+
 
 def serve(
     context: typer.Context,
@@ -20,7 +23,7 @@ def serve(
     port: Annotated[int, typer.Option(help="0 is any that is free.")] = 8000,
     state: Annotated[
         Path | None,
-        typer.Option(help="The service's own folder: sketches, scores that wait for outcomes [RUN.serve]."),
+        typer.Option(help="The service's own folder: outcomes, scores that wait for theirs [RUN.serve]."),
     ] = None,
     what: Annotated[
         str, typer.Option(help="conversion, or propensity (the mean over folds).")
@@ -37,18 +40,20 @@ def serve(
         Path | None,
         typer.Option(help=f"A file with the token that requests must bear [${TOKEN_VARIABLE}, else none]."),
     ] = None,
-    max_body: Annotated[int, typer.Option(help="Bytes of a request at most.")] = 8 << 20,
-    max_rows: Annotated[int, typer.Option(help="Rows of a request at most.")] = 100_000,
-    queue: Annotated[int, typer.Option(help="Requests that may wait; more get 429.")] = 512,
-    timeout: Annotated[float, typer.Option(help="Seconds for a request to come in and be answered.")] = 10.0,
+    max_body: Annotated[int, typer.Option(help="Bytes of a request at most.")] = 2 << 20,
+    max_rows: Annotated[int, typer.Option(help="Rows of a request at most.")] = 10_000,
+    timeout: Annotated[float, typer.Option(help="Seconds for a request to arrive and be answered.")] = 10.0,
     remember: Annotated[
         int, typer.Option(help="Rows whose scores wait for outcomes by request id, the latest.")
     ] = 1 << 20,
-    save_every: Annotated[float, typer.Option(help="Seconds between savings of the sketch.")] = 2.0,
     reload_every: Annotated[float, typer.Option(help="Seconds between looks at the run folder.")] = 1.0,
     drain: Annotated[float, typer.Option(help="Seconds from SIGTERM to the end of idle connections.")] = 1.0,
     threads: Annotated[int, typer.Option(help="Of the model, for large requests.")] = 1,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="A line for every request.")] = False,
+    forget: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Delete the outcomes of this model from the state, and end."),
+    ] = None,
 ) -> None:
     """Serve a run: POST /score and /outcomes; GET /calibration, /metrics, /model, /healthz and /readyz."""
     from unskew.serve.settings import ServeSettings, require_packages
@@ -57,7 +62,7 @@ def serve(
     settings = ServeSettings(
         run=run,
         state=state or Path(f"{os.path.normpath(run)}.serve"),
-        what=what,  # type: ignore[arg-type]
+        what=what,
         method=method,
         unseen=unseen,  # type: ignore[arg-type]
         host=host,
@@ -65,10 +70,8 @@ def serve(
         token=_token(token_file),
         body_bytes=max_body,
         rows=max_rows,
-        queue=queue,
         timeout=timeout,
         remember=remember,
-        save_every=save_every,
         look_every=reload_every,
         drain=drain,
         threads=threads,
@@ -80,16 +83,33 @@ def serve(
 
     check_outputs({}, folders={"--state": settings.state}, read=[run])
 
+    if forget is not None:
+        from unskew.serve.store import forget_model
+
+        forget_model(settings.state, forget)
+        print(f"forgot the outcomes of {forget}")
+        return
     from unskew.serve.server import serve as serve_run
 
     serve_run(settings, ready=lambda address: print(f"serving {run} at {address}", flush=True))
 
 
 def _token(file: Path | None) -> str | None:
-    """Not from the command line, which every user of the machine can read."""
+    """Read the token from a file, not from the command line, which every user of the machine can read."""
     if file is None:
         return os.environ.get(TOKEN_VARIABLE) or None
+    where, remedy = f"--token-file {file}", "give a file with one line of text"
+    if not file.is_file():
+        raise ParameterError("is not a regular file", where=where, remedy=remedy)
     try:
-        return file.read_text(encoding="utf-8").strip()
+        with file.open("rb") as opened:
+            token = opened.read(LONGEST_TOKEN + 1).decode().strip()
     except (OSError, ValueError) as error:
-        raise ParameterError(f"--token-file {file} cannot be read ({error})", remedy="give a file") from error
+        raise ParameterError(f"cannot be read ({error})", where=where, remedy=remedy) from error
+    if not token or len(token) > LONGEST_TOKEN or not token.isprintable():
+        raise ParameterError("holds no token", where=where, remedy=remedy)
+    if os.name == "posix" and file.stat().st_mode & 0o044:
+        from unskew.cli import say
+
+        say(f"unskew: other users can read {file}. To fix: chmod 600.")
+    return token

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 from collections.abc import Collection, Mapping
@@ -45,7 +46,7 @@ def faults(folder: Path, known: Collection[str]) -> list[str]:
         put there later; other names, notes for example, are nobody's business.
     """
     try:
-        files = _files(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+        files = _files(json.loads(_text_of(folder)))
     except OSError as error:
         return [f"{MANIFEST} cannot be read ({error.strerror})"]
     except (ValueError, RecursionError):
@@ -64,8 +65,15 @@ def faults(folder: Path, known: Collection[str]) -> list[str]:
 
 def digest_of(folder: Path) -> str:
     """One digest of what a folder held when it was written; ValueError or OSError where it has none."""
-    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    return _digest_of(_files(manifest))
+    return _digest_of(_files(json.loads(_text_of(folder))))
+
+
+def _text_of(folder: Path) -> str:
+    """Read the manifest of a folder; a pipe would wait for somebody to write into it."""
+    path = folder / MANIFEST
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return path.read_text(encoding="utf-8")
 
 
 def _files(manifest: Any) -> Mapping[str, Mapping[str, Any]]:

@@ -1,546 +1,326 @@
-"""The application: what each path answers. ``/score`` and ``/outcomes`` are plain ASGI, the rest Starlette's.
-
-One thread reads requests and runs the model for small ones, all that came in at once in one call; large ones
-go to another thread, while this one goes on.
-"""
+"""The application: Starlette routes behind one guard, which checks tokens, bounds time and counts."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable, MutableMapping
-from concurrent.futures import Executor
+import json
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import orjson
-import pyarrow as pa
-from numpy.typing import NDArray
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    generate_latest,
+)
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
 
-from unskew.errors import DataError
+from unskew import __version__
+from unskew.errors import UnskewError
 from unskew.serve import logs
-from unskew.serve.answered import FORGOTTEN, KNOWN, Answered
-from unskew.serve.batcher import Batcher, Scored
-from unskew.serve.bodies import ARROW, JSON, Outcome, TooManyRowsError, read_outcomes, read_rows
-from unskew.serve.calibration import Calibration, Outcomes
-from unskew.serve.counters import Counters, Metrics
-from unskew.serve.served_model import Parts, ServedModel
+from unskew.serve.calibration import errors_of, figures_of
+from unskew.serve.requests import OutcomeReader, TooLargeError
+from unskew.serve.served_model import ServedModel
 from unskew.serve.settings import ServeSettings
+from unskew.serve.store import Store, UnknownRowError
 
-INLINE_BYTES = 1 << 15
-"""Bodies up to this are read by the thread that reads requests; to hand them over would cost more."""
+WAITING_BYTES = 16 << 20
+"""Bytes of all bodies that are not answered yet; a request beyond gets 503."""
 
-INLINE_ROWS = 256
-"""… and rows up to this are scored by it."""
+OPEN = frozenset({"/healthz", "/readyz"})
+"""Paths that need no token."""
 
-FAILURES_A_SECOND = 20
-"""Lines of the log about requests that failed; more in a second are counted, and reported in one."""
+CLOSING = frozenset({401, 413, 503})
+"""Answers after which the connection is closed: the rest of such a request is not read."""
 
-OPEN_TO_ALL = frozenset({"/healthz", "/readyz"})
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Headers = dict[bytes, bytes]
-Done = TypeVar("Done")
-Score = NDArray[np.float32]
-Fields = list[tuple[bytes, bytes]]
-Answer = tuple[int, Fields, bytes]
+NO_TOKEN = "the token is missing or wrong. To fix: send Authorization: Bearer TOKEN."
+BUSY = "too many requests wait for their answers. To fix: try again in a second."
 
 
-class RefusedError(Exception):
-    """A request that is not answered with what it asks for."""
-
-    def __init__(self, status: int, line: str, *further: tuple[bytes, bytes]) -> None:
-        super().__init__(line)
-        self.status, self.further = status, further
-
-
-class App:
-    """The ASGI application, with a short way for small requests (:mod:`unskew.serve.protocol`).
+class Service:
+    """The ASGI application of a service.
 
     Parameters
     ----------
-    settings, model, answered, calibration, counters
-        What it works with; ``model`` may be replaced by :meth:`serve` at any time.
-    pool
-        The thread of large requests.
+    settings, store
+        Its limits, and what it remembers.
+    model
+        The model to serve; it may be replaced at any time.
     """
 
-    def __init__(
-        self,
-        settings: ServeSettings,
-        model: ServedModel,
-        answered: Answered,
-        calibration: Calibration,
-        counters: Counters,
-        pool: Executor,
-    ) -> None:
-        self.settings, self.answered, self.calibration = settings, answered, calibration
-        self.counters, self.pool = counters, pool
+    def __init__(self, settings: ServeSettings, store: Store, model: ServedModel) -> None:
+        self.settings, self.store, self.model = settings, store, model
         self.draining = False
-        self._waiting: dict[asyncio.Task[Any], float] = {}
-        """Requests that are not answered yet, and since when."""
-        self._overdue: set[asyncio.Task[Any]] = set()
-        self._failures = (0, 0)
-        self._page: tuple[tuple[str, int], str] | None = None
-        self._page_lock = asyncio.Lock()
-        self._metrics = Metrics(counters, self._gauges, self._labels)
-        self._token = None if settings.token is None else settings.token.encode()
-        self._hot = {"/score": self._score, "/outcomes": self._outcomes}
-        self._cold = Starlette(
+        self.metrics = Metrics()
+        self._outcome_reader = OutcomeReader(settings.rows)
+        # One thread reads bodies, scores and writes, so that the loop is free for those who ask for less.
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="unskew")
+        self._waiting = 0
+        self._figures: tuple[tuple[str, int], dict[str, Any]] | None = None
+        self._figures_lock = asyncio.Lock()
+        routes = {"/score": self._score, "/outcomes": self._outcomes}
+        pages = {
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+            "/metrics": self._metrics_page,
+            "/model": self._model_page,
+            "/calibration": self._calibration_page,
+        }
+        self._paths = routes.keys() | pages.keys()
+        self._routes = Starlette(
             routes=[
-                Route("/healthz", self._healthz),
-                Route("/readyz", self._readyz),
-                Route("/metrics", self._metrics_page),
-                Route("/model", self._model_page),
-                Route("/calibration", self._calibration_page),
-            ]
+                *(Route(path, handle, methods=["POST"]) for path, handle in routes.items()),
+                *(Route(path, handle) for path, handle in pages.items()),
+            ],
+            exception_handlers={HTTPException: _refused, UnskewError: _refused, Exception: _refused},
         )
-        self._batcher = Batcher(model, self._remember)
-        self.serve(model)
-
-    def serve(self, model: ServedModel) -> None:
-        """Answer with this model from now on; what was read for another is scored by that one."""
-        self.flush()
-        self.calibration.serve(model.name)
-        self.model = model
-        self._batcher = Batcher(model, self._remember)
-
-    def flush(self) -> None:
-        """Answer what waits for its turn."""
-        self._batcher.flush()
-
-    def is_short(self, headers: Headers) -> bool:
-        """Whether a request for scores may go the short way, by its head; what is refused may not."""
-        if self.draining or b"content-length" not in headers:
-            return False
-        try:
-            self._authorise(headers)
-            size = self._admitted(headers)
-        except RefusedError:
-            return False
-        return (
-            size <= INLINE_BYTES
-            and headers.get(b"content-type", JSON) == JSON
-            and ARROW not in headers.get(b"accept", b"")
-        )
-
-    def score_shortly(self, body: bytes, began: float, answer: Callable[[int, Fields, bytes], None]) -> bool:
-        """Give a small request its answer in this turn of the loop; False where it has many rows."""
-        batcher, counters = self._batcher, self.counters
-        model = batcher.model
-
-        def tell(found: Scored | Exception) -> None:
-            counters.in_flight -= 1
-            if isinstance(found, Exception):
-                status, further, content = self._refusal("/score", found)
-            else:
-                status, further, content = 200, [JSON_TYPE], self._json(model, parts, *found)
-            answer(status, further, content)
-            self._note("/score", status, began, content)
-
-        counters.in_flight += 1
-        try:
-            parts = read_rows(model, body, arrow=False, most=self.settings.rows)
-        except Exception as error:
-            tell(error)
-            return True
-        if parts.rows > INLINE_ROWS:
-            counters.in_flight -= 1
-            return False
-        batcher.add(parts, tell)
-        return True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
-        if scope["type"] != "http":
-            return
-        began = perf_counter()
-        path: str = scope["path"]
-        handle = self._hot.get(path)
-        if handle is None:
-            await self._cold_path(scope, receive, send, began)
-            return
-        counters, size = self.counters, 0
-        headers: Headers = dict(scope["headers"])
-        try:
-            self._authorise(headers)
-            if scope["method"] != "POST":
-                raise RefusedError(405, "To fix: POST to this path.", (b"allow", b"POST"))
-            size = self._admitted(headers)
-            counters.in_flight += 1
-            counters.in_flight_bytes += size
-            waiting = asyncio.current_task()
-            assert waiting is not None
-            self._waiting[waiting] = began
-            try:
-                body = await self._body(receive)
-                if body is None:
-                    return
-                status, further, content = await handle(headers, body)
-            except asyncio.CancelledError:
-                if waiting not in self._overdue:
-                    raise
-                waiting.uncancel()
-                raise TimeoutError from None
-            finally:
-                del self._waiting[waiting]
-                self._overdue.discard(waiting)
-                counters.in_flight -= 1
-                counters.in_flight_bytes -= size
-        except Exception as error:
-            status, further, content = self._refusal(path, error)
-        further.append((b"content-length", str(len(content)).encode()))
-        if self.draining:
-            further.append(CLOSE)
-        await send({"type": "http.response.start", "status": status, "headers": further})
-        await send({"type": "http.response.body", "body": content})
-        self._note(path, status, began, content)
+        """Answer one request in time."""
+        path = scope["path"] if scope["path"] in self._paths else "other"
+        status, why, began = 0, b"", time.perf_counter()
 
-    def _refusal(self, path: str, error: Exception) -> Answer:
-        """What a request is answered that something is wrong with."""
-        if isinstance(error, RefusedError):
-            return error.status, [*error.further, TEXT], f"{error}\n".encode()
-        if isinstance(error, DataError):
-            return 413 if isinstance(error, TooManyRowsError) else 422, [TEXT], f"{error}\n".encode()
-        if isinstance(error, TimeoutError):
-            late = (
-                f"not received and answered within {self.settings.timeout:g} s. To fix: send less at once.\n"
-            )
-            return 503, [TEXT, RETRY, CLOSE], late.encode()
-        logs.write("defect", level="error", path=path, error=f"{type(error).__name__}: {error}")
-        return 500, [TEXT], b"a defect of the service, which its log names\n"
-
-    def end_overdue(self) -> None:
-        """Give up requests that have taken too long: one look at all costs less than a timer for each."""
-        latest = perf_counter() - self.settings.timeout
-        for task, began in list(self._waiting.items()):
-            if began < latest:
-                self._overdue.add(task)
-                task.cancel()
-
-    def _note(self, path: str, status: int, began: float, content: bytes) -> None:
-        seconds = perf_counter() - began
-        self.counters.answered(path, status, seconds)
-        if status < 400 and not self.settings.log_requests:
-            return
-        second, count = self._failures
-        if status >= 400 and not self.settings.log_requests:
-            now = int(began)
-            if now == second and count >= FAILURES_A_SECOND:
-                self._failures = (second, count + 1)
-                return
-            if now != second and count > FAILURES_A_SECOND:
-                logs.write("requests failed", level="warning", not_shown=count - FAILURES_A_SECOND)
-            self._failures = (now, count + 1 if now == second else 1)
-        why = {"why": content.decode(errors="replace").strip()} if status >= 400 else {}
-        level: logs.Level = "info" if status < 400 else "warning"
-        logs.write("request", level=level, path=path, status=status, ms=round(seconds * 1e3, 3), **why)
-
-    def _authorise(self, headers: Headers) -> None:
-        if self._token is None:
-            return
-        given = headers.get(b"authorization", b"")
-        kind, _, token = given.partition(b" ")
-        right = hmac.compare_digest(token.strip(), self._token)
-        if kind.lower() != b"bearer" or not right:
-            raise RefusedError(
-                401,
-                "the request bears no token, or another. To fix: send Authorization: Bearer TOKEN.",
-                (b"www-authenticate", b"Bearer"),
-                CLOSE,
-            )
-
-    def _admitted(self, headers: Headers) -> int:
-        """Bytes that a request may have; refused where it is too large, or too many wait."""
-        settings, counters = self.settings, self.counters
-        length = headers.get(b"content-length")
-        size = settings.body_bytes if length is None else int(length)
-        if size > settings.body_bytes:
-            raise self._too_large()
-        if counters.in_flight >= settings.queue or (
-            counters.in_flight_bytes + size > settings.queue_bytes and counters.in_flight
-        ):
-            raise RefusedError(
-                429, "too many requests wait for their answers. To fix: try again in a second.", RETRY
-            )
-        return size
-
-    def _too_large(self) -> RefusedError:
-        most = self.settings.body_bytes
-        return RefusedError(
-            413, f"the body has more than {most:,} bytes. To fix: send it in several parts.", CLOSE
-        )
-
-    async def _body(self, receive: Receive) -> bytes | None:
-        """The body; None where the client has left."""
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        body: bytes = message.get("body", b"")
-        if not message.get("more_body"):
-            return body
-        parts, size = [body], len(body)
-        while message.get("more_body"):
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > self.settings.body_bytes:
-                raise self._too_large()
-        return b"".join(parts)
-
-    async def _score(self, headers: Headers, body: bytes) -> Answer:
-        arrow = _is_arrow(headers.get(b"content-type", JSON))
-        model, batcher = self.model, self._batcher
-        read = partial(read_rows, model, body, arrow=arrow, most=self.settings.rows)
-        parts = read() if len(body) <= INLINE_BYTES else await self._in_pool(read)
-        if parts.rows <= INLINE_ROWS:
-            scores, first = await batcher.score(parts)
-        else:
-            scores = await self._in_pool(partial(model.score, parts))
-            first = self._remember(model, scores)
-        return self._scored(headers, model, parts, scores, first)
-
-    async def _in_pool(self, work: Callable[[], Done]) -> Done:
-        return await asyncio.get_running_loop().run_in_executor(self.pool, work)
-
-    def _scored(
-        self, headers: Headers, model: ServedModel, parts: Parts, scores: Score, first: int
-    ) -> Answer:
-        if ARROW not in headers.get(b"accept", b""):
-            return 200, [JSON_TYPE], self._json(model, parts, scores, first)
-        self._count_unknown(model, parts)
-        request = self.answered.request_id(first)
-        return (
-            200,
-            [(b"content-type", ARROW), (b"x-request-id", request.encode())],
-            _arrow(scores, model.unknown(parts), {"request": request, "model": model.name}),
-        )
-
-    def _json(self, model: ServedModel, parts: Parts, scores: Score, first: int) -> bytes:
-        users, items = self._count_unknown(model, parts)
-        return orjson.dumps(
-            {
-                "request": self.answered.request_id(first),
-                "model": model.name,
-                "scores": scores,
-                "unknown_users": users,
-                "unknown_items": items,
-            },
-            option=orjson.OPT_SERIALIZE_NUMPY,
-        )
-
-    def _count_unknown(self, model: ServedModel, parts: Parts) -> tuple[int, int]:
-        users, items = model.count_unknown(parts)
-        counted = self.counters.unknown
-        counted["user"] += users
-        counted["item"] += items
-        return users, items
-
-    def _remember(self, model: ServedModel, scores: Score) -> int:
-        self.counters.scored(scores)
-        return self.answered.add(scores, model.number)
-
-    async def _outcomes(self, headers: Headers, body: bytes) -> Answer:
-        if _is_arrow(headers.get(b"content-type", JSON)):
-            raise DataError("outcomes are not read from Arrow", remedy="send them as JSON")
-        read = partial(read_outcomes, body, most=self.settings.rows)
-        if len(body) <= INLINE_BYTES:
-            came = read()
-        else:
-            came = await self._in_pool(read)
-        counts = self._count_outcomes(came)
-        self.counters.outcomes.update(counts)
-        return 200, [JSON_TYPE], orjson.dumps({**counts, "saved_within_seconds": self.settings.save_every})
-
-    def _count_outcomes(self, came: list[Outcome]) -> dict[str, int]:
-        """Put outcomes to the sketches of their models; how many were, and what became of the others."""
-        counts = {"counted": 0, "known": 0, "forgotten": 0, "unscored": 0}
-        models = {name: int(name[:8], 16) for name in self.calibration.models}
-        of_scores: Outcomes = {}
-        of_rows: dict[int, Outcome] = {}
-        numbers = [
-            None if each.request is None else self.answered.row_of(each.request, each.row) for each in came
-        ]
-        for each in came:
-            if each.model is not None and each.model not in models:
-                raise DataError(
-                    f"no outcomes are kept of a model {each.model!r}",
-                    remedy="give one that /calibration lists",
-                )
-        for each, number in zip(came, numbers, strict=True):
-            if each.request is None:
-                model = models[each.model or self.model.name]
-                of_scores.setdefault(model, []).append((each.score, each.outcome, each.weight))
-                counts["counted"] += 1
-                continue
-            found = self.answered.find(number)
-            if found == KNOWN or number in of_rows:
-                counts["known"] += 1
-            elif found == FORGOTTEN or number is None:
-                counts["forgotten"] += 1
-            else:
-                of_rows[number] = each
-        score, model_of = self.answered.take(list(of_rows))
-        for each, p, model in zip(of_rows.values(), score.tolist(), model_of.tolist(), strict=True):
-            if p != p:
-                counts["unscored"] += 1
-            elif model not in models.values():
-                counts["forgotten"] += 1
-            else:
-                of_scores.setdefault(model, []).append((p, each.outcome, each.weight))
-                counts["counted"] += 1
-        self.calibration.add(of_scores)
-        return counts
-
-    async def _cold_path(self, scope: Scope, receive: Receive, send: Send, began: float) -> None:
-        status = 500
-
-        async def noted(message: MutableMapping[str, Any]) -> None:
-            nonlocal status
+        async def noted(message: Message) -> None:
+            nonlocal status, why
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if self.draining:
-                    message["headers"] = [*message["headers"], CLOSE]
+                if self.draining or status in CLOSING:
+                    message["headers"] = [*message["headers"], (b"connection", b"close")]
+            elif status >= 400:
+                why = message.get("body", b"")
             await send(message)
 
-        path = scope["path"]
-        known = any(route.path == path for route in self._cold.routes if isinstance(route, Route))
+        answer = _problem(503, f"not answered within {self.settings.timeout:g} s. To fix: send less at once.")
         try:
-            if path not in OPEN_TO_ALL:
-                self._authorise(dict(scope["headers"]))
-            if not known:
-                raise RefusedError(404, "there is nothing here. To fix: see docs/serving.md for the paths.")
-            await self._cold(scope, receive, noted)
-        except RefusedError as error:
-            refusal = Response(f"{error}\n", error.status, {k.decode(): v.decode() for k, v in error.further})
-            await refusal(scope, receive, noted)
-        # Paths that strangers make up are one in the counts.
-        self._note(path if known else "other", status, began, b"")
+            with self.metrics.in_flight.track_inprogress():
+                async with asyncio.timeout(self.settings.timeout):
+                    allowed = path in OPEN or self._authorised(scope)
+                    await (self._routes if allowed else _problem(401, NO_TOKEN))(scope, receive, noted)
+        except TimeoutError:
+            if not status:
+                await answer(scope, receive, noted)
+        except ClientDisconnect:
+            return
+        except Exception:
+            # It was answered with 500; its text may quote the request.
+            logs.REQUESTS.exception("defect", extra={"facts": {"path": path}})
+        self._note(path, status, time.perf_counter() - began, why)
+
+    def _note(self, path: str, status: int, seconds: float, why: bytes) -> None:
+        self.metrics.requests.labels(path, str(status)).inc()
+        self.metrics.seconds.labels(path).observe(seconds)
+        if status < 400 and not self.settings.log_requests:
+            return
+        facts: dict[str, Any] = {"path": path, "status": status, "ms": round(seconds * 1e3, 3)}
+        if why.startswith(b"{"):
+            facts["why"] = json.loads(why)["error"]
+        level = logging.INFO if status < 400 else logging.WARNING
+        logs.REQUESTS.log(level, "request", extra={"facts": facts})
+
+    def _authorised(self, scope: Scope) -> bool:
+        if self.settings.token is None:
+            return True
+        kind, _, token = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+        same = hmac.compare_digest(token.strip(), self.settings.token.encode())
+        return same and kind.lower() == b"bearer"
+
+    def close(self) -> None:
+        """Wait for the work that goes on."""
+        self._pool.shutdown()
+
+    async def _answer(self, request: Request, work: Callable[[bytes], dict[str, Any]]) -> Response:
+        """Read a body within its limits, and answer with what ``work`` makes of it in the pool."""
+        most, size = self.settings.body_bytes, 0
+        too_large = TooLargeError(f"the body has more than {most:,} bytes", remedy="send it in several parts")
+        if not request.headers.get("content-type", "application/json").lower().startswith("application/json"):
+            raise HTTPException(415, "the body is not JSON. To fix: send Content-Type: application/json.")
+        if int(request.headers.get("content-length", 0)) > most:
+            raise too_large
+        parts = []
+        try:
+            async for part in request.stream():
+                size += len(part)
+                self._waiting += len(part)
+                if size > most:
+                    raise too_large
+                if self._waiting > max(WAITING_BYTES, most):
+                    raise HTTPException(503, BUSY, headers={"retry-after": "1"})
+                parts.append(part)
+            content = partial(_json_of, work, b"".join(parts))
+            answer = await asyncio.get_running_loop().run_in_executor(self._pool, content)
+            return Response(answer, media_type="application/json")
+        finally:
+            self._waiting -= size
+
+    async def _score(self, request: Request) -> Response:
+        return await self._answer(request, partial(self._scores_of, self.model))
+
+    def _scores_of(self, model: ServedModel, body: bytes) -> dict[str, Any]:
+        scored = model.score(model.reader.read(body))
+        main = scored.outputs[model.main]
+        self.metrics.count_scores(main, scored.unknown_users, scored.unknown_items)
+        answer: dict[str, Any] = {
+            "request": self.store.add(model.name, main),
+            "model": model.name,
+            "scores": _plain(main),
+            "unknown_users": scored.unknown_users,
+            "unknown_items": scored.unknown_items,
+        }
+        if len(scored.outputs) > 1:
+            answer["outputs"] = {name: _plain(values) for name, values in scored.outputs.items()}
+        return answer
+
+    async def _outcomes(self, request: Request) -> Response:
+        return await self._answer(request, partial(self._settled, self.model.name))
+
+    def _settled(self, current: str, body: bytes) -> dict[str, Any]:
+        counts = self.store.settle(self._outcome_reader.read(body), current)
+        for result, count in counts.items():
+            self.metrics.outcomes.labels(result).inc(count)
+        return counts
 
     async def _healthz(self, request: Request) -> Response:
-        return Response("alive\n", media_type="text/plain")
+        return PlainTextResponse("alive\n")
 
     async def _readyz(self, request: Request) -> Response:
-        if self.draining:
-            return Response("ending\n", 503, media_type="text/plain")
-        return Response("ready\n", media_type="text/plain")
+        return PlainTextResponse("ending\n", 503) if self.draining else PlainTextResponse("ready\n")
 
     async def _metrics_page(self, request: Request) -> Response:
-        # By this thread, which alone adds to the counts.
-        self.counters.settle()
-        page = await asyncio.to_thread(self._metrics.page)
-        return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(await asyncio.to_thread(self._metrics), media_type="text/plain; version=0.0.4")
+
+    def _metrics(self) -> bytes:
+        facts = self.model.facts
+        self.metrics.model.info({"model": self.model.name, "what": facts["what"]})
+        for name, value in errors_of(self.store.sketch(self.model.name)).items():
+            self.metrics.calibration[name].set(value)
+        self.metrics.draining.set(self.draining)
+        return generate_latest(self.metrics.registry)
 
     async def _model_page(self, request: Request) -> Response:
-        return _json_response(self.described())
-
-    async def _calibration_page(self, request: Request) -> Response:
-        asked = request.query_params
-        if asked.keys() - {"format", "model"} or asked.get("format", "json") not in ("json", "html"):
-            return Response("To fix: give ?format=html, ?format=json and ?model=NAME alone.\n", 422)
-        name = asked.get("model", self.model.name)
-        if name not in self.calibration.models:
-            return Response("no outcomes are kept of this model. To fix: see /calibration.\n", 404)
-        async with self._page_lock:
-            # One at a time: the intervals are some tenths of a second of work.
-            figures = await asyncio.to_thread(self.calibration.figures, name)
-            saved = self.calibration.behind(name)
-            if asked.get("format") == "html":
-                return Response(await self._html(name, figures, saved), media_type="text/html")
-        others = [each for each in self.calibration.models if each != name]
-        return _json_response({"model": name, **figures, "saved": saved, "others": others})
-
-    async def _html(self, name: str, figures: dict[str, Any], saved: dict[str, Any]) -> str:
-        key = (name, figures["rows"])
-        if self._page is None or self._page[0] != key:
-            from unskew.serve.page import render_page
-
-            about = {**self.described(), "name": name}
-            sketch = self.calibration.sketch(name)
-            self._page = (key, await asyncio.to_thread(render_page, about, figures, sketch, saved))
-        return self._page[1]
+        return JSONResponse(self.described())
 
     def described(self) -> dict[str, Any]:
-        """What is served."""
+        """Return what is served, as ``GET /model`` tells it."""
         import onnxruntime
 
-        from unskew import __version__
-
-        model = self.model
+        facts, settings = self.model.facts, self.settings
         return {
-            "name": model.name,
-            "folder": self.settings.run.name,
-            **{key: model.facts[key] for key in ("run", "what", "method", "backbone", "seeds")},
-            "unseen": model.unseen,
-            "fields": model.schema,
-            "limits": {"body_bytes": self.settings.body_bytes, "rows": self.settings.rows},
+            "name": self.model.name,
+            "folder": settings.run.name,
+            **{key: facts[key] for key in ("what", "method", "backbone") if key in facts},
+            "seeds": json.loads(facts["seeds"]),
+            "outputs": self.model.outputs,
+            "unseen": self.model.unseen,
+            "fields": list(self.model.reader.fields.values()),
+            "limits": {"body_bytes": settings.body_bytes, "rows": settings.rows},
             "versions": {
                 "unskew": __version__,
-                "made_with": model.facts["unskew"],
+                "made_with": facts["unskew"],
                 "onnxruntime": onnxruntime.__version__,
             },
         }
 
-    def _labels(self) -> dict[str, str]:
-        facts = self.model.facts
-        return {"model": self.model.name, "what": facts["what"], "run": facts["run"]}
+    async def _calibration_page(self, request: Request) -> Response:
+        asked, models = request.query_params, await asyncio.to_thread(lambda: self.store.served)
+        if asked.keys() - {"format", "model"} or asked.get("format", "json") not in ("json", "html"):
+            raise HTTPException(422, "an unknown question. To fix: give ?format=html and ?model=NAME alone.")
+        name = asked.get("model", self.model.name)
+        if name not in models:
+            raise HTTPException(404, "no such model was served here. To fix: see GET /calibration.")
+        async with self._figures_lock:
+            # One at a time: the intervals are some tenths of a second of work.
+            sketch = await asyncio.to_thread(self.store.sketch, name)
+            if self._figures is None or self._figures[0] != (name, sketch.rows):
+                self._figures = (name, sketch.rows), await asyncio.to_thread(figures_of, sketch)
+            figures = self._figures[1]
+            if asked.get("format") == "html":
+                from unskew.serve.page import render_page
 
-    def _gauges(self) -> dict[str, tuple[str, float]]:
-        name = self.model.name
-        errors = self.calibration.errors(name)
-        behind = self.calibration.behind(name)
-        return {
-            "calibration_ece": ("Expected calibration error of the served model so far.", errors["ece"]),
-            "calibration_wce": ("Weight calibration error of the served model so far.", errors["wce"]),
-            "calibration_mean_over_rate": ("Mean score ÷ rate of outcomes.", errors["mean_over_rate"]),
-            "calibration_rows": ("Outcomes in its sketch.", errors["rows"]),
-            "calibration_rows_behind": ("Of these, not on disk yet.", behind["rows_behind"]),
-            "draining": ("1 while the service ends.", float(self.draining)),
-        }
-
-
-TEXT = (b"content-type", b"text/plain; charset=utf-8")
-JSON_TYPE = (b"content-type", JSON)
-RETRY = (b"retry-after", b"1")
-CLOSE = (b"connection", b"close")
-
-
-def _is_arrow(content_type: bytes) -> bool:
-    kind = content_type.partition(b";")[0].strip().lower()
-    if kind not in (ARROW, JSON):
-        raise RefusedError(
-            415,
-            f"the body is neither {JSON.decode()} nor {ARROW.decode()}. To fix: say which in Content-Type.",
+                about = {**self.described(), "name": name}
+                return HTMLResponse(await asyncio.to_thread(render_page, about, figures, sketch))
+        return JSONResponse(
+            {"model": name, **figures, "others": [other for other in models if other != name]}
         )
-    return kind == ARROW
 
 
-def _json_response(value: Any) -> Response:
-    return Response(orjson.dumps(value), media_type="application/json")
+class Metrics:
+    """Counters of one service, in a registry of their own."""
 
-
-def _arrow(
-    scores: Score, unknown: tuple[NDArray[np.bool_], NDArray[np.bool_]], facts: dict[str, str]
-) -> bytes:
-    # NaN is a score that is not there, in JSON as in Arrow.
-    table = pa.table(
-        {
-            "score": pa.array(scores, from_pandas=True),
-            "unknown_user": unknown[0],
-            "unknown_item": unknown[1],
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self.model = Info("unskew_model", "The served model.", registry=registry)
+        self.requests = Counter(
+            "unskew_requests", "Requests answered.", ["path", "status"], registry=registry
+        )
+        self.seconds = Histogram("unskew_request_seconds", "Time of a request.", ["path"], registry=registry)
+        self.rows = Counter("unskew_rows", "Rows scored.", registry=registry)
+        self.score_sum = Counter("unskew_score_sum", "Sum of the scores.", registry=registry)
+        self.unscored = Counter("unskew_rows_without_score", "Rows that got null.", registry=registry)
+        self.unknown = Counter("unskew_unknown_ids", "Ids that training lacked.", ["side"], registry=registry)
+        self.outcomes = Counter("unskew_outcomes", "Outcomes that came.", ["result"], registry=registry)
+        self.reloads = Counter("unskew_reloads", "New run folders.", ["result"], registry=registry)
+        self.in_flight = Gauge("unskew_in_flight", "Requests not answered yet.", registry=registry)
+        self.draining = Gauge("unskew_draining", "1 while the service ends.", registry=registry)
+        self.calibration = {
+            name: Gauge(f"unskew_calibration_{name}", f"{about} of the served model.", registry=registry)
+            for name, about in (
+                ("rows", "Outcomes"),
+                ("ece", "Expected calibration error"),
+                ("wce", "Weight calibration error"),
+                ("mean_over_rate", "Mean score ÷ rate of outcomes"),
+            )
         }
-    ).replace_schema_metadata(facts)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return bytes(sink.getvalue().to_pybytes())
+
+    def count_scores(self, scores: Any, unknown_users: int, unknown_items: int) -> None:
+        """Count the rows of an answer."""
+        self.rows.inc(len(scores))
+        self.score_sum.inc(float(np.nansum(scores)))
+        self.unscored.inc(int(np.isnan(scores).sum()))
+        self.unknown.labels("user").inc(unknown_users)
+        self.unknown.labels("item").inc(unknown_items)
+
+
+def _json_of(work: Callable[[bytes], dict[str, Any]], body: bytes) -> bytes:
+    return json.dumps(work(body), separators=(",", ":"), allow_nan=False).encode()
+
+
+def _plain(scores: Any) -> list[float | None]:
+    """Return scores as JSON has them: null where there is none."""
+    return [None if score != score else score for score in scores.tolist()]
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):
+        # Starlette's own words have no remedy.
+        text = (
+            error.detail
+            if "To fix" in error.detail
+            else f"{error.detail.lower()}. To fix: see docs/serving.md."
+        )
+        return _problem(error.status_code, text, error.headers)
+    if isinstance(error, UnskewError):
+        status = (
+            404 if isinstance(error, UnknownRowError) else 413 if isinstance(error, TooLargeError) else 422
+        )
+        return _problem(status, str(error))
+    return _problem(500, "a defect of the service. To fix: see its log.")
+
+
+def _problem(status: int, text: str, headers: Any = None) -> Response:
+    """Return an error as one line of JSON."""
+    return JSONResponse({"error": text}, status, headers)

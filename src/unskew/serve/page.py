@@ -14,20 +14,18 @@ from unskew.report.page import Pictures, render
 from unskew.report.plots.panels import reliability_panels
 from unskew.report.words import counted, number
 
-HEADLINES = {True: "Honest", False: "Wrong", None: "Undecided"}
+HEADLINES = {True: "No sign of miscalibration", False: "Wrong", None: "Undecided"}
 
 
-def render_page(
-    model: Mapping[str, Any], figures: Mapping[str, Any], sketch: CalibrationSketch, saved: Mapping[str, Any]
-) -> str:
-    """The page of a model, from what ``/model`` and ``/calibration`` say of it."""
+def render_page(model: Mapping[str, Any], figures: Mapping[str, Any], sketch: CalibrationSketch) -> str:
+    """Return the page of a model, from what ``/model`` and ``/calibration`` tell."""
     pictures = Pictures()
-    cost = "No outcome has come in: what the scores promise cannot be held against anything yet."
+    cost = "No outcomes have arrived yet."
     if sketch.rows:
         pictures.put(
             "reliability",
             "Each point is a group of rows of equal size, with the 95 % interval of the share with outcome 1;"
-            " on the diagonal a score means what it says.",
+            " on the diagonal, predictions are right.",
             panels=reliability_panels(
                 {"served": sketch}, predicted=f"predicted {model['what']}", seen="share with outcome 1"
             ),
@@ -46,12 +44,8 @@ def render_page(
         figures=_figures(figures) if sketch.rows else None,
         about=[
             ("Model", model["name"]),
-            ("Run", model["run"]),
-            ("Method", str(model["method"] or model["backbone"])),
-            (
-                "On disk",
-                f"{number(saved['seconds_ago'], 1)} s ago, {counted(saved['rows_behind'], 'row')} behind",
-            ),
+            ("Run", model["folder"]),
+            ("Method", str(model.get("method") or model["backbone"])),
         ],
     )
 

@@ -1,79 +1,80 @@
-"""What a service is asked to do, and its limits; checked once, before anything is opened."""
+"""The settings of a service and their limits, checked before anything is opened."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from unskew.errors import ParameterError
-from unskew.estimator import require
+from unskew.estimator import require, require_choice, require_range
 from unskew.own_code import require_own_code
 
 Unseen = Literal["error", "nan", "other"]
-"""What a row with an id that was not there in training gets: a refusal of the request, null, or what the
-features tell."""
+"""The answer to an id that was not seen in training: 422, null, or what the features tell."""
 
-What = Literal["conversion", "propensity"]
+PACKAGES = ("uvicorn", "starlette", "onnxruntime", "onnx", "prometheus_client")
+"""What the extra ``serve`` installs."""
 
-PACKAGES = ("uvicorn", "httptools", "starlette", "orjson", "onnxruntime", "onnx", "prometheus_client")
-"""What the extra ``serve`` installs and the service cannot do without."""
+LIMITS: dict[str, tuple[int, int, str]] = {
+    "port": (0, 65535, "8000"),
+    "body_bytes": (1, 1 << 30, "2097152"),
+    "rows": (1, 1_000_000, "10000"),
+    "timeout": (0, 3600, "10"),
+    "remember": (1, 1 << 40, "1048576"),
+    "look_every": (0, 3600, "1"),
+    "drain": (0, 3600, "1"),
+    "threads": (1, 1024, "1"),
+}
+"""Smallest and largest value of each number, and an example."""
 
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """One service.
+    """The settings of one service.
 
     Parameters
     ----------
     run
-        The run folder, which is looked at again while the service runs.
+        The run folder, which the service looks at again every ``look_every`` seconds.
     state
-        Its own folder: models made ready, sketches, scores that wait for outcomes. One service each.
+        The folder of the service itself: exported models, and a database. One service has it at a time.
     what, method
-        Which of the run's models.
+        Which model of the run, as in ``unskew export``.
     unseen
-        None is the model's own rule: ``"other"`` where it reads features, ``"nan"`` where it reads ids alone.
+        None is ``"other"`` for a model that reads features and ``"nan"`` for one that reads ids alone.
     host, port
-        Where it listens; port 0 is any that is free.
+        The address; port 0 is any free port.
     token
-        What requests must bear, if anything.
+        The bearer token that requests must send, if any.
     body_bytes, rows
-        Of one request, at most.
-    queue, queue_bytes
-        Requests that are taken and not answered yet, and bytes of their bodies; what comes beyond gets 429.
+        The largest request.
     timeout
-        Seconds in which a request must have come in, and then be answered.
+        Seconds for a request to arrive, to be answered and to be read.
     remember
-        Rows whose scores wait for outcomes by request id, the latest; 16 bytes each on disk.
-    save_every, look_every
-        Seconds between savings of the sketch, and between looks at the run folder.
+        Rows whose scores wait for outcomes, the latest.
     drain
-        Seconds between the signal to end and the closing of connections that ask for nothing.
+        Seconds between SIGTERM and the closing of idle connections.
     threads
-        Of the model, for large requests.
+        Threads of onnxruntime.
     log_requests
-        A line in the log for every request; otherwise for those that failed.
+        Log every request, not only those that failed.
     own_code
-        Files that are run before a model is made ready, in that process alone: they register its method or
-        backbone.
+        Python files that the exporting process runs first; they register a method or a backbone.
     """
 
     run: Path
     state: Path
-    what: What = "conversion"
+    what: str = "conversion"
     method: str | None = None
     unseen: Unseen | None = None
     host: str = "127.0.0.1"
     port: int = 8000
     token: str | None = None
-    body_bytes: int = 8 << 20
-    rows: int = 100_000
-    queue: int = 512
-    queue_bytes: int = 256 << 20
+    body_bytes: int = 2 << 20
+    rows: int = 10_000
     timeout: float = 10.0
     remember: int = 1 << 20
-    save_every: float = 2.0
     look_every: float = 1.0
     drain: float = 1.0
     threads: int = 1
@@ -81,27 +82,14 @@ class ServeSettings:
     own_code: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, allowed in (("what", get_args(What)), ("unseen", (None, *get_args(Unseen)))):
-            value = getattr(self, name)
-            words = ", ".join(str(each) for each in allowed if each is not None)
-            require(value in allowed, f"{name} must be one of {words}, not {value!r}", "give one of these")
-        require(
-            self.method is None or self.what == "conversion",
-            "a method goes with what='conversion'",
-            "leave one of them out",
-        )
-        require(0 <= self.port <= 65535, f"port {self.port} is none", "give one from 0 to 65535")
-        for name in ("body_bytes", "rows", "queue", "queue_bytes", "remember", "threads"):
-            value = getattr(self, name)
-            require(value >= 1, f"{name} must be at least 1, not {value}", "give a whole number")
-        for name in ("timeout", "save_every", "look_every"):
-            value = getattr(self, name)
-            require(0 < value <= 3600, f"{name} must be seconds up to an hour, not {value}", "give 5, say")
-        require(0 <= self.drain <= 3600, f"drain must be seconds, not {self.drain}", "give 1, say")
+        require_choice("unseen", self.unseen, (None, "error", "nan", "other"))
+        for name, (low, high, example) in LIMITS.items():
+            require_range(name, getattr(self, name), low, high, example)
+        require(self.timeout > 0 and self.look_every > 0, "timeout and look_every must be above 0", "give 1")
         require(
             self.rows <= self.remember,
             f"a request may have {self.rows:,} rows, and {self.remember:,} are remembered",
-            "remember as many as a request may have, or more",
+            "remember at least as many rows as a request may have",
         )
         for path in self.own_code:
             require_own_code(path)
@@ -110,7 +98,7 @@ class ServeSettings:
 
 
 def require_packages() -> None:
-    """An error with its remedy where the extra ``serve`` is not installed."""
+    """Raise an error with its remedy where the extra ``serve`` is not installed."""
     from importlib.util import find_spec
 
     missing = [name for name in PACKAGES if find_spec(name) is None]

@@ -1,0 +1,248 @@
+"""The folder of a service: exported models, and one SQLite file with what waits for outcomes and the cells.
+
+Every change is one transaction in write-ahead mode: what was acknowledged survives ``kill -9``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import sqlite3
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.errors import DataError, ParameterError, RunFolderError
+from unskew.io.files import check_place
+from unskew.io.moving import Lock
+from unskew.metrics import CalibrationSketch
+from unskew.plain_text import listed
+from unskew.serve.requests import Outcome, require_bounded
+
+DATABASE = "service.sqlite"
+
+MOST_MODELS = 32
+"""Models whose cells are kept, the latest."""
+
+MOST_FILES = 3
+"""Exported models that are kept: to put an earlier run back takes no time."""
+
+TABLES = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS model (name TEXT PRIMARY KEY, kind TEXT, digest TEXT, served INTEGER,
+    brier REAL DEFAULT 0, log_loss REAL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS answer (first INTEGER PRIMARY KEY, id TEXT UNIQUE, model TEXT, rows INTEGER,
+    scores BLOB);
+CREATE TABLE IF NOT EXISTS settled (first INTEGER, row INTEGER, PRIMARY KEY (first, row)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS cell (model TEXT, cell INTEGER, outcome INTEGER, rows INTEGER, weight REAL,
+    score REAL, square REAL, inverse REAL, PRIMARY KEY (model, cell, outcome)) WITHOUT ROWID;
+"""
+"""``first`` of an answer counts the rows of all answers before it; ``settled`` has rows with an outcome."""
+
+ADD_CELL = """
+INSERT INTO cell VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET rows = rows + excluded.rows,
+    weight = weight + excluded.weight, score = score + excluded.score, square = square + excluded.square,
+    inverse = inverse + excluded.inverse
+"""
+
+
+class UnknownRowError(DataError):
+    """An outcome of a row that no answer waits for."""
+
+
+class Store:
+    """The folder of one service, locked until it is closed or the process ends.
+
+    Parameters
+    ----------
+    folder
+        The folder, made where it is not there.
+    remember
+        Rows that wait for outcomes, the latest.
+    """
+
+    def __init__(self, folder: Path, remember: int) -> None:
+        check_place(folder)
+        path = folder / DATABASE
+        if folder.is_dir() and any(folder.iterdir()) and not path.is_file():
+            raise RunFolderError(
+                "is a folder with other things in it", where=str(folder), remedy="give another --state"
+            )
+        self.models = folder / "models"
+        self.models.mkdir(parents=True, exist_ok=True)
+        self._folder_lock = Lock(folder)
+        if self._folder_lock.take() is False:
+            raise RunFolderError(
+                "another service has this state", where=str(folder), remedy="end it, or give another --state"
+            )
+        self._path, self._remember = path, remember
+        self._lock = threading.Lock()
+        try:
+            self._db = sqlite3.connect(path, check_same_thread=False)
+            self._db.executescript(TABLES)
+            (self._next,) = self._db.execute(
+                "SELECT coalesce(max(first + max(rows, 1)), 0) FROM answer"
+            ).fetchone()
+        except sqlite3.Error as error:
+            self._folder_lock.close()
+            raise RunFolderError(
+                f"its database cannot be read ({error})", where=str(path), remedy="give another --state"
+            ) from error
+
+    def close(self) -> None:
+        """Let another service have the folder."""
+        with self._lock:
+            self._db.close()
+        self._folder_lock.close()
+
+    def add(self, model: str, scores: NDArray[np.float32]) -> str:
+        """Remember the scores of an answer, and return the id of its request."""
+        request, rows = secrets.token_urlsafe(16), max(1, len(scores))
+        with self._lock, self._db as db:
+            values = (self._next, request, model, len(scores), scores.astype("<f4").tobytes())
+            db.execute("INSERT INTO answer VALUES (?, ?, ?, ?, ?)", values)
+            oldest = self._next + rows - self._remember
+            db.execute("DELETE FROM answer WHERE first < ? AND first + rows <= ?", (oldest, oldest))
+            db.execute("DELETE FROM settled WHERE first < (SELECT min(first) FROM answer)")
+        self._next += rows
+        return request
+
+    def settle(self, outcomes: Sequence[Outcome], current: str) -> dict[str, int]:
+        """Count outcomes in the cells of their models: all of them in one transaction, or none."""
+        counts = {"counted": 0, "known": 0, "unscored": 0}
+        models: dict[str, list[tuple[float, float, float]]] = {}
+        with self._lock, self._db as db:
+            for number, outcome in enumerate(outcomes):
+                model, score, result = self._row(db, number, outcome, current)
+                counts[result] += 1
+                if result == "counted":
+                    weight = outcome.get("weight", 1.0)
+                    models.setdefault(model, []).append((score, float(outcome["outcome"]), weight))
+            for model, rows in models.items():
+                _add_cells(db, model, np.array(rows))
+        return counts
+
+    def _row(
+        self, db: sqlite3.Connection, number: int, outcome: Outcome, current: str
+    ) -> tuple[str, float, str]:
+        """Return the model and the score of an outcome, and whether it counts."""
+        if "score" in outcome:
+            model = outcome.get("model", current)
+            if not db.execute("SELECT 1 FROM model WHERE name = ?", (model,)).fetchone():
+                raise UnknownRowError(
+                    "no such model was served here",
+                    where=f"outcome {number}",
+                    remedy="give a model that GET /calibration lists",
+                )
+            return model, outcome["score"], "counted"
+        row = outcome.get("row", 0)
+        query = "SELECT first, model, substr(scores, ?, 4) FROM answer WHERE id = ? AND rows > ?"
+        answer = db.execute(query, (4 * row + 1, outcome["request"], row)).fetchone()
+        if answer is None:
+            raise UnknownRowError(
+                f"no such row waits for its outcome; the latest {self._remember:,} rows do",
+                where=f"outcome {number}",
+                remedy="leave it out",
+            )
+        first, model, content = answer
+        score = float(np.frombuffer(content, "<f4")[0])
+        if not db.execute("INSERT OR IGNORE INTO settled VALUES (?, ?)", (first, row)).rowcount:
+            return model, score, "known"
+        if score != score:
+            return model, score, "unscored"
+        require_bounded(number, score, outcome)
+        return model, score, "counted"
+
+    def sketch(self, model: str) -> CalibrationSketch:
+        """Return the cells of a model as a sketch, by a connection of its own: writers go on."""
+        sketch = CalibrationSketch()
+        with closing(sqlite3.connect(self._path)) as db:
+            db.execute("BEGIN")
+            cells = db.execute("SELECT * FROM cell WHERE model = ?", (model,)).fetchall()
+            totals = db.execute("SELECT brier, log_loss FROM model WHERE name = ?", (model,)).fetchone()
+        if cells:
+            _, cell, outcome, *sums = (np.array(column) for column in zip(*cells, strict=True))
+            for target, values in zip(("rows", "weight", "score", "square"), sums[:4], strict=True):
+                getattr(sketch.sums, target)[cell, outcome] = values
+            np.add.at(sketch.sums.inverse, cell, sums[4])
+            sketch.sums.totals[:] = totals
+        return sketch
+
+    @property
+    def served(self) -> list[str]:
+        """Models that were served, the latest last."""
+        with self._lock:
+            return [name for (name,) in self._db.execute("SELECT name FROM model ORDER BY served")]
+
+    def serve(self, name: str, kind: str) -> None:
+        """Record that a model is served now; forget those before the latest."""
+        digest = _digest(self.file(name))
+        with self._lock, self._db as db:
+            (last,) = db.execute("SELECT coalesce(max(served), 0) FROM model").fetchone()
+            db.execute(
+                "INSERT INTO model (name, kind, digest, served) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE"
+                " SET kind = excluded.kind, digest = excluded.digest, served = excluded.served",
+                (name, kind, digest, last + 1),
+            )
+        names = self.served
+        for old in names[:-MOST_MODELS]:
+            self.forget(old)
+        for path in self.models.iterdir():
+            if path.name.partition(".")[0] not in names[-MOST_FILES:]:
+                path.unlink(missing_ok=True)
+
+    def file(self, name: str) -> Path:
+        """Return the place of an exported model."""
+        return self.models / f"{name}.onnx"
+
+    def is_whole(self, name: str, kind: str | None = None) -> bool:
+        """Return whether the file of a model is as it was when it was served, and of a kind."""
+        with self._lock:
+            row = self._db.execute("SELECT digest, kind FROM model WHERE name = ?", (name,)).fetchone()
+        path = self.file(name)
+        return row is not None and kind in (None, row[1]) and path.is_file() and _digest(path) == row[0]
+
+    def forget(self, name: str) -> bool:
+        """Delete the cells and the waiting answers of a model; False where it was never served."""
+        with self._lock, self._db as db:
+            db.execute("DELETE FROM cell WHERE model = ?", (name,))
+            db.execute("DELETE FROM answer WHERE model = ?", (name,))
+            db.execute("DELETE FROM settled WHERE first NOT IN (SELECT first FROM answer)")
+            return bool(db.execute("DELETE FROM model WHERE name = ?", (name,)).rowcount)
+
+
+def forget_model(folder: Path, name: str) -> None:
+    """Delete the cells and the waiting answers of a model from the folder of a service that does not run."""
+    if not (folder / DATABASE).is_file():
+        raise RunFolderError("is no folder of a service", where=str(folder), remedy="give its --state")
+    store = Store(folder, 1)
+    try:
+        if not store.forget(name):
+            raise ParameterError(
+                f"no model {name!r} was served from {folder}", remedy=f"give one of {listed(store.served)}"
+            )
+    finally:
+        store.close()
+
+
+def _add_cells(db: sqlite3.Connection, model: str, rows: NDArray[np.float64]) -> None:
+    score, outcome, weight = rows.T
+    sums = CalibrationSketch().update(score, outcome, None if (weight == 1).all() else weight).sums
+    cell, side = np.nonzero(sums.rows)
+    columns = [values[cell, side].tolist() for values in (sums.rows, sums.weight, sums.score, sums.square)]
+    inverse = (sums.inverse[cell] * side).tolist()
+    db.executemany(
+        ADD_CELL, zip([model] * len(cell), cell.tolist(), side.tolist(), *columns, inverse, strict=True)
+    )
+    update = "UPDATE model SET brier = brier + ?, log_loss = log_loss + ? WHERE name = ?"
+    db.execute(update, (*sums.totals.tolist(), model))
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
