@@ -165,7 +165,7 @@ def name_of(run: Path) -> str:
     from unskew.io.manifest import digest_of
     from unskew.serve.runs import model_name
 
-    return model_name(digest_of(run), "conversion", None)
+    return model_name(digest_of(run), "all", None)
 
 
 async def cost(service: Service, requests: int, rounds: int = 5) -> float:

@@ -70,7 +70,7 @@ def export(run: Path, folder: Path) -> Path:
     from unskew.io.manifest import digest_of
     from unskew.serve.runs import model_name
 
-    target = folder / f"{model_name(digest_of(run), 'conversion', None)}.onnx"
+    target = folder / f"{model_name(digest_of(run), 'all', None)}.onnx"
     export_run(run, target, inputs="raw")
     return target
 

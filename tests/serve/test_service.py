@@ -47,7 +47,7 @@ def start(ids_run, ids_model, tmp_path):
         shutil.copytree(ids_run, service.run)
         store = Store(service.state, 10)
         shutil.copy(ids_model, store.models)
-        store.serve(ids_model.stem, json.dumps(["conversion", None]))
+        store.serve(ids_model.stem, json.dumps(["all", None]))
         store.close()
         service.start()
         made.append(service)

@@ -25,9 +25,7 @@ def serve(
         Path | None,
         typer.Option(help="The service's own folder: outcomes, scores that wait for theirs [RUN.serve]."),
     ] = None,
-    what: Annotated[
-        str, typer.Option(help="conversion, or propensity (the mean over folds).")
-    ] = "conversion",
+    what: Annotated[str, typer.Option(help="all, conversion or propensity, as in export.")] = "all",
     method: Annotated[str | None, typer.Option(help="Which of the run's models [its main one].")] = None,
     unseen: Annotated[
         str | None,

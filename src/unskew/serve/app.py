@@ -203,8 +203,7 @@ class Service:
         return Response(await asyncio.to_thread(self._metrics), media_type="text/plain; version=0.0.4")
 
     def _metrics(self) -> bytes:
-        facts = self.model.facts
-        self.metrics.model.info({"model": self.model.name, "what": facts["what"]})
+        self.metrics.model.info({"model": self.model.name, "what": self.model.main})
         for name, value in errors_of(self.store.sketch(self.model.name)).items():
             self.metrics.calibration[name].set(value)
         self.metrics.draining.set(self.draining)
@@ -221,8 +220,8 @@ class Service:
         return {
             "name": self.model.name,
             "folder": settings.run.name,
-            **{key: facts[key] for key in ("what", "method", "backbone") if key in facts},
-            "seeds": json.loads(facts["seeds"]),
+            "what": self.model.main,
+            **{key: facts[key] for key in ("method", "backbone", "seeds") if key in facts},
             "outputs": self.model.outputs,
             "unseen": self.model.unseen,
             "fields": list(self.model.reader.fields.values()),

@@ -45,7 +45,7 @@ def render_page(model: Mapping[str, Any], figures: Mapping[str, Any], sketch: Ca
         about=[
             ("Model", model["name"]),
             ("Run", model["folder"]),
-            ("Method", str(model.get("method") or model["backbone"])),
+            ("Method", model.get("method") or model.get("backbone", "")),
         ],
     )
 

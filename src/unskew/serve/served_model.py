@@ -54,8 +54,7 @@ class ServedModel:
         self.reader = RowReader(described, rows)
         self._names = [output.name for output in self._session.get_outputs()]
         self.outputs = [name for name in self._names if name not in KNOWN]
-        what = self.facts["what"]
-        self.main = what if what in self.outputs else self.outputs[0]
+        self.main = self.outputs[0]
         """The output that outcomes are compared with."""
         features = any("kind" in item for item in described)
         if unseen == "other" and not features:

@@ -65,7 +65,7 @@ class ServeSettings:
 
     run: Path
     state: Path
-    what: str = "conversion"
+    what: str = "all"
     method: str | None = None
     unseen: Unseen | None = None
     host: str = "127.0.0.1"

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import DataError, ParameterError, RunFolderError
-from unskew.io.files import check_place
-from unskew.io.moving import Lock
+from unskew.io.files import Lock, check_place
 from unskew.metrics import CalibrationSketch
 from unskew.plain_text import listed
 from unskew.serve.requests import Outcome, require_bounded
