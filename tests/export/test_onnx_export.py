@@ -442,6 +442,16 @@ def test_a_model_beyond_the_size_of_a_file_has_its_tables_beside_it(model, tmp_p
         onnxruntime.InferenceSession(str(parted))
 
 
+def test_tables_beside_a_file_begin_on_whole_pages_and_are_no_part_of_it(model, tmp_path, monkeypatch):
+    us.export_onnx(model, tmp_path / "whole.onnx")
+    lower_limit(monkeypatch, tmp_path / "whole.onnx")
+    us.export_onnx(model, tmp_path / "parted.onnx")
+    tables = onnx.load(tmp_path / "parted.onnx", load_external_data=False).graph.initializer
+    assert all(not len(each.raw_data) for each in tables)
+    places = [{entry.key: entry.value for entry in each.external_data} for each in tables]
+    assert all(int(place["offset"]) % 4096 == 0 for place in places)
+
+
 def test_of_two_files_nothing_is_left_if_the_second_fails(model, tmp_path, monkeypatch):
     us.export_onnx(model, tmp_path / "whole.onnx")
     lower_limit(monkeypatch, tmp_path / "whole.onnx")

@@ -40,6 +40,8 @@ ML, ML_OPSET = "ai.onnx.ml", 2
 LARGEST_BYTES = (1 << 31) - (1 << 20)
 """A file of Protocol Buffers ends at 2 GiB; beyond it tables are in a second file."""
 
+PAGE_BYTES = 1 << 12
+
 OUTSIDE = ".data"
 """What the name of a file of tables adds to that of the model."""
 
@@ -292,7 +294,7 @@ def _graph(served: _Served, metadata: Mapping[str, str]) -> Any:
 
 def _write(model: Any, tables: Mapping[str, Tensor], target: NewFile) -> Path | None:
     """Write a model and its tables, whole or not at all; return the second file where one is too small."""
-    import onnx
+    from onnx import TensorProto, checker, helper, numpy_helper
 
     if model.ByteSize() > LARGEST_BYTES:
         raise UnskewError(
@@ -303,24 +305,35 @@ def _write(model: Any, tables: Mapping[str, Tensor], target: NewFile) -> Path | 
     # Of equal tables torch makes the later ones out of the first.
     read -= {name for node in model.graph.node for name in node.output}
     arrays = {
-        INSIDE + name: table.detach().numpy() for name, table in tables.items() if INSIDE + name in read
+        INSIDE + name: table.detach().contiguous().numpy()
+        for name, table in tables.items()
+        if INSIDE + name in read
     }
-    for name, array in arrays.items():
-        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-    if model.ByteSize() <= LARGEST_BYTES:
-        onnx.checker.check_model(model, full_check=True)
+    if model.ByteSize() + sum(array.nbytes for array in arrays.values()) <= LARGEST_BYTES:
+        model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
+        checker.check_model(model, full_check=True)
         with whole_file(target) as beside:
             beside.write_bytes(model.SerializeToString(deterministic=True))
         return None
     outside = target.path.with_name(target.path.name + OUTSIDE)
-    check_new_file(outside, overwrite=target.overwrite)
-    outside.unlink(missing_ok=True)
+    with (
+        whole_file(check_new_file(outside, overwrite=target.overwrite)) as beside,
+        open(beside, "wb") as file,
+    ):
+        for name, array in arrays.items():
+            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+            tensor = TensorProto(name=name, data_type=kind, dims=array.shape)
+            tensor.data_location = TensorProto.EXTERNAL
+            # On whole pages, so that a runtime can map them.
+            file.seek(-(-file.tell() // PAGE_BYTES) * PAGE_BYTES)
+            for key, value in (("location", outside.name), ("offset", file.tell()), ("length", array.nbytes)):
+                tensor.external_data.add(key=key, value=str(value))
+            model.graph.initializer.append(tensor)
+            array.tofile(file)
     try:
         with whole_file(target) as beside:
-            onnx.save_model(
-                model, beside, save_as_external_data=True, location=outside.name, size_threshold=64
-            )
-            onnx.checker.check_model(str(beside), full_check=True)
+            beside.write_bytes(model.SerializeToString(deterministic=True))
+            checker.check_model(str(beside), full_check=True)
     except BaseException:
         outside.unlink(missing_ok=True)
         raise
