@@ -21,7 +21,6 @@ PAGES = [
     DOCS / "methods" / "index.md",
     DOCS / "calibrators" / "index.md",
     DOCS / "datasets.md",
-    DOCS.parent / "README.md",
 ]
 
 
