@@ -270,3 +270,28 @@ def test_spark_gives_the_same_cells():
             sketch_of(frame, score="q", outcome="o")
     finally:
         spark.stop()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("table", ["a'b", 'a"b', "x/*y", "a--b", "a;b", ""])
+def test_what_is_no_name_of_a_table_is_one_line(dialect, table):
+    if (dialect, table) in {("duckdb", "x/*y"), ("bigquery", "a--b")}:
+        return  # A glob, and a name.
+    with pytest.raises(ParameterError, match="is not the name of a table") as caught:
+        cells_query(table, score="p", outcome="o", dialect=dialect)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_products_of_tiny_scores_are_none(tmp_path, weighted):
+    """Postgres ends a query in which a product underflows: it is not asked for one."""
+    score = np.array([1e-140, 1e-163, 1e-200, 1e-300, 5e-324, 0.0, 0.25, 1.0])
+    rows = {"p": np.tile(score, 2), "o": np.repeat([0, 1], len(score)), "w": np.full(2 * len(score), 1e-12)}
+    weight = "w" if weighted else None
+    found = run_query(write(tmp_path / "rows.parquet", **rows), score="p", outcome="o", weight=weight)
+    expected = CalibrationSketch.of(
+        score=rows["p"], outcome=rows["o"], weight=rows["w"] if weighted else None
+    )
+    require_equal(CalibrationSketch.from_cells(found), expected)
+    query = cells_query("rows", score="p", outcome="o", weight=weight, dialect="postgres")
+    assert "WHEN p > CAST('1e-150' AS DOUBLE PRECISION)" in query.replace('"', "")

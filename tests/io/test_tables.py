@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import os
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import unskew as us
 from unskew.datasets import load, read_log
 from unskew.errors import DataError, ParameterError
 from unskew.io import tables
@@ -184,3 +186,29 @@ class TestFilesOfFolders:
         (folder / "link.csv").symlink_to(folder / "a.csv")
         with pytest.raises(DataError, match=r"given twice|same file as a\.csv.*give each file once"):
             expand_paths(["a.csv", again])
+
+
+@pytest.mark.parametrize("compression", [None, "lz4"])
+def test_an_arrow_stream_is_read_as_an_arrow_file_is(tmp_path, compression):
+    rows = pa.table(
+        {"p": np.linspace(0.1, 0.9, 50), "o": np.arange(50) % 2, "name": [f"n{i}" for i in range(50)]}
+    )
+    file = tmp_path / "rows.arrow"
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(file, rows.schema, options=options) as writer:
+        writer.write_table(rows, max_chunksize=20)
+    assert read_table(file).equals(rows)
+    assert read_table(file, ["name", "p"]).equals(rows.select(["name", "p"]))
+    assert us.audit(file, score="p", outcome="o").sketch.rows == 50
+    file.write_bytes(file.read_bytes()[:700])
+    with pytest.raises(DataError, match=r"rows\.arrow: cannot be read as Arrow"):
+        read_table(file)
+
+
+@pytest.mark.parametrize("name", ["http:x.parquet", "s3:x.parquet", "a.b:c.parquet"])
+def test_a_colon_in_the_name_of_a_file_is_no_place_on_the_network(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with open(name, "wb") as file:
+        pq.write_table(pa.table({"user": [1, 2]}), file)
+    assert read_table(name)["user"].to_pylist() == [1, 2]
+    assert read_table("*:*.parquet")["user"].to_pylist() == [1, 2]

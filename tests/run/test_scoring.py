@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import shutil
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 import unskew as us
-from unskew.errors import DataError, ParameterError
+from unskew.errors import DataError, ParameterError, RunFolderError
 from unskew.io import row_files, stream
+from unskew.io.manifest import write_manifest
 from unskew.run.scoring import score, score_pairs
 
 
@@ -142,3 +148,43 @@ def test_strangers_are_to_a_logistic_propensity_what_they_are_to_the_model(run_b
     assert found["unseen_user"].to_pylist() == [False, True]
     for name in ("conversion", "propensity"):
         assert np.isnan(found[name].to_numpy()).tolist() == [False, unseen == "nan"]
+
+
+def test_a_damaged_schema_of_the_files_is_told(run, files, tmp_path, capsys):
+    """Arrow's own schema in the footer, of which a letter is not one of base64."""
+    text = files[0].read_bytes()
+    place = text.index(b"ARROW:schema") + 40
+    files[0].write_bytes(text[:place] + b"\x01" + text[place + 1 :])
+    with pytest.raises(DataError, match=r"a\.parquet: cannot be read as Parquet"):
+        score_pairs(run[0], files, tmp_path / "out.parquet", device="cpu")
+
+
+def test_weights_beyond_all_numbers_are_refused(run, pairs, tmp_path):
+    _, model, _ = run
+    wild = us.IPS(backbone=us.MF(dim=4), epochs=1).set_params(**model.get_params(deep=False))
+    vars(wild).update({**vars(model), "networks_": copy.deepcopy(model.networks_)})
+    with torch.no_grad():
+        for weight in wild.networks_["prediction"].parameters():
+            weight.fill_(3e38)
+        wild.networks_["prediction"].get_submodule("user").weight[..., ::2] *= -1
+    wild.save(tmp_path / "wild")
+    with pytest.raises(RunFolderError, match=r"wild: conversion is NaN for users and items that it knows"):
+        score(tmp_path / "wild", pairs, device="cpu")
+    with pytest.raises(RunFolderError, match="conversion is NaN"):
+        score(tmp_path / "wild", pairs, unseen="nan", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(("fields", 0, "name"), {}), (("fields", 1, "share"), []), (("fields", 1, "name"), [[]])],
+)
+def test_a_schema_of_another_shape_is_damaged(run, pairs, tmp_path, place, value):
+    shutil.copytree(run[0], tmp_path / "run")
+    schema = json.loads((tmp_path / "run" / "schema.json").read_text())
+    (top, number, name) = place
+    schema[top][number][name] = value
+    (tmp_path / "run" / "schema.json").write_text(json.dumps(schema))
+    (tmp_path / "run" / "manifest.json").unlink()
+    write_manifest(tmp_path / "run")
+    with pytest.raises(RunFolderError, match=r"schema\.json is damaged"):
+        score(tmp_path / "run", pairs, device="cpu")

@@ -164,6 +164,8 @@ def _select(segments: Sequence[str], number: int, kept: Collection[str], place: 
     w = '"w" * ' if "w" in kept else ""
     fit = 'CASE WHEN "o" = 1 THEN "p" ELSE 1 - "p" END'
     inverse = f'CASE WHEN "o" = 1 AND "p" > 0 THEN 1 / GREATEST("p", {_double(repr(SMALLEST))})'
+    square = _unless_tiny(w + '"p" * "p"', 1e-150)
+    score = _unless_tiny(w + '"p"', 1e-290) if w else '"p"'
     keys = {
         **({"period": '"cut"'} if "cut" in kept else {}),
         **({"value": f'"s{number}"'} if segments else {}),
@@ -175,15 +177,20 @@ def _select(segments: Sequence[str], number: int, kept: Collection[str], place: 
         **keys,
         "rows": "COUNT(*)",
         **({"weight": 'SUM("w")', "square": 'SUM("w" * "w")'} if "w" in kept else {}),
-        "score": f'SUM({w}"p")',
+        "score": f"SUM({score})",
         "inverse": f"SUM({w}{inverse} ELSE {_double('0')} END)",
-        "brier": f'SUM({w}("o" - "p") * ("o" - "p"))',
+        "brier": f'SUM(CASE WHEN "o" = 1 THEN {w}(1 - "p") * (1 - "p") ELSE {square} END)',
         "log_loss": f"SUM({w}-LN(GREATEST({fit}, {_double(repr(LIKELIHOOD_FLOOR))})))",
         "bins": str(place.bins),
         "mantissa_bits": str(place.mantissa_bits),
     }
     listed = ", ".join(f'{text} AS "{name}"' for name, text in columns.items())
     return f'SELECT {listed} FROM "cells" GROUP BY {", ".join(keys.values())}'
+
+
+def _unless_tiny(product: str, least: float) -> str:
+    """Return 0 for a product of so small a score: Postgres ends a query where a product underflows."""
+    return f'CASE WHEN "p" > {_double(repr(least))} THEN {product} ELSE {_double("0")} END'
 
 
 def _bad(weighted: bool, periods: bool) -> str:
@@ -252,4 +259,17 @@ def _table(table: str, dialect: Dialect) -> str:
     if dialect == "duckdb" and re.search(r"[*?/]|\.(parquet|pq|csv|tsv)(\.|$)", table, re.IGNORECASE):
         reader = "READ_CSV" if re.search(r"\.[ct]sv", table, re.IGNORECASE) else "READ_PARQUET"
         return f"{reader}({_text(table)})"
-    return str(require_sqlglot().exp.to_table(table, dialect=dialect).sql())
+    sqlglot = require_sqlglot()
+    try:
+        node = sqlglot.exp.to_table(table, dialect=dialect)
+        name = str(node.sql())
+        sqlglot.parse_one(f"WITH t AS (SELECT 1 FROM {name}) SELECT 1 FROM t")
+        is_name = not any(part.comments for part in node.walk())
+    except sqlglot.errors.SqlglotError:
+        is_name = False
+    if not is_name:
+        raise ParameterError(
+            f"{table!r} is not the name of a table",
+            remedy="give one that the engine knows, with odd names in quotes ('schema.\"odd name\"')",
+        )
+    return name

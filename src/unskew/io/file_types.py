@@ -57,7 +57,7 @@ def united_schema(files: Sequence[Path], *, numbers: Collection[str] = ()) -> Ar
     are float64 (or boolean) and the others text.
     """
     typed = next((file for file in files if has_types(file)), None)
-    types = {} if typed is None else {field.name: field.type for field in typed_schema(typed)}
+    types = {} if typed is None else {field.name: field.type for field in schema_of(typed)}
     schemas = []
     for file in files:
         schema = schema_of(file, numbers=numbers)

@@ -296,18 +296,19 @@ def _batches(
 
 def _arrow_batches(file: Path, columns: Sequence[str] | None) -> Iterator[tuple[RecordBatch, float]]:
     with open_arrow(file, columns) as reader:
-        count, read = reader.num_record_batches, 0
+        # A stream does not tell how many batches it has, nor where they lie.
+        is_stream = isinstance(reader, pa.RecordBatchStreamReader)
+        count, size, read = 0 if is_stream else reader.num_record_batches, file.stat().st_size, 0
 
         def pieces() -> Iterator[RecordBatch]:
             nonlocal read
-            for number in range(count):
-                whole = reader.get_batch(number)
+            for whole in reader if is_stream else map(reader.get_batch, range(count)):
                 for start in range(0, whole.num_rows, PIECE_ROWS):
                     yield whole.slice(start, PIECE_ROWS)
-                read += 1
+                read += whole.nbytes if is_stream else 1
 
         for record in joined(pieces()):
-            yield record, read / count
+            yield record, min(read / (size if is_stream else count), 1.0)
 
 
 def _parquet_batches(

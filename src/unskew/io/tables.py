@@ -30,6 +30,8 @@ Table = Any
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 ARROW_SUFFIXES = (".feather", ".arrow", ".ipc")
+STREAM_START = b"\xff\xff\xff\xff"
+"""How an Arrow stream begins; an Arrow file begins with its name."""
 PACKINGS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4", ".br": "brotli"}
 """How a CSV file may be packed, by the end of its name."""
 
@@ -159,6 +161,9 @@ def _expand_path(given: str | Path) -> list[Path]:
             f"{str(given)!r} is not a path", remedy="give a file, a folder or a glob; '.' for this folder"
         )
     path = Path(given).expanduser()
+    if ":" in str(path).partition(os.sep)[0]:
+        # pyarrow takes http:x.parquet for a place on the network.
+        path = path.absolute()
     if path.is_file():
         return [path]
     if path.is_dir():
@@ -330,12 +335,15 @@ def is_arrow(file: Path) -> bool:
 
 @contextmanager
 def open_arrow(file: Path, columns: Sequence[str] | None = None) -> Iterator[Any]:
-    """A reader of the batches of an Arrow file, of some of its columns."""
+    """Open an Arrow file or an Arrow stream in a file, as a reader of the batches of some of its columns."""
     with pa.memory_map(str(file)) as source:
-        reader = pa.ipc.open_file(source)
+        opened = pa.ipc.open_stream if source.read(len(STREAM_START)) == STREAM_START else pa.ipc.open_file
+        source.seek(0)
+        reader = opened(source)
         if columns is not None:
             places = [reader.schema.get_field_index(name) for name in columns]
-            reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=places))
+            source.seek(0)
+            reader = opened(source, options=pa.ipc.IpcReadOptions(included_fields=places))
         yield reader
 
 

@@ -365,6 +365,16 @@ def encoder_from(record: Any) -> Encoder:
             name: np.array(value, dtype=arrays[name]) if name in arrays else value
             for name, value in learned.items()
         }
+        for name, value in made.items():
+            if name in arrays and value.ndim != 1:
+                raise TypeError(f"{name} is no list")
+            optional = name in ("buckets", "collisions") and value is None
+            if (
+                name not in (*arrays, "transform", "example")
+                and not optional
+                and type(value) not in (int, float)
+            ):
+                raise TypeError(f"{name} is no number")
         encoder: Encoder = kind(feature=feature, **made)
         _ = encoder.field
     except (TypeError, ValueError, AssertionError) as error:

@@ -79,6 +79,11 @@ class Field:
     pool: Pool = "mean"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not isinstance(self.share, str | None):
+            raise DataError(
+                f"field {self.name!r} shares with {self.share!r}: one of them is no name",
+                remedy="give names as text",
+            )
         for name, allowed in (("kind", Kind), ("role", Role), ("unknown", Unknown), ("pool", Pool)):
             if getattr(self, name) not in get_args(allowed):
                 raise DataError(

@@ -146,6 +146,7 @@ class _Scoring:
     model: Debiaser | None
     propensity: BasePropensity | None
     spread: bool
+    place: str
 
     @classmethod
     def of(cls, run: str | Path, method: str | None, device: str, *, spread: bool) -> _Scoring:
@@ -164,7 +165,7 @@ class _Scoring:
             raise RunFolderError("holds no conversion model", where=str(run), remedy="leave --spread out")
         if spread and model is not None:
             require_several(len(model.replicas()), model.name)
-        return cls(model, propensity, spread)
+        return cls(model, propensity, spread, str(run))
 
     @property
     def known(self) -> Debiaser | BasePropensity:
@@ -219,6 +220,13 @@ class _Scoring:
             added["propensity"] = self._propensities(frame, asked, user, item, policy).mean(axis=0)
             if self.model is not None:
                 added[PRODUCT] = added["propensity"] * added["conversion"]
+        for name, values in added.items():
+            if name in ("conversion", "propensity") and np.isnan(values[asked.known]).any():
+                raise RunFolderError(
+                    f"{name} is NaN for users and items that it knows: its weights are beyond all numbers",
+                    where=self.place,
+                    remedy="train it anew with a lower learning rate, or give another run",
+                )
         if policy != "error":
             added |= {"unseen_user": asked.unseen_user, "unseen_item": asked.unseen_item}
         return added
