@@ -27,7 +27,9 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_weights_are_written_and_their_figures_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["weights", "log.parquet", *COLUMNS, "-o", "out.parquet", "--json", "figures.json"]) == 0
+    platt = ["--calibrator", "platt"]
+    written = ["-o", "out.parquet", "--json", "figures.json"]
+    assert main(["weights", "log.parquet", *COLUMNS, *platt, *written]) == 0
     told = capsys.readouterr().out
     assert "20,000 rows in 5 folds, calibrated by platt: out.parquet" in told
     table = pq.read_table("out.parquet")

@@ -33,6 +33,7 @@ def sketch(factor: float = 1.0, *, rows: int = SIZE, knows: bool = True) -> Cali
 FIGURES = {"ece": 0.010, "ece_floor": 0.009, "wce": 0.021, "weight_check": 1.02, "nll": 0.25, "auc": 0.74}
 HONEST = (FIGURES, sketch())
 CROOKED = ({**FIGURES, "ece": 0.080, "wce": 1.52, "weight_check": 2.40, "nll": 0.31}, sketch(0.4))
+HALFWAY = ({**FIGURES, "wce": 0.3, "weight_check": 1.3}, sketch(0.75))
 Kind = tuple[dict[str, float], CalibrationSketch]
 
 
@@ -82,8 +83,22 @@ def test_without_the_truth_the_skew_is_left_open() -> None:
     [
         (CROOKED, HONEST, "good", "propensities repaired by Platt"),
         (HONEST, HONEST, "good", "propensities honest"),
-        (CROOKED, with_figures(CROOKED, nll=0.30), "open", "Platt helped, not fully"),
-        (HONEST, with_figures(CROOKED, nll=0.32), "bad", "Platt did not help"),
+        (CROOKED, with_figures(HALFWAY, nll=0.30), "open", "Platt helped, not fully"),
+        (
+            CROOKED,
+            with_figures(HALFWAY, nll=0.33),
+            "open",
+            "Platt made the weights better and the NLL no better",
+        ),
+        (HALFWAY, with_figures(CROOKED, nll=0.20), "bad", "Platt lowered the NLL and made the weights worse"),
+        (
+            CROOKED,
+            with_figures(CROOKED, nll=0.30),
+            "open",
+            "Platt lowered the NLL and made the weights no better beyond noise",
+        ),
+        (HONEST, with_figures(CROOKED, nll=0.32), "bad", "Platt made the weights and the NLL worse"),
+        (CROOKED, with_figures(CROOKED, nll=0.32), "bad", "Platt did not help"),
         (
             CROOKED,
             (FIGURES, sketch(rows=300)),
@@ -95,6 +110,13 @@ def test_without_the_truth_the_skew_is_left_open() -> None:
 def test_calibration_is_judged_by_the_weights(raw: Kind, calibrated: Kind, tone: str, short: str) -> None:
     found = honest(raw, calibrated)
     assert (found.tone, found.short) == (tone, short)
+
+
+def test_weights_and_likelihood_that_disagree_are_both_told() -> None:
+    text = honest(HALFWAY, with_figures(CROOKED, nll=0.20)).text
+    assert "the NLL falls from 0.2500 to 0.2000" in text
+    assert "By WCE the weights are worse beyond noise (95 % intervals before and after: " in text
+    assert "the NLL disagrees" in text
 
 
 def test_weights_that_are_off_are_not_honest_whatever_the_ece() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import tomllib
 import warnings
@@ -93,6 +94,13 @@ def test_python_gives_exactly_what_the_command_gives(tmp_path, capsys):
     assert ours["report.html"].decode() == result.report()
     printed = capsys.readouterr().out
     assert all(finding.short in printed for finding in result.findings)
+
+
+def test_the_calibrator_is_auto_unless_named_and_the_papers_is_platt():
+    assert us.RunConfig().calibrator == us.Propensity().calibrator.name == "auto"
+    assert inspect.signature(us.weights).parameters["calibrator"].default == "auto"
+    assert us.RunConfig(protocol="paper").calibrator == "platt"
+    assert us.RunConfig(protocol="paper", calibrator="beta").calibrator == "beta"
 
 
 class TestMetrics:

@@ -20,7 +20,7 @@ from unskew.audit.fold_sketches import fit_without_each, fold_of_rows, merged
 from unskew.audit.weights_files import ADDED, added_columns, prepared, require_free, write_with
 from unskew.audit.weights_result import RowWeighing, WeightsResult, clip_of
 from unskew.audit.weights_trained import log_of_frame, trained_weighing
-from unskew.calibration import Calibrator, Multicalibrated, make_calibrator
+from unskew.calibration import DEFAULT, Calibrator, Multicalibrated, make_calibrator
 from unskew.errors import ParameterError
 from unskew.estimator import require
 from unskew.io.stream import FileBatch, Roles, number_columns, stream
@@ -45,7 +45,7 @@ def write_weights(
     score: str,
     outcome: str,
     sample_weight: str | None = None,
-    calibrator: str | Calibrator = "platt",
+    calibrator: str | Calibrator = DEFAULT,
     segments: Sequence[str] = (),
     folds: int = FOLDS,
     p_min: Clip = DEFAULT_P_MIN,
@@ -226,7 +226,7 @@ def weights(
     features: Wanted | None = None,
     ignore: Sequence[str] = (),
     allow_leak: Sequence[str] = (),
-    calibrator: str | Calibrator = "platt",
+    calibrator: str | Calibrator = DEFAULT,
     segments: Sequence[str] = (),
     folds: int = FOLDS,
     p_min: Clip = DEFAULT_P_MIN,

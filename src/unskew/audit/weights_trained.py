@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from unskew.audit.audit import DEFAULT_P_MIN, FOLDS
 from unskew.audit.weights_files import prepared, write_with
 from unskew.audit.weights_result import RowWeighing, WeightsResult, clip_of
-from unskew.calibration import Calibrator, make_calibrator
+from unskew.calibration import DEFAULT, Calibrator, make_calibrator
 from unskew.errors import DataError, ParameterError
 from unskew.estimator import require
 from unskew.io.file_types import holds_numbers
@@ -39,7 +39,7 @@ def train_weights(
     features: Wanted | None = None,
     ignore: Sequence[str] = (),
     allow_leak: Sequence[str] = (),
-    calibrator: str | Calibrator = "platt",
+    calibrator: str | Calibrator = DEFAULT,
     folds: int = FOLDS,
     p_min: Clip = DEFAULT_P_MIN,
     weight_all: bool = False,

@@ -57,6 +57,10 @@ __all__ += [
 # End of what is registered.
 
 
+DEFAULT = AutoCalibrator.name
+"""The calibrator of a propensity, of weights and of a run unless one is named; the paper's is Platt."""
+
+
 def make_calibrator(name: str | Calibrator | None, **parameters: Any) -> Calibrator:
     """A calibrator from its name; ``None`` is ``"none"``, and a calibrator is given back as it is.
 

@@ -1,4 +1,4 @@
-"""The calibrator that chooses a calibrator, by cross-validated log loss, and says why."""
+"""The calibrator that chooses a calibrator, by cross-validated log loss and weights, and says why."""
 
 from __future__ import annotations
 
@@ -11,35 +11,48 @@ import numpy as np
 from unskew.calibration.calibrator import Calibrator, inside
 from unskew.calibration.folds import both_classes, folds_of, log_loss
 from unskew.calibration.grouping import Grouped, Vector
-from unskew.errors import DataError, ParameterError
+from unskew.errors import ParameterError
 from unskew.estimator import require, require_at_least
+from unskew.metrics.judgement import CLEAR_ERRORS
+from unskew.metrics.score_cells import ScoreCells, outcome_weights
+from unskew.metrics.weight_calibration import wce_differences
 from unskew.registry import register
 
-CANDIDATES = ("none", "temperature", "platt", "beta", "spline", "isotonic", "histogram", "venn_abers")
-"""From the simplest to the most flexible, the order in which near-ties are decided."""
+CANDIDATES = ("platt", "beta", "spline", "isotonic", "histogram", "none")
+"""The order in which near-ties are decided: Platt first, then the more flexible. Raw scores come last: with
+few rows they are near-tied with everything, and their weights may be off severalfold. They are there so that
+a map with worse weights is left out. Temperature is within Platt and misses the base rate, and Venn-Abers
+makes weights that are too small (``docs/calibrators/venn_abers.md``): both are no candidates."""
+
+FEW_ROWS = "platt"
+"""What is taken where there are too few rows to choose."""
 
 
 @register(order=110)
 @dataclass(kw_only=True, eq=False, repr=False)
 class AutoCalibrator(Calibrator):
-    r"""The simplest candidate whose cross-validated log loss is within one standard error of the best.
+    r"""Platt, unless another candidate has a lower cross-validated log loss, or better weights, beyond noise.
 
     .. math:: \text{NLL}_m = \frac1N Σ_k Σ_{j ∈ fold_k} −\log L_j(q_m^{(−k)}), \qquad
               \text{choose the first } m: \text{NLL}_m − \min \text{NLL} ≤ s·\text{SE(difference)}
 
     q_m^{(−k)} is candidate m fitted without fold k; the standard error is that of the paired differences
-    of rows. ``choice_`` is the fitted calibrator, ``losses_`` the NLL of each candidate, ``reason_`` the
-    choice in words.
+    of rows. Log loss is dominated by where most rows are, and weights 1/q by the lowest scores: a candidate
+    whose weights on held-out rows have a larger WCE₂² than another's beyond noise
+    (:func:`unskew.metrics.weight_calibration.wce_differences`, 3 standard errors) is left out first.
+    ``choice_`` is the fitted calibrator, ``losses_`` the NLL of each candidate, ``left_out_`` the names of
+    those with worse weights, ``reason_`` the choice in words. With too few rows to choose it is Platt.
 
-    Use it when there is no reason to prefer one map. Not on rows that trained the model: every
-    candidate then looks better than it is, the flexible ones most.
+    It is the default of propensities, and right when there is no reason to prefer one map. Not on rows that
+    trained the model: every candidate then looks better than it is, the flexible ones most.
 
     Parameters
     ----------
     candidates
-        Names of the registry, simplest first.
+        Names of the registry, in the order in which near-ties are decided.
     standard_errors
-        s; 1 is the usual rule (Breiman et al. 1984), 0 takes the lowest loss.
+        s; 2 asks for a gain beyond noise, 1 is the usual rule for trees (Breiman et al. 1984), 0 takes the
+        lowest loss.
     folds, seed
         Rows go to folds at random; a sketch is divided by thinning its cells, which is the same.
 
@@ -56,7 +69,7 @@ class AutoCalibrator(Calibrator):
     monotone: ClassVar[bool] = False
 
     candidates: tuple[str, ...] = CANDIDATES
-    standard_errors: float = 1.0
+    standard_errors: float = 2.0
     folds: int = 5
     seed: int = 0
 
@@ -81,10 +94,11 @@ class AutoCalibrator(Calibrator):
             if both_classes(training) and part.total.sum() > 0
         ]
         if not splits:
-            raise DataError(
-                "too few rows of one class to choose a calibrator by cross-validation",
-                remedy="name one, such as 'platt', or give more rows",
-            )
+            self._take(FEW_ROWS if FEW_ROWS in self.candidates else self.candidates[0], points)
+            self.losses_ = {}
+            self.left_out_: tuple[str, ...] = ()
+            self.reason_ = f"{self.choice_.name}: too few rows of one class to choose by cross-validation"
+            return
         held_out = [part for _, part in splits]
         predicted = {
             name: [
@@ -98,16 +112,23 @@ class AutoCalibrator(Calibrator):
             name: sum(log_loss(part, q) for part, q in zip(held_out, folds, strict=True)) / count
             for name, folds in predicted.items()
         }
-        best = min(self.losses_, key=lambda name: self.losses_[name])
+        self.left_out_ = _worse_weights(held_out, predicted, self.losses_)
+        admitted = [name for name in self.candidates if name not in self.left_out_]
+        best = min(admitted, key=lambda name: self.losses_[name])
         chosen = next(
             name
-            for name in self.candidates
+            for name in admitted
             if self.losses_[name] - self.losses_[best]
             <= self.standard_errors * _standard_error(held_out, predicted[name], predicted[best])
         )
-        self.choice_ = make_calibrator(chosen)._fit_on(points)
-        self.message_ = self.choice_.message_
+        self._take(chosen, points)
         self.reason_ = self._reason(chosen, best)
+
+    def _take(self, name: str, points: Grouped) -> None:
+        from unskew.calibration import make_calibrator
+
+        self.choice_ = make_calibrator(name)._fit_on(points)
+        self.message_ = self.choice_.message_
 
     def _fit_points(self, score: Vector, total: Vector, positive: Vector) -> None:
         self._fit_grouped(Grouped.unweighted(score, total, positive))
@@ -118,21 +139,24 @@ class AutoCalibrator(Calibrator):
     def _reason(self, chosen: str, best: str) -> str:
         reason = f"{chosen}: cross-validated NLL {self.losses_[chosen]:.6g} over {self.rows_:,} rows"
         if chosen == best:
-            reason += ", the lowest"
+            reason += ", the lowest" + (" of those with the best weights" if self.left_out_ else "")
         else:
             reason += (
-                f", within {self.standard_errors:g} standard error of the lowest"
-                f" ({best}, {self.losses_[best]:.6g}) and simpler"
+                f", within {self.standard_errors:g} standard errors of the lowest"
+                f" ({best}, {self.losses_[best]:.6g}) and before it in order"
             )
         others = [name for name in sorted(self.losses_, key=self.losses_.__getitem__) if name != chosen]
         if others:
             reason += "; " + ", ".join(f"{name} {self.losses_[name]:.6g}" for name in others)
+        if self.left_out_:
+            reason += f"; weights worse beyond noise: {', '.join(self.left_out_)}"
         return reason
 
     def _learned_to_dict(self) -> dict[str, Any]:
         return super()._learned_to_dict() | {
             "choice_": self.choice_.to_dict(),
             "losses_": dict(self.losses_),
+            "left_out_": list(self.left_out_),
             "reason_": self.reason_,
         }
 
@@ -143,7 +167,40 @@ class AutoCalibrator(Calibrator):
         self.candidates = tuple(self.candidates)
         self.choice_ = calibrator_from_dict(learned["choice_"])
         self.losses_ = dict(learned["losses_"])
+        self.left_out_ = tuple(learned.get("left_out_", ()))
         self.reason_ = str(learned["reason_"])
+
+
+def _worse_weights(
+    held_out: list[Grouped], predicted: Mapping[str, list[Vector]], losses: Mapping[str, float]
+) -> tuple[str, ...]:
+    """Name the candidates whose held-out weights are worse than another's beyond noise."""
+    rows = Grouped(*(np.concatenate(column) for column in zip(*held_out, strict=True)))
+    order = np.argsort(rows.score, kind="stable")
+    rows = rows.take(order)
+    cells = {name: _cells(rows, np.concatenate(folds)[order]) for name, folds in predicted.items()}
+    best = min(losses, key=lambda name: losses[name])
+    difference, error = wce_differences(list(cells.values()), cells[best])
+    worse = difference > CLEAR_ERRORS * error
+    return tuple(name for name, beaten in zip(cells, worse.max(axis=1), strict=True) if beaten)
+
+
+def _cells(rows: Grouped, score: Vector) -> ScoreCells:
+    """Return the held-out rows with a candidate's scores, in the order of the raw ones."""
+    weight = np.stack([rows.total - rows.positive, rows.positive], axis=1)
+    count = np.stack([rows.rows - rows.positive_rows, rows.positive_rows], axis=1)
+    square = weight**2 / np.maximum(count, 1.0)
+    return ScoreCells(
+        score=score,
+        rows=count.astype(np.int64),
+        weight=weight,
+        score_sum=weight * score[:, None],
+        square_sum=square,
+        outcome_weight=outcome_weights(count, weight, square),
+        inverse_sum=rows.positive / score,
+        brier_sum=np.nan,
+        log_loss_sum=np.nan,
+    )
 
 
 def _standard_error(held_out: list[Grouped], one: list[Vector], other: list[Vector]) -> float:

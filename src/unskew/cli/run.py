@@ -161,8 +161,11 @@ def run(
     backbone: Annotated[str, typer.Option(help="The network; unskew methods lists the choices.")] = "neumf",
     calibrator: Annotated[
         str,
-        typer.Option(help="The calibrator, or none; unskew methods lists the choices."),
-    ] = "platt",
+        typer.Option(
+            help="The calibrator, or none; unskew methods lists the choices [auto; with --protocol paper"
+            " platt]."
+        ),
+    ] = "",
     uncertainty: Annotated[
         str,
         typer.Option(help="none, mc-dropout, deep-ensemble, batch-ensemble or dual-focal."),

@@ -65,7 +65,7 @@ def weights(
     ] = None,
     calibrator: Annotated[
         str, typer.Option(help="The calibrator; auto chooses one, multicalibrated reads --segment.")
-    ] = "platt",
+    ] = "auto",
     segment: Annotated[
         list[str] | None,
         typer.Option(

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from scipy.special import ndtr, ndtri
 
 from unskew.estimator import require, require_share
+from unskew.metrics.intervals import Interval
 from unskew.metrics.proper import ChanceTest, auc_beyond_chance
 from unskew.metrics.registry import metric
 from unskew.metrics.sketch import CalibrationSketch
@@ -226,6 +227,19 @@ def judge_mean(
     if max(abs(ratio - 1) - tolerance, 0.0) > critical * error:
         level, reason = "bad", "off"
     return MeanJudgement(level, reason, found, max(needed, rows) if enough else needed)
+
+
+def judge_weight_change(before: Interval, after: Interval) -> Judgement:
+    """Are weights better or worse after calibration? By intervals of WCE that do not overlap.
+
+    Examples
+    --------
+    >>> judge_weight_change(Interval(0.2, 0.15, 0.25, 0.95), Interval(0.05, 0.0, 0.1, 0.95)).reason
+    'better'
+    """
+    if after.high < before.low:
+        return Judgement("good", "better")
+    return Judgement("bad", "worse") if after.low > before.high else Judgement("undecided", "within noise")
 
 
 def judge_clip(clipped_mass: float | None) -> Judgement:

@@ -3,6 +3,7 @@ and the power of these; what follows from them is decided in ``judgement``."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -167,6 +168,42 @@ def errors_of_bins(cells: ScoreCells, index: NDArray[np.int64]) -> tuple[Array, 
     total = bin_sums(cells.total, index)
     excess = bin_sums(inverse_of(cells), index) / total - 1.0
     return total / total.sum(), excess, bin_sums(inverse_variance(cells), index) / total**2
+
+
+def wce_differences(candidates: Sequence[ScoreCells], rate: ScoreCells) -> tuple[Array, Array]:
+    r"""Return by how much the first of two candidates has a larger WCE₂², and the standard error of that.
+
+    .. math::
+        d_{ac} = \sum_b \frac{n_b}{n} \left(S_{ab}^2 - V_{aab} - S_{cb}^2 + V_{ccb}\right), \qquad
+        V_{acb} = \frac{1}{n_b^2} \sum_{i \in b} \frac{r_i (1 - r_i)}{\hat p_{ai} \, \hat p_{ci}}
+
+    Candidates are scores of the same rows: their cells hold the same outcomes in the same order, so that the
+    noise of the outcomes is common to both and mostly cancels. Bins are those of ``rate``, whose scores,
+    scaled to the outcomes of each bin, are the true rates r. The standard error is that of
+    :func:`surely_within`, with the covariance V of two candidates. Both results are ``[first, second]``.
+    """
+    index = joined_bins(rate, rate.bin_index(bins=DEFAULT_WEIGHT_BINS, spacing="mass"))
+    share, _, _ = errors_of_bins(rate, index)
+    scale = bin_sums(rate.positive, index) / bin_sums(rate.total * rate.score, index)
+    true = np.clip(rate.score * scale[occupied_bin(index)], 0.0, 1.0)
+    noise = (
+        rate.total
+        * rate.row_weight(true)
+        * true
+        * (1.0 - true)
+        / bin_sums(rate.total, index)[occupied_bin(index)] ** 2
+    )
+    inverse = np.stack([1.0 / each.score for each in candidates])
+    excess = np.stack([errors_of_bins(each, index)[1] for each in candidates])
+    common = bin_sums(inverse[:, None] * inverse[None] * noise, index)
+    own = np.einsum("aab->ab", common)
+    square = (excess**2 - own) @ share
+    linear = own * excess**2
+    crossed = excess[:, None] * excess[None] * common
+    variance = 4 * (linear[:, None] + linear[None] - 2 * crossed)
+    variance += 2 * (own[:, None] ** 2 + own[None] ** 2 - 2 * common**2)
+    error = np.sqrt(np.maximum(variance @ share**2, 0.0))
+    return np.asarray(square[:, None] - square[None]), np.asarray(error)
 
 
 def inverse_variance(cells: ScoreCells) -> Array:

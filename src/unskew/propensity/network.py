@@ -124,7 +124,7 @@ class Propensity(BasePropensity):
     Parameters
     ----------
     calibrator, crossfit, fold_by, negatives, fields
-        As every propensity has them: the map to honest probabilities (Platt, None for raw scores), the number
+        As every propensity has them: the map to honest probabilities (None for raw scores), the number
         of folds (None for one 80/10/10 split), what a fold holds together, and negatives per click (None for
         all of D; ``"auto"`` samples above 50 million cells). Sampled negatives are new in each epoch, and
         their logit offset is undone. ``fields`` names the features that it reads, of a log that has them, or

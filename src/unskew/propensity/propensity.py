@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Module
 
-from unskew.calibration import Calibrator, Platt
+from unskew.calibration import AutoCalibrator, Calibrator
 from unskew.errors import NotFittedError
 from unskew.estimator import Estimator, plain_params, require, require_choice, require_types
 from unskew.io.columns import is_frame
@@ -150,7 +150,7 @@ class BasePropensity(Estimator, ABC):
         Negatives per click; None where it was trained over all of D.
     """
 
-    calibrator: Calibrator | None = field(default_factory=Platt)
+    calibrator: Calibrator | None = field(default_factory=AutoCalibrator)
     crossfit: int | None = DEFAULT_FOLDS
     fold_by: FoldBy = "cell"
     negatives: Negatives = "auto"

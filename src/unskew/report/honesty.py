@@ -8,19 +8,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unskew.metrics import CalibrationSketch, reliability_curve
+from unskew.metrics import CalibrationSketch, Interval, interval, reliability_curve
 from unskew.metrics.judgement import (
     SAME_AUC,
     SIGNIFICANCE,
     TOLERANCE,
+    Judgement,
     Level,
     WeightJudgement,
     judge_clip,
+    judge_weight_change,
     judge_weights,
 )
+from unskew.metrics.weight_calibration import has_infinite_weight
 from unskew.report.finding import Finding, collapsed_sentences, know_clicks, units
 from unskew.report.plots.reliability import CURVE_BINS
 from unskew.report.words import brief, moved, number, p_value, percent, real
+
+
+class WeightChange(NamedTuple):
+    """The error of the weights before and after calibration, and what the two say."""
+
+    before: Interval
+    after: Interval
+    judged: Judgement
 
 
 class Misstatement(NamedTuple):
@@ -43,20 +54,23 @@ def honesty(
     if any(figures.get(kind) is None or kind not in sketches or not sketches[kind].rows for kind in kinds):
         return Finding(question, "undecided", "propensities not judged", ("No propensities were judged.",))
     calibrator = str(config.get("calibrator", "calibration"))
+    if metrics.get("calibrated_by"):
+        calibrator = " and ".join(metrics["calibrated_by"])
     judged = {kind: judge_weights(sketches[kind]) for kind in kinds}
     main = "raw" if calibrator == "none" else "calibrated"
     raw, after = (figures[kind] for kind in kinds)
     rows = units(metrics)
+    change = _change(sketches) if calibrator != "none" else None
     paragraphs = (
         *collapsed_sentences(metrics, "propensity"),
         _before(raw, judged["raw"], sketches["raw"], rows),
-        _after(raw, after, judged["calibrated"], calibrator, rows),
+        _after(raw, after, judged["calibrated"], calibrator, rows, change),
         *_open(figures[main], judged[main], rows),
     )
     clip = _clip(figures[main], metrics.get("p_min", config.get("p_min")))
     if clip is not None:
         return Finding(question, "bad", clip[0], (clip[1], *paragraphs))
-    level, short = _headline(figures, judged, calibrator)
+    level, short = _headline(figures, judged, calibrator, change)
     return Finding(question, level, short, paragraphs)
 
 
@@ -111,7 +125,12 @@ def _before(raw: Mapping[str, Any], judged: WeightJudgement, sketch: Calibration
 
 
 def _after(
-    raw: Mapping[str, Any], after: Mapping[str, Any], judged: WeightJudgement, calibrator: str, rows: str
+    raw: Mapping[str, Any],
+    after: Mapping[str, Any],
+    judged: WeightJudgement,
+    calibrator: str,
+    rows: str,
+    change: WeightChange | None,
 ) -> str:
     if calibrator == "none":
         return "No calibrator was used."
@@ -119,6 +138,8 @@ def _after(
         f"After {_name(calibrator)} they are {_state(judged, rows)}: {_figures(after, judged)}; the NLL"
         f" {moved(raw.get('nll'), after.get('nll'))}."
     )
+    if change is not None:
+        text += f" {_change_sentence(change, lowered=_lowered(raw, after))}"
     if abs(real(after.get("auc")) - real(raw.get("auc"))) < SAME_AUC:
         text += (
             f" Their AUC stays at {brief(after.get('auc'))}: calibration changes how sure they are, not which"
@@ -149,7 +170,10 @@ def _open(figures: Mapping[str, Any], judged: WeightJudgement, rows: str) -> tup
 
 
 def _headline(
-    figures: Mapping[str, Any], judged: Mapping[str, WeightJudgement], calibrator: str
+    figures: Mapping[str, Any],
+    judged: Mapping[str, WeightJudgement],
+    calibrator: str,
+    change: WeightChange | None,
 ) -> tuple[Level, str]:
     """The level, and what became of the propensities in a few words."""
     main = "raw" if calibrator == "none" else "calibrated"
@@ -167,9 +191,41 @@ def _headline(
         return level, f"propensities repaired by {name}" if repaired else "propensities honest"
     if calibrator == "none":
         return level, "raw propensities miscalibrated"
-    if real(figures[main].get("nll")) < real(figures["raw"].get("nll")):
-        return "doubtful", f"{name} helped, not fully"
-    return level, f"{name} did not help"
+    lowered = _lowered(figures["raw"], figures[main])
+    words = {
+        ("better", True): f"{name} helped, not fully",
+        ("better", False): f"{name} made the weights better and the NLL no better",
+        ("within noise", True): f"{name} lowered the NLL and made the weights no better beyond noise",
+        ("worse", True): f"{name} lowered the NLL and made the weights worse",
+        ("worse", False): f"{name} made the weights and the NLL worse",
+    }
+    reason = "within noise" if change is None else change.judged.reason
+    short = words.get((reason, lowered), f"{name} did not help")
+    return ("doubtful" if reason == "better" or (reason, lowered) == ("within noise", True) else level), short
+
+
+def _change(sketches: Mapping[str, CalibrationSketch]) -> WeightChange | None:
+    """Compare the weights before and after calibration; None where one of them is infinite."""
+    if any(has_infinite_weight(sketches[kind]) for kind in ("raw", "calibrated")):
+        return None
+    before, after = (interval(metric="wce", sketch=sketches[kind]) for kind in ("raw", "calibrated"))
+    return WeightChange(before, after, judge_weight_change(before, after))
+
+
+def _lowered(raw: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    return real(after.get("nll")) < real(raw.get("nll"))
+
+
+def _change_sentence(change: WeightChange, *, lowered: bool) -> str:
+    """Say what became of the weights, and whether the NLL says otherwise."""
+    ends = " and ".join(f"{percent(each.low)} to {percent(each.high)}" for each in change[:2])
+    word = {"within noise": "neither better nor worse beyond noise"}.get(
+        change.judged.reason, f"{change.judged.reason} beyond noise"
+    )
+    text = f"By WCE the weights are {word} (95 % intervals before and after: {ends})"
+    if (change.judged.reason == "worse" and lowered) or (change.judged.reason == "better" and not lowered):
+        return f"{text}; the NLL disagrees: the lowest scores decide the weights, and most rows the NLL."
+    return f"{text}."
 
 
 def _name(calibrator: str) -> str:

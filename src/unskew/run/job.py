@@ -32,6 +32,7 @@ from unskew.run.run_config import RunConfig
 from unskew.run.run_fields import with_fields
 from unskew.run.run_figures import (
     BASELINE,
+    calibrated_by,
     collapsed_counts,
     confounding_figures,
     data_facts,
@@ -189,7 +190,9 @@ def _run(
         labels.append(f"each model is an ensemble of {config.members} members")
     labels += [*recalibration_labels(result.models), *sizes_label(sizes), *set_by_hand(given)]
     found = recalibration_figures(result.models)
-    return replace(result, metrics={**result.metrics, **found, "labels": labels})
+    names = calibrated_by(result.propensity)
+    by = {"calibrated_by": names} if names else {}
+    return replace(result, metrics={**result.metrics, **found, **by, "labels": labels})
 
 
 def _run_sized(

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from unskew.backbones import BACKBONES, make_backbone
-from unskew.calibration import make_calibrator
+from unskew.calibration import DEFAULT, make_calibrator
 from unskew.calibration.recalibration import NONE, require_kind
 from unskew.debias import METHODS
 from unskew.estimator import require, require_at_least, require_choice, require_range
@@ -50,6 +50,9 @@ class RunConfig:
         How many repetitions, numbered from ``seed``; None for one, or ten with the paper's protocol.
     members
         Networks of each seed, whose mean logit is the model.
+    calibrator
+        The map of the propensities, by name; ``"none"`` leaves them raw. Empty is ``"auto"``, and ``"platt"``
+        with the paper's protocol.
     recalibrate
         After training, a map of the predictions of all models to the weighted outcomes of held-out clicks:
         ``"none"``, ``"auto"``, ``"shift"``, or a calibrator's name, as ``recalibrate`` of a method.
@@ -89,7 +92,7 @@ class RunConfig:
     options: Mapping[str, Any] = field(default_factory=dict)
     propensity: str = "auto"
     backbone: str = "neumf"
-    calibrator: str = "platt"
+    calibrator: str = ""
     uncertainty: str = "none"
     method: str = "ips"
     seeds: int | None = None
@@ -116,6 +119,8 @@ class RunConfig:
         if self.seeds is None:
             object.__setattr__(self, "seeds", PAPER_SEEDS if self.protocol == "paper" else 1)
         assert self.seeds is not None
+        if not self.calibrator:
+            object.__setattr__(self, "calibrator", "platt" if self.protocol == "paper" else DEFAULT)
         require_count(self.seeds)
         require_range("members", self.members, 1, MOST_MEMBERS, "5, for example")
         require_kind(self.recalibrate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -168,6 +169,12 @@ def _level_before(model: Debiaser, rows: Log) -> dict[str, Any]:
     score = model.without_recalibration().predict_each(rows)
     level = level_of(score, rows.known_conversion(), rows.user)
     return {"before": {"mean": level["mean"], "low": level["low"], "high": level["high"]}}
+
+
+def calibrated_by(propensity: Any) -> list[str]:
+    """Name the calibrators of a propensity's folds and seeds, the most frequent first; empty without any."""
+    calibrators = [each for each in getattr(propensity, "calibrators_", None) or () if each is not None]
+    return [name for name, _ in Counter(getattr(c, "choice_", c).name for c in calibrators).most_common()]
 
 
 def recalibration_figures(models: Mapping[str, Debiaser]) -> dict[str, Any]:
