@@ -4,7 +4,7 @@
 (``benchmarks/serve_floor.py``). *Endurance*: requests go on while run folders are exchanged, now and then for
 a damaged one, and the service is killed (SIGKILL) and started again; every answer must be right, and every
 acknowledged outcome must be counted exactly once. *Hostile*: clients that send slowly, too much, nonsense, or
-never read; memory and the time of ``/healthz`` are told.
+never read; it measures memory and the time of ``/healthz``.
 """
 
 from __future__ import annotations

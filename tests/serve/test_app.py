@@ -331,7 +331,7 @@ def test_rows_beyond_the_limit_are_refused(serve, body):
 
 
 def test_bodies_that_wait_are_bounded_together(serve, monkeypatch):
-    body = json.dumps({"rows": [{"user": 1, "item": 2}] * 20}).encode()
+    body = json.dumps({"rows": [{"user": 1, "item": 2}] * 400}).encode()
     monkeypatch.setattr("unskew.serve.app.WAITING_BYTES", 2 * len(body))
 
     async def questions(app):
@@ -605,7 +605,7 @@ def test_one_service_has_a_state_and_a_damaged_one_is_one_line(tmp_path):
         (60_000, 0.5, False, "Wrong: on 60,000 outcomes the mean prediction is"),
     ],
 )
-def test_the_calibration_is_told_as_json_and_as_a_page(serve, rows, factor, healthy, words):
+def test_the_calibration_comes_as_json_and_as_a_page(serve, rows, factor, healthy, words):
     random = np.random.default_rng(0)
     score = random.uniform(0.02, 0.6, rows)
     came = random.random(rows) < factor * score
@@ -617,14 +617,14 @@ def test_the_calibration_is_told_as_json_and_as_a_page(serve, rows, factor, heal
         queries = [b"", b"format=html", b"format=pdf", b"model=../x"]
         return empty, *[await ask(app, "/calibration", query=query) for query in queries]
 
-    empty, told, page, pdf, other = serve(questions, rows=rows, remember=rows, body_bytes=1 << 24)
+    empty, about, page, pdf, other = serve(questions, rows=rows, remember=rows, body_bytes=1 << 24)
     assert "No outcome has come yet" in empty.body.decode()
-    figures = told.json
+    figures = about.json
     assert (figures["rows"], figures["healthy"]) == (rows, healthy)
     assert figures["ece"]["low"] <= figures["ece"]["high"]
     assert figures["verdict"].startswith(words), figures["verdict"]
     if healthy:
-        # The test did not reject: the estimate and its interval are told, and no more is claimed.
+        # The test did not reject: the sentence gives the estimate and its interval, and claims no more.
         assert "95 % interval" in figures["verdict"]
         assert "within" not in figures["verdict"]
         assert "onest" not in figures["verdict"]
@@ -636,18 +636,18 @@ def test_the_calibration_is_told_as_json_and_as_a_page(serve, rows, factor, heal
 
 
 def test_the_model_says_what_it_is_and_reads(serve, features_model):
-    told = one(serve, "/model", settings={"model": features_model}).json
-    assert told["name"] == features_model.stem
-    assert [(each["name"], each["kind"]) for each in told["fields"]][:3] == [
+    about = one(serve, "/model", settings={"model": features_model}).json
+    assert about["name"] == features_model.stem
+    assert [(each["name"], each["kind"]) for each in about["fields"]][:3] == [
         ("user", "id"),
         ("item", "id"),
         ("country", "category"),
     ]
-    required = [each["name"] for each in told["fields"] if each["required"]]
+    required = [each["name"] for each in about["fields"] if each["required"]]
     assert required == ["user", "item", "position", "noise"]
-    assert (told["what"], told["method"], told["unseen"]) == ("conversion", "naive", "other")
-    assert told["outputs"] == ["conversion"]
-    assert told["versions"]["unskew"] == us.__version__
+    assert (about["what"], about["method"], about["unseen"]) == ("conversion", "naive", "other")
+    assert (about["outputs"], about["seeds"]) == (["conversion"], [0, 1])
+    assert about["versions"]["unskew"] == us.__version__
 
 
 def test_every_output_of_the_file_is_answered_by_its_name(serve, ids_model, tmp_path):

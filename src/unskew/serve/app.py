@@ -41,6 +41,9 @@ from unskew.serve.store import Store, UnknownRowError
 WAITING_BYTES = 16 << 20
 """Bytes of all bodies that are not answered yet; a request beyond gets 503."""
 
+INLINE_BYTES = 4 << 10
+"""Bodies up to this are worked on by the loop itself; to hand them over would cost more."""
+
 OPEN = frozenset({"/healthz", "/readyz"})
 """Paths that need no token."""
 
@@ -67,7 +70,7 @@ class Service:
         self.draining = False
         self.metrics = Metrics()
         self._outcome_reader = OutcomeReader(settings.rows)
-        # One thread reads bodies, scores and writes, so that the loop is free for those who ask for less.
+        # One thread works on large requests, so that the loop is free for those who ask for less.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="unskew")
         self._waiting = 0
         self._figures: tuple[tuple[str, int], dict[str, Any]] | None = None
@@ -161,7 +164,10 @@ class Service:
                     raise HTTPException(503, BUSY, headers={"retry-after": "1"})
                 parts.append(part)
             content = partial(_json_of, work, b"".join(parts))
-            answer = await asyncio.get_running_loop().run_in_executor(self._pool, content)
+            if size > INLINE_BYTES:
+                answer = await asyncio.get_running_loop().run_in_executor(self._pool, content)
+            else:
+                answer = content()
             return Response(answer, media_type="application/json")
         finally:
             self._waiting -= size
@@ -221,7 +227,8 @@ class Service:
             "name": self.model.name,
             "folder": settings.run.name,
             "what": self.model.main,
-            **{key: facts[key] for key in ("method", "backbone", "seeds") if key in facts},
+            **{key: facts[key] for key in ("method", "backbone") if key in facts},
+            "seeds": json.loads(facts.get("seeds", "[]")),
             "outputs": self.model.outputs,
             "unseen": self.model.unseen,
             "fields": list(self.model.reader.fields.values()),
