@@ -151,7 +151,8 @@ class TestParameters:
             "uncertainty.members": 2,
             "method.patience": "none",
         }
-        config = us.RunConfig(**world, uncertainty="deep-ensemble", seeds=1, parameters=given)
+        parts = {"calibrator": "platt", "uncertainty": "deep-ensemble"}
+        config = us.RunConfig(**world, **parts, seeds=1, parameters=given)
         result = us.run(config)
         assert (result.propensity.epochs, result.models["ips"].epochs, result.models["naive"].epochs) == (
             2,
