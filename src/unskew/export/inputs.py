@@ -58,9 +58,17 @@ class Input(NamedTuple):
     otherwise: int = UNSEEN_CODE
 
     @property
-    def is_bag(self) -> bool:
-        """Whether it may have any number of columns."""
-        return isinstance(self.columns, str)
+    def look_up(self) -> dict[str, Any]:
+        """Attributes of the ``LabelEncoder`` that reads the keys; none without any."""
+        if self.keys is None:
+            return {}
+        keys = {"keys_strings" if self.dtype is object else "keys_int64s": list(self.keys)}
+        return {**keys, "values_int64s": list(self.codes), "default_int64": self.otherwise}
+
+    @property
+    def axes(self) -> dict[int, str]:
+        """The axes that may have any length."""
+        return {0: "n", 1: "any"} if isinstance(self.columns, str) else {0: "n"}
 
     @property
     def shape(self) -> list[int | str]:
@@ -111,15 +119,7 @@ class Inputs(nn.Module):
             self.register_buffer(f"{role}_seen", torch.from_numpy(np.append(seen, False)))
         for number, encoder in enumerate(() if encoders is None else encoders.encoders):
             self._add_feature(encoder)
-            if self._may_be_absent(encoder):
-                assert encoders is not None
-                assert encoder.feature.role is not None
-                size = self.schema[encoder.feature.role].size
-                trained = encoders.table_columns(encoder.feature.role, np.arange(size))[encoder.feature.name]
-                dtype = np.float32 if encoder.field.kind == "number" else np.int64
-                self.register_buffer(f"trained_{number}", torch.from_numpy(trained.astype(dtype)))
-            if isinstance(encoder, NumberEncoder) and encoder.transform == "quantile" and len(encoder.knots):
-                self.add_module(f"quantile_{number}", Pieces([interpolation(*quantile_line(encoder.knots))]))
+            self._keep_tables(number, encoder)
         for name in self.further:
             facts = {"missing": "NaN", "column": name, "kind": "number", "role": "row"}
             self._add(Input(name, np.float64), holds="number", **facts)
@@ -179,6 +179,18 @@ class Inputs(nn.Module):
     def _may_be_absent(self, encoder: Encoder) -> bool:
         return self.form == "raw" and encoder.feature.role in ROLES_OF_IDS
 
+    def _keep_tables(self, number: int, encoder: Encoder) -> None:
+        """Keep what was known of a feature in training, and how its numbers are transformed."""
+        name, role = encoder.feature.name, encoder.feature.role
+        if self._may_be_absent(encoder):
+            assert self.encoders is not None
+            assert role is not None
+            trained = self.encoders.table_columns(role, np.arange(self.schema[role].size))[name]
+            dtype = np.float32 if encoder.field.kind == "number" else np.int64
+            self.register_buffer(f"trained_{number}", torch.from_numpy(trained.astype(dtype)))
+        if isinstance(encoder, NumberEncoder) and encoder.transform == "quantile" and len(encoder.knots):
+            self.add_module(f"quantile_{number}", Pieces([interpolation(*quantile_line(encoder.knots))]))
+
     def _add(self, wanted: Input, **facts: Any) -> None:
         self.inputs.append(wanted)
         self.described.append({"name": wanted.name, **facts})
@@ -209,9 +221,10 @@ class Inputs(nn.Module):
         if self.form == "codes" or (isinstance(encoder, CodeEncoder) and encoder.buckets is not None):
             facts["encoder"] = encoder.to_dict()
         if isinstance(encoder, NumberEncoder):
-            coded = self.form == "codes"
-            given = Input(field.name, np.float32, field.width) if coded else Input(field.name, np.float64)
-            facts |= {"holds": "scaled" if coded else "number", "missing": "NaN"}
+            given, facts["holds"] = Input(field.name, np.float64), "number"
+            if self.form == "codes":
+                given, facts["holds"] = Input(field.name, np.float32, field.width), "scaled"
+            facts["missing"] = "NaN"
             absent: Any = "-Infinity"
         elif "encoder" in facts:
             given = Input(field.name, np.int64, columns)
@@ -219,19 +232,28 @@ class Inputs(nn.Module):
             absent = ABSENT_CODE
         else:
             assert isinstance(encoder, CodeEncoder)
-            texts: list[Any] = encoder.vocabulary.tolist()
-            keys = _whole(texts)
-            facts |= {"holds": "text"} if keys is None else {"holds": "integer", "unseen": int(WHOLE.max)}
-            facts["missing"] = _free("", texts) if keys is None else int(WHOLE.min)
-            absent = _free("?", [*texts, facts["missing"]]) if keys is None else int(WHOLE.min) + 1
-            nothing = PAD if field.kind == "bag" else _nothing(encoder)
-            codes = [*range(FIRST_CODE, FIRST_CODE + len(texts)), nothing, ABSENT_CODE]
-            dtype: Any = object if keys is None else np.int64
-            keys = [*(texts if keys is None else keys), facts["missing"], absent]
-            given = Input(field.name, dtype, columns, keys, codes, OTHER_CODE)
+            given, values = _looked_up(encoder, columns)
+            absent = values.pop("absent")
+            facts |= values
         if self._may_be_absent(encoder):
             facts["absent"] = absent
         self._add(given, **facts)
+
+
+def _looked_up(encoder: CodeEncoder, columns: str | None) -> tuple[Input, dict[str, Any]]:
+    """Return an input of texts or, where all values are whole numbers, of these; and its special values."""
+    texts: list[Any] = encoder.vocabulary.tolist()
+    keys = _whole(texts)
+    nothing = PAD if encoder.field.kind == "bag" else _nothing(encoder)
+    codes = [*range(FIRST_CODE, FIRST_CODE + len(texts)), nothing, ABSENT_CODE]
+    if keys is None:
+        missing = _free("", texts)
+        absent = _free("?", [*texts, missing])
+        given = Input(encoder.field.name, object, columns, [*texts, missing, absent], codes, OTHER_CODE)
+        return given, {"holds": "text", "missing": missing, "absent": absent}
+    least, most = int(WHOLE.min), int(WHOLE.max)
+    given = Input(encoder.field.name, np.int64, columns, [*keys, least, least + 1], codes, OTHER_CODE)
+    return given, {"holds": "integer", "missing": least, "absent": least + 1, "unseen": most}
 
 
 def rows_read(values: Columns, encoders: Encoders | None) -> tuple[Rows, Tensor | None]:

@@ -17,6 +17,7 @@ from unskew.errors import ParameterError, UnskewError
 from unskew.export.calibrators import Calibration, MultiCalibration, chosen, sigmoid
 from unskew.export.inputs import ROLES_OF_IDS, Columns, field_columns, rows_read
 from unskew.log import Encoders, Rows
+from unskew.log.encoder import Encoder
 from unskew.log.schema import Role
 from unskew.propensity import logistic, naive_bayes, popularity, position
 from unskew.propensity.design import MOST_CODES, DesignedModels
@@ -43,6 +44,19 @@ def module_of(model: Fitted) -> nn.Module:
 def encoders_of(model: Fitted) -> Encoders | None:
     """Return how the features that a model reads are coded; None where it reads the ids alone."""
     return model.encoders_ if model.reads_features else None
+
+
+def all_encoders_of(model: Fitted) -> list[Encoders]:
+    """Return those of a model, and of the segments that its calibrator reads."""
+    both = encoders_of(model), getattr(model, "segment_encoders_", None)
+    return [encoders for encoders in both if encoders is not None]
+
+
+def encoders_read(model: Fitted) -> list[Encoder]:
+    """Return how each feature is coded that a request must hold: of segments those of rows alone."""
+    own, segments = encoders_of(model), getattr(model, "segment_encoders_", None)
+    of_rows = [] if segments is None else segments.of_role("row")
+    return [*([] if own is None else own.encoders), *of_rows]
 
 
 def further_column(model: Fitted) -> str | None:

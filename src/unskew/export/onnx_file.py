@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from unskew import __version__
@@ -19,7 +20,7 @@ from unskew.debias import Debiaser, load_model
 from unskew.errors import ParameterError, RunFolderError, UnskewError
 from unskew.export.calibrators import chosen
 from unskew.export.inputs import Form, Inputs
-from unskew.export.models import Fitted, encoders_of, further_column, module_of
+from unskew.export.models import Fitted, all_encoders_of, encoders_read, further_column, module_of
 from unskew.io.files import NewFile, check_new_file, whole_file
 from unskew.log import Encoders
 from unskew.propensity import load_propensity
@@ -138,11 +139,12 @@ def export_run(
 class _Served(nn.Module):
     """All that a file answers: values of its inputs → its outputs, in their order."""
 
-    def __init__(self, models: Mapping[str, Fitted], inputs: Inputs) -> None:
+    def __init__(self, fitted: Sequence[Fitted], inputs: Inputs) -> None:
         super().__init__()
         self.inputs = inputs
-        self.models = nn.ModuleDict({name: module_of(model) for name, model in models.items()})
-        answers = [*models, PRODUCT][: 3 if len(models) > 1 else 1]
+        names = ["conversion" if isinstance(model, Debiaser) else "propensity" for model in fitted]
+        self.models = nn.ModuleDict(dict(zip(names, map(module_of, fitted), strict=True)))
+        answers = [*names, PRODUCT][: 3 if len(names) > 1 else 1]
         self.outputs = [*answers, *(("known_user", "known_item") if inputs.form == "raw" else ())]
 
     def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
@@ -153,24 +155,31 @@ class _Served(nn.Module):
         return tuple(answers[name] if name in answers else columns[name] for name in self.outputs)
 
 
-def _export(fitted: Sequence[Fitted], target: NewFile, form: Form | None) -> dict[str, Any]:
+def _served(fitted: Sequence[Fitted], form: Form | None) -> _Served:
+    """Return fitted models as one module with the inputs of all of them."""
     if form not in (None, *get_args(Form)):
         raise ParameterError(f"inputs must be 'raw' or 'codes', not {form!r}", remedy="give one of these")
-    models: dict[str, Fitted] = {}
-    facts: dict[str, Any] = {}
     for model in fitted:
         model._require_fitted("networks_" if isinstance(model, Debiaser) else "scorer_")
-        models["conversion" if isinstance(model, Debiaser) else "propensity"] = model
-        facts = {**_facts(model), **facts}
-    users, items, encoders = fitted[0].users_, fitted[0].items_, _encoders_of_all(fitted)
+    encoders = _encoders_of_all(fitted)
     further = [name for name in map(further_column, fitted) if name is not None]
-    inputs = Inputs(users, items, encoders, form or ("raw" if encoders else "codes"), further)
-    served = _Served(models, inputs).eval()
+    usual: Form = "raw" if encoders else "codes"
+    inputs = Inputs(fitted[0].users_, fitted[0].items_, encoders, form or usual, further)
+    served = _Served(fitted, inputs).eval()
     if taken := [given.name for given in inputs.inputs if given.name in served.outputs]:
         raise UnskewError(
             f"the feature '{taken[0]}' has the name of the output",
             remedy="rename the column and train again",
         )
+    return served
+
+
+def _export(fitted: Sequence[Fitted], target: NewFile, form: Form | None) -> dict[str, Any]:
+    served = _served(fitted, form)
+    inputs, users, items = served.inputs, fitted[0].users_, fitted[0].items_
+    facts: dict[str, Any] = {}
+    for model in reversed(fitted):
+        facts |= _facts(model)
     metadata = {
         "unskew": __version__,
         "what": served.outputs[0],
@@ -201,14 +210,10 @@ def _export(fitted: Sequence[Fitted], target: NewFile, form: Form | None) -> dic
 def _encoders_of_all(models: Sequence[Fitted]) -> Encoders | None:
     """Return the encoders of all features that models (and their calibrators) read; None without any."""
     read: dict[str, Any] = {}
-    wholes: list[Encoders] = []
     first, same = models[0], True
     for model in models:
         same &= model.users_.same_as(first.users_) and model.items_.same_as(first.items_)
-        own, segments = encoders_of(model), getattr(model, "segment_encoders_", None)
-        wholes += [encoders.whole or encoders for encoders in (own, segments) if encoders is not None]
-        some = segments.of_role("row") if segments is not None else ()
-        for encoder in (*(() if own is None else own.encoders), *some):
+        for encoder in encoders_read(model):
             same &= read.setdefault(encoder.feature.name, encoder.to_dict()) == encoder.to_dict()
     if not same:
         raise ParameterError(
@@ -217,20 +222,15 @@ def _encoders_of_all(models: Sequence[Fitted]) -> Encoders | None:
         )
     if not read:
         return None
+    wholes = [encoders.whole or encoders for model in models for encoders in all_encoders_of(model)]
     whole = max(wholes, key=lambda encoders: len(encoders.encoders))
     names = [encoder.feature.name for encoder in whole.encoders]
     return whole if len(names) == len(read) else whole.select([name for name in names if name in read])
 
 
-def _graph(served: _Served, metadata: Mapping[str, str]) -> Any:
-    """Trace a module, with look-ups before it and names behind it, and without its tables."""
-    from onnx import TensorProto, helper, load_from_string
-
-    inputs = served.inputs.inputs
-    names = [f"{INSIDE}:{number}" for number in range(len(inputs) + len(served.outputs))]
-    content = io.BytesIO()
-    pairs = list(zip(names, inputs, strict=False))
-    axes = {name: {0: "n", 1: "any"} if given.is_bag else {0: "n"} for name, given in pairs}
+def _traced(served: _Served, names: Sequence[str]) -> bytes:
+    """Return torch's ONNX file of a module, whose inputs and outputs are called so, without its tables."""
+    inputs, content = served.inputs.inputs, io.BytesIO()
     with torch.no_grad(), warnings.catch_warnings():
         # The tracer warns of every shape that it takes for granted.
         warnings.simplefilter("ignore")
@@ -244,7 +244,7 @@ def _graph(served: _Served, metadata: Mapping[str, str]) -> Any:
                 do_constant_folding=False,
                 input_names=names[: len(inputs)],
                 output_names=names[len(inputs) :],
-                dynamic_axes=axes,
+                dynamic_axes={name: given.axes for name, given in zip(names, inputs, strict=False)},
                 opset_version=OPSET,
             )
         except RuntimeError as error:
@@ -252,17 +252,24 @@ def _graph(served: _Served, metadata: Mapping[str, str]) -> Any:
                 "torch cannot write this model as ONNX",
                 remedy="use one of unskew's backbones, or write your own module with torch.onnx.export",
             ) from error
-    traced = load_from_string(content.getvalue()).graph
+    return content.getvalue()
+
+
+def _graph(served: _Served, metadata: Mapping[str, str]) -> Any:
+    """Trace a module, with look-ups before it and names behind it, and without its tables."""
+    from onnx import helper, load_from_string
+
+    inputs = served.inputs.inputs
+    names = [f"{INSIDE}:{number}" for number in range(len(inputs) + len(served.outputs))]
+    traced = load_from_string(_traced(served, names)).graph
     nodes, heads, tails = [], [], []
-    for name, given in pairs:
+    for name, given in zip(names, inputs, strict=False):
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(given.dtype))
         heads.append(helper.make_tensor_value_info(given.name, kind, given.shape))
-        look_up: dict[str, Any] = {}
-        if given.keys is not None:
-            look_up["keys_strings" if kind == TensorProto.STRING else "keys_int64s"] = list(given.keys)
-            look_up |= {"values_int64s": list(given.codes), "default_int64": given.otherwise, "domain": ML}
-        operator = "LabelEncoder" if look_up else "Identity"
-        nodes.append(helper.make_node(operator, [given.name], [name], **look_up))
+        operator = (
+            {"op_type": "Identity"} if given.keys is None else {"op_type": "LabelEncoder", "domain": ML}
+        )
+        nodes.append(helper.make_node(inputs=[given.name], outputs=[name], **operator, **given.look_up))
     # A column may be called anything but what names inside begin with.
     inner = {
         "": "",
@@ -294,7 +301,7 @@ def _graph(served: _Served, metadata: Mapping[str, str]) -> Any:
 
 def _write(model: Any, tables: Mapping[str, Tensor], target: NewFile) -> Path | None:
     """Write a model and its tables, whole or not at all; return the second file where one is too small."""
-    from onnx import TensorProto, checker, helper, numpy_helper
+    from onnx import checker, numpy_helper
 
     if model.ByteSize() > LARGEST_BYTES:
         raise UnskewError(
@@ -316,20 +323,8 @@ def _write(model: Any, tables: Mapping[str, Tensor], target: NewFile) -> Path | 
             beside.write_bytes(model.SerializeToString(deterministic=True))
         return None
     outside = target.path.with_name(target.path.name + OUTSIDE)
-    with (
-        whole_file(check_new_file(outside, overwrite=target.overwrite)) as beside,
-        open(beside, "wb") as file,
-    ):
-        for name, array in arrays.items():
-            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-            tensor = TensorProto(name=name, data_type=kind, dims=array.shape)
-            tensor.data_location = TensorProto.EXTERNAL
-            # On whole pages, so that a runtime can map them.
-            file.seek(-(-file.tell() // PAGE_BYTES) * PAGE_BYTES)
-            for key, value in (("location", outside.name), ("offset", file.tell()), ("length", array.nbytes)):
-                tensor.external_data.add(key=key, value=str(value))
-            model.graph.initializer.append(tensor)
-            array.tofile(file)
+    with whole_file(check_new_file(outside, overwrite=target.overwrite)) as beside:
+        model.graph.initializer.extend(_written_outside(arrays, beside, outside.name))
     try:
         with whole_file(target) as beside:
             beside.write_bytes(model.SerializeToString(deterministic=True))
@@ -338,6 +333,25 @@ def _write(model: Any, tables: Mapping[str, Tensor], target: NewFile) -> Path | 
         outside.unlink(missing_ok=True)
         raise
     return outside
+
+
+def _written_outside(arrays: Mapping[str, NDArray[Any]], file: Path, location: str) -> list[Any]:
+    """Write tables into a file, and return tensors that say where in the file of that name each is."""
+    from onnx import TensorProto, helper
+
+    tensors = []
+    with open(file, "wb") as stream:
+        for name, array in arrays.items():
+            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+            tensor = TensorProto(name=name, data_type=kind, dims=array.shape)
+            tensor.data_location = TensorProto.EXTERNAL
+            # On whole pages, so that a runtime can map them.
+            stream.seek(-(-stream.tell() // PAGE_BYTES) * PAGE_BYTES)
+            for key, value in (("location", location), ("offset", stream.tell()), ("length", array.nbytes)):
+                tensor.external_data.add(key=key, value=str(value))
+            array.tofile(stream)
+            tensors.append(tensor)
+    return tensors
 
 
 def _new_file(path: str | Path, *, overwrite: bool) -> NewFile:
