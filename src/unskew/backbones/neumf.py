@@ -84,8 +84,11 @@ class _NeuMFNetwork(Network):
         return self._in_one_go() and len(self.towers) == 1
 
     def _in_one_go(self) -> bool:
+        if not self.fusible:
+            # Tables that members of a BatchEnsemble share have no weight of their own.
+            return False
         weight = self.user.weight
-        return self.fusible and weight.dtype == torch.float32 and not weight.is_cuda
+        return weight.dtype == torch.float32 and not weight.is_cuda
 
     def forward(self, rows: Rows, tower: str | None = None) -> Float[Tensor, "R B"]:
         if not self._in_one_go():
