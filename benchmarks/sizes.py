@@ -2,7 +2,8 @@
 
 Scores are normal in the logit, with 5 % clicks. Rows have weights that vary, or the rows without a click were
 sampled. Prints the tables of docs/robustness.md: the share of runs that ``monitor`` calls off in any of 200
-periods, and the shares that ``wce_test`` and ``judge_weights`` (which decides for ``audit``) refuse.
+periods, the shares that ``wce_test`` and ``judge_weights`` (which decides for ``audit``) refuse, and how
+often the tests of an audit's segments give small p-values.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import argparse
 from collections.abc import Iterator
 
 import numpy as np
+import pyarrow as pa
 from scipy.special import expit, ndtri
 from scipy.stats import binomtest
 
 from unskew.audit.monitor import history_cells
+from unskew.audit.segments import SegmentTable
 from unskew.metrics import CalibrationSketch, wce_test
 from unskew.metrics.anytime import evidence_over_time, family_shares, log_evidence
 from unskew.metrics.cell_sums import CellSums
@@ -91,6 +94,25 @@ def sizes(runs: int, seed: int) -> None:
             print(f"| {kind} | {rows:,} | {rate(ever)} | {rate(test)} | {rate(judged)} |", flush=True)
 
 
+def segment_tails(segments: int, seed: int) -> None:
+    """Print how often the tests of honest segments give less than so much."""
+    print("\n| negatives | clicks | test | p < .05 | p < .01 | p < .001 |\n|---:|---:|---|---:|---:|---:|")
+    score = np.exp(np.linspace(np.log(0.004), np.log(0.3), 60))
+    for negatives, clicks in ((1, 20), (1, 50), (10, 20), (10, 50), (100, 50)):
+        generator, table = np.random.default_rng(seed), SegmentTable("segment")
+        rows = np.repeat(score, round(clicks / score.sum()))
+        drawn, name = np.tile(rows, segments), np.repeat(np.arange(segments), len(rows))
+        clicked = generator.random(len(drawn)) < drawn
+        kept = clicked | (generator.random(len(drawn)) < 1 / negatives)
+        weight = np.where(clicked, 1.0, negatives)[kept]
+        table.add(pa.array(name[kept]), drawn[kept], clicked[kept].astype(np.int64), weight)
+        tested = [segment for segment in table.segments() if segment.p_value is not None]
+        for name in ("p_value", "p_differs"):
+            p = np.array([getattr(segment, name) for segment in tested])
+            shares = " | ".join(f"{np.mean(p < level):.4f}" for level in (0.05, 0.01, 0.001))
+            print(f"| 1:{negatives} | {clicks} | `{name}` of {len(p):,} | {shares} |", flush=True)
+
+
 def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -98,6 +120,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     sizes(options.runs, options.seed)
+    segment_tails(40 * options.runs, options.seed)
 
 
 if __name__ == "__main__":

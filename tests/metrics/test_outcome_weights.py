@@ -135,6 +135,23 @@ def test_intervals_of_errors_hold_the_true_error_and_tell_it_from_none(honest):
         assert 0.1 < found.low < 1 / 3 < found.high < 0.6
 
 
+@pytest.mark.parametrize("k", [1, 10])
+def test_segments_with_20_clicks_hold_their_level_in_the_tail(k):
+    generator, segments = np.random.default_rng(k), 4_000
+    score = np.tile(np.repeat(SCORES, 5), segments)
+    clicked = generator.random(len(score)) < score
+    kept = clicked | (generator.random(len(score)) < 1 / k)
+    name = np.repeat(np.arange(segments), 5 * len(SCORES))
+    table = SegmentTable("g")
+    table.add(
+        pa.array(name[kept]), score[kept], clicked[kept].astype(np.int64), np.where(clicked, 1.0, k)[kept]
+    )
+    tested = [segment for segment in table.segments() if segment.p_value is not None]
+    for p in (np.array([getattr(s, which) for s in tested]) for which in ("p_value", "p_differs")):
+        assert 0.03 <= np.mean(p < 0.05) <= 0.07
+        assert np.mean(p < 0.001) <= 0.003
+
+
 @pytest.mark.parametrize("k", [1, 50])
 def test_segments_hold_their_level_and_see_what_is_off(k):
     generator = np.random.default_rng(k)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from scipy.special import chdtrc, ndtr
+from scipy.special import chdtrc, chdtri, expit, logit, ndtr
 
 from unskew.metrics.cell_sums import both
 from unskew.metrics.judgement import is_off
@@ -35,11 +35,17 @@ CELLS = 3 - LOWEST_OCTAVE
 """A cell for scores of 0, one for each octave of (0, 1), one for scores of 1."""
 
 LEAST_EXPECTED = 5.0
-"""Outcomes that a cell must be expected to hold, and to lack, for χ² to be used (Cochran 1954), counted
-by the noise that weights leave; smaller cells are merged with the next."""
+"""Rows of each outcome that a bin must be expected to hold to be tested, given how many rows it has (Cochran
+1954); smaller cells are merged with the next."""
 
 NORMAL_95 = 1.96
 """Standard deviations on either side that hold 95 % of a normal law."""
+
+MOST_TILT, BISECTIONS = 60.0, 40
+"""Where a saddlepoint is looked for, in units of the largest step, and how closely: to 1e-10."""
+
+NEAR = 0.01
+"""Standard deviations within which a value is the mean: the p-value is 1."""
 
 ROWS_AT_A_TIME = 1 << 18
 _SUMS = (
@@ -74,12 +80,13 @@ class Segment:
     wce_debiased
         √max(0, Σ_b n_b/n (S_b² − V_b)): what is left after noise.
     p_value, q_value
-        Of the χ² test that the scores are right, and corrected for the number of segments
-        (Benjamini and Hochberg 1995). ``p_value`` is None where the rows are too few for the test.
+        Of the χ² test that the scores are right, with tails that hold for few clicks, and corrected for the
+        number of segments (Benjamini and Hochberg 1995). ``p_value`` is None where the rows are too few for
+        the test.
     of_rest
         Mean of o/p̂ of the column's other rows; None where there are none.
     p_differs, q_differs
-        Of the z-test that both means are one, and corrected likewise; None without a rest, or a ``p_value``.
+        Of the test that both means are one, and corrected likewise; None without a rest, or a ``p_value``.
     """
 
     column: str
@@ -230,12 +237,13 @@ class SegmentTable:
         """Figures of every value, in the order in which they were met; without q-values."""
         weights = _outcome_weights(self._sums)
         whole = self._sums.sum(axis=1)
-        of_whole = _outcome_weights(whole[:, np.newaxis])[0]
+        bins, p_values = _tested_bins(self._sums, weights)
+        p_differs = _differences(self._sums, weights)
         found = []
         for code, value in enumerate(self._values.names()):
             own = self._sums[:, code]
-            figures = _figures(self.column, value, own, weights[code])
-            found.append(_beside_rest(figures, own, whole - own, weights[code], of_whole))
+            figures = _figures(self.column, value, own, bins[:, code], p_values[code])
+            found.append(_beside_rest(figures, own, whole - own, float(p_differs[code])))
         return found
 
     def _add(self, code: NDArray[np.int64], score: Any, outcome: Any, weight: NDArray[Any] | None) -> None:
@@ -308,20 +316,16 @@ def _outcome_weights(sums: Array) -> Array:
     return np.asarray(local)
 
 
-def _figures(column: str, value: str, sums: Array, outcome_weight: Array) -> Segment:
+def _figures(column: str, value: str, sums: Array, bins: Array, p_value: float) -> Segment:
     rows, weight, positive, score, inverse = sums[:5]
     total = float(weight.sum()) or np.nan
-    spread, inverse_spread = _noise(sums, outcome_weight)
     infinite = bool(positive[0] > 0)
-    w, o, e, inv, var, inv_var = _merged(np.stack([weight, positive, score, inverse, spread, inverse_spread]))
+    w, inv, inv_var = bins[[0, 3, 4]][:, bins[0] > 0]
     share = w / total
     excess = np.divide(inv, w, out=np.zeros_like(w), where=w > 0) - 1
     noise = np.divide(inv_var, w**2, out=np.zeros_like(w), where=w > 0)
-    testable = _expected(w, e, var) >= LEAST_EXPECTED
-    statistic = float((((o - e)[testable]) ** 2 / var[testable]).sum())
-    p_value = float(chdtrc(int(testable.sum()), statistic)) if testable.any() else None
     ratio = float(inverse.sum() / total)
-    half = float(NORMAL_95 * np.sqrt(inverse_spread.sum() * ratio) / total)
+    half = float(NORMAL_95 * np.sqrt(inv_var.sum() * ratio) / total)
     return Segment(
         column=column,
         value=value,
@@ -333,57 +337,121 @@ def _figures(column: str, value: str, sums: Array, outcome_weight: Array) -> Seg
         high=np.inf if infinite else ratio + half,
         wce=np.inf if infinite else float(share @ np.abs(excess)),
         wce_debiased=np.inf if infinite else float(np.sqrt(max(0.0, share @ (excess**2 - noise)))),
-        p_value=0.0 if infinite else p_value,
+        p_value=0.0 if infinite else None if math.isnan(p_value) else p_value,
         q_value=None,
     )
 
 
-def _beside_rest(segment: Segment, own: Array, rest: Array, of_own: Array, of_rest: Array) -> Segment:
-    """With the mean of o/p̂ of the rest, and the chance of such a difference if both had that of all rows."""
+def _beside_rest(segment: Segment, own: Array, rest: Array, p_differs: float) -> Segment:
+    """Return the segment with the mean of o/p̂ of the rest, and the chance of such a difference."""
     own_rows, rest_rows = (float(sums[1].sum()) for sums in (own, rest))
     if not (own_rows > 0 and float(rest[0].sum()) > 0 and rest_rows > 0):
         return segment
     mean = float(rest[4].sum()) / rest_rows
-    if segment.p_value is None:
-        return replace(segment, of_rest=mean)
-    whole = float(own[4].sum() + rest[4].sum()) / (own_rows + rest_rows)
-    parts = ((own, of_own, own_rows), (rest, of_rest, rest_rows))
-    variance = whole * sum(float(_noise(sums, weights)[1].sum()) / rows**2 for sums, weights, rows in parts)
-    difference = abs(segment.mean_outcome_over_score - mean)
-    certain = 0.0 if difference > 0 else 1.0
-    z_test = 2 * float(ndtr(-difference / math.sqrt(variance))) if variance > 0 else certain
-    return replace(segment, of_rest=mean, p_differs=z_test)
+    return replace(segment, of_rest=mean, p_differs=None if segment.p_value is None else p_differs)
 
 
-def _noise(sums: Array, outcome_weight: Array) -> Array:
-    """Variances of Σwo and Σwo/p of each cell if its scores are true.
+def _differences(sums: Array, outcome_weight: Array) -> Array:
+    """Return the p-value of each segment's mean of o/p̂ against the rest's, if both had that of all rows."""
+    whole = sums.sum(axis=1, keepdims=True)
+    sides = ((sums, outcome_weight), (whole - sums, _outcome_weights(whole)))
+    factor = float(whole[4].sum() / (whole[1].sum() or 1.0))
+    draws, means = [], []
+    for sign, (own, weights) in zip((1, -1), sides, strict=True):
+        rows, chance, row_weight = _draws(own, weights, factor)
+        total = sign * np.where(own[0].sum(axis=-1) > 0, own[1].sum(axis=-1), np.nan)[:, np.newaxis]
+        step = np.divide(
+            row_weight * own[1], own[3] * total, out=np.zeros_like(rows), where=rows * chance > 0
+        )
+        draws.append((rows, chance, step))
+        means.append(own[4].sum(axis=-1) / total[:, 0])
+    rows, chance, step = (np.concatenate(pair, axis=1) for pair in zip(*draws, strict=True))
+    known = np.isfinite(means[0] + means[1])
+    p_values = _two_sided(rows, chance, step, np.where(known, means[0] + means[1], 0.0))
+    return np.where(sums[2, :, 0] > 0, 0.0, p_values)
 
-    What a row adds depends on its outcome's weights (`ScoreCells.row_weight`).
+
+def _draws(sums: Array, outcome_weight: Array, factor: float = 1.0) -> Array:
+    """Return each cell's rows of equal weight, the chance that one of them is clicked, and ω.
+
+    Where a log keeps one in w₀/w₁ of the rows without a click, the odds of a click among the rows that it has
+    are that many times those of the population, whose rate is ``factor`` times the score. Given the rows, a
+    click more and another row less adds ω = (1 − p)w₁ + p·w₀ to Σw(o − p).
     """
-    weight, score = sums[1], sums[3]
-    mean = np.divide(score, weight, out=np.zeros_like(score), where=weight > 0)
-    return np.asarray(sums[5:7] * ((1 - mean) * outcome_weight[0] + mean * outcome_weight[1]))
+    weight, positive, score = sums[1:4]
+    mean = factor * np.divide(score, weight, out=np.zeros_like(score), where=weight > 0)
+    mean = np.minimum(mean, 1.0 - 1e-12)
+    clicked, other = outcome_weight[..., 0, np.newaxis], outcome_weight[..., 1, np.newaxis]
+    row_weight = (1 - mean) * clicked + mean * other
+    rows = np.maximum(positive, 0.0) / clicked + np.maximum(weight - positive, 0.0) / other
+    return np.stack([rows, mean * other / row_weight, row_weight])
 
 
-def _expected(weight: Array, score: Array, spread: Array) -> Array:
-    """(Σ wp)² / Σ w²p(1 − p), or the same of 1 − p where it is less: Σp without weights, for small p."""
-    least = np.minimum(score, weight - score)
-    return np.asarray(np.divide(least**2, spread, out=np.zeros_like(least), where=spread > 0))
+def _two_sided(rows: Array, chance: Array, step: Array, value: Array) -> Array:
+    r"""Return the two-sided p-value of Σ h(x − nπ), x ~ Binomial(n, π): ``[test, cell]`` and ``[test]``.
+
+    .. math:: P \approx \Phi(-r) + \varphi(r)\,(1/v - 1/r), \quad r = \sqrt{2 (t\,T - K(t))}, \quad
+              v = t \sqrt{K''(t)}, \quad K'(t) = T
+
+    Lugannani and Rice's saddlepoint approximation (1980), K the cumulants' generating function: right in
+    the tails of few and skewed counts, where a normal law is wrong by an order of magnitude. It counts half
+    of the chance of the value itself, as the mid-p does.
+    """
+    rows, chance, step = (values[:, (rows > 0).any(axis=0)] for values in (rows, chance, step))
+    size = np.where(rows * chance > 0, np.abs(step), 0.0)
+    unit = np.maximum(size.max(axis=1, initial=0.0), SMALLEST)
+    h, target = step / unit[:, np.newaxis], value / unit
+    least = np.where(size > 0, size / unit[:, np.newaxis], np.inf).min(axis=1, initial=np.inf)
+    ends = [(np.minimum(sign * h, 0.0) * rows).sum(axis=1) for sign in (1, -1)]
+    centre = (rows * chance * h).sum(axis=1)
+    half = np.where(np.isfinite(least), least / 2, 0.0)
+    target = np.clip(
+        target, ends[0] - centre + half, np.maximum(-ends[1] - centre - half, ends[0] - centre + half)
+    )
+    odds = logit(chance)
+    low, high = np.full(len(value), -MOST_TILT), np.full(len(value), MOST_TILT)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        tilted = expit(odds + middle[:, np.newaxis] * h)
+        below = (rows * h * (tilted - chance)).sum(axis=1) < target
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    tilt = (low + high) / 2
+    x = tilt[:, np.newaxis] * h
+    tilted = expit(odds + x)
+    cumulants = (rows * (np.log1p(chance * np.expm1(x)) - chance * x)).sum(axis=1)
+    root = np.sqrt(np.maximum(2 * (tilt * target - cumulants), 0.0))
+    slope = np.abs(tilt) * np.sqrt((rows * h**2 * tilted * (1 - tilted)).sum(axis=1))
+    far = (root > NEAR) & (slope > 0)
+    r, v = np.where(far, root, 1.0), np.where(far, slope, 1.0)
+    tail = ndtr(-r) + np.exp(-(r**2) / 2) / math.sqrt(2 * math.pi) * (1 / v - 1 / r)
+    return np.where(far, np.clip(2 * tail, 0.0, 1.0), 1.0)
 
 
-def _merged(cells: Array) -> Array:
-    """Cells ``[sum, cell]`` joined with the next until each is expected to hold enough outcomes."""
-    bins: list[Array] = []
-    open_bin = np.zeros(len(cells))
-    # Most segments have scores in a few octaves.
-    for cell in cells.T[cells[0] > 0]:
-        open_bin = open_bin + cell
-        if _expected(open_bin[0], open_bin[2], open_bin[4]) >= LEAST_EXPECTED:
-            bins.append(open_bin)
-            open_bin = np.zeros(len(cells))
-    if open_bin[0] > 0:
-        if bins:
-            bins[-1] = bins[-1] + open_bin
-        else:
-            bins.append(open_bin)
-    return np.stack(bins, axis=1) if bins else np.zeros((len(cells), 0))
+def _tested_bins(sums: Array, outcome_weight: Array) -> tuple[Array, Array]:
+    """Return sums of each segment's bins, ``[sum, segment, bin]``, and the p-value of each segment.
+
+    Cells are joined with the next until each bin is expected to hold enough outcomes. The p-value is that of
+    the χ² of the normal deviates of its bins, each with the tail of its own distribution; NaN without a bin
+    that is large enough.
+    """
+    rows, chance, step = _draws(sums, outcome_weight)
+    cells = np.stack([*sums[1:5], sums[6] * step, rows * chance, rows * (1 - chance)])
+    places = np.arange(sums.shape[1])
+    bins, index = np.zeros_like(cells), np.zeros(sums.shape[1:], dtype=np.int64)
+    current = np.zeros(len(places), dtype=np.int64)
+    for cell in range(CELLS):
+        index[:, cell] = current
+        bins[:, places, current] += cells[:, :, cell]
+        current += bins[5:, places, current].min(axis=0) >= LEAST_EXPECTED
+        current = np.minimum(current, CELLS - 1)
+    last = np.maximum(current - 1, 0)
+    left = np.where(current > 0, bins[:, places, current], 0.0)
+    bins[:, places, current] -= left
+    bins[:, places, last] += left
+    index = np.minimum(index, last[:, np.newaxis])
+    segment, number = np.nonzero(bins[5:].min(axis=0) >= LEAST_EXPECTED)
+    here = np.where(index[segment] == number[:, np.newaxis], rows[segment], 0.0)
+    tail = _two_sided(here, chance[segment], step[segment], (bins[1] - bins[2])[segment, number])
+    tested = np.bincount(segment, minlength=len(places))
+    statistic = np.bincount(segment, chdtri(1.0, tail), len(places))
+    return bins, np.where(tested > 0, chdtrc(np.maximum(tested, 1), statistic), np.nan)
