@@ -101,14 +101,14 @@ def segment_tails(segments: int, seed: int) -> None:
     for negatives, clicks in ((1, 20), (1, 50), (10, 20), (10, 50), (100, 50)):
         generator, table = np.random.default_rng(seed), SegmentTable("segment")
         rows = np.repeat(score, round(clicks / score.sum()))
-        drawn, name = np.tile(rows, segments), np.repeat(np.arange(segments), len(rows))
+        drawn, segment = np.tile(rows, segments), np.repeat(np.arange(segments), len(rows))
         clicked = generator.random(len(drawn)) < drawn
         kept = clicked | (generator.random(len(drawn)) < 1 / negatives)
         weight = np.where(clicked, 1.0, negatives)[kept]
-        table.add(pa.array(name[kept]), drawn[kept], clicked[kept].astype(np.int64), weight)
-        tested = [segment for segment in table.segments() if segment.p_value is not None]
+        table.add(pa.array(segment[kept]), drawn[kept], clicked[kept].astype(np.int64), weight)
+        tested = [own for own in table.segments() if own.p_value is not None]
         for name in ("p_value", "p_differs"):
-            p = np.array([getattr(segment, name) for segment in tested])
+            p = np.array([getattr(own, name) for own in tested])
             shares = " | ".join(f"{np.mean(p < level):.4f}" for level in (0.05, 0.01, 0.001))
             print(f"| 1:{negatives} | {clicks} | `{name}` of {len(p):,} | {shares} |", flush=True)
 
