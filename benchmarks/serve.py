@@ -409,12 +409,12 @@ def main() -> int:
                 result["cost, µs"] = asyncio.run(cost(service, asked.cost_requests))
                 result["cost of a plain service, µs"] = asyncio.run(cost(floor, asked.cost_requests))
                 floor.end(signal.SIGKILL)
-            if asked.hostile_seconds:
-                result["hostile"] = attack(service, asked.hostile_seconds, 200, list(HOSTILE))
             if asked.requests:
                 expected = {name_of(run): expected_scores(run, *shape) for run in runs}
                 load = Endurance(service, shape, expected, asked.requests)
                 result["endurance"] = asyncio.run(load.run(runs, asked.reloads, asked.kills))
+            if asked.hostile_seconds:
+                result["hostile"] = attack(service, asked.hostile_seconds, 200, list(HOSTILE))
             result["load"] = os.getloadavg()[0]
         finally:
             code = service.end()
