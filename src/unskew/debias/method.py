@@ -34,6 +34,7 @@ from unskew.estimator import (
 )
 from unskew.io.columns import is_frame
 from unskew.log import Encoders, Log, Rows, Schema, StreamedLog, require_log
+from unskew.log.checks import require_both_clicks
 from unskew.log.splitting import SplitBy
 from unskew.metrics import WeightDiagnostics
 from unskew.metrics.clip import Clip, require_clip
@@ -422,6 +423,8 @@ class Debiaser(Estimator):
     ) -> Job:
         kept = rows if isinstance(rows, Kept) else None
         log = self._read_alone(rows.log if isinstance(rows, Kept) else rows)
+        if any("click" in towers for towers in self.networks().values()):
+            require_both_clicks(log.n_clicks, log.population_size, log.space)
         warm = None
         if start is not None:
             warm = self._warm_start(start, log)
